@@ -109,7 +109,7 @@ class SteppedClient(SteppedMemoryStore):
         super().__init__(clock, cluster=cluster)
         self._steps = SteppedNode(cluster, link)
         self._node = self._steps
-        self._lists = LaneIndex(self._node)
+        self._lane_index = LaneIndex(self._node)
         self._watermarks = StreamWatermarks(self._node)
         self._cluster = cluster
         self._link = link

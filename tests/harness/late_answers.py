@@ -60,5 +60,5 @@ class LateClient(SteppedMemoryStore):
         """Take the clock, the data, and how many steps each request is late in turn."""
         super().__init__(clock, cluster=cluster)
         self._node = LateNode(cluster, turns or cycle(TURNS))
-        self._lists = LaneIndex(self._node)
+        self._lane_index = LaneIndex(self._node)
         self._watermarks = StreamWatermarks(self._node)

@@ -38,14 +38,14 @@ def stub_goes_before_its_target_comes(patch: Patch) -> None:
 
 
 def a_dropped_key_lives_again(patch: Patch) -> None:
-    bear = Node._bear
+    insert = Node._insert_once
 
-    def bear_again(self: Node, lane: Lane, job: Job) -> None:
+    def insert_again(self: Node, lane: Lane, job: Job) -> None:
         if key_of(job) not in self.cluster.rows.get(lane, {}):
-            self.cluster.births.get(lane, {}).pop(key_of(job), None)
-        bear(self, lane, job)
+            self.cluster.inserted.get(lane, {}).pop(key_of(job), None)
+        insert(self, lane, job)
 
-    patch.setattr(Node, "_bear", bear_again)
+    patch.setattr(Node, "_insert_once", insert_again)
 
 
 def a_unique_key_is_given_to_a_job_that_ended(patch: Patch) -> None:

@@ -23,7 +23,7 @@ def no_look(patch: Patch) -> None:
     def acknowledge(
         self: LaneIndex, listings: dict[Lane, int], write: Callable[[], object]
     ) -> tuple[object, frozenset[Lane]]:
-        self._read_unseen({Shard(lane.queue, lane.shard) for lane in listings})
+        self._read_missing({Shard(lane.queue, lane.shard) for lane in listings})
         self._list(listings)
         return write(), frozenset()
 
@@ -82,13 +82,13 @@ def one_mark(patch: Patch) -> None:
 
 def a_late_read_of_closed(patch: Patch) -> None:
     def sweep(self: LaneIndex, shard: Shard, *, now_us: int, width_us: int) -> Marks:
-        before = self._board.marks(shard)
-        found = sorted(self._board.pointers(shard, above=before.swept, until=2**62))
+        before = self._storage.marks(shard)
+        found = sorted(self._storage.pointers(shard, above=before.swept, until=2**62))
         empty = [
             one for one in found if not self._is_needed(one.lane, now_us=now_us, width_us=width_us)
         ]
-        marks = self._board.marks(shard)
-        self._board.remove([one for one in empty if one.listing <= marks.closed])
+        marks = self._storage.marks(shard)
+        self._storage.remove([one for one in empty if one.listing <= marks.closed])
         kept = [one.listing for one in found if one not in empty]
         raised = Marks(
             min([marks.closed + 1, *kept]) - 1, bucket_of(now_us - GUARD_US, width_us) - 1
@@ -102,20 +102,20 @@ def a_sweep_reads_one_row(patch: Patch) -> None:
     is_needed = LaneIndex._is_needed
 
     def by_one(self: LaneIndex, lane: Lane, **terms: int) -> bool:
-        board = self._board
-        read = type(board).ats_us
-        patch.setattr(type(board), "ats_us", lambda it, place: list(read(it, place))[:1])
+        storage = self._storage
+        read = type(storage).ats_us
+        patch.setattr(type(storage), "ats_us", lambda it, place: list(read(it, place))[:1])
         try:
             return is_needed(self, lane, **terms)
         finally:
-            patch.setattr(type(board), "ats_us", read)
+            patch.setattr(type(storage), "ats_us", read)
 
     patch.setattr(LaneIndex, "_is_needed", by_one)
 
 
 def a_lane_listed_later_is_not_read_again(patch: Patch) -> None:
     def is_needed(self: LaneIndex, lane: Lane, *, now_us: int, width_us: int) -> bool:
-        ats_us = list(self._board.ats_us(lane))
+        ats_us = list(self._storage.ats_us(lane))
         if not ats_us or min(ats_us) <= now_us:
             return bool(ats_us)
         listing = bucket_of(min(ats_us), width_us)

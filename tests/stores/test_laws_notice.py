@@ -10,7 +10,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from dueline.store_tests.factory import KeepingFactory
 from dueline.store_tests.laws import Laws
-from dueline.store_tests.model import Lives
+from dueline.store_tests.model import StoreComparison
 from dueline.stores.memory.store import MemoryStore
 from tests.harness import broken_prefetch as ahead
 from tests.harness import broken_stores as stores
@@ -130,7 +130,7 @@ def test_a_broken_store_is_noticed_by_random_lives(
     began_s = time.process_time()
     with pytest.raises(AssertionError):
         run_state_machine_as_test(
-            lambda: Lives(KeepingFactory(broken)),  # type: ignore[arg-type]  # as in ModelLaws
+            lambda: StoreComparison(KeepingFactory(broken)),  # type: ignore[arg-type]  # as in ModelLaws
             settings=settings(
                 max_examples=EXAMPLES,
                 stateful_step_count=40,

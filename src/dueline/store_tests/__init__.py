@@ -1,8 +1,8 @@
 """The laws that every store passes.
 
-A store's test file is one class (`laws.Laws`, or `laws.SharedLaws` for a store that several
-processes may open; `SteppedLaws` and `SharedSteppedLaws` where `together` is no transaction) and
-one fixture that makes empty stores:
+The tests of a store are one class and one fixture that opens empty stores. The class is
+`laws.Laws`, or `laws.SharedLaws` for a store that several processes may open. If `together` is not
+a transaction, it is `SteppedLaws` or `SharedSteppedLaws`:
 
     class TestSqlite(SharedLaws):
         @pytest.fixture

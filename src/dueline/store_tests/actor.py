@@ -1,4 +1,4 @@
-"""A process of its own, as the process laws need it.
+"""A process that the process laws start.
 
 `python -m dueline.store_tests.actor URL ACT ARGUMENTS` opens the store, says that it is ready,
 waits for a line on its standard input (the barrier), then acts and prints a line of JSON for
@@ -34,7 +34,7 @@ Act = Callable[[Store, Mapping[str, int]], Iterator[object]]
 
 
 def claim_until_empty(store: Store, arguments: Mapping[str, int]) -> Iterator[object]:
-    """Claim from the lanes of `PRIORITIES` until nothing is left; tell each job's id."""
+    """Claim from the lanes of `PRIORITIES` until nothing is left; yield each job's id."""
     lanes = [lane_of(priority=priority) for priority in range(PRIORITIES)]
     first = 1 + arguments["number"] * ROUNDS_MAX
     for token in range(first, first + ROUNDS_MAX):
@@ -45,7 +45,7 @@ def claim_until_empty(store: Store, arguments: Mapping[str, int]) -> Iterator[ob
 
 
 def drop_each(store: Store, arguments: Mapping[str, int]) -> Iterator[object]:
-    """Finish the jobs that one token holds, one by one; tell which verdicts held."""
+    """Finish the jobs that one token holds, one by one; yield those that were ended."""
     for number in range(1, arguments["jobs"] + 1):
         job = new_job(number)._replace(token=token_of(arguments["token"]))
         if store.settle([Drop(job)])[0]:
@@ -53,20 +53,20 @@ def drop_each(store: Store, arguments: Mapping[str, int]) -> Iterator[object]:
 
 
 def add_each(store: Store, arguments: Mapping[str, int]) -> Iterator[object]:
-    """Add the jobs that the others add too, in small batches; tell what was answered."""
+    """Add the jobs that the others add too, in small batches; yield the results."""
     jobs = new_jobs(arguments["jobs"])
     for start in range(0, len(jobs), 10):
         yield list(store.add(jobs[start : start + 10]))
 
 
 def count_record(store: Store, arguments: Mapping[str, int]) -> Iterator[object]:
-    """Count a record up by conditional writes."""
+    """Increment a record by conditional writes."""
     count_up(store, times=arguments["times"], writer=arguments["number"])
     yield arguments["times"]
 
 
 def write_for_ever(store: Store, _arguments: Mapping[str, int]) -> Iterator[object]:
-    """Write in every way that a store has; tell what was acknowledged, until killed.
+    """Make every kind of write until killed; yield each acknowledged write.
 
     Round n adds job 3n and job 3n + 1, drops 3n + 1 again, puts record n and appends row n;
     on a transactional store job 3n + 2, record and row 1,000,000 + n come as one group.
@@ -86,7 +86,7 @@ def write_for_ever(store: Store, _arguments: Mapping[str, int]) -> Iterator[obje
 
 
 def write_group(number: int) -> Group:
-    """Make the group of one round of `write_for_ever`."""
+    """Return the group of one round of `write_for_ever`."""
     return Group(
         commits=[Commit(RESULTS, [Put(str(1_000_000 + number), token_of(1), b"")])],
         jobs=[new_job(3 * number + 2)],
@@ -95,7 +95,7 @@ def write_group(number: int) -> Group:
 
 
 def read_claim(store: Store, arguments: Mapping[str, int]) -> Iterator[object]:
-    """Tell how a row looks from here: its fence and when it may be touched."""
+    """Yield the fence of a row and the time until its lease ends."""
     row = row_with(store, id_of(arguments["job"]))
     yield [row.fence, row.at_us - NOW_US]
 
@@ -107,7 +107,7 @@ ACTS: Mapping[str, Act] = {
 
 
 def main() -> None:
-    """Act as the command line says."""
+    """Run the act that the command line names."""
     url, act, arguments = sys.argv[1:]
     store = open_store(url)
     store.clock_us()

@@ -1,4 +1,4 @@
-"""Claims: how many at most, and when to come again."""
+"""Laws of claims: limits, and when lanes are due next."""
 
 from dueline.core.store import Claimed, Drop, Store, Want
 from dueline.store_tests.helpers import (
@@ -20,20 +20,20 @@ LANES = tuple(lane_of(priority=priority) for priority in range(3))
 
 
 def fill(store: Store) -> None:
-    """Put five jobs into each of the lanes."""
+    """Insert five jobs into each of the lanes."""
     for number, lane in enumerate(LANES):
         put_in(store, *new_jobs(5, first=10 * number, lane=lane))
 
 
 def assert_honest(store: Store, claimed: Claimed) -> None:
-    """Check each lane's `next_at_us` against what is in the lane."""
+    """Check each lane's `next_at_us` against its rows."""
     for lane, next_at_us in claimed.next_at_us.items():
         rows = rows_in(store, lane)
         assert next_at_us == (rows[0].at_us if rows else None)
 
 
 class BoundLaws:
-    """A claim brings no more than it may, and says honestly what it leaves."""
+    """A claim respects its limits, and returns the correct `next_at_us`."""
 
     def test_a_claim_brings_at_most_its_limit(self, store: Store) -> None:
         fill(store)

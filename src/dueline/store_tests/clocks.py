@@ -1,4 +1,4 @@
-"""Time is passed in."""
+"""Laws of time: the caller passes it in."""
 
 from dueline.core.clock import SECOND_US
 from dueline.core.job import Job
@@ -29,30 +29,30 @@ assert all(shift_us % WIDTH_US == 0 for shift_us in SHIFTS_US)
 
 
 class WatchedClock:
-    """Tells one instant for ever, and counts how often its wall was looked at."""
+    """A clock that stands still, and counts the reads of its wall clock."""
 
     def __init__(self, wall_us: int) -> None:
-        """Take the instant: microseconds UTC."""
+        """Take the time, in microseconds UTC."""
         self.looks = 0
         self._wall_us = wall_us
         self._monotonic_us = 0
 
     def wall_us(self) -> int:
-        """Tell the instant."""
+        """Return the time."""
         self.looks += 1
         return self._wall_us
 
     def monotonic_us(self) -> int:
-        """Tell the time spent asleep: a store may bound its waiting."""
+        """Return the time spent in `sleep`: a store may limit its waiting."""
         return self._monotonic_us
 
     def sleep(self, seconds: float) -> None:
-        """Let the monotonic time pass without waiting."""
+        """Advance the monotonic time without waiting."""
         self._monotonic_us += round(seconds * SECOND_US)
 
 
 def shifted(job: Job, shift_us: int) -> Job:
-    """Move a row's times back by a shift, to compare it with one that was not shifted."""
+    """Move a row's times back by a shift, to compare it with an unshifted row."""
     lane = job.lane._replace(bucket=job.lane.bucket - shift_us // WIDTH_US)
     claimed_us = job.claimed_us - shift_us if job.claimed_us else 0
     return job._replace(
@@ -65,8 +65,8 @@ def shifted(job: Job, shift_us: int) -> Job:
     )
 
 
-def live_through(store: Store, shift_us: int) -> list[object]:
-    """Lead jobs through their lives at a shifted time; return what was seen, shifted back."""
+def run_scenario(store: Store, shift_us: int) -> list[object]:
+    """Run a scenario at a shifted time; return what was read, shifted back."""
     now_us = NOW_US + shift_us
     lane = lane_of(now_us)
     later = lane_of(now_us + 30 * WIDTH_US)
@@ -102,16 +102,16 @@ def live_through(store: Store, shift_us: int) -> list[object]:
 
 
 class ClockLaws:
-    """No call about jobs depends on when it is made."""
+    """No call about jobs depends on the clock."""
 
     def test_a_scenario_is_the_same_in_any_year(self, factory: StoreFactory) -> None:
-        lives = []
+        runs = []
         for shift_us in SHIFTS_US:
             store = factory.open(factory.fresh())
-            lives.append(live_through(store, shift_us))
+            runs.append(run_scenario(store, shift_us))
             store.close()
-        for life in lives[1:]:
-            assert life == lives[0]
+        for run in runs[1:]:
+            assert run == runs[0]
 
     def test_calls_about_jobs_and_streams_do_not_look_at_the_clock(
         self, factory: StoreFactory
@@ -138,6 +138,6 @@ class ClockLaws:
         assert store.clock_us() > 1_600_000_000 * SECOND_US
 
     def test_the_store_says_what_it_is(self, store: Store) -> None:
-        said = store.describe()
-        assert said
-        assert all(isinstance(text, str) for text in (*said, *said.values()))
+        facts = store.describe()
+        assert facts
+        assert all(isinstance(text, str) for text in (*facts, *facts.values()))

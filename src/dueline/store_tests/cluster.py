@@ -1,8 +1,8 @@
-"""A cluster without transactions, in memory.
+"""A database without transactions, in memory.
 
-What Cassandra gives, and no more: rows whose keys are born once, conditional batches on one
-lane, pointers that die once, marks and records that are written on a condition. Each primitive
-is one step that stands alone; whatever takes two of them can be stopped in between.
+It offers what Cassandra does: rows whose keys are inserted once, conditional batches in one lane,
+pointers that are removed once, conditional writes of marks and records. Each primitive is one
+atomic step; tests can stop a client between two of them.
 """
 
 import threading
@@ -22,26 +22,28 @@ from dueline.stores.lane_index import NOTHING_CLOSED, LaneHead, Shard
 from dueline.stores.memory.rows import page_of
 
 ROWS_A_PAGE = 100
-"""Of a lane that is read to its end."""
+"""Number of rows of a page of a lane."""
 
 BEFORE_ALL_US = -(2**63)
-"""When no record has expired yet."""
+"""Timestamp before every expiry."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class Cluster:
-    """The data that several stores share, and the lock that makes each primitive one step.
+    """The data that several stores share, and the lock that makes each primitive atomic.
 
-    births: every row ever born, as it was born; a key that went stays dead, as tombstones
-    keep it. removed: every pointer that was ever removed.
+    Attributes:
+      inserted: Every row as it was inserted. A deleted key is never inserted again, as with a
+        tombstone.
+      removed: Every pointer that was ever removed.
     """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.rows: dict[Lane, dict[Key, Found]] = {}
-        self.births: dict[Lane, dict[Key, Job]] = {}
+        self.inserted: dict[Lane, dict[Key, Job]] = {}
         self.places: dict[JobId, set[tuple[int, Lane, Key]]] = {}
         self.pointers: dict[Shard, set[Pointer]] = {}
         self.removed: set[Pointer] = set()
@@ -52,18 +54,18 @@ class Cluster:
 
 
 class GivenUp(Unknown):
-    """Raised before a primitive by who steps through a client: its answer never comes.
+    """Raised before a primitive by a test that loses its answer.
 
-    It happens all the same, just before a later primitive of the same client (rule U5).
+    The primitive is still applied, just before a later one of the same client (rule U5).
     """
 
     def __init__(self, *, skips: int = 0) -> None:
-        super().__init__("the request was given up")
+        super().__init__("the request timed out")
         self.skips = skips
 
 
 class _Late(NamedTuple):
-    """A primitive that was given up. before: the number of the one that it lands before."""
+    """A primitive without an answer. before: The number of the primitive it is applied before."""
 
     before: int
     land: Callable[[], object]
@@ -72,7 +74,7 @@ class _Late(NamedTuple):
 def _primitive(
     method: Callable[Concatenate["Node", P], R],
 ) -> Callable[Concatenate["Node", P], R]:
-    """Make a method one step: it is announced, and then happens at once or is given up."""
+    """Make a method one step: announce it, then apply it now or later."""
 
     @wraps(method)
     def step(self: "Node", /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -90,10 +92,7 @@ def _primitive(
 
 
 class Node:
-    """The primitives of a cluster, as one client uses them.
-
-    It is the `LaneIndexStorage` of its lane lists, and the `StreamStorage` of its streams.
-    """
+    """The primitives of a cluster for one client, `LaneIndexStorage` and `StreamStorage` too."""
 
     def __init__(self, cluster: Cluster, step: Callable[[str], None]) -> None:
         self.cluster = cluster
@@ -102,7 +101,7 @@ class Node:
         self._begun = 0
 
     def _begin(self) -> int:
-        """Count a primitive; what was given up lands when its time has come."""
+        """Count a primitive; apply the late ones that are due before it."""
         with self.cluster.lock:
             self._begun += 1
             due = [one for one in self.late if one.before <= self._begun]
@@ -115,40 +114,41 @@ class Node:
 
     @_primitive
     def index(self, jobs: Sequence[Job]) -> None:
-        """Note where rows will be, for looking up only."""
+        """Store the places of rows, for lookups by id."""
         for job in jobs:
             places = self.cluster.places.setdefault(job.id, set())
             places.add((job.hop, job.lane, key_of(job)))
 
     @_primitive
     def insert(self, lane: Lane, jobs: Sequence[Job]) -> None:
-        """Insert rows of one lane; a key is born once, whatever became of its row (rule B1)."""
+        """Insert rows of one lane; a key is inserted once, even if its row is deleted (rule B1)."""
         for job in jobs:
-            self._bear(lane, job)
+            self._insert_once(lane, job)
 
     @_primitive
     def page(self, lane: Lane, page: Page) -> list[Found]:
-        """Read rows in the order of their keys."""
+        """Read rows in the order of keys."""
         rows = self.cluster.rows.get(lane, {})
         keys = sorted(key for key in rows if key > page.after)
         return [rows[key] for key in keys[: page.limit]]
 
     @_primitive
     def some(self, lane: Lane, keys: Sequence[Key]) -> list[Found]:
-        """Read rows by their keys; those that are gone are not answered."""
+        """Return the rows of some keys that exist."""
         rows = self.cluster.rows.get(lane, {})
         return [rows[key] for key in keys if key in rows]
 
     @_primitive
     def places(self, job_id: JobId) -> list[tuple[int, Lane, Key]]:
-        """Read where a job's row may be: hop, lane, key."""
+        """Return the places where a job's row may be: hop, lane, key."""
         return sorted(self.cluster.places.get(job_id, ()))
 
     @_primitive
     def decide(self, lane: Lane, changes: Sequence[Change]) -> Mapping[Key, Found] | None:
-        """Write one conditional batch, whole or not at all.
+        """Apply a conditional batch, all or nothing.
 
-        Returns: None when it was applied; otherwise how the rows are that exist.
+        Returns:
+          None if it was applied; otherwise the present rows of its keys.
         """
         rows = self.cluster.rows.setdefault(lane, {})
         if not all(holds(rows.get(change.key), change) for change in changes):
@@ -158,38 +158,38 @@ class Node:
             if change.cells is not None:
                 stub = change.stub or found.stub
                 rows[change.key] = Found(found.job._replace(**change.cells), stub)
-            if change.birth is not None:
-                self._bear(lane, change.birth)
+            if change.insert is not None:
+                self._insert_once(lane, change.insert)
         return None
 
-    def _bear(self, lane: Lane, job: Job) -> None:
-        """Let a row be born; a repeat must write the very same cells (rules B3, U3)."""
+    def _insert_once(self, lane: Lane, job: Job) -> None:
+        """Insert a row; a repeat must have the same values (rules B3, U3)."""
         assert job.lane == lane
-        births = self.cluster.births.setdefault(lane, {})
-        if key_of(job) not in births:
-            births[key_of(job)] = job
+        inserted = self.cluster.inserted.setdefault(lane, {})
+        if key_of(job) not in inserted:
+            inserted[key_of(job)] = job
             self.cluster.rows.setdefault(lane, {})[key_of(job)] = Found(job)
-        assert births[key_of(job)] == job, "a birth was repeated with other cells"
+        assert inserted[key_of(job)] == job, "an insert was repeated with other values"
 
     @_primitive
     def lanes_with_rows(self) -> Sequence[Lane]:
-        """Tell which lanes hold rows."""
+        """Return the lanes that have rows."""
         return [lane for lane, rows in self.cluster.rows.items() if rows]
 
     # Lane lists and marks
 
     def closed(self, shards: Sequence[Shard]) -> Sequence[int]:
-        """Read the closed mark of each shard."""
+        """Return the `closed` mark of each shard."""
         return [self.marks(shard).closed for shard in shards]
 
     @_primitive
     def marks(self, shard: Shard) -> Marks:
-        """Read both marks."""
+        """Return both marks."""
         return self.cluster.marks.get(shard, NOTHING_CLOSED)
 
     @_primitive
     def raise_marks(self, shard: Shard, *, old: Marks, new: Marks) -> bool:
-        """Write the marks if they still are `old`."""
+        """Replace the marks if they still are `old`."""
         is_old = self.cluster.marks.get(shard, NOTHING_CLOSED) == old
         if is_old:
             self.cluster.marks[shard] = new
@@ -202,7 +202,7 @@ class Node:
 
     @_primitive
     def put_pointer(self, pointer: Pointer) -> None:
-        """Add a pointer; one that was removed stays away."""
+        """Add a pointer that was never removed."""
         if pointer not in self.cluster.removed:
             shard = Shard(pointer.lane.queue, pointer.lane.shard)
             self.cluster.pointers.setdefault(shard, set()).add(pointer)
@@ -214,27 +214,27 @@ class Node:
 
     @_primitive
     def remove_pointer(self, pointer: Pointer) -> None:
-        """Remove a pointer, for ever."""
+        """Remove a pointer for ever."""
         shard = Shard(pointer.lane.queue, pointer.lane.shard)
         self.cluster.removed.add(pointer)
         self.cluster.pointers[shard].discard(pointer)
 
     @_primitive
     def pointers(self, shard: Shard, *, above: int, until: int) -> Sequence[Pointer]:
-        """Read the pointers with `above < listing <= until`, in order."""
+        """Return the pointers with `above < listing <= until`, in order."""
         listed = self.cluster.pointers.get(shard, ())
         return sorted(pointer for pointer in listed if above < pointer.listing <= until)
 
     def heads(self, lanes: Sequence[Lane]) -> Sequence[LaneHead | None]:
-        """Tell nothing: many lanes at once cost as much as one after the other."""
+        """Return None for each: reading many lanes at once costs as much as one by one."""
         return [None] * len(lanes)
 
     def ats_us(self, lane: Lane) -> Iterator[int]:
-        """Read `at_us` of every row of a lane, page by page."""
+        """Yield `at_us` of every row of a lane, page by page."""
         return (found.job.at_us for found in self.every(lane))
 
     def every(self, lane: Lane) -> Iterator[Found]:
-        """Read every row of a lane, page by page."""
+        """Yield every row of a lane, page by page."""
         after = START
         while True:
             rows = self.page(lane, Page(after, ROWS_A_PAGE))
@@ -247,13 +247,13 @@ class Node:
 
     @_primitive
     def read(self, partition: str, now_us: int) -> Sequence[Put]:
-        """Read the records of a partition that live at an instant, in the order of their keys."""
+        """Return the records of a partition that have not expired, in the order of keys."""
         table = self.cluster.records.get(partition, {})
         return [table[key] for key in sorted(table) if lives(table[key], now_us)]
 
     @_primitive
     def commit(self, partition: str, writes: Sequence[Write], now_us: int) -> bool:
-        """Write to one partition of records, whole or not at all."""
+        """Write to one partition of records, all or nothing."""
         table = self.cluster.records.setdefault(partition, {})
         for write in writes:
             present = table.get(write.key)
@@ -271,24 +271,24 @@ class Node:
     # Streams
 
     def marks_of(self, shards: Sequence[StreamShard]) -> Sequence[int]:
-        """Read the mark of each shard of a stream."""
+        """Return the watermark of each shard."""
         return [self.mark_of(shard) for shard in shards]
 
     @_primitive
     def mark_of(self, shard: StreamShard) -> int:
-        """Read the mark of a stream's shard."""
+        """Return the watermark of a shard."""
         return self.cluster.closed.get(shard, NOTHING)
 
     @_primitive
     def raise_mark(self, shard: StreamShard, *, old: int, new: int) -> bool:
-        """Write a mark if it still is `old`."""
+        """Replace a watermark if it still is `old`."""
         is_old = self.cluster.closed.get(shard, NOTHING) == old
         if is_old:
             self.cluster.closed[shard] = new
         return is_old
 
     def put_rows(self, rows: Sequence[Row]) -> Sequence[bool]:
-        """Append rows, shard by shard; one that is there is not added again."""
+        """Append rows that do not exist, shard by shard."""
         by_shard: dict[StreamShard, list[Row]] = {}
         for row in rows:
             by_shard.setdefault(StreamShard(row.stream, row.shard), []).append(row)
@@ -312,12 +312,12 @@ class Node:
 
     @_primitive
     def expire(self, shard: StreamShard, before_us: int) -> None:
-        """Let go of the rows of a shard below an instant."""
+        """Delete the rows of a shard below a timestamp."""
         table = self.cluster.streams.get(shard, {})
         for place in [place for place in table if place[0] < before_us]:
             del table[place]
 
 
 def lives(put: Put, now_us: int) -> bool:
-    """Tell whether a record has not expired."""
+    """Return whether a record has not expired."""
     return put.expires_us is None or put.expires_us > now_us

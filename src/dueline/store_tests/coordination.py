@@ -1,4 +1,4 @@
-"""What recipes on records need."""
+"""Laws of leases, checkpoints and sequences, which use records."""
 
 import threading
 
@@ -21,26 +21,26 @@ IDS = Ids()
 
 
 class MovedClock:
-    """A machine's time that the laws move; the store's own clock has no part in them."""
+    """A clock that the laws move; they do not use the store's clock."""
 
     def __init__(self) -> None:
         self.passed_us = 0
 
     def wall_us(self) -> int:
-        """Read the wall clock."""
+        """Return the wall clock."""
         return NOW_US + self.passed_us
 
     def monotonic_us(self) -> int:
-        """Read the clock that never jumps."""
+        """Return the monotonic clock."""
         return self.passed_us
 
     def sleep(self, seconds: float) -> None:
-        """Move on."""
+        """Advance the clock."""
         self.passed_us += round(seconds * SECOND_US)
 
 
 def leases_of(store: Records, holder: str, clock: MovedClock, *, jump_us: int = 0) -> Leases:
-    """Make a holder of leases; jump_us: how far off it sees the store's clock."""
+    """Return a holder of leases; jump_us: Its error in the store's clock."""
     time = StoreTime(lambda: clock.wall_us() + jump_us, clock)
     return Leases(store, "laws", holder, ttl_us=TTL_US, time=time, clock=clock, ids=IDS)
 
@@ -51,13 +51,13 @@ def opened(store: Records, epoch: int) -> Checkpoint | None:
 
 
 def step(store: Records, present: Checkpoint, place: checkpoint.Place) -> Checkpoint | None:
-    """Move a checkpoint on by a row; None: it was refused."""
+    """Advance a checkpoint by one row; return None if it was refused."""
     wanted = checkpoint.with_place(present, place, rows=1, version=IDS.token(), note="")
     return wanted if checkpoint.write(store, present, wanted) else None
 
 
 class CoordinationLaws:
-    """One holder at a time, forward alone, each number once."""
+    """One holder at a time; checkpoints only advance; each number is given once."""
 
     # Leases
 
@@ -65,7 +65,7 @@ class CoordinationLaws:
         clock = MovedClock()
         one, two = (leases_of(store, holder, clock) for holder in ("one", "two"))
         assert one.take("a") == 1
-        assert two.take("a") is None  # it has not looked
+        assert two.take("a") is None  # it has not read the lease
         two.look()
         assert (two.is_free("a"), two.take("a"), two.epoch("a")) == (False, None, None)
         assert (one.epoch("a"), list(one.held), list(two.held)) == (1, ["a"], [])
@@ -94,7 +94,7 @@ class CoordinationLaws:
         assert (one.epoch("a"), one.epoch("b")) == (1, 1)
 
     def test_a_holder_stops_before_anybody_else_may_start(self, store: Store) -> None:
-        for jump_us in (0, -86_400 * SECOND_US):  # two judges by the store's clock, or by its own
+        for jump_us in (0, -86_400 * SECOND_US):  # `two` uses the store's clock, or its own
             clock = MovedClock()
             scope = f"a{jump_us}"
             one = leases_of(store, "one", clock)
@@ -110,7 +110,7 @@ class CoordinationLaws:
             assert clock.passed_us <= TTL_US * (3 if jump_us else 2) // 2
 
     def test_a_lease_that_came_into_doubt_is_not_renewed(self, store: Store) -> None:
-        # nobody took it over: still, whoever held it has stopped, and starts under a new epoch
+        # nobody took it over, but its holder has stopped and starts under a new epoch
         clock = MovedClock()
         one = leases_of(store, "one", clock)
         assert one.take("a") == 1
@@ -121,7 +121,7 @@ class CoordinationLaws:
         assert one.take("a") == 2
 
     def test_a_lease_that_was_taken_over_is_not_renewed(self, store: Store) -> None:
-        clock, late = MovedClock(), MovedClock()  # the first one's clock stands still
+        clock, late = MovedClock(), MovedClock()  # the first clock does not advance
         one, two = leases_of(store, "one", late), leases_of(store, "two", clock)
         assert (one.take("a"), one.take("b")) == (1, 1)
         two.look()
@@ -130,7 +130,7 @@ class CoordinationLaws:
         assert one.renew() == ["a"]
         assert (one.epoch("a"), one.epoch("b")) == (None, 1)
         assert two.renew() == []
-        assert one.release(["a"]) is None  # type: ignore[func-returns-value]  # nothing to give
+        assert one.release(["a"]) is None  # type: ignore[func-returns-value]  # it has no lease
         assert two.epoch("a") == 2
 
     def test_an_office_is_held_by_one_and_goes_on(self, store: Store) -> None:
@@ -165,7 +165,7 @@ class CoordinationLaws:
         assert later is not None
         with pytest.raises(AssertionError):
             step(store, later, PLACE)
-        assert step(store, first, PLACE) is None  # what was read before has moved
+        assert step(store, first, PLACE) is None  # the checkpoint has advanced since
         assert read_all(store, "laws")["0"].place == LATER
 
     def test_a_stale_holders_write_is_refused(self, store: Store) -> None:

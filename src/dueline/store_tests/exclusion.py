@@ -1,4 +1,4 @@
-"""One job, one holder: among threads."""
+"""Laws of exclusive claims among threads."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +32,7 @@ THREADS = 4
 
 
 def at_once(act: Callable[[int], Answer], *, actors: int = THREADS) -> Sequence[Answer]:
-    """Run an act in several threads that start together; each gets its number."""
+    """Run a function in several threads that start together; each gets its number."""
     barrier = Barrier(actors)
 
     def start(number: int) -> Answer:
@@ -48,7 +48,7 @@ def _drop(store: Store, job: Job, _thread: int) -> bool:
 
 
 class ExclusionLaws:
-    """Of several who want the same at the same moment, one gets it."""
+    """Of several threads that want the same at the same time, one gets it."""
 
     def test_a_claimed_job_is_nobody_elses_until_the_lease_ends(self, store: Store) -> None:
         lane = lane_of()

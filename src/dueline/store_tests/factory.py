@@ -1,4 +1,4 @@
-"""How the laws get their stores."""
+"""Factories that open stores for the laws."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -9,22 +9,24 @@ from dueline.core.store import Store
 
 
 class StoreFactory(Protocol):
-    """Makes empty stores, and opens the data of one again."""
+    """Opens empty stores, and opens the data of a store again."""
 
     def fresh(self) -> str:
-        """Make room for an empty store; return the URL by which any process opens it."""
+        """Return the URL of a new empty store, by which any process opens it."""
         ...
 
     def open(self, url: str, *, clock: Clock | None = None) -> Store:
-        """Open a store on the data behind a URL that `fresh` returned.
+        """Open a store by a URL that `fresh` returned.
 
-        Args: clock: stands in for the machine's; a server's store goes by the server's.
+        Args:
+          url: The URL.
+          clock: Replaces the machine's clock; a server's store uses the server's.
         """
         ...
 
 
 class UrlFactory:
-    """Makes stores of a kind that `dueline.api.connect` knows by its URLs."""
+    """Opens stores by URLs that `dueline.api.connect` supports."""
 
     def __init__(self, url_of: Callable[[int], str]) -> None:
         self._url_of = url_of
@@ -37,25 +39,25 @@ class UrlFactory:
         return url
 
     def open(self, url: str, *, clock: Clock | None = None) -> Store:
-        """Open a store by its URL, as any other process would."""
+        """Open a store by its URL."""
         return open_store(url, clock=clock)
 
 
 class KeepingFactory:
-    """Makes stores of a kind that holds its data itself: opened again, it is the same one."""
+    """Opens stores whose objects hold the data: opened again, a store is the same object."""
 
     def __init__(self, make: Callable[[Clock], Store]) -> None:
         self._make = make
         self._stores: dict[str, Store | None] = {}
 
     def fresh(self) -> str:
-        """Return the name under which `open` will make and keep a store."""
+        """Return a name for a new store."""
         url = f"kept://{len(self._stores)}"
         self._stores[url] = None
         return url
 
     def open(self, url: str, *, clock: Clock | None = None) -> Store:
-        """Give the store of that name; made at the first time, with that time's clock."""
+        """Return the store of that name; the first call creates it, with its clock."""
         store = self._stores[url] or self._make(clock or SystemClock())
         self._stores[url] = store
         return store

@@ -26,7 +26,7 @@ Answer = TypeVar("Answer")
 
 
 class Fault(Enum):
-    """What befalls a call; the caller sees `Unknown` either way."""
+    """A fault of a call; the caller gets `Unknown` either way."""
 
     BEFORE = "dropped before it reached the store: nothing happened"
     AFTER = "applied, and the answer was lost"
@@ -93,7 +93,7 @@ class FailingStore:
         worker: str,
         token: Token,
     ) -> PrefetchResult:
-        """Pass on, or fail; a store that lets nothing be claimed early answers that none is."""
+        """Pass on, or fail; return no job if the store does not support prefetch."""
         store = self._store
         if not isinstance(store, SupportsPrefetch):
             return PrefetchResult([], {})
@@ -182,9 +182,9 @@ class FailingStore:
         return self._call(self._store.clock_us)
 
     def describe(self) -> Mapping[str, str]:
-        """Pass on; what a store says of itself never fails and is not counted."""
+        """Pass on; this never fails and is not counted."""
         return self._store.describe()
 
     def close(self) -> None:
-        """Pass on; closing never fails and is not counted."""
+        """Pass on; this never fails and is not counted."""
         self._store.close()

@@ -1,4 +1,4 @@
-"""Only the holder of the token decides."""
+"""Laws of tokens and fences."""
 
 from collections.abc import Callable
 
@@ -36,7 +36,7 @@ VERDICTS: tuple[Callable[[Job], Verdict], ...] = (
 
 
 def assert_changes_nothing(store: Store, verdict: Verdict) -> None:
-    """Check that a verdict is refused, and that rows and lane list stay as they are."""
+    """Check that an outcome is refused, and that rows and lane list do not change."""
     lanes = (lane_of(), ELSEWHERE)
     before = [rows_in(store, lane) for lane in lanes], pointers_in(store)
     assert list(store.settle([verdict])) == [False]
@@ -44,7 +44,7 @@ def assert_changes_nothing(store: Store, verdict: Verdict) -> None:
 
 
 class FencingLaws:
-    """A token names one version of a row; fences only grow."""
+    """A token identifies one version of a row; fences only grow."""
 
     def test_a_verdict_on_a_claim_that_was_taken_over_changes_nothing(self, store: Store) -> None:
         put_in(store, *new_jobs(2))
@@ -68,7 +68,7 @@ class FencingLaws:
             assert_changes_nothing(store, verdict_on(stale))
 
     def test_a_verdict_on_a_new_row_never_changes_a_dead_one(self, store: Store) -> None:
-        # Both carry the token of a new row: the job died after the verdict's caller had read it.
+        # Both have the token of a new row: the job became a dead-letter job after it was read.
         put_in(store, new_job(1))
         (stale,) = rows_in(store, lane_of())
         (claimed,) = claim(store, lane_of()).jobs
@@ -151,7 +151,7 @@ class FencingLaws:
     def test_a_move_writes_what_it_says_and_nothing_else(self, store: Store) -> None:
         put_in(store, new_job(1))
         (job,) = claim(store, lane_of(), worker="host:1").jobs
-        told = Move(
+        sent = Move(
             job,
             NOW_US + 3,
             token_of(9),
@@ -163,17 +163,17 @@ class FencingLaws:
             outcome=b"\x00outcome",
             error="ValueError: schief gegangen: ä€😀",
         )
-        assert list(store.settle([told])) == [True]
+        assert list(store.settle([sent])) == [True]
         row = row_with(store, job.id)
         assert row == job._replace(
-            at_us=told.at_us,
-            token=told.token,
+            at_us=sent.at_us,
+            token=sent.token,
             errors=2,
             crashes=3,
             alone=True,
             state=State.WAITING,
-            outcome=told.outcome,
-            error=told.error,
+            outcome=sent.outcome,
+            error=sent.error,
             worker=row.worker,
             pos_us=row.pos_us,
             hop=row.hop,
@@ -190,7 +190,7 @@ class FencingLaws:
         rows = [row_with(store, id_of(number)) for number in (1, 2, 3)]
         assert [row.opts for row in rows] == [tagged, b"", b""]
         assert [row._replace(opts=b"", token=BORN_TOKEN, hop=0) for row in rows] == before
-        put_in(store, new_job(1))  # again: what was changed since is there still
+        put_in(store, new_job(1))  # again: later changes stay
         assert [row.opts for row in rows_in(store, lane_of())] == [tagged, b"", b""]
         claimed = claim(store, lane_of(), token=11).jobs
         assert [(job.id, job.opts) for job in claimed] == [
@@ -229,8 +229,8 @@ class FencingLaws:
         put_in(store, new_job(1, body=b"\x00" * 5000))
         (job,) = claim(store, lane_of()).jobs
         dead = lane_of(queue="laws!dead", tenant="a tenant")
-        told = move(job, NOW_US + 4, errors=3, to=dead)._replace(error="why", state=State.DEAD)
-        assert list(store.settle([told])) == [True]
+        sent = move(job, NOW_US + 4, errors=3, to=dead)._replace(error="why", state=State.DEAD)
+        assert list(store.settle([sent])) == [True]
         assert rows_in(store, lane_of()) == []
         (row,) = rows_in(store, dead)
         assert row == job._replace(
@@ -238,7 +238,7 @@ class FencingLaws:
             pos_us=NOW_US + 4,
             hop=row.hop,
             at_us=NOW_US + 4,
-            token=told.token,
+            token=sent.token,
             errors=3,
             state=State.DEAD,
             error="why",
@@ -246,4 +246,4 @@ class FencingLaws:
         )
         assert row.hop > job.hop
         assert list(store.find([job.id])) == [row]
-        assert pointers_in(store, "laws!dead") == [Pointer(told.listing, dead)]
+        assert pointers_in(store, "laws!dead") == [Pointer(sent.listing, dead)]

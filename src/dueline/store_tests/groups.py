@@ -1,4 +1,4 @@
-"""Groups: all or nothing, including their conditions."""
+"""Laws of groups: all or nothing, conditions included."""
 
 from dueline.core.job import Job
 from dueline.core.store import NO_VERSION, Commit, Delete, Drop, Extend, Group, Put, Record, Store
@@ -25,7 +25,7 @@ NEXT = lane_of(priority=1)
 
 
 def everything(store: Store) -> object:
-    """Read all that the groups of these laws touch."""
+    """Return everything that the groups of these laws change."""
     return (
         [rows_in(store, lane) for lane in (lane_of(), NEXT)],
         [records_in(store, partition) for partition in ("p", "q")],
@@ -35,7 +35,7 @@ def everything(store: Store) -> object:
 
 
 def finish(job: Job, number: int, *, expect: bytes | None = None) -> Group:
-    """Make what ends a job: its row goes, a result, a successor and a line of history come."""
+    """Return a group that ends a job and inserts a result, a successor and a row of history."""
     return Group(
         verdicts=[Drop(job)],
         commits=[Commit("p", [Put(f"result {number}", ONE, b"done", expect)])],

@@ -1,4 +1,4 @@
-"""Rows and readings that the laws share."""
+"""Functions that the laws share: make rows, call a store, read all pages."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,7 +9,7 @@ from dueline.core.lane import Lane, Pointer, bucket_of
 from dueline.core.store import NO_VERSION, Claimed, Move, Put, Record, Row, Store, Want
 
 NOW_US = 1_767_225_600 * SECOND_US
-"""The laws' present: 2026-01-01. No law reads a clock to know the time of a job."""
+"""The time of the laws: 2026-01-01."""
 
 LEASE_US = 30 * SECOND_US
 WIDTH_US = 10 * SECOND_US
@@ -22,26 +22,26 @@ COUNTS = "counts"
 
 
 def id_of(number: int) -> JobId:
-    """Make the id of a numbered job; ids are in the order of their numbers."""
+    """Return the id of a numbered job; ids sort like numbers."""
     return JobId(number.to_bytes(16))
 
 
 def token_of(number: int) -> Token:
-    """Make a numbered token; 0 is the token of a birth."""
+    """Return a numbered token; 0 is the token of a new job."""
     return Token(number.to_bytes(16))
 
 
 def lane_of(
     at_us: int = NOW_US, *, queue: str = QUEUE, shard: int = 0, priority: int = 0, tenant: str = ""
 ) -> Lane:
-    """Name the lane of jobs that are new_job at an instant."""
+    """Return the lane of new jobs that are due at a time."""
     return Lane(queue, shard, bucket_of(at_us, WIDTH_US), priority, tenant)
 
 
 def new_job(
     number: int, *, at_us: int = NOW_US, lane: Lane | None = None, body: bytes = b"[1]"
 ) -> Job:
-    """Make a job's birth; in the lane of its time unless told otherwise."""
+    """Return a new job, by default in the lane of its due time."""
     return Job(
         lane=lane or lane_of(at_us),
         pos_us=at_us,
@@ -60,17 +60,17 @@ def new_job(
 def new_jobs(
     count: int, *, first: int = 1, at_us: int = NOW_US, lane: Lane | None = None
 ) -> list[Job]:
-    """Make new_jobs with running numbers, all at one instant."""
+    """Return new jobs with consecutive numbers, all due at one time."""
     return [new_job(number, at_us=at_us, lane=lane) for number in range(first, first + count)]
 
 
 def row_of(number: int, *, at_us: int = NOW_US, stream: str = "log", shard: int = 0) -> Row:
-    """Make a numbered row of a stream."""
+    """Return a numbered row of a stream."""
     return Row(stream, shard, at_us, number.to_bytes(16), b"row %d" % number)
 
 
 def put_in(store: Store, *jobs: Job) -> None:
-    """Add jobs, all of which the store must acknowledge; again those of which it cannot tell."""
+    """Insert jobs, and repeat those whose result is unknown."""
     left: Sequence[Job] = jobs
     for _ in range(ADDED_AGAIN_MAX):
         left = [job for job, is_there in zip(left, store.add(left), strict=True) if not is_there]
@@ -89,7 +89,7 @@ def claim(
     worker: str = "worker",
     token: int = 1,
 ) -> Claimed:
-    """Claim from lanes with the settings that most laws use."""
+    """Claim from lanes with default arguments."""
     return store.claim(
         [Want(lane, most) for lane in lanes],
         limit=limit,
@@ -103,7 +103,7 @@ def claim(
 def move(
     job: Job, at_us: int, *, token: int = 1000, errors: int | None = None, to: Lane | None = None
 ) -> Move:
-    """Make the verdict that gives a job back until an instant; counts stay unless told."""
+    """Return the move that releases a job until a time."""
     return Move(
         job,
         at_us,
@@ -117,14 +117,14 @@ def move(
 
 
 def ids_of(jobs: Iterable[Job]) -> list[JobId]:
-    """List the ids of jobs."""
+    """Return the ids of jobs."""
     return [job.id for job in jobs]
 
 
 def rows_in(
     store: Store, lane: Lane, *, until_us: int | None = None, page_size: int = 1000
 ) -> list[Job]:
-    """Read a lane to its end, page by page."""
+    """Return all rows of a lane, read page by page."""
     rows: list[Job] = []
     after = None
     for _ in range(PAGES_MAX):
@@ -135,7 +135,7 @@ def rows_in(
             return rows
         assert page.jobs, "a page without jobs must be the last"
         after = page.after
-    raise AssertionError("scan never comes to an end")
+    raise AssertionError("scan does not end")
 
 
 def pointers_in(
@@ -147,7 +147,7 @@ def pointers_in(
     after: Pointer | None = None,
     page_size: int = 1000,
 ) -> list[Pointer]:
-    """Read a lane list, page by page."""
+    """Return a lane list, read page by page."""
     pointers: list[Pointer] = []
     for _ in range(PAGES_MAX):
         page = store.lanes(queue, shard, until_bucket=until_bucket, after=after, limit=page_size)
@@ -157,11 +157,11 @@ def pointers_in(
             return pointers
         assert page.pointers, "a page without pointers must be the last"
         after = page.after
-    raise AssertionError("lanes never comes to an end")
+    raise AssertionError("lanes does not end")
 
 
 def records_in(store: Store, partition: str, *, page_size: int = 1000) -> list[Record]:
-    """Read a partition of records to its end: a page that is not full is the last."""
+    """Return all records of a partition, read page by page."""
     records: list[Record] = []
     after = None
     for _ in range(PAGES_MAX):
@@ -171,13 +171,13 @@ def records_in(store: Store, partition: str, *, page_size: int = 1000) -> list[R
         if len(page) < page_size:
             return records
         after = page[-1].key
-    raise AssertionError("read never comes to an end")
+    raise AssertionError("read does not end")
 
 
 def stream_of(
     store: Store, stream: str = "log", shard: int = 0, *, page_size: int = 1000
 ) -> list[Row]:
-    """Read a stream's shard to its present end, page by page."""
+    """Return all rows of a stream's shard, read page by page."""
     rows: list[Row] = []
     after = None
     for _ in range(PAGES_MAX):
@@ -187,26 +187,26 @@ def stream_of(
         if not page.rows:
             return rows
         after = page.after
-    raise AssertionError("tail never comes to an end")
+    raise AssertionError("tail does not end")
 
 
 def all_of(store: Store, jobs: Sequence[Job]) -> list[Job | None]:
-    """Find the rows of jobs by their ids."""
+    """Return the rows of jobs, by their ids."""
     return list(store.find(ids_of(jobs)))
 
 
 def row_with(store: Store, job_id: JobId) -> Job:
-    """Find the row of a job that must be there."""
+    """Return the row of a job, which must exist."""
     (row,) = store.find([job_id])
     assert row is not None
     return row
 
 
 def count_up(store: Store, *, times: int, writer: int) -> int:
-    """Count a record up by conditional writes, as often as told.
+    """Increment a record `times` times by conditional writes.
 
     Returns:
-        How many further writes may have been applied: the store raised Unknown for them.
+        The number of further writes that may have been applied: the store raised Unknown.
     """
     done = unknown = 0
     for attempt in range(ROUNDS_MAX):
@@ -218,11 +218,11 @@ def count_up(store: Store, *, times: int, writer: int) -> int:
             unknown += 1
         if done == times:
             return unknown
-    raise AssertionError("the record was never free to be counted up")
+    raise AssertionError("the record could not be incremented")
 
 
 def read_count(store: Store) -> tuple[int, bytes]:
-    """Read how far the record was counted, and its version."""
+    """Return the value and the version of the counter."""
     for record in store.read(COUNTS, after=None, limit=1):
         return int(record.value), record.version
     return 0, NO_VERSION

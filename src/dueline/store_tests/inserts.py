@@ -1,4 +1,4 @@
-"""HookDecorator, and adding again."""
+"""Laws of inserts and repeated inserts."""
 
 from dueline.core.job import Job, State
 from dueline.core.store import Drop, Extend, Store
@@ -24,11 +24,11 @@ FULL = new_job(1, at_us=NOW_US + 5, body=bytes(range(256)))._replace(
     codec=255,
     opts=b'{"keep": 0}',
 )
-"""A birth each of whose cells differs from the others' and from the defaults."""
+"""A new job each of whose values differs from the others and from the defaults."""
 
 
-class AddingLaws:
-    """A birth is stored as it is, once, and is there as long as it lives."""
+class InsertLaws:
+    """A new job is stored once, unchanged, and exists until it ends."""
 
     def test_a_job_is_read_back_as_it_was_born(self, store: Store) -> None:
         put_in(store, FULL)

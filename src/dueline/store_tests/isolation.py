@@ -1,4 +1,4 @@
-"""Lanes that differ in anything are different lanes."""
+"""Laws of isolation between lanes."""
 
 from dueline.core.lane import Lane, Marks
 from dueline.core.store import Store
@@ -41,7 +41,7 @@ EXTREMES = (-(2**31), -(2**31) + 1, -1, 0, 1, 2**31 - 2, 2**31 - 1)
 
 
 def fill(store: Store, lanes: tuple[Lane, ...]) -> None:
-    """Put one job into each lane; their numbers are the lanes' places."""
+    """Insert one job into each lane; its number is the lane's index."""
     put_in(store, *(new_job(number, lane=lane) for number, lane in enumerate(lanes)))
 
 
@@ -50,7 +50,7 @@ def _marks(store: Store, queue: str, shard: int) -> Marks:
 
 
 class IsolationLaws:
-    """What happens in one lane shows in no other."""
+    """A change in one lane affects no other."""
 
     def test_a_lane_holds_its_own_jobs_alone(self, store: Store) -> None:
         lanes = (HOME, *NEIGHBOURS)

@@ -1,4 +1,4 @@
-"""The lane list hides no job."""
+"""Laws of the lane list."""
 
 from dueline.core.lane import Lane, Marks, Pointer, bucket_of
 from dueline.core.store import Drop, Extend, Store
@@ -21,18 +21,17 @@ from dueline.store_tests.helpers import (
 )
 
 GUARD_US = 2_000_000
-"""How far `closed` may stay behind the present, on stores where writes overlap."""
+"""Maximum distance of `closed` from the present, on stores where writes overlap."""
 
 NOW = bucket_of(NOW_US, WIDTH_US)
 LANE_BEFORE_ALL = Lane(QUEUE, 0, -1, -(2**31), "")
 
 
 class Reader:
-    """Reads a lane list as a worker does: all of it once, then what may be new.
+    """Reads a lane list as a worker does: all of it once, then new pointers only.
 
-    An acknowledged pointer stands above the `closed` that was last seen, so nothing at or below
-    it is read again; a pointer is forgotten when its lane was found empty after `closed` was
-    seen at or above it.
+    A new pointer is above the last `closed` mark, so nothing at or below that is read again. A
+    pointer is dropped when its lane is empty after `closed` has reached it.
     """
 
     def __init__(self, store: Store, queue: str = QUEUE, shard: int = 0) -> None:
@@ -42,8 +41,8 @@ class Reader:
         self._closed: int | None = None
         self._known: set[Pointer] = set()
 
-    def look(self, now_us: int) -> set[Lane]:
-        """Read what may be new up to the present; return the lanes that are known."""
+    def poll(self, now_us: int) -> set[Lane]:
+        """Read new pointers up to the present; return all known lanes."""
         lowest = LANE_BEFORE_ALL._replace(queue=self._queue, shard=self._shard)
         after = None if self._closed is None else Pointer(self._closed + 1, lowest)
         until = bucket_of(now_us, WIDTH_US)
@@ -56,7 +55,7 @@ class Reader:
         return {pointer.lane for pointer in self._known}
 
     def forget(self) -> None:
-        """Forget the pointers that may be forgotten."""
+        """Drop pointers at or below `closed` whose lanes are empty."""
         closed = -1 if self._closed is None else self._closed
         self._known -= {
             pointer
@@ -66,7 +65,7 @@ class Reader:
 
 
 def marks_of(store: Store, queue: str = QUEUE, shard: int = 0) -> Marks:
-    """Read the marks of a queue's shard."""
+    """Return the marks of a queue's shard."""
     return store.lanes(queue, shard, until_bucket=-1, after=None, limit=1).marks
 
 
@@ -75,13 +74,13 @@ def sweep(store: Store, now_us: int = NOW_US) -> Marks:
     return store.sweep(QUEUE, 0, now_us=now_us, width_us=WIDTH_US)
 
 
-def close(store: Store, now_us: int = NOW_US) -> int:
+def close_buckets(store: Store, now_us: int = NOW_US) -> int:
     """Sweep until the bucket before the present is closed; return the `closed` mark."""
     return sweep(store, now_us + GUARD_US).closed
 
 
 class LaneListLaws:
-    """Whoever reads the lane list finds every lane with a job that is due."""
+    """A reader of the lane list finds every lane with a due job."""
 
     def test_a_birth_lists_its_lane(self, store: Store) -> None:
         lanes = [lane_of(priority=priority) for priority in (-5, 0, 5)]
@@ -103,14 +102,14 @@ class LaneListLaws:
         assert pointers_in(store, after=expected[13]) == expected[14:]
 
     def test_the_list_ends_with_the_bucket_that_is_asked_for(self, store: Store) -> None:
-        close(store)
+        close_buckets(store)
         for ahead in range(4):
             put_in(store, new_job(ahead, at_us=NOW_US + ahead * WIDTH_US))
         listings = [pointer.listing for pointer in pointers_in(store, until_bucket=NOW + 2)]
         assert listings == [NOW, NOW + 1, NOW + 2]
 
     def test_a_head_that_the_list_tells_is_the_least_of_its_lane(self, store: Store) -> None:
-        """A store may tell heads or not; what it tells is so, of claimed and future rows too."""
+        """Heads are optional; a head that is returned counts claimed and future rows too."""
         early, late, claimed, empty = (lane_of(priority=priority) for priority in range(4))
         put_in(store, new_job(1, lane=early), new_job(2, lane=late, at_us=NOW_US + 99))
         put_in(store, new_job(5, lane=late, at_us=NOW_US + 9))
@@ -123,7 +122,7 @@ class LaneListLaws:
         assert page.heads.items() <= heads.items()
 
     def test_the_first_open_bucket_is_always_in_the_list(self, store: Store) -> None:
-        closed = close(store, NOW_US + 5 * WIDTH_US)
+        closed = close_buckets(store, NOW_US + 5 * WIDTH_US)
         put_in(store, new_job(1))
         listed = pointers_in(store, until_bucket=NOW)
         assert listed == [Pointer(closed + 1, lane_of())]
@@ -159,7 +158,7 @@ class LaneListLaws:
     def test_empty_lanes_of_closed_buckets_are_unlisted(self, store: Store) -> None:
         put_in(store, *new_jobs(3))
         store.settle([Drop(job) for job in claim(store, lane_of()).jobs])
-        closed = close(store, NOW_US + 2 * WIDTH_US)
+        closed = close_buckets(store, NOW_US + 2 * WIDTH_US)
         assert closed >= NOW
         marks = sweep(store, NOW_US + 2 * WIDTH_US)
         assert pointers_in(store) == []
@@ -186,7 +185,7 @@ class LaneListLaws:
         first, second = claim(store, lane_of()).jobs
         due_us = NOW_US + 60 * WIDTH_US
         store.settle([move(first, due_us + WIDTH_US), move(second, due_us)])
-        close(store, NOW_US + 2 * WIDTH_US)
+        close_buckets(store, NOW_US + 2 * WIDTH_US)
         sweep(store, NOW_US + 2 * WIDTH_US)
         assert pointers_in(store) == [Pointer(bucket_of(due_us, WIDTH_US), lane_of())]
 
@@ -203,72 +202,72 @@ class LaneListLaws:
 
     def test_a_late_birth_is_listed_above_the_closed_buckets(self, store: Store) -> None:
         reader = Reader(store)
-        close(store, NOW_US + 5 * WIDTH_US)
-        assert reader.look(NOW_US + 5 * WIDTH_US) == set()
+        close_buckets(store, NOW_US + 5 * WIDTH_US)
+        assert reader.poll(NOW_US + 5 * WIDTH_US) == set()
         put_in(store, new_job(1))
-        assert reader.look(NOW_US + 5 * WIDTH_US) == {lane_of()}
+        assert reader.poll(NOW_US + 5 * WIDTH_US) == {lane_of()}
 
     def test_a_birth_into_a_lane_that_was_forgotten_is_seen(self, store: Store) -> None:
         later_us = NOW_US + 5 * WIDTH_US
         put_in(store, new_job(1), new_job(2))
         first, second = claim(store, lane_of()).jobs
         store.settle([Drop(first)])
-        close(store, later_us)
+        close_buckets(store, later_us)
         reader = Reader(store)
-        assert reader.look(later_us) == {lane_of()}
+        assert reader.poll(later_us) == {lane_of()}
         store.settle([Drop(second)])
         reader.forget()
         put_in(store, new_job(3))
-        assert reader.look(later_us) == {lane_of()}
+        assert reader.poll(later_us) == {lane_of()}
 
     def test_a_job_that_is_moved_forward_is_seen(self, store: Store) -> None:
         far_us = NOW_US + 1000 * WIDTH_US
         put_in(store, new_job(1, at_us=far_us))
         reader = Reader(store)
-        close(store)
-        assert reader.look(NOW_US) == set()
+        close_buckets(store)
+        assert reader.poll(NOW_US) == set()
         (job,) = rows_in(store, lane_of(far_us))
         assert list(store.settle([move(job, NOW_US - 3 * WIDTH_US)])) == [True]
-        assert reader.look(NOW_US) == {lane_of(far_us)}
+        assert reader.poll(NOW_US) == {lane_of(far_us)}
         assert ids_of(claim(store, lane_of(far_us)).jobs) == [id_of(1)]
 
     def test_a_job_given_back_is_seen_after_its_lane_was_listed_later(self, store: Store) -> None:
         put_in(store, new_job(1))
         (job,) = claim(store, lane_of(), lease_us=1000 * WIDTH_US).jobs
         now_us = NOW_US + 2 * WIDTH_US
-        close(store, now_us)
+        close_buckets(store, now_us)
         sweep(store, now_us)
         reader = Reader(store)
-        assert reader.look(now_us) == set()
+        assert reader.poll(now_us) == set()
         assert list(store.settle([move(job, now_us)])) == [True]
-        assert reader.look(now_us) == {lane_of()}
+        assert reader.poll(now_us) == {lane_of()}
 
     def test_a_job_given_back_after_its_claim_was_extended_is_seen(self, store: Store) -> None:
         put_in(store, new_job(1))
         (job,) = claim(store, lane_of()).jobs
         assert list(store.settle([Extend(job, NOW_US + 1000 * WIDTH_US)])) == [True]
         now_us = NOW_US + LEASE_US + WIDTH_US
-        close(store, now_us)
+        close_buckets(store, now_us)
         sweep(store, now_us)
         reader = Reader(store)
-        assert reader.look(now_us) == set()
+        assert reader.poll(now_us) == set()
         assert list(store.settle([move(job, now_us)])) == [True]
-        assert reader.look(now_us) == {lane_of()}
+        assert reader.poll(now_us) == {lane_of()}
 
     def test_a_job_that_is_carried_is_seen_in_its_new_lane(self, store: Store) -> None:
         put_in(store, *new_jobs(2))
         now_us = NOW_US + 3 * WIDTH_US
-        close(store, now_us)
+        close_buckets(store, now_us)
         reader, other = Reader(store), lane_of(priority=3)
-        assert reader.look(now_us) == {lane_of()}
+        assert reader.poll(now_us) == {lane_of()}
         first, second = rows_in(store, lane_of())
         assert list(store.settle([move(first, NOW_US, to=other)])) == [True]
-        assert reader.look(now_us) == {lane_of(), other}
+        assert reader.poll(now_us) == {lane_of(), other}
         carried = claim(store, other).jobs
         assert ids_of(carried) == [id_of(1)]
         dead = lane_of(queue="laws!dead")
         assert list(store.settle([move(second, now_us, token=1001, to=dead)])) == [True]
-        assert Reader(store, "laws!dead").look(now_us) == {dead}
+        assert Reader(store, "laws!dead").poll(now_us) == {dead}
 
 
 MANY_LANES = [lane_of(tenant=f"t{number}", priority=number % 3) for number in range(20)]
@@ -276,7 +275,7 @@ A_PAGE = 3
 
 
 def lanes_in(store: Store, *, limit: int = A_PAGE) -> set[Lane]:
-    """Go through all lanes; a store that has no census tells of none."""
+    """Return all lanes with rows; none for a store that cannot list them."""
     found: set[Lane] = set()
     after: str | None = None
     while isinstance(store, ListsLanes):
@@ -286,13 +285,13 @@ def lanes_in(store: Store, *, limit: int = A_PAGE) -> set[Lane]:
         found.update(page.lanes)
         if page.after is None:
             break
-        assert page.after != after, "it goes on"
+        assert page.after != after, "the pages do not advance"
         after = page.after
     return found
 
 
 class LanesWithRowsLaws:
-    """Every lane that holds a row is told of, wherever it is listed; a store may have no census."""
+    """A store that lists lanes with rows returns each one, wherever it is listed."""
 
     def test_every_lane_that_holds_a_row_is_told_of(self, store: Store) -> None:
         put_in(store, *(new_job(number, lane=lane) for number, lane in enumerate(MANY_LANES)))

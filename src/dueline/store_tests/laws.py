@@ -1,11 +1,11 @@
-"""All laws, by a store's scope."""
+"""All laws, by the scope of a store."""
 
 import sys
 from collections.abc import Iterator
 
 import pytest
 
-# Before the laws are imported, so that a broken one shows what it compared.
+# Before the laws are imported, so that a failed one shows the compared values.
 _MODULES = (
     "bounds",
     "clocks",
@@ -36,7 +36,7 @@ from dueline.store_tests.exclusion import ExclusionLaws  # noqa: E402
 from dueline.store_tests.factory import KeepingFactory, StoreFactory, UrlFactory  # noqa: E402
 from dueline.store_tests.fencing import FencingLaws  # noqa: E402
 from dueline.store_tests.groups import GroupLaws, TogetherLaws  # noqa: E402
-from dueline.store_tests.inserts import AddingLaws  # noqa: E402
+from dueline.store_tests.inserts import InsertLaws  # noqa: E402
 from dueline.store_tests.isolation import IsolationLaws  # noqa: E402
 from dueline.store_tests.lane_list import LaneListLaws, LanesWithRowsLaws  # noqa: E402
 from dueline.store_tests.model import ModelLaws  # noqa: E402
@@ -59,7 +59,7 @@ __all__ = [
 
 
 class SteppedLaws(
-    AddingLaws,
+    InsertLaws,
     BoundLaws,
     ClockLaws,
     CoordinationLaws,
@@ -77,11 +77,11 @@ class SteppedLaws(
     StreamLaws,
     WatermarkLaws,
 ):
-    """What a store of the scope "process" without transactions passes; override `factory`."""
+    """Laws of a store of scope "process" without transactions; override `factory`."""
 
     @pytest.fixture
     def factory(self) -> StoreFactory:
-        """Make empty stores; each store's test class says how."""
+        """Return the factory of empty stores; each store's test class overrides this."""
         raise NotImplementedError("override the fixture `factory` in the store's test class")
 
     @pytest.fixture
@@ -97,12 +97,12 @@ class SteppedLaws(
 
 
 class Laws(SteppedLaws, TogetherLaws):
-    """What a store of the scope "process" passes; override `factory`."""
+    """Laws of a store of scope "process"; override `factory`."""
 
 
 class SharedLaws(Laws, ProcessLaws):
-    """What a store of the scope "machine" or "network" passes; override `factory`."""
+    """Laws of a store of scope "machine" or "network"; override `factory`."""
 
 
 class SharedSteppedLaws(SteppedLaws, ProcessLaws):
-    """The same, for a store whose `together` is no transaction."""
+    """Laws of such a store whose `together` is not a transaction."""

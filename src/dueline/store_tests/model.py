@@ -1,4 +1,4 @@
-"""Random lives, compared with the model."""
+"""Laws of random operations, compared with the memory store."""
 
 from collections.abc import Callable, Sequence
 from itertools import count
@@ -68,23 +68,23 @@ from dueline.stores.memory.store import MemoryStore
 Answer = TypeVar("Answer")
 
 STEPS = 40
-EXAMPLES_PER_LIFE = 6
-"""A life takes long: so many of the profile's examples count as one."""
+EXAMPLES_PER_RUN = 6
+"""Number of examples of the Hypothesis profile that count as one run: a run is slow."""
 SHARDS = (0, 1)
 DEAD = lane_of(queue=f"{QUEUE}!dead")
 PARTITIONS = ("p", "q")
 
 
 def plain(job: Job | None) -> Job | None:
-    """Leave out what stores are free in: the position of a moved row, who held it."""
+    """Return a job without what stores may choose: the position of a moved row, its worker."""
     if job is None:
         return None
     worker = job.worker if job.state == State.CLAIMED else ""
     return job._replace(pos_us=0, hop=0, worker=worker)
 
 
-class Lives(RuleBasedStateMachine):
-    """Leads the same life on a store and on the model, and compares all there is to see."""
+class StoreComparison(RuleBasedStateMachine):
+    """Makes the same calls on a store and on the model, and compares everything."""
 
     def __init__(self, factory: StoreFactory) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class Lives(RuleBasedStateMachine):
         self.store.close()
 
     def both(self, call: Callable[[Store], Answer]) -> Answer:
-        """Make a call on the store and on the model, which must answer the same."""
+        """Make a call on the store and on the model; compare the results."""
         answer = call(self.store)
         assert answer == call(self.model)
         return answer
@@ -128,7 +128,7 @@ class Lives(RuleBasedStateMachine):
     def claim(
         self, which: Sequence[tuple[int, int]], limit: int, lease_s: int, worker: str
     ) -> None:
-        # Lanes with due jobs come last, and so are picked most.
+        # Lanes with due jobs are last, so that `pick` prefers them.
         lanes = sorted(self.rows, key=self.due_in)
         chosen = {pick(lanes, number): most for number, most in which}
         wants = [Want(lane, most) for lane, most in chosen.items()]
@@ -149,13 +149,13 @@ class Lives(RuleBasedStateMachine):
         self.held = claimed.jobs or self.held
 
     def due_in(self, lane: Lane) -> bool:
-        """Tell whether a lane has a job that is due."""
+        """Return whether a lane has a due job."""
         return bool(self.rows[lane]) and self.rows[lane][0].at_us <= self.now_us
 
     def compare_claims(
         self, claimed: Claimed, expected: Claimed, lanes: set[Lane], limit: int
     ) -> None:
-        """Compare what a claim brought; a lane is passed over only when the limit is reached."""
+        """Compare the results of a claim; a lane is skipped only at the limit."""
         assert [*map(plain, claimed.jobs)] == [*map(plain, expected.jobs)]
         assert [job.worker for job in claimed.jobs] == [job.worker for job in expected.jobs]
         assert {job_id: plain(job) for job_id, job in claimed.died.items()} == {
@@ -163,7 +163,7 @@ class Lives(RuleBasedStateMachine):
         }
         expected_next = {lane: expected.next_at_us.get(lane) for lane in claimed.next_at_us}
         for lane in set(claimed.next_at_us) - set(expected.next_at_us):
-            rows = self.rows[lane]  # passed over by the model, and so as it was
+            rows = self.rows[lane]  # skipped by the model, so it has not changed
             expected_next[lane] = rows[0].at_us if rows else None
         assert claimed.next_at_us == expected_next
         assert set(claimed.next_at_us) == lanes or len(claimed.jobs) == limit
@@ -194,7 +194,7 @@ class Lives(RuleBasedStateMachine):
                 reader.store = self.store
 
     def sweep(self, shard: int) -> None:
-        """Sweep both; the marks may differ by the store's guard, and by how it keeps its list."""
+        """Sweep both; the marks may differ by the store's guard and its list."""
         for store in (self.store, self.model):
             store.sweep(QUEUE, shard, now_us=self.now_us, width_us=WIDTH_US)
         marks = marks_of(self.store, QUEUE, shard)
@@ -255,7 +255,7 @@ class Lives(RuleBasedStateMachine):
         assert stream_of(self.store, page_size=4) == stream_of(self.model)
 
     def compare_listing(self, shard: int) -> None:
-        """Check that each job is listed by its time, and that a reader overlooks none."""
+        """Check that each job is listed in time, and that a reader finds it."""
         before, marks = self.marks[shard], marks_of(self.store, QUEUE, shard)
         self.marks[shard] = marks
         assert before.swept <= marks.swept <= marks.closed >= before.closed
@@ -263,17 +263,17 @@ class Lives(RuleBasedStateMachine):
         assert pointers == sorted(set(pointers))
         assert all(pointer.listing > marks.swept for pointer in pointers)
         first = {pointer.lane: pointer.listing for pointer in reversed(pointers)}
-        known = self.readers[shard].look(self.now_us)
+        known = self.readers[shard].poll(self.now_us)
         for lane, rows in self.rows.items():
             if rows and (lane.queue, lane.shard) == (QUEUE, shard):
                 due = max(bucket_of(rows[0].at_us, WIDTH_US), marks.closed + 1)
                 assert first.get(lane, due + 1) <= due, "a job is not listed by its time"
-                assert lane in known or rows[0].at_us > self.now_us, "a job is overlooked"
+                assert lane in known or rows[0].at_us > self.now_us, "a reader misses a job"
 
-    # From what was drawn to what is sent.
+    # From drawn values to arguments.
 
     def insert(self, one: Insert) -> Job:
-        """Make an insert; its number is its place in `inserts`."""
+        """Return a new job; its number is its index in `inserts`."""
         shard, priority, tenant = PLACES[one.place]
         at_us = NOW_US + SLOTS_US[one.slot]
         lane = lane_of(at_us, shard=shard, priority=priority, tenant=tenant)
@@ -286,12 +286,12 @@ class Lives(RuleBasedStateMachine):
         return job
 
     def living(self, which: Sequence[int]) -> list[Job]:
-        """Choose inserted jobs that still have a row, each once."""
+        """Return some inserted jobs that have a row, each once."""
         chosen = {pick(self.inserts, number) for number in which if self.inserts}
         return [job for job in sorted(chosen) if self.model.find([job.id])[0]]
 
     def verdicts(self, some: Sequence[Decision]) -> list[Verdict]:
-        """Make verdicts, at most one for each job."""
+        """Return outcomes, at most one for each job."""
         made: dict[JobId, Verdict] = {}
         for decision in some:
             present = [row for rows in self.rows.values() for row in rows]
@@ -301,7 +301,7 @@ class Lives(RuleBasedStateMachine):
         return list(made.values())
 
     def verdict(self, job: Job, decision: Decision) -> Verdict:
-        """Make one verdict; only claims are extended."""
+        """Return one outcome; only claims are extended."""
         if decision.kind == "drop":
             return Drop(job)
         at_us = self.now_us + decision.ahead_s * SECOND_US
@@ -327,7 +327,7 @@ class Lives(RuleBasedStateMachine):
         )
 
     def edited(self, edit: Edit) -> Write:
-        """Make a write whose expectation is as the drawing says at present."""
+        """Return a write with the drawn expectation."""
         present = {
             record.key: record.version
             for record in records_in(self.model, PARTITIONS[edit.partition])
@@ -344,25 +344,26 @@ class Lives(RuleBasedStateMachine):
         return Put(edit.key, token_of(number), b"%d" % number, expect, edit.expires_us)
 
     def row(self, number: int) -> Row:
-        """Make a row of the stream; few enough numbers that rows are repeated."""
-        # What it holds is its writer's to keep the same, where an append is blind.
+        """Return a row of the stream, from few numbers, so that rows are repeated."""
+        # Stores without transactions do not compare: a repeat must be the same.
         held = number if self.store.transactional else number % 6
         return Row("log", 0, NOW_US + number % 2, id_of(number % 3), b"row %d" % held)
 
 
 class ModelLaws:
-    """What the model does, the store does.
+    """The store behaves as the memory store does.
 
-    lives: how many are led; None: by the Hypothesis profile.
+    Attributes:
+      runs: Number of random runs; None for the Hypothesis profile's.
     """
 
-    lives: int | None = None
+    runs: int | None = None
 
     def test_any_life_is_the_models(self, factory: StoreFactory) -> None:
         run_state_machine_as_test(
-            lambda: Lives(factory),  # type: ignore[arg-type]  # it calls whatever makes a machine
+            lambda: StoreComparison(factory),  # type: ignore[arg-type]  # it accepts a factory
             settings=settings(
-                max_examples=self.lives or max(1, settings().max_examples // EXAMPLES_PER_LIFE),
+                max_examples=self.runs or max(1, settings().max_examples // EXAMPLES_PER_RUN),
                 stateful_step_count=STEPS,
                 deadline=None,
                 suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

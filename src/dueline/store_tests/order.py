@@ -16,7 +16,7 @@ from dueline.store_tests.helpers import (
 
 
 class OrderLaws:
-    """Inside a lane (at, id) decides; among lanes the order of the wants."""
+    """Jobs of a lane are claimed in (at, id) order, lanes in the order of the wants."""
 
     def test_a_lane_gives_its_jobs_by_time_and_then_by_id(self, store: Store) -> None:
         lane = lane_of()

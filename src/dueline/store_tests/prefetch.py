@@ -1,4 +1,4 @@
-"""What a claim before its time takes."""
+"""Laws of prefetch."""
 
 from dueline.core.job import State
 from dueline.core.lane import Lane
@@ -30,7 +30,7 @@ def ahead(
     until_us: int = UNTIL_US,
     token: int = 1,
 ) -> PrefetchResult:
-    """Claim ahead; a store that does not let jobs be claimed before their time claims none."""
+    """Prefetch jobs; none from a store that does not support it."""
     if not isinstance(store, SupportsPrefetch):
         return PrefetchResult([], {})
     return store.prefetch(
@@ -45,7 +45,7 @@ def ahead(
 
 
 class PrefetchLaws:
-    """What is claimed early is waiting, soon to be due, and held from its time on."""
+    """Prefetched jobs were waiting and become due soon; the lease starts at the due time."""
 
     def test_a_claim_ahead_takes_what_waits_for_a_time_soon_to_come(self, store: Store) -> None:
         lane = lane_of()

@@ -1,4 +1,4 @@
-"""The laws among processes, and of their sudden death."""
+"""Laws of several processes, and of processes that are killed."""
 
 import json
 import subprocess
@@ -30,8 +30,7 @@ from dueline.store_tests.helpers import (
 
 ACTORS = 4
 JOBS = {"machine": 2000, "network": 100}
-"""Enough a lane, by scope, that a claim of two statements without a transaction meets another's:
-over a network a claim takes long enough with few."""
+"""Number of jobs in each lane, by scope: enough that claims overlap."""
 WAIT_S = 300
 
 
@@ -48,28 +47,28 @@ def actor(url: str, act: str, **arguments: int) -> Iterator[subprocess.Popen[str
 
 
 def await_ready(process: subprocess.Popen[str]) -> None:
-    """Wait until an actor has opened the store."""
+    """Wait until a process has opened the store."""
     assert process.stdout is not None
     if process.stdout.readline().strip() != READY:
         raise AssertionError(f"an actor did not start: {process.communicate(timeout=WAIT_S)[1]}")
 
 
 def start(process: subprocess.Popen[str]) -> None:
-    """Let an actor act."""
+    """Send the start signal to a process."""
     assert process.stdin is not None
     process.stdin.write("go\n")
     process.stdin.flush()
 
 
-def said(process: subprocess.Popen[str]) -> list[object]:
-    """Wait for an actor to end; return what it said."""
+def output_of(process: subprocess.Popen[str]) -> list[object]:
+    """Wait for a process to end; return its output."""
     out, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 0, err
     return [json.loads(line) for line in out.splitlines()]
 
 
 def at_once(url: str, act: str, *, actors: int = ACTORS, **arguments: int) -> list[list[object]]:
-    """Run an act in several processes that start together; return what each said."""
+    """Run an act in several processes that start together; return the output of each."""
     with ExitStack() as stack:
         crew = [
             stack.enter_context(actor(url, act, number=number, **arguments))
@@ -79,11 +78,11 @@ def at_once(url: str, act: str, *, actors: int = ACTORS, **arguments: int) -> li
             await_ready(process)
         for process in crew:
             start(process)
-        return [said(process) for process in crew]
+        return [output_of(process) for process in crew]
 
 
 def write_until_killed(url: str, *, lines: int) -> Sequence[tuple[str, int]]:
-    """Let a process write, kill it after so many lines; return what it had acknowledged."""
+    """Kill a writing process after `lines` lines; return the writes that it acknowledged."""
     with actor(url, "write_for_ever") as process:
         await_ready(process)
         start(process)
@@ -93,7 +92,7 @@ def write_until_killed(url: str, *, lines: int) -> Sequence[tuple[str, int]]:
         heard += process.stdout.readlines()
         process.wait(timeout=WAIT_S)
         assert len(heard) >= lines, process.stderr and process.stderr.read()
-    # The last line may be cut short: then it was not acknowledged.
+    # The last line may be incomplete: then it was not acknowledged.
     return [(what, number) for what, number in map(json.loads, filter(_is_whole, heard))]
 
 
@@ -102,7 +101,7 @@ def _is_whole(line: str) -> bool:
 
 
 def assert_kept(store: Store, acknowledged: Sequence[tuple[str, int]]) -> None:
-    """Check that all that was acknowledged is there, and groups as a whole or not at all."""
+    """Check that acknowledged writes exist, and groups all or nothing."""
     kinds = ("added", "dropped", "put", "appended", "together")
     by_kind = {kind: [number for what, number in acknowledged if what == kind] for kind in kinds}
     records = {int(record.key) for record in records_in(store, RESULTS)}
@@ -171,10 +170,10 @@ class ProcessLaws:
             await_ready(process)
             claim(store, lane_of())
             start(process)
-            assert said(process) == [[1, LEASE_US]]
+            assert output_of(process) == [[1, LEASE_US]]
         store.close()
 
-    # Five lines a round: the kill meets each kind of write, the group (4, 19, 334) above all.
+    # Five lines a round: the kills hit each kind of write, above all the group (4, 19, 334).
     @pytest.mark.parametrize("lines", [1, 4, 12, 19, 100, 333, 334])
     def test_what_was_acknowledged_survives_the_writers_sudden_death(
         self, factory: StoreFactory, lines: int
@@ -183,7 +182,7 @@ class ProcessLaws:
         acknowledged = write_until_killed(url, lines=lines)
         store = factory.open(url)
         assert_kept(store, acknowledged)
-        # The store is whole: it can be written to, and gives each job that it has once.
+        # The store is intact: it accepts writes, and returns each of its jobs once.
         put_in(store, new_job(0), *new_jobs(3, first=10_000_000))
         jobs = claim(store, lane_of(), most=5000, limit=5000).jobs
         assert len(jobs) == len({job.id for job in jobs}) == len(rows_in(store, lane_of()))

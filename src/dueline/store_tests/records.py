@@ -18,7 +18,7 @@ ONE, TWO, THREE = (bytes(token_of(number)) for number in (1, 2, 3))
 
 
 class RecordLaws:
-    """A commit holds as a whole or not at all."""
+    """A commit is applied all or nothing."""
 
     def test_a_record_is_read_back_as_it_was_put(self, store: Store) -> None:
         values = {"": b"", "a": bytes(range(256)), "ä€😀": b"x" * 100_000, "A/b c": b"\x00"}

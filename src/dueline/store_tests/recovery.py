@@ -1,7 +1,4 @@
-"""What becomes of a claim whose worker died.
-
-Nothing has to run for its job to be due again (rule A4).
-"""
+"""Laws of recovery after a worker has died (rule A4)."""
 
 from dueline.core.job import State
 from dueline.core.store import Extend, Store
@@ -26,7 +23,7 @@ END_US = NOW_US + LEASE_US
 
 
 class RecoveryLaws:
-    """Nothing needs to happen for a dead worker's jobs to be due again."""
+    """The jobs of a dead worker become due again by themselves."""
 
     def test_a_job_is_due_again_when_its_lease_ends(self, store: Store) -> None:
         put_in(store, *new_jobs(2))

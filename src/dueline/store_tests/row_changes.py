@@ -1,7 +1,4 @@
-"""Changes of rows in a store without transactions.
-
-Pure: each function makes one change of a conditional batch from a row that was read.
-"""
+"""Conditional changes of rows in a store without transactions, made from rows that were read."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,13 +11,15 @@ from dueline.stores.cursor_cache import Key, RowVersion, key_of
 from dueline.stores.memory.rows import Terms, claimed, rewritten
 
 HOP_AHEAD_US = 5 * SECOND_US
-"""A job that rests for longer goes to where it will be due; a shorter rest is not worth it."""
+"""Minimum delay for which a row moves to the position of its due time."""
 
 
 def one_by_one(settle: Callable[[Verdict], bool], verdicts: Sequence[Verdict]) -> list[bool]:
-    """Apply verdicts, each on its own, in their order.
+    """Apply outcomes, each on its own, in their order.
 
-    Raises: StoreUnavailable: none was applied. Unknown: some were, or may have been.
+    Raises:
+      StoreUnavailable: None was applied.
+      Unknown: Some were applied, or may have been.
     """
     held: list[bool] = []
     for verdict in verdicts:
@@ -28,16 +27,13 @@ def one_by_one(settle: Callable[[Verdict], bool], verdicts: Sequence[Verdict]) -
             held.append(settle(verdict))
         except StoreUnavailable as error:
             if any(held):
-                raise Unknown("Of several verdicts the first were applied.") from error
+                raise Unknown("Only some of several outcomes were applied.") from error
             raise
     return held
 
 
 class Stub(NamedTuple):
-    """What a row that is being carried will be elsewhere: its whole birth, fixed once.
-
-    listing: the bucket to list its new lane under.
-    """
+    """The future row of a job that moves to another lane; listing: The bucket to list it under."""
 
     target: Job
     listing: int
@@ -51,11 +47,15 @@ class Found(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One part of a conditional batch: what becomes of a row that is as it was read.
+    """One part of a conditional batch: the change of a row that has not changed since it was read.
 
-    key, token: the row, and what it must carry. at_us, state: what else must be, None for
-    anything; at_us_max: same, at the most. cells: what is set; None: the row goes. stub: what
-    it will be. birth: a row that is born beside it, in the same lane.
+    Attributes:
+      key, token: The row, and the token that it must have.
+      at_us, state: Values that the row must have; None for any.
+      at_us_max: Maximum `at_us` of the row; None for any.
+      cells: New values; None deletes the row.
+      stub: The future row of a job that moves to another lane.
+      insert: A row that is inserted by the same batch.
     """
 
     key: Key
@@ -65,11 +65,11 @@ class Change(NamedTuple):
     at_us_max: int | None = None
     cells: Mapping[str, Any] | None = None
     stub: Stub | None = None
-    birth: Job | None = None
+    insert: Job | None = None
 
 
 def extension(verdict: Extend) -> Change:
-    """Make the change that extends a claim, unless it lasts longer already."""
+    """Return the change that extends a lease, unless it is longer already."""
     cells: dict[str, object] = {"at_us": verdict.at_us}
     if verdict.started:
         cells["state"] = State.STARTED
@@ -78,12 +78,12 @@ def extension(verdict: Extend) -> Change:
 
 
 def version_of(found: Found) -> RowVersion:
-    """Tell what a claimer remembers of a row."""
+    """Return the cached part of a row."""
     return RowVersion(found.job.at_us, found.job.token)
 
 
 def holds(found: Found | None, change: Change) -> bool:
-    """Tell whether a row is as a change wants it; only born values are compared (rules P2, P4)."""
+    """Return whether a row has the values that a change expects (rules P2, P4)."""
     return (
         found is not None
         and found.job.token == change.token
@@ -99,9 +99,9 @@ _CLAIMED_CELLS = (
 
 
 def claim(row: Job, terms: Terms) -> Change:
-    """Claim a row if it is as it was read (rule P1).
+    """Return the change that claims a row, if it has not changed (rule P1).
 
-    Whatever happens to a row changes its token or its `at_us`, or marks it as started.
+    Every change of a row changes its token or its `at_us`, or marks it as started.
     """
     taken = claimed(row, terms)
     cells = {name: getattr(taken, name) for name in _CLAIMED_CELLS}
@@ -109,11 +109,11 @@ def claim(row: Job, terms: Terms) -> Change:
 
 
 def moved(move: Move) -> Job:
-    """Tell what a move makes of a row: in its place, elsewhere in its lane, or in another one.
+    """Return a row after a move: in its position, another one of its lane, or another lane.
 
-    It goes where it will be due when that is before its position, or far past it; and it is born
-    anew when cells of its birth change, which a repeat of that birth would write again. A row with
-    an outcome stays: the effects of every repeat are told from its key.
+    The row moves to the position of its due time if that is before its own, or far after it. It
+    also gets a new key if its options change, since a repeated insert would restore the old ones.
+    A row with an outcome stays: the ids of its effects are made from its key.
     """
     job = move.job
     row = rewritten(job, move)

@@ -1,9 +1,9 @@
 """The memory store without transactions.
 
-The model of a store like Cassandra: every step of add, sweep, move and finish stands alone, and
-the rules that make this safe (`marks`, `cursors`, carrying by stub) are the ones that run there.
-Rows stay where they were born while their cells change; tests and the simulation stop a client,
-or let others go on, before each step.
+A model of a store like Cassandra: each step of add, sweep, move and settle is atomic by itself,
+and the store runs the same algorithms (`LaneIndex`, `CursorCache`, moves by stub). Rows keep their
+position while their values change. Tests and the simulation stop a client, or run others, before
+each step.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -50,21 +50,21 @@ from dueline.stores.lane_index import LaneIndex, Shard
 from dueline.stores.memory.rows import MOVED_CELLS, Terms, claimed, jobs_page, lanes_page
 
 VAIN_ROUNDS_MAX = 100
-"""How often a lane is tried when others take its rows first."""
+"""Maximum number of attempts to claim from a lane whose rows other workers claim first."""
 
 REPEATS_MAX = 8
-"""How often a conditional write is sent while its answers are lost."""
+"""Maximum number of times that a conditional write is sent while its answers are lost."""
 
 LOOKS_MAX = 3
-"""How often a job is looked up whose carry was completed meanwhile."""
+"""Maximum number of lookups of a job that moves to another lane meanwhile."""
 
 
 def nothing(_step: str) -> None:
-    """Let a step happen."""
+    """Do nothing before a step."""
 
 
 class SteppedMemoryStore:
-    """One client of a cluster in memory; with a memory of its own, as each process has one."""
+    """One client of a cluster in memory, with its own caches, as in a process of its own."""
 
     transactional: bool = False
     scope: Literal["process", "machine", "network"] = "process"
@@ -77,44 +77,44 @@ class SteppedMemoryStore:
         step: Callable[[str], None] = nothing,
         remember: bool = True,
     ) -> None:
-        """Take a clock, read by `clock_us` and for the expiry of records alone.
+        """Take a clock, for `clock_us` and the expiry of records only.
 
         Args:
-          cluster: the data, which other clients may share; empty and its own by default.
-          step: called with the name of each primitive before it happens; what it raises stops
-            the client there.
-          remember: claims go on from where the last one ended.
+          clock: The machine's clock.
+          cluster: The data, which other clients may share; empty by default.
+          step: Called with the name of each primitive before it; an exception stops the client.
+          remember: Whether claims use the cursor cache.
         """
         self._clock = clock
         self._node = Node(cluster or Cluster(), step)
         self._cursors = CursorCache(is_on=remember)
-        self._lists = LaneIndex(self._node)
+        self._lane_index = LaneIndex(self._node)
         self._watermarks = StreamWatermarks(self._node)
 
     # Jobs
 
     def add(self, jobs: Sequence[Job]) -> Sequence[bool]:
-        """Store jobs: list their lanes, insert, then look whether they still are listed."""
+        """Insert jobs: list their lanes, insert the rows, then check that they are listed."""
         by_lane: dict[Lane, list[Job]] = {}
         for job in jobs:
             by_lane.setdefault(job.lane, []).append(job)
-        failed, unlisted = self._lists.acknowledge(
+        failed, unlisted = self._lane_index.acknowledge(
             {lane: lane.bucket for lane in by_lane}, lambda: self._insert(by_lane)
         )
         return [job.lane not in failed and job.lane not in unlisted for job in jobs]
 
     def _insert(self, by_lane: Mapping[Lane, Sequence[Job]]) -> set[Lane]:
-        """Insert rows, lane by lane; tell of which lanes it is unknown whether they are there."""
+        """Insert rows lane by lane; return the lanes for which the result is unknown."""
         failed = set()
         for lane, jobs in by_lane.items():
             try:
                 self._node.index(jobs)
                 self._node.insert(lane, jobs)
-            except StoreUnavailable:  # those of other lanes are there, or will be
+            except StoreUnavailable:  # rows of other lanes are inserted
                 failed.add(lane)
                 continue
-            born = [(key_of(job), RowVersion(job.at_us, job.token)) for job in jobs]
-            self._cursors.learn_inserts(lane, born)
+            new = [(key_of(job), RowVersion(job.at_us, job.token)) for job in jobs]
+            self._cursors.learn_inserts(lane, new)
         return failed
 
     def claim(
@@ -127,7 +127,7 @@ class SteppedMemoryStore:
         worker: str,
         token: Token,
     ) -> Claimed:
-        """Claim the first rows that are due, want by want, by one conditional batch a lane."""
+        """Claim the first due rows, want by want, by one conditional batch for each lane."""
         assert limit > 0
         assert lease_us > 0
         terms = Terms(now_us, lease_us, worker, token)
@@ -151,7 +151,7 @@ class SteppedMemoryStore:
         return Claimed(jobs, died, next_at_us)
 
     def _take(self, scan: LaneScan, terms: Terms) -> Sequence[Job]:
-        """Claim the first due rows of a lane; answer them as they were."""
+        """Claim the first due rows of a lane; return them as they were before."""
         read: dict[Key, Found] = {}
         if scan.unconfirmed:  # rule R9
             rows = self._node.some(scan.lane, scan.unconfirmed)
@@ -163,7 +163,7 @@ class SteppedMemoryStore:
                 key for key in keys if key not in read or version_of(read[key]) != scan.rows[key]
             ]
             stubs = [key for key in keys if key not in unread and read[key].stub]
-            if unread:  # known from memory alone: they must be had whole, and as they are
+            if unread:  # only cached: read the whole rows first
                 rows = self._node.some(scan.lane, unread)
                 self._know(scan, unread, read, {key_of(found.job): found for found in rows})
                 continue
@@ -187,10 +187,10 @@ class SteppedMemoryStore:
         return ()
 
     def _claim(self, lane: Lane, jobs: Sequence[Job], terms: Terms) -> Mapping[Key, Found] | None:
-        """Claim rows that were read, all or none; answers as the node.
+        """Claim rows that were read, all or none; return as `Node.decide`.
 
-        The very same request is repeated while its answers are lost and its rows are as they
-        were (rule U5). Where one of them has changed, no such request can hold any more.
+        The same request is repeated while its answers are lost and its rows unchanged (rule U5).
+        After a change of one row, no such request can be applied any more.
         """
         changes = [claim(job, terms) for job in jobs]
         lost: Unknown | None = None
@@ -210,18 +210,18 @@ class SteppedMemoryStore:
         raise lost
 
     def _own(self, present: Mapping[Key, Found], terms: Terms) -> set[Key]:
-        """Pick the rows that a claim has won by a request that was given up (rule U5)."""
+        """Return the keys of rows that a request without an answer has claimed (rule U5)."""
         return {key for key, found in present.items() if found.job.token == terms.token}
 
     def _read_back(self, lost: Unknown, lane: Lane, keys: Sequence[Key]) -> dict[Key, Found]:
-        """Read what came of a write; if nobody says, its answer stays lost (rule U2)."""
+        """Read the rows of a write whose answer was lost; raise that error again (rule U2)."""
         try:
             return {key_of(found.job): found for found in self._node.some(lane, keys)}
         except StoreUnavailable as silence:
             raise lost from silence
 
     def _read_on(self, scan: LaneScan, read: dict[Key, Found]) -> None:
-        """Read until the rows that come first are known."""
+        """Read pages until the first rows are known."""
         while (page := scan.next_page()) is not None:
             rows = self._node.page(scan.lane, page)
             read.update((key_of(found.job), found) for found in rows)
@@ -234,7 +234,7 @@ class SteppedMemoryStore:
         read: dict[Key, Found],
         present: Mapping[Key, Found],
     ) -> None:
-        """Replace what is known of rows by how they are; those not present are gone."""
+        """Update the known rows from those that are present; others do not exist."""
         for key in keys:
             found = present.get(key)
             scan.note(key, None if found is None else version_of(found))
@@ -244,7 +244,7 @@ class SteppedMemoryStore:
     # Verdicts
 
     def settle(self, verdicts: Sequence[Verdict]) -> Sequence[bool]:
-        """Apply verdicts, each on its own, in their order."""
+        """Apply outcomes, each on its own, in their order."""
         return one_by_one(self._settle, verdicts)
 
     def _settle(self, verdict: Verdict) -> bool:
@@ -257,7 +257,7 @@ class SteppedMemoryStore:
             refused = self._decide(job.lane, change, seen)
             if refused is None or key not in refused or refused[key].job.token != job.token:
                 return refused is None
-            verdict = verdict._replace(at_us=refused[key].job.at_us)  # it lasts longer already
+            verdict = verdict._replace(at_us=refused[key].job.at_us)  # it is longer already
         if verdict.to not in (None, job.lane):
             return self._carry(verdict)
         return self._move(verdict)
@@ -265,17 +265,17 @@ class SteppedMemoryStore:
     def _decide(
         self, lane: Lane, change: Change, seen: RowVersion | None
     ) -> Mapping[Key, Found] | None:
-        """Make one change, and remember what the row is from then on; answers as the node."""
+        """Apply a change and update the cursor cache; return as `Node.decide`."""
         refused = self._send(lane, change)
         if refused is None:
             self._cursors.learn(lane, change.key, seen)
-            if change.birth is not None:
-                born = change.birth
-                self._cursors.learn(lane, key_of(born), RowVersion(born.at_us, born.token))
+            if change.insert is not None:
+                new = change.insert
+                self._cursors.learn(lane, key_of(new), RowVersion(new.at_us, new.token))
         return refused
 
     def _send(self, lane: Lane, change: Change) -> Mapping[Key, Found] | None:
-        """Send a change until it is known what became of it (rules U2, U5); answers as the node."""
+        """Send a change until its status is known (rules U2, U5); return as `Node.decide`."""
         lost: Unknown | None = None
         for _ in range(REPEATS_MAX):
             is_refused = False
@@ -302,7 +302,7 @@ class SteppedMemoryStore:
         raise lost
 
     def _status(self, change: Change, found: Found | None, *, is_unsure: bool) -> WriteStatus:
-        """Tell what became of a change."""
+        """Return the status of a change."""
         written = None
         if change.cells is not None:
             written = change.cells.get("token", change.token)
@@ -315,16 +315,16 @@ class SteppedMemoryStore:
         )
 
     def _move(self, move: Move) -> bool:
-        """Move a row within its lane: in its place, or where it will be due.
+        """Move a row within its lane: in its position, or to that of its due time.
 
-        Where the row comes to lie earlier than it does (rule P6), which only the row can say, the
-        lane is listed first, and looked at afterwards as at a birth.
+        If the row becomes due earlier than now (rule P6), which only the row itself shows, the
+        lane is listed first and checked afterwards, as for an insert.
         """
         job, row = move.job, moved(move)
         lane, is_hop = job.lane, key_of(row) != key_of(job)
         if is_hop:
             self._node.index([row])
-        change = Change(key_of(job), job.token, birth=row)
+        change = Change(key_of(job), job.token, insert=row)
         if not is_hop:
             cells = {name: getattr(row, name) for name in MOVED_CELLS}
             change = Change(key_of(job), job.token, cells=cells)
@@ -335,15 +335,15 @@ class SteppedMemoryStore:
                 return True
             if all(found.job.token != job.token for found in refused.values()):
                 return False
-        refused, unknown = self._lists.acknowledge(
+        refused, unknown = self._lane_index.acknowledge(
             {lane: move.listing}, lambda: self._decide(lane, change, seen)
         )
         if unknown and refused is None:
-            raise Unknown("A job was moved, and maybe its lane is not listed for it.")
+            raise Unknown("A job was moved, but its lane may not be listed.")
         return refused is None
 
     def _carry(self, move: Move) -> bool:
-        """Carry a row to another lane, first as a stub (rules K1, K2); who meets it heals it."""
+        """Move a row to another lane by a stub (rules K1, K2); any client completes a stub."""
         job, target = move.job, moved(move)
         stub = Stub(target, move.listing)
         change = Change(key_of(job), job.token, cells={"token": move.token}, stub=stub)
@@ -353,26 +353,26 @@ class SteppedMemoryStore:
         return True
 
     def _complete(self, found: Found) -> None:
-        """Do what a stub says: the row it becomes is born, listed and looked at; then it goes.
+        """Complete a stub: insert and list its target, check the list, then delete the stub.
 
-        All of it may be repeated, by anybody (rules K3, K4): the target is born once.
+        Any client may repeat this (rules K3, K4): the target is inserted once.
         """
         assert found.stub is not None
         target, listing = found.stub
-        failed, unlisted = self._lists.acknowledge(
+        failed, unlisted = self._lane_index.acknowledge(
             {target.lane: listing}, lambda: self._insert({target.lane: [target]})
         )
-        if not (failed or unlisted):  # else the stub stays, and who meets it next does this again
+        if not (failed or unlisted):  # else the stub stays for the next reader
             self._decide(found.job.lane, Change(key_of(found.job), found.job.token), None)
 
     # Reads
 
     def find(self, ids: Sequence[JobId]) -> Sequence[Job | None]:
-        """Look jobs up by id; one that is being carried is carried to the end first."""
+        """Return jobs by id, after completing the stubs among them."""
         return [self._find(job_id) for job_id in ids]
 
     def _find(self, job_id: JobId) -> Job | None:
-        """Look a job up in all its places, the latest first; again once stubs are completed."""
+        """Look a job up in all its places, latest first; again after completing stubs."""
         row: Job | None = None
         for _ in range(LOOKS_MAX):
             places = reversed(self._node.places(job_id))
@@ -387,9 +387,12 @@ class SteppedMemoryStore:
     def scan(
         self, lane: Lane, *, after: tuple[int, JobId] | None, until_us: int | None, limit: int
     ) -> JobPage:
-        """Read a lane in (at, id) order; rows that are being carried are carried to the end."""
+        """Read a lane in (at, id) order, after completing its stubs.
+
+        No worker would complete those in the lanes of dead-letter jobs.
+        """
         found = list(self._node.every(lane))
-        for stub in [one for one in found if one.stub]:  # K4: with the dead nobody else comes by
+        for stub in [one for one in found if one.stub]:  # K4
             self._complete(stub)
         return jobs_page([one.job for one in found if not one.stub], after, until_us, limit)
 
@@ -419,18 +422,18 @@ class SteppedMemoryStore:
 
     def sweep(self, queue: str, shard: int, *, now_us: int, width_us: int) -> Marks:
         """Unlist empty lanes, list future ones later, then raise the marks: in that order."""
-        return self._lists.sweep(Shard(queue, shard), now_us=now_us, width_us=width_us)
+        return self._lane_index.sweep(Shard(queue, shard), now_us=now_us, width_us=width_us)
 
     # Records and streams
 
     def read(self, partition: str, *, after: str | None, limit: int) -> Sequence[Record]:
-        """Read records in key order; expired ones are absent."""
+        """Read records in key order, without expired ones."""
         puts = self._node.read(partition, self.clock_us())
         some = [put for put in puts if after is None or put.key > after][:limit]
         return [Record(put.key, put.version, put.value) for put in some]
 
     def commit(self, partition: str, writes: Sequence[Write]) -> bool:
-        """Apply writes to one partition: all or nothing."""
+        """Apply writes to one partition, all or nothing."""
         lost: Unknown | None = None
         for _ in range(REPEATS_MAX):
             try:
@@ -453,7 +456,7 @@ class SteppedMemoryStore:
         return True
 
     def _commit_status(self, lost: Unknown, partition: str, writes: Sequence[Write]) -> WriteStatus:
-        """Read what became of a commit that was given up."""
+        """Return the status of a commit whose answer was lost."""
         try:
             puts = self._node.read(partition, BEFORE_ALL_US)
         except StoreUnavailable as silence:
@@ -463,7 +466,7 @@ class SteppedMemoryStore:
         return status_of_commit(writes, stored, live, is_unsure=True)
 
     def append(self, rows: Sequence[Row]) -> Sequence[int | None]:
-        """Insert rows, then look whether they lie above their shards' marks."""
+        """Insert rows, then check that they are above their shards' watermarks."""
         return self._watermarks.append(rows)
 
     def tail(
@@ -480,22 +483,22 @@ class SteppedMemoryStore:
         return RowPage(page, (page[-1].at_us, page[-1].id) if page else after)
 
     def close_until(self, stream: str, shard: int, *, at_us: int) -> int:
-        """Raise a shard's mark."""
+        """Raise a shard's watermark."""
         return self._watermarks.close_until(StreamShard(stream, shard), at_us)
 
     def expire(self, stream: str, shard: int, *, before_us: int) -> None:
-        """Let go of the rows below an instant that is closed."""
+        """Delete rows below a timestamp that is closed."""
         place = StreamShard(stream, shard)
         self._node.expire(place, min(before_us, self._node.mark_of(place) + 1))
 
     # The store
 
     def clock_us(self) -> int:
-        """Read the clock that was passed in: microseconds UTC."""
+        """Return the time of the clock that was passed in, in microseconds UTC."""
         return self._clock.wall_us()
 
     def together(self, groups: Sequence[Group]) -> Sequence[bool]:
-        """Apply groups, one after the other; each stops at the first condition that fails."""
+        """Apply groups in order; each stops at its first failed condition."""
         return [self._apply(group) for group in groups]
 
     def _apply(self, group: Group) -> bool:
@@ -503,13 +506,13 @@ class SteppedMemoryStore:
             self.commit(commit.partition, commit.writes) for commit in group.commits
         )
         if held and not (all(self.add(group.jobs)) and None not in self.append(group.rows)):
-            raise Unknown("What follows from some verdicts may be stored or not.")
+            raise Unknown("The jobs and rows of a group may or may not be stored.")
         return held
 
     def describe(self) -> Mapping[str, str]:
-        """Say that nothing here outlives the process."""
+        """Return facts and guarantees of the store."""
         promise = "none: gone with the process"
         return {"store": "memory, without transactions", "durability": promise}
 
     def close(self) -> None:
-        """Do nothing: whoever holds the cluster holds the data."""
+        """Do nothing: the data lives as long as the cluster object."""

@@ -1,4 +1,4 @@
-"""What a random life is drawn from."""
+"""Hypothesis strategies of random operations."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
@@ -16,9 +16,9 @@ PAST_US, FUTURE_US = 1, 7_258_118_400 * SECOND_US
 
 
 class Insert(NamedTuple):
-    """Where and when a job is born: an index of PLACES, of a time slot, bytes of body.
+    """A new job: indexes into PLACES and SLOTS_US, and the size of its body.
 
-    Slots do not move with the present, so that inserts are early and late, and lanes few.
+    Slots do not move with the time, so that inserts are early and late, and lanes few.
     """
 
     place: int
@@ -27,7 +27,7 @@ class Insert(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """A verdict on a row of the last claim, on one that is there, or on one read long ago."""
+    """An outcome for a row of the last claim, a present row, or a row read before."""
 
     kind: str
     source: str
@@ -38,7 +38,7 @@ class Decision(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """A write of a record: what is expected, and whether it lives on."""
+    """A write of a record, with its expectation and expiry."""
 
     partition: int
     key: str
@@ -48,7 +48,7 @@ class Edit(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A group in the making."""
+    """The parts of a group."""
 
     decisions: Sequence[Decision]
     edits: Sequence[Edit]
@@ -57,7 +57,7 @@ class Change(NamedTuple):
     rows: Sequence[int]
 
     def with_one_condition(self) -> "Change":
-        """Leave the first condition alone: such a group is all or nothing on every store."""
+        """Return it with its first condition only: all or nothing on every store."""
         edits = () if self.decisions else self.edits[:1]
         return self._replace(decisions=self.decisions[:1], edits=edits)
 
@@ -97,5 +97,5 @@ changes = st.builds(
 
 
 def pick(items: Sequence[Item], which: int) -> Item:
-    """Choose one of the items; a small number chooses a recent one."""
+    """Return one of the items; a small number returns a recent one."""
     return items[-1 - which % len(items)]

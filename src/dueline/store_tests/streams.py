@@ -1,4 +1,4 @@
-"""Streams and their watermarks."""
+"""Laws of streams and their watermarks."""
 
 import threading
 
@@ -10,7 +10,7 @@ WEEK_US = 7 * 86_400 * 1_000_000
 
 
 def ids_in(rows: list[Row]) -> list[bytes]:
-    """List the ids of rows, each once, in the order in which they first come."""
+    """Return the ids of rows, each once, in the order of their first rows."""
     return list(dict.fromkeys(row.id for row in rows))
 
 
@@ -37,7 +37,7 @@ class StreamLaws:
         assert list(store.append(rows[:2])) == [NOW_US, NOW_US]
         assert list(store.append(rows)) == [NOW_US] * 3
         assert stream_of(store) == rows
-        if store.transactional:  # elsewhere an append is blind, and its writer repeats the same
+        if store.transactional:  # other stores do not compare the rows
             others = [row._replace(body=b"other") for row in rows]
             assert list(store.append(others)) == [NOW_US] * 3
             assert stream_of(store) == rows
@@ -78,7 +78,7 @@ class StreamLaws:
 
 
 class WatermarkLaws:
-    """What lies at or below the mark never changes."""
+    """Rows at or below the watermark never change."""
 
     def test_a_mark_only_grows(self, store: Store) -> None:
         assert store.close_until("log", 0, at_us=-1) == -1
@@ -132,14 +132,14 @@ class WatermarkLaws:
         assert list(store.tail("log", 0, after=None, limit=9, until_us=0).rows) == []
 
     def test_what_was_read_up_to_the_mark_is_all_there_will_be(self, store: Store) -> None:
-        # T12: appends and readers race; all rows carry an instant that readers want to pass
+        # T12: appends race with readers that raise the watermark past their rows
         last, count, tries = NOW_US + 10**9, 25, 1000
         known: list[int] = []
 
         def write(first: int) -> None:
             for number in range(first, first + count):
                 row = row_of(number, at_us=NOW_US + number % 5)
-                for _ in range(tries):  # the mark may pass it by again and again: then say it again
+                for _ in range(tries):  # unknown if the watermark keeps passing it
                     (place,) = store.append([row])
                     if place is not None:
                         known.append(place)
@@ -168,13 +168,13 @@ class WatermarkLaws:
             for shard in (0, 1)
         ]
         store.append(days)
-        store.expire("log", 0, before_us=NOW_US + WEEK_US)  # nothing is closed: nothing goes
+        store.expire("log", 0, before_us=NOW_US + WEEK_US)  # nothing is closed: nothing is deleted
         assert stream_of(store) == days[::2]
         store.close_until("log", 0, at_us=NOW_US + WEEK_US)
         store.expire("log", 0, before_us=NOW_US + WEEK_US)
         assert stream_of(store) == days[14::2]
         assert stream_of(store, "log", 1) == days[1::2]
-        store.append([row_of(99)])  # into a bucket that is gone
+        store.append([row_of(99)])  # into an expired bucket
         assert [row.id for row in stream_of(store)] == [days[14].id, row_of(99).id]
         store.expire("log", 0, before_us=NOW_US + 2 * WEEK_US)
         assert row_of(99).id in ids_in(stream_of(store))

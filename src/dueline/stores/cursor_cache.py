@@ -1,12 +1,12 @@
-"""What a claimer remembers of a lane.
+"""A cache of the position up to which a process has read each lane.
 
-In a store whose rows stay where they were born, the rows that are done lie between the start of
-a lane and what is due. Reading past them again and again is what a claim must not do, so a
-claimer keeps for each lane a cursor and the rows behind it that are alive (rule R2). It is a
-cache, never an answer: each claim is conditional on what was remembered (rule R1), and a cache
-that is old is replaced by a reading from the lane's start (rule R3). Once a second a scan starts
-some seconds before the cursor, for the rows of producers whose time is behind (rule R8), and
-reads remembered claims again, since other processes may release them early (rule R9).
+In a store whose rows keep their position, deleted rows lie between the start of a lane and the
+rows that are due. A claim must not read past them every time, so a process keeps a cursor for each
+lane, and the live rows before it (rule R2). This is only a cache: each claim is conditional on the
+cached version of a row (rule R1), and an old cache is replaced by a scan from the lane's start
+(rule R3). Once a second a scan starts some seconds before the cursor, for rows of producers whose
+clock is behind (rule R8). It also reads cached claims again, since other processes may release
+them early (rule R9).
 """
 
 import threading
@@ -20,7 +20,7 @@ from dueline.core.job import Job, JobId, Token
 from dueline.core.lane import Lane
 
 Key = tuple[int, JobId, int]
-"""Where a row lies in its lane: position, id, hop. A row's `at_us` is never below its position."""
+"""Key of a row in its lane: position, id, hop. A row's `at_us` is never below its position."""
 
 START: Key = (-(2**63), JobId(b""), -(2**31))
 """Before every row."""
@@ -29,22 +29,22 @@ END: Key = (2**63 - 1, JobId(b"\xff" * 16), 2**31 - 1)
 """After every row."""
 
 LATE_US = SECOND_US
-"""The cursor stays so far behind the present: inserts arrive a little after their position."""
+"""Distance of the cursor from the present: an insert arrives a little after its position."""
 
 BEHIND_US = 5 * SECOND_US
-"""A producer's time may be this far behind the claimer's, and its rows are still found soon."""
+"""Maximum time that a producer's clock may be behind, such that its rows are found soon."""
 
 REREAD_US = SECOND_US
-"""How often a scan reads the rows again in which such a producer's may have appeared."""
+"""Time between two scans that start before the cursor, for the rows of such producers."""
 
 CHECKED_MAX = 50
-"""Maximum number of remembered claims that a scan reads again."""
+"""Maximum number of cached claims that a scan reads again."""
 
 AGE_US_MAX = 15 * SECOND_US
-"""A cache is replaced when it is older than this, or than half a lease."""
+"""Maximum age of a cache; half a lease if that is less."""
 
 PAGE_MIN, PAGE_MAX, PAGE_GROWTH = 8, 2000, 4
-"""Pages of one scan grow from the first to the second: of a lane's last second many are done."""
+"""Pages of a scan grow from the first size to the second, by the third."""
 
 FIRST_PAGE_MAX = 500
 LANES_MAX = 10_000
@@ -52,17 +52,17 @@ ROWS_MAX = 30_000
 
 
 class RowVersion(NamedTuple):
-    """What is known of a row: when it may be touched, and the token it stood under."""
+    """The cached part of a row: its due time and its token."""
 
     at_us: int
     token: Token
 
 
 class Page(NamedTuple):
-    """What to read next: so many rows of the lane, in the order of their keys, past one.
+    """The next page to read: `limit` rows of the lane after a key, in the order of keys.
 
-    is_first: of its scan. That one mostly holds what is due; those that follow mostly hold what
-    is not, and need not be read whole.
+    is_first: The first page of its scan, mostly due rows. Later pages mostly hold rows that are
+    not due, and need not be read whole.
     """
 
     after: Key
@@ -71,12 +71,12 @@ class Page(NamedTuple):
 
 
 def key_of(job: Job) -> Key:
-    """Tell where a job's row lies in its lane."""
+    """Return the key of a job's row in its lane."""
     return (job.pos_us, job.id, job.hop)
 
 
 class _LaneCache:
-    """Of one lane. Every row at or before the cursor that is alive is in `rows`."""
+    """The cache of one lane; `rows` has every live row at or before the cursor."""
 
     def __init__(self, read_us: int, cursor: Key, rows: dict[Key, RowVersion]) -> None:
         self.read_us = read_us
@@ -88,7 +88,7 @@ class _LaneCache:
         self.is_outdated = False
 
     def next_claims(self, now_us: int, until_us: int) -> list[Key]:
-        """Return some of the rows that are remembered as claimed, in turn (rule R9)."""
+        """Return the next cached rows that are claimed, round-robin (rule R9)."""
         keys = sorted(key for key, seen in self.rows.items() if now_us < seen.at_us <= until_us)
         later = [key for key in keys if key > self.checked]
         chosen = (later + keys)[: min(CHECKED_MAX, len(keys))]
@@ -97,10 +97,10 @@ class _LaneCache:
 
 
 class LaneScan:
-    """One look at one lane: what is known, what is to be read, what is due.
+    """One scan of a lane: known rows, the next page to read, due rows.
 
-    Not read rows lie past the last one that was read, and so does their `at_us`: whatever is
-    due before that place is known in its order.
+    Rows not read yet are behind the last row read, and so is their `at_us`. All rows due before
+    that position are known, in order.
     """
 
     def __init__(
@@ -112,9 +112,9 @@ class LaneScan:
         start: Key = START,
         known: Mapping[Key, RowVersion] | None = None,
     ) -> None:
-        """Start where a cursor stands, knowing the rows behind it; at the lane's start else.
+        """Start at a cursor with the known rows before it, or at the lane's start.
 
-        Args: most: how many jobs are wanted, > 0.
+        Args: most: Maximum number of jobs wanted, > 0.
         """
         self.lane = lane
         self.now_us = now_us
@@ -126,16 +126,15 @@ class LaneScan:
         self._limit = 0
         self.inserts: list[tuple[Key, RowVersion]] = []
         self.changes: list[tuple[Key, RowVersion | None]] = []
-        """What others in this process did meanwhile."""
+        """Changes by other threads during the scan."""
         self.cache: _LaneCache | None = None
         self.unconfirmed: Sequence[Key] = ()
-        """Remembered claims that are read again before anything is chosen."""
+        """Cached claims to read again before rows are chosen."""
 
     def next_page(self) -> Page | None:
-        """Tell what to read next; None when what is known is enough.
+        """Return the next page to read; None if the known rows are enough.
 
-        It is when the rows that come first are known, one more than wanted: that one is what
-        is left.
+        They are if one row more than wanted is known: that row tells when the lane is due next.
         """
         if self.has_ended or sum(self._is_sure(*row) for row in self.rows.items()) > self.most:
             return None
@@ -145,7 +144,7 @@ class LaneScan:
         return Page(self.last, min(PAGE_GROWTH * self._limit, PAGE_MAX), is_first=False)
 
     def take(self, page: Page, rows: Iterable[tuple[Key, RowVersion]]) -> None:
-        """Take in what a page held, in the order of the keys; a short page is the last."""
+        """Add the rows of a page, in the order of keys; a short page is the last."""
         read = dict(rows)
         self.rows.update(read)
         self._limit = page.limit
@@ -155,7 +154,7 @@ class LaneScan:
             self.last = max(read)
 
     def due(self, most: int) -> list[Key]:
-        """List the first rows that are due, in (at, id) order."""
+        """Return the keys of the first due rows, in (at, id) order."""
         sure = (
             (seen.at_us, key[1], key)
             for key, seen in self.rows.items()
@@ -164,15 +163,15 @@ class LaneScan:
         return [key for _, _, key in nsmallest(most, sure)]
 
     def note(self, key: Key, seen: RowVersion | None) -> None:
-        """Replace what is known of a row by what the store answered (rule R4); None: it is gone."""
+        """Update a row from the store's answer (rule R4); None if it does not exist."""
         _note(self.rows, key, seen)
 
     def next_at_us(self) -> int | None:
-        """Tell the least `at_us` in the lane; None when it is empty."""
+        """Return the lowest `at_us` in the lane; None if it is empty."""
         return min((seen.at_us for seen in self.rows.values()), default=None)
 
     def left(self) -> Key:
-        """Tell the place before the first row that is due still: it is to be read whole again."""
+        """Return the key before the first row that is still due: it must be read whole again."""
         past = [key for key in self.rows if key > self.start]
         due = min((key for key in past if self.rows[key].at_us <= self.now_us), default=None)
         if due is None:
@@ -184,10 +183,10 @@ class LaneScan:
 
 
 class CursorCache:
-    """What one process remembers of the lanes that it claims from; threads may share it."""
+    """The caches of the lanes that a process claims from. Thread-safe."""
 
     def __init__(self, *, is_on: bool = True) -> None:
-        """Remember nothing yet; `is_on=False`: never, each scan reads from the lane's start."""
+        """Start empty; with `is_on=False` every scan starts at the lane's start."""
         self._is_on = is_on
         self._lock = threading.Lock()
         self._caches: OrderedDict[Lane, _LaneCache] = OrderedDict()
@@ -195,10 +194,10 @@ class CursorCache:
         self._newest: dict[tuple[str, int, int, str], Lane] = {}
 
     def open(self, lane: Lane, *, now_us: int, lease_us: int, most: int) -> LaneScan:
-        """Begin a scan; it is given back to `close`.
+        """Start a scan; the caller passes it to `close` or `abandon`.
 
-        It goes on from the cursor while the cache is young enough, and starts from the lane's
-        start otherwise, and when a newer lane of the same kind was visited since.
+        The scan starts at the cursor. It starts at the lane's start if the cache is too old, or if
+        a newer lane of the same kind was scanned since.
         """
         with self._lock:
             self._outdate_older(lane)
@@ -222,7 +221,7 @@ class CursorCache:
             return scan
 
     def close(self, scan: LaneScan) -> None:
-        """Remember what a scan has seen, up to where a late insert may still appear."""
+        """Cache the rows of a scan, up to the position where a late insert may still arrive."""
         with self._lock:
             self._end(scan)
             if not self._is_on:
@@ -237,14 +236,14 @@ class CursorCache:
             self._remember(scan, max(min(cursor, scan.left()), scan.start))
 
     def abandon(self, scan: LaneScan) -> None:
-        """Give back a scan that came to nothing; what was remembered before stays."""
+        """End a failed scan; the cache stays as it was."""
         with self._lock:
             self._end(scan)
 
     def learn_inserts(self, lane: Lane, inserts: Sequence[tuple[Key, RowVersion]]) -> None:
-        """Take in which rows of a lane this process bore.
+        """Add rows that this process inserted.
 
-        A repeated insert says nothing of a row that is known already.
+        An insert may be a repeat, so it does not replace a known row.
         """
         with self._lock:
             for scan in self._scans.get(lane, ()):
@@ -256,11 +255,11 @@ class CursorCache:
                         cache.rows.setdefault(key, seen)
 
     def learn(self, lane: Lane, key: Key, seen: RowVersion | None) -> None:
-        """Take in what this process did to a row: moved, extended; None: it is gone."""
+        """Update a row that this process changed; None if it deleted it."""
         self.learn_all(lane, [(key, seen)])
 
     def learn_all(self, lane: Lane, changes: Sequence[tuple[Key, RowVersion | None]]) -> None:
-        """Take in what this process did to rows of a lane, in order."""
+        """Update rows of a lane that this process changed, in order."""
         with self._lock:
             for scan in self._scans.get(lane, ()):
                 scan.changes += changes
@@ -283,8 +282,8 @@ class CursorCache:
             cache = _LaneCache(scan.now_us, cursor, rows)
             self._caches[scan.lane] = cache
         elif scan.cache is not cache:
-            return  # replaced meanwhile: what this scan went on from is no longer known
-        else:  # another scan may have come further
+            return  # replaced during the scan: its start is not known any more
+        else:  # another scan may have read further
             if scan.start < cache.cursor:
                 cache.reread_us = scan.now_us
             rows |= {key: seen for key, seen in cache.rows.items() if key > cursor}
@@ -297,7 +296,7 @@ class CursorCache:
             self._caches.popitem(last=False)
 
     def _outdate_older(self, lane: Lane) -> None:
-        """Read a lane from its start once more when the next one of its kind is begun."""
+        """Have the next scan of the previous lane of this kind start at the lane's start."""
         kind = (lane.queue, lane.shard, lane.priority, lane.tenant)
         older = self._newest.get(kind)
         if older is None or older.bucket < lane.bucket:

@@ -36,7 +36,7 @@ def store() -> Iterator[CassandraStore]:
 def test_a_batch_is_bound_as_the_driver_would_bind_it(store: CassandraStore) -> None:
     session = store._session
     jobs = [new_job(1), new_job(2)]
-    calls = [rows.birth(job) for job in jobs]
+    calls = [rows.insert(job) for job in jobs]
     for job in jobs:
         claimed = rows.claimed(job, now_us=1, lease_us=2, worker="ü", token=token_of(1))
         calls += [rows.claim(job, claimed), rows.drop(claimed)]

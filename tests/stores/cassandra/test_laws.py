@@ -28,7 +28,7 @@ def keyspaces(request: pytest.FixtureRequest, address: str) -> Iterator[Keyspace
 @pytest.mark.timeout(600)  # some lives on a node that others use too take minutes
 class TestCassandra(SharedSteppedLaws):
     OPTIONS = ""
-    lives = 3  # one takes seconds here
+    runs = 3  # one takes seconds here
 
     @pytest.fixture
     def factory(self, keyspaces: Keyspaces) -> StoreFactory:

@@ -93,7 +93,7 @@ def left_over(store: CassandraStore, patch: pytest.MonkeyPatch) -> Job:
         inner.setattr(store._verdicts, "carry", stubs.extend)
         assert list(store.settle([move(new_job(1), NOW_US, to=OTHER)])) == [True]
     ((target, listing),) = map(rows.target_of, stubs)
-    assert store._verdicts._insert([target], {OTHER: listing}, rows.arrival) == [False]
+    assert store._verdicts._insert([target], {OTHER: listing}, rows.insert_whole) == [False]
     assert is_there(store, new_job(1))
     return target
 

@@ -8,7 +8,7 @@ from dueline.stores.memory.store import MemoryStore
 
 @pytest.mark.memory
 class TestMemory(Laws):
-    lives = 10  # it is compared with itself: what can fail is the machine
+    runs = 10  # it is compared with itself: what can fail is the machine
 
     @pytest.fixture
     def factory(self) -> StoreFactory:

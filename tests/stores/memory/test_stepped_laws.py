@@ -35,7 +35,7 @@ class ClusterFactory:
 
 @pytest.mark.memory
 class TestMemoryWithoutTransactions(SteppedLaws):
-    lives = 15  # each of its steps is Python: one life takes a second under coverage
+    runs = 15  # each of its steps is Python: one life takes a second under coverage
 
     @pytest.fixture(params=[True, False], ids=["remembering", "forgetful"])
     def factory(self, request: pytest.FixtureRequest) -> StoreFactory:
@@ -52,7 +52,7 @@ class TestMemoryWithoutTransactions(SteppedLaws):
 
 @pytest.mark.memory
 class TestMemoryWhoseRequestsLandLate(TestMemoryWithoutTransactions):
-    lives = 5
+    runs = 5
 
     @pytest.fixture
     def factory(self) -> StoreFactory:

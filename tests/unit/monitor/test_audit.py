@@ -34,7 +34,7 @@ def hide(world: World, lane: Lane) -> None:
     else:
         assert isinstance(store, SteppedMemoryStore)
         store._node.cluster.pointers[Shard(lane.queue, lane.shard)].clear()
-        store._lists = LaneIndex(store._node)  # another process audits
+        store._lane_index = LaneIndex(store._node)  # another process audits
 
 
 def a_waiting_job(world: World) -> JobId:

@@ -57,7 +57,7 @@ def test_a_job_that_landed_late_in_a_lane_listed_nowhere_is_recovered(
     lane = lane_of(queue="hidden", tenant="t")
     job = new_job(7, at_us=world.now_us, lane=lane)
     world.queues.engine.catalog.settings("hidden")
-    session.write([[rows.index(job)], [rows.birth(job)]])
+    session.write([[rows.index(job)], [rows.insert(job)]])
     assert look(world) == 0  # it may be on its way to the list
     wait(world)
     assert lane not in set(world.queues.engine.lanes_of("hidden"))

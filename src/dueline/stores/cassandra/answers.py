@@ -1,7 +1,7 @@
-"""Whether an answer is that of its question, as far as its content shows.
+"""Checks that an answer belongs to its request, as far as its content shows.
 
-A plain write is answered with nothing, a conditional one with `[applied]`, a read with the columns
-it asked for; each row of a read bears the token of its partition, which is compared.
+The answer to a plain write is empty, to a conditional one it has `[applied]`, to a read the
+requested columns. Each row of a read has the token of its partition, which is compared.
 """
 
 import re
@@ -13,7 +13,7 @@ from cassandra.metadata import Murmur3Token
 Rows = list[tuple[Any, ...]]
 
 APPLIED: Final = "[applied]"
-"""The first column of what a conditional write is answered."""
+"""The first column of the answer to a conditional write."""
 
 PARTITIONS: Final[Mapping[str, str]] = {
     "about": "name",
@@ -34,10 +34,9 @@ _OF_PARTITION: Final = re.compile(
 
 
 class Answer(NamedTuple):
-    """What became of a conditional batch.
+    """The answer to a conditional batch.
 
-    rows: when it was refused, the present values of the key and condition columns of each row
-    that exists.
+    rows: If it was not applied: the present key and condition columns of each row that exists.
     """
 
     is_applied: bool
@@ -45,11 +44,11 @@ class Answer(NamedTuple):
 
 
 class MixedUpError(Exception):
-    """An answer that belongs to another question."""
+    """An answer that belongs to another request."""
 
 
 def with_token(text: str) -> tuple[str, bool]:
-    """Have a read of one partition return its token first; return whether it does."""
+    """Return a read with the partition's token as its first column, and whether it was added."""
     match = _OF_PARTITION.match(text)
     if match is None:
         return text, False
@@ -64,14 +63,17 @@ def token_of(routing_key: bytes) -> int:
 
 
 def rows_of(names: Sequence[str], rows: Rows, *, columns: Sequence[str], token: int | None) -> Rows:
-    """Return the rows that a read was answered with.
+    """Return the rows in the answer to a read.
 
     Args:
-      columns: what was asked for.
-      token: that of the partition, which comes first in each row and is taken off; None where
-        several partitions are read.
+      names: Columns of the answer.
+      rows: Rows of the answer.
+      columns: Requested columns.
+      token: Token of the partition, the first value of each row, which is removed; None for a
+        read of several partitions.
 
-    Raises: MixedUpError: they belong to another read.
+    Raises:
+      MixedUpError: The answer belongs to another read.
     """
     if names != columns:
         raise MixedUpError(f"{_list(names)} in place of {_list(columns)}")
@@ -83,24 +85,29 @@ def rows_of(names: Sequence[str], rows: Rows, *, columns: Sequence[str], token: 
 
 
 def nothing_of(names: Sequence[str], rows: Rows) -> None:
-    """Take in what a plain write was answered with: nothing.
+    """Check that the answer to a plain write is empty.
 
-    Raises: MixedUpError: it is something.
+    Raises:
+      MixedUpError: It is not.
     """
     if names or rows:
         raise MixedUpError(f"{_list(names)} in place of nothing")
 
 
 def answer_of(names: Sequence[str], rows: Rows, *, partition: Mapping[str, object]) -> Answer:
-    """Read what a conditional batch was answered with.
+    """Return the answer to a conditional batch.
 
-    Args: partition: the columns of its partition key, and their values.
+    Args:
+      names: Columns of the answer.
+      rows: Rows of the answer.
+      partition: Values of the partition key, by column.
 
-    Raises: MixedUpError: it belongs to another question.
+    Raises:
+      MixedUpError: The answer belongs to another request.
     """
     if names[:1] != (APPLIED,) or not rows:
         raise MixedUpError(f"{_list(names)} in place of {APPLIED}")
-    has_rows = len(names) > 1  # not where no row exists, or none is told since all held
+    has_rows = len(names) > 1  # not if no row exists, or if all conditions held
     present = [dict(zip(names, row, strict=True)) for row in rows] if has_rows else []
     if any(row.get(name, value) != value for row in present for name, value in partition.items()):
         raise MixedUpError("rows of another partition")

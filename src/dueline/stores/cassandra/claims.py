@@ -1,9 +1,9 @@
 """Claims on Cassandra.
 
-Lanes are read from where the claimer's memory ends, then each lane's rows are claimed by one
-conditional batch: several lanes at once, in the order of the wants. A batch that was refused
-tells how its rows are; the lane is then tried again with what is left. One whose answer was lost
-is repeated as it is until a row of it changes, since it may land at any time (rule U5).
+Lanes are read from their cursors. One conditional batch claims the rows of each lane, several
+lanes at once, in the order of the wants. The answer to a rejected batch has the present rows; the
+lane is then tried again with the rest. A batch whose answer was lost is repeated until one of its
+rows changes, since it may still be applied (rule U5).
 """
 
 from collections.abc import Callable, Sequence
@@ -22,11 +22,11 @@ from dueline.stores.cursor_cache import CursorCache, Key, LaneScan, Page, RowVer
 
 LANES_AT_ONCE: Final = 16
 VAIN_ROUNDS_MAX: Final = 6
-"""How often a lane is tried when others take its rows first."""
+"""Maximum number of attempts to claim from a lane whose rows other workers claim first."""
 
 
 class Terms(NamedTuple):
-    """What a claim says of every row that it takes."""
+    """Values that a claim writes into its rows."""
 
     now_us: int
     lease_us: int
@@ -35,9 +35,9 @@ class Terms(NamedTuple):
 
 
 class _LaneClaim:
-    """One lane of a claim: its scan, the rows read whole, the batch under way, the jobs won.
+    """The part of a claim in one lane: its scan, whole rows, current batch and claimed jobs.
 
-    lost: why nobody knows what becomes of the batch, which is sent again as it is; None otherwise.
+    lost: The error of a batch whose answer was lost and that is sent again; None otherwise.
     """
 
     def __init__(self, want: Want, scan: LaneScan) -> None:
@@ -56,17 +56,17 @@ class _LaneClaim:
         return len(self.won) < self.most and self.vain_rounds < VAIN_ROUNDS_MAX
 
     def know(self, found: Found) -> None:
-        """Take in a row that was read whole."""
+        """Add a row that was read whole."""
         self.found[key_of(found.job)] = found
         self.scan.note(key_of(found.job), rows.seen(found.job))
 
     def is_known(self, key: Key) -> bool:
-        """Tell whether the whole row is at hand as it was last seen."""
+        """Return whether the whole row is known in its latest version."""
         return key in self.found and rows.seen(self.found[key].job) == self.scan.rows[key]
 
 
 class Claims:
-    """Claims from lanes, with a memory of them."""
+    """Claims from lanes, with a cursor cache."""
 
     def __init__(
         self,
@@ -81,10 +81,10 @@ class Claims:
         self._carry = carry
 
     def claim(self, wants: Sequence[Want], *, limit: int, terms: Terms) -> Claimed:
-        """Claim the first rows that are due, want by want.
+        """Claim the first due rows, want by want.
 
-        Raises: StoreUnavailable: nothing was claimed; what was claimed before a failure is
-          returned instead.
+        Raises:
+          StoreUnavailable: Nothing was claimed. Claims before a failure are returned instead.
         """
         parts: list[_LaneClaim] = []
         left = limit
@@ -113,7 +113,7 @@ class Claims:
         return _LaneClaim(want, scan)
 
     def _claim_wave(self, wave: Sequence[_LaneClaim], limit: int, terms: Terms) -> None:
-        """Claim from some lanes, in rounds: each lane's next batch, until nothing is left."""
+        """Claim from some lanes in rounds, one batch of each lane a round."""
         self._read_unconfirmed(wave)
         left = limit
         active = list(wave)
@@ -126,14 +126,14 @@ class Claims:
             for part, answer in zip(some, answers, strict=True):
                 try:
                     left -= self._take(part, answer, terms)
-                except StoreUnavailable as error:  # the other lanes may hold what they claimed
+                except StoreUnavailable as error:  # batches of other lanes may have been applied
                     failure = failure or error
             if failure:
                 raise failure
             active = [part for part in active if part.can_go_on()]
 
     def _read_on(self, active: Sequence[_LaneClaim]) -> None:
-        """Read until each lane's first rows are known."""
+        """Read pages until the first rows of each lane are known."""
         while True:
             pages = [
                 (part, self._bounded(part.lane, page, len(active)))
@@ -155,7 +155,7 @@ class Claims:
                     part.scan.take(page, map(rows.thin, answer))
 
     def _read_unconfirmed(self, wave: Sequence[_LaneClaim]) -> None:
-        """Read again what other processes may have released (rule R9)."""
+        """Read rows again that other processes may have released (rule R9)."""
         some = [part for part in wave if part.scan.unconfirmed]
         if not some:
             return
@@ -171,15 +171,15 @@ class Claims:
             self._refresh(part, keys, found)
 
     def _bounded(self, lane: Lane, page: Page, share: int) -> Page:
-        """Ask for fewer rows where they are read whole and may be large."""
+        """Limit a page of whole rows, which may be large."""
         if not page.is_first:
             return page
         return page._replace(limit=min(page.limit, self._pages.whole_max(lane.queue, share)))
 
     def _choose(self, active: Sequence[_LaneClaim], left: int) -> list[_LaneClaim]:
-        """Fill each lane's next batch, in order; answer the lanes that are not done with.
+        """Fill the next batch of each lane, in order; return the lanes that may have more.
 
-        Rows known from memory alone are read first: they must be had whole, and as they are.
+        Rows that are only cached are read first.
         """
         again: list[_LaneClaim] = []
         unread: list[tuple[_LaneClaim, list[Key]]] = []
@@ -201,9 +201,9 @@ class Claims:
                 self._complete(part, stubs)
             else:
                 part.batch = [part.found[key].job for key in keys]
-            if due or left == 0:  # where nothing is left for it, the lanes before may run dry
+            if due or left == 0:  # with nothing left: earlier lanes may yield less
                 again.append(part)
-            left -= len(due)  # what a later batch of this lane takes is no other lane's
+            left -= len(due)  # a later batch of this lane may take these
         answers = self._pages.some([(part.lane, keys) for part, keys in unread])
         for (part, keys), found in zip(unread, answers, strict=True):
             self._refresh(part, keys, found)
@@ -221,7 +221,7 @@ class Claims:
             part.scan.note(key_of(one.job), None)
 
     def _take(self, part: _LaneClaim, answer: Answer | DuelineError, terms: Terms) -> int:
-        """Take in what became of a batch; return how many jobs were won."""
+        """Process the answer to a batch; return the number of claimed jobs."""
         batch = part.batch
         if not isinstance(answer, Answer):
             part.vain_rounds += 1
@@ -240,14 +240,14 @@ class Claims:
                 won += 1
                 continue
             if row is None or row["state"] != job.state:
-                del part.found[key_of(job)]  # it may be as it was but for its start
+                del part.found[key_of(job)]  # only its state may have changed
             self._note(part, job, RowVersion(row["at_us"], row["claim_token"]) if row else None)
         return won
 
     def _read_back(
         self, part: _LaneClaim, batch: Sequence[Job], error: DuelineError, terms: Terms
     ) -> int:
-        """Find out what became of a batch whose answer was lost (rule U2): my token, my rows."""
+        """Read the rows of a batch whose answer was lost; rows with its token are claimed."""
         if not isinstance(error, StoreUnavailable):
             raise error
         if isinstance(error, Unknown):
@@ -292,7 +292,7 @@ class Claims:
 
 
 def _next_wave(wants: Sequence[Want], start: int, left: int) -> Sequence[Want]:
-    """Choose lanes to read at once: as many as may be enough; all that may be, after those."""
+    """Return the lanes to read at once: first as many as may be enough, then more."""
     end, promised = start, 0
     while end < len(wants) and end - start < LANES_AT_ONCE and (start or promised < left):
         promised += wants[end].most
@@ -306,12 +306,12 @@ def _batch(part: _LaneClaim, terms: Terms) -> list[Call]:
 
 
 def _is_own(token: Token, terms: Terms) -> bool:
-    """Tell whether a row bears a claim's own token (rule U5)."""
+    """Return whether a row has the claim's own token (rule U5)."""
     return token == terms.token
 
 
 def _is_unchanged(job: Job, found: Found | None) -> bool:
-    """Tell whether a row is as a claim on it wants it."""
+    """Return whether a row still has the values that a claim of it expects."""
     return (
         found is not None
         and rows.seen(found.job) == rows.seen(job)

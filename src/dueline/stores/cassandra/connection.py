@@ -1,7 +1,4 @@
-"""How a Cassandra cluster is reached.
-
-What a place means to the driver, and what the driver's errors mean to a caller.
-"""
+"""Connects to a Cassandra cluster, and translates the driver's errors."""
 
 from collections.abc import Iterator, Mapping
 from socket import IPPROTO_TCP, TCP_NODELAY
@@ -51,48 +48,48 @@ VERSION_MIN: Final = (4, 1)
 """The first release with Paxos v2."""
 
 PARTITIONER: Final = "Murmur3Partitioner"
-"""The partitioner of every cluster that was set up since 2012."""
+"""The default partitioner since 2012."""
 
 PROTOCOL: Final = 5
-"""Every server since 4.0 speaks it."""
+"""Protocol version of every server since 4.0."""
 
 CONNECT_TIMEOUT_S: Final = 5.0
-"""How long connecting takes at most; longer where a request may take twice as long."""
+"""Minimum time limit of a connection attempt, in seconds; half of a request's, if that is more."""
 
 RECONNECT_S: Final = (0.5, 5.0)
-"""The first and the longest wait for a node that went away; the driver's own is ten minutes."""
+"""Shortest and longest delay of a reconnection, in seconds; the driver's maximum is ten minutes."""
 
 HEARTBEAT_EVERY: Final = 0.25
 HEARTBEAT_WAITS: Final = 0.5
-"""Shares of a request's time: a connection that was silent for so long is asked whether it lives,
-and given up when it has not said so for so long. The driver's own are 30 s each: for a minute
-every third call of a ring of three would wait for a node that hangs."""
+"""Shares of a request's time limit: an idle connection sends a heartbeat after the first, and is
+closed without an answer after the second. With the driver's 30 s each, every third call on a ring
+of three would wait a minute for a node that hangs."""
 
 MIGRATE: Final = "Run `dueline migrate` with this address once."
 
 FAILURES: Final = (DriverException, ErrorMessage, NoHostAvailable, ConnectionException, OSError)
-"""What the driver raises where a cluster does not do what it is told, beside its own mistakes."""
+"""Exceptions of the driver for failures of the cluster, not of the driver itself."""
 
 _NOT_SENT: Final = (Unavailable, ConnectionRefusedError)
-"""What is told before anything was written."""
+"""Errors of a request that was not sent or applied."""
 
 _NOT_SET_UP: Final = ("does not exist", "unconfigured table", "No keyspace")
 _NOT_TRUSTED: Final = "CERTIFICATE_VERIFY_FAILED"
 _OTHER_PROTOCOL: Final = "ProtocolError returned from server"
 _TOMBSTONES: Final = 1
-"""Why a replica fails a read that crosses too many deleted rows, as the protocol numbers it."""
+"""Failure code of a replica for a read that crosses too many deleted rows."""
 
 
 class TooManyTombstones(StoreUnavailable):
-    """A read would have crossed more deleted rows than the server lets one read cross."""
+    """A read crossed more deleted rows than the server allows."""
 
 
 def connect(place: Place) -> tuple[Cluster, Session]:
     """Connect to a cluster.
 
     Raises:
-      ConfigError: it is too old, does not let the user in, or a data centre is to be chosen.
-      StoreUnavailable: no node answers, or none that is to be trusted.
+      ConfigError: It is too old, rejects the user, or needs a data centre in the URL.
+      StoreUnavailable: No node answers, or no node has a trusted certificate.
     """
     try:
         cluster = _cluster(place)
@@ -102,8 +99,7 @@ def connect(place: Place) -> tuple[Cluster, Session]:
         ) from error
     try:
         session = cluster.connect()
-        # A page after the first has no time limit in the driver. Each statement has a LIMIT, or
-        # reads rows that are few.
+        # The driver has no time limit for a second page. Each statement has a LIMIT or few rows.
         session.default_fetch_size = None
         _check(place, cluster, session)
     except FAILURES as error:
@@ -128,10 +124,10 @@ def _cluster(place: Place) -> Cluster:
         connect_timeout=connect_s,
         reconnection_policy=ExponentialReconnectionPolicy(*RECONNECT_S, max_attempts=None),
         control_connection_timeout=connect_s,
-        # A node that stands still keeps its connections open, and the driver goes on to ask it.
+        # A node that hangs keeps its connections open, and the driver keeps using them.
         idle_heartbeat_interval=timeout_s * HEARTBEAT_EVERY,
         idle_heartbeat_timeout=timeout_s * HEARTBEAT_WAITS,
-        # Nagle's wait costs a batch of 50 or more 40 ms (measured, November 2026).
+        # Nagle's algorithm delays a batch of 50 or more by 40 ms.
         connection_class=GuardedConnection,
         sockopts=[(IPPROTO_TCP, TCP_NODELAY, 1)],
         execution_profiles={EXEC_PROFILE_DEFAULT: _profile(place)},
@@ -142,7 +138,7 @@ def _profile(place: Place) -> ExecutionProfile:
     near = DCAwareRoundRobinPolicy(place.dc) if place.dc else RoundRobinPolicy()
     level = ConsistencyLevel.name_to_value
     return ExecutionProfile(
-        # The replicas in one order, so that Paxos has one coordinator a partition if it can.
+        # A fixed order of replicas, so that a partition usually has one Paxos coordinator.
         load_balancing_policy=TokenAwarePolicy(near, shuffle_replicas=False),
         retry_policy=FallthroughRetryPolicy(),
         consistency_level=level[place.consistency],
@@ -153,7 +149,7 @@ def _profile(place: Place) -> ExecutionProfile:
 
 
 def _check(place: Place, cluster: Cluster, session: Session) -> None:
-    """Refuse a server that is too old, and a choice among data centres that is not made."""
+    """Refuse a server that is too old, or a URL that needs a data centre."""
     version = next(iter(session.execute("SELECT release_version FROM system.local")))[0]
     if tuple(int(part) for part in version.split("-")[0].split(".")[:2]) < VERSION_MIN:
         raise _too_old(place, f"Cassandra {version}, which has no Paxos v2")
@@ -172,7 +168,7 @@ def _check(place: Place, cluster: Cluster, session: Session) -> None:
 
 
 def _refuse_partitioner(place: Place, partitioner: str | None) -> None:
-    """Refuse a cluster whose tokens are not those that answers are compared by."""
+    """Refuse a cluster with other tokens than those that answers are compared by."""
     if partitioner is not None and not partitioner.endswith(PARTITIONER):
         raise ConfigError(
             f"{place} uses {partitioner.rpartition('.')[2]}.", hint=f"Use {PARTITIONER}."
@@ -185,15 +181,15 @@ def _too_old(place: Place, what: str) -> ConfigError:
 
 
 def translated(error: Exception, place: Place, *, is_write: bool) -> DuelineError:
-    """Say what a driver's error means for a call.
+    """Translate an error of the driver.
 
-    Whatever it raises of a request comes here, for it is no answer: where one cannot be decoded,
-    or its own threads race, it raises errors that are none of FAILURES, and what was sent is sent.
+    Other errors than FAILURES come here too, such as of an answer that cannot be decoded or of a
+    race in the driver: the request was sent.
     """
     reasons = list(_reasons(error))
-    told = "; ".join(sorted({str(reason) for reason in reasons})) or type(error).__name__
+    text = "; ".join(sorted({str(reason) for reason in reasons})) or type(error).__name__
     if not isinstance(error, FAILURES):
-        told = f"the driver failed with {type(error).__name__}: {error}"
+        text = f"the driver failed with {type(error).__name__}: {error}"
     if any(isinstance(reason, AuthenticationFailed | Unauthorized) for reason in reasons):
         return ConfigError(
             f"{place} does not let {place.user or 'anybody without a name'} in.",
@@ -203,24 +199,24 @@ def translated(error: Exception, place: Place, *, is_write: bool) -> DuelineErro
         if any(sign in str(error) for sign in _NOT_SET_UP):
             return ConfigError(f"{place} has not been set up.", hint=MIGRATE)
         return SchemaMismatch(f"{place} refuses a statement: {error}.", hint=MIGRATE)
-    if _OTHER_PROTOCOL in told:
+    if _OTHER_PROTOCOL in text:
         return _too_old(place, f"a server that does not speak version {PROTOCOL} of the protocol")
-    if _NOT_TRUSTED in told:
+    if _NOT_TRUSTED in text:
         return StoreUnavailable(
-            f"{place} has a certificate that is not to be trusted: {told}.",
+            f"{place} has a certificate that is not to be trusted: {text}.",
             hint="Name who signed it (ca=FILE), and whom it is made out to (name=NAME).",
         )
     if isinstance(error, ReadFailure) and _TOMBSTONES in (error.error_code_map or {}).values():
         return TooManyTombstones(f"{place} found too many deleted rows in one read.")
     if is_write and not all(isinstance(reason, _NOT_SENT) for reason in reasons):
-        return Unknown(f"{place} did not say whether a write happened: {told}.")
+        return Unknown(f"{place} did not say whether a write happened: {text}.")
     return StoreUnavailable(
-        f"{place} does not answer: {told}.", hint="Is it running, and reachable?"
+        f"{place} does not answer: {text}.", hint="Is it running, and reachable?"
     )
 
 
 def _reasons(error: Exception) -> Iterator[BaseException]:
-    """Look into an error that stands for several: one for each host that was tried."""
+    """Yield the errors of all hosts that were tried."""
     inner = getattr(error, "errors", None)
     if isinstance(error, NoHostAvailable) and isinstance(inner, Mapping):
         for one in inner.values():

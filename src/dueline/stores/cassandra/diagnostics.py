@@ -1,6 +1,6 @@
-"""What a Cassandra cluster says of itself.
+"""Facts of a Cassandra cluster, for `dueline doctor`.
 
-Every near node is asked: settings are a node's own, and so are clocks.
+Every local node is asked, since settings and clocks differ between nodes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ _FACTS: Final = {
     "paxos state": "paxos_state_purging",
     "commit log": "commitlog_sync",
 }
-"""Settings of a node, by the names of the facts that they are here."""
+"""Settings of a node, by the names of the facts."""
 
 _SETTINGS: Final = (
     "SELECT name, value FROM system_views.settings"
@@ -45,7 +45,7 @@ _LOST_MACHINES: Final = (
     "nothing is lost, and the queue stops until it is back",
     "nothing is lost, and the queue goes on",
 )
-"""What the loss of one node does, by the number of replicas."""
+"""Effect of the loss of one node, by the number of replicas."""
 
 
 _DEFINED: Final = (
@@ -68,28 +68,32 @@ _REPAIRED: Final = (
 
 
 def instant_us(made: UUID) -> int:
-    """Tell when a server made an id of its clock: microseconds UTC."""
+    """Return the time of a version 1 id, in microseconds UTC."""
     return made.time // 10 + _UUID_EPOCH_US
 
 
 def middle_us(readings: Sequence[tuple[int, int]], now_us: int) -> int:
-    """Return the middle of several clocks, the later one of two.
+    """Return the median of several clocks, the later one of two.
 
     Args:
-      readings: what each clock said, and the monotonic time when its answer came.
-      now_us: the monotonic time now; whoever asked takes the result for the time half-way
-        between the question and now.
+      readings: The time of each clock, and the monotonic time when its answer arrived.
+      now_us: The monotonic time now. Callers take the result as the time half-way between the
+        request and now.
     """
     facts = sorted(instant_us + (now_us - came_us) // 2 for instant_us, came_us in readings)
     return facts[len(facts) // 2]
 
 
 def describe(session: CassandraSession, clock: Clock) -> Mapping[str, str]:
-    """Say which servers there are, how they are set, how many replicas a row has.
+    """Return facts of the servers, their settings and the replication.
 
-    Args: clock: the machine's; its monotonic time tells how long the nodes took to answer.
+    Args:
+      session: The session.
+      clock: The machine's clock, which measures how long nodes take to answer.
 
-    Raises: as `cassandra_schema.check`.
+    Raises:
+      ConfigError: The keyspace does not exist or lacks tables.
+      SchemaMismatch: The tables are of another version.
     """
     schema = check(session)
     settings: list[dict[str, str]] = [dict(rows) for rows in _answers(session.ask_each(_SETTINGS))]
@@ -103,7 +107,7 @@ def describe(session: CassandraSession, clock: Clock) -> Mapping[str, str]:
     )
     silent = sorted(host for host, rows in versions.items() if rows is None)
     facts = {fact: _all([one.get(name) for one in settings]) for fact, name in _FACTS.items()}
-    if not settings:  # no node lets this user read them
+    if not settings:  # this user may not read them
         facts = {"settings": "hidden"}
     replicas = {
         "anywhere" if name == "replication_factor" else name: int(count.partition("/")[0])
@@ -140,7 +144,7 @@ def _strays(found: StrayAnswers) -> str:
 
 
 def _loss(commit_log: str | None) -> str:
-    """Tell what a loss of power takes, where the nodes may say how they keep their logs."""
+    """Return what a loss of power loses, by the setting of the commit log."""
     return "unknown" if commit_log is None else _LOSSES.get(commit_log, _LOSSES["periodic"])
 
 
@@ -149,12 +153,12 @@ def _answers(by_host: Mapping[str, Rows | None]) -> Sequence[Rows]:
 
 
 def _apart_us(instants_us: Sequence[int], delay_us: int) -> int:
-    """Tell how far clocks are apart at least that were read within a time."""
+    """Return the minimum difference of clocks that were read within a duration."""
     return max(0, max(instants_us, default=0) - min(instants_us, default=0) - delay_us)
 
 
 def _all(values: Sequence[str | None]) -> str:
-    """Name each value once: nodes may differ."""
+    """Join the distinct values of all nodes."""
     return ", ".join(sorted({value or "unknown" for value in values})) or "unknown"
 
 
@@ -201,6 +205,6 @@ def _node_rows(session: CassandraSession, text: str) -> Iterable[Sequence[object
 
 
 def _most(rows: Iterable[Sequence[object]]) -> tuple[int, str] | None:
-    """Pick the table with the largest figure."""
+    """Return the largest figure and its table."""
     figures = [(round(float(str(figure))), str(table)) for table, figure in rows]
     return max(figures, default=None)

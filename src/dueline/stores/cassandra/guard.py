@@ -1,9 +1,9 @@
-"""Connections that never give one request's answer to another.
+"""Connections that never pass the answer to one request to another.
 
-A frame carries the number of its stream, and the driver pairs answers with requests by it. Servers
-before 5.0.9 answer a request that waited too long in their queue on stream 0, whatever its own
-was (CASSANDRA-21508), and the driver (3.30) makes the number of any frame that no request waits for
-free for use: 0 is then free twice, and the first answer on it goes to the second request.
+A frame has a stream number, by which the driver matches answers to requests. Servers before 5.0.9
+answer a request that waited too long in their queue on stream 0, whatever its own stream
+(CASSANDRA-21508). The driver (3.30) releases the number of any frame that no request waits for: 0
+is then free twice, and the first answer on it goes to the second request.
 """
 
 import logging
@@ -21,7 +21,7 @@ from cassandra.protocol import OptionsMessage, ReadyMessage, write_int
 log = logging.getLogger("dueline.cassandra")
 
 _SHARED_STREAM: Final = 0
-"""The stream of answers to requests that the server does not name; no request uses it."""
+"""The stream of answers without a request; no request uses it."""
 
 _PROTOCOL: Final = 5
 _ANSWER: Final = 0x80  # set in the first byte of what a server sends
@@ -29,11 +29,11 @@ _TRIED: Final = 1000
 
 
 class StrayAnswers:
-    """Numbers of answers that no request waited for, in all connections of this process.
+    """Counters of answers that no request waited for, in all connections of this process.
 
     Attributes:
-      dropped: answers on stream 0, each to a request that is never answered on its own.
-      closed: connections that were closed since an answer came on another stream.
+      dropped: Number of answers on stream 0; their requests get no other answer.
+      closed: Number of connections closed because of an answer on another stream.
     """
 
     def __init__(self) -> None:
@@ -42,13 +42,13 @@ class StrayAnswers:
         self.closed = 0
 
     def drop(self) -> int:
-        """Count an answer on stream 0, and return how many there were."""
+        """Count an answer on stream 0, and return the total."""
         with self._lock:
             self.dropped += 1
             return self.dropped
 
     def close(self) -> None:
-        """Count a connection that is closed."""
+        """Count a closed connection."""
         with self._lock:
             self.closed += 1
 
@@ -57,22 +57,22 @@ STRAY_ANSWERS: Final = StrayAnswers()
 
 
 class GuardedConnection(DefaultConnection):  # type: ignore[misc]  # the driver has no types
-    """The driver's connection; an answer reaches the request that it belongs to, or none."""
+    """The driver's connection; an answer reaches its own request, or none."""
 
     stray_answers = STRAY_ANSWERS
 
     def get_request_id(self) -> int:
-        """Return a free stream; after the handshake never 0."""
+        """Return a free stream, after the handshake never 0."""
         number: int = super().get_request_id()
         while number == _SHARED_STREAM and self._is_checksumming_enabled:
             number = super().get_request_id()
         return number
 
     def process_msg(self, header: Any, body: bytes) -> None:  # noqa: ANN401  (the driver's frame)
-        """Pass an answer on to its request.
+        """Pass an answer to its request.
 
-        An answer on stream 0 is dropped where none waits for it. On any other stream the numbers of
-        this connection are no longer to be trusted, so that all of its requests end as unknown.
+        An answer on stream 0 is dropped if no request waits for it. On another stream it means that
+        stream numbers are wrong: the connection is closed and its requests end as unknown.
         """
         stream = header.stream
         if stream < 0 or self._is_awaited(stream):
@@ -90,7 +90,7 @@ class GuardedConnection(DefaultConnection):  # type: ignore[misc]  # the driver 
             self.defunct(error)
 
     def _report(self, count: int) -> None:
-        """Log the first answer that is dropped, and then fewer and fewer of them."""
+        """Log the first dropped answer, then the second, fourth, eighth, ..."""
         if count & (count - 1) == 0:
             log.warning(
                 "%s answered on stream 0, which no request uses (%d so far in this process). "
@@ -100,7 +100,7 @@ class GuardedConnection(DefaultConnection):  # type: ignore[misc]  # the driver 
             )
 
     def _is_awaited(self, stream: int) -> bool:
-        """Return whether a request waits on a stream, or was given up and is answered late."""
+        """Return whether a request waits on a stream, or timed out and is answered late."""
         return (
             stream in self._requests
             or stream in self.orphaned_request_ids
@@ -108,7 +108,7 @@ class GuardedConnection(DefaultConnection):  # type: ignore[misc]  # the driver 
         )
 
     def _process_segment_buffer(self) -> None:
-        """Read a segment, or wait for more of it; the driver loses the beginning of a head."""
+        """Read a segment, or wait for more bytes; the driver loses a part of its header."""
         if self._io_buffer.readable_io_bytes() < self._segment_codec.header_length_with_crc:
             self._io_buffer._segment_consumed = False  # noqa: SLF001  (it is the connection's own)
             self._io_buffer.io_buffer.seek(0)
@@ -117,7 +117,7 @@ class GuardedConnection(DefaultConnection):  # type: ignore[misc]  # the driver 
 
     @classmethod
     def create_timer(cls, timeout: float, callback: Callable[[], None]) -> Any:  # noqa: ANN401
-        """Start a timer; that of a request gives up this request's stream alone."""
+        """Start a timer; a request's timer releases only the stream of this request."""
         future = _future_of(callback)
         is_limit = getattr(getattr(callback, "func", callback), "__name__", "") == "_on_timeout"
         if future is not None and is_limit:
@@ -126,23 +126,23 @@ class GuardedConnection(DefaultConnection):  # type: ignore[misc]  # the driver 
 
 
 def _give_up(future: Any, give_up: Callable[[], None]) -> None:  # noqa: ANN401
-    """Run what the driver does when a request takes too long, on the stream that is its own.
+    """Run the driver's timeout of a request, on the request's own stream.
 
-    After a statement was prepared again, the driver remembers the stream of before, where another
-    request may wait by now.
+    After it prepares a statement again, the driver keeps the old stream, on which another request
+    may wait by now.
     """
     connection = future._connection  # noqa: SLF001
     if connection is not None:
         requests = connection._requests.copy()  # noqa: SLF001
         own = requests.get(future._req_id)  # noqa: SLF001
         if own is None or _future_of(own[0]) is not future:
-            own_streams = [one for one, told in requests.items() if _future_of(told[0]) is future]
+            own_streams = [one for one, entry in requests.items() if _future_of(entry[0]) is future]
             future._req_id = own_streams[0] if own_streams else None  # noqa: SLF001
     give_up()
 
 
 def _future_of(callback: Any) -> Any:  # noqa: ANN401
-    """Return the request that a callback belongs to; None where it is no request's."""
+    """Return the request of a callback, or None."""
     called = getattr(callback, "func", callback)
     for one in (called, *getattr(callback, "args", ())[:1]):
         owner = getattr(one, "__self__", None)
@@ -152,13 +152,13 @@ def _future_of(callback: Any) -> Any:  # noqa: ANN401
 
 
 def is_effective() -> bool:
-    """Try the guard on a connection without a socket: another driver may differ inside."""
+    """Test the guard on a connection without a socket: another driver version may differ."""
     answers: list[object] = []
     try:
         trial = _Trial()
         stream = trial.get_request_id()
         trial.send_msg(OptionsMessage(), stream, answers.append)
-        for byte in _answer_on(_SHARED_STREAM) + _answer_on(stream):  # cut everywhere
+        for byte in _answer_on(_SHARED_STREAM) + _answer_on(stream):  # split at every byte
             trial.receive(bytes([byte]))
         streams = {trial.get_request_id() for _ in range(_TRIED)}
     except Exception:
@@ -169,7 +169,7 @@ def is_effective() -> bool:
 
 
 def _answer_on(stream: int) -> bytes:
-    """Return the bytes of an answer without content, as they come from a server."""
+    """Return the bytes of an empty answer from a server."""
     frame, segment = BytesIO(), BytesIO()
     frame.write(v3_header_pack(_ANSWER | _PROTOCOL, 0, stream, ReadyMessage.opcode))
     write_int(frame, 0)

@@ -1,8 +1,4 @@
-"""Lane lists in Cassandra's tables.
-
-The steps that `dueline.stores.lane_index` takes, each a read or write that stands alone, and the
-reading of the list for claimers.
-"""
+"""Lane lists in Cassandra's tables: the primitives of `dueline.stores.lane_index`, and reads."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
@@ -21,7 +17,7 @@ from dueline.stores.cursor_cache import PAGE_MAX, START, Page
 from dueline.stores.lane_index import NOTHING_CLOSED, LaneHead, Shard
 
 LISTINGS_A_DAY: Final = 8640
-"""How many listing buckets share a partition: a day of them where a bucket has ten seconds."""
+"""Number of listing buckets of a partition: a day, if a bucket has ten seconds."""
 
 _LEAST: Final = (-(2**63), -(2**31), "")
 
@@ -56,7 +52,7 @@ _PAGE_ROWS: Final = 1000
 
 
 class CassandraLaneStorage:
-    """The steps of `dueline.stores.lane_index.LaneIndexStorage`."""
+    """Implements `dueline.stores.lane_index.LaneIndexStorage`."""
 
     def __init__(self, session: CassandraSession, pages: LanePages) -> None:
         self._session = session
@@ -64,16 +60,16 @@ class CassandraLaneStorage:
         self._days: set[tuple[str, int, int]] = set()
 
     def closed(self, shards: Sequence[Shard]) -> Sequence[int]:
-        """Read the closed mark of each shard."""
+        """Return the `closed` mark of each shard."""
         answers = self._session.read_many([(_MARKS, shard) for shard in shards])
         return [_marks_in(rows).closed for rows in answers]
 
     def marks(self, shard: Shard) -> Marks:
-        """Read both marks, as decided."""
+        """Return both marks, by a serial read."""
         return _marks_in(self._session.read_serial(_MARKS, shard))
 
     def raise_marks(self, shard: Shard, *, old: Marks, new: Marks) -> bool:
-        """Write the marks if they still are `old`; forget the days that are swept."""
+        """Replace the marks if they still are `old`; delete the days that are swept."""
         present = (None, None) if old == NOTHING_CLOSED else old
         is_raised = self._session.decide([(_RAISE, (*new, *shard, *present))]).is_applied
         if is_raised:
@@ -83,7 +79,7 @@ class CassandraLaneStorage:
         return is_raised
 
     def put(self, pointers: Collection[Pointer]) -> None:
-        """Add pointers, and the days that they are in."""
+        """Add pointers and their days."""
         days = {(p.lane.queue, p.lane.shard, _day_of(p.listing)) for p in pointers} - self._days
         batches: list[list[Call]] = [[(_PUT_DAY, day)] for day in sorted(days)]
         self._session.write(batches + _by_day(_PUT, pointers))
@@ -92,11 +88,11 @@ class CassandraLaneStorage:
         self._days |= days
 
     def remove(self, pointers: Collection[Pointer]) -> None:
-        """Remove pointers, for ever."""
+        """Remove pointers for ever."""
         self._session.write(_by_day(_REMOVE, pointers))
 
     def pointers(self, shard: Shard, *, above: int, until: int) -> Iterable[Pointer]:
-        """Read the pointers with `above < listing <= until`."""
+        """Yield the pointers with `above < listing <= until`."""
         days = [day for _, _, day in self._session.read(_SHARD, shard) if day is not None]
         after = (above + 1, *_LEAST)
         while page := self._page(shard, days, after, until, _PAGE_ROWS):
@@ -104,7 +100,7 @@ class CassandraLaneStorage:
             after = (page[-1].listing, *page[-1].lane[2:])
 
     def heads(self, lanes: Sequence[Lane]) -> Sequence[LaneHead]:
-        """Read the first rows of lanes, many at once."""
+        """Return the first rows of lanes, many at once."""
         return [
             LaneHead(
                 [rows.thin(row)[1].at_us for row in reading.rows],
@@ -114,10 +110,10 @@ class CassandraLaneStorage:
         ]
 
     def ats_us(self, lane: Lane) -> Iterator[int]:
-        """Read `at_us` of every row of a lane.
+        """Yield `at_us` of every row of a lane.
 
-        Where no row is found in pieces, they are read again: a row may have moved to a piece that
-        had been read (rule S3).
+        A lane that was read in pieces without a row is read again: a row may have moved to a piece
+        that had been read (rule S3).
         """
         for _ in range(2):
             page, is_at_once, is_empty = Page(START, PAGE_MAX), True, True
@@ -135,9 +131,9 @@ class CassandraLaneStorage:
     def read(
         self, shard: Shard, *, until: int, after: Pointer | None, limit: int
     ) -> tuple[Marks, list[Pointer]]:
-        """Read the marks, then pointers up to a bucket or the first open one, past `after`.
+        """Read the marks, then pointers up to a bucket or the first open one, after `after`.
 
-        Two reads where the days that are asked for are one, as they are at a poll.
+        This takes two reads if all buckets are of one day, as in a poll.
         """
         rows = self._session.read(_SHARD, shard)
         marks = _marks_in(rows)
@@ -170,14 +166,14 @@ def _day_of(listing: int) -> int:
 
 
 def _marks_in(rows: Rows) -> Marks:
-    """Read the marks off any row of a shard; a shard may have rows and no marks yet."""
+    """Return the marks of any row of a shard; a shard may have rows before it has marks."""
     if not rows or rows[0][1] is None:
         return NOTHING_CLOSED
     return Marks(*rows[0][:2])
 
 
 def _by_day(text: str, pointers: Collection[Pointer]) -> list[list[Call]]:
-    """Make batches of one partition each."""
+    """Return batches of one partition each."""
     rows = sorted(
         (lane.queue, lane.shard, _day_of(listing), listing, *lane[2:]) for listing, lane in pointers
     )
@@ -199,11 +195,11 @@ _SHRINKING: Final = 8
 
 
 class CassandraLaneLister:
-    """Goes through the lanes of a keyspace, by ranges of tokens.
+    """Lists the lanes of a keyspace, by ranges of tokens.
 
-    Cassandra reads in the order of the hashes of keys, their tokens; a page is a range of those.
-    A read also crosses rows that were deleted in the last ten days, and a server fails a read that
-    crosses too many. So ranges shrink as far as needed, and grow again.
+    Cassandra reads in the order of tokens, the hashes of keys; a page is a range of tokens. A
+    server fails a read that crosses too many rows deleted in the last ten days, so ranges shrink
+    as far as needed, and grow again.
     """
 
     def __init__(self, session: CassandraSession) -> None:
@@ -211,7 +207,7 @@ class CassandraLaneLister:
         self._width = _WHOLE
 
     def lanes_with_rows(self, after: str | None, limit: int) -> LanesWithRows:
-        """Read the lanes of one range, those that hold a row."""
+        """Return the lanes of one range that have rows."""
         start = _TOKEN_MIN if after is None else int(after)
         while True:
             end = min(_TOKEN_MAX, start + self._width)
@@ -219,7 +215,7 @@ class CassandraLaneLister:
                 rows = self._session.read(_RANGE, (start, end, limit))
                 break
             except TooManyTombstones:
-                if self._width == 1:  # a single lane is larger than a lane may be
+                if self._width == 1:  # a single lane has too many deleted rows
                     raise
                 self._width = max(1, self._width // _SHRINKING)
             except StoreUnavailable:  # it may have taken too long

@@ -1,8 +1,8 @@
-"""Reading a lane of Cassandra page by page, within bounds.
+"""Reads of a lane page by page, within limits.
 
-Of bytes: how many whole rows one reading may ask for follows from the largest that its queue
-was seen to hold. Of deleted rows: a server fails a read that crosses too many of them, and the
-same read would fail for ever; it is then made in pieces.
+The number of whole rows in one read depends on the largest row seen in the queue. A server fails a
+read that crosses too many deleted rows, and would fail the same read again, so such a read is
+split.
 """
 
 from collections import OrderedDict
@@ -21,7 +21,7 @@ from dueline.stores.cassandra.statements import Found
 from dueline.stores.cursor_cache import END, Key, Page
 
 BYTES_AT_ONCE: Final = 8 * 1024 * 1024
-"""How much the whole rows of one reading should be, in all of its lanes."""
+"""Maximum size of the whole rows of one read, in all of its lanes, in bytes."""
 
 _SHRINKING: Final = 8
 _QUEUES_MAX: Final = 1000
@@ -33,7 +33,7 @@ _LAST_HOP: Final = END[2]
 
 
 class Slice(NamedTuple):
-    """A part of a lane: a page of it, up to a key, and maybe only rows due between two times."""
+    """A part of a lane: a page up to a key, optionally with rows due in a range only."""
 
     lane: Lane
     page: Page
@@ -42,21 +42,21 @@ class Slice(NamedTuple):
     ats_us: tuple[int, int] | None = None
 
     def call(self) -> Call:
-        """Make the statement."""
+        """Return the statement and its values."""
         if self.is_whole:
             return rows.whole_page(self.lane, self.page, until=self.until)
         return rows.thin_page(self.lane, self.page, until=self.until, ats_us=self.ats_us)
 
 
 class Reading(NamedTuple):
-    """The rows of a slice. is_at_once: as they were at one moment; False where read in pieces."""
+    """The rows of a slice. is_at_once: Whether one read returned all of them."""
 
     rows: Rows
     is_at_once: bool
 
 
 class LanePages:
-    """Reads slices of lanes. Threads may share it: what it remembers are guesses."""
+    """Reads slices of lanes. Thread-safe: its caches are only hints."""
 
     def __init__(self, session: CassandraSession) -> None:
         self._session = session
@@ -66,16 +66,16 @@ class LanePages:
     # Bytes
 
     def whole_max(self, queue: str, share: int = 1) -> int:
-        """Tell how many whole rows of a queue may be read at once in one of `share` lanes.
+        """Return how many whole rows of a queue may be read at once in one of `share` lanes.
 
-        Nothing is known of a queue at first, so that its rows may be as large as rows can be. A
-        queue whose rows have just become larger may exceed the bound by one reading.
+        At first rows are assumed to have the maximum size. A queue whose rows have just become
+        larger may exceed BYTES_AT_ONCE in one read.
         """
         largest = self._largest.get(queue, PAYLOAD_BYTES_MAX)
         return max(1, BYTES_AT_ONCE // (share * max(1, largest)))
 
     def weigh(self, queue: str, read: Iterable[Found]) -> None:
-        """Learn from whole rows how large those of a queue are; large ones are forgotten slowly."""
+        """Update the largest row size of a queue; it shrinks slowly."""
         sizes = [size_of(found) for found in read]
         if not sizes:
             return
@@ -85,12 +85,12 @@ class LanePages:
         self._largest[queue] = max(*sizes, known - known // _SHRINKING, 1)
 
     def some(self, asked: Sequence[tuple[Lane, Sequence[Key]]]) -> list[list[Found]]:
-        """Read whole rows by their keys, lane by lane; those that are gone are not answered."""
+        """Return whole rows by key, lane by lane; missing rows are omitted."""
         answers = self._session.read_many([rows.some(lane, keys) for lane, keys in asked])
         return [self._found(lane, answer) for (lane, _), answer in zip(asked, answers, strict=True)]
 
     def whole(self, lane: Lane, answer: Rows) -> list[Found]:
-        """Turn the rows of a whole page into jobs, and learn how large they are."""
+        """Return the rows of a whole page, and update the largest row size."""
         return self._found(lane, answer)
 
     def _found(self, lane: Lane, answer: Rows) -> list[Found]:
@@ -105,10 +105,10 @@ class LanePages:
         return [reading.rows for reading in self.readings(slices)]
 
     def readings(self, slices: Sequence[Slice]) -> list[Reading]:
-        """Read slices of lanes at once; tell of each whether it was read as a whole.
+        """Read slices of lanes at once.
 
-        One that the server fails for its deleted rows is read in pieces, one after the other.
-        Where they had to be cut is remembered for the next time.
+        A slice that the server fails for its deleted rows is read in pieces, one after the other.
+        The bounds of the pieces are cached for the next read.
         """
         direct = [one for one in slices if not self._is_cut(one)]
         answers = iter(self._session.try_read_many([one.call() for one in direct]))
@@ -129,11 +129,10 @@ class LanePages:
         return Reading(answer, is_at_once=True)
 
     def _in_pieces(self, part: Slice, *, has_failed: bool) -> Rows:
-        """Read a slice piece by piece, in order; a piece that fails is cut in eight.
+        """Read a slice piece by piece, in order; split a failed piece in eight.
 
-        What is cut is the range of the keys, down to a single one. A failure costs as much as
-        crossing what is allowed, and finding deleted rows that lie close together takes some
-        dozens of them: seconds, once in a process and lane.
+        The range of keys is split, down to a single key. Each failure costs a full read. Deleted
+        rows close together take dozens of failures: seconds, once for each process and lane.
         """
         after, limit = part.page.after, part.page.limit
         cuts = sorted(cut for cut in self._cuts.get(part.lane, ()) if after < cut < part.until)
@@ -166,13 +165,13 @@ class LanePages:
 
 
 def size_of(found: Found) -> int:
-    """Count the bytes of what may be large in a row."""
+    """Return the size of the columns of a row that may be large, in bytes."""
     job = found.job
     return len(job.body) + len(job.opts) + len(job.outcome) + len(job.error) + len(found.stub)
 
 
 def _between(after: Key, until: Key) -> list[Key]:
-    """Find keys that cut a range into equal parts; none where there is only one key."""
+    """Return keys that split a range into equal parts; none for a single key."""
     start, end = _number(after), _number(until)
     cuts: list[Key] = []
     for part in range(1, _PARTS):

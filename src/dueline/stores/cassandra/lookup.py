@@ -1,4 +1,4 @@
-"""Look-up by id, and reading a lane in order, on Cassandra."""
+"""Lookups by id, and reads of a lane in order, on Cassandra."""
 
 from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,10 +24,10 @@ from dueline.stores.cursor_cache import (
 )
 
 LOOKS_MAX: Final = 3
-"""How often a job is looked up whose carry was completed meanwhile."""
+"""Maximum number of lookups of a job that moves to another lane meanwhile."""
 
 Order = tuple[int, JobId]
-"""Where a job comes in a scan: by its `at_us`, then by its id."""
+"""Sort key of a job in a scan: `at_us`, then id."""
 
 _AT_US_MAX: Final = 2**63 - 1
 _FIRST: Final = Page(START, PAGE_MAX)
@@ -36,9 +36,9 @@ _FIRST: Final = Page(START, PAGE_MAX)
 def find(
     session: CassandraSession, verdicts: Verdicts, ids: Sequence[JobId]
 ) -> Sequence[Job | None]:
-    """Look jobs up by id: all places where the row may be, then those rows.
+    """Return jobs by id: read all places where the row may be, then those rows.
 
-    What a stub says may be long past: the job is looked up again once it is completed.
+    A stub may be old, so its job is looked up again after the stub is completed.
     """
     best: dict[JobId, Job] = {}
     left = list(dict.fromkeys(ids))
@@ -57,7 +57,7 @@ def find(
 
 
 def _look(session: CassandraSession, ids: Sequence[JobId]) -> list[Found]:
-    """Read all rows of some jobs, stubs included."""
+    """Return all rows of some jobs, stubs included."""
     calls: list[Call] = []
     lanes: list[Lane] = []
     placed = session.read_many([rows.places(job_id) for job_id in ids])
@@ -80,19 +80,19 @@ def scan(
     until_us: int | None,
     limit: int,
 ) -> JobPage:
-    """Read a lane in (at, id) order; rows that are being carried are carried to the end.
+    """Read a lane in (at, id) order, after completing its stubs.
 
-    Which rows come next is read first, and only those are then read whole. A row's `at_us` is
-    never below its position, so the reading ends where positions pass the last of them. It begins
-    where the last page ended: what lies before and is due after that, the server picks out. So a
-    page keeps `limit` + 1 times and keys in memory, and the rows that it shows: fewer than
-    `limit` where they are large. The server's work still grows with the rows before the page.
+    The keys of the next rows are read first, and only those rows are read whole. A row's `at_us` is
+    never below its position, so the read ends when positions pass the last of these rows. It starts
+    where the last page ended; for earlier positions the server filters rows that are due later. A
+    page keeps `limit` + 1 keys in memory and its rows, fewer than `limit` if they are large. The
+    server's work still grows with the number of rows before the page.
     """
     until_us = _AT_US_MAX if until_us is None else until_us
     while True:
         places = _next_places(pages, lane, after=after, until_us=until_us, most=limit + 1)
         found, end = _whole(pages, lane, places[:limit])
-        # K4: nobody else may ever come by, as with the dead.
+        # K4: nobody claims from the lanes of dead-letter jobs.
         verdicts.carry([one for one in found if one.stub])
         jobs = _shown(found, after, end)
         is_last = not places or (len(places) <= limit and end == places[-1][0])
@@ -104,7 +104,7 @@ def scan(
 def _next_places(
     pages: LanePages, lane: Lane, *, after: Order | None, until_us: int, most: int
 ) -> list[tuple[Order, Key]]:
-    """Find the rows that come next, in order; at most so many."""
+    """Return the keys of the next rows, in order, at most `most`."""
     nearest: list[tuple[Order, Key]] = []
 
     def take(read: Iterable[tuple[Key, RowVersion]]) -> None:
@@ -131,7 +131,7 @@ def _next_places(
 
 
 def _behind(lane: Lane, after: Order, until_us: int) -> Iterator[Slice]:
-    """Cut what lies before the end of the last page: only what is due after that is read."""
+    """Yield slices of the lane that have only rows due after the last page."""
     edge = (after[0], *START[1:])
     yield Slice(lane, _FIRST, until=edge, ats_us=(after[0], until_us))
     if after[0] < until_us:
@@ -140,7 +140,7 @@ def _behind(lane: Lane, after: Order, until_us: int) -> Iterator[Slice]:
 
 
 def _pages_of(pages: LanePages, part: Slice) -> Iterator[list[tuple[Key, RowVersion]]]:
-    """Read a slice to its end, in pages that grow."""
+    """Yield the rows of a slice, in growing pages."""
     while True:
         read = [rows.thin(row) for row in pages.read([part])[0]]
         yield read
@@ -153,7 +153,7 @@ def _pages_of(pages: LanePages, part: Slice) -> Iterator[list[tuple[Key, RowVers
 def _whole(
     pages: LanePages, lane: Lane, places: Sequence[tuple[Order, Key]]
 ) -> tuple[list[Found], Order | None]:
-    """Read rows whole, until they are large enough together; tell how far that is."""
+    """Read whole rows up to BYTES_AT_ONCE; return them and the last one's sort key."""
     read: list[Found] = []
     size, end = 0, None
     left = list(places)
@@ -169,7 +169,7 @@ def _whole(
 
 
 def _shown(found: Iterable[Found], after: Order | None, end: Order | None) -> list[Job]:
-    """Give the jobs of a page; one that was moved meanwhile comes where it belongs now."""
+    """Return the jobs of a page, by their present sort keys."""
     shown = [
         one.job
         for one in found

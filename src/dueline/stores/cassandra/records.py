@@ -10,7 +10,7 @@ from dueline.stores.cassandra.answers import Answer
 from dueline.stores.cassandra.session import Call, CassandraSession
 
 NEVER_US: Final = 2**63 - 1
-"""When a record expires that does not; compared with, so never null."""
+"""Expiry of a record that never expires: conditions compare it, so it cannot be null."""
 
 ROUNDS_MAX: Final = 8
 
@@ -18,7 +18,7 @@ _DAY_S: Final = 86_400
 _SECOND_US: Final = 1_000_000
 _TTL_S_MAX: Final = 3 * 365 * _DAY_S
 _NOBODYS: Final = b"\0"
-"""A version that nobody makes: a record has another one, or none."""
+"""A version that no record has."""
 
 _READ: Final = "SELECT key, version, value, expires_us FROM {keyspace}.records WHERE part = ?"
 _READ_PAST: Final = f"{_READ} AND key > ? LIMIT ?"
@@ -32,14 +32,14 @@ _DELETE: Final = "DELETE FROM {keyspace}.records WHERE part = ? AND key = ?"
 
 
 class CassandraRecords:
-    """Small versioned values, each written by conditional batches alone."""
+    """Small versioned values, written by conditional batches only."""
 
     def __init__(self, session: CassandraSession, now_us: Callable[[], int]) -> None:
         self._session = session
         self._now_us = now_us
 
     def read(self, partition: str, *, after: str | None, limit: int) -> list[Record]:
-        """Read records in key order; expired ones are absent."""
+        """Return records in key order, without expired ones."""
         now_us = self._now_us()
         found: list[Record] = []
         part = _part(partition)
@@ -56,9 +56,9 @@ class CassandraRecords:
         return found
 
     def commit(self, partition: str, writes: Sequence[Write]) -> bool:
-        """Apply writes to one partition: all or nothing.
+        """Apply writes to one partition, all or nothing.
 
-        The first try takes it that what is expected is so; after a refusal things are read.
+        The first attempt assumes that the expectations hold; a rejected one reads the records.
         """
         if not writes:
             return True
@@ -111,7 +111,7 @@ class CassandraRecords:
                 raise answer
 
     def version(self, partition: str, key: str) -> bytes:
-        """Read a record's version; NO_VERSION where there is none."""
+        """Return a record's version, NO_VERSION without a record."""
         rows = self._session.read(_READ_SOME, (_part(partition), [key]))
         return rows[0][1] if rows and rows[0][3] > self._now_us() else NO_VERSION
 
@@ -148,7 +148,7 @@ def _call(
 
 
 def _put(put: Put, now_us: int) -> tuple[str, tuple[object, ...]]:
-    """Make a put; what expires goes by itself a day later."""
+    """Return the statement of a put; the server deletes an expired record a day later."""
     ttl_s = 0
     if put.expires_us is not None:
         ttl_s = max(put.expires_us - now_us, 0) // _SECOND_US + _DAY_S
@@ -163,14 +163,14 @@ def _status(
     *,
     is_unsure: bool,
 ) -> WriteStatus:
-    """Tell what became of a commit (rule U5)."""
+    """Return the status of a commit (rule U5)."""
     stored = {key: version for key, (version, _) in present.items()}
     live = {key: version for key, (version, expires_us) in present.items() if expires_us > now_us}
     return status_of_commit(writes, stored, live, is_unsure=is_unsure)
 
 
 def _is_done(writes: Sequence[Write], present: Mapping[str, tuple[bytes, int]]) -> bool:
-    """Tell whether things stand as the writes leave them."""
+    """Return whether the records are as the writes leave them."""
     return all(
         present.get(write.key, (NO_VERSION, 0))[0]
         == (NO_VERSION if isinstance(write, Delete) else write.version)

@@ -1,4 +1,4 @@
-"""The tables of a Cassandra keyspace, made and checked."""
+"""Creates and checks the tables of a Cassandra keyspace."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from dueline.stores.cassandra.session import KEYSPACE, CassandraSession
 
 SCHEMA_VERSION: Final = 2
 REPLICAS: Final = 3
-"""How many replicas a new keyspace has in each data centre that has so many nodes."""
+"""Number of replicas of a new keyspace in each data centre, if it has that many nodes."""
 
 _NOTE: Final = "INSERT INTO {keyspace}.about (name, value) VALUES (?, ?) IF NOT EXISTS"
 _UPGRADE: Final = "UPDATE {keyspace}.about SET value = ? WHERE name = ? IF value = ?"
@@ -27,14 +27,13 @@ _MADE: Final = re.compile(r"CREATE TABLE IF NOT EXISTS \w+\.(\w+)")
 
 
 def create(session: CassandraSession) -> Migration:
-    """Make the keyspace and its tables; what is there stays as it is, but goes by no time to live.
+    """Create the keyspace and the tables that do not exist; remove old default TTLs.
 
-    A keyspace that is made here has three replicas in each data centre, or as many as there
-    are nodes.
+    A new keyspace has three replicas in each data centre, or one for each node if there are fewer.
 
     Raises:
-      ConfigError: the keyspace has tables of another program.
-      SchemaMismatch: the tables are of another version.
+      ConfigError: The keyspace has tables of another program.
+      SchemaMismatch: The tables are of another version.
     """
     keyspace = session.place.keyspace
     made: list[str] = []
@@ -63,7 +62,7 @@ def create(session: CassandraSession) -> Migration:
 
 
 def _missing(session: CassandraSession) -> Sequence[tuple[str, str]]:
-    """Name the tables that are not there, each with what makes it."""
+    """Return the missing tables, each with its statement."""
     keyspace = session.place.keyspace
     rows = session.ask(
         f"SELECT table_name FROM system_schema.tables WHERE keyspace_name = '{keyspace}'"
@@ -71,7 +70,7 @@ def _missing(session: CassandraSession) -> Sequence[tuple[str, str]]:
     present = {table for (table,) in rows}
     wanted = dict(_tables(keyspace, _major(session)))
     foreign = sorted(present & wanted.keys())
-    if next(iter(wanted)) not in present:  # it is made first
+    if next(iter(wanted)) not in present:  # it is created first
         if foreign:
             raise ConfigError(
                 f"{session.place} has tables of another program: {', '.join(foreign)}.",
@@ -83,7 +82,7 @@ def _missing(session: CassandraSession) -> Sequence[tuple[str, str]]:
 
 
 def _lapsing(session: CassandraSession) -> Sequence[str]:
-    """Name the tables whose rows would go by themselves: earlier versions made streams so."""
+    """Return the tables with a default TTL, which earlier versions gave to streams."""
     rows = session.ask(
         "SELECT table_name, default_time_to_live FROM system_schema.tables"
         f" WHERE keyspace_name = '{session.place.keyspace}'"
@@ -92,16 +91,16 @@ def _lapsing(session: CassandraSession) -> Sequence[str]:
 
 
 def _is_upgradable(session: CassandraSession) -> bool:
-    """Tell whether the schema is one to which only tables are added."""
+    """Return whether the schema is an older one that only lacks tables."""
     return session.read(_NOTED, ("schema",)) == [("1",)]
 
 
 def check(session: CassandraSession) -> str:
-    """Read the schema's version.
+    """Return the schema's version.
 
     Raises:
-      ConfigError: there is no such keyspace, or it has not all tables.
-      SchemaMismatch: the tables are of another version.
+      ConfigError: The keyspace does not exist or lacks tables.
+      SchemaMismatch: The tables are of another version.
     """
     noted = session.read(_NOTED, ("schema",))
     if not noted:
@@ -134,7 +133,7 @@ def _compaction(major: int) -> str:
 
 
 def _tables(keyspace: str, major: int) -> Iterator[tuple[str, str]]:
-    """Name every table in the order in which they are made, each with its statement."""
+    """Yield every table with its statement, in the order of creation."""
     text = (files("dueline.stores.cassandra") / "schema.cql").read_text(encoding="utf-8")
     code = "\n".join(line for line in text.splitlines() if not line.startswith("--"))
     code = code.replace(KEYSPACE, keyspace)

@@ -1,7 +1,7 @@
-"""One connection to a Cassandra cluster.
+"""Sessions on a Cassandra cluster.
 
-Statements go in as text and values, rows come out as tuples, and the driver's errors stop here.
-No write is ever repeated by the driver (rule U1).
+Statements are strings with values, rows are tuples, and the driver's errors are translated here.
+The driver never retries a write (rule U1).
 """
 
 import os
@@ -33,16 +33,16 @@ from dueline.stores.cassandra.connection import connect, translated
 from dueline.stores.cassandra.url import CONSISTENCIES, Place
 
 DEFINE_TIMEOUT_S: Final = 60.0
-"""A change of the schema takes longer than a request: every node makes its files."""
+"""Time limit of a schema change, in seconds: longer than of a request."""
 
 IN_FLIGHT_MAX: Final = 32
-"""Requests of one call that are under way at once; the next waits for the oldest."""
+"""Maximum number of concurrent requests of one call."""
 
 GRACE_US: Final = 5000
-"""How much longer than the first answer the others of all nodes may take, besides its own time."""
+"""Extra time for the other nodes after the first answer, in addition to that answer's latency."""
 
 KEYSPACE: Final = "{keyspace}"
-"""Stands for the keyspace's name in statements: servers warn of names without it."""
+"""Placeholder of the keyspace's name in statements: servers warn of unqualified names."""
 
 Call = tuple[str, Sequence[object]]
 """A statement and its values."""
@@ -51,10 +51,10 @@ Outcome = TypeVar("Outcome")
 
 
 class _Prepared(NamedTuple):
-    """A statement as the driver knows it.
+    """A prepared statement.
 
-    columns: of a read, those that its answers have. bears_token: the first of them is the token of
-    the partition. partition: where the values of the partition key are, by column.
+    columns: Columns of a read's answers. bears_token: Whether the first one is the partition's
+    token. partition: Indexes of the partition key's values, by column.
     """
 
     statement: Any
@@ -64,14 +64,14 @@ class _Prepared(NamedTuple):
 
 
 class _Asked(NamedTuple, Generic[Outcome]):
-    """What is sent, and how its answer is read, by the names of its columns and its rows."""
+    """A statement to send, and the function that reads the columns and rows of its answer."""
 
     statement: Any
     take: Callable[[Sequence[str], Rows], Outcome]
 
 
 class CassandraSession:
-    """Statements on one keyspace; connects at the first of them. Threads may share it."""
+    """Runs statements on one keyspace; connects at the first one. Thread-safe."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -96,15 +96,15 @@ class CassandraSession:
         return self.read_many([(text, values)])[0]
 
     def read_many(self, calls: Sequence[Call]) -> list[Rows]:
-        """Read with several statements at once; the first that fails is raised."""
+        """Run several reads at once; raise the first error."""
         return [_or_raise(rows) for rows in self.try_read_many(calls)]
 
     def try_read_many(self, calls: Sequence[Call]) -> list[Rows | DuelineError]:
-        """Read with several statements at once; tell of each how it failed."""
+        """Run several reads at once; return rows or an error for each."""
         return self._gather((self._asked(*call) for call in calls), is_write=False)
 
     def read_serial(self, text: str, values: Sequence[object]) -> Rows:
-        """Read what is decided, ending conditional writes that are half done."""
+        """Read at serial consistency, which completes conditional writes in progress."""
         asked = self._asked(text, values)
         asked.statement.consistency_level = ConsistencyLevel.name_to_value[
             CONSISTENCIES[self.place.consistency]
@@ -112,7 +112,7 @@ class CassandraSession:
         return _or_raise(self._gather([asked], is_write=False)[0])
 
     def read_back(self, lost: Unknown, text: str, values: Sequence[object]) -> Rows:
-        """Read what came of a write; if nobody says, its answer stays lost (rule U2)."""
+        """Read the rows of a write whose answer was lost; raise that error again (rule U2)."""
         try:
             return self.read_serial(text, values)
         except StoreUnavailable as silence:
@@ -121,29 +121,29 @@ class CassandraSession:
     # Writes
 
     def write_many(self, batches: Sequence[Sequence[Call]]) -> list[DuelineError | None]:
-        """Write batches at once, each of one partition and whole; tell of each how it failed."""
+        """Write batches of one partition each at once; return None or an error for each."""
         return self._gather_batches(batches, lambda _: nothing_of)
 
     def write(self, batches: Sequence[Sequence[Call]]) -> None:
-        """Write batches; the first that failed is raised."""
+        """Write batches; raise the first error."""
         for error in self.write_many(batches):
             if error is not None:
                 raise error
 
     def decide_many(self, batches: Sequence[Sequence[Call]]) -> list[Answer | DuelineError]:
-        """Write conditional batches at once, each of one partition, whole or not at all."""
+        """Apply conditional batches of one partition each at once, each all or nothing."""
         return self._gather_batches(
             batches, lambda batch: partial(answer_of, partition=self._partition(*batch[0]))
         )
 
     def decide(self, batch: Sequence[Call]) -> Answer:
-        """Write one conditional batch."""
+        """Apply one conditional batch."""
         return _or_raise(self.decide_many([batch])[0])
 
     # The cluster
 
     def define(self, statements: Iterable[str]) -> None:
-        """Change the schema, statement by statement; each waits until all nodes agree."""
+        """Change the schema, statement by statement, waiting for schema agreement."""
         session = self._connected()
         for statement in statements:
             try:
@@ -159,9 +159,11 @@ class CassandraSession:
             self._prepared = {}
 
     def ask(self, text: str, *, columns: Sequence[str] | None = None) -> Rows:
-        """Read from the node's own tables, which needs no keyspace.
+        """Read from a node's system tables.
 
-        Args: columns: those that the answer must have, where a wrong one would do harm.
+        Args:
+          text: The statement.
+          columns: Columns that the answer must have; None for any.
         """
         session = self._connected()
         try:
@@ -176,19 +178,20 @@ class CassandraSession:
     def ask_near(
         self, text: str, clock: Clock, *, columns: tuple[str, ...]
     ) -> list[tuple[Rows, int]]:
-        """Read from the own tables of the nodes that are near and up, all at once.
+        """Read from the system tables of all local nodes that are up, at once.
 
-        Waits for the first answer, and for the others as long again and GRACE_US.
+        Waits for the first answer, then for others for the same time and GRACE_US.
 
         Args:
-          clock: the machine's.
-          columns: those that each answer must have.
+          text: The statement.
+          clock: The machine's clock.
+          columns: Columns that each answer must have.
 
         Returns:
-          The answers that came, each with the monotonic time when it did, in microseconds.
+          The answers, each with the monotonic time of its arrival, in microseconds.
 
         Raises:
-          StoreUnavailable: no node answered.
+          StoreUnavailable: No node answered.
         """
         session = self._connected()
         sent_us = clock.monotonic_us()
@@ -211,7 +214,7 @@ class CassandraSession:
             future.add_callbacks(note, note)
         answers: list[tuple[Rows, int]] = []
         while asked:
-            # The driver gives a request up by itself, within the time of a request.
+            # The driver itself times a request out.
             until_us = sent_us + self.place.timeout_us + SECOND_US
             if answers:
                 until_us = 2 * answers[0][1] - sent_us + GRACE_US
@@ -233,11 +236,11 @@ class CassandraSession:
             raise self._mixed_up(last, is_write=False) from last
         if last is not None:
             raise translated(last, self.place, is_write=False) from last
-        # The driver takes every node for down, and says why.
+        # The driver marked every node as down: this raises its reason.
         return [(self.ask(text, columns=columns), clock.monotonic_us())]
 
     def _near(self) -> list[Host]:
-        """List the nodes of this process's data centre."""
+        """Return the nodes of the local data centre."""
         assert self._cluster is not None
         return [
             host
@@ -246,7 +249,7 @@ class CassandraSession:
         ]
 
     def ask_each(self, text: str) -> Mapping[str, Rows | None]:
-        """Read from the own tables of every node that is near; None where one is silent."""
+        """Read from the system tables of each local node; None for a node without an answer."""
         session = self._connected()
         near = self._near()
         found: dict[str, Rows | None] = {}
@@ -258,7 +261,7 @@ class CassandraSession:
         return found
 
     def centres(self) -> Mapping[str, int]:
-        """Count the nodes of each data centre."""
+        """Return the number of nodes of each data centre."""
         self._connected()
         assert self._cluster is not None
         found: dict[str, int] = {}
@@ -287,7 +290,7 @@ class CassandraSession:
         batches: Sequence[Sequence[Call]],
         take: Callable[[Sequence[Call]], Callable[[Sequence[str], Rows], Outcome]],
     ) -> list[Outcome | DuelineError]:
-        # All before the first is sent: what fails here has written nothing.
+        # Prepared before the first batch is sent: a failure here has written nothing.
         for text in {text for batch in batches for text, _ in batch}:
             self._prepare(text)
         asked = (_Asked(self._batch(batch), take(batch)) for batch in batches)
@@ -313,7 +316,7 @@ class CassandraSession:
     def _gather(
         self, asked: Iterable[_Asked[Outcome]], *, is_write: bool
     ) -> list[Outcome | DuelineError]:
-        """Send statements, at most IN_FLIGHT_MAX under way; answers in their order."""
+        """Send statements, at most IN_FLIGHT_MAX at once; return the results in order."""
         session = self._connected()
         under_way: deque[tuple[_Asked[Outcome], Any]] = deque()
         outcomes: list[Outcome | DuelineError] = []
@@ -346,7 +349,7 @@ class CassandraSession:
         return outcomes
 
     def _mixed_up(self, error: MixedUpError, *, is_write: bool) -> DuelineError:
-        """Say that an answer belongs to another question, so that this one has none."""
+        """Return the error for a request that got the answer to another one."""
         if is_write:
             return Unknown(
                 f"{self.place} did not say whether a write happened, but answered with {error}."
@@ -359,7 +362,7 @@ class CassandraSession:
     # The connection
 
     def _connected(self) -> Session:
-        """Give the session; a process that was forked makes its own."""
+        """Return the session; a forked process makes its own."""
         if self._session is None or self._process != os.getpid():
             with self._lock:
                 if self._session is None or self._process != os.getpid():

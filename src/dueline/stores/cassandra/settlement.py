@@ -1,10 +1,10 @@
-"""Verdicts on Cassandra.
+"""Outcomes of jobs on Cassandra.
 
-A lane's verdicts go out as one conditional batch, which holds as a whole or not at all; a batch
-that was refused tells which of its verdicts are stale, and the rest goes out again. A verdict
-that makes a job due earlier than it is lists the lane first and looks afterwards, as a birth
-does; whether it does is the row's to say, so others are sent on the condition that they do not.
-Whatever the row shows of a request that was given up counts, whenever it landed (rule U5).
+The outcomes of a lane are one conditional batch, applied all or nothing. The answer to a rejected
+batch shows which outcomes are stale; the rest is sent again. An outcome that makes a job due
+earlier lists the lane first and checks it afterwards, as an insert does. Only the row shows
+whether it does, so other outcomes are sent on the condition that they do not. A request whose
+answer was lost counts as soon as the row shows it (rule U5).
 """
 
 from collections import deque
@@ -24,11 +24,11 @@ from dueline.stores.cursor_cache import CursorCache, Key, RowVersion, key_of
 from dueline.stores.lane_index import LaneIndex
 
 TRIES_MAX: Final = 6
-"""How often a verdict goes out: beside stale ones, once more for the list, after a lost answer."""
+"""Maximum number of times that an outcome is sent."""
 
 
 class _Item:
-    """A verdict on its way. lost: why nobody knows what became of an earlier request for it."""
+    """An outcome to apply. lost: The error of an earlier request whose answer was lost."""
 
     def __init__(self, place: int, verdict: Verdict) -> None:
         self.place = place
@@ -57,7 +57,7 @@ class _Item:
         return self.row is not None and not self.is_carry and key_of(self.row) != self.key
 
     def present(self) -> RowVersion | None:
-        """Tell what the row at the verdict's key is once it holds."""
+        """Return the row at the outcome's key after it was applied."""
         verdict = self.verdict
         if isinstance(verdict, Drop) or self.is_hop():
             return None
@@ -67,7 +67,7 @@ class _Item:
         return RowVersion(at_us, verdict.token)
 
     def status(self, present: Token | None) -> WriteStatus:
-        """Tell what became of the verdict, by the token in its row."""
+        """Return the status of the outcome, by the token in its row."""
         stands = self.present()
         return status_of_write(
             present,
@@ -79,12 +79,12 @@ class _Item:
 
 
 class _Round(NamedTuple):
-    """What goes out at once: a batch for each of some lanes."""
+    """Batches that are sent at once, one for each lane."""
 
     batches: Sequence[Sequence[_Item]]
 
     def listings(self) -> Mapping[Lane, int]:
-        """Tell which lanes must be listed first, and under which bucket at the latest."""
+        """Return the lanes to list first, with the lowest bucket of each."""
         listings: dict[Lane, int] = {}
         for batch in self.batches:
             for item in batch:
@@ -95,25 +95,29 @@ class _Round(NamedTuple):
 
 
 class Verdicts:
-    """Applies verdicts."""
+    """Applies outcomes."""
 
-    def __init__(self, session: CassandraSession, cursors: CursorCache, lists: LaneIndex) -> None:
+    def __init__(
+        self, session: CassandraSession, cursors: CursorCache, lane_index: LaneIndex
+    ) -> None:
         self._session = session
         self._cursors = cursors
-        self._lists = lists
+        self._lane_index = lane_index
 
     def settle(self, verdicts: Sequence[Verdict]) -> list[bool]:
-        """Apply verdicts, each on its own; two on one row in their order.
+        """Apply outcomes, each on its own; two on one row in their order.
 
-        Raises: StoreUnavailable: none was applied. Unknown: some may have been applied or not.
+        Raises:
+          StoreUnavailable: None was applied.
+          Unknown: Some may have been applied.
         """
         held = [False] * len(verdicts)
         items = [_Item(place, verdict) for place, verdict in enumerate(verdicts)]
         try:
             self._settle_into(held, items)
         except StoreUnavailable as error:
-            if len(verdicts) > 1 or items[0].lost:  # those of other lanes are there, or may be
-                raise Unknown(f"{error.message} Some verdicts may have been applied.") from error
+            if len(verdicts) > 1 or items[0].lost:  # others may have been applied
+                raise Unknown(f"{error.message} Some outcomes may have been applied.") from error
             raise
         return held
 
@@ -143,10 +147,10 @@ class Verdicts:
         self.carry(carried)
 
     def carry(self, stubs: Sequence[Found]) -> None:
-        """Complete what stubs say: insert the rows they become, then drop the stubs.
+        """Complete stubs: insert their target rows, then delete the stubs.
 
-        Whatever stays unknown is completed by whoever meets the stub next. All of it may be
-        repeated: the target is born once, and a stub is dropped under its token.
+        If a result stays unknown, the next process that reads the stub completes it. All of this
+        may be repeated: the target is inserted once, and a stub is deleted under its token.
         """
         if not stubs:
             return
@@ -154,7 +158,7 @@ class Verdicts:
         listings: dict[Lane, int] = {}
         for target, listing in targets:
             listings[target.lane] = min(listing, listings.get(target.lane, listing))
-        unsure = self._insert([target for target, _ in targets], listings, rows.arrival)
+        unsure = self._insert([target for target, _ in targets], listings, rows.insert_whole)
         by_lane: dict[Lane, list[Found]] = {}
         for stub, is_unsure in zip(stubs, unsure, strict=True):
             if not is_unsure:
@@ -169,9 +173,9 @@ class Verdicts:
                     self._cursors.learn(stub.job.lane, key_of(stub.job), None)
 
     def add(self, jobs: Sequence[Job]) -> list[bool]:
-        """List the lanes of births, write their index and their rows, look (rules E2 to E4)."""
+        """List the lanes of new jobs, insert index and rows, check the list (rules E2 to E4)."""
         listings = {job.lane: job.lane.bucket for job in jobs}
-        return [not is_unsure for is_unsure in self._insert(jobs, listings, rows.birth)]
+        return [not is_unsure for is_unsure in self._insert(jobs, listings, rows.insert)]
 
     def _insert(
         self,
@@ -179,11 +183,11 @@ class Verdicts:
         listings: Mapping[Lane, int],
         write: Callable[[Job], Call],
     ) -> list[bool]:
-        """Insert rows and their index; tell for each whether that is unknown."""
+        """Insert rows and their index; return for each whether the result is unknown."""
         by_lane: dict[Lane, list[Job]] = {}
         for job in jobs:
             by_lane.setdefault(job.lane, []).append(job)
-        batches = [one for some in by_lane.values() for one in rows.birth_batches(some, write)]
+        batches = [one for some in by_lane.values() for one in rows.insert_batches(some, write)]
 
         def insert() -> set[tuple[Lane, Key]]:
             self._session.write(index_batches(jobs))
@@ -195,13 +199,13 @@ class Verdicts:
                 for job in some
             }
 
-        failed, unlisted = self._lists.acknowledge(listings, insert)
+        failed, unlisted = self._lane_index.acknowledge(listings, insert)
         for lane, some in by_lane.items():
             self._cursors.learn_inserts(lane, [(key_of(job), rows.seen(job)) for job in some])
         return [job.lane in unlisted or (job.lane, key_of(job)) in failed for job in jobs]
 
     def _index(self, batches: Sequence[Sequence[_Item]]) -> None:
-        """Note where hops lead, before they happen."""
+        """Insert the new places of rows into the index, before the rows move."""
         hops = [item.row for batch in batches for item in batch if item.is_hop() and item.row]
         self._session.write(index_batches(hops))
 
@@ -212,15 +216,15 @@ class Verdicts:
     ) -> list[Answer | DuelineError]:
         if not listings:
             return write()
-        answers, unlisted = self._lists.acknowledge(listings, write)
+        answers, unlisted = self._lane_index.acknowledge(listings, write)
         if unlisted:
-            raise Unknown(f"The lane list of {next(iter(unlisted))} keeps closing.")
+            raise Unknown(f"The lane {next(iter(unlisted))} could not be listed.")
         return answers
 
     def _decided(
         self, batch: Sequence[_Item], answer: Answer | DuelineError, again: list[_Item]
     ) -> list[tuple[_Item, bool]]:
-        """Tell which verdicts of a batch have held and which have not; the rest goes `again`."""
+        """Return whether each outcome of a batch was applied; add undecided ones to `again`."""
         if isinstance(answer, Answer) and answer.is_applied:
             self._learn(batch)
             return [(item, True) for item in batch]
@@ -239,13 +243,13 @@ class Verdicts:
         for item in again:
             item.tries += 1
             if item.tries > TRIES_MAX:
-                raise Unknown("A row keeps changing under a verdict that names its token.")
+                raise Unknown("A row keeps changing although it keeps its token.")
         return known
 
     def _read_back(
         self, batch: Sequence[_Item], error: DuelineError, again: list[_Item]
     ) -> list[tuple[_Item, bool]]:
-        """Find out what became of a batch whose answer was lost."""
+        """Read the rows of a batch whose answer was lost."""
         if not isinstance(error, Unknown):
             raise error
         for item in batch:
@@ -262,7 +266,7 @@ class Verdicts:
     def _is_known(
         self, item: _Item, present: Token | None, known: list[tuple[_Item, bool]]
     ) -> bool:
-        """Tell whether a row shows what became of a verdict; then note it in `known`."""
+        """Return whether a row shows the result of an outcome; add the result to `known`."""
         status = item.status(present)
         if status is WriteStatus.UNKNOWN:
             assert item.lost is not None
@@ -274,7 +278,7 @@ class Verdicts:
         return status is not WriteStatus.OPEN
 
     def _learn(self, batch: Sequence[_Item]) -> None:
-        """Take in that some verdicts on one lane have held."""
+        """Update the cursor cache after applied outcomes of one lane."""
         changes: list[tuple[Key, RowVersion | None]] = [
             (item.key, item.present()) for item in batch
         ]
@@ -286,7 +290,7 @@ class Verdicts:
 
 
 def _next_batch(items: deque[_Item]) -> list[_Item]:
-    """Take the next verdicts of a lane, each row once: a second one waits for the first."""
+    """Remove and return the next outcomes of a lane, at most one for each row."""
     batch: list[_Item] = []
     keys: set[Key] = set()
     while items and len(batch) < BATCH_ROWS_MAX and items[0].key not in keys:
@@ -296,9 +300,9 @@ def _next_batch(items: deque[_Item]) -> list[_Item]:
 
 
 def _learn_from(row: Mapping[str, Any], item: _Item) -> None:
-    """Learn from a row that bears the verdict's token what must be different about the verdict.
+    """Adapt an outcome to a row that still has its token.
 
-    A move that leads ahead must list the lane first; no extension is shorter than one before it.
+    A move to an earlier time must list the lane first; an extension is at least as long as before.
     """
     at_us = row.get("at_us")
     verdict = item.verdict
@@ -310,7 +314,7 @@ def _learn_from(row: Mapping[str, Any], item: _Item) -> None:
 
 
 def _stub_of(item: _Item) -> Found:
-    """Tell how the stub that a verdict has just written reads."""
+    """Return the stub that an outcome has just written, as if it was read."""
     assert isinstance(item.verdict, Move)
     assert item.row is not None
     job = item.verdict.job._replace(token=item.verdict.token)
@@ -318,7 +322,7 @@ def _stub_of(item: _Item) -> Found:
 
 
 def index_batches(jobs: Sequence[Job]) -> list[list[Call]]:
-    """Make the index rows of jobs, in batches of one partition each."""
+    """Return the inserts into the index of jobs, in batches of one partition each."""
     by_part: dict[bytes, list[Call]] = {}
     for job in jobs:
         by_part.setdefault(rows.part_of(job.id), []).append(rows.index(job))

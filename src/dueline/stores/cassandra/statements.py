@@ -1,8 +1,4 @@
-"""Jobs as rows of Cassandra's tables.
-
-Statements on one row each, and what is read back; which of them go out together, and when, is
-decided elsewhere.
-"""
+"""Statements that read and write jobs as rows of Cassandra's tables."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -28,7 +24,7 @@ _CELLS: Final = Job._fields[1:]  # without the lane
 _NEW: Final = (*_CELLS[: _CELLS.index("fence") + 1], "token", "errors", "crashes", "state")
 _LATER: Final = tuple(name for name in _CELLS if name not in _NEW)
 _FROM_AT: Final = slice(Job._fields.index("at_us"), None)
-"""The part of a Job that a stub holds."""
+"""The fields of a Job that a stub stores."""
 
 _UNSET: Final = tuple(map(Job._field_defaults.get, _CELLS))
 """Values of columns that are null."""
@@ -53,10 +49,10 @@ def _insert(columns: str) -> str:
     return f"INSERT INTO {{keyspace}}.jobs ({columns}) VALUES ({parameters})"
 
 
-# A statement that is sent with fewer columns writes fewer cells: most births need the first.
-# Plain and at one timestamp (rule U3); what they write is changed on conditions only (rule U4).
+# A statement with fewer columns writes fewer cells: most inserts need only the first.
+# Unconditional, at one timestamp (rule U3); only conditional writes change the cells (rule U4).
 _INSERT_NEW: Final = f"{_insert(_NEW_COLUMNS)} USING TIMESTAMP 1"
-_ARRIVAL: Final = f"{_insert(_ALL)} USING TIMESTAMP 1"
+_INSERT_WHOLE: Final = f"{_insert(_ALL)} USING TIMESTAMP 1"
 _HOP: Final = _insert(_ALL)
 _INDEX: Final = (
     "INSERT INTO {keyspace}.ids (part, id, hop, queue, shard, bucket, priority, tenant, pos_us)"
@@ -74,7 +70,7 @@ _WHOLE_PAGE: Final = f"SELECT {_READ} FROM {{keyspace}}.jobs WHERE {_PAST} LIMIT
 _WHOLE_UNTIL: Final = f"SELECT {_READ} FROM {{keyspace}}.jobs WHERE {_UNTIL} LIMIT ?"
 _THIN_PAGE: Final = f"SELECT {_SEEN} FROM {{keyspace}}.jobs WHERE {_PAST} LIMIT ?"
 _THIN_UNTIL: Final = f"SELECT {_SEEN} FROM {{keyspace}}.jobs WHERE {_UNTIL} LIMIT ?"
-# Filters within one partition: the server reads it, and answers few of its rows.
+# Filters within one partition: the server reads it, and returns few of its rows.
 _THIN_BETWEEN: Final = (
     f"SELECT {_SEEN} FROM {{keyspace}}.jobs WHERE {_UNTIL} AND at_us >= ? AND at_us <= ?"
     " LIMIT ? ALLOW FILTERING"
@@ -106,30 +102,30 @@ _SLICES: Final = 4
 _UUID_TIME_ORDERED: Final = 7
 
 HOP_AHEAD_US: Final = 5 * SECOND_US
-"""A job that rests for longer goes to where it will be due; a shorter rest is not worth it."""
+"""Minimum delay for which a row moves to the position of its due time."""
 
 Item = TypeVar("Item")
 
 
 class Found(NamedTuple):
-    """A row that was read. stub: what it will be elsewhere, while it is carried; empty else."""
+    """A row that was read. stub: Its future row, while it moves to another lane; else empty."""
 
     job: Job
     stub: bytes
 
 
 def place_of(job: Job) -> tuple[object, ...]:
-    """Name a row: its lane's columns and its key's."""
+    """Return the values of a row's lane and key columns."""
     return (*job.lane, job.pos_us, job.id, job.hop)
 
 
-# Births
+# Inserts
 
 
-def birth(job: Job) -> Call:
-    """Write a row as it is born; one that has lived before, as the dead have, with all cells."""
-    has_lived = job.worker or job.claimed_us or job.alone or job.outcome or job.error
-    return arrival(job) if has_lived else (_INSERT_NEW, _new(job))
+def insert(job: Job) -> Call:
+    """Insert a new row; a job that was claimed before, such as a dead-letter job, in full."""
+    was_claimed = job.worker or job.claimed_us or job.alone or job.outcome or job.error
+    return insert_whole(job) if was_claimed else (_INSERT_NEW, _new(job))
 
 
 def _new(job: Job) -> tuple[object, ...]:
@@ -140,37 +136,37 @@ def _whole(job: Job) -> tuple[object, ...]:
     return (*_new(job), *_later_values(job))
 
 
-def arrival(job: Job) -> Call:
-    """Write the row of a carried job, which may have lived before."""
-    return (_ARRIVAL, _whole(job))
+def insert_whole(job: Job) -> Call:
+    """Insert a row with all columns."""
+    return (_INSERT_WHOLE, _whole(job))
 
 
 def index(job: Job) -> Call:
-    """Note where a job's row may be; kept a month longer than it has to rest."""
-    born = max(job.enqueued_us, job.claimed_us)
-    rest_us = max(job.due_us, job.at_us, job.pos_us, born) - born + _INDEX_KEPT_US
+    """Insert the place of a job's row; it expires a month after the job is due."""
+    since_us = max(job.enqueued_us, job.claimed_us)
+    rest_us = max(job.due_us, job.at_us, job.pos_us, since_us) - since_us + _INDEX_KEPT_US
     ttl_s = 0 if rest_us > _INDEX_TTL_US_MAX else rest_us // SECOND_US
     return (_INDEX, (part_of(job.id), job.id, job.hop, *job.lane, job.pos_us, ttl_s))
 
 
 def part_of(job_id: JobId) -> bytes:
-    """Name the partition of an id: a quarter of its minute, or the id where it tells no time."""
+    """Return the index partition of an id: a quarter of its minute, or the id if it has no time."""
     if job_id[6] >> 4 != _UUID_TIME_ORDERED:
         return job_id
     return (born_us(job_id) // _MINUTE_US).to_bytes(6) + bytes([job_id[-1] % _SLICES])
 
 
 def chunks(items: Sequence[Item]) -> Iterator[list[Item]]:
-    """Cut what goes to one partition into batches of so many rows."""
+    """Split rows of one partition into batches of at most BATCH_ROWS_MAX."""
     rest = iter(items)
     while chunk := list(islice(rest, BATCH_ROWS_MAX)):
         yield chunk
 
 
-def birth_batches(
+def insert_batches(
     jobs: Sequence[Job], write: Callable[[Job], Call]
 ) -> Iterator[tuple[list[Job], list[Call]]]:
-    """Cut one lane's births into batches that are neither too many rows nor too many bytes."""
+    """Split new jobs of one lane into batches within BATCH_ROWS_MAX and BATCH_BYTES_MAX."""
     some: list[Job] = []
     size = 0
     for job in jobs:
@@ -187,7 +183,7 @@ def birth_batches(
 
 
 def whole_page(lane: Lane, page: Page, *, until: Key = END) -> Call:
-    """Read whole rows in the order of their keys, up to and including `until`."""
+    """Read whole rows in the order of keys, up to and including `until`."""
     if until == END:
         return (_WHOLE_PAGE, (*lane, *page.after, page.limit))
     return (_WHOLE_UNTIL, (*lane, *page.after, *until, page.limit))
@@ -199,12 +195,12 @@ def some(lane: Lane, keys: Sequence[Key]) -> Call:
 
 
 def places(job_id: JobId) -> Call:
-    """Read where a job's row may be."""
+    """Read the places where a job's row may be."""
     return (_PLACES, (part_of(job_id), job_id))
 
 
 def found(lane: Lane, row: Sequence[Any]) -> Found:
-    """Turn a row into a job; columns that its insert leaves out are null at first."""
+    """Return a row as a job; columns that were never written are null."""
     *cells, stub = row
     if None in cells:
         cells = [
@@ -216,9 +212,9 @@ def found(lane: Lane, row: Sequence[Any]) -> Found:
 def thin_page(
     lane: Lane, page: Page, *, until: Key = END, ats_us: tuple[int, int] | None = None
 ) -> Call:
-    """Read what a claimer remembers of rows, in the order of their keys.
+    """Read keys and versions of rows, in the order of keys.
 
-    Args: ats_us: read only rows whose `at_us` is not below the first nor above the second.
+    Args: ats_us: Only rows whose `at_us` is in this range, both ends included.
     """
     if ats_us is not None:
         return (_THIN_BETWEEN, (*lane, *page.after, *until, *ats_us, page.limit))
@@ -228,16 +224,16 @@ def thin_page(
 
 
 def thin(row: Sequence[Any]) -> tuple[Key, RowVersion]:
-    """Turn a row of a thin page into what is remembered of it."""
+    """Return the key and version of a row of a thin page."""
     pos_us, job_id, hop, at_us, token = row
     return (pos_us, job_id, hop), RowVersion(at_us, token)
 
 
-# Claims and verdicts
+# Claims and outcomes
 
 
 def claim(job: Job, claimed: Job) -> Call:
-    """Claim a row, if it still is as it was read."""
+    """Claim a row, if it has not changed since it was read."""
     return (
         _CLAIM,
         (
@@ -250,7 +246,7 @@ def claim(job: Job, claimed: Job) -> Call:
 
 
 def claimed(job: Job, now_us: int, lease_us: int, worker: str, token: Token) -> Job:
-    """Tell what a claim makes of a row."""
+    """Return a row after a claim."""
     has_crashed = job.state == State.STARTED
     return job._replace(
         at_us=now_us + lease_us,
@@ -270,7 +266,7 @@ def drop(job: Job) -> Call:
 
 
 def extend(verdict: Extend) -> Call:
-    """Extend a claim, unless it lasts longer already; a row once started stays so."""
+    """Extend a lease, unless it is longer already; a started row stays started."""
     row = (*place_of(verdict.job), verdict.job.token, verdict.at_us)
     if verdict.started:
         return (_EXTEND_STARTED + _NOT_LATER, (verdict.at_us, int(State.STARTED), *row))
@@ -278,11 +274,11 @@ def extend(verdict: Extend) -> Call:
 
 
 def moved(move: Move) -> Job:
-    """Tell what a move makes of a row: in its place, in another place of its lane, or of `to`.
+    """Return a row after a move: in its position, another one of its lane, or in lane `to`.
 
-    It goes where it will be due when that is before its position, or far past it, and is born
-    anew when cells of its birth change, which a repeat of that birth would write again; a row with
-    an outcome rests where it is, so that whoever decides on it finds it there.
+    The row moves to the position of its due time if that is before its own, or far after it. It
+    also gets a new key if its options change, since a repeated insert would restore the old ones.
+    A row with an outcome keeps its position, where the next process finds it.
     """
     job = move.job
     row = job._replace(
@@ -296,7 +292,7 @@ def moved(move: Move) -> Job:
         error=move.error,
     )
     if move.opts is not None:
-        assert move.to is None, "what is carried keeps its birth cells"
+        assert move.to is None, "a job that moves to another lane keeps its options"
         row = row._replace(opts=move.opts)
     is_far = not move.outcome and move.at_us > max(job.pos_us, job.claimed_us) + HOP_AHEAD_US
     if is_carried(move) or is_far or move.at_us < job.pos_us or row.opts != job.opts:
@@ -305,15 +301,18 @@ def moved(move: Move) -> Job:
 
 
 def is_carried(move: Move) -> bool:
-    """Tell whether a move leads to another lane."""
+    """Return whether a move is to another lane."""
     return move.to is not None and move.to != move.job.lane
 
 
 def move(verdict: Move, row: Job, *, is_listed: bool) -> list[Call]:
     """Move a row within its lane.
 
-    Args: row: what becomes of it. is_listed: the lane is listed for it; without that the move
-      holds only if it makes the job no earlier than it is.
+    Args:
+      verdict: The move.
+      row: The row after it.
+      is_listed: Whether the lane is listed for it; otherwise the move is applied only if it does
+        not make the job due earlier.
     """
     job = verdict.job
     if key_of(row) == key_of(job):
@@ -330,32 +329,32 @@ def move(verdict: Move, row: Job, *, is_listed: bool) -> list[Call]:
     return calls
 
 
-# Carrying: a stub holds what the row will be in its new lane.
+# Moves to another lane: a stub stores the future row.
 
 
 def stub(verdict: Move, row: Job) -> Call:
-    """Turn a row into the stub of what it will be."""
+    """Turn a row into a stub of its future row."""
     job = verdict.job
     return (_STUB, (stub_of(verdict, row), verdict.token, *place_of(job), job.token))
 
 
 def stub_of(verdict: Move, row: Job) -> bytes:
-    """Write down what a row will be elsewhere; its body and its other birth cells stay here."""
+    """Encode a future row; the body and other columns that stay the same are not included."""
     return pack(([*row.lane], row.pos_us, row.hop, row[_FROM_AT], verdict.listing))
 
 
 def target_of(found: Found) -> tuple[Job, int]:
-    """Read from a stub the row that it becomes, and the bucket to list its lane under."""
+    """Return the future row of a stub, and the bucket to list its lane under."""
     lane, pos_us, hop, cells, listing = unpack(found.stub)
     job = Job(Lane(*lane), pos_us, found.job.id, hop, *_kept_values(found.job), *cells)
     return job, listing
 
 
 def seen(job: Job) -> RowVersion:
-    """Tell what a claimer remembers of a row."""
+    """Return the cached part of a row."""
     return RowVersion(job.at_us, job.token)
 
 
 def key_in(row: Mapping[str, Any]) -> Key:
-    """Read the key off a row of a refused batch's answer."""
+    """Return the key of a row in the answer to a rejected batch."""
     return (row["pos_us"], row["id"], row["hop"])

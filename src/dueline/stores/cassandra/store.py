@@ -1,8 +1,8 @@
 """The store in a Cassandra keyspace.
 
-A lane is a partition and a job a row in it that stays where it was born, while its cells change
-by conditional batches of one partition; records are conditional writes. Nothing spans two
-partitions, so `together` is no transaction: whoever needs one puts the outcome first (rule P5).
+A lane is a partition, and a job is a row that keeps its key while conditional batches of that
+partition change its values. Records are conditional writes. No write spans two partitions, so
+`together` is not a transaction: callers that need one write the outcome first (rule P5).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ from dueline.stores.cursor_cache import CursorCache
 from dueline.stores.lane_index import LaneIndex, Shard
 
 SETTINGS_AGE_US_MAX = SECOND_US
-"""How old the settings' version may be that `lanes` answers: an idle poll is two reads."""
+"""Maximum age of the settings' version that `lanes` returns, so that an idle poll is two reads."""
 
 
 class CassandraStore:
@@ -54,28 +54,30 @@ class CassandraStore:
     scope: Literal["process", "machine", "network"] = "network"
 
     def __init__(self, place: Place, *, clock: Clock) -> None:
-        """Take the keyspace's place; connects at the first call.
+        """Take the keyspace's address; connects at the first call.
 
-        Args: clock: the machine's; its monotonic time keeps the server's.
+        Args:
+          place: The keyspace and its cluster.
+          clock: The machine's clock; estimates the server's time between two readings.
         """
         self._session = CassandraSession(place)
         self._clock = clock
         self._time = StoreTime(self.clock_us, clock)
         cursors = CursorCache(is_on=place.remember)
         self._pages = LanePages(self._session)
-        self._board = CassandraLaneStorage(self._session, self._pages)
-        self._lists = LaneIndex(self._board)
-        self._verdicts = Verdicts(self._session, cursors, self._lists)
+        self._lane_storage = CassandraLaneStorage(self._session, self._pages)
+        self._lane_index = LaneIndex(self._lane_storage)
+        self._verdicts = Verdicts(self._session, cursors, self._lane_index)
         self._claims = Claims(self._session, self._pages, cursors, self._verdicts.carry)
         self._records = CassandraRecords(self._session, self._time.earliest_us)
         self._streams = CassandraStreams(self._session)
-        self._census = CassandraLaneLister(self._session)
+        self._lane_lister = CassandraLaneLister(self._session)
         self._settings: dict[str, tuple[bytes, int]] = {}
 
     def clock_us(self) -> int:
-        """Read the middle one of the nodes' clocks: microseconds UTC.
+        """Return the median of the nodes' clocks, in microseconds UTC.
 
-        A node that is off moves nobody's time, whichever node a process talks to.
+        One wrong clock changes nothing, whichever node a process talks to.
         """
         answers = self._session.ask_near(
             diagnostics.NOW, self._clock, columns=diagnostics.NOW_COLUMNS
@@ -84,11 +86,11 @@ class CassandraStore:
         return diagnostics.middle_us(readings, self._clock.monotonic_us())
 
     def migrate(self) -> Migration:
-        """Make the keyspace and its tables where they are not there yet."""
+        """Create the keyspace and its tables if they do not exist."""
         return schema.create(self._session)
 
     def describe(self) -> Mapping[str, str]:
-        """Say what this store is and what it promises."""
+        """Return facts and guarantees of the store."""
         return {"store": "cassandra", **diagnostics.describe(self._session, self._clock)}
 
     def stray_answers(self) -> int:
@@ -102,7 +104,7 @@ class CassandraStore:
     # Jobs
 
     def add(self, jobs: Sequence[Job]) -> Sequence[bool]:
-        """Store jobs: list their lanes, insert, then look whether they still are listed."""
+        """Insert jobs: list their lanes, insert the rows, then check that they are listed."""
         return self._verdicts.add(jobs) if jobs else []
 
     def claim(
@@ -115,9 +117,9 @@ class CassandraStore:
         worker: str,
         token: Token,
     ) -> Claimed:
-        """Claim the first rows that are due, want by want.
+        """Claim the first due rows, want by want.
 
-        Rows whose claim stays unknown are not answered; their lease frees them.
+        Rows whose claim stays unknown are not returned; they are due again after the lease.
         """
         assert limit > 0
         assert lease_us > 0
@@ -125,11 +127,11 @@ class CassandraStore:
         return self._claims.claim(wants, limit=limit, terms=terms)
 
     def settle(self, verdicts: Sequence[Verdict]) -> Sequence[bool]:
-        """Apply verdicts, each on its own; those on one lane in batches."""
+        """Apply outcomes, each on its own; those on one lane in batches."""
         return self._verdicts.settle(verdicts)
 
     def find(self, ids: Sequence[JobId]) -> Sequence[Job | None]:
-        """Look jobs up by id, in the order of the ids."""
+        """Return jobs by id, in the order of the ids."""
         return lookup.find(self._session, self._verdicts, ids) if ids else []
 
     def scan(
@@ -143,20 +145,20 @@ class CassandraStore:
     def lanes(
         self, queue: str, shard: int, *, until_bucket: int, after: Pointer | None, limit: int
     ) -> LanePage:
-        """Read the lane list, with the version that the settings had at most a second ago."""
+        """Read the lane list, with a settings version that is at most a second old."""
         version = self._settings_version(queue)
-        marks, pointers = self._board.read(
+        marks, pointers = self._lane_storage.read(
             Shard(queue, shard), until=until_bucket, after=after, limit=limit
         )
         return LanePage(pointers, marks, pointers[-1] if len(pointers) == limit else None, version)
 
     def sweep(self, queue: str, shard: int, *, now_us: int, width_us: int) -> Marks:
-        """Unlist the empty lanes of closed buckets, then close what is past."""
-        return self._lists.sweep(Shard(queue, shard), now_us=now_us, width_us=width_us)
+        """Unlist the empty lanes of closed buckets, then close the buckets that are past."""
+        return self._lane_index.sweep(Shard(queue, shard), now_us=now_us, width_us=width_us)
 
     def lanes_with_rows(self, *, after: str | None, limit: int) -> LanesWithRows:
-        """Go through the lanes that hold rows, in the order of their hashes."""
-        return self._census.lanes_with_rows(after, limit)
+        """Return a page of the lanes that have rows, in the order of their hashes."""
+        return self._lane_lister.lanes_with_rows(after, limit)
 
     # Records
 
@@ -165,7 +167,7 @@ class CassandraStore:
         return self._records.read(partition, after=after, limit=limit)
 
     def commit(self, partition: str, writes: Sequence[Write]) -> bool:
-        """Apply writes to one partition: all or nothing."""
+        """Apply writes to one partition, all or nothing."""
         if partition == SETTINGS_PARTITION:
             self._settings.clear()
         return self._records.commit(partition, writes)
@@ -173,7 +175,7 @@ class CassandraStore:
     # Streams
 
     def append(self, rows: Sequence[Row]) -> Sequence[int | None]:
-        """Append rows: insert, then look whether they lie above their shards' marks."""
+        """Append rows: insert, then check that they are above their shards' watermarks."""
         return self._streams.append(rows)
 
     def tail(
@@ -189,21 +191,22 @@ class CassandraStore:
         return self._streams.tail(stream, shard, after, limit, until_us)
 
     def close_until(self, stream: str, shard: int, *, at_us: int) -> int:
-        """Raise a shard's mark."""
+        """Raise a shard's watermark."""
         return self._streams.close_until(stream, shard, at_us)
 
     def expire(self, stream: str, shard: int, *, before_us: int) -> None:
-        """Let go of buckets that are closed."""
+        """Delete closed buckets."""
         self._streams.expire(stream, shard, before_us)
 
     def together(self, groups: Sequence[Group]) -> Sequence[bool]:
-        """Apply each group's verdicts, commits, jobs and rows, in that order.
+        """Apply each group's outcomes, commits, jobs and rows, in that order.
 
-        No transaction: a group stops at its first verdict or commit that does not hold, and
-        what came before that stays. Whoever cannot bear that gives a group one condition, its
-        first write, and makes the rest repeatable.
+        This is not a transaction: a group stops at its first outcome or commit that fails, and
+        earlier writes stay. Callers give a group only one condition, its first write, and make the
+        rest repeatable.
 
-        Raises: Unknown: some may have been applied or not.
+        Raises:
+          Unknown: Some may have been applied.
         """
         return [has_held for run in _runs(groups) for has_held in self._together(run)]
 
@@ -218,7 +221,7 @@ class CassandraStore:
         jobs = [job for group in kept for job in group.jobs]
         rows = [row for group in kept for row in group.rows]
         if not all(self.add(jobs)) or None in self.append(rows):
-            raise Unknown("What follows from some verdicts may be stored or not.")
+            raise Unknown("The jobs and rows of a group may or may not be stored.")
         return held
 
     def _commit_all(self, groups: Sequence[Group], held: Sequence[bool]) -> list[int]:
@@ -264,7 +267,7 @@ class CassandraStore:
 
 
 def _runs(groups: Sequence[Group]) -> Iterator[list[Group]]:
-    """Cut groups where a verdict is on a job that an earlier one adds."""
+    """Split groups before an outcome of a job that an earlier group adds."""
     run: list[Group] = []
     added: set[JobId] = set()
     for group in groups:

@@ -15,7 +15,7 @@ from dueline.stores.cassandra.session import Call, CassandraSession
 from dueline.stores.cassandra.statements import chunks
 
 BUCKET_US: Final = 60_000_000
-"""How much of a shard is one partition: at a thousand rows a second, sixty thousand rows."""
+"""Time range of a partition: sixty thousand rows, at a thousand rows a second."""
 
 _APPEND: Final = (
     "INSERT INTO {keyspace}.stream_rows (stream, shard, bucket, at_us, id, body)"
@@ -61,15 +61,15 @@ class CassandraMarks:
         self._buckets: set[tuple[str, int, int]] = set()
 
     def marks_of(self, shards: Sequence[StreamShard]) -> Sequence[int]:
-        """Read the mark of each shard."""
+        """Return the watermark of each shard."""
         return [_mark_in(rows) for rows in self._session.read_many([(_MARK, s) for s in shards])]
 
     def mark_of(self, shard: StreamShard) -> int:
-        """Read a mark, as decided."""
+        """Return a watermark, by a serial read."""
         return _mark_in(self._session.read_serial(_MARK, shard))
 
     def raise_mark(self, shard: StreamShard, *, old: int, new: int) -> bool:
-        """Write a mark if it still is `old`; where nobody knows, reading tells."""
+        """Replace a watermark if it still is `old`; read it if the result is unknown."""
         call: Call = (_RAISE, (new, *shard, old))
         if old == NOTHING_CLOSED:
             call = (_FIRST_MARK, (*shard, new))
@@ -79,7 +79,7 @@ class CassandraMarks:
             return self.mark_of(shard) >= new
 
     def put_rows(self, rows: Sequence[Row]) -> Sequence[bool]:
-        """Insert rows; one that is repeated is the same cells again."""
+        """Insert rows; a repeat writes the same cells."""
         by_bucket: dict[tuple[str, int, int], list[tuple[int, Call]]] = {}
         for place, row in enumerate(rows):
             bucket = (row.stream, row.shard, row.at_us // BUCKET_US)
@@ -100,7 +100,7 @@ class CassandraMarks:
 
 
 class CassandraStreams:
-    """Append-only logs, in partitions of a minute."""
+    """Append-only logs, in partitions of one minute."""
 
     def __init__(self, session: CassandraSession) -> None:
         self._session = session
@@ -108,11 +108,11 @@ class CassandraStreams:
         self._watermarks = StreamWatermarks(self._marks)
 
     def append(self, rows: Sequence[Row]) -> list[int | None]:
-        """Insert rows, then look whether they lie above their shards' marks."""
+        """Insert rows, then check that they are above their shards' watermarks."""
         return self._watermarks.append(rows) if rows else []
 
     def close_until(self, stream: str, shard: int, at_us: int) -> int:
-        """Raise a shard's mark."""
+        """Raise a shard's watermark."""
         return self._watermarks.close_until(StreamShard(stream, shard), at_us)
 
     def tail(
@@ -136,7 +136,7 @@ class CassandraStreams:
         return RowPage(rows, (rows[-1].at_us, rows[-1].id) if rows else after)
 
     def expire(self, stream: str, shard: int, before_us: int) -> None:
-        """Delete the buckets that lie below an instant and the mark, the oldest first."""
+        """Delete the buckets below a timestamp and the watermark, oldest first."""
         place = StreamShard(stream, shard)
         below_us = min(before_us, self._marks.mark_of(place) + 1)
         last_us = below_us // BUCKET_US * BUCKET_US - 1
@@ -145,7 +145,7 @@ class CassandraStreams:
             self._session.write([[(_FORGET, (*place, bucket))]])
 
     def _buckets(self, shard: StreamShard, first_us: int, last_us: int) -> Iterator[int]:
-        """Read which buckets a shard has, in order."""
+        """Yield the buckets of a shard, in order."""
         first, last = max(first_us, 0) // BUCKET_US, last_us // BUCKET_US
         while True:
             rows = self._session.read(_BUCKETS, (*shard, first, last, _BUCKETS_A_PAGE))

@@ -1,7 +1,4 @@
-"""Where a Cassandra keyspace is.
-
-Needs no driver, so that an address can be judged without one.
-"""
+"""URLs of Cassandra keyspaces; needs no driver."""
 
 import os
 import re
@@ -18,7 +15,7 @@ from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput, ConfigError
 
 CONSISTENCIES: Final[Mapping[str, str]] = {"QUORUM": "SERIAL", "LOCAL_QUORUM": "LOCAL_SERIAL"}
-"""At which level conditional writes are decided, by the level of all else."""
+"""Serial consistency of conditional writes, by the consistency of other requests."""
 
 OPTIONS: Final = (
     "dc",
@@ -47,13 +44,20 @@ _OF_TLS: Final = ("ca", "cert", "key", "name")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A keyspace, and how it is reached.
+    """A keyspace and how to connect to it.
 
-    hosts: addresses to begin with, all with one port. dc: the data centre whose nodes are
-    asked; may be empty where there is only one. consistency: QUORUM, or LOCAL_QUORUM where
-    every client of the keyspace is in one data centre. remember: keep a claimer's memory of
-    lanes. timeout_us: how long an answer is waited for. tls: None for none. name: what every
-    node's certificate is made out to; empty where it is the node's own address.
+    Attributes:
+      hosts: Contact points, all with one port.
+      keyspace: Name of the keyspace.
+      port: Port of every node.
+      user: User name; empty for none.
+      password: Password of the user.
+      dc: The local data centre; may be empty if there is only one.
+      consistency: QUORUM, or LOCAL_QUORUM if all clients are in one data centre.
+      remember: Whether claims use the cursor cache.
+      timeout_us: Time limit of a request.
+      tls: TLS settings; None for no TLS.
+      name: Name in every node's certificate; empty if it is the node's address.
     """
 
     hosts: Sequence[str]
@@ -69,25 +73,25 @@ class Place:
     name: str = ""
 
     def __repr__(self) -> str:
-        """Show where it is; never how to get in."""
+        """Return the address without credentials."""
         return f"cassandra://{','.join(self.hosts)}/{self.keyspace}"
 
 
 def place_of(url: str, options: Mapping[str, str]) -> Place:
-    """Read an address.
+    """Parse a URL.
 
     Args:
       url: `cassandra://[user:password@]host[:port][,host…]/keyspace`.
-      options: what follows the question mark: `dc`, `consistency`, `remember` (1 or 0),
-        `timeout` (such as 2s), `password_file` or `password_env` (a file, or a variable of the
-        environment, that holds the password), `tls` (1 or 0; 1 unless all hosts are this
-        machine), the files `ca`, `cert` and `key` and the certificates' `name` where TLS needs
-        them, and `insecure=1` for no TLS between machines.
+      options: The query of the URL: `dc`, `consistency`, `remember` (1 or 0), `timeout` (such as
+        2s), `password_file` or `password_env` (a file or an environment variable with the
+        password), `tls` (1 or 0; 1 unless all hosts are this machine), the files `ca`, `cert` and
+        `key` and the certificates' `name` for TLS, and `insecure=1` for no TLS between machines.
 
-    Raises: ConfigError: something in it cannot be.
+    Raises:
+      ConfigError: The URL is not valid.
     """
     parts = urlsplit(url)
-    # A password may end an address early: then what follows it is no path and no option.
+    # An unescaped character in a password may end the host part early.
     is_cut = "@" in parts.query and not set(options) <= set(OPTIONS)
     if parts.fragment or "@" in parts.path or is_cut:
         raise _bad(
@@ -122,7 +126,7 @@ def place_of(url: str, options: Mapping[str, str]) -> Place:
 
 
 def _password(written: str, options: Mapping[str, str]) -> str:
-    """Return the password: the address's own, or that of the file or variable it names."""
+    """Return the password of the URL, or of the file or variable that it names."""
     file, variable = options.get("password_file"), options.get("password_env")
     if (written != "") + (file is not None) + (variable is not None) > 1:
         raise _bad("its password stands in more than one place.")
@@ -165,7 +169,7 @@ def _timeout_us(text: str | None) -> int:
 
 
 def _tls(options: Mapping[str, str], hosts: Sequence[str]) -> ssl.SSLContext | None:
-    """Encrypt what leaves this machine, unless it is said in so many words not to."""
+    """Return TLS settings: for other machines TLS is on unless `insecure=1`."""
     is_insecure = _truth(options, "insecure", default="0")
     is_wanted = any(name in options for name in _OF_TLS)
     is_near = all(map(_is_here, hosts))
@@ -190,7 +194,7 @@ def _tls(options: Mapping[str, str], hosts: Sequence[str]) -> ssl.SSLContext | N
 
 
 def _is_here(host: str) -> bool:
-    """Tell whether a host is this machine."""
+    """Return whether a host is this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -12,7 +12,7 @@ from dueline.core.store_capabilities import LanesWithRows
 
 
 class Terms(NamedTuple):
-    """What a claim writes into every row that it takes."""
+    """Values that a claim writes into its rows."""
 
     now_us: int
     lease_us: int
@@ -24,7 +24,7 @@ MOVED_CELLS = ("at_us", "token", "errors", "crashes", "alone", "state", "outcome
 
 
 def claimed(row: Job, terms: Terms) -> Job:
-    """Tell what a claim makes of a row; the lease of one claimed ahead counts from its time."""
+    """Return a row after a claim; the lease of a prefetched one starts at its due time."""
     has_crashed = row.state == State.STARTED
     return row._replace(
         at_us=max(terms.now_us, row.at_us) + terms.lease_us,
@@ -39,16 +39,16 @@ def claimed(row: Job, terms: Terms) -> Job:
 
 
 def waits(row: Job, after_us: int, until_us: int) -> bool:
-    """Tell whether a row waits for a time after one instant, up to another."""
+    """Return whether a row is free and becomes due after one time, up to another."""
     is_free = row.state == State.WAITING and not row.outcome
     return is_free and after_us < row.at_us <= until_us
 
 
 def rewritten(row: Job, move: Move) -> Job:
-    """Tell what a move says of a row, wherever it comes to lie."""
+    """Return a row with the columns that a move changes, in its old position."""
     cells = {name: getattr(move, name) for name in MOVED_CELLS}
     if move.opts is not None:
-        assert move.to is None, "what is carried keeps its birth cells"
+        assert move.to is None, "a job that moves to another lane keeps its options"
         cells["opts"] = move.opts
     return row._replace(**cells)
 
@@ -59,7 +59,7 @@ def page_of(
     limit: int,
     until_us: int | None,
 ) -> list[Row]:
-    """Read rows of a stream's shard in their order."""
+    """Return rows of a stream's shard, in order."""
     places = (
         place
         for place in table
@@ -71,7 +71,7 @@ def page_of(
 def jobs_page(
     rows: Iterable[Job], after: tuple[int, JobId] | None, until_us: int | None, limit: int
 ) -> JobPage:
-    """Read rows of a lane in the order of their times."""
+    """Return a page of a lane's rows, in (at, id) order."""
     wanted = [
         row
         for row in rows
@@ -82,7 +82,7 @@ def jobs_page(
 
 
 def order(job: Job) -> tuple[int, JobId]:
-    """Order jobs by when they are next touched."""
+    """Return the sort key of a job in its lane."""
     return (job.at_us, job.id)
 
 

@@ -52,10 +52,10 @@ V = TypeVar("V")
 
 
 class MemoryStore:
-    """What every store must do, in dictionaries; gone with the process.
+    """A store in dictionaries, which end with the process; the reference for other stores.
 
-    One lock makes each call a unit. Every change writes down how to take it back, which is how
-    a group, a call that raises, or a transaction leaves nothing behind.
+    One lock makes each call atomic. Every change adds its inverse to an undo log, which rolls back
+    a group, a call that raises, or a transaction.
     """
 
     transactional: bool = True
@@ -64,7 +64,7 @@ class MemoryStore:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.RLock()
-        self._inside: list[MemoryStore] = []  # the store as the open transaction sees it
+        self._inside: list[MemoryStore] = []  # the view of the open transaction
         self._undo: list[Callable[[], object]] = []
         self._rows: dict[Lane, dict[JobId, Job]] = {}
         self._lane_of: dict[JobId, Lane] = {}
@@ -77,7 +77,7 @@ class MemoryStore:
     # Jobs.
 
     def add(self, jobs: Sequence[Job]) -> Sequence[bool]:
-        """Store jobs and list their lanes; one that is alive is not stored again."""
+        """Insert jobs and list their lanes; a job that has a row is not inserted again."""
         with self._unit():
             for job in jobs:
                 self._add(job)
@@ -112,7 +112,7 @@ class MemoryStore:
         worker: str,
         token: Token,
     ) -> PrefetchResult:
-        """Claim the first rows that wait for a time soon to come."""
+        """Claim the first rows that become due soon."""
         terms = Terms(now_us, lease_us, worker, token)
         rows, heads = self._first(wants, limit, lambda row: waits(row, now_us, until_us), terms)
         return PrefetchResult([Prefetched(claimed(row, terms), row.at_us) for row in rows], heads)
@@ -120,7 +120,7 @@ class MemoryStore:
     def _first(
         self, wants: Sequence[Want], limit: int, fits: Callable[[Job], bool], terms: Terms
     ) -> tuple[list[Job], dict[Lane, int | None]]:
-        """Claim the first rows that fit; answer them as they were, and the lanes' least `at`."""
+        """Claim the first rows that fit; return them unclaimed, and each lane's lowest `at_us`."""
         found: list[Job] = []
         heads: dict[Lane, int | None] = {}
         with self._unit():
@@ -137,12 +137,12 @@ class MemoryStore:
         return found, heads
 
     def settle(self, verdicts: Sequence[Verdict]) -> Sequence[bool]:
-        """Apply verdicts, each on its own, in their order."""
+        """Apply outcomes, each on its own, in their order."""
         with self._unit():
             return [self._settle(verdict) for verdict in verdicts]
 
     def find(self, ids: Sequence[JobId]) -> Sequence[Job | None]:
-        """Look jobs up by id."""
+        """Return jobs by id."""
         with self._unit(reads=True):
             return [self._find(job_id) for job_id in ids]
 
@@ -198,7 +198,7 @@ class MemoryStore:
     # Records.
 
     def read(self, partition: str, *, after: str | None, limit: int) -> Sequence[Record]:
-        """Read records in key order; expired ones are absent."""
+        """Read records in key order, without expired ones."""
         with self._unit(reads=True):
             keys = [
                 key
@@ -212,14 +212,14 @@ class MemoryStore:
             ]
 
     def commit(self, partition: str, writes: Sequence[Write]) -> bool:
-        """Apply writes to one partition: all or nothing."""
+        """Apply writes to one partition, all or nothing."""
         with self._unit():
             return self._commit(partition, writes)
 
     # Streams.
 
     def append(self, rows: Sequence[Row]) -> Sequence[int | None]:
-        """Append rows above their shards' marks; one that is there is not added again."""
+        """Append rows above their shards' watermarks; a row that exists is not added again."""
         with self._unit():
             return [self._append(row) for row in rows]
 
@@ -238,14 +238,14 @@ class MemoryStore:
         return RowPage(rows, (rows[-1].at_us, rows[-1].id) if rows else after)
 
     def close_until(self, stream: str, shard: int, *, at_us: int) -> int:
-        """Raise a shard's mark."""
+        """Raise a shard's watermark."""
         with self._unit():
             mark = max(at_us, self._closed.get((stream, shard), -1))
             self._set(self._closed, (stream, shard), mark)
             return mark
 
     def expire(self, stream: str, shard: int, *, before_us: int) -> None:
-        """Let go of the rows below an instant that is closed."""
+        """Delete rows below a timestamp that is closed."""
         with self._unit():
             table = self._streams.get((stream, shard), {})
             until_us = min(before_us - 1, self._closed.get((stream, shard), -1))
@@ -255,17 +255,17 @@ class MemoryStore:
     # The store.
 
     def clock_us(self) -> int:
-        """Read the clock that was passed in: microseconds UTC."""
+        """Return the time of the clock that was passed in, in microseconds UTC."""
         return self._clock.wall_us()
 
     def together(self, groups: Sequence[Group]) -> Sequence[bool]:
-        """Apply groups, each all or nothing, one after the other."""
+        """Apply groups in order, each all or nothing."""
         with self._unit():
             return [self._apply(group) for group in groups]
 
     @contextmanager
     def transaction(self) -> Iterator[TransactionView]:
-        """Hold the lock to the end of the block; take all back if it raises."""
+        """Hold the lock to the end of the block; roll back if it raises."""
         with self._unit():
             inside = copy(self)  # the same tables, the same lock
             self._inside.append(inside)
@@ -275,11 +275,11 @@ class MemoryStore:
                 self._inside.clear()
 
     def describe(self) -> Mapping[str, str]:
-        """Say that nothing here outlives the process."""
+        """Return facts and guarantees of the store."""
         return {"store": "memory", "durability": "none: gone with the process"}
 
     def close(self) -> None:
-        """Do nothing: whoever holds the store holds the data."""
+        """Do nothing: the data lives as long as the store object."""
 
     # One row, one record, one group; the lock is held.
 
@@ -346,7 +346,7 @@ class MemoryStore:
             self._append(row)
         return True
 
-    # Tables, and how a change is taken back.
+    # Tables, and the undo log.
 
     def _find(self, job_id: JobId) -> Job | None:
         lane = self._lane_of.get(job_id)
@@ -406,4 +406,4 @@ class MemoryStore:
 
 
 def _no_tables(_statement: str, _bindings: Bindings) -> NoReturn:
-    raise BadInput("The memory store has no tables of yours.", hint="Use SQLite for this.")
+    raise BadInput("The memory store runs no SQL statements.", hint="Use SQLite for this.")

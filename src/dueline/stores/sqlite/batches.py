@@ -1,4 +1,4 @@
-"""Groups of calls that happen together, in SQLite's tables."""
+"""Groups of calls that are applied together, in SQLite's tables."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -11,17 +11,17 @@ from dueline.stores.sqlite.connection import Database, Executor, first
 
 
 class _Refused(Exception):
-    """A condition of a group does not hold."""
+    """A condition of a group failed."""
 
 
 def together(connection: Executor, groups: Sequence[Group], now_us: int) -> Sequence[bool]:
     """Apply groups, each all or nothing, in one transaction.
 
-    All at once first; group by group where some condition fails, or where a job that one
-    group adds again is decided on by another: both are rare.
+    Tries all groups at once, then group by group if a condition fails. Also group by group, if one
+    group adds a job that another one settles. Both are rare.
     """
     if _may_mix(groups):
-        with suppress(_Refused):  # it takes the transaction along: a savepoint would cost more
+        with suppress(_Refused):  # it rolls back the transaction: a savepoint would cost more
             connection.write(lambda database: _apply(database, groups, now_us))
             return [True] * len(groups)
         if len(groups) == 1:
@@ -32,7 +32,7 @@ def together(connection: Executor, groups: Sequence[Group], now_us: int) -> Sequ
 
 
 def _may_mix(groups: Sequence[Group]) -> bool:
-    """Tell whether adding after all verdicts comes to the same as group by group."""
+    """Return whether all outcomes can be applied before all inserts."""
     if len(groups) == 1:
         return True
     added = {job.id for group in groups for job in group.jobs}
@@ -40,7 +40,7 @@ def _may_mix(groups: Sequence[Group]) -> bool:
 
 
 def _attempt(database: Database, group: Group, now_us: int) -> bool:
-    """Apply a group; leave nothing behind where a condition fails."""
+    """Apply a group; roll it back if a condition fails."""
     database.execute("SAVEPOINT attempt")
     try:
         _apply(database, [group], now_us)
@@ -55,7 +55,8 @@ def _attempt(database: Database, group: Group, now_us: int) -> bool:
 def _apply(database: Database, groups: Sequence[Group], now_us: int) -> None:
     """Apply groups as one.
 
-    Raises: _Refused: a condition failed; what was applied until then is there.
+    Raises:
+      _Refused: A condition failed; earlier writes are not rolled back.
     """
     verdicts = list(chain.from_iterable(group.verdicts for group in groups))
     if not all(sqlite_jobs.settle(database, verdicts)):
@@ -102,7 +103,7 @@ def _put(database: Database, partition: str, puts: Sequence[Put], now_us: int) -
         [(partition, put.key, put.version, put.value, put.expires_us) for put in puts],
     )
     expiring = sum(put.expires_us is not None for put in puts)
-    if expiring:  # each expiring record takes up to two expired ones along
+    if expiring:  # each write deletes up to two expired records
         database.execute(
             "DELETE FROM records WHERE rowid IN"
             " (SELECT rowid FROM records WHERE expires_us <= ? LIMIT ?)",

@@ -1,8 +1,7 @@
 """Claims in SQLite's tables.
 
-Executor inside one transaction that its caller has begun. Many lanes for a job each, as with many
-tenants, are looked at by one statement: by one for each lane they took 60 us a job, by one for
-all of them 17 (November 2026).
+Each function runs inside the caller's transaction. Many lanes with one job wanted from each, as
+with many tenants, are read by one statement, which is several times faster than one for each lane.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,7 +37,7 @@ def claim(
     worker: str,
     token: Token,
 ) -> Claimed:
-    """Claim the first rows that are due, want by want, with one update for all."""
+    """Claim the first due rows, want by want, by one update."""
     found: list[Job] = []
     rowids: list[int] = []
     died: dict[JobId, Job] = {}
@@ -46,7 +45,7 @@ def claim(
     numbers: dict[Lane, int] = {}
     at_us = now_us + lease_us
     for is_single, same in groupby(wants, key=_is_single):
-        at_once = limit if is_single else 1  # a statement for many lanes, or for one
+        at_once = limit if is_single else 1  # one statement for many lanes, or for one
         while some := list(islice(same, min(at_once, limit - len(found)))):
             lanes = [want.lane for want in some]
             visited += lanes
@@ -78,9 +77,9 @@ def _due(
     times_us: tuple[int, int],
     limit: int,
 ) -> list[tuple[Any, ...]]:
-    """Read the rows that are due: of one lane, or the first of each of several.
+    """Return the due rows of one lane, or the first one of each of several.
 
-    Args: times_us: until when they are claimed, and now.
+    Args: times_us: The end of the lease, and now.
     """
     at_us, now_us = times_us
     if len(wants) == 1:
@@ -94,7 +93,7 @@ def _due(
 
 
 def _numbers_of(database: Database, lanes: Sequence[Lane]) -> dict[Lane, int]:
-    """Look up the integers that stand for lanes, as far as they have one: many by a statement."""
+    """Return the numbers of lanes that have one; one statement for many lanes."""
     numbers: dict[Lane, int] = {}
     for place, same in groupby(lanes, key=_place_of):
         run = list(same)
@@ -112,7 +111,7 @@ def _numbers_of(database: Database, lanes: Sequence[Lane]) -> dict[Lane, int]:
 def _heads(
     database: Database, lanes: Iterable[Lane], numbers: Mapping[Lane, int]
 ) -> dict[Lane, int | None]:
-    """Read the least `at_us` that is left in each lane; None in an empty one."""
+    """Return the lowest `at_us` in each lane; None for an empty one."""
     heads: dict[int, int | None] = {}
     if numbers:
         statement = (
@@ -124,7 +123,7 @@ def _heads(
 
 
 def _with_bodies(database: Database, found: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Put long bodies in; looked up apart, since a look for each row took a quarter of the time."""
+    """Add long bodies to rows, by one statement for all."""
     ids = [job_rows.read_id_of(row) for row in found if job_rows.read_body_of(row) is None]
     statement = "SELECT id, body FROM bodies WHERE id IN (SELECT value FROM carray(?))"
     bodies = dict(fetch(database, statement, (blobs(ids),)))
@@ -142,12 +141,13 @@ def _complete(
     jobs: list[Job],
     died: dict[JobId, Job],
 ) -> None:
-    """Read all cells of the rows that have something to tell beside their birth, before the claim.
+    """Read all columns of rows that are not new, before the claim.
 
     Args:
-      found: the rows.
-      jobs: what was made of them; put right here.
-      died: gets those whose last claim died.
+      database: The connection.
+      found: The rows.
+      jobs: The jobs made from them, which are completed here.
+      died: Receives the jobs whose last claim ended without an outcome.
     """
     special = {
         job_rows.read_id_of(row): place
@@ -185,7 +185,7 @@ def prefetch(
     worker: str,
     token: Token,
 ) -> PrefetchResult:
-    """Claim the first rows that wait for a time to come, want by want, with one update for all."""
+    """Claim the first rows that become due soon, want by want, by one update."""
     found: list[Prefetched] = []
     numbers: dict[Lane, int | None] = {}
     for lane, most in wants:

@@ -34,7 +34,7 @@ Database = apsw.Connection
 SCHEMA_VERSION = len(SCHEMAS)
 APPLICATION_ID = 0x6475_656C  # "duel"
 LOCK_WAIT_S = 60.0
-"""How long a call waits for other writers before it gives up."""
+"""Maximum time that a call waits for other writers, in seconds."""
 
 PLACE_CHECK_US = SECOND_US
 """Maximum age in microseconds of the last check that the file is still at its path, for a call
@@ -47,12 +47,12 @@ _inherited: list[apsw.Connection] = []
 
 
 def fetch(database: apsw.Connection, statement: str, bound: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Run a query; answer all its rows."""
+    """Run a query and return all its rows."""
     return database.execute(statement, bound).fetchall()
 
 
 def first(database: apsw.Connection, statement: str, bound: Sequence[Any] = ()) -> Any:  # noqa: ANN401
-    """Run a query; answer its first row, bare where it has one column, None without a row."""
+    """Run a query and return its first row: its value for one column, None without a row."""
     return database.execute(statement, bound).get
 
 
@@ -72,7 +72,7 @@ def integers(values: Sequence[int]) -> object:
 
 
 class Executor(Protocol):
-    """What runs a store's calls: a connection, or a transaction that is open on it."""
+    """Runs a store's calls: a connection, or an open transaction on it."""
 
     def read(self, work: Callable[[apsw.Connection], T]) -> T: ...  # noqa: D102
     def write(self, work: Callable[[apsw.Connection], T]) -> T: ...  # noqa: D102
@@ -80,10 +80,10 @@ class Executor(Protocol):
 
 
 class SqliteConnection:
-    """A connection that is opened on first use, in each process, and shared by its threads.
+    """A connection that each process opens on first use, and that its threads share.
 
-    One for all calls: with a second one for transactions, a thread that waits for the file would
-    hold the first, and whoever has the file could wait for that.
+    There is one for all calls. With a second one for transactions, a thread that waits for the file
+    would hold the first, and the thread that has the file could wait for it.
     """
 
     def __init__(
@@ -91,12 +91,12 @@ class SqliteConnection:
     ) -> None:
         """Take the absolute path of the queue file; `synchronous` is FULL or NORMAL.
 
-        Args: may_be_shared: whether every user may have the right to write to its folder.
+        Args: may_be_shared: Whether the folder may be writable for every user.
         """
         self._path = path
         self._may_be_shared = may_be_shared
         self._synchronous = synchronous
-        self._flushes = ""  # as which the connection is set; "" if that is not sure
+        self._flushes = ""  # its present setting; "" if unknown
         self._clock = clock
         self._lock = threading.RLock()  # re-entered by a thread that has a transaction open
         self._database: apsw.Connection | None = None
@@ -109,7 +109,7 @@ class SqliteConnection:
         _close_at_fork(weakref.ref(self))
 
     def close(self) -> None:
-        """Close the connection; the next call opens what is at the path then."""
+        """Close the connection; the next call opens the file that is at the path then."""
         with self._lock:
             self._close()
             self._identity = None
@@ -122,19 +122,19 @@ class SqliteConnection:
         self._checkpointer = self._database = None
 
     def before_fork(self) -> None:
-        """Close the connection, so that the child inherits nothing; hold the lock meanwhile."""
+        """Close the connection, so that the child does not inherit it; hold the lock."""
         self._is_held_for_fork = self._lock.acquire(timeout=LOCK_WAIT_S)
         if self._is_held_for_fork:
             self._close()
 
     def after_fork_in_parent(self) -> None:
-        """Go on; the next call opens the file anew."""
+        """Release the lock; the next call opens the file again."""
         if self._is_held_for_fork:
             self._lock.release()
 
     def after_fork_in_child(self) -> None:
-        """Go on with nothing of the parent's."""
-        if self._database is not None:  # a call was under way for too long
+        """Drop everything that belongs to the parent."""
+        if self._database is not None:  # the lock was not acquired in time
             _inherited.append(self._database)
         self._lock = threading.RLock()
         self._checkpointer = self._database = None
@@ -144,22 +144,22 @@ class SqliteConnection:
         return self._run(work)
 
     def write(self, work: Callable[[apsw.Connection], T]) -> T:
-        """Run `work` as one immediate transaction: it happens as a whole or not at all.
+        """Run `work` as one immediate transaction, all or nothing.
 
         Raises:
-          StoreUnavailable: not written (lock not had in time, disk full, no rights).
-          Unknown: the commit failed half-way; it may or may not be there.
-          StoreCorrupt: the file is damaged; not written.
+          StoreUnavailable: Not written (lock timeout, disk full, no permission).
+          Unknown: The commit failed half-way; it may or may not be stored.
+          StoreCorrupt: The file is damaged; not written.
         """
         return self._run(lambda database: self.commit(database, work))
 
     def write_unflushed(self, work: Callable[[apsw.Connection], T]) -> T:
-        """As `write`, but a loss of power may take it back until something is flushed."""
+        """Run `work` as `write` does, but a loss of power may undo it until the next flush."""
         return self._run(lambda database: self.commit(database, work, _UNFLUSHED))
 
     def flush(self) -> None:
-        """Let no loss of power take back what was written unflushed."""
-        if self._synchronous != _UNFLUSHED:  # a commit flushes all that are before it in the log
+        """Make unflushed writes survive a loss of power."""
+        if self._synchronous != _UNFLUSHED:  # a commit flushes all earlier ones
             self.write(lambda database: database.pragma("user_version", SCHEMA_VERSION))
 
     def commit(
@@ -177,7 +177,7 @@ class SqliteConnection:
         return result
 
     def _begin(self, database: apsw.Connection, flushes: str) -> None:
-        """Begin a transaction whose commit is flushed as asked."""
+        """Begin a transaction with a `synchronous` setting."""
         if self._flushes != flushes:
             self._flushes = ""
             database.execute(f"PRAGMA synchronous = {flushes}")
@@ -186,9 +186,11 @@ class SqliteConnection:
 
     @contextmanager
     def transaction(self) -> Iterator[apsw.Connection]:
-        """Hold one immediate transaction open to the end of the block; other threads wait.
+        """Hold one immediate transaction open until the end of the block; other threads wait.
 
-        Raises: as `write`. BadInput: this thread has one open.
+        Raises:
+          BadInput: This thread has one open.
+          StoreUnavailable: As in `write`.
         """
         try:
             self._acquire()
@@ -211,7 +213,7 @@ class SqliteConnection:
                 pass
 
     def expect_open(self, database: apsw.Connection) -> None:
-        """Raise StoreUnavailable where the open transaction is gone."""
+        """Raise StoreUnavailable if the open transaction was rolled back."""
         if not _is_in_transaction(database):
             raise StoreUnavailable(
                 f"The transaction on {self._path} was rolled back before its end.",
@@ -221,7 +223,7 @@ class SqliteConnection:
     def _commit(self, database: apsw.Connection) -> None:
         try:
             database.execute("COMMIT")
-        except apsw.FullError:  # the frame that commits was not written, so nothing is
+        except apsw.FullError:  # the commit frame was not written, so nothing is
             if database.in_transaction:
                 database.execute("ROLLBACK")
             raise
@@ -238,10 +240,10 @@ class SqliteConnection:
             self._checkpointer.committed(database)
 
     def _check_place(self, database: apsw.Connection) -> None:
-        """Check that the open file is still the one at its path (2.5 us).
+        """Check that the open file is still the one at its path.
 
         Raises:
-          StoreReplaced: it is not; what is written to it now reaches nobody.
+          StoreReplaced: It is not; no other process sees what is written to it.
         """
         checked_us = self._clock.monotonic_us()
         moved, _ = self._has_moved.buffer_info()
@@ -251,7 +253,7 @@ class SqliteConnection:
         self._place_checked_us = checked_us
 
     def _checked(self) -> apsw.Connection:
-        """Return the open connection, its place checked within the last second."""
+        """Return the open connection; its place was checked within PLACE_CHECK_US."""
         database = self._database or self._open()
         if self._clock.monotonic_us() - self._place_checked_us > PLACE_CHECK_US:
             self._check_place(database)
@@ -280,7 +282,7 @@ class SqliteConnection:
                 pass
 
     def _move_damaged(self) -> int:
-        """Move rows whose text cannot be read out of the way of the others; return how many."""
+        """Move rows with unreadable text to the damage table; return how many."""
         database = self._checked()
         if database.in_transaction:  # the caller's own
             return 0
@@ -292,10 +294,10 @@ class SqliteConnection:
             raise self._waited()
 
     def _patiently(self, work: Callable[[], T]) -> T:
-        """Repeat `work` while others hold the file's lock: jittered, and bounded in time.
+        """Retry `work` while others hold the file's lock, with jitter, up to LOCK_WAIT_S.
 
-        A busy answer can only come before anything was written: BEGIN IMMEDIATE takes the lock.
-        SQLite's own busy handler starved some of 8 writers (measured), this spreads them.
+        BEGIN IMMEDIATE takes the lock, so a busy error means that nothing was written. SQLite's own
+        busy handler starves some of several writers; the jitter here does not.
         """
         give_up_us = self._clock.monotonic_us() + round(LOCK_WAIT_S * SECOND_US)
         pause_s = 0.0005
@@ -314,14 +316,14 @@ class SqliteConnection:
             raise self._replaced()
         file.prepare(self._path, may_be_shared=self._may_be_shared)
         is_sealed = file.is_sealed(self._path)
-        if is_sealed:  # SQLite could not make the log's index that it needs otherwise
+        if is_sealed:  # SQLite could not create the log's index
             flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
             database = apsw.Connection(f"{self._path.as_uri()}?immutable=1", flags=flags)
         else:
             database = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
             database.set_busy_timeout(0)
-            # A stranger's file is left as it is, its log included.
+            # A file of another program stays as it is, its log included.
             database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self._set_up(database)
             if not is_sealed:
@@ -332,7 +334,7 @@ class SqliteConnection:
             database.execute("PRAGMA temp_store = MEMORY")
             database.execute("PRAGMA cache_size = -16000")
             identity = file.identity_of(self._path)
-            self._check_place(database)  # after the identity was read: it is the open file's
+            self._check_place(database)  # after reading the identity: it is that of the open file
         except BaseException:
             database.close()
             raise
@@ -409,7 +411,7 @@ class SqliteConnection:
         )
 
     def translated(self, error: apsw.Error) -> DuelineError:
-        """Say in our words what SQLite refused."""
+        """Translate an error of SQLite."""
         match error:
             case apsw.NotADBError():
                 return StoreCorrupt(
@@ -445,7 +447,7 @@ def _is_in_transaction(database: apsw.Connection) -> bool:
 
 
 def refuse_beside(database: apsw.Connection) -> None:
-    """Refuse a write of the thread that holds the connection, inside its open transaction."""
+    """Refuse a write outside the open transaction of the same thread."""
     if database.in_transaction:
         raise BadInput(BESIDE_A_TRANSACTION, hint="Use tx=, or call after the block.")
 
@@ -456,12 +458,11 @@ def _roll_back(database: apsw.Connection) -> None:
 
 
 def _close_at_fork(connection: weakref.ref[SqliteConnection]) -> None:
-    """Let no connection live across a fork.
+    """Close a connection before a fork.
 
-    SQLite keeps one table of locks a process and file. A child that inherits an open connection
-    inherits the table, but none of the locks: its own connections then lock nothing, and the
-    parent, when it closes, deletes the log that the child goes on writing to. Four acknowledged
-    jobs were lost that way in the first trial.
+    SQLite keeps one table of locks for each process and file. A child that inherits an open
+    connection inherits the table but not the locks. Its own connections then lock nothing, and the
+    parent deletes the log on close while the child writes to it: acknowledged jobs are lost.
     """
 
     def call(step: Callable[[SqliteConnection], None]) -> None:

@@ -1,10 +1,9 @@
-"""Rows that other programs or a damaged disk have left in an SQLite queue file.
+"""Repairs rows of a queue file that other programs or a bad disk have damaged.
 
-Tables are STRICT, so SQLite refuses values of a wrong type. Files made before that get the same
-tables when they are opened: the layout of their rows does not change, so only the tables'
-statements are written anew, and earlier versions of dueline go on reading and writing them.
-Rows that do not fit are healed where nothing is lost by it, or else moved to `dueline_damaged`,
-each as the statement that puts it back.
+Tables are STRICT, so SQLite refuses values of a wrong type. Older files become STRICT when they are
+opened: only the tables' statements change, not the rows, and earlier versions of dueline can still
+use them. Rows that do not fit are converted if that loses nothing. Otherwise they move to
+`dueline_damaged`, each as the statement that inserts it again.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import apsw
 
 SCHEMAS: Final = ("schema.sql", "schema_2.sql")
-"""What each schema version adds to the one before."""
+"""Scripts of the schema versions; each adds to the one before."""
 
 DAMAGED: Final = "dueline_damaged"
 
@@ -24,7 +23,7 @@ _CREATE: Final = (
     " reason TEXT NOT NULL, statement TEXT NOT NULL) STRICT"
 )
 _NUMBER_MAX: Final = 2**62
-"""Numbers that are counted up from, as in the CHECKs of the tables."""
+"""Maximum of numbers that grow, as in the CHECKs of the tables."""
 
 _BOUNDED: Final = {
     "marks": ("swept", "closed"),
@@ -40,11 +39,11 @@ _KEYS: Final = {
     "rows": ("stream", "shard", "at_us", "id"),
     "dueline_stream_marks": ("stream", "shard"),
 }
-"""Columns that name a row, by table; lanes are first, since jobs need theirs."""
+"""Key columns by table; lanes are first, since jobs need them."""
 
 _SHOWN_MAX: Final = 20
 _PROGRESS_STEPS: Final = 10_000
-"""Steps of SQLite's virtual machine between two looks at the time, well below a millisecond."""
+"""Number of steps of SQLite's virtual machine between two checks of the time limit."""
 
 
 class _Column(NamedTuple):
@@ -56,7 +55,7 @@ class _Column(NamedTuple):
 
 
 class _Cell(NamedTuple):
-    """A value as it is stored; text as bytes, since it may be no UTF-8."""
+    """A stored value; text as bytes, since it may not be UTF-8."""
 
     value: Any
     kind: Any
@@ -86,10 +85,7 @@ def is_strict(database: apsw.Connection) -> bool:
 
 
 def make_strict(database: apsw.Connection, *, now_us: int) -> None:
-    """Have the tables refuse values of a wrong type, in the caller's transaction.
-
-    Rows that they hold already and that do not fit are healed or set aside.
-    """
+    """Make the tables STRICT, in the caller's transaction; repair or move rows that do not fit."""
     version = database.pragma("schema_version")
     database.execute("PRAGMA writable_schema = ON")
     try:
@@ -106,12 +102,12 @@ def make_strict(database: apsw.Connection, *, now_us: int) -> None:
 
 
 def move_damaged(database: apsw.Connection, *, now_us: int) -> int:
-    """Heal rows whose values do not fit their columns, or move them to `dueline_damaged`.
+    """Convert rows whose values do not fit their columns, or move them to `dueline_damaged`.
 
-    Executor in the caller's transaction, and reads all tables.
+    Runs in the caller's transaction, and reads all tables.
 
     Returns:
-      How many rows were healed or moved.
+      The number of rows.
     """
     database.create_scalar_function("dueline_is_utf8", _is_utf8, 1, deterministic=True)
     return sum(_move_damaged(database, name, now_us) for name in _KEYS)
@@ -127,7 +123,7 @@ def _move_damaged(database: apsw.Connection, table: str, now_us: int) -> int:
     )
     if table == "jobs":
         fits += " AND lane IN (SELECT id FROM lanes)"
-    # A NULL here is a value that does not fit, as well.
+    # NULL means that a value does not fit, too.
     misfit = f"coalesce(NOT ({fits}), 1)"
     cells = ", ".join(
         f"iif(typeof({name}) = 'text', CAST({name} AS BLOB), {name}), typeof({name})"
@@ -179,7 +175,7 @@ def _fits(column: _Column) -> str:
 
 
 def _healed(column: _Column, cell: _Cell) -> int | bytes | str | None:
-    """Return the value in its column's type, if that loses nothing; None if it would."""
+    """Return the value in its column's type; None if the conversion would lose something."""
     value, _ = cell
     if isinstance(value, bytes) and column.kind == "BLOB":
         return value
@@ -191,7 +187,7 @@ def _healed(column: _Column, cell: _Cell) -> int | bytes | str | None:
 def _refused(
     database: apsw.Connection, table: str, statement: str, values: Sequence[object]
 ) -> str:
-    """Insert a row; return why it cannot be, or an empty string."""
+    """Insert a row; return the reason if it is refused, else an empty string."""
     if table == "jobs":
         lane = database.execute("SELECT 1 FROM lanes WHERE id = ?", (values[0],)).get
         if lane is None:
@@ -236,7 +232,7 @@ def compare_indexes(database: apsw.Connection, is_over: Callable[[], bool]) -> l
     """Compare all indexes with their tables, until `is_over` returns true.
 
     Returns:
-      What does not agree, the first of it; None where it took too long.
+      The first differences; None if it took too long.
     """
     database.set_progress_handler(is_over, _PROGRESS_STEPS)
     try:
@@ -250,7 +246,7 @@ def compare_indexes(database: apsw.Connection, is_over: Callable[[], bool]) -> l
 
 
 def damaged_rows(database: apsw.Connection) -> str:
-    """Name the rows that were set aside; an empty string where there are none."""
+    """Describe the rows in `dueline_damaged`; return an empty string for none."""
     if database.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (DAMAGED,)).get is None:
         return ""
     count: int = database.execute(f"SELECT count(*) FROM {DAMAGED}").get  # noqa: S608

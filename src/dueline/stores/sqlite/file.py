@@ -1,4 +1,4 @@
-"""Which files may hold a queue, and which library may open them."""
+"""Checks of queue files and of the SQLite library."""
 
 import os
 import stat
@@ -61,13 +61,13 @@ def check_library(version: str = "") -> None:
 
 
 def prepare(path: Path, *, may_be_shared: bool = False, mounts: Path = MOUNTS) -> None:
-    """Check that a queue may live at `path`, and create its file with rights for its owner alone.
+    """Check that `path` may be a queue file, and create it for its owner only.
 
     Args:
-      path: the queue file, absolute; its folder must exist. It is never opened here: closing
-        a second descriptor would drop the locks that SQLite holds on it in this process.
-      may_be_shared: whether the folder may be one that every user can write to.
-      mounts: the table of mounted file systems, one a line: device, folder, type.
+      path: The queue file, absolute; its folder must exist. It is never opened here: closing a
+        second descriptor would drop the locks that SQLite holds on it in this process.
+      may_be_shared: Whether the folder may be writable for every user.
+      mounts: The table of mounted file systems, one a line: device, folder, type.
 
     Raises:
       BadInput: a symbolic link, a foreign owner of the file or of a companion, a folder that
@@ -102,19 +102,13 @@ def prepare(path: Path, *, may_be_shared: bool = False, mounts: Path = MOUNTS) -
 
 
 def is_sealed(path: Path) -> bool:
-    """Return whether a file can only be read, and no log stands beside it: nothing changes it.
-
-    So it is with a copy on a mount that is read-only.
-    """
+    """Return whether a file is read-only and has no log: a copy on a read-only mount."""
     is_closed = not any(one.exists() for one in _companions(path))
     return is_closed and not any(os.access(one, os.W_OK) for one in (path, path.parent))
 
 
 def tighten(path: Path) -> None:
-    """Take the rights of group and others away from a queue file and its companions.
-
-    For a file that is known to be a queue: one of another program is left as it is.
-    """
+    """Remove permissions of group and others from a queue file and its companions."""
     for one in (path, *_companions(path)):
         with suppress(FileNotFoundError):
             mode = stat.S_IMODE(one.stat(follow_symlinks=False).st_mode)
@@ -127,7 +121,7 @@ def _companions(path: Path) -> list[Path]:
 
 
 def _refuse_planted(companion: Path) -> None:
-    """Refuse a log or journal that another user may have written: SQLite would apply it."""
+    """Refuse a log or journal of another user: SQLite would apply it."""
     try:
         found = companion.stat(follow_symlinks=False)
     except FileNotFoundError:
@@ -145,7 +139,7 @@ def _refuse_planted(companion: Path) -> None:
 
 
 def identity_of(path: Path) -> Identity | None:
-    """Return which file is at a path; None where there is none."""
+    """Return the identity of the file at a path; None for no file."""
     try:
         found = path.stat()
     except OSError:

@@ -1,8 +1,8 @@
-"""Births of several threads in one commit.
+"""Inserts of several threads in one commit.
 
-Threads that enqueue at the same time share a transaction: whoever gets the connection first
-writes what has gathered while it waited, and the others find theirs written when their turn
-comes. Nobody waits for company, and each call returns after the commit that holds its jobs.
+Threads that enqueue at the same time share a transaction. The first thread that gets the
+connection writes the jobs of all waiting threads; the others find theirs written when they get it.
+No thread waits for others, and each call returns after the commit that has its jobs.
 """
 
 import os
@@ -19,14 +19,14 @@ from dueline.stores.sqlite import jobs as sqlite_jobs
 from dueline.stores.sqlite.connection import Database, SqliteConnection, refuse_beside
 
 JOBS_MAX: Final = 1000
-"""How many jobs one commit takes, beside those of the caller that writes it."""
+"""Maximum number of jobs of other calls in one commit."""
 
 _OF_ONE: Final = (OverflowError, TypeError, ValueError, apsw.TooBigError, apsw.ConstraintError)
-"""What the rows of one call can be wrong by; anything else befalls the whole commit."""
+"""Errors caused by the rows of one call; any other error fails the whole commit."""
 
 
 class _Call:
-    """One call's jobs, and how far they have come."""
+    """The jobs of one call, and its progress."""
 
     __slots__ = ("error", "is_over", "is_taken", "jobs", "process")
 
@@ -43,16 +43,16 @@ class _Call:
 
 
 class GroupCommit:
-    """Adds jobs for several threads at once."""
+    """Inserts the jobs of several threads at once."""
 
     def __init__(self, file: SqliteConnection) -> None:
         self._file = file
         self._waiting: deque[_Call] = deque()
 
     def add(self, jobs: Sequence[Job]) -> None:
-        """Store jobs in a transaction, maybe together with those of other threads.
+        """Insert jobs in a transaction, possibly together with those of other threads.
 
-        Raises: as `SqliteConnection.write`; an error of another call's jobs is no error here.
+        Raises the errors of `SqliteConnection.write`, except for those of other calls' jobs.
         """
         call = _Call(jobs)
         self._waiting.append(call)
@@ -65,7 +65,7 @@ class GroupCommit:
             raise call.error
 
     def _leave(self, call: _Call) -> None:
-        """Take a call back that was not written; raise Unknown if another has it in hand."""
+        """Withdraw a call that was not written; raise Unknown if another thread writes it."""
         try:
             self._waiting.remove(call)
         except ValueError:
@@ -73,10 +73,10 @@ class GroupCommit:
                 raise _unknown() from None
 
     def _lead(self, database: Database, call: _Call) -> None:
-        """Write what has gathered, holding the connection; nothing if this call is written."""
+        """Write all waiting calls, unless this one is written already."""
         if call.is_over:
             return
-        if call.is_taken:  # whoever took it was struck down in the middle of it
+        if call.is_taken:  # the thread that took it was interrupted
             call.end(_unknown())
             return
         refuse_beside(database)
@@ -99,7 +99,7 @@ class GroupCommit:
         calls, count = [call], 0
         while self._waiting and count < JOBS_MAX:
             other = self._waiting.popleft()
-            if other.process == call.process:  # none that waited in the process that was forked
+            if other.process == call.process:  # not those of the parent process of a fork
                 calls.append(other)
                 count += len(other.jobs)
         for one in calls:
@@ -112,18 +112,18 @@ class GroupCommit:
         self._waiting.extendleft(reversed(calls))
 
     def _error_for(self, error: BaseException) -> BaseException:
-        """Say to another call what befell the commit that held its jobs."""
+        """Return the error of a commit for another call."""
         if isinstance(error, apsw.Error):
             return self._file.translated(error)
         if isinstance(error, StoreReplaced):
             return copy(error)
-        # A time limit that struck the thread that wrote may have come behind the commit.
+        # A time limit may have interrupted the writing thread after the commit.
         is_of_store = isinstance(error, DuelineError) and isinstance(error.__cause__, apsw.Error)
         return copy(error) if is_of_store else _unknown()
 
 
 def _insert(database: Database, calls: Sequence[_Call]) -> None:
-    """Insert the jobs of all calls; where some are wrong, those of the others."""
+    """Insert the jobs of all calls, except for calls with invalid rows."""
     if len(calls) == 1:
         sqlite_jobs.add(database, calls[0].jobs)
         return
@@ -134,7 +134,7 @@ def _insert(database: Database, calls: Sequence[_Call]) -> None:
 
 
 def _has_inserted(database: Database, jobs: Sequence[Job]) -> Exception | None:
-    """Insert jobs, all or nothing; answer what was wrong with them."""
+    """Insert jobs, all or nothing; return the error if they are invalid."""
     database.execute("SAVEPOINT gathered")
     try:
         sqlite_jobs.add(database, jobs)
@@ -148,6 +148,6 @@ def _has_inserted(database: Database, jobs: Sequence[Job]) -> Exception | None:
 
 def _unknown() -> Unknown:
     return Unknown(
-        "The thread that wrote these jobs beside its own was interrupted.",
+        "The thread that wrote these jobs together with its own was interrupted.",
         hint="Repeat the call with the same ids.",
     )

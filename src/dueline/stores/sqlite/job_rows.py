@@ -1,7 +1,7 @@
-"""How a job is a row of the table `jobs`: the columns by name, and what reads and writes them.
+"""Jobs as rows of the table `jobs`: columns by name, and functions that read and write them.
 
-The table has a number in place of a Job's lane, and its other columns are the fields of Job in
-the same order. Positions and slices are computed once, here; each row is handled by C code.
+The table has a number in place of a job's lane; its other columns are the fields of Job, in the
+same order. Positions and slices are computed once, so that C code handles each row.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ NEW_PARAMETERS: Final = f"({', '.join('?' * len(NEW))})"
 INSERT_WHOLE: Final = f"INSERT OR IGNORE INTO jobs VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608
 
 _WHOLE_BODY = "coalesce(body, (SELECT body FROM bodies WHERE bodies.id = jobs.id), x'')"
-"""Empty where the body is lost: no codec reads that, so the job is dead once it is claimed."""
+"""Empty if the body is lost: no codec reads that, so the job becomes a dead-letter job."""
 
 SELECT: Final = ", ".join(
     {"lane": "jobs.lane", "id": "jobs.id", "body": _WHOLE_BODY}.get(name, name) for name in COLUMNS
@@ -47,12 +47,12 @@ moved_values_of: Final = field(
 
 
 def to_job(lane: Lane, row: Sequence[Any]) -> Job:
-    """Turn a row of the SELECT columns into a job: types are asserted here, and in `claimed`."""
+    """Return a row of the SELECT columns as a job; types are asserted here and in `claimed`."""
     return Job._make((lane, *row[1:_ALONE], bool(row[_ALONE]), *row[_ALONE + 1 :]))
 
 
 def new_values_without_body(job: Job) -> tuple[object, ...]:
-    """Return what `new_values_of` does, with NULL for a body that is stored in `bodies`."""
+    """Return `new_values_of(job)` with NULL for a body that is stored in `bodies`."""
     return (*job[1:_BODY], None, *job[_BODY + 1 : _AT + 1])
 
 
@@ -89,7 +89,12 @@ def claimed(
 ) -> list[Job]:
     """Return the jobs of rows of the SELECT_CLAIM columns, as the claim leaves them.
 
-    Args: numbers: the number of each lane in the column `lane`.
+    Args:
+      rows: The rows.
+      numbers: The number of each lane in the column `lane`.
+      token: The claim's token.
+      worker: The worker.
+      now_us: The time of the claim.
     """
     head = {number: (lane,) for lane, number in numbers.items()}
     rest = (token, worker, now_us, *_REST)

@@ -1,8 +1,8 @@
 """Jobs in SQLite's tables.
 
-Each function runs inside one transaction that its caller has begun. Sets of rows travel as one
-bound array a statement, not as a statement a row: while other threads run Python, each step of
-a statement may cost a turn of the interpreter lock (5,000 rows: 0.4 s against 0.02; Nov 2026).
+Each function runs inside the caller's transaction. Sets of rows are one bound array of a single
+statement: while other threads run Python, each step of a statement may wait for the interpreter
+lock, so one statement for each row is many times slower.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,12 +23,13 @@ from dueline.stores.sqlite.connection import (
 )
 
 INLINE_BYTES_MAX: Final = 1024
-"""Longer bodies lie in a table of their own, so that claims need not rewrite them."""
+"""Maximum body size in the table of jobs, in bytes. Longer bodies have their own table, so that
+claims do not rewrite them."""
 
 LEAST: Final = -(2**63)
 GREATEST: Final = 2**63 - 1
 
-_ROWS: Final = 50  # a statement: 336k births a second against 245k with one (November 2026)
+_ROWS: Final = 50  # of one statement
 _INSERT = f"{job_rows.INSERT_NEW}{job_rows.NEW_PARAMETERS}"
 _INSERT_ROWS = job_rows.INSERT_NEW + ", ".join([job_rows.NEW_PARAMETERS] * _ROWS)
 _lane_of, _id_of_job, _hop_of, _body_of = (
@@ -36,12 +37,12 @@ _lane_of, _id_of_job, _hop_of, _body_of = (
 )
 _token_of, _id_of = attrgetter("job.token"), attrgetter("job.id")  # of a Verdict
 _lane_in = attrgetter("job.lane")
-_job_of = field(Drop, "job")  # and of the other verdicts
-_CLAIM_MIN = 8  # jobs that are worth a look at what lies beside them
+_job_of = field(Drop, "job")  # and of Extend and Move
+_CLAIM_MIN = 8  # fewer jobs are deleted by id
 
 
 def number_of(database: Database, lane: Lane) -> int | None:
-    """Look up the integer that stands for a lane; None where it is neither listed nor in use."""
+    """Return the number of a lane; None if it is not listed and has no rows."""
     number: int | None = first(
         database,
         "SELECT id FROM lanes WHERE queue = ? AND shard = ? AND bucket = ? AND priority = ?"
@@ -52,7 +53,7 @@ def number_of(database: Database, lane: Lane) -> int | None:
 
 
 def marks_of(database: Database, queue: str, shard: int) -> Marks:
-    """Read the marks of a (queue, shard); -1 both where it has none."""
+    """Return the marks of a (queue, shard); both -1 for none."""
     row = first(
         database, "SELECT swept, closed FROM marks WHERE queue = ? AND shard = ?", (queue, shard)
     )
@@ -60,22 +61,22 @@ def marks_of(database: Database, queue: str, shard: int) -> Marks:
 
 
 def add(database: Database, jobs: Sequence[Job]) -> None:
-    """Insert births; a row whose id is there already is left as it is."""
-    births = chain.from_iterable(_births(database, jobs))
-    if any(map(_hop_of, jobs)):  # later births carry the cells that claims change, too
+    """Insert jobs; a row whose id exists stays as it is."""
+    values = chain.from_iterable(_values_of(database, jobs))
+    if any(map(_hop_of, jobs)):  # a job that was inserted before has values from its claims
         whole = [
-            (*new, *job_rows.later_values_of(job)) for new, job in zip(births, jobs, strict=True)
+            (*new, *job_rows.later_values_of(job)) for new, job in zip(values, jobs, strict=True)
         ]
         database.executemany(job_rows.INSERT_WHOLE, whole)
         return
     for _ in range(len(jobs) // _ROWS):
-        cells = chain.from_iterable(islice(births, _ROWS))
+        cells = chain.from_iterable(islice(values, _ROWS))
         database.execute(_INSERT_ROWS, tuple(cells))
-    database.executemany(_INSERT, births)
+    database.executemany(_INSERT, values)
 
 
-def _births(database: Database, jobs: Sequence[Job]) -> Iterator[Iterable[Sequence[object]]]:
-    """List the jobs' lanes, put long bodies aside, and give the rows' cells, lane by lane."""
+def _values_of(database: Database, jobs: Sequence[Job]) -> Iterator[Iterable[Sequence[object]]]:
+    """List the jobs' lanes, insert long bodies, and yield the rows' values lane by lane."""
     numbers: dict[Lane, int] = {}
     for lane, same in groupby(jobs, key=_lane_of):
         if lane not in numbers:
@@ -89,7 +90,7 @@ def _births(database: Database, jobs: Sequence[Job]) -> Iterator[Iterable[Sequen
 
 
 def _put_body(database: Database, job: Job) -> tuple[object, ...]:
-    """Put a long body aside; give the job's cells without it."""
+    """Insert a long body into its own table; return the job's values without it."""
     if len(job.body) <= INLINE_BYTES_MAX:
         return job_rows.new_values_of(job)
     database.execute("INSERT OR IGNORE INTO bodies (id, body) VALUES (?, ?)", (job.id, job.body))
@@ -97,10 +98,10 @@ def _put_body(database: Database, job: Job) -> tuple[object, ...]:
 
 
 def _list(database: Database, lane: Lane, listing: int) -> int:
-    """List a lane under a bucket that is not closed, or leave it where it is earlier; number it.
+    """List a lane under an open bucket, unless it is listed earlier; return its number.
 
-    A lane listed under a closed bucket comes to the first open one, since whoever has read the
-    closed ones and found the lane empty does not read them again.
+    A lane that is listed under a closed bucket moves to the first open one: a worker that read the
+    closed buckets and found the lane empty does not read them again.
     """
     first_open = marks_of(database, lane.queue, lane.shard).closed + 1
     number: int = first(
@@ -115,9 +116,10 @@ def _list(database: Database, lane: Lane, listing: int) -> int:
 
 
 def settle(database: Database, verdicts: Sequence[Verdict]) -> list[bool]:
-    """Apply verdicts in order; runs of one kind under one token are one statement.
+    """Apply outcomes in order; adjacent ones of one kind and token are one statement.
 
-    Returns: per verdict whether it held.
+    Returns:
+      For each whether it was applied.
     """
     held: list[bool] = []
     key = _token_of if set(map(type, verdicts)) == {Drop} else _set_of
@@ -138,9 +140,9 @@ def _set_of(verdict: Verdict) -> tuple[type[Verdict], *tuple[object, ...]]:
 def _together(
     database: Database, verdicts: Sequence[Any], statement: str, bound: tuple[Any, ...]
 ) -> list[bool]:
-    """Run a statement on all the verdicts' rows; where one does not hold, on each by itself.
+    """Run a statement on all rows at once; if one row does not match, on each row.
 
-    Every new row has the same token, also that of a dead job, so there the lane counts, too.
+    All new rows have the same token, dead-letter jobs too, so those also match by lane.
     """
     token = verdicts[0].job.token
     if token != BORN_TOKEN:
@@ -190,11 +192,12 @@ def _drop(database: Database, verdicts: list[Drop]) -> list[bool]:
 
 
 def _drop_claim(database: Database, jobs: Sequence[Job]) -> list[bool] | None:
-    """Drop jobs of one claim that lie where it left them, beside each other and nothing else.
+    """Delete the jobs of one claim by one range, if the range has no other rows.
 
-    One look at all that lies there, and one range: 1.9 us a row, by their ids 3.0 (November 2026).
+    Faster than deleting by id.
 
-    Returns: per job whether it held; None: they lie otherwise, and nothing was dropped.
+    Returns:
+      For each job whether it was deleted; None if the range does not fit: nothing was deleted.
     """
     first_job = jobs[0]
     ids = set(map(_id_of_job, jobs))
@@ -250,13 +253,13 @@ def _move_one(database: Database, verdict: Move) -> bool:
             "UPDATE jobs SET lane = ?, pos_us = at_us, hop = hop + 1 WHERE id = ?",
             (_list(database, verdict.to, verdict.listing), job.id),
         )
-    else:  # the row's `at` may have been extended since it was read, so whatever the verdict says
+    else:  # in any case: the row's `at` may have been extended since it was read
         _list(database, job.lane, verdict.listing)
     return True
 
 
 def _lane_that_counts(database: Database, job: Job) -> int | None:
-    """Return the lane in which a new row must be, -1 if that is gone; None for other rows."""
+    """Return the lane in which a new row must be, -1 if it does not exist; None for other rows."""
     if job.token != BORN_TOKEN:
         return None
     number = number_of(database, job.lane)
@@ -273,8 +276,7 @@ _SETTLERS: Final[dict[type[Verdict], Callable[[Database, list[Any]], list[bool]]
 def sweep(database: Database, queue: str, shard: int, now_us: int, width_us: int) -> Marks:
     """Unlist empty lanes of closed buckets, list future ones later, raise both marks.
 
-    The order of rules S1 to S4 matters on stores without transactions only; here it is kept
-    so that one description serves all.
+    The order of rules S1 to S4 matters only on stores without transactions.
     """
     swept, closed = marks_of(database, queue, shard)
     past = fetch(

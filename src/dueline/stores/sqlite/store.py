@@ -1,7 +1,7 @@
 """The store in an SQLite file.
 
-Every write is one immediate transaction, so adding, listing and looking (rule E6), a
-claim, or a group of verdicts and effects is one unit; several processes share the file.
+Every write is one immediate transaction: an insert with its lane list (rule E6), a claim, or a
+group of outcomes and effects. Several processes may share the file.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -61,13 +61,13 @@ class SqliteStore:
         synchronous: str = "FULL",
         may_be_shared: bool = False,
     ) -> None:
-        """Take the queue file's path; it is created or upgraded at the first call.
+        """Take the queue file's path; the first call creates or upgrades the file.
 
         Args:
-          path: the file, made absolute. Its folder must exist.
-          clock: the machine's clock, which is the store's.
-          synchronous: FULL (survives loss of power) or NORMAL (the last commits may not).
-          may_be_shared: whether every user may have the right to write to the folder.
+          path: The file; its folder must exist.
+          clock: The machine's clock, which is also the store's.
+          synchronous: FULL (commits survive loss of power) or NORMAL (the last ones may not).
+          may_be_shared: Whether the folder may be writable for every user.
         """
         self._path = path.absolute()
         self._clock = clock
@@ -80,11 +80,11 @@ class SqliteStore:
         self._guard = Guard()
 
     def clock_us(self) -> int:
-        """Read the machine's wall clock: microseconds UTC."""
+        """Return the machine's wall clock, in microseconds UTC."""
         return self._clock.wall_us()
 
     def describe(self) -> Mapping[str, str]:
-        """Say what this store is and what it promises."""
+        """Return facts and guarantees of the store."""
         power = "nothing is lost, if the disk honours flushes"
         if self._synchronous != "FULL":
             power = "the last commits may be lost (synchronous=NORMAL was asked for)"
@@ -120,7 +120,7 @@ class SqliteStore:
 
     @contextmanager
     def transaction(self) -> Iterator[TransactionView]:
-        """Hold the file's write lock to the end of the block."""
+        """Hold the file's write lock until the end of the block."""
         with self._file.transaction() as database:
             transaction = SqliteTransaction(self._file, database, self._guard)
             inside = copy(self)
@@ -130,7 +130,7 @@ class SqliteStore:
     # Jobs
 
     def add(self, jobs: Sequence[Job]) -> Sequence[bool]:
-        """Store jobs and list their lanes."""
+        """Insert jobs and list their lanes."""
         if jobs and self._connection is self._file:
             self._inserts.add(jobs)
         elif jobs:
@@ -147,7 +147,7 @@ class SqliteStore:
         worker: str,
         token: Token,
     ) -> Claimed:
-        """Claim the first rows that are due, want by want."""
+        """Claim the first due rows, want by want."""
         return self._connection.write_unflushed(
             lambda database: claims.claim(
                 database,
@@ -171,7 +171,7 @@ class SqliteStore:
         worker: str,
         token: Token,
     ) -> PrefetchResult:
-        """Claim the first rows that wait for a time soon to come."""
+        """Claim the first rows that become due soon."""
         return self._connection.write_unflushed(
             lambda database: claims.prefetch(
                 database,
@@ -186,17 +186,17 @@ class SqliteStore:
         )
 
     def flush(self) -> None:
-        """Let no loss of power take back what was claimed (rule P8)."""
+        """Make earlier claims survive a loss of power (rule P8)."""
         self._file.flush()
 
     def settle(self, verdicts: Sequence[Verdict]) -> Sequence[bool]:
-        """Apply verdicts, each on its own."""
+        """Apply outcomes, each on its own."""
         if not verdicts:
             return []
         return self._connection.write(lambda database: sqlite_jobs.settle(database, verdicts))
 
     def find(self, ids: Sequence[JobId]) -> Sequence[Job | None]:
-        """Look jobs up by id."""
+        """Return jobs by id."""
         if not ids:
             return []
 
@@ -279,7 +279,7 @@ class SqliteStore:
         return self._connection.read(work)
 
     def sweep(self, queue: str, shard: int, *, now_us: int, width_us: int) -> Marks:
-        """Unlist the empty lanes of closed buckets, then close what is past."""
+        """Unlist the empty lanes of closed buckets, then close the buckets that are past."""
         return self._connection.write(
             lambda database: sqlite_jobs.sweep(database, queue, shard, now_us, width_us)
         )
@@ -300,13 +300,13 @@ class SqliteStore:
         return [Record(*row) for row in rows]
 
     def commit(self, partition: str, writes: Sequence[Write]) -> bool:
-        """Apply writes to one partition: all or nothing."""
+        """Apply writes to one partition, all or nothing."""
         return self.together([Group(commits=(Commit(partition, writes),))])[0]
 
     # Streams
 
     def append(self, rows: Sequence[Row]) -> Sequence[int | None]:
-        """Append rows, above the marks as they stand then."""
+        """Append rows above the present watermarks."""
         if not rows:
             return []
         return self._connection.write(lambda database: streams.append(database, rows))
@@ -328,7 +328,7 @@ class SqliteStore:
         )
 
     def close_until(self, stream: str, shard: int, *, at_us: int) -> int:
-        """Raise a shard's mark; where it is high enough nothing is written."""
+        """Raise a shard's watermark; write nothing if it is high enough."""
         mark = self._connection.read(lambda database: streams.mark_of(database, stream, shard))
         if mark >= at_us:
             return mark
@@ -337,7 +337,7 @@ class SqliteStore:
         )
 
     def expire(self, stream: str, shard: int, *, before_us: int) -> None:
-        """Let go of the rows below an instant that is closed."""
+        """Delete rows below a timestamp that is closed."""
         while self._connection.write(
             lambda database: streams.expire(database, stream, shard, before_us)
         ):
@@ -348,7 +348,7 @@ class SqliteStore:
         return batches.together(self._connection, groups, self.clock_us()) if groups else []
 
     def lanes_with_rows(self, *, after: str | None, limit: int) -> LanesWithRows:
-        """Go through the lanes that hold rows, in the order of their numbers."""
+        """Return a page of the lanes that have rows, in the order of their numbers."""
         rows = self._connection.read(
             lambda database: fetch(
                 database,

@@ -1,7 +1,7 @@
-"""Streams in SQL statements.
+"""Streams in SQLite's tables.
 
-Each function is a part of one transaction, so an append and its look are one unit: no row ever
-lies at or below a mark that was raised before it was committed.
+Each function runs inside one transaction, so an append reads the watermark and inserts atomically:
+no row is ever inserted at or below a watermark that was raised before.
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,9 @@ from dueline.stores.sqlite.jobs import GREATEST, LEAST
 
 NOTHING_CLOSED: Final = -1
 EXPIRED_MAX: Final = 2000
-"""How many rows one transaction deletes, so that writers wait for a moment only: 28 ms where each
-has 8 KiB, 8 ms where each has 300 bytes (November 2026)."""
+"""Maximum number of rows that one transaction deletes, so that writers wait for a short time."""
 
-_ROWS: Final = 50  # a statement: 4.0 us a row against 5.1 with one (November 2026)
+_ROWS: Final = 50  # of one statement
 _APPEND: Final = (
     "INSERT OR IGNORE INTO rows (stream, shard, at_us, id, body) VALUES (?, ?, ?, ?, ?)"
 )
@@ -28,7 +27,7 @@ _shard_of, _instant = field(Row, "stream", "shard"), field(Row, "at_us")
 
 
 def append(database: Database, rows: Sequence[Row]) -> list[int]:
-    """Append rows above their marks; answer at which instants they lie."""
+    """Append rows above their watermarks; return the `at_us` of each."""
     for shard in set(map(_shard_of, rows)):
         closed = mark_of(database, *shard)
         if closed >= min(map(_instant, rows)):
@@ -44,7 +43,7 @@ def append(database: Database, rows: Sequence[Row]) -> list[int]:
 
 
 def _above(database: Database, row: Row, closed: int) -> Row:
-    """Place a row above the mark, unless it is there already."""
+    """Return the row, moved above the watermark unless it exists."""
     if row.at_us > closed:
         return row
     is_there = first(
@@ -83,7 +82,7 @@ def tail(
 
 
 def mark_of(database: Database, stream: str, shard: int) -> int:
-    """Read a shard's mark."""
+    """Return a shard's watermark."""
     mark = first(
         database,
         "SELECT closed_us FROM dueline_stream_marks WHERE stream = ? AND shard = ?",
@@ -93,7 +92,7 @@ def mark_of(database: Database, stream: str, shard: int) -> int:
 
 
 def close_until(database: Database, stream: str, shard: int, at_us: int) -> int:
-    """Raise a shard's mark."""
+    """Raise a shard's watermark."""
     database.execute(
         "INSERT INTO dueline_stream_marks (stream, shard, closed_us) VALUES (?, ?, ?)"
         " ON CONFLICT DO UPDATE SET closed_us = max(closed_us, excluded.closed_us)",
@@ -103,7 +102,7 @@ def close_until(database: Database, stream: str, shard: int, at_us: int) -> int:
 
 
 def expire(database: Database, stream: str, shard: int, before_us: int) -> bool:
-    """Delete rows below an instant, the oldest first; tell whether there may be more."""
+    """Delete rows below a timestamp, oldest first; return whether there may be more."""
     until_us = min(before_us - 1, mark_of(database, stream, shard))
     database.execute(
         "DELETE FROM rows WHERE stream = ?1 AND shard = ?2 AND at_us <= ?3 AND (at_us, id) <="

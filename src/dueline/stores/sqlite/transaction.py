@@ -1,4 +1,4 @@
-"""A caller's open transaction, and what may be said in it."""
+"""A caller's open transaction, and the statements allowed in it."""
 
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 OWN_TABLES: Final = frozenset({"bodies", "jobs", "lanes", "marks", "records", "rows"})
 OWN_PREFIX: Final = "dueline_"
-"""Later versions name their tables so."""
+"""Prefix of tables of later versions."""
 
 _READS: Final = {
     apsw.SQLITE_SELECT,
@@ -32,12 +32,11 @@ _ROWS: Final = {apsw.SQLITE_INSERT, apsw.SQLITE_UPDATE, apsw.SQLITE_DELETE}
 
 
 class Guard:
-    """Tells SQLite, which asks as it compiles a statement, what callers may do.
+    """The authorizer that SQLite asks when it compiles a statement.
 
-    It stays on the connection: to take it off and put it on again has SQLite compile all
-    statements anew, 180 us for ten (November 2026).
+    It stays on the connection: setting it again makes SQLite compile all statements again.
 
-    is_on: a caller's statement is being run, not one of the store.
+    is_on: Whether the statement is a caller's, not one of the store.
     """
 
     def __init__(self) -> None:
@@ -46,7 +45,7 @@ class Guard:
     def __call__(
         self, action: int, first: str | None, second: str | None, _schema: object, _by: object
     ) -> int:
-        """Answer SQLITE_OK or SQLITE_DENY (sqlite.org/c3ref/c_alter_table.html)."""
+        """Return SQLITE_OK or SQLITE_DENY (sqlite.org/c3ref/c_alter_table.html)."""
         if not self.is_on or action in _READS:
             return apsw.SQLITE_OK
         if action in _NEVER:
@@ -75,7 +74,7 @@ class SqliteTransaction:
         return self._run(work)
 
     def write(self, work: Callable[[Database], T]) -> T:
-        """Run `work` in the transaction: it happens there as a whole or not at all."""
+        """Run `work` in the transaction, all or nothing."""
 
         def call(database: Database) -> T:
             database.execute("SAVEPOINT call")
@@ -92,7 +91,7 @@ class SqliteTransaction:
         return self._run(call)
 
     def write_unflushed(self, work: Callable[[Database], T]) -> T:
-        """As `write`: it is flushed with the transaction."""
+        """Run `work` as `write` does: the transaction flushes it."""
         return self.write(work)
 
     def _run(self, work: Callable[[Database], T]) -> T:
@@ -103,11 +102,12 @@ class SqliteTransaction:
             raise self._connection.translated(error) from error
 
     def execute(self, statement: str, bindings: Bindings) -> list[tuple[Any, ...]]:
-        """Run a caller's statement; answer its rows.
+        """Run a caller's statement and return its rows.
 
         Raises:
-          BadInput: it cannot be compiled, bound or allowed. Conflict: a constraint is broken.
-          StoreUnavailable: it could not be written, or the transaction is gone.
+          BadInput: It cannot be compiled or bound, or is not allowed.
+          Conflict: It breaks a constraint.
+          StoreUnavailable: It could not be written, or the transaction was rolled back.
         """
         self._connection.expect_open(self._database)
         self._guard.is_on = True

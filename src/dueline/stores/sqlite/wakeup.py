@@ -1,10 +1,9 @@
 """Wakes the workers of a queue file.
 
-Each worker binds a Unix datagram socket in a folder beside the file, `<file>-wake`; whoever has
-committed jobs sends the name of their queue to every socket there. The folder stands where the
-file does, so that all who can open the one find the other, whatever their environment says; it
-is for the file's owner alone, as the file is. What a killed worker leaves behind refuses what
-is sent, and is removed by the sender.
+Each worker binds a Unix datagram socket in the folder `<file>-wake`. A process that has committed
+jobs sends their queue's name to every socket there. The folder is next to the file, so that every
+process that opens the file finds it; only the file's owner may use it. The socket of a killed
+worker refuses datagrams, and a sender removes it.
 """
 
 import os
@@ -20,16 +19,16 @@ from dueline.core.clock import SECOND_US, Clock
 from dueline.core.wakeup import NoListener, WakeupListener
 
 SOCKETS_AGE_US_MAX = SECOND_US
-"""Who listens is read again this often. A worker that starts looks more often for so long."""
+"""Maximum age of the list of sockets, in microseconds; a new worker polls more often until then."""
 
 SOCKETS_MAX = 128
-"""No more workers are told of one commit; those beyond look every few seconds anyway."""
+"""Maximum number of workers that one commit wakes; others poll every few seconds."""
 
 ADDRESS_BYTES_MAX = 100
-"""A socket's address has 104 bytes on some systems."""
+"""Maximum length of a socket's address; some systems allow 104 bytes."""
 
 DATAGRAMS_MAX = 1024
-"""Maximum number of datagrams that are discarded at once; Linux queues 10 unless it is told to."""
+"""Maximum number of datagrams that are discarded at once; Linux queues 10 by default."""
 
 _DESCRIPTORS = Path("/proc/self/fd")
 _NAME_BYTES_MAX = 255
@@ -40,8 +39,8 @@ _JOIN_S = 1.0
 class SocketWakeups:
     """Sends datagrams to the workers of one queue file.
 
-    Threads share it without a lock, which a fork could leave locked: at worst two of them read
-    the folder at once.
+    Thread-safe without a lock, which a fork could leave locked: at worst two threads read the
+    folder at once.
     """
 
     def __init__(self, file: Path, *, clock: Clock) -> None:
@@ -54,19 +53,19 @@ class SocketWakeups:
         self._refused: set[str] = set()
 
     def wake(self, queues: Collection[str]) -> None:
-        """Tell the workers to look; what cannot be sent at once is not sent."""
+        """Notify the workers; datagrams that would block are not sent."""
         with suppress(OSError, AttributeError):
             for name in self._listeners():
                 for queue in queues:
                     self._send(name, queue.encode())
 
     def listen(self, queues: Collection[str], wakeup: threading.Event) -> WakeupListener:
-        """Bind a socket; where there can be none, return a listener that hears nothing."""
+        """Bind a socket; if that fails, return a listener that never receives a wake-up."""
         for _ in range(_ATTEMPTS):
             try:
                 self._folder.make()
                 return SocketListener(self._folder, frozenset(queues), wakeup)
-            except FileNotFoundError:  # the last one who left took the folder along
+            except FileNotFoundError:  # the last listener removed the folder
                 continue
             except (OSError, AttributeError):  # no such sockets on this system
                 break
@@ -77,7 +76,7 @@ class SocketWakeups:
         if self._read_us is None or now_us - self._read_us > SOCKETS_AGE_US_MAX:
             self._read_us = now_us
             self._names = self._folder.names()
-            # One that refuses may be about to be bound: it is removed if it still does later.
+            # A socket that refuses may not be bound yet: it is removed if it still refuses later.
             self._suspects, self._refused = self._refused, set()
         return self._names[:SOCKETS_MAX]
 
@@ -93,15 +92,15 @@ class SocketWakeups:
             self._refused.add(name)
             if name in self._suspects:
                 self._folder.remove(name)
-        except OSError:  # it has much to hear already, or has just gone
+        except OSError:  # its queue is full, or it was just removed
             return
 
 
 class SocketListener:
-    """A worker's socket, and the thread that hears it.
+    """A worker's socket, and the thread that reads it.
 
-    After one datagram the thread waits until the worker looks: a busy worker is not disturbed
-    by more of them, and what is sent meanwhile stays in the socket, or is not sent.
+    After one datagram the thread waits until the worker polls, so that a busy worker is not
+    interrupted. Datagrams sent meanwhile stay in the socket, or are not sent.
     """
 
     is_open = True
@@ -109,7 +108,8 @@ class SocketListener:
     def __init__(self, folder: "_Folder", queues: frozenset[str], wakeup: threading.Event) -> None:
         """Bind the socket.
 
-        Raises: OSError: it cannot be; nothing is left behind.
+        Raises:
+          OSError: It cannot be bound; nothing is left behind.
         """
         self._folder = folder
         self._name = os.urandom(8).hex()
@@ -125,14 +125,11 @@ class SocketListener:
         except BaseException:
             self._socket.close()
             raise
-        self._thread = threading.Thread(target=self._loop, name="dueline-ear", daemon=True)
+        self._thread = threading.Thread(target=self._loop, name="dueline-wakeups", daemon=True)
         self._thread.start()
 
     def take(self) -> bool:
-        """Return whether a datagram came, and discard those that are queued behind it.
-
-        What is sent faster than it is read must not keep the worker here.
-        """
+        """Return whether a datagram arrived, and discard up to DATAGRAMS_MAX queued ones."""
         if not self._heard:
             return False
         with suppress(BlockingIOError):
@@ -143,12 +140,12 @@ class SocketListener:
         return True
 
     def close(self) -> None:
-        """Take the socket away, and the folder with it if it was the last."""
+        """Remove the socket, and the folder if it was the last one."""
         self._is_closing = True
         self._goes_on.set()
         with suppress(OSError), self._folder.address(self._name) as address:
-            self._socket.sendto(b"", socket.MSG_DONTWAIT, address)  # ends the thread's waiting
-        with suppress(OSError):  # so does this, on Linux, if somebody removed the folder
+            self._socket.sendto(b"", socket.MSG_DONTWAIT, address)  # wakes the thread
+        with suppress(OSError):  # wakes it on Linux even if the folder was removed
             self._socket.shutdown(socket.SHUT_RD)
         self._folder.remove(self._name)
         self._thread.join(_JOIN_S)
@@ -158,7 +155,7 @@ class SocketListener:
         while not self._is_closing:
             try:
                 said = self._socket.recv(_NAME_BYTES_MAX)
-            except OSError:  # it was closed: this thread took long to hear of it
+            except OSError:  # the socket was closed
                 return
             if said in self._queues:
                 self._goes_on.clear()
@@ -169,15 +166,16 @@ class SocketListener:
 
 
 class _Folder:
-    """Where the sockets of a queue file stand."""
+    """The folder with the sockets of a queue file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def make(self) -> None:
-        """Make the folder.
+        """Create the folder.
 
-        Raises: OSError: it cannot be made, or is somebody else's.
+        Raises:
+          OSError: It cannot be created, or belongs to another user.
         """
         with suppress(FileExistsError):
             self._path.mkdir(mode=0o700)
@@ -190,7 +188,7 @@ class _Folder:
             raise PermissionError(1, "not a folder of this user alone", str(self._path))
 
     def names(self) -> list[str]:
-        """List the sockets, in no order; none where the folder is missing or a stranger's."""
+        """Return the sockets' names; none if the folder does not exist or is another user's."""
         try:
             self._check()
             return [place.name for place in self._path.iterdir()]
@@ -198,7 +196,7 @@ class _Folder:
             return []
 
     def remove(self, name: str) -> None:
-        """Remove a socket, and the folder if it was the last."""
+        """Remove a socket, and the folder if it was the last one."""
         with suppress(OSError):
             (self._path / name).unlink()
         with suppress(OSError):
@@ -206,9 +204,10 @@ class _Folder:
 
     @contextmanager
     def address(self, name: str) -> Iterator[str]:
-        """Give a socket's address: its path, or one through a descriptor where that is too long.
+        """Yield a socket's address: its path, or one by a descriptor if the path is too long.
 
-        Raises: OSError: no address is short enough.
+        Raises:
+          OSError: No address is short enough.
         """
         path = str(self._path / name)
         if len(os.fsencode(path)) <= ADDRESS_BYTES_MAX:

@@ -1,8 +1,8 @@
-"""Copies a queue file's log into it, beside those who write.
+"""Checkpoints the log of a queue file in a thread.
 
-SQLite has the writer itself do that, in the commit that makes the log a thousand pages long: it
-copies them and waits for two flushes while every other writer waits for it. Here a thread does,
-on a connection of its own that never holds a transaction; writers go on meanwhile.
+SQLite itself checkpoints in the commit that makes the log a thousand pages long: the writer copies
+the pages and waits for two flushes while all other writers wait. Here a thread does this on its
+own connection, which never holds a transaction, so writers are not blocked.
 """
 
 import threading
@@ -14,39 +14,36 @@ from typing import Final
 import apsw
 
 PAGES: Final = 1_000
-"""So many pages a connection writes before they are copied; SQLite's own measure."""
+"""Number of pages that a connection writes before a checkpoint; SQLite's own default."""
 
 PAGES_MAX: Final = 8_000
-"""At this length of the log, 32 MiB, a commit copies it all the same: whoever writes without a
-pause never lets the log begin anew, and what the thread has copied by then costs nothing more."""
+"""Length of the log, 32 MiB, at which a commit checkpoints: constant writes keep the log from
+restarting, and pages that the thread has copied by then cost nothing more."""
 
 PAGES_LONG: Final = 2 * PAGES_MAX
-"""At this length the thread keeps writers away while it copies the rest, so that the log begins
-anew: several processes that write without a pause append to it while any of them copies. Two that
-wrote 1 MB at a time made it 944 MiB long in seconds (November 2026)."""
+"""Length of the log at which the thread blocks writers while it copies the rest, so that the log
+restarts. Otherwise processes that write constantly make it grow without bound."""
 
 WRITERS_S: Final = 1.0
-"""So long the thread waits for its turn to write; and for whoever reads what is in the log only,
-for as long, while writers wait."""
+"""Maximum time that the thread waits for the write lock, and then for readers of the log, in
+seconds; writers wait during the second part."""
 
 _TURN_S: Final = 0.001
-"""How often it tries: SQLite's own pauses grow to 100 ms, and miss the turn (241 to 337 MiB beside
-four writers where this leaves 135 to 171)."""
+"""Time between attempts, in seconds: SQLite's own pauses grow to 100 ms and miss the lock."""
 
 IDLE_S: Final = 10.0
-"""A thread that has nothing to copy for so long ends; the next one is started when it is needed."""
+"""Time without work after which the thread ends, in seconds; a later commit starts a new one."""
 
 
 class Checkpointer:
-    """Sees to the log of one open connection. Threads share it as they do the connection."""
+    """Checkpoints the log of one open connection. Thread-safe."""
 
     def __init__(
         self, path: Path, database: apsw.Connection, is_in_place: Callable[[], bool]
     ) -> None:
-        """Take the file, and the connection that writes to it; starts no thread yet.
+        """Take the file and the connection that writes to it; start no thread yet.
 
-        Args: is_in_place: returns whether the file at the path is still the one that was opened;
-          another one that was put in its place is left as it is.
+        Args: is_in_place: Returns whether the file at the path is still the one that was opened.
         """
         self._path = path
         self._is_in_place = is_in_place
@@ -59,7 +56,7 @@ class Checkpointer:
         database.wal_autocheckpoint(PAGES_MAX)
 
     def committed(self, database: apsw.Connection) -> None:
-        """Take note of a commit: wake the thread where there is enough to copy."""
+        """Wake the thread after a commit if there is enough to copy."""
         written, _ = database.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE)
         if written - self._written < PAGES:
             return
@@ -70,7 +67,7 @@ class Checkpointer:
                 self._thread = self._started()
 
     def close(self) -> None:
-        """End the thread, behind what it copies, and its connection with it."""
+        """End the thread after its current copy, and close its connection."""
         with self._guard:
             self._is_closed, thread = True, self._thread
         self._wanted.set()
@@ -81,7 +78,7 @@ class Checkpointer:
         thread = threading.Thread(target=self._loop, name="dueline-checkpoint", daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # none can be had, as when the program ends: commits copy the log
+        except RuntimeError:  # such as when the program ends: commits checkpoint
             return None
         return thread
 
@@ -92,17 +89,17 @@ class Checkpointer:
                 try:
                     database = database or self._open()
                     self._copy(database)
-                except apsw.Error:  # another one copies, the disk is full, the file is gone
+                except apsw.Error:  # another process copies, or disk full, or no file
                     continue
         finally:
             if database is not None:
                 database.close()
 
     def _copy(self, database: apsw.Connection) -> None:
-        """Copy what is in the log; see that it begins anew where it is too long.
+        """Copy the log, and restart it if it is too long.
 
-        Where somebody reads an old state for long, that cannot be: it is tried again at twice the
-        length, since writers have waited for it.
+        A reader of an old state prevents the restart. It is tried again at twice the length only,
+        since writers have to wait for it.
         """
         pages, _ = database.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         if pages < PAGES_LONG:
@@ -114,7 +111,7 @@ class Checkpointer:
         self._long = PAGES_LONG
 
     def _is_wanted(self) -> bool:
-        """Wait until there is something to copy; False: the thread is to end."""
+        """Wait until there is something to copy; return False if the thread must end."""
         self._wanted.wait(IDLE_S)
         with self._guard:
             if self._is_closed or not self._wanted.is_set():
@@ -129,12 +126,12 @@ class Checkpointer:
         if not self._is_in_place():
             database.close()
             raise apsw.NotADBError
-        database.pragma("application_id")  # without a read the connection does not know the log
+        database.pragma("application_id")  # a connection finds the log at its first read
         database.set_busy_handler(_waits)
         return database
 
 
 def _waits(times: int) -> bool:
-    """Wait a little for a lock; False: it was waited for long enough."""
+    """Wait briefly for a lock; return False after WRITERS_S."""
     time.sleep(_TURN_S)
     return times < WRITERS_S / _TURN_S
