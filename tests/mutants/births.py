@@ -10,9 +10,10 @@ from dueline.core.lane import Lane
 from dueline.core.store import Drop, Move
 from dueline.jobs.unique import UniqueJobs
 from dueline.store_tests.cluster import Node
-from dueline.store_tests.row_changes import Change, Found, moved
+from dueline.store_tests.row_changes import Change, Found
 from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.stores.cursor_cache import key_of
+from dueline.stores.row_updates import moved
 from tests.mutants.sources import change_source
 
 Patch = pytest.MonkeyPatch

@@ -10,7 +10,7 @@ from dueline.store_tests import cluster, row_changes, stepped_store
 from dueline.store_tests.row_changes import Change, Found, claim, holds
 from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.stores.cursor_cache import RowVersion, key_of
-from dueline.stores.memory.rows import Terms, claimed
+from dueline.stores.row_updates import Terms, claimed
 
 Patch = pytest.MonkeyPatch
 

@@ -12,7 +12,8 @@ from dueline.core.store import Drop, Group, Move, Store, Streams
 from dueline.jobs import completion, history
 from dueline.jobs.completion import Finished, effects
 from dueline.store_tests import cluster, stepped_store
-from dueline.store_tests.row_changes import Change, Found, holds, moved
+from dueline.store_tests.row_changes import Change, Found, holds
+from dueline.stores.row_updates import moved
 from dueline.worker import settler
 from dueline.worker.claimer import ClaimedJob
 from dueline.worker.triage import Triage

@@ -14,7 +14,7 @@ from dueline.jobs import completion
 from dueline.store_tests.row_changes import Change, Found, claim, holds
 from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.stores.cursor_cache import Key
-from dueline.stores.memory.rows import Terms
+from dueline.stores.row_updates import Terms
 
 Patch = pytest.MonkeyPatch
 

@@ -8,8 +8,8 @@ from dueline.core.job import Job
 from dueline.core.store import Group, Store, Verdict
 from dueline.jobs import queue
 from dueline.stores.memory import store as memory
-from dueline.stores.memory.rows import Terms, claimed
 from dueline.stores.memory.store import MemoryStore
+from dueline.stores.row_updates import Terms, claimed
 
 Patch = pytest.MonkeyPatch
 

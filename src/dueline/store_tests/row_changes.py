@@ -3,15 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dueline.core.clock import SECOND_US
 from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.job import Job, State, Token
-from dueline.core.store import Extend, Move, Verdict
+from dueline.core.store import Extend, Verdict
 from dueline.stores.cursor_cache import Key, RowVersion, key_of
-from dueline.stores.memory.rows import Terms, claimed, rewritten
-
-HOP_AHEAD_US = 5 * SECOND_US
-"""Minimum delay for which a row moves to the position of its due time."""
+from dueline.stores.row_updates import Terms, claimed
 
 
 def one_by_one(settle: Callable[[Verdict], bool], verdicts: Sequence[Verdict]) -> list[bool]:
@@ -106,23 +102,3 @@ def claim(row: Job, terms: Terms) -> Change:
     taken = claimed(row, terms)
     cells = {name: getattr(taken, name) for name in _CLAIMED_CELLS}
     return Change(key_of(row), row.token, at_us=row.at_us, state=row.state, cells=cells)
-
-
-def moved(move: Move) -> Job:
-    """Return a row after a move: in its position, another one of its lane, or another lane.
-
-    The row moves to the position of its due time if that is before its own, or far after it. It
-    also gets a new key if its options change, since a repeated insert would restore the old ones.
-    A row with an outcome stays: the ids of its effects are made from its key.
-    """
-    job = move.job
-    row = rewritten(job, move)
-    if move.outcome:
-        assert move.to is None
-        assert move.at_us >= job.pos_us, "a row with an outcome stays where it is"
-        return row
-    is_far = move.at_us > max(job.pos_us, job.claimed_us) + HOP_AHEAD_US
-    if move.to not in (None, job.lane) or is_far or move.at_us < job.pos_us or row.opts != job.opts:
-        lane = move.to or job.lane
-        return row._replace(lane=lane, pos_us=move.at_us, hop=job.hop + 1)
-    return row

@@ -41,13 +41,13 @@ from dueline.store_tests.row_changes import (
     claim,
     extension,
     holds,
-    moved,
     one_by_one,
     version_of,
 )
 from dueline.stores.cursor_cache import CursorCache, Key, LaneScan, RowVersion, key_of
 from dueline.stores.lane_index import LaneIndex, Shard
-from dueline.stores.memory.rows import MOVED_CELLS, Terms, claimed, jobs_page, lanes_page
+from dueline.stores.memory.rows import jobs_page, lanes_page
+from dueline.stores.row_updates import MOVED_CELLS, Terms, claimed, moved
 
 VAIN_ROUNDS_MAX = 100
 """Maximum number of attempts to claim from a lane whose rows other workers claim first."""

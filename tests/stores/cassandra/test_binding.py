@@ -6,6 +6,7 @@ import pytest
 
 from dueline.api.connect import open_store
 from dueline.store_tests.helpers import new_job, token_of
+from dueline.stores.row_updates import Terms, claimed
 from tests.harness.cassandra_node import Keyspaces, expect_node, node_url
 
 expect_node()
@@ -38,8 +39,8 @@ def test_a_batch_is_bound_as_the_driver_would_bind_it(store: CassandraStore) -> 
     jobs = [new_job(1), new_job(2)]
     calls = [rows.insert(job) for job in jobs]
     for job in jobs:
-        claimed = rows.claimed(job, now_us=1, lease_us=2, worker="ü", token=token_of(1))
-        calls += [rows.claim(job, claimed), rows.drop(claimed)]
+        after = claimed(job, Terms(1, 2, "ü", token_of(1)))
+        calls += [rows.claim(job, after), rows.drop(after)]
     calls.append((_ALONE, (None, *rows.place_of(jobs[0]))))
     bound = batch_of(calls, lambda text: session._prepare(text).statement)
     told = [values for _, _, values in bound._statements_and_parameters]

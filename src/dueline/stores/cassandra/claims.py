@@ -7,7 +7,7 @@ rows changes, since it may still be applied (rule U5).
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from dueline.core.errors import DuelineError, StoreUnavailable, Unknown
 from dueline.core.job import Job, JobId, Token
@@ -19,19 +19,11 @@ from dueline.stores.cassandra.lane_reader import LanePages, Slice
 from dueline.stores.cassandra.session import Call, CassandraSession
 from dueline.stores.cassandra.statements import BATCH_ROWS_MAX, Found
 from dueline.stores.cursor_cache import CursorCache, Key, LaneScan, Page, RowVersion, key_of
+from dueline.stores.row_updates import Terms, claimed
 
 LANES_AT_ONCE: Final = 16
 VAIN_ROUNDS_MAX: Final = 6
 """Maximum number of attempts to claim from a lane whose rows other workers claim first."""
-
-
-class Terms(NamedTuple):
-    """Values that a claim writes into its rows."""
-
-    now_us: int
-    lease_us: int
-    worker: str
-    token: Token
 
 
 class _LaneClaim:
@@ -233,10 +225,10 @@ class Claims:
         part.vain_rounds += 1
         won = 0
         present = {rows.key_in(row): row for row in answer.rows}
-        for job, claimed in zip(batch, part.claimed, strict=True):
+        for job, row_after in zip(batch, part.claimed, strict=True):
             row = present.get(key_of(job))
             if row is not None and _is_own(row["claim_token"], terms):
-                self._win(part, [job], [claimed])
+                self._win(part, [job], [row_after])
                 won += 1
                 continue
             if row is None or row["state"] != job.state:
@@ -259,10 +251,10 @@ class Claims:
             return 0
         part.batch, part.lost = [], None
         won = 0
-        for job, claimed in zip(batch, part.claimed, strict=True):
+        for job, row_after in zip(batch, part.claimed, strict=True):
             one = found.get(key_of(job))
             if one is not None and _is_own(one.job.token, terms):
-                self._win(part, [job], [claimed])
+                self._win(part, [job], [row_after])
                 won += 1
                 continue
             if one is not None:
@@ -301,7 +293,7 @@ def _next_wave(wants: Sequence[Want], start: int, left: int) -> Sequence[Want]:
 
 
 def _batch(part: _LaneClaim, terms: Terms) -> list[Call]:
-    part.claimed = [rows.claimed(job, *terms) for job in part.batch]
+    part.claimed = [claimed(job, terms) for job in part.batch]
     return list(map(rows.claim, part.batch, part.claimed))
 
 

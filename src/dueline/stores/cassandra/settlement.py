@@ -22,6 +22,7 @@ from dueline.stores.cassandra.session import Call, CassandraSession
 from dueline.stores.cassandra.statements import BATCH_ROWS_MAX, Found
 from dueline.stores.cursor_cache import CursorCache, Key, RowVersion, key_of
 from dueline.stores.lane_index import LaneIndex
+from dueline.stores.row_updates import is_carried, moved
 
 TRIES_MAX: Final = 6
 """Maximum number of times that an outcome is sent."""
@@ -34,8 +35,8 @@ class _Item:
         self.place = place
         self.verdict = verdict
         self.key = key_of(verdict.job)
-        self.row = rows.moved(verdict) if isinstance(verdict, Move) else None
-        self.is_carry = isinstance(verdict, Move) and rows.is_carried(verdict)
+        self.row = moved(verdict) if isinstance(verdict, Move) else None
+        self.is_carry = isinstance(verdict, Move) and is_carried(verdict)
         self.must_list = (
             isinstance(verdict, Move) and not self.is_carry and verdict.at_us < verdict.job.at_us
         )

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.codec import pack, unpack
 from dueline.core.ids import born_us
-from dueline.core.job import Job, JobId, State, Token
+from dueline.core.job import Job, JobId, State
 from dueline.core.lane import Lane
 from dueline.core.store import Extend, Move
 from dueline.core.tuples import field
@@ -100,9 +100,6 @@ _INDEX_TTL_US_MAX: Final = 3 * 365 * DAY_US  # servers refuse expiries past 2038
 _MINUTE_US: Final = 60 * SECOND_US
 _SLICES: Final = 4
 _UUID_TIME_ORDERED: Final = 7
-
-HOP_AHEAD_US: Final = 5 * SECOND_US
-"""Minimum delay for which a row moves to the position of its due time."""
 
 Item = TypeVar("Item")
 
@@ -245,21 +242,6 @@ def claim(job: Job, claimed: Job) -> Call:
     )
 
 
-def claimed(job: Job, now_us: int, lease_us: int, worker: str, token: Token) -> Job:
-    """Return a row after a claim."""
-    has_crashed = job.state == State.STARTED
-    return job._replace(
-        at_us=now_us + lease_us,
-        fence=job.fence + 1,
-        token=token,
-        worker=worker,
-        claimed_us=now_us,
-        crashes=job.crashes + has_crashed,
-        alone=job.alone or has_crashed,
-        state=State.CLAIMED,
-    )
-
-
 def drop(job: Job) -> Call:
     """Delete a row."""
     return (_DROP, (*place_of(job), job.token))
@@ -271,38 +253,6 @@ def extend(verdict: Extend) -> Call:
     if verdict.started:
         return (_EXTEND_STARTED + _NOT_LATER, (verdict.at_us, int(State.STARTED), *row))
     return (_EXTEND + _NOT_LATER, (verdict.at_us, *row))
-
-
-def moved(move: Move) -> Job:
-    """Return a row after a move: in its position, another one of its lane, or in lane `to`.
-
-    The row moves to the position of its due time if that is before its own, or far after it. It
-    also gets a new key if its options change, since a repeated insert would restore the old ones.
-    A row with an outcome keeps its position, where the next process finds it.
-    """
-    job = move.job
-    row = job._replace(
-        at_us=move.at_us,
-        token=move.token,
-        errors=move.errors,
-        crashes=move.crashes,
-        alone=move.alone,
-        state=move.state,
-        outcome=move.outcome,
-        error=move.error,
-    )
-    if move.opts is not None:
-        assert move.to is None, "a job that moves to another lane keeps its options"
-        row = row._replace(opts=move.opts)
-    is_far = not move.outcome and move.at_us > max(job.pos_us, job.claimed_us) + HOP_AHEAD_US
-    if is_carried(move) or is_far or move.at_us < job.pos_us or row.opts != job.opts:
-        row = row._replace(lane=move.to or job.lane, pos_us=move.at_us, hop=job.hop + 1)
-    return row
-
-
-def is_carried(move: Move) -> bool:
-    """Return whether a move is to another lane."""
-    return move.to is not None and move.to != move.job.lane
 
 
 def move(verdict: Move, row: Job, *, is_listed: bool) -> list[Call]:

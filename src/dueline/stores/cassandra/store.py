@@ -30,7 +30,7 @@ from dueline.core.store import (
 )
 from dueline.core.store_capabilities import LanesWithRows
 from dueline.stores.cassandra import diagnostics, lookup, schema
-from dueline.stores.cassandra.claims import Claims, Terms
+from dueline.stores.cassandra.claims import Claims
 from dueline.stores.cassandra.guard import STRAY_ANSWERS
 from dueline.stores.cassandra.lane_index import CassandraLaneLister, CassandraLaneStorage
 from dueline.stores.cassandra.lane_reader import LanePages
@@ -42,6 +42,7 @@ from dueline.stores.cassandra.streams import CassandraStreams
 from dueline.stores.cassandra.url import Place
 from dueline.stores.cursor_cache import CursorCache
 from dueline.stores.lane_index import LaneIndex, Shard
+from dueline.stores.row_updates import Terms
 
 SETTINGS_AGE_US_MAX = SECOND_US
 """Maximum age of the settings' version that `lanes` returns, so that an idle poll is two reads."""

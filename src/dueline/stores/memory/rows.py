@@ -1,56 +1,19 @@
-"""Rows in memory: their order, and what a claim and a move change in them."""
+"""Rows in memory: which ones wait, their order, and pages of them."""
 
 import heapq
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from dueline.core.codec import decode, encode
-from dueline.core.job import Job, JobId, State, Token
+from dueline.core.job import Job, JobId, State
 from dueline.core.lane import Lane
-from dueline.core.store import JobPage, Move, Row
+from dueline.core.store import JobPage, Row
 from dueline.core.store_capabilities import LanesWithRows
-
-
-class Terms(NamedTuple):
-    """Values that a claim writes into its rows."""
-
-    now_us: int
-    lease_us: int
-    worker: str
-    token: Token
-
-
-MOVED_CELLS = ("at_us", "token", "errors", "crashes", "alone", "state", "outcome", "error")
-
-
-def claimed(row: Job, terms: Terms) -> Job:
-    """Return a row after a claim; the lease of a prefetched one starts at its due time."""
-    has_crashed = row.state == State.STARTED
-    return row._replace(
-        at_us=max(terms.now_us, row.at_us) + terms.lease_us,
-        fence=row.fence + 1,
-        token=terms.token,
-        worker=terms.worker,
-        claimed_us=terms.now_us,
-        crashes=row.crashes + has_crashed,
-        alone=row.alone or has_crashed,
-        state=State.CLAIMED,
-    )
 
 
 def waits(row: Job, after_us: int, until_us: int) -> bool:
     """Return whether a row is free and becomes due after one time, up to another."""
     is_free = row.state == State.WAITING and not row.outcome
     return is_free and after_us < row.at_us <= until_us
-
-
-def rewritten(row: Job, move: Move) -> Job:
-    """Return a row with the columns that a move changes, in its old position."""
-    cells = {name: getattr(move, name) for name in MOVED_CELLS}
-    if move.opts is not None:
-        assert move.to is None, "a job that moves to another lane keeps its options"
-        cells["opts"] = move.opts
-    return row._replace(**cells)
 
 
 def page_of(

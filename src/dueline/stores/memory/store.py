@@ -34,16 +34,8 @@ from dueline.core.store import (
     Write,
 )
 from dueline.core.store_capabilities import LanesWithRows, Prefetched, PrefetchResult
-from dueline.stores.memory.rows import (
-    Terms,
-    claimed,
-    jobs_page,
-    lanes_page,
-    order,
-    page_of,
-    rewritten,
-    waits,
-)
+from dueline.stores.memory.rows import jobs_page, lanes_page, order, page_of, waits
+from dueline.stores.row_updates import Terms, claimed, rewritten
 
 _NOTHING_CLOSED = Marks(swept=-1, closed=-1)
 

@@ -7,7 +7,7 @@ from itertools import chain
 from dueline.core.store import NO_VERSION, Commit, Delete, Group, Put
 from dueline.stores.sqlite import jobs as sqlite_jobs
 from dueline.stores.sqlite import streams
-from dueline.stores.sqlite.connection import Database, Executor, first
+from dueline.stores.sqlite.connection import Database, Executor, first, savepoint
 
 
 class _Refused(Exception):
@@ -41,14 +41,11 @@ def _may_mix(groups: Sequence[Group]) -> bool:
 
 def _attempt(database: Database, group: Group, now_us: int) -> bool:
     """Apply a group; roll it back if a condition fails."""
-    database.execute("SAVEPOINT attempt")
     try:
-        _apply(database, [group], now_us)
+        with savepoint(database):
+            _apply(database, [group], now_us)
     except _Refused:
-        database.execute("ROLLBACK TO attempt")
-        database.execute("RELEASE attempt")
         return False
-    database.execute("RELEASE attempt")
     return True
 
 

@@ -452,6 +452,20 @@ def refuse_beside(database: apsw.Connection) -> None:
         raise BadInput(BESIDE_A_TRANSACTION, hint="Use tx=, or call after the block.")
 
 
+@contextmanager
+def savepoint(database: apsw.Connection) -> Iterator[None]:
+    """Roll back the statements of the block if it raises; the transaction stays open."""
+    database.execute("SAVEPOINT block")
+    try:
+        yield
+    except BaseException:
+        if database.in_transaction:
+            database.execute("ROLLBACK TO block")
+            database.execute("RELEASE block")
+        raise
+    database.execute("RELEASE block")
+
+
 def _roll_back(database: apsw.Connection) -> None:
     if _is_in_transaction(database):
         database.execute("ROLLBACK")

@@ -16,7 +16,7 @@ import apsw
 from dueline.core.errors import DuelineError, StoreReplaced, Unknown
 from dueline.core.job import Job
 from dueline.stores.sqlite import jobs as sqlite_jobs
-from dueline.stores.sqlite.connection import Database, SqliteConnection, refuse_beside
+from dueline.stores.sqlite.connection import Database, SqliteConnection, refuse_beside, savepoint
 
 JOBS_MAX: Final = 1000
 """Maximum number of jobs of other calls in one commit."""
@@ -135,14 +135,11 @@ def _insert(database: Database, calls: Sequence[_Call]) -> None:
 
 def _has_inserted(database: Database, jobs: Sequence[Job]) -> Exception | None:
     """Insert jobs, all or nothing; return the error if they are invalid."""
-    database.execute("SAVEPOINT gathered")
     try:
-        sqlite_jobs.add(database, jobs)
+        with savepoint(database):
+            sqlite_jobs.add(database, jobs)
     except _OF_ONE as error:
-        database.execute("ROLLBACK TO gathered")
-        database.execute("RELEASE gathered")
         return error
-    database.execute("RELEASE gathered")
     return None
 
 

@@ -7,7 +7,7 @@ import apsw
 
 from dueline.core.errors import BadInput, Conflict
 from dueline.core.store import Bindings
-from dueline.stores.sqlite.connection import Database, SqliteConnection
+from dueline.stores.sqlite.connection import Database, SqliteConnection, savepoint
 
 T = TypeVar("T")
 
@@ -77,16 +77,8 @@ class SqliteTransaction:
         """Run `work` in the transaction, all or nothing."""
 
         def call(database: Database) -> T:
-            database.execute("SAVEPOINT call")
-            try:
-                result = work(database)
-            except BaseException:
-                if database.in_transaction:
-                    database.execute("ROLLBACK TO call")
-                    database.execute("RELEASE call")
-                raise
-            database.execute("RELEASE call")
-            return result
+            with savepoint(database):
+                return work(database)
 
         return self._run(call)
 

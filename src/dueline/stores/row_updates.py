@@ -1,0 +1,71 @@
+"""Rows after a claim or a move, for stores that compute them in Python."""
+
+from typing import Final, NamedTuple
+
+from dueline.core.clock import SECOND_US
+from dueline.core.job import Job, State, Token
+from dueline.core.store import Move
+
+HOP_AHEAD_US: Final = 5 * SECOND_US
+"""Minimum delay for which a row moves to the position of its due time."""
+
+MOVED_CELLS: Final = (
+    "at_us", "token", "errors", "crashes", "alone", "state", "outcome", "error",
+)  # fmt: skip
+
+
+class Terms(NamedTuple):
+    """Values that a claim writes into its rows."""
+
+    now_us: int
+    lease_us: int
+    worker: str
+    token: Token
+
+
+def claimed(row: Job, terms: Terms) -> Job:
+    """Return a row after a claim; the lease of a prefetched one starts at its due time."""
+    has_crashed = row.state == State.STARTED
+    return row._replace(
+        at_us=max(terms.now_us, row.at_us) + terms.lease_us,
+        fence=row.fence + 1,
+        token=terms.token,
+        worker=terms.worker,
+        claimed_us=terms.now_us,
+        crashes=row.crashes + has_crashed,
+        alone=row.alone or has_crashed,
+        state=State.CLAIMED,
+    )
+
+
+def rewritten(row: Job, move: Move) -> Job:
+    """Return a row with the columns that a move changes, in its old position."""
+    cells = {name: getattr(move, name) for name in MOVED_CELLS}
+    if move.opts is not None:
+        assert move.to is None, "a job that moves to another lane keeps its options"
+        cells["opts"] = move.opts
+    return row._replace(**cells)
+
+
+def is_carried(move: Move) -> bool:
+    """Return whether a move is to another lane."""
+    return move.to is not None and move.to != move.job.lane
+
+
+def moved(move: Move) -> Job:
+    """Return a row after a move: in its position, another one of its lane, or in lane `to`.
+
+    The row moves to the position of its due time if that is before its own, or far after it. It
+    also gets a new key if its options change, since a repeated insert would restore the old ones.
+    A row with an outcome keeps its position: the ids of its effects are made from its key.
+    """
+    job = move.job
+    row = rewritten(job, move)
+    if move.outcome:
+        assert move.to is None
+        assert move.at_us >= job.pos_us, "a row with an outcome keeps its position"
+        return row
+    is_far = move.at_us > max(job.pos_us, job.claimed_us) + HOP_AHEAD_US
+    if is_carried(move) or is_far or move.at_us < job.pos_us or row.opts != job.opts:
+        row = row._replace(lane=move.to or job.lane, pos_us=move.at_us, hop=job.hop + 1)
+    return row
