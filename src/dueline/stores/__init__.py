@@ -1,1 +1,1 @@
-"""Stores behind the waist, one a module."""
+"""One package for each store, and modules that stores share."""

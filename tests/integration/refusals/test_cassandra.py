@@ -55,7 +55,7 @@ def test_a_node_that_is_down_exits_3_and_leaves_no_traceback() -> None:
     assert what == "dueline: the store cannot be used; nothing was written"
     assert f"cassandra://{NOBODY}/jobs does not answer" in why
     assert "Connection refused" in why
-    assert attempt == "    try: Is it running, and reachable?"
+    assert attempt == "    try: Check that it is running and reachable."
 
 
 def test_a_host_that_nobody_knows_is_said_to_be_unknown() -> None:
@@ -71,7 +71,7 @@ def test_what_has_not_been_set_up_is_told_how_it_is(url: str, present: str) -> N
     for error in (refusal(url), enqueue_one(url)):
         assert isinstance(error, ConfigError)
         assert "has not been set up" in error.message
-        assert error.hint == "Run `dueline migrate` with this address once."
+        assert error.hint == "Run `dueline migrate` with this URL once."
     assert run(["--store", url, "doctor"]) == 7
     migrate(url)
     assert refusal(url) is None
@@ -96,7 +96,7 @@ def test_a_keyspace_is_set_up_once(url: str) -> None:
         session.define([f"DROP TABLE {name}.records", f"TRUNCATE {name}.about"])
     error = refusal(url)
     assert isinstance(error, ConfigError)
-    assert "set up in part" in error.message
+    assert "set up in part only" in error.message
     assert migrate(url) == (["table records"], "2")
     assert refusal(url) is None
 

@@ -142,7 +142,7 @@ def test_a_companion_that_is_a_link_is_refused(tmp_path: Path, suffix: str, kind
         case _:
             planted.mkdir()
     before = path.read_bytes()
-    with pytest.raises(BadInput, match="is a link, or no file"):
+    with pytest.raises(BadInput, match="is a link or not a regular file"):
         everything_of_an_empty_queue(path)
     assert path.read_bytes() == before
     assert kind == "folder" or (tmp_path / "elsewhere").read_bytes() == b"\0" * 4096

@@ -80,7 +80,7 @@ def test_a_place_never_shows_its_password() -> None:
         ("cassandra://one/jobs", {"ca": "/nowhere.pem"}, "certificates cannot be read"),
         ("cassandra://one/jobs", {"tls": "0"}, "write insecure=1"),
         ("cassandra://127.0.0.1,one/jobs", {"tls": "0"}, "write insecure=1"),
-        ("cassandra://one/jobs", {"tls": "1", "insecure": "1"}, "asks for TLS, and says insecure"),
+        ("cassandra://one/jobs", {"tls": "1", "insecure": "1"}, "has both TLS and insecure"),
         ("cassandra://one/jobs", {"ca": "/ca.pem", "insecure": "1"}, "only with TLS"),
         ("cassandra://127.0.0.1/jobs", {"ca": "/ca.pem", "tls": "0"}, "only with TLS"),
         ("cassandra://one/jobs", {"timeout": "soon"}, "a time such as 2s, not 'soon'"),

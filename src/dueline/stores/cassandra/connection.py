@@ -65,7 +65,7 @@ HEARTBEAT_WAITS: Final = 0.5
 closed without an answer after the second. With the driver's 30 s each, every third call on a ring
 of three would wait a minute for a node that hangs."""
 
-MIGRATE: Final = "Run `dueline migrate` with this address once."
+MIGRATE: Final = "Run `dueline migrate` with this URL once."
 
 FAILURES: Final = (DriverException, ErrorMessage, NoHostAvailable, ConnectionException, OSError)
 """Exceptions of the driver for failures of the cluster, not of the driver itself."""
@@ -95,7 +95,7 @@ def connect(place: Place) -> tuple[Cluster, Session]:
         cluster = _cluster(place)
     except UnresolvableContactPoints as error:
         raise StoreUnavailable(
-            f"No address is known for the hosts of {place}.", hint="Are they spelt right?"
+            f"No address is known for the hosts of {place}.", hint="Check the host names."
         ) from error
     try:
         session = cluster.connect()
@@ -163,7 +163,7 @@ def _check(place: Place, cluster: Cluster, session: Session) -> None:
     if not place.dc and len(centres) > 1:
         raise ConfigError(
             f"{place} has the data centres {', '.join(sorted(centres))}.",
-            hint="Say which one is near: ?dc=NAME.",
+            hint="Name the local one: ?dc=NAME.",
         )
 
 
@@ -191,9 +191,10 @@ def translated(error: Exception, place: Place, *, is_write: bool) -> DuelineErro
     if not isinstance(error, FAILURES):
         text = f"the driver failed with {type(error).__name__}: {error}"
     if any(isinstance(reason, AuthenticationFailed | Unauthorized) for reason in reasons):
+        rejected = f"the user {place.user}" if place.user else "a client without a user"
         return ConfigError(
-            f"{place} does not let {place.user or 'anybody without a name'} in.",
-            hint="Check the user and password in the address, and what the user may do.",
+            f"{place} rejects {rejected}.",
+            hint="Check the user and password in the URL, and the user's permissions.",
         )
     if isinstance(error, InvalidRequest):
         if any(sign in str(error) for sign in _NOT_SET_UP):
@@ -203,15 +204,15 @@ def translated(error: Exception, place: Place, *, is_write: bool) -> DuelineErro
         return _too_old(place, f"a server that does not speak version {PROTOCOL} of the protocol")
     if _NOT_TRUSTED in text:
         return StoreUnavailable(
-            f"{place} has a certificate that is not to be trusted: {text}.",
-            hint="Name who signed it (ca=FILE), and whom it is made out to (name=NAME).",
+            f"{place} has a certificate that is not trusted: {text}.",
+            hint="Name its issuer (ca=FILE), and the name in it (name=NAME).",
         )
     if isinstance(error, ReadFailure) and _TOMBSTONES in (error.error_code_map or {}).values():
         return TooManyTombstones(f"{place} found too many deleted rows in one read.")
     if is_write and not all(isinstance(reason, _NOT_SENT) for reason in reasons):
         return Unknown(f"{place} did not say whether a write happened: {text}.")
     return StoreUnavailable(
-        f"{place} does not answer: {text}.", hint="Is it running, and reachable?"
+        f"{place} does not answer: {text}.", hint="Check that it is running and reachable."
     )
 
 

@@ -104,7 +104,7 @@ def check(session: CassandraSession) -> str:
     """
     noted = session.read(_NOTED, ("schema",))
     if not noted:
-        raise ConfigError(f"{session.place} has been set up in part.", hint=MIGRATE)
+        raise ConfigError(f"{session.place} is set up in part only.", hint=MIGRATE)
     ((found,),) = noted
     if found != str(SCHEMA_VERSION):
         raise SchemaMismatch(

@@ -153,7 +153,7 @@ class CassandraSession:
             if not _is_agreed(result):
                 raise Unknown(
                     f"The nodes of {self.place} do not agree on their schema.",
-                    hint="See that all of them are up, and do it again.",
+                    hint="Check that all of them are up, and try again.",
                 )
         with self._lock:
             self._prepared = {}

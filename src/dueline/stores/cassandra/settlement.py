@@ -69,11 +69,11 @@ class _Item:
 
     def status(self, present: Token | None) -> WriteStatus:
         """Return the status of the outcome, by the token in its row."""
-        stands = self.present()
+        after = self.present()
         return status_of_write(
             present,
             named=self.verdict.job.token,
-            written=None if stands is None else stands.token,
+            written=None if after is None else after.token,
             is_unsure=self.lost is not None,
             is_carry=self.is_carry,
         )

@@ -1,7 +1,6 @@
 """Streams in Cassandra's tables.
 
-The steps that `dueline.core.watermark` takes, each a read or write that stands alone, and the
-reading of rows, bucket by bucket.
+They implement the primitives of `dueline.core.watermark`, and read rows bucket by bucket.
 """
 
 from collections.abc import Iterator, Sequence

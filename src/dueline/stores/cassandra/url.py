@@ -129,7 +129,7 @@ def _password(written: str, options: Mapping[str, str]) -> str:
     """Return the password of the URL, or of the file or variable that it names."""
     file, variable = options.get("password_file"), options.get("password_env")
     if (written != "") + (file is not None) + (variable is not None) > 1:
-        raise _bad("its password stands in more than one place.")
+        raise _bad("it has more than one password.")
     if file is not None:
         try:
             return Path(file).read_text(encoding="utf-8").rstrip("\r\n")
@@ -179,10 +179,10 @@ def _tls(options: Mapping[str, str], hosts: Sequence[str]) -> ssl.SSLContext | N
         if is_wanted:
             raise _bad(f"it has {', '.join(_OF_TLS)} only with TLS.")
         if not is_insecure and not is_near:
-            raise _bad("without TLS everyone on the way reads it; write insecure=1 if that is so.")
+            raise _bad("without TLS others can read the traffic; write insecure=1 to allow that.")
         return None
     if is_insecure:
-        raise _bad("it asks for TLS, and says insecure=1.")
+        raise _bad("it has both TLS and insecure=1.")
     files = [options.get(name) for name in ("ca", "cert", "key")]
     try:
         context = ssl.create_default_context(cafile=files[0])
@@ -210,6 +210,6 @@ def _truth(options: Mapping[str, str], name: str, *, default: str) -> bool:
 
 def _bad(what: str) -> ConfigError:
     return ConfigError(
-        f"The address of the Cassandra store is wrong: {what}",
-        hint="Write cassandra://host,host/keyspace, with ?dc=NAME if there are several.",
+        f"The URL of the Cassandra store is not valid: {what}",
+        hint="Write cassandra://host,host/keyspace, with ?dc=NAME for several data centres.",
     )

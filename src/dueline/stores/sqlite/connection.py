@@ -217,7 +217,7 @@ class SqliteConnection:
         if not _is_in_transaction(database):
             raise StoreUnavailable(
                 f"The transaction on {self._path} was rolled back before its end.",
-                hint="A statement failed that takes all others along, or the process forked.",
+                hint="A failed statement rolled it back, or the process forked.",
             )
 
     def _commit(self, database: apsw.Connection) -> None:
@@ -267,7 +267,7 @@ class SqliteConnection:
             except UnicodeDecodeError as error:
                 if not self._patiently(self._move_damaged):
                     raise StoreCorrupt(
-                        f"The queue file {self._path} holds text that cannot be read: {error}.",
+                        f"The queue file {self._path} has text that is not UTF-8: {error}.",
                         hint="Run `dueline doctor`.",
                     ) from error
                 return self._patiently(lambda: work(self._checked()))
@@ -431,11 +431,11 @@ class SqliteConnection:
             case apsw.FullError():
                 return StoreUnavailable(
                     f"The disk of {self._path} is full; nothing was written.",
-                    hint="Make room; what is stored is intact.",
+                    hint="Free some space; stored data is intact.",
                 )
         return StoreUnavailable(
             f"SQLite refused a call on {self._path}: {error}.",
-            hint="Check the file's rights and its disk.",
+            hint="Check the file's permissions and its disk.",
         )
 
 

@@ -128,13 +128,13 @@ def _refuse_planted(companion: Path) -> None:
         return
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
         raise BadInput(
-            f"The file {companion} is a link, or no file.",
+            f"The file {companion} is a link or not a regular file.",
             hint="Find out who put it there, and remove it.",
         )
     if found.st_uid != os.geteuid():
         raise BadInput(
             f"The file {companion} belongs to another user (uid {found.st_uid}).",
-            hint="Find out who put it there, and remove it; it is no part of your queue.",
+            hint="Find out who put it there, and remove it; it does not belong to your queue.",
         )
 
 
@@ -152,9 +152,9 @@ def _refuse_name(path: Path) -> None:
         is_folder = path.is_dir()
         str(path).encode()
     except ValueError as error:
-        raise BadInput(f"{str(path)!r} cannot be a file's name.", hint="Choose another.") from error
+        raise BadInput(f"{str(path)!r} is not a file name.", hint="Choose another.") from error
     if is_folder or "\0" in str(path):
-        raise BadInput(f"{str(path)!r} is no file.", hint="Name a file in an existing folder.")
+        raise BadInput(f"{str(path)!r} is not a file.", hint="Name a file in an existing folder.")
 
 
 def _refuse_network(folder: Path, mounts: Path) -> None:
