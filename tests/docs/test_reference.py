@@ -2,6 +2,7 @@
 
 import ast
 import re
+from importlib import import_module
 
 import dueline
 import dueline.testing
@@ -43,7 +44,11 @@ def test_the_api_reference_has_every_public_name_once() -> None:
     public = {f"dueline.{name}" for name in set(dueline.__all__) - public_errors()}
     public |= {f"dueline.testing.{name}" for name in dueline.testing.__all__}
     public |= {f"dueline.spark.{name}" for name in names_of_spark()}
-    assert sorted(shown) == sorted(public)
+    others = [name for name in shown if name.count(".") > 2]
+    assert sorted(name for name in shown if name not in others) == sorted(public)
+    for name in others:
+        module, _, kind = name.rpartition(".")
+        assert hasattr(import_module(module), kind), name
 
 
 def test_every_error_is_public_and_has_its_row() -> None:
