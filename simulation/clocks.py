@@ -4,34 +4,34 @@ from simulation.world import Process, World
 
 
 class StoreClock:
-    """The store's clock is the world's time."""
+    """Clock of the store: the world's time."""
 
     def __init__(self, world: World) -> None:
         """Take the world."""
         self._world = world
 
     def wall_us(self) -> int:
-        """Read it: microseconds UTC."""
+        """Return the time in microseconds UTC."""
         return self._world.now_us
 
     def monotonic_us(self) -> int:
-        """Read it."""
+        """Return the time."""
         return self._world.now_us
 
     def sleep(self, seconds: float) -> None:
-        """Let others go on for so long."""
+        """Sleep; other fibers continue."""
         self._world.sleep(round(seconds * 1e6))
 
 
 class ProcessClock:
-    """The clocks of a process's machine: off, too fast or too slow, standing still at times.
+    """The clocks of a process's machine.
 
-    The wall clock is off by `Process.off_us`, which may change at any time. The monotonic one
-    runs `Process.drift_ppm` too fast, and stands still while the machine is suspended.
+    The wall clock is off by `Process.off_us`, which may change at any time. The monotonic clock
+    runs `Process.drift_ppm` too fast, and stops while the machine is suspended.
     """
 
     def __init__(self, world: World, process: Process) -> None:
-        """Take the world, and whose clocks they are."""
+        """Take the world, and the process of the clocks."""
         self._world = world
         self._process = process
 
@@ -45,5 +45,5 @@ class ProcessClock:
         return 1_000_000 + ran_us + ran_us * self._process.drift_ppm // 1_000_000
 
     def sleep(self, seconds: float) -> None:
-        """Let others go on for so long."""
+        """Sleep; other fibers continue."""
         self._world.sleep(round(seconds * 1e6))

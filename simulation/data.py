@@ -1,4 +1,4 @@
-"""The store of a life, as clients reach it, and as it is looked into at the end."""
+"""The store of a run: as clients reach it, and as the verdict reads it."""
 
 import os
 import shutil
@@ -38,10 +38,10 @@ def kind_of(seed: int, *, is_stepped: bool) -> Kind:
 
 
 class Data:
-    """What is stored. store: as seen by nobody's link."""
+    """Stored data. store: direct access, without a link."""
 
     def __init__(self, world: World, kind: Kind) -> None:
-        """Start empty; the file of SQLite is in a folder of its own until `close`."""
+        """Start empty; an SQLite file is in a separate folder until `close`."""
         clock = StoreClock(world)
         self._folder: str | None = None
         self._cluster = Cluster()
@@ -65,7 +65,7 @@ class Data:
             shutil.rmtree(self._folder)
 
     def rows(self, ids: Collection[str]) -> Iterable[Job]:
-        """Read the rows of jobs, listed or not, without asking anybody who might change them."""
+        """Read the rows of jobs, listed or not, without changing anything."""
         if isinstance(self.store, MemoryStore):
             return (row for lane in self.store._rows.values() for row in lane.values())  # noqa: SLF001
         if isinstance(self.store, SteppedMemoryStore):
@@ -79,14 +79,14 @@ class Data:
                 yield stub.target if stub else job
 
     def list_dead(self) -> None:
-        """List the dead, as people do: it sees through what was left half done among them."""
+        """List dead-letter jobs, which also completes interrupted redrives."""
         for lane in [lane for lane in self._cluster.rows if lane.queue.endswith(DEAD_SUFFIX)]:
             self.store.scan(lane, after=None, until_us=None, limit=DEAD_MAX)
 
     def living(self, diary: RunLog) -> list[Job]:
         """List the rows of jobs that were acknowledged, and have not ended.
 
-        One that was not may be left in a lane that nobody looks at, until its call is repeated.
+        Others may be in an unlisted lane until their calls are repeated.
         """
         known = diary.acknowledged
         rows = self.rows(known)

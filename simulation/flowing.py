@@ -1,6 +1,6 @@
-"""One life of a queue with workflows, from a seed to a verdict.
+"""One run of a queue with workflows, from a seed to a verdict.
 
-Several processes start workflows, somebody signals, and at the end somebody sees each through.
+Several processes start workflows, another sends signals, and at the end all workflows complete.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,13 +39,13 @@ AGAIN_US: Final = 2 * SECOND_US
 MANY: Final = 1_000_000
 
 FLOW_VERDICTS: Final = ("too early", "given wrongly", "undone wrongly", "not ended", "told apart")
-"""What can be wrong with such a life only: a step began before what it needs had ended, or was
-given something else than that gave; a step was undone that was not to be, or the other way round;
-a workflow did not come to its end; what it says of a step's end is not what its queue says."""
+"""Verdicts on such runs only: a step started before its dependencies ended, or received wrong
+inputs; a step was undone wrongly, or not undone; a workflow did not end; the workflow and the
+queue disagree about the end of a step."""
 
 
 class _Ran(NamedTuple):
-    """A call of a step's handler: its place among all that began and ended, what it was given."""
+    """A call of a step's handler: its start, its end and its inputs."""
 
     place: int
     job: JobId
@@ -53,28 +53,28 @@ class _Ran(NamedTuple):
 
 
 class _Ledger:
-    """Which workflows there are, and what their handlers saw and gave."""
+    """Workflows of a run, and inputs and results of their handlers."""
 
     def __init__(self) -> None:
-        """Know of nothing yet."""
+        """Start empty."""
         self.starters: list[Process] = []
         self.starts: list[Start] = []
         self.ran: list[_Ran] = []
         self.gave: dict[tuple[JobId, str], int] = {}
-        """When a handler first gave a value."""
+        """Time when a handler first returned a value."""
         self.places = iter(range(MANY))
 
 
 class _FlowShop(Shop):
-    """Writes down what the handlers of steps are given, and what they give: never the same."""
+    """Records inputs and results of step handlers; each result is different."""
 
     def __init__(self, world: World, diary: RunLog, ledger: _Ledger) -> None:
-        """Take the world, its diary, and where to write."""
+        """Take the world, its event log, and the ledger."""
         super().__init__(world, diary)
         self._ledger = ledger
 
     def work(self, context: Context, /, *call: Any) -> int:  # noqa: ANN401  (what steps gave)
-        """Do what the step does."""
+        """Run a step."""
         *given, number, took_us, fate = call
         job, ledger = JobId(bytes.fromhex(context.job_id.hex())), self._ledger
         ledger.ran.append(_Ran(next(ledger.places), job, given))
@@ -93,11 +93,11 @@ class _Drawing:
         self._numbers = iter(range(1, MANY))
 
     def whole(self) -> Part:
-        """Draw a workflow: one with tasks, so that it has a queue."""
+        """Draw a workflow with at least one task, so that it has a queue."""
         return pipeline(self._step(can_undo=True), self._part(0), self._step())
 
     def _part(self, depth: int) -> Part:
-        """Draw a part; the duller, the simpler."""
+        """Draw a part; lower choices give simpler parts."""
         tape = self._tape
         kind = tape.pick(6 if depth < DEPTH_MAX else 2)
         if kind == 2 and tape.pick(2):
@@ -150,9 +150,9 @@ class _Drawing:
 def live(  # noqa: C901  (its nested functions are counted as its own)
     seed: int, given: Sequence[int] | None = None, *, trace: Callable[[str], object] | None = None
 ) -> Life:
-    """Lead one life; the same seed, or the same tape with it, is the same life.
+    """Run one seed; the same seed, or the same tape with it, gives the same run.
 
-    Its verdicts are those of a queue's life, and FLOW_VERDICTS.
+    Its verdicts are those of a queue's run, and FLOW_VERDICTS.
     """
     tape = Tape(seed, given)
     scenario = scenario_of(seed, tape)
@@ -214,7 +214,7 @@ def live(  # noqa: C901  (its nested functions are counted as its own)
 
 
 def _start(town: Town, queues: Queues, ledger: _Ledger, part: Part) -> None:
-    """Start a workflow, and make sure of it."""
+    """Start a workflow, and repeat the start until its outcome is known."""
     while True:
         start = None
         try:
@@ -255,7 +255,7 @@ def _is_over(store: Store, start: Start) -> bool:
 
 
 def _waits(ledger: _Ledger) -> Iterator[Any]:
-    """List the jobs that wait for signals."""
+    """Return the jobs that wait for signals."""
     return (job for start in ledger.starts for job in start.jobs if not job.task)
 
 
@@ -263,7 +263,7 @@ def _waits(ledger: _Ledger) -> Iterator[Any]:
 
 
 def _judged(ledger: _Ledger, data: Data) -> dict[str, list[str]]:
-    """Compare what handlers were given with what is stored, once all has ended."""
+    """Compare the inputs of handlers with the store after the run."""
     found: dict[str, list[str]] = {verdict: [] for verdict in FLOW_VERDICTS}
     ran: dict[JobId, list[_Ran]] = {}
     for one in ledger.ran:
@@ -300,7 +300,7 @@ def _judged(ledger: _Ledger, data: Data) -> dict[str, list[str]]:
 
 
 def _undone_wrongly(start: Start, step: int, ends: dict[int, End], *, has_run: bool) -> list[str]:
-    """Tell where a step that undoes has run and was not to, or the other way round."""
+    """Return compensations that ran wrongly, or did not run."""
     node = start.layout.nodes[step]
     if not node.undoes:
         return []
@@ -318,7 +318,7 @@ def _told(end: End) -> tuple[str, str, str]:
 
 
 def _had_given(ledger: _Ledger, start: Start, step: int, end: End, place: int) -> bool:
-    """Tell whether a step's handler had given what it is said to, by a place."""
+    """Return whether a step's handler had returned a value before a time."""
     job = start.jobs[step]
     if end.state != "done" or not job.task:
         return True
@@ -326,13 +326,13 @@ def _had_given(ledger: _Ledger, start: Start, step: int, end: End, place: int) -
 
 
 def _given(start: Start, node: Node, ends: dict[int, End]) -> list[Any]:
-    """Tell what a step has to be given."""
+    """Return the expected input of a step."""
     values = [evaluate(start.layout, value, ends) for value in node.given]
     return ["nothing" if isinstance(one, Failure) else decode(one.encode(), Any) for one in values]
 
 
 def _dead(store: Store, start: Start) -> set[int]:
-    """List the steps that died, though they may have ended well since."""
+    """Return the steps that died, even if they succeeded later."""
     return {
         int(record.key.removesuffix("-dead"))
         for block in range(-(-len(start.jobs) // BLOCK))

@@ -1,8 +1,8 @@
-"""Threads that are fibers, in the place of the module `threading`.
+"""Fibers in place of the module `threading`.
 
-The worker's modules reach threads, events and locks through their module's name `threading`, and
-the beat reads `time`; `planted` puts these there while a life is led. Nothing else of them
-changes. Fibers take turns only where they wait, so a lock that nobody waits under is free.
+The worker's modules use threads, events and locks through their name `threading`, and the
+heartbeat reads `time`; `planted` replaces both during a run. Fibers switch only where they wait,
+so a lock that is not held during a wait is always free.
 """
 
 import threading
@@ -35,19 +35,19 @@ _PLACES = (
 
 
 class Event:
-    """A flag that fibers wait for."""
+    """An event that fibers wait for."""
 
     def __init__(self) -> None:
-        """Be clear."""
+        """Start cleared."""
         self._is_set = False
         self._waiters: list[Fiber] = []
 
     def is_set(self) -> bool:
-        """Tell whether it is set."""
+        """Return whether it is set."""
         return self._is_set
 
     def set(self) -> None:
-        """Set it: all who wait go on."""
+        """Set it; all waiting fibers continue."""
         self._is_set = True
         waiters, self._waiters = self._waiters, []
         for fiber in waiters:
@@ -58,7 +58,7 @@ class Event:
         self._is_set = False
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Let others go on until it is set, or the time is over."""
+        """Wait until it is set, or the timeout."""
         world = _world()
         if self._is_set:
             world.sleep(1)  # to go round in circles takes time, too
@@ -71,7 +71,7 @@ class Lock:
     """A lock that fibers wait for."""
 
     def __init__(self) -> None:
-        """Be free."""
+        """Start unlocked."""
         self._is_held = False
         self._waiters: list[Fiber] = []
 
@@ -91,10 +91,10 @@ class Lock:
 
 
 class Condition:
-    """A place to wait at; its lock is free, since nobody waits under it."""
+    """A condition; its lock is always free, because no fiber waits while holding it."""
 
     def __init__(self) -> None:
-        """Let nobody wait yet."""
+        """Start without waiting fibers."""
         self._waiters: list[Fiber] = []
 
     def __enter__(self) -> Literal[True]:
@@ -104,16 +104,16 @@ class Condition:
         """Nothing was held."""
 
     def wait(self, timeout: float | None = None) -> None:
-        """Let others go on until `notify`, or the time is over."""
+        """Wait until `notify`, or the timeout."""
         wait_among(self._waiters, timeout)
 
     def notify(self, count: int = 1) -> None:
-        """Let the first who wait go on."""
+        """Wake the first waiting fibers."""
         for _ in range(min(count, len(self._waiters))):
             _world().wake(self._waiters.pop(0))
 
     def notify_all(self) -> None:
-        """Let all who wait go on."""
+        """Wake all waiting fibers."""
         self.notify(len(self._waiters))
 
 
@@ -128,7 +128,7 @@ class Thread:
         args: tuple[object, ...] = (),
         daemon: bool = True,
     ) -> None:
-        """Take what to do; `start` has it done."""
+        """Take the function that `start` runs."""
         del daemon
         self._target = target
         self._args = args
@@ -143,7 +143,7 @@ class Thread:
         self._fiber = world.spawn(process, name, self._target, *self._args)
 
     def join(self) -> None:
-        """Wait for its end."""
+        """Wait until the fiber ends."""
         world = _world()
         fiber = self._fiber
         if fiber is not None and not fiber.is_over:
@@ -167,7 +167,7 @@ class Times:
 
     @staticmethod
     def monotonic() -> float:
-        """Read the clock of the process whose fiber goes on, in seconds."""
+        """Return the clock of the current fiber's process, in seconds."""
         world = _world()
         return ProcessClock(world, world.here()).monotonic_us() / 1e6
 
@@ -176,7 +176,7 @@ _PRESENT: list[World] = []
 
 
 def wait_among(waiters: list[Fiber], timeout: float | None) -> None:
-    """Stand among those who wait until this fiber is woken, or the time is over."""
+    """Wait until this fiber is woken, or the timeout."""
     world = _world()
     assert world.fiber is not None, "only fibers wait"
     waiters.append(world.fiber)
@@ -197,7 +197,7 @@ def _us(timeout: float | None) -> int | None:
 
 @contextmanager
 def planted(world: World) -> Iterator[None]:
-    """Have the worker's modules find fibers where they look for threads."""
+    """Replace threads by fibers in the worker's modules."""
     _PRESENT.append(world)
     try:
         for place in _PLACES:

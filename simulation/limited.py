@@ -1,6 +1,6 @@
-"""One life of a queue whose jobs are limited, from a seed to a verdict.
+"""One run of a queue with limits, from a seed to a verdict.
 
-Workers share a few permits and rates while all goes wrong that can.
+Workers share a few permits and rates under faults.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,15 +37,15 @@ CLOSING_ONE_IN: Final = 4
 CLOSED_S: Final = 0.5
 
 LIMITED_VERDICTS: Final = ("over capacity", "over rate", "too soon")
-"""What can be wrong with such a life only: more jobs of a limit run at once than it allows, or
-start in a span; one starts of a limit that a handler has closed."""
+"""Verdicts on such runs only: a limit is exceeded by jobs that run at once, or by starts in a
+period; a job starts although a handler has closed its limit."""
 
 
 class _LimitedShop(Shop):
-    """Sees, whenever a handler starts, which others run under claims that have not lapsed."""
+    """Records, at each start of a handler, which others run under valid claims."""
 
     def __init__(self, world: World, diary: RunLog, data: Data, *, closes: bool) -> None:
-        """Take the world, its diary, what is stored, and whether some jobs close their limits."""
+        """Take the world, its event log, the data, and whether some jobs close their limits."""
         super().__init__(world, diary)
         self._seen_by = world
         self._data = data
@@ -55,12 +55,12 @@ class _LimitedShop(Shop):
         self._closes = closes
 
     def _limits_of(self, claim: Claim) -> Sequence[str]:
-        """Read the limits of a job that runs."""
+        """Return the limits of a running job."""
         rows = self._data.rows({claim.job_id.hex()})
         return next((limits_of(row.lane) for row in rows if row.claim() == claim), ())
 
     def work(self, context: Context, number: int, took_us: int, fate: str, /) -> int:
-        """Look who runs, and do what the job does; some close their limits for a while first."""
+        """Check the running jobs, and run the job; some close their limits for a while first."""
         claim = Claim(JobId(bytes.fromhex(context.job_id.hex())), context.fence)
         self._running[claim] = self._seen_by.here()
         try:
@@ -75,7 +75,7 @@ class _LimitedShop(Shop):
             del self._running[claim]
 
     def _look(self) -> None:
-        """Count the jobs of each limit whose handlers run while their claims last."""
+        """Count for each limit the jobs that run under valid claims."""
         now_us = self._seen_by.now_us
         running = {one.job_id.hex() for one, who in self._running.items() if not who.is_dead}
         count: dict[str, list[str]] = {}
@@ -92,9 +92,9 @@ class _LimitedShop(Shop):
 def live(
     seed: int, given: Sequence[int] | None = None, *, trace: Callable[[str], object] | None = None
 ) -> Life:
-    """Lead one life; the same seed, or the same tape with it, is the same life.
+    """Run one seed; the same seed, or the same tape with it, gives the same run.
 
-    Its verdicts are those of a queue's life, and LIMITED_VERDICTS.
+    Its verdicts are those of a queue's run, and LIMITED_VERDICTS.
     """
     tape = Tape(seed, given)
     scenario = scenario_of(seed, tape)

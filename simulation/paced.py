@@ -1,4 +1,4 @@
-"""What workers took of rates, and whether that was too much."""
+"""Checks of the tokens that workers take of rates."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
@@ -19,21 +19,21 @@ RATES: Final[Mapping[str, Rate]] = {
     "per": Rate(1, SECOND_US // 2),
     "bucket": Rate(4, SECOND_US, burst=2),
 }
-"""A window, one for each key, and a bucket."""
+"""A window, a window for each key, and a token bucket."""
 
 BEHIND_US: Final = 12 * SECOND_US
 """So long a process may go by the time that it was before its machine slept: until it asks the
 store for the time again, after ten seconds, and a little more."""
 
 UNDER_WAY_US: Final = 2 * SECOND_US
-"""So long a write may be on its way."""
+"""Maximum time until a write arrives."""
 
 NOT_JUDGED: Final = -1
 _METERS: Final = "meters/"
 
 
 class Taken(NamedTuple):
-    """A claim of jobs with a rate. at_us: when it was taken for that."""
+    """A claim of jobs with a rate. at_us: time for which the tokens were taken."""
 
     at_us: int
     limit: str
@@ -44,20 +44,20 @@ class Taken(NamedTuple):
 class Watch:
     """Sees what processes write of rates, and what their claims bring then.
 
-    taken: of the claims that were answered: what nobody knows of starts nothing. blurred: at which
-    instants a process that was behind wrote of which limits; what it gives back then is as much
-    as it took in its own time, and may be what another has taken since.
+    taken: tokens of acknowledged claims; others start nothing. blurred: times at which a process
+    with a late clock wrote which limits; it may then return tokens that another process has taken
+    since.
     """
 
     def __init__(self, world: World, reach: Callable[[Link], Store]) -> None:
-        """Take the world, and how a store is reached by a link."""
+        """Take the world, and the function that connects to the store."""
         self.taken: list[Taken] = []
         self.blurred: list[tuple[int, str]] = []
         self._world = world
         self._reach = reach
 
     def reach(self, link: Link) -> Store:
-        """Reach a store, seen by this watch."""
+        """Connect to a store, observed by this watch."""
         store: Any = self._reach(link)
         commit, claim, worker = store.commit, store.claim, link.process.name
         written_us: dict[str, int] = {}
@@ -87,7 +87,7 @@ class Watch:
         return cast("Store", store)
 
     def _is_behind(self, process: Process) -> bool:
-        """Tell whether a process may not know yet how long its machine slept."""
+        """Return whether a process may not know yet how long its machine was suspended."""
         return process.stood_us > 0 and self._world.now_us < process.asleep_us + BEHIND_US
 
 
@@ -108,7 +108,7 @@ def over_rate(taken: Sequence[Taken], blurred: Sequence[tuple[int, str]] = ()) -
 
 
 def _over_in(some: Sequence[Taken]) -> Iterator[str]:
-    """Tell where too much was taken, of one limit; `some` in order."""
+    """Return where one limit was exceeded; `some` is in order."""
     for place, first in enumerate(some):
         rate = RATES[semaphore_of(first.limit)]
         jobs = 0
@@ -126,7 +126,7 @@ def _over_in(some: Sequence[Taken]) -> Iterator[str]:
 
 
 class Closing(NamedTuple):
-    """A handler's word that limits are closed: said by the claim, known to all since, until."""
+    """A handler's closing of limits: the claim, the time when it is known, and its end."""
 
     limits: Sequence[str]
     since_us: int
@@ -134,10 +134,10 @@ class Closing(NamedTuple):
 
 
 def closings(events: Sequence[Event], said: Mapping[Claim, Sequence[str]]) -> list[Closing]:
-    """Tell which limits were closed from when to when. said: the limits of the claims that said so.
+    """Return when limits were closed. said: limits of the claims that closed them.
 
-    What its worker releases was closed before; where nobody knows whether it was, nothing is
-    asked. Who moves the job after its worker has decided closes nothing.
+    A limit is closed before its worker releases the job. If the outcome is unknown, nothing is
+    checked. Moving the job after its worker has decided closes nothing.
     """
     named = {(claim.job_id.hex(), claim.fence): limits for claim, limits in said.items()}
     decided: dict[tuple[str, int], Event] = {}

@@ -1,4 +1,4 @@
-"""Who lives in a world: producers, workers, an operator."""
+"""Processes of a run: producers, workers and an operator."""
 
 import random
 import threading
@@ -29,18 +29,18 @@ from simulation.shop import TASKS, RunLog, call_of, eventer, noted
 from simulation.world import Process, World
 
 AGAIN_US = 500_000
-"""How long somebody waits who could not reach the store."""
+"""Time until a process retries when it cannot reach the store."""
 
 BETWEEN_US = (100_000, 1_000, 1_000_000, 3_000_000)
 AHEAD_US = (0, 0, 0, 500_000, 2_000_000, 6_000_000)
 MODES: Sequence[Mode] = ("reject", "existing", "replace", "earliest")
 
 DRIFTS_PPM = (0, 50, -50)
-"""More is a broken clock: 100 ppm is what StoreTime allows for."""
+"""StoreTime tolerates 100 ppm; more is a broken clock."""
 
 
 class SeededIds(Ids):
-    """Ids that are the same in every life of a seed."""
+    """Ids that are the same in every run of a seed."""
 
     def __init__(self, seed: str) -> None:
         """Take what they are made from; a fork is nothing that happens here."""
@@ -48,7 +48,7 @@ class SeededIds(Ids):
 
 
 class Town:
-    """Starts people, each in a process of its own, and knows what they share."""
+    """Starts processes, and holds what they share."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Town:
     # Producers
 
     def start_producer(self) -> None:
-        """Start somebody who makes calls."""
+        """Start a producer."""
         self._producers.begin(Left(self.scenario.calls))
 
     def _start_producer(self, left: Left[Job]) -> Process:
@@ -156,7 +156,7 @@ class Town:
         )
 
     def _call(self, queues: Queues, calls: EnqueueRequest, left: Left[Job]) -> None:
-        """Make a call until it is stored, or until nobody knows whether it is."""
+        """Repeat a call until it is stored or its outcome is unknown."""
         while True:
             try:
                 self.known += [job.id for job in queues.enqueue(calls)]
@@ -172,7 +172,7 @@ class Town:
             return
 
     def _repeat(self, queues: Queues, left: Left[Job]) -> None:
-        """Send again what may be stored or not, until it is."""
+        """Send jobs with an unknown outcome again until they are stored."""
         try:
             queues.enqueue_again(list(left.unsure))
         except Conflict:  # its key is taken
@@ -185,7 +185,7 @@ class Town:
     # Anybody
 
     def start_person(self, kind: str, act: Callable[["Town", Queues], object]) -> None:
-        """Start somebody who does one thing after the other, and is waited for."""
+        """Start a process that runs functions one after the other; the run waits for it."""
         process = self._process(kind)
         self._persons.append(process)
 
@@ -196,11 +196,11 @@ class Town:
         self.world.spawn(process, process.name, lead)
 
     def is_calling(self) -> bool:
-        """Tell whether somebody may make calls yet."""
+        """Return whether a process may still make calls."""
         return self._producers.running > 0 or not all(person.is_dead for person in self._persons)
 
     def put(self, queues: Queues, calls: EnqueueRequest) -> list[JobId]:
-        """Make a call, and make it again until it is known what came of it."""
+        """Repeat a call until its outcome is known."""
         left = Left[Job](0)
         before = len(self.known)
         self._call(queues, calls, left)
@@ -209,7 +209,7 @@ class Town:
         return self.known[before:]
 
     def insist(self, act: Callable[[], object]) -> None:
-        """Do something until the store answers."""
+        """Repeat a function until the store responds."""
         while True:
             try:
                 act()
@@ -229,7 +229,7 @@ class Town:
         return process
 
     def look_after_workers(self) -> None:
-        """Start workers in the place of those that died; replace one by choice."""
+        """Replace workers that died, and one live worker by choice."""
         living = [process for process in self._working if not process.is_dead]
         tape, world = self.world.tape, self.world
         missing = self.scenario.workers - len(living)
@@ -285,7 +285,7 @@ class Town:
     # The operator
 
     def start_operator(self) -> None:
-        """Start somebody who cancels, retries and changes jobs."""
+        """Start an operator that cancels, retries and changes jobs."""
         process = self._process("operator")
         self.world.spawn(process, process.name, self._operate, process)
 

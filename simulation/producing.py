@@ -1,4 +1,4 @@
-"""Producers that are killed, and those who go on in their place."""
+"""Producers that are killed and replaced."""
 
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 class Left(Generic[T]):
-    """What a producer has yet to do, outside of its process: on disk, say."""
+    """Remaining work of a producer, outside its process, such as on disk."""
 
     def __init__(self, calls: int, unsure: Iterable[T] = ()) -> None:
-        """Take how many calls, and what was sent of which nobody knows whether it is stored."""
+        """Take the number of calls, and the sent jobs with an unknown outcome."""
         self.calls = calls
         self.unsure = list(unsure)
         self.is_over = False
@@ -26,13 +26,13 @@ class Producers(Generic[T]):
     """
 
     def __init__(self, world: World, start: Callable[[Left[T]], Process]) -> None:
-        """Take what starts one, in a process of its own."""
+        """Take the function that starts a producer in its own process."""
         self.running = 0
         self._world = world
         self._start = start
 
     def begin(self, left: Left[T]) -> None:
-        """Start one, and look every second whether another has to go on."""
+        """Start a producer, and check every second whether another must replace it."""
         self.running += 1
         process = self._start(left)
 

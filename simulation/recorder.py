@@ -1,4 +1,4 @@
-"""A store that writes down what is asked of it."""
+"""A store that records its calls."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ Answer = TypeVar("Answer")
 
 
 class Writer(Protocol):
-    """A process's own file of events."""
+    """The event file of a process."""
 
     def write(self, *events: Event) -> None:
         """Append events with one write."""

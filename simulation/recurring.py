@@ -1,6 +1,6 @@
-"""One life of a schedule, from a seed to a verdict.
+"""One run of a schedule, from a seed to a verdict.
 
-Several processes see to one schedule while all goes wrong that can; workers run its jobs.
+Several processes advance one schedule under faults; workers run its jobs.
 """
 
 import json
@@ -34,21 +34,21 @@ EVERY_US = (4, 2, 7)
 BETWEEN_US = (1_000_000, 5_000_000, 200_000)
 MANY = 1_000_000
 AFTER_US = 20 * SECOND_US
-"""So long one goes on to see to it when all is well again."""
+"""Duration for which one process continues after the faults end."""
 
 RECURRING_VERDICTS = ("beside its time", "left out", "overlapping")
-"""What can be wrong with a schedule's life only: a job that no time named, a time without one, a
-job that came while the one before it lived and must not have."""
+"""Verdicts on runs of schedules only: a job without an occurrence, an occurrence without a job, a
+job that overlaps the previous one although it must not."""
 
 OVERLAPS: Sequence[Overlap] = ("allow", "skip", "replace", "wait", "allow")
-"""What becomes of times that overlap, of which each life has another."""
+"""Overlap policies; each run has one."""
 
 
 class _Ledger:
-    """What the schedule was, and which times it came to."""
+    """The schedule of a run, and its occurrences."""
 
     def __init__(self) -> None:
-        """Know of nothing yet."""
+        """Start empty."""
         self.seed = b""
         self.began_us = self.ended_us = 0
         self.timing = Timing()
@@ -58,9 +58,9 @@ class _Ledger:
 def live(
     seed: int, given: Sequence[int] | None = None, *, trace: Callable[[str], object] | None = None
 ) -> Life:
-    """Lead one life; the same seed, or the same tape with it, is the same life.
+    """Run one seed; the same seed, or the same tape with it, gives the same run.
 
-    Its verdicts are those of a queue's life, without "doubled" (each job is the same call), and
+    Its verdicts are those of a queue's run, without "doubled" (each job is the same call), and
     RECURRING_VERDICTS.
     """
     tape = Tape(seed, given)
@@ -122,7 +122,7 @@ def live(
 
 
 def _judged(ledger: _Ledger, diary: RunLog) -> Mapping[str, list[str]]:
-    """Compare the jobs there were with the times there were."""
+    """Compare jobs with occurrences."""
     if not ledger.seed:  # it did not come to its end, which is told as such
         return {}
     latest_us = ledger.ended_us + 1000 * SECOND_US
@@ -148,7 +148,7 @@ def _judged(ledger: _Ledger, diary: RunLog) -> Mapping[str, list[str]]:
 
 
 def _uncounted(ledger: _Ledger, jobs: int) -> list[str]:
-    """Say where times were not stored, nor counted as skipped, nor wait."""
+    """Describe occurrences that were neither stored, nor skipped, nor wait."""
     times = len(last_times(ledger.timing, ledger.began_us, ledger.through_us, MANY))
     told = (
         f"{times} times, {jobs} jobs, {ledger.stored} stored, {ledger.skipped} skipped, "
@@ -160,7 +160,7 @@ def _uncounted(ledger: _Ledger, jobs: int) -> list[str]:
 
 
 def _overlapping(ledger: _Ledger, diary: RunLog, jobs: Sequence[str]) -> list[str]:
-    """Name jobs that were there before anybody had ended the one before."""
+    """Return jobs that existed before the end of the previous one."""
     if ledger.timing.overlap == "allow":
         return []
     came: dict[str, int] = {}

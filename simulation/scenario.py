@@ -1,4 +1,4 @@
-"""What one life is about: its queue, its people, its accidents."""
+"""Setup of a run: its queue, processes and faults."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -15,10 +15,10 @@ TENANTS = ("", "ants", "bees")
 
 
 class Scenario(NamedTuple):
-    """One life. All spans in microseconds.
+    """One run. All durations in microseconds.
 
-    is_stepped: the store has no transactions, and each of its steps stands alone. lasts_us: how
-    long there are accidents. hears: workers are woken. keys: unique keys in use.
+    is_stepped: the store has no transactions, and each of its steps is a call. lasts_us: duration
+    of the faults. hears: workers are notified. keys: number of unique keys.
     """
 
     is_stepped: bool
@@ -37,7 +37,7 @@ class Scenario(NamedTuple):
 
 
 def scenario_of(seed: int, tape: Tape) -> Scenario:
-    """Draw a life; the duller, the more of its choices are 0."""
+    """Draw a run; lower choices give simpler runs."""
     settings = QueueSettings(
         shards=(1, 1, 3)[tape.pick(3)],
         width_us=(5 * SECOND_US, SECOND_US, DAY_US, 2 * SECOND_US)[tape.pick(4)],

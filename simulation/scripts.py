@@ -1,6 +1,6 @@
-"""Twelve short lives, each about one thing, the same each time.
+"""Short deterministic runs, each about one feature.
 
-Nothing befalls them by themselves: `nth` has something befall each call in turn.
+They have no faults of their own: `nth` injects a fault into each call in turn.
 """
 
 import json
@@ -25,7 +25,7 @@ Act = Callable[[Town, Queues], object]
 
 
 class Script(NamedTuple):
-    """What somebody does, and what the queue is set to."""
+    """A function, and the settings of the queue."""
 
     act: Act
     settings: QueueSettings = SETTINGS
@@ -34,7 +34,7 @@ class Script(NamedTuple):
     hears: bool = True
 
     def scenario(self, *, is_stepped: bool) -> Scenario:
-        """Make the life of it."""
+        """Return the run of the script."""
         return Scenario(
             is_stepped=is_stepped, settings=self.settings, faults=(), producers=0, calls=0,
             workers=self.workers, slots=self.slots, has_operator=False, keys=0,
@@ -42,7 +42,7 @@ class Script(NamedTuple):
         )  # fmt: skip
 
     def begin(self, town: Town) -> None:
-        """Start who is in it."""
+        """Start the processes of the script."""
         town.start_person("somebody", self.act)
         town.look_after_workers()
 
@@ -56,7 +56,7 @@ def calls(
     options: CallOptions | None = None,
     now_us: int = 0,
 ) -> EnqueueRequest:
-    """Make calls with these fates, in one write."""
+    """Create calls with these outcomes, in one write."""
     bodies = [json.dumps([n, took_us, fate]).encode() for n, fate in enumerate(fates, first)]
     opts = options.to_bytes() if options else b""
     due_us = now_us + ahead_us if ahead_us else None
@@ -64,12 +64,12 @@ def calls(
 
 
 def fated(*fates: str) -> Act:
-    """Put jobs with these fates, and leave the rest to the workers."""
+    """Enqueue jobs with these outcomes, for the workers to run."""
     return lambda town, queues: town.put(queues, calls(*fates))
 
 
 def unique(mode: Mode) -> Act:
-    """Put two jobs with one key, the first of them for later."""
+    """Enqueue two jobs with one key, the first of them for later."""
 
     def act(town: Town, queues: Queues) -> None:
         options = CallOptions(unique=Rule("k", mode))
@@ -81,14 +81,14 @@ def unique(mode: Mode) -> Act:
 
 
 def expire(town: Town, queues: Queues) -> None:
-    """Put a long job, and one behind it that expires meanwhile."""
+    """Enqueue a long job, and one behind it that expires meanwhile."""
     options = CallOptions(expires_us=town.world.now_us + 2 * SECOND_US)
     town.put(queues, calls("done", took_us=LONG_US))
     town.put(queues, calls("done", first=2, options=options))
 
 
 def on_one(change: Callable[[Town, Queues, JobId], object], *, wait_us: int, took_us: int) -> Act:
-    """Put a job that runs from the third second on; change it after some time."""
+    """Enqueue a job that is due in three seconds, and change it after some time."""
 
     def act(town: Town, queues: Queues) -> None:
         now_us = town.world.now_us
@@ -101,14 +101,14 @@ def on_one(change: Callable[[Town, Queues, JobId], object], *, wait_us: int, too
 
 
 def redrive(town: Town, queues: Queues) -> None:
-    """Put a job that fails for good; run it once more, then cancel what comes of it."""
+    """Enqueue a job that fails; redrive it, then cancel it."""
     for job_id in town.put(queues, calls("fails for good")):
         town.world.sleep(12 * SECOND_US)
         town.insist(lambda job_id=job_id: queues.retry(job_id))  # type: ignore[misc]
 
 
 def deploy(town: Town, queues: Queues) -> None:
-    """Put more jobs than there are slots; stop the worker in the middle."""
+    """Enqueue more jobs than there are slots, and stop the worker."""
     town.put(queues, calls("done", "done", "done", "done", took_us=700_000))
     town.world.sleep(SECOND_US)
     for process, worker in town.workers:
@@ -117,7 +117,7 @@ def deploy(town: Town, queues: Queues) -> None:
 
 
 def trickle(town: Town, queues: Queues) -> None:
-    """Put jobs second by second, so that buckets are closed and swept behind them."""
+    """Enqueue a job each second, so that buckets are closed and cleaned."""
     for number in range(1, 6):
         town.put(queues, calls("done", first=number))
         town.world.sleep(2 * SECOND_US)

@@ -1,4 +1,4 @@
-"""What the jobs of a life do."""
+"""Handlers of the jobs of a run."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -16,39 +16,39 @@ from simulation.world import Died, Process, World
 RETRY = Retry(attempts=3, base=1.0, cap=4.0)
 
 TOOK_US = (20_000, 1_000, 150_000, 700_000, 2_500_000, 7_000_000, 14_000_000)
-"""How long a handler runs; the last outlast a lease."""
+"""Durations of handlers; the last ones are longer than a lease."""
 
 FATES = ("done", "done", "done", "done", "done", "done", "fails", "fails for good", "snoozes",
          "cancels", "kills", "kills")  # fmt: skip
 
 SPARED_FENCE = 3
-"""From this claim on no job snoozes, or kills its process."""
+"""From this claim on, no job snoozes or kills its process."""
 
 
 class RunLog:
-    """What all processes wrote down; the dead write nothing."""
+    """Event log of all processes; dead processes write nothing."""
 
     def __init__(self) -> None:
-        """Hold nothing yet."""
+        """Start empty."""
         self.events: list[Event] = []
         self.acknowledged: set[str] = set()
 
     def of(self, process: Process) -> "Pen":
-        """Give a process its pen."""
+        """Return the writer of a process."""
         return Pen(self, process)
 
 
 class Pen:
-    """One process's part of the diary."""
+    """Writer of one process."""
 
     def __init__(self, diary: RunLog, process: Process) -> None:
-        """Write into a diary while a process lives."""
+        """Write to a log while a process lives."""
         self._append = diary.events.append
         self._acknowledged = diary.acknowledged
         self._process = process
 
     def write(self, *events: Event) -> None:
-        """Write events down."""
+        """Record events."""
         if self._process.is_dead:
             raise Died
         for event in events:
@@ -58,7 +58,7 @@ class Pen:
 
 
 def number_of(job: Job) -> int:
-    """Read the number of a call off its row."""
+    """Return the number of a call from its row."""
     number: int = json.loads(job.body)[0]
     return number
 
@@ -66,7 +66,7 @@ def number_of(job: Job) -> int:
 def noted(job: Job) -> str:
     """Say what the judge has to know of a call: its number, and its unique key if it has one.
 
-    Nothing of a step that waits for a signal: nobody called it.
+    Nothing for a step that waits for a signal, because no producer called it.
     """
     if not job.task:
         return ""
@@ -75,7 +75,7 @@ def noted(job: Job) -> str:
 
 
 def eventer(world: World, process: Process) -> Callable[..., Event]:
-    """Make what makes a process's events, at the store's time."""
+    """Return a function that creates events of a process, at the store's time."""
 
     def event(**told: Any) -> Event:  # noqa: ANN401  (the fields of an Event)
         return Event(world.now_us, process.name, **told)
@@ -84,15 +84,15 @@ def eventer(world: World, process: Process) -> Callable[..., Event]:
 
 
 class Shop:
-    """Where the handlers of one life find the world that they run in."""
+    """Environment of the handlers of one run."""
 
     def __init__(self, world: World, diary: RunLog) -> None:
-        """Take the world, and where starts are written down."""
+        """Take the world, and the log of starts."""
         self._world = world
         self._diary = diary
 
     def work(self, context: Context, number: int, took_us: int, fate: str, /) -> int:
-        """Write down the start, take some time, end as it is fated."""
+        """Record the start, take some time, and end as drawn."""
         world = self._world
         process = world.here()
         told = {"id": context.job_id.hex(), "attempt": context.fence}
@@ -124,12 +124,12 @@ def _work(context: Context, *call: Any) -> int:  # noqa: ANN401  (steps have mor
 
 
 TASKS: Mapping[str, Handler] = {"work": Handler(_work, name="work", retry=RETRY, timeout_us=None)}
-"""Made once: reading a signature takes longer than running many jobs."""
+"""Created once, because reading a signature takes longer than running many jobs."""
 
 
 @contextmanager
 def opened(shop: Shop) -> Iterator[None]:
-    """Have the handlers run in this shop."""
+    """Run the handlers in this environment."""
     _OPEN.append(shop)
     try:
         yield
@@ -138,7 +138,7 @@ def opened(shop: Shop) -> Iterator[None]:
 
 
 def call_of(tape: Tape, number: int) -> bytes:
-    """Draw what a job does, as its arguments."""
+    """Draw what a job does, as arguments."""
     took_us = TOOK_US[tape.pick(len(TOOK_US))] if tape.pick(3) == 2 else TOOK_US[0]
     fate = FATES[tape.pick(len(FATES))]
     return json.dumps([number, took_us, fate]).encode()

@@ -1,4 +1,4 @@
-"""Stores as one process reaches them: whole calls on a wire, or each step of them."""
+"""Stores as one process reaches them: complete calls, or each step of them."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -40,10 +40,10 @@ DECIDING_STEPS = frozenset({"decide", "commit"})
 
 
 class Wire:
-    """A store at the other end of a link: each call is one, as with a database of one machine."""
+    """A store behind a link, where each call is atomic, as with a database on one machine."""
 
     def __init__(self, store: Store, link: Link) -> None:
-        """Take the store, and the way to it."""
+        """Take the store, and the link to it."""
         self.transactional = store.transactional
         self.scope = store.scope
         for name in READS | WRITES:
@@ -59,7 +59,7 @@ def _carried(
 
 
 def wired(store: Store, link: Link) -> Store:
-    """Reach a store by a link."""
+    """Connect to a store by a link."""
     return cast("Store", Wire(store, link))
 
 
@@ -71,14 +71,14 @@ class SteppedNode(Node):
     """
 
     def __init__(self, cluster: Cluster, link: Link) -> None:
-        """Take the data, and the way to it."""
+        """Take the data, and the link to it."""
         super().__init__(cluster, nothing)
         self.written: list[Sequence[Write]] = []
         for name in READ_STEPS | WRITE_STEPS:
             setattr(self, name, partial(_stepped, link, name, getattr(self, name)))
 
     def commit(self, partition: str, writes: Sequence[Write], now_us: int) -> bool:
-        """Pass on, and note what was applied."""
+        """Pass on, and record what was applied."""
         held = super().commit(partition, writes, now_us)
         if held:
             self.written.append(writes)
@@ -99,13 +99,13 @@ def _stepped(
 class SteppedClient(SteppedMemoryStore):
     """A client of a cluster: each step of each of its calls is a call on a link.
 
-    It sees to it that nobody is told that a write does not hold which stands in the cluster
-    (rule U5): a judge of each call, with eyes that no client has. presumed: verdicts, by the job
-    and the token that they name, that were taken to hold since their rows had gone.
+    It checks that no write that is in the cluster is reported as rejected (rule U5), which no
+    client could check. presumed: outcomes, by job and token, that count as applied because their
+    rows are deleted.
     """
 
     def __init__(self, cluster: Cluster, link: Link, clock: Clock) -> None:
-        """Take the data, the way to it, and the store's clock."""
+        """Take the data, the link to it, and the store's clock."""
         super().__init__(clock, cluster=cluster)
         self._steps = SteppedNode(cluster, link)
         self._node = self._steps
@@ -171,5 +171,5 @@ class _Timed:
 
 
 def stepped(cluster: Cluster, link: Link, clock: Clock) -> Store:
-    """Reach a cluster by a link, step by step."""
+    """Connect to a cluster by a link, step by step."""
     return cast("Store", _Timed(SteppedClient(cluster, link, clock), link))

@@ -1,4 +1,4 @@
-"""The world in which processes live: its time, who goes on when, how they die."""
+"""The world of a run: its time, and the order and deaths of its processes."""
 
 from collections.abc import Callable
 from hashlib import blake2b
@@ -11,35 +11,34 @@ from simulation.faults import Fault
 from simulation.tape import Tape
 
 BEGIN_US = 1_800_000_000_000_000
-"""When every life begins: in January 2027."""
+"""Start of every run, in January 2027."""
 
 STEPS_MAX = 400_000
-"""No life takes more steps, unless somebody goes round in circles."""
+"""Maximum number of steps; more mean an endless loop."""
 
 LINES_MAX = 500
-"""So many lines are kept before they go into the digest."""
+"""Number of lines that are collected before they are added to the digest."""
 
 P = ParamSpec("P")
 
 
 class Died(BaseException):
-    """Raised in what a process was doing when it was killed; nothing it does then happens."""
+    """Raised in a killed process; nothing that it does afterwards takes effect."""
 
 
 class Endless(Exception):
-    """A life takes more steps than any life should."""
+    """The run takes too many steps."""
 
 
 class Process:
-    """Something that lives and may be killed, paused, cut off from the store, all at once.
+    """A process that may be killed, paused, or cut off from the store.
 
-    name: nobody else ever has it. asleep_us: until then nothing of it goes on. cut_us: until
-    then the store cannot be reached. off_us: how far its wall clock is ahead. drift_ppm: how
-    much too fast its clocks run. stood_us: how long they stood still.
+    name: unique. asleep_us: end of its pause. cut_us: end of its disconnection. off_us: offset of
+    its wall clock. drift_ppm: drift of its clocks. stood_us: time for which they were stopped.
     """
 
     def __init__(self, name: str, born_us: int) -> None:
-        """Live, with nothing to do yet."""
+        """Start without fibers."""
         self.name = name
         self.born_us = born_us
         self.off_us = 0
@@ -52,12 +51,12 @@ class Process:
 
 
 class Fiber:
-    """One thread of a process. ticket: what it waits for now; older waits are over."""
+    """One thread of a process. ticket: its current wait; older waits are over."""
 
     __slots__ = ("greenlet", "is_over", "name", "process", "ticket", "waiters")
 
     def __init__(self, process: Process, name: str) -> None:
-        """Belong to a process; `World.spawn` sets it going."""
+        """Belong to a process; `World.spawn` starts it."""
         self.process = process
         self.name = name
         self.greenlet: greenlet
@@ -67,27 +66,27 @@ class Fiber:
 
 
 class World:
-    """Leads all fibers through one life, one at a time, in the order of time."""
+    """Runs all fibers of one run, one at a time, in the order of time."""
 
     def __init__(self, tape: Tape, *, trace: Callable[[str], object] | None = None) -> None:
-        """Take the tape of choices, and where to tell each step, None for nowhere."""
+        """Take the tape of choices, and a function that receives each step, or None."""
         self.tape = tape
         self.now_us = BEGIN_US
         self.steps = 0
         self.calls = 0
         self.failures: list[tuple[str, BaseException]] = []
-        """What no fiber should raise, and who did."""
+        """Unexpected exceptions, by fiber."""
         self.accidents: list[tuple[int, str, str]] = []
-        """When, what, to whom; in words."""
+        """Injected faults: time, process and description."""
         self.is_healed = False
         self.outage_us = 0
         self.on_death: Callable[[Process], object] = lambda _: None
         self.planned: dict[int, Fault] = {}
-        """What befalls which call, beside what the tape says."""
+        """Faults of given calls, in addition to those of the tape."""
         self.denials: list[str] = []
-        """Who was told of a write that it does not hold, though it does."""
+        """Writes that were reported as rejected although they took effect."""
         self.landing = 0
-        """How many calls may happen yet whose callers gave up."""
+        """Number of pending calls whose callers gave up."""
         self.fiber: Fiber | None = None
         self._hub = getcurrent()
         self._heap: list[tuple[int, int, Fiber | None, int, Callable[[], object] | None]] = []
@@ -101,16 +100,16 @@ class World:
     # For fibers
 
     def here(self) -> Process:
-        """Tell whose fiber goes on now."""
-        assert self.fiber is not None, "nobody goes on now"
+        """Return the process of the current fiber."""
+        assert self.fiber is not None, "no fiber is running"
         return self.fiber.process
 
     def sleep(self, span_us: int) -> None:
-        """Let others go on for so long."""
+        """Sleep; other fibers continue."""
         self._rest(self._going(), self.now_us + max(1, span_us))
 
     def wait(self, span_us: int | None) -> None:
-        """Let others go on until `wake` is called for this fiber, or the time is over."""
+        """Wait until `wake` is called for this fiber, or the timeout."""
         fiber = self._going()
         if span_us is not None:
             self._rest(fiber, self.now_us + max(1, span_us))
@@ -126,7 +125,7 @@ class World:
         return fiber
 
     def _rest(self, fiber: Fiber, at_us: int) -> None:
-        """Let others go on until a time, or until this fiber is woken."""
+        """Wait until a time, or until this fiber is woken."""
         fiber.ticket += 1
         heap = self._heap
         if (
@@ -134,7 +133,7 @@ class World:
             and at_us <= self._until_us
             and fiber.process.asleep_us <= at_us
             and self.steps < STEPS_MAX
-        ):  # nobody else goes on before, nor can anybody wake it
+        ):  # no other fiber runs before, so none can wake it
             self._go_on(fiber, at_us)
             return
         self._count += 1
@@ -142,7 +141,7 @@ class World:
         self._leave(fiber)
 
     def _leave(self, fiber: Fiber) -> None:
-        """Let others go on: whoever is next at once, and the hub where that takes more."""
+        """Switch to the next fiber, or to the hub if more is needed."""
         other = self._next()
         if other is None:
             self._hub.switch()
@@ -152,10 +151,10 @@ class World:
             raise Died
 
     def _next(self) -> Fiber | None:
-        """Begin the step of the fiber that is next; None if that is for the hub.
+        """Begin the step of the next fiber; None if the hub is needed.
 
-        The hub does what happens `later`, starts fibers, puts off those whose process stands
-        still, and ends the life.
+        The hub runs scheduled functions, starts fibers, delays those of paused processes, and ends
+        the run.
         """
         heap = self._heap
         while heap:
@@ -179,7 +178,7 @@ class World:
         return fiber
 
     def _go_on(self, fiber: Fiber, at_us: int) -> None:
-        """Take a step: it is a fiber's turn now."""
+        """Count a step of a fiber."""
         self.now_us = at_us
         self.steps += 1
         fiber.ticket += 1
@@ -190,31 +189,31 @@ class World:
         self.fiber = fiber
 
     def say(self, what: str) -> None:
-        """Write down what happens: the same in every life of a seed."""
+        """Record a step; all runs of a seed record the same."""
         self._lines.append(what)
         if self._trace is not None:
             who = self.fiber.name if self.fiber else "-"
             self._trace(f"{(self.now_us - BEGIN_US) / 1e6:12.6f} {who:14} {what}")
 
     def tell(self, who: str, name: str, what: str) -> None:
-        """Write down an accident."""
+        """Record an injected fault."""
         self.accidents.append((self.now_us, who, f"{name} {what}"))
         self.say(f"{who}: {name} {what}")
 
     # For anybody
 
     def wake(self, fiber: Fiber) -> None:
-        """Let a fiber that waits go on now."""
+        """Wake a waiting fiber."""
         self._count += 1
         heappush(self._heap, (self.now_us, self._count, fiber, fiber.ticket, None))
 
     def later(self, span_us: int, act: Callable[[], object]) -> None:
-        """Have something happen later, whoever is alive then."""
+        """Schedule a function, independent of any process."""
         self._count += 1
         heappush(self._heap, (self.now_us + span_us, self._count, None, 0, act))
 
     def process(self, name: str) -> Process:
-        """Make a process."""
+        """Create a process."""
         process = Process(name, self.now_us)
         self._processes.append(process)
         return process
@@ -244,7 +243,7 @@ class World:
         return fiber
 
     def kill(self, process: Process) -> None:
-        """Kill a process: nothing of it goes on, not even what cleans up after it."""
+        """Kill a process: none of its code continues, not even cleanup code."""
         process.is_dead = True
         self.on_death(process)
         self.later(0, lambda: self._unwind(process))
@@ -260,17 +259,17 @@ class World:
             self.fiber = None
 
     def alive(self) -> list[Process]:
-        """List the processes that live."""
+        """Return the live processes."""
         return [process for process in self._processes if not process.is_dead]
 
     # The life
 
     def run(self, until_us: int, is_over: Callable[[], bool]) -> bool:
-        """Go on until a time, or until something is so; tell whether it is.
+        """Run until a time or a condition; return whether the condition holds.
 
-        Args: is_over: only what happens `later` changes its answer.
+        Args: is_over: the condition; only scheduled functions change its result.
 
-        Raises: Endless: it takes far too many steps.
+        Raises: Endless: the run takes too many steps.
         """
         assert getcurrent() is self._hub
         heap = self._heap
@@ -298,21 +297,21 @@ class World:
         return is_over()
 
     def heal(self) -> None:
-        """Let all be well from now on; who stands still does so to the end of that."""
+        """End all faults; pauses that have begun last until their end."""
         self.is_healed = True
         self.outage_us = 0
         for process in self._processes:
             process.cut_us = 0
 
     def close(self) -> None:
-        """End everything that is still going on."""
+        """End all fibers."""
         for process in self._processes:
             process.is_dead = True
             self._unwind(process)
         self._heap.clear()
 
     def digest(self) -> str:
-        """Sum up everything that happened so far."""
+        """Return the digest of all steps so far."""
         self._digested()
         return self._digest.hexdigest()
 

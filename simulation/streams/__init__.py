@@ -1,1 +1,1 @@
-"""Lives of streams: producers, members of groups, whoever cuts the stream anew."""
+"""Runs of streams: producers, members of groups, and resharding."""

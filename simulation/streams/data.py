@@ -1,4 +1,4 @@
-"""The store of a stream's life, watched, and transactions on it."""
+"""The observed store of a stream's run, and its transactions."""
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,7 +33,7 @@ from simulation.world import World
 
 
 class Data:
-    """What is stored, as a ledger sees it. store: as seen by nobody's link."""
+    """Stored data that a ledger observes. store: direct access, without a link."""
 
     def __init__(self, world: World, ledger: Ledger, *, is_stepped: bool) -> None:
         """Start empty."""
@@ -68,12 +68,12 @@ class Data:
 
 
 def products_at(group: str) -> str:
-    """Name the partition of a group's products, a key for each position."""
+    """Return the partition of a group's products, with a key for each position."""
     return f"products/{group}"
 
 
 def product_key(place: Place) -> str:
-    """Name a position's product."""
+    """Return the key of a position's product."""
     return f"{place.shard}/{place.at_us}/{place.id}"
 
 
@@ -84,14 +84,14 @@ def _produced(ledger: Ledger, group: str, key: str, put: Put) -> None:
 
 
 def _transacting(store: MemoryStore, link: Link) -> Store:
-    """Reach a store by a link, and hold transactions on it."""
+    """Connect to a store by a link, with transactions."""
     wire = wired(store, link)
     vars(wire)["transaction"] = partial(_transaction, store, link)
     return wire
 
 
 class _Inside:
-    """A store as a transaction sees it: what it writes happens at its end, as one."""
+    """The view of a transaction: its writes take effect together at its end."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -100,7 +100,7 @@ class _Inside:
         self.commits: list[Commit] = []
 
     def commit(self, partition: str, writes: Sequence[Write]) -> bool:
-        """Write if all expectations hold now; they have to hold at the end, too."""
+        """Write if all expectations hold; they must also hold at the end."""
         for write in writes:
             if write.expect is not None and write.expect != self._version(partition, write.key):
                 return False
@@ -119,17 +119,17 @@ class _Inside:
 
 
 def _no_tables(_statement: str, _bindings: Bindings) -> list[tuple[Any, ...]]:
-    raise AssertionError("nobody has tables here")
+    raise AssertionError("this store has no tables")
 
 
 def _is_blind(commit: Commit) -> bool:
-    """Tell whether a write expects nothing; those come last, so that none is taken back."""
+    """Return whether a write has no expectation; those come last, so that none is undone."""
     return all(write.expect is None for write in commit.writes)
 
 
 @contextmanager
 def _transaction(store: Store, link: Link) -> Iterator[TransactionView]:
-    """Begin, and commit at the end: two calls, of which either can fail as any call can."""
+    """Begin, and commit at the end: two calls, each of which can fail."""
     link.call("begin", lambda: None, lands=False)
     inside = _Inside(store)
     yield TransactionView(cast("Store", inside), _no_tables)

@@ -1,4 +1,4 @@
-"""What is written down of a life, and what is seen of it where it is stored."""
+"""Record of a stream's run: events of processes, and observed writes."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +13,7 @@ Told = tuple[str, int]
 
 
 class Watched(dict[Any, Any]):
-    """A table whose writes are looked at as they happen."""
+    """A table whose writes are observed."""
 
     def __init__(self, look: Callable[[Any, Any], object]) -> None:
         """Take what is called with the key and the new value of each write."""
@@ -26,7 +26,7 @@ class Watched(dict[Any, Any]):
 
 
 class Place(NamedTuple):
-    """Where something lies: in which shard, at which position."""
+    """A shard and a position in it."""
 
     shard: int
     at_us: int
@@ -36,7 +36,7 @@ class Place(NamedTuple):
 class Ledger:
     """Everything that was told and seen. faults: stories by verdict, in words.
 
-    unsure: events of appends whose outcome somebody once did not know: they may lie twice.
+    unsure: events of appends with an outcome that was once unknown: they may exist twice.
     lies: tells whether an event lies where it was stored.
     """
 
@@ -61,28 +61,28 @@ class Ledger:
         self._begins: dict[str, dict[int, Place]] = defaultdict(dict)
 
     def blame(self, verdict: str, story: str) -> None:
-        """Write down that something was wrong."""
+        """Record a fault."""
         at_s = self._now() / 1e6
         self.faults.setdefault(verdict, []).append(f"at {at_s:.6f} s: {story}")
 
     # What producers say
 
     def append(self, told: Iterable[Told]) -> None:
-        """Note what is sent."""
+        """Record a sent event."""
         self.sent |= set(told)
 
     def acknowledge(self, told: Told, place: Place) -> None:
-        """Note what is durable, and where."""
+        """Record a durable event and its position."""
         self.counts["appended"] += 1
         self.acknowledged[told] = place
 
     # What handlers say
 
     def begin(self, group: str, told: Told, place: Place) -> None:
-        """Note that an event is handed to a group: for the first time in the order of its key."""
+        """Record that an event is delivered to a group, first in the order of its key."""
         self.counts["handed"] += 1
         if told not in self.sent:
-            self.blame("unexpected", f"{group} is handed {_text(told)}, which nobody appended")
+            self.blame("unexpected", f"{group} receives {_text(told)}, which was never appended")
         if told in self._begun[group]:
             self.counts["handed again"] += 1
             return
@@ -92,21 +92,21 @@ class Ledger:
         if number < furthest:
             self.blame(
                 "order",
-                f"{group} is handed {_text(told)} of {place} after number {furthest} of its series",
+                f"{group} receives {_text(told)} of {place} after number {furthest} of its series",
             )
         self._furthest[group, series] = max(number, furthest)
 
     def work(self, group: str, shard: int, epoch: int) -> None:
-        """Note that a batch is handed out under an epoch."""
+        """Record that a batch is delivered under an epoch."""
         place = group, str(shard)
         self._at_work[place] = max(epoch, self._at_work[place])
 
     def end(self, group: str, told: Iterable[Told]) -> None:
-        """Note that a handler has done with events."""
+        """Record that a handler has finished events."""
         self.handled[group] |= set(told)
 
     def produce(self, group: str, told: Told, place: Place) -> None:
-        """Note that a product was committed beside its position."""
+        """Record that a product was committed with its position."""
         self.counts["produced"] += 1
         before = self.produced[group].get(told)
         if before is not None and (before == place or told not in self.unsure):
@@ -120,7 +120,7 @@ class Ledger:
     # What is seen where it is stored
 
     def leases(self, scope: str) -> Watched:
-        """Make the table of a scope's leases: no epoch is granted twice, none goes back."""
+        """Return the table of a scope's leases: no epoch is granted twice or decreases."""
 
         def look(name: str, put: Put) -> None:
             new = decode(put.value, Grant)
@@ -138,7 +138,7 @@ class Ledger:
         return Watched(look)
 
     def checkpoints(self, group: str) -> Watched:
-        """Make the table of a group's checkpoints: they only move forward, as their epochs do."""
+        """Return the table of a group's checkpoints: they and their epochs only increase."""
 
         def look(shard: str, put: Put) -> None:
             told = decode(put.value, dict[str, Any])
@@ -154,7 +154,7 @@ class Ledger:
                 self.blame(
                     "stale",
                     f"the checkpoint of {group} in shard {shard} is moved under epoch {new[0]}, "
-                    f"though batches were handed out under {self._at_work[group, shard]}",
+                    f"although batches were delivered under {self._at_work[group, shard]}",
                 )
             if told["rows"] == 0 and told["at_us"] is not None:
                 self._pass(group, Place(int(shard), *new[1:]))
@@ -164,7 +164,7 @@ class Ledger:
         return Watched(look)
 
     def going(self) -> Watched:
-        """Make the table that says up to where the rows of a shard go."""
+        """Return the table of announced deletions of a shard."""
 
         def look(shard: str, put: Put) -> None:
             told = decode(put.value, dict[str, Any])
@@ -173,7 +173,7 @@ class Ledger:
         return Watched(look)
 
     def registered(self) -> Watched:
-        """Make the table of groups: one begins behind what was said to go before (rule F6)."""
+        """Return the table of groups: one begins behind the announced deletions (rule F6)."""
 
         def look(group: str, _: Put) -> None:
             self._begins[group] = dict(self._going)
@@ -191,11 +191,11 @@ class Ledger:
             self._begins[group][to.shard] = to
 
     def marks(self) -> Watched:
-        """Make the table of marks: they only grow."""
+        """Return the table of watermarks: they only increase."""
 
         def look(shard: Any, mark: int) -> None:  # noqa: ANN401
             if mark < self._marks.get(shard, -1):
-                self.blame("mark", f"the mark of {shard} goes back from {self._marks[shard]}")
+                self.blame("mark", f"the watermark of {shard} decreases from {self._marks[shard]}")
             self._marks[shard] = mark
 
         return Watched(look)
@@ -207,16 +207,16 @@ class Ledger:
     # At the end
 
     def waiting(self, groups: Iterable[str]) -> list[str]:
-        """Say which acknowledged events some group has not handled."""
+        """Record acknowledged events that a group has not handled."""
         return [
-            f"{group} was not handed {_text(told)}, acknowledged at {place}"
+            f"{group} did not receive {_text(told)}, acknowledged at {place}"
             for group in groups
             for told, place in self._owed(group)
             if told not in self.handled[group]
         ]
 
     def unproduced(self, groups: Iterable[str]) -> list[str]:
-        """Say of which acknowledged events there is no product."""
+        """Record acknowledged events without a product."""
         return [
             f"{group} has no product of {_text(told)}, acknowledged at {place}"
             for group in groups
@@ -225,7 +225,7 @@ class Ledger:
         ]
 
     def _owed(self, group: str) -> Iterator[tuple[Told, Place]]:
-        """Name the acknowledged events that had not gone before a group began."""
+        """Return acknowledged events that were not deleted before a group began."""
         begins = self._begins[group]
         for told, place in self.acknowledged.items():
             begin = begins.get(place.shard)

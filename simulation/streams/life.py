@@ -1,4 +1,4 @@
-"""One life of a stream, from a seed to a verdict."""
+"""One run of a stream, from a seed to a verdict."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,20 +14,19 @@ from simulation.world import BEGIN_US, Endless, World
 SHOWN_MAX = 5
 
 STREAM_VERDICTS = ("missed", "unproduced", "order", "unclosed", "owners", "epoch", "back", "mark")
-"""What can be wrong with a stream's life only; "stale" and "doubled" are so with a queue's, too."""
+"""Verdicts on runs of streams only; "stale" and "doubled" also apply to queues."""
 
 
 def live(
     seed: int, given: Sequence[int] | None = None, *, trace: Callable[[str], object] | None = None
 ) -> Life:
-    """Lead one life; the same seed, or the same tape with it, is the same life.
+    """Run one seed; the same seed, or the same tape with it, gives the same run.
 
-    Its verdicts, in words: missed (an acknowledged event that some group was not handed),
-    unproduced and doubled (products that share a transaction with their position), order (of the
-    events that one producer gave one key), unclosed (handed from beyond the mark), owners (two
-    that believe to hold a shard beyond doubt), epoch and back and mark (what only grows did
-    not), stale (a checkpoint moves under an epoch before that of batches), unexpected, broken,
-    endless.
+    Its verdicts: missed (an acknowledged event was not delivered to a group), unproduced and
+    doubled (products that share a transaction with their position), order (events of one producer
+    with one key), unclosed (delivered from above the watermark), owners (two members certain to
+    hold a shard), epoch, back and mark (a value that only increases decreased), stale (a
+    checkpoint moves under an older epoch than that of batches), unexpected, broken, endless.
     """
     tape = Tape(seed, given)
     scenario = scenario_of(seed, tape)
@@ -40,9 +39,9 @@ def live(
             town.begin()
             lead(world, scenario.lasts_us, lambda: _has_ended(town, ledger))
             if town.producers.running:
-                ledger.blame("stalled", "somebody is still appending")
+                ledger.blame("stalled", "a producer is still appending")
         except Endless:
-            ledger.blame("endless", "it takes far too many steps")
+            ledger.blame("endless", "the run takes too many steps")
         finally:
             world.close()
     _judge(town, scenario, ledger)
@@ -61,7 +60,7 @@ def _missing(town: Town, ledger: Ledger) -> list[str]:
 
 
 def _judge(town: Town, scenario: Scenario, ledger: Ledger) -> None:
-    """Blame what is missing at the end."""
+    """Record what is missing at the end."""
     for story in ledger.waiting(town.groups)[:SHOWN_MAX]:
         ledger.blame("missed", story)
     if not scenario.is_stepped:

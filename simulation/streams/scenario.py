@@ -1,4 +1,4 @@
-"""What one life of a stream is about."""
+"""Setup of a run of a stream."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ GROUPS = ("bill", "mail")
 KEYS = ("ant", "bee", "cat", "dog", None)
 
 STALL_US = 300 * SECOND_US
-"""So long a producer stands still between two steps of an append."""
+"""Duration for which a producer freezes between two steps of an append."""
 
 SKEWS_US = (600 * SECOND_US, -600 * SECOND_US)
 
@@ -49,7 +49,7 @@ class Scenario(NamedTuple):
 
 
 def scenario_of(seed: int, tape: Tape) -> Scenario:
-    """Draw a life; the duller, the more of its choices are 0."""
+    """Draw a run; lower choices give simpler runs."""
     stalls = tape.pick(6) == 5
     return Scenario(
         is_stepped=bool(seed & 1),

@@ -10,18 +10,18 @@ from simulation import green
 from simulation.world import World
 
 PAUSE_S = 1.0
-"""How long an idle thread waits here: shorter waits only make lives longer."""
+"""Time that an idle thread waits; shorter waits only make runs longer."""
 
 
 class Thread(green.Thread):
-    """A fiber that others can wait for, for some time."""
+    """A fiber that others can join, with a timeout."""
 
     def is_alive(self) -> bool:
-        """Tell whether it goes on."""
+        """Return whether it runs."""
         return self._fiber is not None and not self._fiber.is_over
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for its end, or until the time is over."""
+        """Wait until it ends, or the timeout."""
         if self._fiber is not None and not self._fiber.is_over:
             green.wait_among(self._fiber.waiters, timeout)
 
@@ -34,7 +34,7 @@ class Threads(green.Threads):
 
 @contextmanager
 def planted(world: World) -> Iterator[None]:
-    """Have consumers find fibers where they look for threads."""
+    """Replace threads by fibers in consumers."""
     place = vars(consumer_threads)
     before = {name: place[name] for name in ("PAUSE_S", "PAUSE_UNHEARD_S")}
     try:

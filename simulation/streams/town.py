@@ -1,4 +1,4 @@
-"""Who lives with a stream: producers, members of groups, monitors."""
+"""Processes of a stream's run: producers, members of groups and monitors."""
 
 import random
 from collections.abc import Mapping
@@ -33,17 +33,17 @@ from simulation.streams.scenario import GROUPS, KEYS, SKEWS_US, STALL_US, STREAM
 from simulation.world import BEGIN_US, Process, World
 
 TOOK_US = (1_000, 20_000, 200_000, 3_000_000, 12_000_000)
-"""How long a handler runs; the last outlast a lease."""
+"""Durations of handlers; the last ones are longer than a lease."""
 
 CUT_US = (2_000_000, 500_000, 6_000_000, 10_000)
-"""How long whoever cuts the stream anew waits before it does."""
+"""Delays before the stream is resharded."""
 
 STALL_WITHIN_US = (0, 100, 250, 450, 700, 1_500, 5_000)
-"""How long after the beginning of an append its producer stands still."""
+"""Times after the start of an append at which its producer freezes."""
 
 
 class Host:
-    """What streams and transactions need of an application: one for each process."""
+    """The application that streams and transactions need, one for each process."""
 
     tasks: Mapping[str, Handler] = {}
 
@@ -58,7 +58,7 @@ class Host:
 
 
 class Town:
-    """Starts people, each in a process of its own, and knows what they share."""
+    """Starts processes, and holds what they share."""
 
     def __init__(
         self, world: World, scenario: Scenario, ledger: Ledger, data: Data, *, seed: int
@@ -77,7 +77,7 @@ class Town:
         self._monitors: list[Process] = []
 
     def begin(self) -> None:
-        """Start everybody."""
+        """Start all processes."""
         for _ in range(self.scenario.producers):
             self.producers.begin(Left(self.scenario.calls))
         self.look_after_members()
@@ -98,7 +98,7 @@ class Town:
         return process
 
     def host(self, process: Process) -> Host:
-        """Make the application of a process."""
+        """Return the application of a process."""
         clock = ProcessClock(self.world, process)
         queues = Queues(
             open_engine(
@@ -112,7 +112,7 @@ class Town:
         return Host(queues, clock, self.scenario)
 
     def wait(self) -> None:
-        """Wait for the store to be there again."""
+        """Wait until the store is available again."""
         self.world.sleep(AGAIN_US)
 
     # Producers
@@ -145,7 +145,7 @@ class Town:
         left.is_over = True
 
     def _stall(self, process: Process) -> None:
-        """Have a producer stand still in the middle of what it does next, by choice."""
+        """Freeze a producer during its next append, by choice."""
         world = self.world
         is_early = world.now_us < BEGIN_US + self.scenario.lasts_us - STALL_US
         if not self.scenario.stalls or not is_early or not world.tape.is_rare(4):
@@ -161,7 +161,7 @@ class Town:
     def _append(
         self, stream: Stream, batch: list[tuple[Told, str | None]], left: Left[Row]
     ) -> None:
-        """Append until it is stored, or until nobody knows whether it is."""
+        """Repeat an append until it is stored or its outcome is unknown."""
         ledger = self._ledger
         ledger.append(told for told, _ in batch)
         while True:
@@ -170,7 +170,7 @@ class Town:
             except AppendUnknown as error:
                 left.unsure = list(error.rows)
                 ledger.unsure |= {_told(Event(row)) for row in error.rows}
-                return  # of the others it is known that they are there; nobody says where
+                return  # the others are stored, at an unknown position
             except StoreUnavailable:
                 self.wait()
                 continue
@@ -179,7 +179,7 @@ class Town:
             return
 
     def _append_again(self, stream: Stream, left: Left[Row]) -> None:
-        """Send again what may be stored or not, until it is."""
+        """Send events with an unknown outcome again until they are stored."""
         ledger = self._ledger
         ledger.unsure |= {_told(Event(row)) for row in left.unsure}
         try:
@@ -214,7 +214,7 @@ class Town:
     # Members
 
     def look_after_members(self) -> None:
-        """Start members in the place of those that died; replace one by choice."""
+        """Replace members that died, and one live member by choice."""
         tape, world = self.world.tape, self.world
         self._members = [one for one in self._members if not one[0].is_dead]
         missing = self.scenario.members - len(self._members)
@@ -297,7 +297,7 @@ class Town:
 
 
 class Clerk:
-    """What a member does with a batch: it is written down, and a product made of it."""
+    """Handler of a member: records the batch, and creates products."""
 
     def __init__(
         self, town: Town, ledger: Ledger, host: Host, process: Process, group: str
@@ -310,7 +310,7 @@ class Clerk:
         self._group = group
 
     def __call__(self, batch: Batch) -> None:
-        """Handle a batch, as it is fated."""
+        """Handle a batch as drawn."""
         world, ledger, group = self._town.world, self._ledger, self._group
         tape = world.tape
         self._look(batch)
@@ -321,7 +321,7 @@ class Clerk:
             ledger.begin(group, _told(event), _place(event))
             if event.position.at_us > mark_us:
                 ledger.blame(
-                    "unclosed", f"{group} is handed {_place(event)}; the mark is {mark_us}"
+                    "unclosed", f"{group} receives {_place(event)}; the watermark is {mark_us}"
                 )
         if not world.is_healed:
             world.sleep(TOOK_US[tape.pick(len(TOOK_US))] if tape.pick(4) == 3 else TOOK_US[0])
@@ -333,7 +333,7 @@ class Clerk:
         ledger.end(group, told)
 
     def _look(self, batch: Batch) -> None:
-        """Compare what a member believes to hold with what was granted.
+        """Compare the shards that a member believes to hold with the granted ones.
 
         One whose machine was suspended cannot know; nothing else may deceive it.
         """
@@ -343,12 +343,12 @@ class Clerk:
         if grant.epoch != batch.epoch:
             self._ledger.blame(
                 "owners",
-                f"{self._process.name} believes to hold shard {batch.shard} for {self._group} "
+                f"{self._process.name} believes that it holds shard {batch.shard} of {self._group} "
                 f"under epoch {batch.epoch}; {grant.holder} has it under epoch {grant.epoch}",
             )
 
     def _produce(self, batch: Batch) -> None:
-        """Store a product of each event in the transaction that moves the position."""
+        """Store a product of each event in the transaction that moves the offset."""
         ids = self._host.queues.engine.ids
         with transaction(self._host, self._host.queues, self._host.tasks) as tx:
             puts = [
