@@ -73,8 +73,8 @@ def who_lost_a_permit_goes_on(patch: Patch) -> None:
 def a_lapsed_permit_is_held_again_though_another_has_it(patch: Patch) -> None:
     def renew(self: HeldPermits, name: str, lease_us: int) -> int:
         seen = self._see(name)
-        self._hold(name, seen, seen.permits, self._told[name], lease_us, always=True)
-        return self._told[name]
+        self._hold(name, seen, seen.permits, self._stored[name], lease_us, always=True)
+        return self._stored[name]
 
     patch.setattr(HeldPermits, "_renew", renew)
 

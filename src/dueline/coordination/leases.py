@@ -1,8 +1,8 @@
-"""Leases, and offices that one holds.
+"""Leases, and leader election with them.
 
-A lease is for speed, its epoch for safety (rule L1): each grant raises the epoch by one, and
-whatever is written under a lease is refused once a later epoch has written. The record never
-expires, so that no epoch is ever given twice. Two that both believe to hold a lease cost work, not
+A lease is for speed, its epoch for safety (rule L1): each grant increments the epoch, and writes
+under a lease are refused once a later epoch has written. The record never expires, so that no epoch
+is granted twice. If two holders both believe that they hold a lease, that costs work, not
 correctness.
 """
 
@@ -19,14 +19,14 @@ from dueline.core.pagination import record_at, records_in
 from dueline.core.store import NO_VERSION, Put, Record, Records
 
 TTL_US_MIN: Final = 2 * SECOND_US
-"""Half of it is the least time that a beat has to come through."""
+"""Minimum lease; half of it is the minimum time that a heartbeat has to arrive."""
 
 MARGIN_US_MIN: Final = SECOND_US
 BEATS_A_TTL: Final = 4
 """How often a lease should be renewed while it lasts."""
 
 EXPIRED_US: Final = 1
-"""When a lease lapsed that its holder could have given back: long ago, so it is free."""
+"""Stored as the expiry of a lease that is released for a holder that could not: it is free."""
 
 ELECTIONS: Final = "offices"
 """The scope of the leases of elected leaders."""
@@ -38,10 +38,10 @@ _ROUND_TRIPS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a lease's record says.
+    """The record of a lease.
 
-    epoch: how often the lease was granted. until_us: when it lapses by the store's clock;
-    0 where its holder gave it back, EXPIRED_US where it did so for a holder that could not.
+    epoch: how often the lease was granted. until_us: when it expires by the store's clock; 0 if
+    its holder released it, EXPIRED_US if that was for a holder that could not.
     """
 
     epoch: int
@@ -63,14 +63,14 @@ def holder_of(records: Records) -> Grant | None:
 def set_free(
     records: Records, scope: str, name: str, *, version: bytes, holder: str | None = None
 ) -> Grant | None:
-    """Take a lease from whoever holds it, who finds it lost at the next beat; version: random.
+    """Revoke a lease; its holder finds it lost at the next heartbeat. version: random.
 
-    Until then both it and the next holder may believe to hold it: its epoch refuses what it
-    writes from then on.
+    Until then both it and the next holder may believe that they hold it: the epoch refuses what
+    the old one writes from then on.
 
-    Args: holder: only if it is held by this one.
+    Args: holder: only if this one holds it.
 
-    Returns: what was granted; None: nobody ever had it, or it changed just now.
+    Returns: the revoked grant; None: it was never granted, or changed just now.
     """
     record = record_at(records, scope, name)
     if record is None:
@@ -83,7 +83,7 @@ def set_free(
 
 
 class _Sight(NamedTuple):
-    """A record as it was read, and since when it was seen unchanged, on this machine's clock."""
+    """A record as it was read, and since when it is unchanged, on this machine's clock."""
 
     grant: Grant
     version: bytes
@@ -91,7 +91,7 @@ class _Sight(NamedTuple):
 
 
 class _Holding(NamedTuple):
-    """A lease that is held: until when that is sure, on this machine's monotonic clock."""
+    """A lease that is held, and until when that is certain, on this machine's monotonic clock."""
 
     grant: Grant
     version: bytes
@@ -99,9 +99,9 @@ class _Holding(NamedTuple):
 
 
 class Leases:
-    """The leases of one scope, as one holder sees them; steps, and no thread of its own.
+    """The leases of one scope, as one holder sees them; in steps, without a thread.
 
-    A scope is a partition of records: the shards of a consumer group, or a single office.
+    A scope is a partition of records: the shards of a consumer group, or the elections.
     """
 
     def __init__(
@@ -115,11 +115,11 @@ class Leases:
         clock: Clock,
         ids: Ids,
     ) -> None:
-        """Take the records, whose leases these are, and for whom; reads nothing yet.
+        """Take the records, the scope and the holder; reads nothing yet.
 
         Args:
-          holder: another one for each process and each try, such as `<host>:<pid>:<random>`.
-          ttl_us: how long a grant lasts without a beat, at least TTL_US_MIN.
+          holder: unique to the process and the try, such as `<host>:<pid>:<random>`.
+          ttl_us: how long a grant lasts without a heartbeat, at least TTL_US_MIN.
         """
         assert ttl_us >= TTL_US_MIN
         self.holder = holder
@@ -139,22 +139,21 @@ class Leases:
     def look(self) -> Mapping[str, Grant]:
         """Read all leases of the scope that were ever granted."""
         found = {record.key: record for record in self._all()}
-        now_us = self._clock.monotonic_us()  # after the answer: a beat may be as young as that
+        now_us = self._clock.monotonic_us()  # after the read: a heartbeat may be that young
         for record in found.values():
             self._note(record, now_us)
         return {name: self._seen[name].grant for name in found}
 
     def seen(self, name: str) -> Grant | None:
-        """Return what was granted, as it was last read."""
+        """Return the grant of a lease, as it was last read."""
         sight = self._seen.get(name)
         return None if sight is None else sight.grant
 
     def is_free(self, name: str) -> bool:
-        """Tell whether a lease can be taken, as far as was last seen.
+        """Return whether a lease can be taken, as of the last read.
 
-        It was given back, it has lapsed by the store's clock, or its record was seen unchanged
-        for 1.25 times its length on this machine's own clock: no wall clocks are compared (rule
-        L3).
+        It was released, it has expired by the store's clock, or its record was unchanged for 1.25
+        times its duration on this machine's own clock: no wall clocks are compared (rule L3).
         """
         sight = self._seen.get(name)
         if sight is None:
@@ -167,37 +166,37 @@ class Leases:
 
     @property
     def held(self) -> Collection[str]:
-        """The leases that are held beyond doubt."""
+        """The leases that are certainly held."""
         now_us = self._clock.monotonic_us()
         return [name for name, one in self._held.items() if now_us < one.sure_until_us]
 
     def epoch(self, name: str) -> int | None:
-        """Tell under which epoch a lease is held; None where it is not, or that is in doubt."""
+        """Return the epoch of a lease that is certainly held, otherwise None."""
         one = self._held.get(name)
         if one is None or self._clock.monotonic_us() >= one.sure_until_us:
             return None
         return one.grant.epoch
 
     def has_expired(self, name: str) -> bool:
-        """Return whether the holder before did not give the lease back, up to `clear_expired`."""
+        """Return whether the last holder let the lease expire; until `clear_expired`."""
         return name in self._expired
 
     def clear_expired(self, name: str) -> None:
-        """Note that what the holder before was at has been done since."""
+        """Note that the unfinished work of the last holder is done."""
         self._expired.discard(name)
 
     def sure_us(self, name: str) -> int:
-        """Tell for how long a lease is held beyond doubt, if no beat comes through."""
+        """Return how long a lease is certainly held if no heartbeat arrives."""
         one = self._held.get(name)
         return 0 if one is None else max(0, one.sure_until_us - self._clock.monotonic_us())
 
     # Changes
 
     def take(self, name: str) -> int | None:
-        """Take a lease that is free as far as was last seen.
+        """Take a lease that is free as of the last read.
 
-        Returns: its epoch, larger than every one before; None: somebody else was first, or the
-          store does not say who: then it is nobody's until it lapses.
+        Returns: its epoch, larger than all before; None: another holder was first, or the outcome
+          is unknown: then the lease has no holder until it expires.
         """
         self._drop_doubtful()
         if not self.is_free(name):
@@ -216,25 +215,25 @@ class Leases:
         return self.epoch(name)
 
     def renew(self) -> list[str]:
-        """Beat: let all leases that are held last longer, in one call.
+        """Send a heartbeat: renew all leases that are held, in one write.
 
-        One that has come into doubt is not renewed any more: whoever held it has stopped.
+        A lease that became uncertain is not renewed: its work has stopped.
 
-        Returns: the names of those that are lost.
+        Returns: the names of the lost leases.
         """
         before = set(self._held)
         self._drop_doubtful()
         if self._held and not self._write(dict(self._held)):
-            for name in list(self._held):  # one of them is gone, or nobody knows
+            for name in list(self._held):  # one of them is lost, or the outcome is unknown
                 self._read_back(name)
             if self._held:
                 self._write(dict(self._held))
         return sorted(before - set(self.held))
 
     def release(self, names: Collection[str], *, expired: Collection[str] = ()) -> None:
-        """Give leases back, so that others need not wait until they lapse.
+        """Release leases, so that others need not wait until they expire.
 
-        Args: lapsed: those that for the next holder are to have lapsed; see `has_lapsed`.
+        Args: expired: those that the next holder is to see as expired; see `has_expired`.
         """
         for name in names:
             one = self._held.pop(name, None)
@@ -257,7 +256,7 @@ class Leases:
     # Steps
 
     def _write(self, wanted: Mapping[str, _Holding]) -> bool:
-        """Write grants that last from now on, each on its version; all of them or none."""
+        """Write grants that last from now on, each on its version, atomically."""
         sent_us = self._clock.monotonic_us()  # before it is sent: rule L4
         until_us = self._time.latest_us() + self.ttl_us
         puts = [
@@ -278,12 +277,12 @@ class Leases:
         return is_written
 
     def _stand_as(self, written: Mapping[str, _Holding]) -> bool:
-        """Tell whether the records stand as they were written; raises where that is unknown."""
+        """Return whether the records are as they were written; raises where that is unknown."""
         present = {record.key: record.version for record in self._all()}
         return all(present.get(name) == one.version for name, one in written.items())
 
     def _read_back(self, name: str) -> None:
-        """See whose a lease is: an epoch is granted once, so it tells."""
+        """Read the holder of a lease: an epoch is granted once, so it is decisive."""
         record = next((one for one in self._all() if one.key == name), None)
         held = self._held.get(name)
         if record is not None:
@@ -293,7 +292,7 @@ class Leases:
         grant = self._seen[name].grant if record is not None else None
         if record is None or grant is None or not _is_same(grant, held.grant):
             del self._held[name]
-        else:  # a beat of before came through late; how long it lasts is not known any better
+        else:  # an earlier heartbeat arrived late; until when the lease lasts stays as it was
             self._held[name] = held._replace(version=record.version)
 
     def _drop_doubtful(self) -> None:
@@ -304,7 +303,7 @@ class Leases:
         return Put(name, self._ids.token(), encode(grant), expect=expect)
 
     def _margin_us(self) -> int:
-        """Tell how long before its end a lease is in doubt: four slow round trips, or more."""
+        """Return how long before its end a lease is uncertain: four slow round trips, or more."""
         trips = sorted(self._round_trips_us)
         slow_us = trips[(len(trips) - 1) * 99 // 100] if trips else 0
         wanted_us = max(self.ttl_us // 10, 4 * slow_us, MARGIN_US_MIN)

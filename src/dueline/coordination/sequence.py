@@ -1,7 +1,7 @@
-"""Numbers that are given once (High/Low).
+"""Sequences: numbers that are issued once (high/low algorithm).
 
-A holder reserves a block with one conditional write and then counts without asking anybody. Two
-that race reserve different blocks. A block that is not used up leaves a gap.
+A process reserves a block with one conditional write and then counts locally. Two processes that
+race reserve different blocks. A block that is not used up leaves a gap.
 """
 
 import threading
@@ -21,16 +21,16 @@ _ROUNDS_MAX: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class _High:
-    """The first number that nobody has reserved."""
+    """The first number that is not reserved."""
 
     next: int
 
 
 class Sequence:
-    """The numbers of one name, as one holder counts them; threads may share it.
+    """One process's view of a named sequence; threads may share it.
 
-    What a holder gives only grows; no number is given twice, by whomever. A holder that comes
-    later starts above all that was reserved before.
+    Its numbers only grow, and no number is issued twice by any process. A process that starts
+    later begins above all reserved blocks.
     """
 
     def __init__(self, records: Records, name: str, *, ids: Ids, block: int = BLOCK) -> None:
@@ -42,13 +42,13 @@ class Sequence:
         self._low = self._end = 0
 
     def next(self) -> int:
-        """Give the next number; the first of all is 1."""
+        """Return the next number; the first is 1."""
         return self.many(1)[0]
 
     def many(self, count: int) -> list[int]:
-        """Give so many numbers, in order, with at most one write.
+        """Return `count` numbers, in order, with at most one write.
 
-        Raises: StoreUnavailable: none was given.
+        Raises: StoreUnavailable: none was issued.
         """
         if count < 0:
             raise BadInput(f"{count} numbers cannot be given.")
@@ -72,10 +72,10 @@ class Sequence:
             try:
                 if self._records.commit(self._partition, (put,)):
                     return start, end
-            except Unknown:  # it may be ours, or a gap from now on: reading tells what is so
+            except Unknown:  # it is reserved here or a gap: a read decides
                 if self._high()[1] == put.version:
                     return start, end
-        raise Conflict(f"Others reserve numbers of {self._partition} all the time.")
+        raise Conflict(f"Other processes keep reserving numbers of {self._partition}.")
 
     def _high(self) -> tuple[int, bytes]:
         for record in self._records.read(self._partition, after=None, limit=1):

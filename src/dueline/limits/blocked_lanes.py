@@ -1,4 +1,4 @@
-"""Lanes that a worker lets be because of their limits."""
+"""Lanes that a worker skips because their limits are exhausted."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -6,9 +6,9 @@ from dueline.core.lane import Lane
 
 
 class BlockedLanes:
-    """Which limits allowed nothing more when they were asked, and the lanes that wait for that.
+    """The limits that refused when they were last asked, and the lanes that wait for them.
 
-    since_us: since when the first jobs of such lanes wait, where it was known: they age meanwhile.
+    since_us: since when the first jobs of such lanes have waited, where known: they age meanwhile.
     """
 
     def __init__(self) -> None:
@@ -17,27 +17,27 @@ class BlockedLanes:
         self._lanes: dict[str, set[Lane]] = {}
 
     def has_refusals(self) -> bool:
-        """Return whether a limit was refused since the lane list was last read."""
+        """Return whether a limit refused since the lane list was last read."""
         return bool(self._until_us)
 
     def asked_before(self, instant_us: int) -> list[str]:
-        """List the limits that are to be asked again before an instant."""
+        """Return the limits to ask again before a timestamp."""
         return [name for name, until_us in self._until_us.items() if until_us < instant_us]
 
     def among(self, limits: Iterable[str], now_us: int) -> list[str]:
-        """List those of some limits that need not be asked again yet."""
+        """Return which of these limits are not to be asked again yet."""
         return [name for name in limits if self._until_us.get(name, now_us) > now_us]
 
     def refused(self, until_us: Mapping[str, int]) -> None:
-        """Learn which limits allow nothing more, and when they are to be asked again."""
+        """Record limits that refused, and when to ask each again."""
         self._until_us.update(until_us)
 
     def block(
         self, lanes: Collection[Lane], limits: Collection[str], heads: Mapping[Lane, int | None]
     ) -> int:
-        """Let lanes be because of these limits, which were refused; tell until when.
+        """Block lanes because these limits refused; return until when.
 
-        Args: heads: when the first jobs of lanes became due, as far as it is known.
+        Args: heads: when the first jobs of lanes became due, as far as known.
         """
         for name in limits:
             self._lanes.setdefault(name, set()).update(lanes)
@@ -48,7 +48,7 @@ class BlockedLanes:
         return max(self._until_us[name] for name in limits)
 
     def take(self, limits: Iterable[str]) -> set[Lane]:
-        """List the lanes that waited for one of these limits, and let them be no longer."""
+        """Unblock the lanes that waited for one of these limits; return them."""
         found: set[Lane] = set()
         for name in limits:
             self._until_us.pop(name, None)
@@ -56,13 +56,13 @@ class BlockedLanes:
         return found
 
     def visited(self, lanes: Iterable[Lane]) -> None:
-        """Learn of visits, which tell of first jobs themselves."""
+        """Record that lanes were scanned: a scan reads their first jobs itself."""
         if self.since_us:
             for lane in lanes:
                 self.since_us.pop(lane, None)
 
     def forget(self) -> None:
-        """Know of none any more."""
+        """Unblock all lanes."""
         self.since_us.clear()
         self._until_us.clear()
         self._lanes.clear()

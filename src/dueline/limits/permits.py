@@ -1,9 +1,9 @@
 """The permits that a worker holds for its jobs.
 
-Taken before a claim, for as many jobs as it is to bring; extended by the beat before the claims
-are; given back once the worker holds fewer jobs. All it has of a limit is one number in one
-record, which it alone changes, so what became of a write is never guessed: the next one says it
-again.
+They are taken before a claim, for as many jobs as it may bring; extended by the heartbeat before
+the claims are; and released once the worker holds fewer jobs. For each limit the worker has one
+number in one record, which only it changes. So the outcome of a write is never guessed: the next
+write repeats it.
 """
 
 import threading
@@ -25,10 +25,10 @@ from dueline.limits.rate_meters import RateMeters
 from dueline.limits.semaphore import CAPACITY_DEFAULT, Hold, PermitRequest, Permits
 
 RETRY_US: Final = SECOND_US // 4
-"""So long after a refusal a worker asks again that nobody has woken."""
+"""How long after a refusal a worker asks again, if no wake-up comes first."""
 
 SLOTS: Final = ""
-"""Stands among limits for the worker's own slots: no more jobs with limits are held than it has."""
+"""Stands for the slots of the worker: it holds no more jobs with limits than it has slots."""
 
 DEFINITIONS_AGE_US: Final = 2 * SECOND_US
 
@@ -39,7 +39,7 @@ _WAITS_MAX: Final = 10_000
 class Granted(NamedTuple):
     """For how many jobs there are permits, and until when.
 
-    lacking: which limits allow none, and when they are to be asked again.
+    lacking: limits that allow none, and when to ask each again.
     """
 
     jobs: int
@@ -48,24 +48,24 @@ class Granted(NamedTuple):
 
 
 class PermitSource(Protocol):
-    """What a claim asks for permits."""
+    """Where a claim gets permits."""
 
     def take(
         self, limits: Sequence[str], count: int, *, priority: int, queue: str, lease_us: int
     ) -> Granted:
-        """Take permits for jobs that are about to be claimed, of each limit as many."""
+        """Take permits for jobs that are about to be claimed, the same number of each limit."""
         ...
 
     def unused(self, limits: Sequence[str], count: int) -> None:
-        """Say that a claim brought so many jobs fewer than there were permits for."""
+        """Note that a claim brought `count` fewer jobs than there were permits for."""
         ...
 
     def used(self, limits: Sequence[str], claims: Sequence[Claim]) -> None:
-        """Say which claims the permits that were taken last are for."""
+        """Note for which claims the permits of the last take are."""
         ...
 
     def is_open(self, name: str) -> bool:
-        """Tell whether a limit allows anything at all, as was last seen."""
+        """Return whether a limit allows anything at all, as of the last read."""
         ...
 
 
@@ -79,16 +79,16 @@ class _PermitsRead(NamedTuple):
 
 
 class HeldPermits:
-    """One worker's permits; its loop and its beat share them."""
+    """One worker's permits; its loop and its heartbeat share them."""
 
     def __init__(self, engine: Engine, worker: str) -> None:
         self._engine = engine
         self._worker = worker
         self._lock = threading.Lock()
-        self._told: dict[str, int] = {}  # the store says at most so many are held
+        self._stored: dict[str, int] = {}  # maximum that the store may hold for this worker
         self._until_us: dict[str, int] = {}
         self._used: Counter[str] = Counter()
-        self._raised: Counter[str] = Counter()  # so many of those that are told were just taken
+        self._raised: Counter[str] = Counter()  # how many of them were just taken
         self._room = 0
         self._is_asked = False
         self._waits: dict[tuple[tuple[str, ...], int], tuple[int, int]] = {}
@@ -101,9 +101,9 @@ class HeldPermits:
     # A claim
 
     def begin(self, held: Callable[[], Sequence[Job]], most: int) -> Collection[str]:
-        """Begin to claim. held: the jobs that are; most: so many of them may have limits.
+        """Begin a claim. held: lists the jobs held; most: how many of them may have limits.
 
-        Returns: the limits of which permits have come free here.
+        Returns: the limits of which this worker has unused permits.
         """
         self._used, self._room = Counter(), most
         if not self._is_asked:  # then no job that is held has a limit
@@ -112,18 +112,18 @@ class HeldPermits:
         self._used = used_by(jobs)
         self._room -= sum(1 for job in jobs if LIMIT_MARK in job.lane.tenant)
         with self._lock:
-            freed = [name for name, count in self._told.items() if count > self._used[name]]
+            freed = [name for name, count in self._stored.items() if count > self._used[name]]
         return [*freed, SLOTS] if self._room > 0 else freed
 
     def take(
         self, limits: Sequence[str], count: int, *, priority: int, queue: str, lease_us: int
     ) -> Granted:
-        """Take permits for jobs that are about to be claimed, of each limit as many.
+        """Take permits for jobs that are about to be claimed, the same number of each limit.
 
-        All limits are looked at before permits of any are taken, and these in order; what one of
-        them then refuses is given back in the others by `settle` (rule N2).
+        All limits are read before any permits are taken, and permits are taken in order. If one
+        limit then refuses, `settle` releases the permits of the others (rule N2).
 
-        Raises: StoreUnavailable: as far as any were taken, `settle` gives them back.
+        Raises: StoreUnavailable: `settle` releases what was taken.
         """
         self._is_asked = True
         now_us = self._engine.time.latest_us()
@@ -161,7 +161,7 @@ class HeldPermits:
     def _take_permits(
         self, names: Sequence[str], wish: PermitRequest, lease_us: int
     ) -> tuple[int, dict[str, int]]:
-        """Take permits of semaphores; tell for how many jobs, and where not, when to ask again."""
+        """Take permits of semaphores; return for how many jobs, and when to ask refusing ones."""
         if not names:
             return wish.more, {}
         with self._lock:
@@ -179,7 +179,7 @@ class HeldPermits:
         return least, {}
 
     def _since(self, limits: Sequence[str], priority: int, now_us: int) -> int:
-        """Tell when permits of these limits were asked for first; who has long not asked, anew."""
+        """Return when permits of these limits were first asked for; a long pause starts anew."""
         kind = (tuple(limits), priority)
         since_us, asked_us = self._waits.get(kind, (now_us, now_us))
         if now_us - asked_us > semaphore.WAIT_US:
@@ -190,7 +190,7 @@ class HeldPermits:
         return since_us
 
     def unused(self, limits: Sequence[str], count: int) -> None:
-        """Say that a claim brought so many jobs fewer than there were permits for."""
+        """Note that a claim brought `count` fewer jobs than there were permits for."""
         for name in limits:
             if semaphore_of(name) in self._rates:
                 self._meters.unused(name, count)
@@ -199,40 +199,40 @@ class HeldPermits:
         self._room += count
 
     def used(self, limits: Sequence[str], claims: Sequence[Claim]) -> None:
-        """Say which claims the permits that were taken last are for."""
+        """Note for which claims the permits of the last take are."""
         for name in limits:
             if (one := self._rates.get(semaphore_of(name))) is not None:
                 self._meters.used(name, one, claims)
 
     @property
     def start_by_us(self) -> Mapping[Claim, int]:
-        """Until when jobs with rates that have not started may, by the store's time (rule N5)."""
+        """Until when jobs with rates may still start, by the store's time (rule N5)."""
         return self._meters.start_by_us
 
     def started(self, claims: Iterable[Claim], now_us: int) -> None:
-        """Say that jobs started, at this time at the latest."""
+        """Note that jobs started by now."""
         self._meters.started(claims, now_us)
 
     def is_open(self, name: str) -> bool:
-        """Tell whether a limit allows anything at all, as was last seen."""
+        """Return whether a limit allows anything at all, as of the last read."""
         return semaphore_of(name) in self._rates or self._capacity(name) > 0
 
     def _more(self, name: str, seen: _PermitsRead, wish: PermitRequest) -> int:
-        """Tell how many permits more than are used may be held, up to what is wished for."""
+        """Return how many permits beyond the used ones may be held, up to the request."""
         free = semaphore.spare(
             seen.permits, seen.capacity, self._worker, wish, seen.now_us,
-            has_unused=self._told.get(name, 0) > self._used[name],
+            has_unused=self._stored.get(name, 0) > self._used[name],
         )  # fmt: skip
         return max(0, min(wish.more, free - self._used[name]))
 
     def _ask(self, name: str, seen: _PermitsRead, wish: PermitRequest, lease_us: int) -> int:
-        """Hold so many more permits than are used, as far as there are; tell how many more."""
+        """Hold more permits than are used, as far as available; return how many more."""
         for _ in range(_ROUNDS_MAX):
             more = self._more(name, seen, wish)
             if not more:
                 break
             permits = semaphore.after_turn(seen.permits, self._worker, wish, seen.now_us)
-            total, before = self._used[name] + more, self._told.get(name, 0)
+            total, before = self._used[name] + more, self._stored.get(name, 0)
             if self._hold(name, seen, permits, total, lease_us):
                 self._raised[name] += max(0, total - before)
                 self._waiting.pop(name, None)
@@ -243,10 +243,10 @@ class HeldPermits:
     def _wait_for(
         self, lacking: Collection[str], seen: Mapping[str, _PermitsRead], wish: PermitRequest
     ) -> None:
-        """Say what is waited for, so that who gives permits back leaves them to those in turn.
+        """Record the wait, so that released permits are reserved for the workers whose turn it is.
 
-        Where the worker waited for some and others are lacking now, it lets them go: nobody
-        else would come to have them. Where it alone holds permits nobody has to know.
+        Where the worker waited for a limit and now lacks another, it gives up its place, so that
+        others can have these permits. Where only this worker holds permits, nothing is recorded.
         """
         kind = (tuple(seen), wish.priority)
         for name, one in seen.items():
@@ -259,7 +259,7 @@ class HeldPermits:
             elif one.permits.in_use(one.now_us) > one.permits.held(self._worker, one.now_us):
                 waits.add(kind)
                 permits = semaphore.with_wait(one.permits, self._worker, wish, one.now_us)
-            if permits is not None:  # where that fails, all is asked again soon
+            if permits is not None:  # if that fails, the next request repeats it
                 semaphore.write(
                     self._engine.store, name, permits, expect=one.version, ids=self._engine.ids
                 )
@@ -269,41 +269,41 @@ class HeldPermits:
     # Afterwards
 
     def settle(self, held: Callable[[], Sequence[Job]]) -> None:
-        """Give back what no job needs any more, and wake whoever waits for it.
+        """Release permits that no job needs any more, and wake the workers that wait for them.
 
-        Nobody is woken for what was taken a moment ago for a lane in which nothing was due: two
-        workers would wake each other without end. Whoever was refused meanwhile asks again.
+        No worker is woken for permits that were just taken for a lane in which nothing was due:
+        two workers would wake each other for ever. Workers refused meanwhile ask again.
 
         Args: held: lists all jobs that the worker holds.
         """
         self._meters.keep(held)
         self._meters.settle(self._rates)
         raised, self._raised = self._raised, Counter()
-        if not self._told:
+        if not self._stored:
             return
         used = used_by(held())
         with self._lock:
-            for name, count in [*self._told.items()]:
+            for name, count in [*self._stored.items()]:
                 if count <= used[name]:
                     continue
                 try:
                     self._lower(name, used[name], wakes=count - used[name] > raised[name])
-                except StoreCorrupt as error:  # nothing can be given back: it lapses
-                    log.warning("permits of %s cannot be given back: %s", name, error)
-                    del self._told[name]
+                except StoreCorrupt as error:  # they expire instead
+                    log.warning("permits of %s cannot be released: %s", name, error)
+                    del self._stored[name]
 
     def close(self) -> None:
-        """Give back everything, and wait for nothing any more."""
+        """Release all permits, and give up all waits."""
         self.settle(list)
         with self._lock:
             for name in [*self._waiting]:
                 try:
                     seen = self._see(name)
-                except StoreCorrupt:  # the wait lapses by itself
+                except StoreCorrupt:  # the wait expires by itself
                     continue
                 nothing = PermitRequest(0, 0, seen.now_us, "")
                 permits = semaphore.after_turn(seen.permits, self._worker, nothing, seen.now_us)
-                semaphore.write(  # where it fails, the wait lapses by itself
+                semaphore.write(  # if that fails, the wait expires by itself
                     self._engine.store, name, permits, expect=seen.version, ids=self._engine.ids
                 )
                 del self._waiting[name]
@@ -320,44 +320,44 @@ class HeldPermits:
                     self._engine.wakeups.wake(workers)
                 return
 
-    # The beat
+    # The heartbeat
 
     def keep(self, held: Sequence[Job]) -> list[Job]:
-        """Let permits last for another lease; answer the jobs that have lost theirs (rule N4)."""
-        if not self._told:
+        """Extend permits for another lease; return the jobs that have lost theirs (rule N4)."""
+        if not self._stored:
             return []
         used = used_by(held)
         lost: list[Job] = []
         with self._lock:
-            for name in [*self._told]:
+            for name in [*self._stored]:
                 mine = [job for job in held if name in limits_of(job.lane)]
                 if not mine:
                     continue
                 lease_us = max(self._lease_us(job) for job in mine)
                 try:
                     kept = self._renew(name, lease_us)
-                except StoreCorrupt as error:  # they last as long as was written before
+                except StoreCorrupt as error:  # they last as long as was last written
                     log.warning("permits of %s cannot be extended: %s", name, error)
                     continue
                 lost += mine[kept:] if kept < used[name] else []
         return list(dict.fromkeys(lost))
 
     def _renew(self, name: str, lease_us: int) -> int:
-        """Extend what is held; tell how many permits that is. What has lapsed may be gone."""
+        """Extend the held permits; return how many remain: others may have taken expired ones."""
         for _ in range(_ROUNDS_MAX):
             seen = self._see(name)
-            count = self._told[name]
+            count = self._stored[name]
             if seen.permits.held(self._worker, seen.now_us) < count:
                 free = seen.capacity - seen.permits.in_use(seen.now_us)
                 free += seen.permits.held(self._worker, seen.now_us)
                 count = max(0, min(count, free))
             if self._hold(name, seen, seen.permits, count, lease_us, always=True):
                 return count
-        return self._told.get(name, 0)
+        return self._stored.get(name, 0)
 
     def until_us(self, job: Job, until_us: int) -> int:
-        """Tell until when a claim may last: no longer than the permits for it (rule N4)."""
-        if not self._told:
+        """Return until when a claim may last: no longer than its permits (rule N4)."""
+        if not self._stored:
             return until_us
         return min(
             [until_us, *(self._until_us.get(name, until_us) for name in limits_of(job.lane))]
@@ -369,7 +369,7 @@ class HeldPermits:
     # Records
 
     def _see(self, name: str) -> _PermitsRead:
-        now_us = self._engine.time.earliest_us()  # nobody's hold lapses early
+        now_us = self._engine.time.earliest_us()  # no hold of another worker expires early
         self._read_definitions(now_us)
         permits, version = semaphore.read(self._engine.store, name)
         return _PermitsRead(permits, version, self._capacity(name), now_us)
@@ -378,7 +378,7 @@ class HeldPermits:
         if self._read_us is None or now_us - self._read_us > DEFINITIONS_AGE_US:
             store = self._engine.store
             self._rates = rate.rates(store)
-            # What has a rate that cannot be read starts no job: its number is not known.
+            # A rate that cannot be read allows nothing: its count is not known.
             self._capacities = {
                 **semaphore.capacities(store),
                 **dict.fromkeys(rate.damaged(store), 0),
@@ -398,34 +398,34 @@ class HeldPermits:
         *,
         always: bool = False,
     ) -> bool:
-        """Say how many permits are held from now on; False: somebody else changed the record.
+        """Write how many permits are held from now on; False: the record has changed.
 
-        Nothing is written where the record says so already, for two thirds of a lease at least.
+        Nothing is written if the record is the same and lasts for at least two thirds of a lease.
 
-        Args: permits: what else is to be said. always: let them last for the whole of it.
+        Args: permits: the record to write it to. always: extend them for the whole lease.
 
-        Raises: Unknown: as many may be held, or as before; the next write says it again.
+        Raises: Unknown: the old or the new number is stored; the next write repeats it.
         """
         mine = seen.permits.holders.get(self._worker, Hold(0, 0))
         until_us = max(self._engine.time.latest_us() + lease_us, mine.until_us)
-        is_said = mine.count == count and permits == seen.permits
-        if is_said and not always and mine.until_us >= until_us - lease_us // 3:
+        is_stored = mine.count == count and permits == seen.permits
+        if is_stored and not always and mine.until_us >= until_us - lease_us // 3:
             until_us = mine.until_us
         else:
             held = semaphore.with_hold(permits, self._worker, Hold(count, until_us), seen.now_us)
-            self._told[name] = max(count, self._told.get(name, 0))
+            self._stored[name] = max(count, self._stored.get(name, 0))
             if not semaphore.write(
                 self._engine.store, name, held, expect=seen.version, ids=self._engine.ids
             ):
                 return False
-        self._told[name], self._until_us[name] = count, until_us
+        self._stored[name], self._until_us[name] = count, until_us
         if not count:
-            del self._told[name], self._until_us[name]
+            del self._stored[name], self._until_us[name]
         return True
 
 
 def _again_us(seen: _PermitsRead) -> int:
-    """Tell when a limit that allows nothing is to be asked again."""
+    """Return when to ask a limit again that allows nothing."""
     return max(seen.now_us + RETRY_US, seen.permits.closed_us)
 
 

@@ -1,7 +1,7 @@
-"""What a queue, or a tenant in it, may still put in.
+"""Quotas: how many jobs may be enqueued in a queue, or for a tenant in it.
 
-A record holds what was taken of a quota: of a rate, how many in which part of the span; of a
-depth, how many jobs waited when they were counted, and how many were taken before and since.
+A record holds what was taken from a quota. For a rate: how many in which part of the period. For a
+depth: how many jobs waited when they were counted, and how many were taken before and since.
 """
 
 from collections.abc import Iterator
@@ -20,26 +20,26 @@ from dueline.limits import rate
 from dueline.limits.rate import GRAINS, Meter, Rate
 
 KEEP_US: Final = 3600 * SECOND_US
-"""What is taken of a depth is forgotten so long after the last call; then jobs are counted."""
+"""How long after the last call the record of a depth expires; then jobs are counted again."""
 
 COUNTED_US_MAX: Final = 60 * SECOND_US
-"""Jobs are counted again after so long, for what becomes of some without a call."""
+"""Maximum age of a count of jobs: some leave the queue without a call."""
 
 GRAIN_US: Final = SECOND_US // 10
-"""What is taken ahead of a depth is used until the end of such a span."""
+"""What is taken ahead from a depth may be used until the end of such an interval."""
 
 AHEAD: Final = 100
-"""So small a part of a quota a process may take ahead."""
+"""A process may take 1 / AHEAD of a quota ahead."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaRecord:
-    """What was taken of a quota.
+    """What was taken from a quota.
 
-    meter: of a rate. taken: how many were, since the record was made. waiting: how many jobs
-    waited when they were counted, and at least `through` of those taken were among them or had
-    gone. counted_us: when that was, 0: never. again_us: they are not counted again before.
-    lent: how many of those taken processes may not have used yet, until lent_us.
+    meter: of a rate. taken: how many, since the record was created. waiting: how many jobs waited
+    when they were counted; at least `through` of the taken ones were among them or had ended.
+    counted_us: when that was, 0: never. again_us: earliest time of the next count. lent: how many
+    of the taken ones processes may not have used yet, until lent_us.
     """
 
     meter: Meter = field(default_factory=Meter)
@@ -53,29 +53,29 @@ class QuotaRecord:
 
 
 def rate_of(quota: Quota) -> Rate:
-    """Give the rate of a quota that has one."""
+    """Return the rate of a quota that has one."""
     return Rate(quota.rate, quota.per_us)
 
 
 def waiting(used: QuotaRecord) -> int:
-    """Tell how many jobs wait at most: each that was taken since they were counted, too."""
+    """Return the maximum number of waiting jobs, including all taken since the count."""
     return used.waiting + used.taken - used.through
 
 
 def depth_left(used: QuotaRecord, quota: Quota) -> int:
-    """Tell for how many jobs there is room; none until jobs were counted."""
+    """Return for how many jobs there is room; 0 until jobs were counted."""
     return max(0, quota.depth - waiting(used)) if used.counted_us else 0
 
 
 def is_to_be_counted(used: QuotaRecord, quota: Quota, need: int, now_us: int) -> bool:
-    """Tell whether jobs are to be counted again: where there is no room, or it was long ago."""
+    """Return whether to count jobs again: there is no room, or the count is old."""
     if not quota.depth or now_us < used.again_us:
         return False
     return depth_left(used, quota) < need or now_us - used.counted_us > COUNTED_US_MAX
 
 
 def left(used: QuotaRecord, quota: Quota, now_us: int) -> int:
-    """Tell how many may be taken now."""
+    """Return how many jobs may be taken now."""
     lefts = []
     if quota.depth:
         lefts.append(depth_left(used, quota))
@@ -85,17 +85,17 @@ def left(used: QuotaRecord, quota: Quota, now_us: int) -> int:
 
 
 def grain_us(quota: Quota) -> int:
-    """Tell how long what is taken ahead may be used at most."""
+    """Return how long a process may use what it takes ahead."""
     return max(1, quota.per_us // GRAINS) if quota.rate else GRAIN_US
 
 
 def ahead_most(quota: Quota) -> int:
-    """Tell how many a process may take ahead at most."""
+    """Return how many jobs a process may take ahead."""
     return min(number for number in (quota.depth, quota.rate) if number) // AHEAD
 
 
 def grain_end_us(quota: Quota, now_us: int) -> int:
-    """Tell until when what is taken now may be used: of a rate it counts as of then (rule D3)."""
+    """Return until when a take of now may be used: for a rate it counts as of then (rule D3)."""
     span_us = grain_us(quota)
     return -(-now_us // span_us) * span_us
 
@@ -103,7 +103,7 @@ def grain_end_us(quota: Quota, now_us: int) -> int:
 def after_taking(
     used: QuotaRecord, quota: Quota, count: int, now_us: int, *, more: int, until_us: int
 ) -> QuotaRecord:
-    """Take so many, and some more ahead."""
+    """Return the record after taking `count` jobs, and `more` ahead."""
     meter = used.meter
     if quota.rate:
         meter = rate.after_taking(meter, rate_of(quota), count + more, now_us)
@@ -118,7 +118,7 @@ def after_taking(
 
 
 def surely_used(used: QuotaRecord, now_us: int) -> int:
-    """Tell how many of those taken are not to be used any more."""
+    """Return how many of the taken ones no process can use any more."""
     return used.taken - (used.lent if now_us <= used.lent_us else 0)
 
 
@@ -126,7 +126,7 @@ def surely_used(used: QuotaRecord, now_us: int) -> int:
 
 
 def key_of(quota: Quota) -> str:
-    """Name the record of a quota within its queue."""
+    """Return the record key of a quota within its queue."""
     return "queue" if quota.scope == "queue" else f"tenant:{quota.tenant}"
 
 
@@ -135,7 +135,7 @@ def _partition(queue: str) -> str:
 
 
 def read(records: Records, queue: str, quota: Quota) -> tuple[QuotaRecord, bytes]:
-    """Read what was taken of a quota, and the version of what was read."""
+    """Read the record of a quota, and its version."""
     record = record_at(records, _partition(queue), key_of(quota))
     if record is None:
         return QuotaRecord(), NO_VERSION
@@ -157,9 +157,9 @@ def write(
     expect: bytes,
     ids: Ids,
 ) -> bool:
-    """Write what was taken of a quota, if it stands as it was read.
+    """Write the record of a quota, if it is unchanged since it was read.
 
-    Raises: Unknown: it was written or not.
+    Raises: Unknown: it may or may not be written.
     """
     put = Put(
         key_of(quota),

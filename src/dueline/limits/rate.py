@@ -1,8 +1,8 @@
-"""Rates: how many jobs of a kind start in a span of time.
+"""Rate limits: how many jobs of a kind start in a period.
 
-A rate is a number in a span, for each of its keys, and each key has one record, its meter. With
-a burst it is a bucket: one token comes back each `span / number`, and no more than `burst` lie
-in it. Without, it is a sliding window: no span of that length ever sees more than the number.
+A rate is a count in a period, for each of its keys; each key has one record, its meter. With a
+burst it is a token bucket: one token returns each `period / count`, up to `burst` tokens. Without,
+it is a sliding window: no period of that length ever has more starts than the count.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +19,7 @@ from dueline.core.readable_records import Unreadable, readable, unreadable
 from dueline.core.store import NO_VERSION, Delete, Put, Records
 
 GRAINS: Final = 100
-"""A window is remembered in so many parts; what falls into one counts as of its end."""
+"""Number of parts of a window; a start counts as of the end of its part."""
 
 COUNT_MAX: Final = 1_000_000
 PER_US_MIN: Final = SECOND_US // 100
@@ -31,7 +31,7 @@ _RATES: Final = "rates"
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many in a span of microseconds. burst: so many at once after a pause, 0 for a window."""
+    """Maximum `count` starts in `per_us`. burst: maximum at once after a pause, 0 for a window."""
 
     count: _Count
     per_us: Annotated[
@@ -45,9 +45,9 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """What was taken of one key.
+    """What was taken from one key.
 
-    full_us: when the bucket is full again. taken: of a window, how many until which instant.
+    full_us: when the bucket is full again. taken: for a window, pairs of a timestamp and a count.
     closed_us: nothing may be taken before.
     """
 
@@ -67,7 +67,7 @@ def check_rate(name: str, count: object, per_us: int, burst: object = None) -> R
 
 
 def left(meter: Meter, rate: Rate, now_us: int) -> int:
-    """Tell how many may be taken now."""
+    """Return how many may be taken now."""
     if now_us < meter.closed_us:
         return 0
     if rate.burst:
@@ -77,7 +77,7 @@ def left(meter: Meter, rate: Rate, now_us: int) -> int:
 
 
 def next_us(meter: Meter, rate: Rate, now_us: int) -> int:
-    """Tell when at least one may be taken."""
+    """Return when at least one may be taken."""
     now_us = max(now_us, meter.closed_us)
     if rate.burst:
         return max(now_us, meter.full_us - (rate.burst - 1) * rate.per_us // rate.count)
@@ -93,10 +93,10 @@ def next_us(meter: Meter, rate: Rate, now_us: int) -> int:
 def after_taking(
     meter: Meter, rate: Rate, count: int, now_us: int, *, earliest_us: int | None = None
 ) -> Meter:
-    """Take so many.
+    """Return the meter after taking `count`.
 
-    Args: now_us: the most that the time can be: from then on it counts. earliest_us: the least,
-      by which others may still look; None for the same.
+    Args: now_us: the latest that the time can be: the take counts as of then. earliest_us: the
+      earliest that it can be, by which others may read; None for the same.
     """
     if rate.burst:
         took_us = -(-count * rate.per_us // rate.count)
@@ -108,10 +108,10 @@ def after_taking(
 
 
 def after_returning(meter: Meter, rate: Rate, count: int, taken_us: int, now_us: int) -> Meter:
-    """Give so many back that were taken at an instant, as if they had never been.
+    """Return the meter after returning `count` that were taken at `taken_us`.
 
-    Into a bucket less by as much as has flowed in since: without them it may have been full, and
-    have lost that. So nobody starts because of what was given back what would not start without.
+    A bucket gets back less, by what has flowed in since: without the take it may have been full,
+    and have lost that. So a return never allows a start that would not have been allowed without.
     """
     if rate.burst:
         back_us = count * rate.per_us // rate.count - max(0, now_us - taken_us)
@@ -122,12 +122,12 @@ def after_returning(meter: Meter, rate: Rate, count: int, taken_us: int, now_us:
 
 
 def are_apart(rate: Rate, taken_us: int, started_us: int) -> bool:
-    """Return whether a start counts later than what was taken for it; in a bucket it does not."""
+    """Return whether a start counts later than its take; in a bucket it never does."""
     return not rate.burst and _grain_end(rate, started_us) > _grain_end(rate, taken_us)
 
 
 def after_start(meter: Meter, rate: Rate, taken_us: int, started_us: int) -> Meter:
-    """Count one that was taken at some time as of when its job started."""
+    """Return the meter with one take counted as of the start of its job."""
     if not are_apart(rate, taken_us, started_us):
         return meter
     taken = dict(meter.taken)
@@ -154,7 +154,7 @@ def _partition(name: str) -> str:
 
 
 def read(records: Records, name: str) -> tuple[Meter, bytes]:
-    """Read the meter of a limit, and the version of what was read."""
+    """Read the meter of a limit, and its version."""
     record = record_at(records, _partition(name), name)
     if record is None:
         return Meter(), NO_VERSION
@@ -164,9 +164,9 @@ def read(records: Records, name: str) -> tuple[Meter, bytes]:
 def write(
     records: Records, name: str, meter: Meter, rate: Rate, *, expect: bytes, ids: Ids
 ) -> bool:
-    """Write the meter of a limit, if it stands as it was read; it goes when it says nothing more.
+    """Write the meter of a limit, if it is unchanged since it was read; it expires when idle.
 
-    Raises: Unknown: it was written or not.
+    Raises: Unknown: it may or may not be written.
     """
     last_us = max(
         [meter.full_us, meter.closed_us, *(at_us + rate.per_us for at_us, _ in meter.taken)]
@@ -176,28 +176,28 @@ def write(
 
 
 def define(records: Records, name: str, rate: Rate, *, ids: Ids) -> None:
-    """Set a rate; it is made if need be."""
+    """Create or update a rate."""
     records.commit(_RATES, (Put(name, ids.token(), encode(rate)),))
 
 
 def forget(records: Records, name: str) -> None:
-    """Let go of what a rate is set to: what has this limit is limited as by a semaphore."""
+    """Delete a rate: jobs with this limit are limited as by a semaphore."""
     records.commit(_RATES, (Delete(name),))
 
 
 def rates(records: Records) -> Mapping[str, Rate]:
-    """Read all rates that were made, by name; damaged ones are left out."""
+    """Read all rates, by name; damaged ones are omitted."""
     return {record.key: one for record, one in readable(records, _RATES, Rate)}
 
 
 def damaged(records: Records) -> list[str]:
-    """Name the rates whose records are damaged."""
+    """Return the names of the rates whose records are damaged."""
     known = rates(records)
     return [one.key for one in records_in(records, _RATES) if one.key not in known]
 
 
 def unreadable_of(records: Records, names: Iterable[str]) -> Iterator[Unreadable]:
-    """Yield damaged records: of rates, and of the meters of those that are named."""
+    """Yield damaged records: of all rates, and of the meters of these names."""
     yield from unreadable(records, _RATES, Rate)
     for name in names:
         yield from unreadable(records, _partition(name), Meter)

@@ -1,4 +1,4 @@
-"""What a worker takes of rates for the jobs that it claims."""
+"""What a worker takes from rate limits for the jobs that it claims."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
@@ -14,13 +14,13 @@ from dueline.limits.rate import Meter, Rate
 _ROUNDS_MAX: Final = 20
 
 LATE_US_MIN: Final = SECOND_US // 2
-"""A job starts at most half its rate's span after the claim, or this long if that is more."""
+"""A job starts at most half the period of its rate after the claim, or this long if longer."""
 
 
 class MeterReading(NamedTuple):
-    """A meter as it was read, and as it is once what is not needed is given back.
+    """A meter as it was read, after the return of what is not needed.
 
-    left: how many may be taken. next_us: when at least one may.
+    left: how many may be taken. next_us: when at least one may be taken.
     """
 
     meter: Meter
@@ -30,19 +30,19 @@ class MeterReading(NamedTuple):
 
 
 class RateMeters:
-    """One worker's part in rates; for its loop alone.
+    """One worker's share of rate limits; only its loop uses it.
 
-    What was taken and not used is given back, as of when it was taken. If that fails, or the
-    worker dies, it counts as used: a rate is never passed, and for its span it may not be reached
-    (rule N5). What is taken next gives it back in the same write: a lane in which nothing was due
-    keeps nothing from the lanes after it.
+    What was taken and not used is returned, as of the time when it was taken. If that fails, or the
+    worker dies, it counts as used: a rate is never exceeded, and may be underused for one period
+    (rule N5). The next take returns it in the same write, so that a lane in which nothing was due
+    takes nothing from the lanes after it.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._taken_us: dict[str, int] = {}  # when it was last
-        self._unused: dict[str, list[tuple[int, int]]] = {}  # so many that were taken then
-        self._moved: dict[str, list[tuple[int, int]]] = {}  # taken then, started then
+        self._unused: dict[str, list[tuple[int, int]]] = {}  # count, and when they were taken
+        self._moved: dict[str, list[tuple[int, int]]] = {}  # when taken, when started
         self._taken_for: dict[Claim, dict[str, int]] = {}  # by limit, when
         self.start_by_us: dict[Claim, int] = {}
 
@@ -59,18 +59,18 @@ class RateMeters:
         return MeterReading(meter, version, left, rate.next_us(meter, one, now_us))
 
     def take(self, name: str, one: Rate, reading: MeterReading, count: int) -> tuple[int, int]:
-        """Take up to so many; tell how many, and when there is more.
+        """Take up to `count`; return how many, and when there is more.
 
-        Raises: Unknown: they may be taken; then they count as used.
+        Raises: Unknown: they may be taken, and then count as used.
         """
         for _ in range(_ROUNDS_MAX):
             count = min(count, reading.left)
             if count <= 0:
                 break
-            now_us = self._engine.time.latest_us()  # what is taken comes back a little later
+            now_us = self._engine.time.latest_us()  # as of the latest time that it can be
             earliest_us = self._engine.time.earliest_us()
             meter = rate.after_taking(reading.meter, one, count, now_us, earliest_us=earliest_us)
-            back = self._unused.pop(name, [])  # where nobody knows what came of it: as used
+            back = self._unused.pop(name, [])  # if the outcome is unknown, it counts as used
             later = self._moved.pop(name, [])
             if self._write(name, one, reading, meter):
                 self._taken_us[name] = now_us
@@ -80,12 +80,12 @@ class RateMeters:
         return 0, reading.next_us
 
     def unused(self, name: str, count: int) -> None:
-        """Say that so many of what was taken last was not needed."""
+        """Note that `count` of what was taken last is not needed."""
         if count > 0 and name in self._taken_us:
             self._unused.setdefault(name, []).append((count, self._taken_us[name]))
 
     def used(self, name: str, one: Rate, claims: Iterable[Claim]) -> None:
-        """Note for which claims the last was taken; their jobs have to start soon."""
+        """Note for which claims the last take was; their jobs have to start soon."""
         taken_us = self._taken_us[name]
         by_us = taken_us + max(one.per_us // 2, LATE_US_MIN)
         for claim in claims:
@@ -93,13 +93,13 @@ class RateMeters:
             self.start_by_us[claim] = min(by_us, self.start_by_us.get(claim, by_us))
 
     def started(self, claims: Iterable[Claim], now_us: int) -> None:
-        """Note that jobs started, at this time at the latest: they count from then on."""
+        """Note that jobs started by now: they count from then on."""
         for claim in claims:
             for name, taken_us in self._forget(claim).items():
                 self._moved.setdefault(name, []).append((taken_us, now_us))
 
     def keep(self, held: Callable[[], Iterable[Job]]) -> None:
-        """Forget jobs that are not held and did not start: what was taken for them is used."""
+        """Drop jobs that are no longer held and did not start: their share counts as used."""
         if self._taken_for:
             mine = {job.claim() for job in held()}
             for claim in [*self._taken_for]:
@@ -111,7 +111,7 @@ class RateMeters:
         return self._taken_for.pop(claim, {})
 
     def settle(self, rates: Mapping[str, Rate]) -> None:
-        """Give back what was not needed, and count as of their starts what started later."""
+        """Return what was not needed, and count jobs as of their starts."""
         for name in {**self._unused, **self._moved}:
             one = rates.get(semaphore_of(name))
             if one is not None:

@@ -1,14 +1,14 @@
-"""Semaphores: how many jobs of a kind run at once.
+"""Semaphores: how many jobs of a kind run at the same time.
 
-A semaphore has a capacity, one for all its keys, and of each key one record: which workers hold
-how many permits and until when, and which workers wait. A worker holds permits for its jobs as a
-number, so that a claim of a hundred jobs costs no more than one of one; it writes its own number
-and none of the others', so that a write of unknown fate is repeated without harm.
+A semaphore has one capacity for all its keys, and one record for each key: how many permits each
+worker holds and until when, and which workers wait. A worker holds its permits as a number, so a
+claim of a hundred jobs costs no more than a claim of one. It writes only its own number, so a write
+with an unknown outcome can be repeated.
 
-Who dies gives its permits back by letting them lapse. Who gives some back sees whether a worker
-waits with more urgent jobs, or has waited longer, and for HANDOVER_US leaves them to it; so two
-that need several semaphores never keep each other waiting for long: all semaphores tell the same
-worker to go first.
+If a worker dies, its permits are released when they expire. Released permits are reserved for
+HANDOVER_US for the workers whose turn it is: those with more urgent jobs, then those that have
+waited longer. All semaphores prefer the same worker, so two workers that need several semaphores
+never block each other for long.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -24,19 +24,19 @@ from dueline.core.readable_records import Unreadable, readable, unreadable
 from dueline.core.store import NO_VERSION, Commit, Delete, Put, Records, Write
 
 CAPACITY_DEFAULT: Final = 1
-"""The capacity of a semaphore that nobody has made."""
+"""Default capacity of a semaphore that was never set."""
 
 HANDOVER_US: Final = SECOND_US // 2
-"""So long permits that were given back are kept for the worker whose turn it is."""
+"""How long released permits are reserved for the worker whose turn it is."""
 
 WAIT_US: Final = 10 * SECOND_US
-"""So long a worker waits without saying so again."""
+"""How long a worker keeps its place in the queue without repeating its request."""
 
 _SEMAPHORES: Final = "semaphores"
 
 
 class PermitRequest(NamedTuple):
-    """What a worker would like: so many permits more, for jobs of this priority and queue.
+    """A worker's request for `more` permits, for jobs of this priority and queue.
 
     since_us: when it first asked.
     """
@@ -49,7 +49,7 @@ class PermitRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """What a worker has: so many permits, until then by the store's clock."""
+    """The permits of a worker, until a timestamp of the store's clock."""
 
     count: int
     until_us: int
@@ -57,7 +57,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What a worker waits for, until then."""
+    """The permits that a worker waits for, until a timestamp."""
 
     count: int
     priority: int
@@ -70,7 +70,7 @@ class Wait:
 class Permits:
     """The permits of one key of a semaphore, by worker.
 
-    freed_us: when some were given back. closed_us: no more are held before.
+    freed_us: when some were last released. closed_us: none are granted before.
     """
 
     holders: Mapping[str, Hold] = field(default_factory=dict)
@@ -79,20 +79,20 @@ class Permits:
     closed_us: int = 0
 
     def held(self, worker: str, now_us: int) -> int:
-        """Tell how many permits a worker holds now."""
+        """Return how many permits a worker holds now."""
         hold = self.holders.get(worker)
         return 0 if hold is None or hold.until_us <= now_us else hold.count
 
     def in_use(self, now_us: int) -> int:
-        """Tell how many permits are held."""
+        """Return how many permits are held."""
         return sum(hold.count for hold in self.holders.values() if hold.until_us > now_us)
 
 
 def before(permits: Permits, worker: str, wish: PermitRequest, now_us: int) -> Sequence[str]:
-    """List the workers whose turn comes before this one's: more urgent jobs, then a longer wait.
+    """Return the workers whose turn comes first: more urgent jobs, then a longer wait.
 
-    What the worker waits for already counts for it, whatever it asks for now: which of its jobs
-    comes first is its own affair.
+    For the turn of the worker itself, what it already waits for counts too: which of its jobs runs
+    first is its own choice.
     """
     mine = _turn(wish, worker)
     known = permits.waiting.get(worker)
@@ -106,7 +106,7 @@ def before(permits: Permits, worker: str, wish: PermitRequest, now_us: int) -> S
 
 
 def _turn(wait: PermitRequest | Wait, worker: str) -> tuple[int, int, str]:
-    """Say when a worker's turn is: more urgent jobs, then a longer wait, then its name."""
+    """Return the sort key of a turn: more urgent jobs, then a longer wait, then the name."""
     return (-wait.priority, wait.since_us, worker)
 
 
@@ -119,13 +119,13 @@ def spare(
     *,
     has_unused: bool = False,
 ) -> int:
-    """Tell how many permits a worker may hold at most, those that it holds included.
+    """Return the maximum number of permits that a worker may hold, including those it holds.
 
-    Never more than there are beside what others hold (rule N1). What was just given back is
-    kept for those whose turn it is (rule N3).
+    Never more than the capacity that others leave (rule N1). Permits that were just released are
+    reserved for the workers whose turn it is (rule N3).
 
-    Args: has_unused: it holds some that its jobs need no more, which are not its own to use
-      before those had a chance whose turn it is.
+    Args: has_unused: the worker holds permits that its jobs no longer need; workers whose turn
+      comes first may have them before this worker uses them again.
     """
     if now_us < permits.closed_us:
         return 0
@@ -137,7 +137,7 @@ def spare(
 
 
 def with_hold(permits: Permits, worker: str, hold: Hold, now_us: int) -> Permits:
-    """Say what a worker holds from now on; what others held and has lapsed is left out."""
+    """Return permits with what a worker holds from now on; expired holds are dropped."""
     holders = {
         name: one
         for name, one in permits.holders.items()
@@ -151,10 +151,10 @@ def with_hold(permits: Permits, worker: str, hold: Hold, now_us: int) -> Permits
 
 
 def after_turn(permits: Permits, worker: str, wish: PermitRequest, now_us: int) -> Permits:
-    """Let a worker wait no more, since it takes what it wished for.
+    """Return permits after a worker took what it requested: it waits no more.
 
-    Nor do those wait whose turn it was while permits were kept for them: they did not come, and
-    say so again if they still want any.
+    Workers that did not take permits while they were reserved for them lose their place too; they
+    ask again if they still want any.
     """
     gone = {worker}
     if now_us >= permits.freed_us + HANDOVER_US:
@@ -164,7 +164,7 @@ def after_turn(permits: Permits, worker: str, wish: PermitRequest, now_us: int) 
 
 
 def with_wait(permits: Permits, worker: str, wish: PermitRequest, now_us: int) -> Permits | None:
-    """Let a worker wait for what it wishes; None: that is said already."""
+    """Return permits with the wait of a worker; None: it is recorded already."""
     known = permits.waiting.get(worker)
     if known is not None and known.until_us > now_us:
         is_fresh = known.until_us > now_us + WAIT_US // 2
@@ -179,9 +179,9 @@ def with_wait(permits: Permits, worker: str, wish: PermitRequest, now_us: int) -
 
 
 def next_in_turn(permits: Permits, free: int, worker: str, now_us: int) -> list[str]:
-    """Name the workers for whom so many permits are free, in their turn; this one aside.
+    """Return the other workers for which `free` permits suffice, in order of their turns.
 
-    All others would be refused: what was given back is kept for these (rule N3).
+    All others would be refused: released permits are reserved for these (rule N3).
     """
     turns = sorted(
         (_turn(wait, name), name, wait.count)
@@ -198,14 +198,14 @@ def next_in_turn(permits: Permits, free: int, worker: str, now_us: int) -> list[
 
 
 def without_worker(permits: Permits, worker: str, now_us: int) -> Permits | None:
-    """Leave out a worker that is no more; None: it holds nothing, and waits for nothing."""
+    """Return permits without a dead worker; None: it neither holds nor waits for any."""
     if worker not in permits.holders and worker not in permits.waiting:
         return None
     return _without(with_hold(permits, worker, Hold(0, 0), now_us), {worker}, now_us)
 
 
 def _without(permits: Permits, gone: Collection[str], now_us: int) -> Permits:
-    """Leave out those who wait no more, and those who have said so long ago."""
+    """Return permits without these waits, and without expired ones."""
     waiting = {
         name: one
         for name, one in permits.waiting.items()
@@ -222,7 +222,7 @@ def _partition(name: str) -> str:
 
 
 def read(records: Records, name: str) -> tuple[Permits, bytes]:
-    """Read the permits of a limit, and the version of what was read."""
+    """Read the permits of a limit, and their version."""
     record = record_at(records, _partition(name), name)
     if record is None:
         return Permits(), NO_VERSION
@@ -230,9 +230,9 @@ def read(records: Records, name: str) -> tuple[Permits, bytes]:
 
 
 def write(records: Records, name: str, permits: Permits, *, expect: bytes, ids: Ids) -> bool:
-    """Write the permits of a limit, if they stand as they were read.
+    """Write the permits of a limit, if they are unchanged since they were read.
 
-    Raises: Unknown: it was written or not.
+    Raises: Unknown: they may or may not be written.
     """
     if expect == NO_VERSION and permits == Permits(freed_us=permits.freed_us):
         return True
@@ -241,7 +241,7 @@ def write(records: Records, name: str, permits: Permits, *, expect: bytes, ids: 
 
 
 def change_of(name: str, permits: Permits, *, expect: bytes, ids: Ids) -> Commit:
-    """Make the write of permits that were read; the record goes with the last that has a part."""
+    """Return the write of permits that were read; deletes the record when it is empty."""
     change: Write
     if permits.holders or permits.waiting or permits.closed_us:
         ends_us = [permits.closed_us]
@@ -265,28 +265,25 @@ class _Semaphore:
 
 
 def define(records: Records, semaphore: str, capacity: int, *, ids: Ids) -> None:
-    """Set the capacity of a semaphore, each of its keys has as much; it is made if need be."""
+    """Set the capacity of a semaphore, which each of its keys has; create it if needed."""
     value = encode(_Semaphore(capacity))
     records.commit(_SEMAPHORES, (Put(semaphore, ids.token(), value),))
 
 
 def forget(records: Records, semaphore: str) -> None:
-    """Let go of what a semaphore is set to: its capacity is CAPACITY_DEFAULT again."""
+    """Delete the setting of a semaphore: its capacity is CAPACITY_DEFAULT again."""
     records.commit(_SEMAPHORES, (Delete(semaphore),))
 
 
 def capacities(records: Records) -> Mapping[str, int]:
-    """Read the capacities of all semaphores that were made, by name.
-
-    A semaphore whose record is damaged allows nothing.
-    """
+    """Read the capacities of all semaphores that were set, by name; a damaged one allows nothing."""
     found = {one.key: 0 for one in records_in(records, _SEMAPHORES)}
     some = readable(records, _SEMAPHORES, _Semaphore)
     return found | {record.key: semaphore.capacity for record, semaphore in some}
 
 
 def unreadable_of(records: Records, names: Iterable[str]) -> Iterator[Unreadable]:
-    """Yield damaged records: of semaphores, and of the permits of those that are named."""
+    """Yield damaged records: of all semaphores, and of the permits of these names."""
     yield from unreadable(records, _SEMAPHORES, _Semaphore)
     for name in names:
         yield from unreadable(records, _partition(name), Permits)

@@ -1,4 +1,4 @@
-"""What limits allow now, for people: who holds permits, and who waits for some."""
+"""The usage of limits, for people: which workers hold permits, and which wait for some."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -13,10 +13,10 @@ from dueline.limits.semaphore import CAPACITY_DEFAULT, Hold, Permits, Wait
 
 
 class LimitUsage(NamedTuple):
-    """A limit at an instant.
+    """The usage of a limit at one time.
 
-    is_set: somebody has set the capacity of its semaphore. holders, waiting: by worker, those
-    that do now. closed_us: until when a handler has closed it; 0: it is open.
+    is_set: whether the capacity of its semaphore was set. holders, waiting: by worker, those that
+    hold or wait now. closed_us: until when a handler has suspended it; 0: it is open.
     """
 
     name: str
@@ -28,28 +28,28 @@ class LimitUsage(NamedTuple):
 
     @property
     def held(self) -> int:
-        """How many permits are held."""
+        """Number of permits that are held."""
         return sum(one.count for one in self.holders.values())
 
     @property
     def is_full(self) -> bool:
-        """Whether there is no permit to be had."""
+        """Whether no permit is available."""
         return self.held >= self.capacity or self.closed_us > 0
 
     @property
     def is_busy(self) -> bool:
-        """Whether jobs have to wait for permits; some that were just given back change nothing."""
+        """Whether jobs have to wait for permits, also where some were just released."""
         return self.is_full or bool(self.waiting)
 
 
 def usage_of(engine: Engine, name: str) -> LimitUsage:
-    """Look at one limit."""
+    """Read the usage of one limit."""
     permits, _ = semaphore.read(engine.store, name)
     return _use(engine, name, permits, semaphore.capacities(engine.store))
 
 
 def usages_of(engine: Engine, name: str) -> list[LimitUsage]:
-    """Look at all limits of a semaphore of which permits are held, or waited for."""
+    """Read the usage of all limits of a semaphore that are held, waited for or suspended."""
     capacities = semaphore.capacities(engine.store)
     found = semaphore.in_use(engine.store, name)
     uses = [_use(engine, limit, permits, capacities) for limit, permits in found.items()]
@@ -57,7 +57,7 @@ def usages_of(engine: Engine, name: str) -> list[LimitUsage]:
 
 
 def semaphores(engine: Engine) -> Mapping[str, int | None]:
-    """Name all semaphores: with the capacity that was set, or None where jobs just name one."""
+    """Return all semaphores with the capacity that was set, or None where jobs only name one."""
     found: dict[str, int | None] = {
         semaphore_of(limit): None
         for queue in engine.catalog.names()
@@ -70,7 +70,7 @@ def semaphores(engine: Engine) -> Mapping[str, int | None]:
 
 
 class ExhaustedRate(NamedTuple):
-    """A limit that is a rate, at an instant: when at least one job may start."""
+    """A rate that allows no start now. next_us: when at least one job may start."""
 
     name: str
     rate: Rate
@@ -78,7 +78,7 @@ class ExhaustedRate(NamedTuple):
 
 
 def look(engine: Engine, names: Iterable[str]) -> tuple[list[ExhaustedRate], list[LimitUsage]]:
-    """Look at limits: those that are rates and allow nothing now, and all others."""
+    """Read limits: the rates that allow nothing now, and the usage of all semaphores."""
     rates, capacities = rate.rates(engine.store), semaphore.capacities(engine.store)
     slow: list[ExhaustedRate] = []
     uses: list[LimitUsage] = []
@@ -93,7 +93,7 @@ def look(engine: Engine, names: Iterable[str]) -> tuple[list[ExhaustedRate], lis
 
 
 def _metered(engine: Engine, name: str, one: Rate) -> ExhaustedRate | None:
-    """Look at a rate; None: it lets a job start now."""
+    """Read a rate; None: a job may start now."""
     meter, _ = rate.read(engine.store, name)
     now_us = engine.time.earliest_us()
     if rate.left(meter, one, now_us) > 0:
@@ -102,7 +102,7 @@ def _metered(engine: Engine, name: str, one: Rate) -> ExhaustedRate | None:
 
 
 def rate_text(one: Rate) -> str:
-    """Write a rate for people."""
+    """Format a rate for people."""
     burst = f", {one.burst} at once" if one.burst else ""
     return f"{one.count} in {span_text(one.per_us)}{burst}"
 
@@ -120,7 +120,7 @@ class Waiting:
         self._slow: dict[str, bool] = {}
 
     def has(self, lane: Lane) -> bool:
-        """Tell whether some limit of a lane is busy."""
+        """Return whether a limit of a lane is busy."""
         return any(map(self._is_busy, limits_of(lane)))
 
     def _is_busy(self, name: str) -> bool:
@@ -143,7 +143,7 @@ class Waiting:
 
 
 def _use(engine: Engine, name: str, permits: Permits, capacities: Mapping[str, int]) -> LimitUsage:
-    now_us = engine.time.earliest_us()  # as workers see it: nobody's permits lapse early
+    now_us = engine.time.earliest_us()  # as workers see it: no permit expires early
     semaphore_name = semaphore_of(name)
     return LimitUsage(
         name,

@@ -15,16 +15,16 @@ from dueline.core.pagination import records_in
 from dueline.core.store import NO_VERSION, Commit, Put, Record, Records
 
 Place = tuple[int, bytes]
-"""A position: rows at or below it, in the order of (at_us, id), are behind the reader."""
+"""A position: rows up to it, in order of (at_us, id), are read."""
 
 _ROUNDS_MAX: Final = 20
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint as it stands, or as it was left.
+    """A checkpoint.
 
-    place: None at the start. rows: how many were read up to it. note: what the reader
-    keeps beside it, written with it as one.
+    place: None at the start. rows: how many were read up to it. note: what the reader stores
+    beside it, in the same write.
     """
 
     partition: str
@@ -53,9 +53,9 @@ def read_all(records: Records, partition: str) -> Mapping[str, Checkpoint]:
 def open_under(
     records: Records, partition: str, key: str, *, epoch: int, version: bytes
 ) -> Checkpoint | None:
-    """Open a checkpoint under a lease's epoch, so that no holder before can write any more.
+    """Open a checkpoint under the epoch of a lease, so that earlier holders can no longer write.
 
-    Whoever holds the lease may open it again, and shuts out what it sent before itself.
+    The holder may open it again, which also refuses its own earlier writes.
 
     Args: version: random, made by the caller.
 
@@ -76,7 +76,7 @@ def open_under(
 def with_place(
     present: Checkpoint, place: Place, *, rows: int, version: bytes, note: str
 ) -> Checkpoint:
-    """Say how a checkpoint is to be; it never moves back (rule L5).
+    """Return a checkpoint moved forward; it never moves back (rule L5).
 
     Args: rows: how many were read since.
     """
@@ -87,12 +87,12 @@ def with_place(
 def with_sought_place(
     present: Checkpoint, place: Place, *, version: bytes, note: str
 ) -> Checkpoint:
-    """Say that a checkpoint is to be elsewhere, even before: an operator's word alone (rule L6)."""
+    """Return a checkpoint moved anywhere, also back, as an operator asked (rule L6)."""
     return present._replace(version=version, place=place, note=note)
 
 
 def commit_of(present: Checkpoint, wanted: Checkpoint) -> Commit:
-    """Make the write that replaces a checkpoint: it holds while nobody else has written."""
+    """Return the write that replaces a checkpoint, if no other process has written it."""
     at_us, row_id = (None, b"") if wanted.place is None else wanted.place
     value = encode(_Stored(wanted.epoch, at_us, row_id.hex(), wanted.rows, wanted.note))
     put = Put(wanted.key, wanted.version, value, expect=present.version)
@@ -100,9 +100,9 @@ def commit_of(present: Checkpoint, wanted: Checkpoint) -> Commit:
 
 
 def write(records: Records, present: Checkpoint, wanted: Checkpoint) -> bool:
-    """Replace a checkpoint; False: somebody else has written it since.
+    """Replace a checkpoint; False: another process has written it since.
 
-    Raises: Unknown: it may or may not be replaced; reading it tells.
+    Raises: Unknown: it may or may not be replaced; read it to find out.
     """
     commit = commit_of(present, wanted)
     try:

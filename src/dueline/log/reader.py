@@ -1,4 +1,4 @@
-"""Reading a shard up to its mark."""
+"""Read a shard up to its watermark."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -12,13 +12,13 @@ from dueline.core.watermark import SEALED_US
 from dueline.log.checkpoint import Place
 
 GUARD_US: Final = 250_000
-"""How far the mark stays behind the present where appends and looks are steps of their own."""
+"""How far the watermark stays behind the present on stores without transactions."""
 
 MARK_EVERY_US: Final = 100_000
-"""How often one reader raises a mark there: it is a conditional write."""
+"""How often one reader raises a watermark there: it is a conditional write."""
 
 IDS_KNOWN_MAX: Final = 100_000
-"""How many rows back repeats are known, where a row may lie twice."""
+"""Number of row ids that are remembered, where a row may be stored twice."""
 
 
 PAGE: Final = 2000
@@ -28,10 +28,10 @@ _position = field(Row, "at_us", "id")
 
 
 class ShardReader:
-    """Reads one shard on and on, each row once; steps, and no thread of its own.
+    """Reads one shard continuously, each row once; in steps, without a thread.
 
-    place: where it has come to. It raises the mark only where something lies above it, and reads
-    only below it, so that nothing can appear behind it any more.
+    place: the position of the last row read. The reader raises the watermark only where there are
+    rows above it, and reads only below it, so that no row can appear behind the reader.
     """
 
     def __init__(
@@ -59,17 +59,17 @@ class ShardReader:
 
     @property
     def has_ended(self) -> bool:
-        """Tell whether nothing more will ever come: all was read below the seal."""
+        """Whether the shard is sealed and was read to its end."""
         return self._has_read_all and self._mark >= SEALED_US
 
     def seal(self) -> None:
-        """Close the shard for good; what lies in it now is all there ever is to read."""
+        """Seal the shard: it takes no new rows."""
         if self._mark < SEALED_US:
             self._mark = self._store.close_until(self._stream, self._shard, at_us=SEALED_US)
             self._has_read_all = False
 
     def read(self, limit: int) -> list[Row]:
-        """Read the next rows, at most so many; none where nothing more is closed yet."""
+        """Read up to `limit` rows; none where no more rows are closed yet."""
         if self._has_read_all:
             self._raise_mark()
         if self._has_read_all:
@@ -86,7 +86,7 @@ class ShardReader:
         return list(page.rows) if not self._guard_us else self._new(page.rows)
 
     def _raise_mark(self) -> None:
-        """Close what lies behind the place, if anything does and can be closed."""
+        """Raise the watermark if there are rows past the position that can be closed."""
         if self._mark >= SEALED_US:
             return
         page = self._store.tail(
@@ -106,10 +106,10 @@ class ShardReader:
         self._has_read_all = False
 
     def _closable_us(self, first: Row, now_us: int) -> int | None:
-        """Tell up to where may be closed, so that few appends come too late.
+        """Return up to where rows may be closed, so that few appends arrive too late.
 
-        A row may be closed at its time and the guard's, or when it was seen to lie there for so
-        long: a producer whose clock is ahead, or a clock that is set back, delays nothing more.
+        A row may be closed once the guard time has passed since its timestamp, or since it was
+        first seen: a producer whose clock is ahead, or a clock that is set back, delays no more.
         """
         until_us = self._time.latest_us() - self._guard_us
         if not self._guard_us or first.at_us <= until_us:
@@ -120,7 +120,7 @@ class ShardReader:
         return first.at_us if now_us - self._young[1] >= self._guard_us else None
 
     def _new(self, rows: Sequence[Row]) -> list[Row]:
-        """Leave out what was read before, at another instant."""
+        """Return the rows that were not read before, under another timestamp."""
         found = []
         for row in rows:
             if row.id not in self._known:
@@ -132,7 +132,7 @@ class ShardReader:
 
 
 def merged(readers: Sequence[ShardReader]) -> Iterator[Row]:
-    """Read shards up to the present, in the order of positions."""
+    """Read shards up to the present, in order of position."""
     if len(readers) == 1:
         [reader] = readers
         return chain.from_iterable(iter(lambda: reader.read(PAGE), []))

@@ -1,9 +1,9 @@
-"""Which rows of a stream have been let go of.
+"""Trimming: which rows of a stream have been deleted.
 
-Before a shard's rows expire, one record says where the last of them lies. A reader that stands
-before that place has missed rows, and can know it; one that stands at it or behind it has missed
-none, however long nothing was appended. What lies in the bucket that goes on being kept may be
-said to be gone a little early: it goes next.
+Before rows of a shard expire, one record stores the position of the last of them. A reader before
+that position has missed rows, and can tell; a reader at it or past it has missed none, however long
+nothing was appended. Rows in the bucket that is still kept may be announced a little early: they
+are deleted next.
 """
 
 from collections.abc import Mapping
@@ -31,12 +31,12 @@ class _Stored:
 
 
 def partition_of(stream: str) -> str:
-    """Name the partition that says where the last rows lay that went, a key for each shard."""
+    """Return the partition with the position of the last trimmed row, a key for each shard."""
     return f"stream-gone/{stream}"
 
 
 def places(records: Records, stream: str) -> Mapping[int, Place]:
-    """Tell where the last row lay that each shard has let go of; not of those that lost none."""
+    """Return the position of the last trimmed row of each shard; untrimmed shards are omitted."""
     return {
         int(one.key): decode(one.value, _Stored).place
         for one in records_in(records, partition_of(stream))
@@ -44,22 +44,22 @@ def places(records: Records, stream: str) -> Mapping[int, Place]:
 
 
 def trim(store: Store, stream: str, shard: int, *, before_us: int, version: bytes) -> None:
-    """Close a shard up to an instant, and let go of the rows below it, in whole buckets.
+    """Close a shard up to a timestamp, and delete the rows before it, in whole buckets.
 
-    Anyone may call this, as often as they like, where no group is registered.
+    Any process may call this, at any time, where no group is registered.
 
-    Args: version: random, for the record that says so first.
+    Args: version: random, for the record that is written first.
     """
     if announce(store, stream, shard, before_us=before_us, version=version):
         store.expire(stream, shard, before_us=before_us)
 
 
 def announce(store: Store, stream: str, shard: int, *, before_us: int, version: bytes) -> bool:
-    """Close a shard up to an instant, and say that the rows below it go; they are there yet.
+    """Close a shard up to a timestamp, and record that the rows before it will be deleted.
 
-    Args: version: random, for the record that says so.
+    Args: version: random, for the record.
 
-    Returns: whether rows lie there and that is said.
+    Returns: whether there are such rows and the record is written.
     """
     store.close_until(stream, shard, at_us=before_us - 1)
     last = _last(store, stream, shard, before_us - 1)
@@ -70,13 +70,13 @@ def move_past_trimmed(
     records: Records, stream: str, shard: int, present: Checkpoint, *,
     begin: Place, note: str, version: bytes,
 ) -> Checkpoint | None:  # fmt: skip
-    """Move a checkpoint that was just opened behind all that was said to go (rule F6).
+    """Move a checkpoint that was just opened past all announced rows (rule F6).
 
-    Only a group that was registered, or moved back, after that was said stands before it.
+    Only a group that was registered, or moved back, after the announcement can be before them.
 
-    Args: begin: where it begins that has no place yet. note: what is kept beside it.
+    Args: begin: where a checkpoint without a place begins. note: what is stored beside it.
 
-    Returns: the checkpoint as it stands now; None: somebody else has written it since.
+    Returns: the current checkpoint; None: another process has written it since.
     """
     record = record_at(records, partition_of(stream), _key(shard))
     last = begin if record is None else decode(record.value, _Stored).place
@@ -87,7 +87,7 @@ def move_past_trimmed(
 
 
 def _say(records: Records, stream: str, shard: int, last: Place, version: bytes) -> bool:
-    """Write where the last row lies, unless a later one is written; False: others keep writing."""
+    """Write the position of the last row, unless a later one is there; False: too many conflicts."""
     key, value = _key(shard), encode(_Stored(last[0], last[1].hex()))
     for _ in range(_ROUNDS_MAX):
         present = record_at(records, partition_of(stream), key)
@@ -100,7 +100,7 @@ def _say(records: Records, stream: str, shard: int, last: Place, version: bytes)
 
 
 def _last(store: Store, stream: str, shard: int, until_us: int) -> Place | None:
-    """Find the last row up to an instant, in some 50 reads at most; None: there is none."""
+    """Find the last row up to a timestamp, in some 50 reads at most; None: no row."""
     rows = store.tail(stream, shard, after=None, limit=_PAGE, until_us=until_us).rows
     if len(rows) == _PAGE:
         low_us, high_us = rows[-1].at_us, until_us

@@ -1,4 +1,4 @@
-"""Events in a consumer's hands."""
+"""Batches of events that a consumer handles."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,9 +21,9 @@ TTL_US: Final = 10 * SECOND_US
 class ConsumerOptions(NamedTuple):
     """How a group consumes.
 
-    batch: how many events at most are handled at once. ttl_us: how long a shard stays held
-    without a beat. park_after: how often an event may fail before it is set aside; None: it is
-    tried for ever, and its shard waits.
+    batch: maximum number of events that are handled at once. ttl_us: how long a shard stays held
+    without a heartbeat. park_after: how often an event may fail before it is parked; None: it is
+    retried for ever, and its shard waits.
     """
 
     batch: int = BATCH
@@ -35,9 +35,9 @@ class ConsumerOptions(NamedTuple):
 class HeldShard:
     """A shard that is held, and how far it was read.
 
-    handed: what was read and is not yet behind the checkpoint. careful_until: up to there events
-    are handled one by one, since one of them failed. tries: how often the first one has failed.
-    again_us: when it is tried again, on the machine's clock.
+    handed: rows that were read and are past the checkpoint. careful_until: events up to here are
+    handled one by one, since one of them failed. tries: how often the first one has failed.
+    again_us: when it is retried, on the machine's clock.
     """
 
     epoch: int
@@ -52,30 +52,30 @@ class HeldShard:
 
 
 class BatchOwner(Protocol):
-    """What a batch asks of the member that has it."""
+    """What a batch needs from the consumer that holds it."""
 
     owner: object
 
     def is_sure(self, shard: int, epoch: int) -> bool:
-        """Tell whether a shard is still held under an epoch, beyond doubt."""
+        """Return whether a shard is certainly still held under an epoch."""
         ...
 
     def wanted(self, batch: "Batch") -> Checkpoint:
-        """Tell what the checkpoint is to be once a batch is handled."""
+        """Return the checkpoint to write once a batch is handled."""
         ...
 
 
 class Batch:
-    """Events of one shard, in order, handed to a group's handler.
+    """Events of one shard, in order, for the handler of a group.
 
-    shard: theirs. attempt: 1 at first. epoch: of the lease under which they are handled; larger
-    than that of whoever held the shard before, so it fences writes to outside systems.
+    shard: of all events. attempt: 1 for the first. epoch: of the lease under which they are
+    handled; larger than the epoch of every earlier holder, so it fences writes to other systems.
     """
 
     def __init__(
         self, owner: BatchOwner, rows: Sequence[Row], hold: HeldShard, *, key: str | None
     ) -> None:
-        """Take what was read. key: whose parked events these are, None for new ones."""
+        """Take the rows. key: the parked key of these events, None for new ones."""
         self.events = [Event(row) for row in rows]
         self.shard = rows[0].shard
         self.epoch = hold.epoch
@@ -92,26 +92,26 @@ class Batch:
 
     @property
     def position(self) -> Position:
-        """The place of the last event: what a product of the batch is stored with."""
+        """The position of the last event: store it with what the batch produces."""
         return self.events[-1].position
 
     @property
     def is_held(self) -> bool:
-        """Tell whether the shard is held beyond doubt."""
+        """Whether the shard is certainly held."""
         return self._owner.is_sure(self.shard, self.epoch)
 
     def check(self) -> None:
-        """Stop here if the shard may be another member's by now.
+        """Raise if another member may hold the shard by now.
 
-        Raises: LeaseLost: it may be; nothing that follows would count.
+        Raises: LeaseLost: it may be; the result of the batch would not count.
         """
         if not self.is_held:
-            raise LeaseLost(f"The lease on shard {self.shard} is in doubt.")
+            raise LeaseLost(f"The lease on shard {self.shard} is no longer certain.")
 
     def commit(self, tx: object) -> None:
-        """Move the checkpoint in a transaction of the application, with the product: exactly once.
+        """Move the checkpoint in your transaction, with its writes: exactly-once processing.
 
-        Raises: LeaseLost: another member holds the shard; the transaction must not be committed.
+        Raises: LeaseLost: another member holds the shard; do not commit the transaction.
         """
         self.check()
         open_tx = expect_transaction(tx)
@@ -119,5 +119,5 @@ class Batch:
         self.wanted = self._owner.wanted(self)
         commit = checkpoint.commit_of(self.hold.present, self.wanted)
         if not store.commit(commit.partition, commit.writes):
-            raise LeaseLost(f"Shard {self.shard} is another member's; nothing may be committed.")
+            raise LeaseLost(f"Another member holds shard {self.shard}; do not commit.")
         self.tx = open_tx

@@ -1,8 +1,9 @@
 """One member of a consumer group, in steps.
 
-It holds shards by lease, reads each up to its mark, and moves a checkpoint that carries the
-lease's epoch. Nothing here waits or starts a thread: `worker.consuming` does, or a simulation.
-`balance` is for one thread; `poll`, `commit` and `fail` for one thread a shard at a time.
+It holds shards by lease, reads each up to its watermark, and moves a checkpoint that carries the
+epoch of the lease. Nothing here waits or starts a thread: `streams.consumer_threads` does, or a
+simulation. One thread calls `balance`; one thread at a time calls `poll`, `commit` and `fail` for a
+shard.
 """
 
 import logging
@@ -35,7 +36,7 @@ RETRY_US_MAX: Final = 30 * SECOND_US
 
 
 class Consumer:
-    """One member of a group: which shards it holds, and how far it has come in each."""
+    """One member of a group: the shards that it holds, and its progress in each."""
 
     def __init__(
         self,
@@ -51,11 +52,11 @@ class Consumer:
         from_us: int = 0,
         quiet: HandlerIsolation | None = None,
     ) -> None:
-        """Take the engine and who this is; reads nothing yet.
+        """Take the engine and the name of the member; reads nothing yet.
 
         Args:
-          name: of the member, another one for each process and start.
-          settings: reads those of the stream, as they are now.
+          name: of the member, unique to the process and the start.
+          settings: reads the current settings of the stream.
           from_us: where the group begins if it is new.
           quiet: shared by all members of a process; None for one of its own.
         """
@@ -82,7 +83,7 @@ class Consumer:
         self._holds: dict[int, HeldShard] = {}
         self._busy: dict[int, int] = {}
         self._leaving: set[int] = set()
-        self._has_let_go = False
+        self._has_idle_surplus = False
         self._sought_us = 0
         self._wishes: set[str] = set()
         self._registered: groups.Group | None = None
@@ -91,15 +92,15 @@ class Consumer:
 
     @property
     def held(self) -> list[int]:
-        """The shards that are held beyond doubt, and are not about to be given away."""
+        """The shards that are certainly held, and are not about to be released."""
         return sorted({int(key) for key in self._leases.held} - self._leaving)
 
     def is_sure(self, shard: int, epoch: int) -> bool:
-        """Tell whether a shard is still held under an epoch, beyond doubt."""
+        """Return whether a shard is certainly still held under an epoch."""
         return self._leases.epoch(str(shard)) == epoch
 
     def balance(self) -> None:
-        """Beat, give away what is too much, take what is free and due to this member.
+        """Send a heartbeat, release surplus shards, and take free ones up to the share.
 
         To be called BEATS_A_TTL times while a lease lasts. A member that is alone holds all; a
         dead member's shards are free once its leases have expired.
@@ -109,7 +110,7 @@ class Consumer:
             self._registered = groups.register(
                 store, self._stream, self._group, from_us=self._from_us, version=ids.token()
             )
-        self._has_let_go = False
+        self._has_idle_surplus = False
         self._leases.renew()
         self._say()
         self._leases.look()
@@ -126,12 +127,12 @@ class Consumer:
             self._wishes = dead_letters.asked(store, self._stream, self._group)
 
     def is_unsettled(self) -> bool:
-        """Tell whether `balance` is due before the next beat; looks now and then.
+        """Return whether `balance` is due before the next heartbeat; checks periodically.
 
-        The stream was cut anew, a shard that goes away is no longer read, or some shard is free:
-        its member left, or died.
+        The stream was resharded, a shard to release is idle now, or a shard is free because its
+        member left or died.
         """
-        return self._has_let_go or self._order.is_changed() or self._is_some_free()
+        return self._has_idle_surplus or self._order.is_changed() or self._is_some_free()
 
     def _is_some_free(self) -> bool:
         now_us = self._clock.monotonic_us()
@@ -158,7 +159,7 @@ class Consumer:
         )
 
     def _give_away(self, wanted: int) -> None:
-        """Release what is held beyond the share; shards whose batch is under way come later."""
+        """Release shards beyond the share; those with a batch in progress later."""
         with self._lock:
             held = [int(key) for key in self._leases.held]
             mine = [shard for shard in held if shard in self._order.shards]
@@ -172,23 +173,23 @@ class Consumer:
         for shard in shards:
             hold = self._holds.get(shard)
             if hold is not None:
-                with suppress(DuelineError):  # then it counts as if this process had died
+                with suppress(DuelineError):  # then the attempt counts as a death
                     self._end_attempt(shard, hold)
             self._holds.pop(shard, None)
         names = [str(shard) for shard in shards]
         expired = [name for name in names if self._leases.has_expired(name)]
-        self._leases.release(names, expired=expired)  # the next one goes on to suspect (rule F7)
+        self._leases.release(names, expired=expired)  # the next holder keeps suspecting (rule F7)
         self._leaving.difference_update(shards)
 
     def leave(self) -> None:
-        """Give everything back, so that others need not wait."""
+        """Release all shards, so that others need not wait."""
         self._release([int(key) for key in list(self._leases.held)])
         groups.leave(self._engine.store, self._stream, self._group, self.name)
 
     # What is read
 
     def begin(self, shard: int) -> bool:
-        """Claim a shard for the thread that polls it; False: another does, or it goes away."""
+        """Reserve a shard for the calling thread; False: another polls it, or it is released."""
         with self._lock:
             if shard in self._busy or shard in self._leaving:
                 return False
@@ -200,12 +201,12 @@ class Consumer:
         with self._lock:
             self._busy.pop(shard, None)
             self._quiet.leave(self._runner(shard))
-            self._has_let_go |= shard in self._leaving
+            self._has_idle_surplus |= shard in self._leaving
 
     def poll(self, shard: int) -> Batch | None:
-        """Read the next events of a shard that is held; None: there are none yet.
+        """Read the next events of a held shard; None: there are none yet.
 
-        The same events come again until they are committed.
+        The same events are returned again until they are committed.
         """
         hold = self._open(shard)
         if hold is None or self._clock.monotonic_us() < hold.again_us:
@@ -227,7 +228,7 @@ class Consumer:
         return self._batch(shard, hold, hold.handed) if hold.handed else None
 
     def _read_on(self, hold: HeldShard, shard: int) -> bool:
-        """Read the next events of a shard; at the end of a sealed one, say so (rule F5)."""
+        """Read the next events of a shard; at the end of a sealed one, record that (rule F5)."""
         if self._order.is_old(shard):
             hold.reader.seal()
         hold.handed = hold.reader.read(self._terms.batch)
@@ -248,10 +249,10 @@ class Consumer:
     def _attempt(
         self, shard: int, hold: HeldShard, rows: Sequence[Row], key: str | None = None
     ) -> Batch | None:
-        """Hand events out; what may kill this process is written down first (rule F7).
+        """Return a batch; record a trial first if it may kill this process (rule F7).
 
-        One that did so too often is set aside instead. Where a suspect has to run alone and
-        other handlers run, nothing is handed out yet.
+        An event that killed too many processes is parked instead. If a suspect has to run alone
+        while other handlers run, nothing is returned yet.
         """
         trial = hold.note.trial
         first, last = _place(rows[0]), _place(rows[-1])
@@ -272,16 +273,16 @@ class Consumer:
         return Batch(self, rows, hold, key=key)
 
     def _set_aside(self, batch: Batch, deaths: int) -> None:
-        """Set an event aside that killed too many processes; where that cannot be, it waits."""
+        """Park an event that killed too many processes; if that is not possible, it waits."""
         if self._park(batch):
-            log.error("%s was set aside: %d processes died of it", batch.events[0], deaths)
+            log.error("%s was parked: it killed %d processes", batch.events[0], deaths)
         else:
             batch.hold.again_us = self._clock.monotonic_us() + RETRY_US_MAX
 
     def _end_attempt(self, shard: int, hold: HeldShard) -> None:
-        """Write that an attempt has ended, so that it does not count as the death of a process.
+        """Record the end of an attempt, so that it does not count as a death.
 
-        One under another epoch ended with its process, and goes on to count.
+        An attempt under another epoch ended with its process, and still counts.
         """
         hold.noted = None
         trial = hold.note.trial
@@ -292,7 +293,7 @@ class Consumer:
         return id(self), shard
 
     def _open(self, shard: int) -> HeldShard | None:
-        """Open the checkpoint of a shard under the lease's epoch, which shuts out all before."""
+        """Open the checkpoint of a shard under the lease's epoch, which fences earlier holders."""
         epoch = self._leases.epoch(str(shard))
         hold = self._holds.get(shard)
         if epoch is None or (hold is not None and hold.epoch == epoch):
@@ -324,16 +325,16 @@ class Consumer:
         )
         hold = HeldShard(epoch, present, note, reader)
         if note.trial is not None:
-            if note.trial.epoch == epoch:  # an attempt of this member, which goes on to live
+            if note.trial.epoch == epoch:  # an attempt of this member, which is alive
                 hold.note = replace(note, trial=note.trial.over())
             hold.careful_until = None if note.trial.key else note.trial.until_place
         self._holds[shard] = hold
         return hold
 
-    # What becomes of a batch
+    # The outcome of a batch
 
     def wanted(self, batch: Batch) -> Checkpoint:
-        """Tell what the checkpoint is to be once a batch is handled."""
+        """Return the checkpoint to write once a batch is handled."""
         hold = batch.hold
         if batch.key is not None:
             note = hold.note.with_key(batch.key, _place(batch.rows[-1]))
@@ -343,7 +344,7 @@ class Consumer:
     def commit(self, batch: Batch) -> None:
         """Move the checkpoint past a batch that was handled.
 
-        Raises: LeaseLost: the lease is in doubt, or another member has the shard; the batch will
+        Raises: LeaseLost: the lease is not certain, or another member has the shard; the batch will
           be handled again. Unknown: it may or may not have moved; the next poll reads it.
         """
         if batch.tx is not None:
@@ -355,9 +356,9 @@ class Consumer:
         self._passed(batch, wanted)
 
     def fail(self, batch: Batch) -> bool:
-        """Take note that a batch's handler failed: it comes again, later and one by one.
+        """Record that the handler of a batch failed: its events are retried later, one by one.
 
-        Returns: whether its event was set aside for good.
+        Returns: whether its event was parked.
 
         Raises: as `commit`.
         """
@@ -381,7 +382,7 @@ class Consumer:
         return self._park(batch)
 
     def _park(self, batch: Batch) -> bool:
-        """Set an event aside; return False where no more keys can be."""
+        """Park an event; return False if no more keys can be parked."""
         hold = batch.hold
         if batch.key is not None:  # it stays where it is
             dead_letters.withdraw(self._engine.store, self._stream, self._group, batch.key)
@@ -402,7 +403,7 @@ class Consumer:
         return True
 
     def _parked(self, hold: HeldShard, shard: int, key: str) -> Batch | None:
-        """Read a key's parked events; where there are none left it takes part again."""
+        """Read the parked events of a key; if none are left, the key is no longer parked."""
         store = self._engine.store
         rows = dead_letters.rows_of(
             store,
@@ -439,7 +440,7 @@ class Consumer:
             raise
         if not is_moved:
             self._holds.pop(shard, None)
-            raise LeaseLost(f"Shard {shard} of {self._stream} is another member's.")
+            raise LeaseLost(f"Another member holds shard {shard} of {self._stream}.")
         hold.present, hold.note = wanted, dead_letters.read_note(wanted.note)
         if wanted.place is not None:
             hold.handed = [row for row in hold.handed if _place(row) > wanted.place]
@@ -458,7 +459,7 @@ class Consumer:
                 hold.careful_until = None
 
     def _after_transaction(self, batch: Batch) -> bool:
-        """Go on behind a batch whose position was committed; otherwise read how things stand."""
+        """Continue after a batch whose position was committed; otherwise read the checkpoint."""
         assert batch.tx is not None
         if batch.tx.is_committed and batch.wanted is not None:
             self._passed(batch, batch.wanted)
@@ -467,7 +468,7 @@ class Consumer:
         return False
 
     def forget(self, shard: int) -> None:
-        """Read the checkpoint of a shard anew, if it is still held."""
+        """Drop the state of a shard, so that the next poll reads its checkpoint."""
         self._holds.pop(shard, None)
         self._quiet.leave(self._runner(shard))
 
@@ -477,5 +478,5 @@ def _place(row: Row) -> Place:
 
 
 def _before(row_id: bytes) -> bytes:
-    """Name an id just before another one."""
+    """Return an id just before another one."""
     return row_id[:-1] + bytes([row_id[-1] - 1]) + b"\xff" if row_id[-1] else row_id[:-1]

@@ -1,6 +1,6 @@
-"""Runs a consumer's steps in threads.
+"""Run the steps of a consumer in threads.
 
-One thread beats and balances; others poll the shards that are held, a batch of a shard at a time.
+One thread sends heartbeats and balances; others poll the held shards, one batch at a time.
 """
 
 import threading
@@ -20,16 +20,16 @@ from dueline.streams.consumer import Consumer
 T = TypeVar("T")
 
 PAUSE_S: Final = 0.25
-"""How long an idle thread waits that is told of appends."""
+"""How long an idle thread waits if appends wake it."""
 
 PAUSE_UNHEARD_S: Final = 0.05
-"""How long it waits where nobody can tell it."""
+"""How long it waits if nothing can wake it."""
 
 TIDY_EVERY_S: Final = 60.0
 
 
 class ConsumerThreads:
-    """A member of a group at work."""
+    """The threads of one member of a group."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class ConsumerThreads:
         """Take the member and its handler; starts nothing yet.
 
         Args:
-          threads: how many shards are handled at once.
+          threads: maximum number of shards that are handled at once.
           channel: the wakeup channel that is notified when something was appended.
-          tidy: called now and then, to let old events expire.
+          tidy: called periodically, to delete old events.
         """
         self._consumer = consumer
         self._handle = handle
@@ -70,13 +70,13 @@ class ConsumerThreads:
             thread.start()
 
     def stop(self) -> None:
-        """Ask the threads to stop behind the batches that they handle."""
+        """Ask the threads to stop after their current batches."""
         self._stopping.set()
         self._wakeup.set()
         self._hurry.set()
 
     def join(self, timeout_s: float | None = None) -> bool:
-        """Wait for the threads, give the shards back; False: a handler goes on."""
+        """Wait for the threads, and release the shards; False: a handler still runs."""
         give_up_s = None if timeout_s is None else time.monotonic() + timeout_s
         for thread in self._threads:
             thread.join(None if give_up_s is None else max(0.0, give_up_s - time.monotonic()))
@@ -100,7 +100,7 @@ class ConsumerThreads:
                 return
 
     def _wait_for_end(self, pause_s: float) -> bool:
-        """Wait; the beat goes on as long as handlers do."""
+        """Wait for the next heartbeat; return True once all handlers have ended."""
         if not self._stopping.is_set():
             self._hurry.wait(max(0.0, pause_s))
             if not self._stopping.is_set():
@@ -127,7 +127,7 @@ class ConsumerThreads:
                 self._wakeup.wait(PAUSE_S if self._listener.is_open else PAUSE_UNHEARD_S)
 
     def _one(self, shard: int) -> bool:
-        """Handle a batch of a shard, if there is one."""
+        """Handle one batch of a shard; return whether there was one."""
         batch = _try(lambda: self._consumer.poll(shard))
         if batch is None:
             return False
@@ -140,16 +140,16 @@ class ConsumerThreads:
         else:
             log_raised(log, raised, "%r failed", batch)
             if _try(lambda: self._consumer.fail(batch)):
-                log.error("%s was set aside", batch.events[0])
+                log.error("%s was parked", batch.events[0])
         return True
 
 
 def _try(step: Callable[[], T]) -> T | None:
-    """Take a step of the store's; what it fails with is told, and the next ones come."""
+    """Run a step; log its failure, so that the next steps run."""
     try:
         return step()
     except DuelineError as error:
-        log.warning("the consumer goes on: %s", error)
+        log.warning("the consumer continues after an error: %s", error)
     except Exception:  # noqa: BLE001  (a thread that ended would hold its shards for ever)
-        log.exception("the consumer goes on")
+        log.exception("the consumer continues after an error")
     return None

@@ -1,4 +1,4 @@
-"""What streams hold, where it lies."""
+"""Events of streams, and their positions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,19 +13,19 @@ from dueline.core.store import Row
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """A place in a shard; whoever reads after it begins with what lies behind it."""
+    """A position in a shard; a reader after it begins with the next event."""
 
     at_us: int
     id: bytes = b""
 
     @classmethod
     def at(cls, instant: datetime) -> "Position":
-        """Name the place before all that was appended at an instant, an aware datetime."""
+        """Return the position before all events appended at a time, an aware datetime."""
         return cls(asked_instant_us(instant, "instant"))
 
     @classmethod
     def parse(cls, text: str) -> "Position":
-        """Read a position that was written with `str`."""
+        """Parse a position that was formatted with `str`."""
         try:
             at_us, row_id = text.split("-")
             return cls(int(at_us), bytes.fromhex(row_id))
@@ -50,7 +50,7 @@ class Event:
 
     @property
     def id(self) -> str:
-        """The event's id, the same however often it is appended or read."""
+        """The id of the event, the same however often it is appended or read."""
         return self.row.id.hex()
 
     @property
@@ -60,17 +60,17 @@ class Event:
 
     @property
     def shard(self) -> int:
-        """The shard that it is in, which its key tells."""
+        """The shard of the event, which follows from its key."""
         return self.row.shard
 
     @property
     def position(self) -> Position:
-        """Where it lies in its shard."""
+        """The position of the event in its shard."""
         return Position(self.row.at_us, self.row.id)
 
     @property
     def key(self) -> str | None:
-        """The ordering key; events of one key are read in the order of their appends."""
+        """The ordering key; events with the same key are read in the order of their appends."""
         read = self._read
         if read is None:
             read = self._read = decode_event(self.row.body)
@@ -78,7 +78,7 @@ class Event:
 
     @property
     def value(self) -> Any:  # noqa: ANN401  (whatever JSON holds)
-        """What was appended."""
+        """The value that was appended."""
         read = self._read
         if read is None:
             read = self._read = decode_event(self.row.body)
@@ -86,7 +86,7 @@ class Event:
 
 
 class Events(Sequence[Event]):
-    """Events of rows, each made when it is asked for."""
+    """Events of rows, each created when it is accessed."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = rows
@@ -100,7 +100,7 @@ class Events(Sequence[Event]):
     def __getitem__(self, place: slice) -> "Events": ...
 
     def __getitem__(self, place: int | slice) -> "Event | Events":
-        """Give one, or some."""
+        """Return one event, or a slice."""
         if isinstance(place, slice):
             return Events(self._rows[place])
         return Event(self._rows[place])

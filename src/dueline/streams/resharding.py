@@ -1,10 +1,10 @@
-"""How a stream is cut into shards, one cut after the other.
+"""Resharding: change the number of shards of a stream while it is in use.
 
-A new cut opens with shards of its own. The old ones are sealed: their marks are raised to the end
-of time, so that a producer that still appends there finds its row above the seal, and appends it
-to the new cut. Whoever reads goes on to the end of the old shards before it begins with the new
-ones, so that the events of a key stay in order (rule F5). The cut is one record; whoever reads it
-may seal, so nobody's death leaves a stream between two cuts.
+New shards are opened, and the old ones are sealed: their watermarks are raised to the end of time.
+A producer that still appends to an old shard finds its row above the seal, and appends it to a new
+shard. Readers read the old shards to their ends before they start with the new ones, so the events
+of a key stay in order (rule F5). The layout is one record, and any process that reads it may seal,
+so a process that dies never leaves a stream half resharded.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -25,35 +25,35 @@ from dueline.streams.dead_letters import Note
 from dueline.streams.event import Event
 
 PARTITION: Final = "streams"
-"""The records' partition that holds each stream's settings, by the stream's name."""
+"""The partition of records with the settings of each stream, by its name."""
 
 END: Final[Place] = (SEALED_US, b"")
-"""Where a reader has come that has read a sealed shard to its end."""
+"""The position of a reader that has read a sealed shard to its end."""
 
 _ROUNDS_MAX: Final = 5
 
 
-# What settings say
+# The shards in the settings
 
 
 def shards_of(settings: StreamSettings) -> list[int]:
-    """Name all shards that are read, the oldest cut's first."""
+    """Return all shards that are read, the oldest first."""
     return [*_in(settings.before), *range(settings.first, settings.first + settings.shards)]
 
 
 def before(settings: StreamSettings, shard: int) -> list[int]:
-    """Name the shards that have to be read to their end before one is begun."""
+    """Return the shards that must be read to their ends before this one is started."""
     own = max((first for first, _ in _cuts(settings) if first <= shard), default=0)
     return [one for one in _in(settings.before) if one < own]
 
 
 def is_old(settings: StreamSettings, shard: int) -> bool:
-    """Tell whether a shard takes no new events."""
+    """Return whether a shard takes no new events."""
     return shard < settings.first
 
 
 def placed(row: Row, settings: StreamSettings) -> Row:
-    """Place a row that found its shard sealed, in the present cut; its id stays."""
+    """Return a row that was refused by a sealed shard with its new shard, and the same id."""
     key = Event(row).key
     return row._replace(
         shard=settings.first + shard_of(row.id if key is None else key.encode(), settings.shards)
@@ -68,23 +68,23 @@ def _in(cuts: Collection[Cut]) -> list[int]:
     return [shard for first, count in cuts for shard in range(first, first + count)]
 
 
-# How far a group has come
+# The progress of a group
 
 
 def is_read_out(present: Checkpoint | None) -> bool:
-    """Tell whether a group has read a shard to its end."""
+    """Return whether a group has read a shard to its end."""
     return present is not None and present.place is not None and present.place >= END
 
 
 def is_over(present: Checkpoint | None) -> bool:
-    """Tell whether nobody of a group needs to hold a shard: all is read, nothing set aside."""
+    """Return whether no member needs to hold a shard: all is read, and nothing is parked."""
     return present is not None and is_read_out(present) and not present.note
 
 
 def inherited(
     settings: StreamSettings, shard: int, places: Mapping[int, Checkpoint]
 ) -> Mapping[str, tuple[int, str]]:
-    """Tell which keys are set aside from the beginning: their events before this cut are, too."""
+    """Return the keys that start parked in a new shard: their events in old shards are parked."""
     found = {}
     for one in before(settings, shard):
         note = dead_letters.read_note(places[one].note) if one in places else Note()
@@ -96,13 +96,13 @@ def inherited(
     return found
 
 
-# What is stored
+# Stored settings
 
 
 def stored(engine: Engine, name: str, shards: int | None, keep_us: int | None) -> StreamSettings:
-    """Read a stream's settings; the first use stores them, as they are declared.
+    """Read the settings of a stream; the first use stores them as declared.
 
-    Raises: Conflict: the stream has another number of shards than is declared.
+    Raises: Conflict: the stream has another number of shards than declared.
     """
     for _ in range(_ROUNDS_MAX):
         version, present = _read(engine, name)
@@ -112,7 +112,7 @@ def stored(engine: Engine, name: str, shards: int | None, keep_us: int | None) -
         if shards is not None and shards != wanted.shards and not wanted.first:
             raise Conflict(
                 f"The stream {name} has {wanted.shards} shards, not {shards}.",
-                hint="Declare it with the number that it has, or change that: `stream.reshard`.",
+                hint="Declare that number, or change it with `stream.reshard`.",
             )
         if present == wanted or _write(engine, name, wanted, version):
             return wanted
@@ -120,11 +120,11 @@ def stored(engine: Engine, name: str, shards: int | None, keep_us: int | None) -
 
 
 def reshard(engine: Engine, name: str, shards: int) -> StreamSettings:
-    """Cut a stream anew, and seal the shards of before.
+    """Change the number of shards of a stream, and seal the old shards.
 
     Raises:
-      BadInput: that is no number of shards. NotFound: nobody has used the stream.
-      Conflict: others keep changing it.
+      BadInput: the number is out of range. NotFound: the stream was never used.
+      Conflict: other processes keep changing it.
     """
     for _ in range(_ROUNDS_MAX):
         version, present = _read(engine, name)
@@ -143,7 +143,7 @@ def reshard(engine: Engine, name: str, shards: int) -> StreamSettings:
 
 
 def drop_old_shards(engine: Engine, name: str) -> None:
-    """Forget the oldest cut once nothing lies in it and no group needs it."""
+    """Remove the oldest shards from the settings once they are empty and no group needs them."""
     version, present = _read(engine, name)
     if present is None or not present.before:
         return
@@ -178,18 +178,18 @@ def _changing(name: str) -> Conflict:
 
 
 def settings_of(store: Store, name: str) -> StreamSettings | None:
-    """Read a stream's settings; None: nobody has used it."""
+    """Read the settings of a stream; None: it was never used."""
     record = record_at(store, PARTITION, name)
     return None if record is None else decode(record.value, StreamSettings)
 
 
 def streams(store: Store) -> list[tuple[str, StreamSettings]]:
-    """List the streams that were used, each with its settings; damaged ones are left out."""
+    """Return the streams that were used, with their settings; damaged ones are omitted."""
     some = readable(store, PARTITION, StreamSettings)
     return [(record.key, settings) for record, settings in some]
 
 
 def streams_after(store: Store, after: str | None, limit: int) -> list[tuple[str, StreamSettings]]:
-    """List some streams that were used, in order of their names, past `after`."""
+    """Return up to `limit` streams that were used, by name, past `after`."""
     page = store.read(PARTITION, after=after, limit=limit)
     return [(one.key, decode(one.value, StreamSettings)) for one in page]

@@ -1,8 +1,8 @@
-"""A group goes on at another place of a stream, by its operator's word (rule L6).
+"""Seek: move a group to another position of a stream, as an operator asks (rule L6).
 
-This is the one way in which a checkpoint moves back. It is moved as a member of the group would
-move it: under leases that nobody else holds, on all shards at once, so that whoever takes a shard
-over afterwards sees all of it, and whoever had one before finds a later epoch in the checkpoint.
+Only a seek moves a checkpoint back. It works like a member of the group: it holds the leases of all
+shards at once, so that the next holder of a shard sees the whole move, and an earlier holder finds
+a later epoch in the checkpoint.
 """
 
 from collections.abc import Mapping
@@ -20,11 +20,11 @@ from dueline.streams import dead_letters, groups, resharding
 from dueline.streams.dead_letters import Note
 
 TTL_US: Final = 30 * SECOND_US
-"""How long the leases are held at most; they are given back as soon as all is written."""
+"""Maximum time that the leases are held; they are released as soon as all is written."""
 
 
 class SeekResult(NamedTuple):
-    """Where a group goes on in a shard, and where it would have; None: at its beginning."""
+    """The new and the old position of a group in a shard; None: the beginning."""
 
     shard: int
     before: Place | None
@@ -32,24 +32,24 @@ class SeekResult(NamedTuple):
 
 
 def seek(engine: Engine, clock: Clock, stream: str, group: str, place: Place) -> list[SeekResult]:
-    """Let a group go on behind a place, in all shards: it reads again what lies there, or skips.
+    """Move a group to a position in all shards: it reads later events again, or skips events.
 
-    Keys that are set aside stay so; what is replayed of them joins what is set aside.
+    Parked keys stay parked; replayed events of these keys are parked too.
 
     Raises:
-      NotFound: there is no such stream or group. BadInput: the place is in the future.
-      Conflict: a member of the group is there, or came meanwhile; may be repeated.
+      NotFound: the stream or group does not exist. BadInput: the position is in the future.
+      Conflict: a member of the group is alive, or started meanwhile; may be repeated.
     """
     settings = resharding.settings_of(engine.store, stream)
     if settings is None or group not in groups.registered(engine.store, stream):
         raise NotFound(f"There is no group {stream}/{group}.", hint="See `dueline streams list`.")
     if place[0] > engine.time.latest_us():
-        raise BadInput("That place is in the future.", hint='Use an instant, or "newest".')
+        raise BadInput("That position is in the future.", hint='Use a past time, or "newest".')
     return _Seek(engine, clock, stream, group, settings).to(place)
 
 
 class _Seek:
-    """One such word, carried out."""
+    """One seek."""
 
     def __init__(
         self, engine: Engine, clock: Clock, stream: str, group: str, settings: StreamSettings
@@ -70,7 +70,7 @@ class _Seek:
         )
 
     def to(self, place: Place) -> list[SeekResult]:
-        """Take all shards, then move their checkpoints, then give the shards back."""
+        """Take all shards, move their checkpoints, and release the shards."""
         self._expect_nobody()
         try:
             self._take_all()
@@ -84,7 +84,7 @@ class _Seek:
         if names:
             raise Conflict(
                 f"The group {self._group} has live members: {', '.join(names)}.",
-                hint="Stop them first; one that was killed is forgotten after its lease.",
+                hint="Stop them first. A killed member disappears when its lease expires.",
             )
 
     def _take_all(self) -> None:
@@ -101,7 +101,7 @@ class _Seek:
         if self._may_stay(shard, present, place):
             return SeekResult(shard, present.place, present.place)
         note = dead_letters.read_note(present.note)
-        if present.place is None:  # what it would begin with
+        if present.place is None:  # its initial note
             note = Note(resharding.inherited(self._settings, shard, known))
         token = self._engine.ids.token()
         text = dead_letters.write_note(note.from_place(place))
@@ -111,7 +111,7 @@ class _Seek:
         return SeekResult(shard, present.place, place)
 
     def _opened(self, shard: int) -> Checkpoint:
-        """Open a checkpoint under the lease's epoch: whoever held the shard before is shut out."""
+        """Open a checkpoint under the lease's epoch, which fences earlier holders."""
         epoch = self._leases.epoch(str(shard))
         if epoch is None:
             raise self._lost(shard)
@@ -127,7 +127,7 @@ class _Seek:
         return present
 
     def _may_stay(self, shard: int, present: Checkpoint, place: Place) -> bool:
-        """Tell whether a shard of an earlier cut was read out, and has nothing behind the place."""
+        """Return whether an old shard was read to its end, and has nothing past the position."""
         if not resharding.is_read_out(present):
             return False
         tail = self._engine.store.tail
@@ -135,6 +135,6 @@ class _Seek:
 
     def _lost(self, shard: int) -> Conflict:
         return Conflict(
-            f"Shard {shard} was taken by another while the group was moved: some shards may be.",
-            hint="Stop the group's members, then repeat this.",
+            f"Another member took shard {shard} during the seek; some shards may have moved.",
+            hint="Stop the members of the group, and repeat the seek.",
         )

@@ -1,4 +1,4 @@
-"""Which shards of a stream a group has to read, and in which order (rule F5)."""
+"""The shards of a stream that a group reads, and their order after resharding (rule F5)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -11,16 +11,16 @@ from dueline.streams import dead_letters, groups, resharding
 from dueline.streams.dead_letters import Note
 
 RESHARD_CHECK_US: Final = SECOND_US // 4
-"""How often a member looks whether a stream was cut anew."""
+"""How often a member checks whether a stream was resharded."""
 
 BEGIN_US: Final = SECOND_US // 10
-"""How often one looks whether others have come to the end of what comes before."""
+"""How often a member checks whether others have read the earlier shards to their ends."""
 
 
 class ShardOrder:
     """The shards of a stream as one member of a group sees them.
 
-    shards: those that somebody of the group has to hold.
+    shards: those that a member of the group has to hold.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class ShardOrder:
         self._looked_us = self._seen_us = -RESHARD_CHECK_US
 
     def look(self) -> None:
-        """See which shards there are, those of cuts of before as long as they are needed."""
+        """Read which shards there are; old ones are included while they are needed."""
         settings = self._read()
         self._looked_us = self._clock.monotonic_us()
         shards = resharding.shards_of(settings)
@@ -53,7 +53,7 @@ class ShardOrder:
         self._settings, self.shards = settings, shards
 
     def is_changed(self) -> bool:
-        """Look, now and then, whether the stream was cut anew since the last `look`."""
+        """Return whether the stream was resharded since the last `look`; checks periodically."""
         now_us = self._clock.monotonic_us()
         if now_us - self._looked_us < RESHARD_CHECK_US:
             return False
@@ -61,11 +61,11 @@ class ShardOrder:
         return self._read() != self._settings
 
     def is_old(self, shard: int) -> bool:
-        """Tell whether a shard takes no new events."""
+        """Return whether a shard takes no new events."""
         return resharding.is_old(self._settings, shard)
 
     def may_begin(self, shard: int) -> bool:
-        """Tell whether the group has read all that comes before a shard."""
+        """Return whether the group has read all shards that come before this one."""
         earlier = resharding.before(self._settings, shard)
         if not self._read_out.issuperset(earlier):
             now_us = self._clock.monotonic_us()
@@ -76,29 +76,29 @@ class ShardOrder:
         return self._read_out.issuperset(earlier)
 
     def is_read_out(self, shard: int) -> bool:
-        """Tell whether the group has read a shard to its end, as far as is known."""
+        """Return whether the group has read a shard to its end, as far as is known."""
         return shard in self._read_out
 
     def end(self, shard: int) -> None:
-        """Take note that the group has."""
+        """Note that the group has read a shard to its end."""
         self._read_out.add(shard)
 
     def note(self, shard: int, present: Checkpoint) -> Note:
-        """Tell what is set aside in a shard; at its beginning what was so before the cut."""
+        """Return the dead-lettered keys of a shard; at its beginning, those of the old shards."""
         note = dead_letters.read_note(present.note)
         if present.place is None and self._settings.before:
             return Note(resharding.inherited(self._settings, shard, self._places()), note.trial)
         return note
 
     def waits(self, shard: int, key: str) -> bool:
-        """Tell whether a key's parked events of an earlier cut come first."""
+        """Return whether parked events of this key in an old shard come first."""
         earlier = resharding.before(self._settings, shard)
         places = self._places() if earlier else {}
         notes = [dead_letters.read_note(places[one].note) for one in earlier if one in places]
         return any(key in note.parked for note in notes)
 
     def goes_on(self, shard: int, key: str) -> bool:
-        """Tell whether a parked key has more events in a shard of a later cut."""
+        """Return whether a parked key may have more events in a newer shard."""
         return self.is_old(shard) and dead_letters.key_in(key) is not None
 
     def _places(self) -> Mapping[int, Checkpoint]:

@@ -30,7 +30,7 @@ from dueline.streams.groups import Lag, Member
 from dueline.streams.seek import SeekResult, seek
 
 CHUNK: Final = 10_000
-"""How many events one write holds."""
+"""Maximum number of events in one write."""
 
 _ROUNDS_MAX: Final = 5
 
@@ -38,7 +38,7 @@ _instant = attrgetter("at_us")
 
 
 def channel(stream: str) -> str:
-    """Name what the consumers of a stream listen for: no queue is called so."""
+    """Return the wake-up channel of a stream's consumers; no queue has such a name."""
     return f"{stream}!stream"
 
 
@@ -46,7 +46,7 @@ Handle = Callable[[Batch], object]
 
 
 class Registered(NamedTuple):
-    """A group's handler, and how it consumes."""
+    """A group's handler and options."""
 
     group: str
     handle: Handle
@@ -55,9 +55,9 @@ class Registered(NamedTuple):
 
 
 class Stream:
-    """An append-only log, read by position by any number of groups; threads may share it.
+    """An append-only log that any number of groups read by position; threads may share it.
 
-    Making one opens nothing.
+    Creating one does not connect to the store.
     """
 
     def __init__(
@@ -69,13 +69,13 @@ class Stream:
         shards: int | None,
         keep_us: int | None,
     ) -> None:
-        """Take what is declared of the stream; None: as it is stored.
+        """Take the declared settings of the stream; None: as stored.
 
         Args:
           connect: Returns the engine; connects at the first use.
           owner: The application: transactions of others are refused.
 
-        Raises: BadInput: a name or value out of range.
+        Raises: BadInput: a name or value is out of range.
         """
         self.name = check_queue_name(name)
         check_stream_settings(StreamSettings(1 if shards is None else shards, keep_us))
@@ -93,9 +93,9 @@ class Stream:
 
     @property
     def settings(self) -> StreamSettings:
-        """The stream's settings; the first use stores them.
+        """The settings of the stream; the first use stores them.
 
-        Raises: Conflict: the stream has another number of shards than is declared.
+        Raises: Conflict: the stream has another number of shards than declared.
         """
         engine = self._connect()
         if self._known is None or self._known[0] is not engine.store:
@@ -103,7 +103,7 @@ class Stream:
         return self._known[1]
 
     def look(self) -> StreamSettings:
-        """Read the settings anew: the stream may have been cut into other shards."""
+        """Read the settings again: the stream may have been resharded."""
         engine = self._connect()
         settings = self._stored(engine)
         self._known = (engine.store, settings)
@@ -113,13 +113,13 @@ class Stream:
         return resharding.stored(engine, self.name, self._shards, self._keep_us)
 
     def reshard(self, shards: int) -> None:
-        """Cut the stream into another number of shards, while it is in use.
+        """Change the number of shards while the stream is in use.
 
-        Nothing is lost, and events of one key stay in order: groups read the shards of before
-        to their end, then begin with the new ones. Producers and members of other processes
-        find out by themselves.
+        No event is lost, and events with the same key stay in order: groups read the old shards to
+        their ends before they start with the new ones. Producers and consumers in other processes
+        adapt by themselves.
 
-        Raises: BadInput: that is no number of shards. Conflict: others keep changing it.
+        Raises: BadInput: the number is out of range. Conflict: other processes keep changing it.
         """
         check_stream_settings(StreamSettings(shards))
         engine = self._connect()
@@ -135,9 +135,9 @@ class Stream:
         """Append one event.
 
         Args:
-          value: whatever JSON can carry. key: tells the shard; the events of one key that one
-            process appends are read in that order.
-          tx: a transaction of the application, whose fate the event then shares.
+          value: a value that JSON can represent. key: selects the shard; events with the same key
+            that one process appends are read in that order.
+          tx: a transaction of the application; the event is appended if it commits.
 
         Raises: as `append_many`.
         """
@@ -148,12 +148,12 @@ class Stream:
     ) -> Sequence[Event]:
         """Append events, each a value and a key or None, CHUNK of them in each write.
 
-        Returns: the events, with the positions at which they lie.
+        Returns: the events with their positions.
 
         Raises:
-          BadInput: one cannot be written; nothing of its chunk was.
+          BadInput: an event cannot be encoded; nothing of its write is stored.
           AppendUnknown: some may or may not be stored; see `append_again`.
-          StoreUnavailable: the chunk was not written.
+          StoreUnavailable: the events of this write are not stored.
         """
         everything = list(events)
         found: list[Row] = []
@@ -162,7 +162,7 @@ class Stream:
         return Events(found)
 
     def append_again(self, rows: Sequence[Row]) -> Sequence[Event]:
-        """Append the rows of an AppendUnknown: none is lost, and repeats have the same id."""
+        """Append the rows of an AppendUnknown again: none is lost, repeats have the same id."""
         return Events(self._store(self._connect(), rows))
 
     def _append(self, events: Sequence[tuple[Any, str | None]], tx: object) -> Sequence[Row]:
@@ -170,12 +170,12 @@ class Stream:
         is_known = self._known is not None and self._known[0] is engine.store
         if tx is not None:
             engine = expect_transaction(tx).queues_of(self._owner).engine
-        # What is read or made in a transaction may be rolled back, and is not remembered.
+        # Settings that are read or stored in a transaction may be rolled back: no caching.
         settings = self.settings if tx is None or is_known else self._stored(engine)
         shards = settings.shards
         bodies = encode_events(events)
         now_us = engine.time.earliest_us()
-        at_us = max(now_us, self._last_us)  # never before what was appended here before
+        at_us = max(now_us, self._last_us)  # never before earlier appends of this process
         ids = engine.ids.many(len(events), now_us)
         first = settings.first
         places: Iterable[int] = repeat(first)
@@ -188,12 +188,12 @@ class Stream:
         return self._store(engine, rows)
 
     def _store(self, engine: Engine, rows: Sequence[Row]) -> Sequence[Row]:
-        """Append rows; those whose shards were sealed meanwhile go into the present ones."""
+        """Append rows; those whose shards were sealed meanwhile go into the new shards."""
         stored = self._sent(engine, rows)
         for _ in range(_ROUNDS_MAX):
             if not stored or max(map(_instant, stored)) <= SEALED_US:
                 return stored
-            is_own = engine is self._connect()  # not inside of a transaction
+            is_own = engine is self._connect()  # not inside a transaction
             settings = self.look() if is_own else self._stored(engine)
             late = [number for number, row in enumerate(stored) if row.at_us > SEALED_US]
             again = self._sent(
@@ -204,7 +204,7 @@ class Stream:
         raise _unknown(self.name, [row for row in stored if row.at_us > SEALED_US])
 
     def _sent(self, engine: Engine, rows: Sequence[Row]) -> Sequence[Row]:
-        """Append rows once; those that lie above the seal of their shard do not count."""
+        """Append rows once; rows above the seal of their shard do not count."""
         if not rows:
             return []
         try:
@@ -235,11 +235,11 @@ class Stream:
         *,
         shards: Sequence[int] | None = None,
     ) -> Iterator[Event]:
-        """Read what there is, in the order of positions, up to the present.
+        """Read events in order of position, up to the present.
 
         Args:
           after: a position, such as `Position.at(yesterday)`, or one for each shard; None for
-            the oldest event that is kept. shards: which ones; all by default.
+            the oldest event. shards: which ones; all by default.
         """
         chosen = resharding.shards_of(self.look()) if shards is None else shards
         readers = [
@@ -250,7 +250,7 @@ class Stream:
         return map(Event, merged(readers))
 
     def reader(self, shard: int, after: tuple[int, bytes] | None) -> ShardReader:
-        """Make what reads one shard on and on."""
+        """Return a reader that reads one shard continuously."""
         engine = self._connect()
         return ShardReader(
             engine.store, self.name, shard, after=after, time=engine.time, clock=engine.clock
@@ -269,18 +269,18 @@ class Stream:
     ) -> Callable[[Handle], Handle]:
         """Register a function as the handler of a group: `@clicks.consumer("billing")`.
 
-        It is called with one Batch after the other, for each shard in order; `app.consume`
-        runs it, in any number of processes.
+        It is called with one Batch at a time, for each shard in order; `app.consume` runs it, in
+        any number of processes.
 
         Args:
-          batch: how many events at most are handled at once.
-          lease: how long a process that died keeps its shards from others.
-          park_after: an event that has failed so often, or killed as many processes, is set aside
-            with all that follow it under its key; by default it is retried for ever, and its
-            shard waits.
-          start: where a group that is new begins: "oldest", "newest", or a position.
+          batch: maximum number of events in a batch.
+          lease: how long the shards of a process that died stay unavailable to others.
+          park_after: number of failures, or of processes killed, after which an event is parked
+            with all later events of its key. By default it is retried for ever, and its shard
+            waits.
+          start: where a new group begins: "oldest", "newest", or a position.
 
-        Raises: BadInput: something is out of range, or the group has a handler.
+        Raises: BadInput: an option is out of range, or the group has a handler.
         """
         check_queue_name(group)
         if group in self.consumers:
@@ -303,7 +303,7 @@ class Stream:
         return register
 
     def lag(self, group: str) -> list[Lag]:
-        """Tell how far a group is behind, shard by shard."""
+        """Return how far a group is behind, for each shard."""
         engine = self._connect()
         return groups.lags(
             engine.store,
@@ -314,30 +314,30 @@ class Stream:
         )
 
     def groups(self) -> list[str]:
-        """List the registered groups."""
+        """Return the names of the registered groups, sorted."""
         return sorted(groups.registered(self._connect().store, self.name))
 
     def members(self, group: str) -> list[Member]:
-        """List who consumes for a group now, and which shards each holds."""
+        """Return the live members of a group, and which shards each holds."""
         return list(groups.members(self._connect().store, self.name, group))
 
     def forget_group(self, group: str) -> None:
-        """Take a group off the list, so that what it has not read may expire."""
+        """Unregister a group, so that events that it has not read may expire."""
         groups.forget(self._connect().store, self.name, group)
 
     def seek(self, group: str, to: Position) -> list[SeekResult]:
-        """Let a group go on behind another place, such as `Position.at(yesterday)`, or the oldest.
+        """Move a group to another position, such as `Position.at(yesterday)`.
 
-        It handles again what lies there, or skips what lies before; nobody of it may be at work.
+        The group handles later events again, or skips events. None of its members may be alive.
 
-        Raises: NotFound: there is no such group. BadInput: the place is in the future.
-          Conflict: a member of the group is there, or came meanwhile.
+        Raises: NotFound: the group does not exist. BadInput: the position is in the future.
+          Conflict: a member of the group is alive, or started meanwhile.
         """
         engine = self._connect()
         return seek(engine, engine.clock, self.name, group, (to.at_us, to.id))
 
     def parked(self, group: str) -> list[Event]:
-        """List the events that a group has set aside, shard by shard, in order."""
+        """Return the parked events of a group, in order for each shard."""
         store = self._connect().store
         found: list[Event] = []
         for shard, present in groups.places(store, self.name, group).items():
@@ -351,20 +351,20 @@ class Stream:
         return sorted(found, key=lambda event: event.row[1:4])
 
     def unpark(self, group: str, *, key: str | None = None, event_id: str | None = None) -> None:
-        """Let a group handle again what it has set aside, in order: a key, or one event without.
+        """Handle parked events again, in order: those of a key, or one event without a key.
 
-        Its consumer does so within a beat.
+        The consumer starts with the next heartbeat.
         """
         if (key is None) == (event_id is None):
-            raise BadInput("Give either a key or an event's id.")
+            raise BadInput("Pass exactly one of `key` and `event_id`.")
         name = dead_letters.name_of(key, event_id or "")
         engine = self._connect()
         dead_letters.ask(engine.store, self.name, group, name, engine.ids.token())
 
     def expire(self) -> None:
-        """Let go of what is older than `keep` and no registered group needs.
+        """Delete events older than `keep` that no registered group needs.
 
-        Anyone may call this, as often as they like; a running consumer does, and the monitor.
+        Any process may call this at any time; running consumers and the maintenance leader do.
         """
         retention.trim_stream(self._connect(), self.name, self.look())
 

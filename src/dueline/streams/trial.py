@@ -1,8 +1,8 @@
-"""Attempts at events that are written down before they are made (rule F7).
+"""Trials: attempts that are recorded before the handler is called (rule F7).
 
-A process that dies in a handler says nothing. So a consumer that finds such an end before its own
-writes down, beside the checkpoint, which events it is about to handle. Of events that are handled
-in vain again and again the next consumer then knows how many processes died of them.
+A process that dies in a handler reports nothing. So after such a death the next consumer records,
+beside the checkpoint, which events it is about to handle. For events that keep killing processes,
+the next consumer then knows how many processes died.
 """
 
 from collections.abc import Hashable
@@ -14,18 +14,17 @@ from dueline.core.clock import SECOND_US, Clock
 from dueline.log.checkpoint import Place
 
 WAITS_US: Final = 2 * SECOND_US
-"""How long nobody else begins once a suspect had to wait; it asks again well within that."""
+"""How long no other handler starts once a suspect had to wait; it asks again well within that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is known of events that may kill the process that handles them.
+    """What is known about events that may kill the process that handles them.
 
-    at: the place of the first event, and until: of the last that may be to blame; microseconds
-    and the id as hexadecimal text. deaths: how many processes died while `at` was handled alone;
-    0 where it never was. epoch: under which an attempt is under way, which `deaths` counts as if
-    its process had died already; 0 where none is. key: what was set aside, of an event that is
-    handled again at its operator's wish; empty for others.
+    at, until: the positions of the first and the last suspect; microseconds, and the id as a
+    hexadecimal string. deaths: how many processes died while `at` was handled alone, 0 if it never
+    was. epoch: of the attempt that is under way, which `deaths` already counts as a death; 0 for
+    none. key: the parked key of an event that is handled again because an operator asked.
     """
 
     at: tuple[int, str]
@@ -36,7 +35,7 @@ class Trial:
 
     @property
     def until_place(self) -> Place:
-        """The place of the last event that may be to blame."""
+        """The position of the last suspect."""
         return _place(self.until)
 
     def deaths_at(self, place: Place, key: str) -> int:
@@ -44,11 +43,11 @@ class Trial:
         return self.deaths if (_place(self.at), self.key) == (place, key) else 0
 
     def over(self) -> "Trial":
-        """Return it after its attempt, however that ended but by a death."""
+        """Return the trial after an attempt that the process survived."""
         return replace(self, deaths=max(0, self.deaths - 1), epoch=0) if self.epoch else self
 
     def after(self, place: Place) -> "Trial | None":
-        """Return what is left of it behind a place."""
+        """Return the trial of the suspects past a position; None: none are left."""
         if place >= self.until_place:
             return None
         return Trial((place[0], place[1].hex()), self.until)
@@ -57,7 +56,7 @@ class Trial:
 def begun(before: Trial | None, first: Place, last: Place, *, epoch: int, key: str = "") -> Trial:
     """Return the trial of events that are about to be handled.
 
-    Args: before: what is known. first, last: where they lie. epoch: under which. key: as of Trial.
+    Args: before: the trial so far. first, last: their positions. epoch, key: as in Trial.
     """
     at = (first[0], first[1].hex())
     is_wider = before is not None and not (key or before.key)
@@ -69,9 +68,9 @@ def begun(before: Trial | None, first: Place, last: Place, *, epoch: int, key: s
 
 
 class HandlerIsolation:
-    """Which handlers run in a process, so that one that may kill it runs alone.
+    """The handlers that run in a process, so that one that may kill it runs alone.
 
-    The members of all groups that a process consumes for share it.
+    All consumers of a process share it.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -82,7 +81,7 @@ class HandlerIsolation:
         self._waiting: dict[Hashable, int] = {}
 
     def enter(self, who: Hashable, *, alone: bool) -> bool:
-        """Begin to run a handler; False: not now, since one runs alone, or waits to."""
+        """Start a handler; False: not now, since another runs alone, or waits to."""
         now_us = self._clock.monotonic_us()
         with self._lock:
             self._waiting = {one: us for one, us in self._waiting.items() if us > now_us}
@@ -99,7 +98,7 @@ class HandlerIsolation:
             return True
 
     def leave(self, who: Hashable) -> None:
-        """Note that a handler has ended, or was not called."""
+        """Note that a handler has ended, or was not called after all."""
         with self._lock:
             self._running.discard(who)
             if self._alone == who:
