@@ -27,29 +27,23 @@ def a_time_has_another_job_each_try(patch: Patch) -> None:
 
 
 def jobs_before_how_far_they_come(patch: Patch) -> None:
-    def store(engine: Engine, found: Stored, step: Step) -> int:
-        now_us = engine.time.latest_us()
-        births = [scheduler._birth(engine, found.schedule, us) for us in step.times_us]
-        engine.recording_store.add(
-            [scheduler._job(found.schedule, birth, now_us) for birth in births]
-        )
+    def store(engine: Engine, found: Stored, step: Step, now_us: int) -> int:
+        planned = [scheduler._planned(engine, found.schedule, us, now_us) for us in step.times_us]
+        engine.recording_store.add([scheduler._job(found.schedule, one, now_us) for one in planned])
         put = scheduler._put(engine, found.name, step.schedule, found)
-        return len(births) if scheduler._commit(engine, put) else 0
+        return len(planned) if scheduler._commit(engine, put) else 0
 
     patch.setattr(scheduler, "_store", store)
 
 
 def jobs_behind_how_far_they_come(patch: Patch) -> None:
-    def store(engine: Engine, found: Stored, step: Step) -> int:
-        now_us = engine.time.latest_us()
+    def store(engine: Engine, found: Stored, step: Step, now_us: int) -> int:
         put = scheduler._put(engine, found.name, step.schedule, found)
         if not scheduler._commit(engine, put):
             return 0
-        births = [scheduler._birth(engine, found.schedule, us) for us in step.times_us]
-        engine.recording_store.add(
-            [scheduler._job(found.schedule, birth, now_us) for birth in births]
-        )
-        return len(births)
+        planned = [scheduler._planned(engine, found.schedule, us, now_us) for us in step.times_us]
+        engine.recording_store.add([scheduler._job(found.schedule, one, now_us) for one in planned])
+        return len(planned)
 
     patch.setattr(scheduler, "_store", store)
 
@@ -68,9 +62,9 @@ def what_is_to_be_withdrawn_is_not_written_down(patch: Patch) -> None:
 
     put = scheduler._change
 
-    def change(queues: Queues, name, how):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    def change(queues: Queues, name, now_us, how):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
         patch.setattr(definition, "withdrawn", lambda *terms: at_once(queues, *terms))
-        return put(queues, name, how)
+        return put(queues, name, now_us, how)
 
     patch.setattr(scheduler, "_change", change)
 

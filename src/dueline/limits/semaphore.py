@@ -276,7 +276,7 @@ def forget(records: Records, semaphore: str) -> None:
 
 
 def capacities(records: Records) -> Mapping[str, int]:
-    """Read the capacities of all semaphores that were set, by name; a damaged one allows nothing."""
+    """Read the capacities of all semaphores that were set, by name; 0 for damaged records."""
     found = {one.key: 0 for one in records_in(records, _SEMAPHORES)}
     some = readable(records, _SEMAPHORES, _Semaphore)
     return found | {record.key: semaphore.capacity for record, semaphore in some}

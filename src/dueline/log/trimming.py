@@ -87,7 +87,7 @@ def move_past_trimmed(
 
 
 def _say(records: Records, stream: str, shard: int, last: Place, version: bytes) -> bool:
-    """Write the position of the last row, unless a later one is there; False: too many conflicts."""
+    """Write the position of the last row, unless a later one is stored; False: conflicts."""
     key, value = _key(shard), encode(_Stored(last[0], last[1].hex()))
     for _ in range(_ROUNDS_MAX):
         present = record_at(records, partition_of(stream), key)

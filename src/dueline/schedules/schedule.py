@@ -1,8 +1,8 @@
-"""When a call recurs, what of it was missed.
+"""Schedules: their occurrences, which of them were missed, and their records.
 
-Times are nominal: those that a cron expression or an interval names, whenever they are seen to.
-Cron expressions mean what Debian's cron makes of them, where clocks are set forward and back too
-(cronsim): what names an hour runs once a day, what recurs within the hour runs in every hour.
+Occurrences have nominal times, given by a cron expression or an interval. Cron expressions work as
+in Debian's cron, also when clocks are set forward or back (cronsim): an expression that names an
+hour runs once a day, one that recurs within the hour runs in every hour.
 """
 
 import re
@@ -31,26 +31,26 @@ OVERLAPS: Final[tuple[Overlap, ...]] = get_args(Overlap)
 PARTITION: Final = "schedules"
 
 AHEAD_US: Final = 60 * SECOND_US
-"""Jobs are stored so long before their time: as many seconds may nobody see to schedules."""
+"""How long jobs are stored ahead of their time; no process is needed for that long."""
 
 LATE_US: Final = 60 * SECOND_US
-"""What is no later than this was not missed."""
+"""An occurrence counts as missed when it is later than this."""
 
 EVERY_US_MIN: Final = SECOND_US
 JOBS_A_STEP: Final = 500
 CATCH_UP: Final = 100
-"""How many missed times are made up for where nobody says how many."""
+"""Default maximum number of missed occurrences that run with catch_up="all"."""
 
 CATCH_UP_MAX: Final = 1000
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
 _COUNTED_MAX: Final = 1000
 _FOLD_US: Final = 2 * 3600 * SECOND_US
-"""More than any clock is set back by."""
+"""More than the largest step by which a clock is set back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """What is called each time. expires_us: so long after its time it is not run; 0: always."""
+    """The call of each occurrence. expires_us: how long after its time it may start; 0: always."""
 
     task: str
     queue: str
@@ -66,13 +66,12 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """When it is: by a cron expression in a time zone, or every so many microseconds.
+    """When occurrences are: a cron expression in a time zone, or an interval in microseconds.
 
-    start_us: intervals count from here. catch_up: which of the times that were missed are made
-    up for: none, the last one, or all, of which there are `catch_up_max` at most. overlap: what
-    becomes of a time that comes while the job before it waits or runs: a job all the same (allow),
-    none (skip), one when that has ended (wait; for one time only), or that is ended for it
-    (replace; once it has ended, the last such time makes a job).
+    start_us: intervals count from here. catch_up: which missed occurrences run: none, the last, or
+    all, up to `catch_up_max`. overlap: what happens to an occurrence while the job before it waits
+    or runs: it makes a job anyway (allow); it makes none (skip); one occurrence waits until the job
+    has ended (wait); the job is cancelled, and then the last occurrence makes a job (replace).
     """
 
     cron: str = ""
@@ -85,7 +84,7 @@ class Timing:
 
 
 class PlannedJob(NamedTuple):
-    """The key that the job of a time was given: a repeat comes to the same row."""
+    """The key of an occurrence's job: a repeated insert writes the same row."""
 
     nominal_us: int
     pos_us: int
@@ -94,7 +93,7 @@ class PlannedJob(NamedTuple):
 
 
 class Skip(NamedTuple):
-    """Times that made no job, one after the other: why, how many, the first and the last."""
+    """Consecutive occurrences without a job: the reason, how many, the first and the last."""
 
     why: str
     times: int
@@ -104,15 +103,15 @@ class Skip(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A schedule as it is stored, and how far it has come.
+    """A schedule as it is stored, with its progress.
 
-    seed: what the ids of its jobs come from; another after each change. through_us: all times up
-    to here are seen to. births: jobs that are on their way into a store without transactions,
-    since `sent_us`. recalled: ids of stored jobs that are to be cancelled. stored, skipped: how
-    many times there were so far. is_leaving: it goes when that is done. last: id of the job that
-    was stored last, where its jobs must not overlap. untold: what was left out, and is to be told.
-    held_us: the time that waits for that job to end; 0: none. ended: id of a job that is to end
-    for it, even where it runs.
+    seed: of the ids of its jobs; changes with the schedule. through_us: all occurrences up to here
+    are handled. births: jobs that are being inserted into a store without transactions, since
+    `sent_us`. recalled: ids of stored jobs to cancel. stored, skipped: numbers of occurrences so
+    far. is_leaving: it is deleted once these are done. last: id of the last stored job, if jobs
+    must not overlap. untold: skipped occurrences to record in the history. held_us: the occurrence
+    that waits for the last job to end; 0: none. ended: id of a job to cancel for it, also if it
+    runs.
     """
 
     template: Template
@@ -132,12 +131,12 @@ class Schedule:
     ended: bytes = b""
 
     def is_sending(self) -> bool:
-        """Tell whether something is on its way into a store without transactions."""
+        """Return whether inserts into a store without transactions are unfinished."""
         return bool(self.births or self.untold)
 
 
 class Stored(NamedTuple):
-    """A schedule as it lies in the store."""
+    """A schedule as it was read from the store."""
 
     name: str
     schedule: Schedule
@@ -145,7 +144,7 @@ class Stored(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What is to be done now: the times to store jobs for, and the schedule after that."""
+    """What to do now: the occurrences to store jobs for, and the schedule after that."""
 
     times_us: list[int]
     schedule: Schedule
@@ -196,19 +195,19 @@ def check(timing: Timing) -> None:
 
 
 def times_after(timing: Timing, after_us: int) -> Iterator[int]:
-    """Name the times behind an instant, in order."""
+    """Yield the occurrences after a timestamp, in order."""
     if timing.every_us:
         number = max(0, (after_us - timing.start_us) // timing.every_us + 1)
         while True:
             yield timing.start_us + number * timing.every_us
             number += 1
     begin = to_datetime(after_us).astimezone(ZoneInfo(timing.zone))
-    # Begun inside an hour that comes twice, the first answer may lie before the beginning.
+    # If it starts inside an hour that comes twice, the first result may be before the start.
     yield from (us for us in map(to_us, CronSim(timing.cron, begin)) if us > after_us)
 
 
 def last_times(timing: Timing, after_us: int, until_us: int, most: int) -> list[int]:
-    """Name the last times of a stretch, in order: behind `after_us`, up to `until_us`."""
+    """Return the last occurrences in a period, in order: after `after_us`, up to `until_us`."""
     if timing.every_us:
         last = (until_us - timing.start_us) // timing.every_us
         first = max(0, (after_us - timing.start_us) // timing.every_us + 1, last - most + 1)
@@ -216,17 +215,17 @@ def last_times(timing: Timing, after_us: int, until_us: int, most: int) -> list[
     end = to_datetime(until_us).astimezone(ZoneInfo(timing.zone))
     back = map(to_us, CronSim(timing.cron, end + timedelta(microseconds=1), reverse=True))
     earlier = list(islice(takewhile(lambda us: us > after_us, back), most))
-    # Backwards, the days on which clocks are set may read otherwise: forwards is what counts.
+    # Backwards, days on which clocks are set may give other results: forwards is decisive.
     begin_us = max(after_us, min(earlier, default=until_us) - _FOLD_US)
     times = takewhile(lambda us: us <= until_us, times_after(timing, begin_us))
     return list(times)[-most:]
 
 
 def step(schedule: Schedule, now_us: int, lives: Callable[[bytes], bool] = bool) -> Step:
-    """Tell which times to store jobs for now; none where nothing is to be done.
+    """Return which occurrences to store jobs for now, and the schedule after that.
 
-    Args: lives: tells of the job with an id whether it waits or runs, and is asked where that
-      counts; by default it does.
+    Args: lives: returns whether the job with an id waits or runs; called where that matters. By
+      default each job does.
     """
     timing, through_us = schedule.timing, schedule.through_us
     if schedule.is_paused or schedule.is_leaving:
@@ -249,7 +248,7 @@ def step(schedule: Schedule, now_us: int, lives: Callable[[bytes], bool] = bool)
     if schedule.held_us:
         times.insert(0, schedule.held_us)
     if timing.overlap != "allow":
-        now_us = max(now_us, schedule.held_us)  # which has come, by another's clock at least
+        now_us = max(now_us, schedule.held_us)  # it has come, by another process's clock at least
         through_us = max(now_us, schedule.through_us)
         is_free = not (last and times and lives(last))
         times, held_us, overlapping = _alone(timing.overlap, times, now_us, is_free=is_free)
@@ -276,12 +275,12 @@ def step(schedule: Schedule, now_us: int, lives: Callable[[bytes], bool] = bool)
 def _alone(
     overlap: Overlap, times: list[int], now_us: int, *, is_free: bool
 ) -> tuple[list[int], int, list[int]]:
-    """Of times in order, pick the one that makes a job, the one that waits, those of no job.
+    """Return the occurrence that makes a job, the one that waits, and those that are skipped.
 
-    A time that is still to come is left open while the job before it lives (rule Z4).
+    A future occurrence is left open while the job before it is alive (rule Z4).
     """
     come = [us for us in times if us <= now_us]
-    if overlap == "replace" and come:  # the last takes the place of all before
+    if overlap == "replace" and come:  # the last one replaces all earlier ones
         return (come[-1:], 0, come[:-1]) if is_free else ([], come[-1], come[:-1])
     made = times[:1] if is_free else []
     rest = come[len(made) :]
@@ -294,7 +293,7 @@ def _left_out(why: str, times: list[int]) -> list[Skip]:
 
 
 def next_decision_us(schedule: Schedule, now_us: int) -> int | None:
-    """Tell when it is decided whether a time makes a job; None where that does not wait for it."""
+    """Return when to decide whether the next occurrence makes a job; None: it always does."""
     if schedule.timing.overlap == "allow" or schedule.is_paused or schedule.is_leaving:
         return None
     if schedule.held_us:
@@ -303,7 +302,7 @@ def next_decision_us(schedule: Schedule, now_us: int) -> int | None:
 
 
 def without_held(schedule: Schedule) -> Schedule:
-    """Leave out the time that waits, if there is one."""
+    """Return the schedule with the waiting occurrence skipped, if there is one."""
     if not schedule.held_us:
         return schedule
     held = tuple(_left_out("overlap", [schedule.held_us]))
@@ -311,19 +310,19 @@ def without_held(schedule: Schedule) -> Schedule:
 
 
 def job_id(schedule: Schedule, nominal_us: int) -> JobId:
-    """Name the job of a time: always the same, whoever stores it."""
+    """Return the job id of an occurrence: the same in every process."""
     return JobId(derived(schedule.seed, nominal_us))
 
 
 def coming(schedule: Schedule, now_us: int, count: int) -> list[int]:
-    """Name the next times; none while it is paused."""
+    """Return the next occurrences; none while the schedule is paused."""
     if schedule.is_paused:
         return []
     return list(islice(times_after(schedule.timing, now_us), count))
 
 
 def withdrawn(schedule: Schedule, now_us: int) -> tuple[bytes, ...]:
-    """Name the jobs that are not to be any more once it changes: those of times to come."""
+    """Return the ids of the jobs to cancel when a schedule changes: those of future occurrences."""
     if schedule.is_paused:
         return schedule.recalled
     times = takewhile(lambda us: us <= schedule.through_us, times_after(schedule.timing, now_us))
@@ -331,7 +330,7 @@ def withdrawn(schedule: Schedule, now_us: int) -> tuple[bytes, ...]:
 
 
 def before_change(schedule: Schedule, now_us: int) -> bytes:
-    """Name the job that comes before the first one of a schedule that is changed."""
+    """Return the id of the last job before a schedule changes."""
     if schedule.timing.overlap != "allow":
         return schedule.last
     former = last_times(schedule.timing, 0, now_us, 1)
@@ -342,13 +341,13 @@ def before_change(schedule: Schedule, now_us: int) -> bytes:
 
 
 def stored(records: Records, name: str) -> Stored | None:
-    """Read a schedule; None where there is none of the name."""
+    """Read a schedule; None if it does not exist."""
     record = record_at(records, PARTITION, name)
     return None if record is None else _read(name, record.value, record.version)
 
 
 def all_stored(records: Records) -> list[Stored]:
-    """Read all schedules, by name; damaged ones are left out."""
+    """Read all schedules, by name; damaged ones are omitted."""
     return [
         Stored(record.key, schedule, record.version)
         for record, schedule in readable(records, PARTITION, Schedule)
@@ -360,10 +359,10 @@ def _read(name: str, value: bytes, version: bytes) -> Stored:
 
 
 def put(name: str, schedule: Schedule, *, version: bytes, expect: bytes) -> Commit:
-    """Make the write of a schedule where it still is what was read, or is not there yet."""
+    """Return the write of a schedule, if it is unchanged since it was read, or new."""
     return Commit(PARTITION, (Put(name, version, encode(schedule), expect=expect),))
 
 
 def remove(found: Stored) -> Commit:
-    """Make the write that takes a schedule away where it still is what was read."""
+    """Return the write that deletes a schedule, if it is unchanged since it was read."""
     return Commit(PARTITION, (Delete(found.name, expect=found.version),))

@@ -1,9 +1,9 @@
-"""Stores the jobs of schedules before they are due.
+"""Store the jobs of schedules before they are due.
 
-Each time of a schedule becomes one job, whose id follows from the schedule and the time, so that
-any number of processes may do this at once (rule Z1). How far a schedule has come moves in the
-same transaction as its jobs. Where there is none, the keys of the jobs are written down first,
-and whoever comes next sends the very same rows again (rule Z2).
+Each occurrence becomes one job, whose id follows from the schedule and the time, so any number of
+processes may store them at once (rule Z1). The progress of a schedule is written in one transaction
+with its jobs. On stores without transactions the keys of the jobs are written first, and the next
+process inserts the same rows again if needed (rule Z2).
 """
 
 from collections.abc import Callable
@@ -38,15 +38,15 @@ SOONEST_US: Final = SECOND_US
 _ROUNDS_MAX: Final = 20
 
 SENT_US_MAX: Final = DAY_US // 2
-"""No birth is sent again later than this: stores may have forgotten that its key is dead."""
+"""Maximum age of keys to insert again: stores may no longer know that a key was deleted."""
 
 
 def put(queues: Queues, name: str, template: Template, timing: Timing) -> bool:
-    """Make a schedule, or change it; jobs of its former shape that wait are withdrawn.
+    """Create or update a schedule; waiting jobs of the old version are cancelled.
 
     Returns: whether anything changed.
 
-    Raises: BadInput: something is out of range; nothing was written.
+    Raises: BadInput: a value is out of range; nothing was written.
     """
     definition.check_name(name)
     definition.check(timing)
@@ -72,19 +72,19 @@ def put(queues: Queues, name: str, template: Template, timing: Timing) -> bool:
             ended=old.ended,
         )
 
-    return _change(queues, name, change)
+    return _change(queues, name, now_us, change)
 
 
 def _is_same(old: Schedule, template: Template, timing: Timing) -> bool:
-    if not timing.start_us:  # not asked: what it came to be before
+    if not timing.start_us:  # not given: keep the stored one
         timing = replace(timing, start_us=old.timing.start_us)
     return (old.template, old.timing) == (template, timing)
 
 
 def pause(queues: Queues, name: str) -> None:
-    """Let no more jobs come of a schedule; those that wait for their time are withdrawn.
+    """Pause a schedule; its waiting jobs are cancelled.
 
-    Raises: NotFound: there is none of the name.
+    Raises: NotFound: the schedule does not exist.
     """
     now_us = queues.engine.time.latest_us()
 
@@ -96,20 +96,20 @@ def pause(queues: Queues, name: str) -> None:
         idle = _idle(queues.engine, old, now_us)
         return replace(idle, is_paused=True, seed=queues.engine.ids.token(), recalled=recalled)
 
-    _change(queues, name, change)
+    _change(queues, name, now_us, change)
 
 
 def _idle(engine: Engine, old: Schedule, now_us: int) -> Schedule:
-    """Leave out the time that waits for a job to end, and tell so."""
+    """Return the schedule with the waiting occurrence skipped, and that in the history."""
     idle = definition.without_held(old)
     untold = _to_tell(engine, idle)
     return replace(idle, untold=untold, sent_us=now_us if untold else 0)
 
 
 def resume(queues: Queues, name: str) -> None:
-    """Go on with the next time; what a pause left out is not made up for.
+    """Resume a schedule with the next occurrence; those during the pause do not run.
 
-    Raises: NotFound: there is none of the name.
+    Raises: NotFound: the schedule does not exist.
     """
     now_us = queues.engine.time.latest_us()
 
@@ -117,13 +117,13 @@ def resume(queues: Queues, name: str) -> None:
         old = _expect(name, old)
         return replace(old, is_paused=False, through_us=now_us) if old.is_paused else old
 
-    _change(queues, name, change)
+    _change(queues, name, now_us, change)
 
 
 def remove(queues: Queues, name: str) -> None:
-    """Take a schedule away; those of its jobs that wait for their time are withdrawn.
+    """Delete a schedule; its waiting jobs are cancelled.
 
-    Raises: NotFound: there is none of the name.
+    Raises: NotFound: the schedule does not exist.
     """
     now_us = queues.engine.time.latest_us()
 
@@ -133,13 +133,13 @@ def remove(queues: Queues, name: str) -> None:
             _idle(queues.engine, _expect(name, old), now_us), is_leaving=True, recalled=recalled
         )
 
-    _change(queues, name, change)
+    _change(queues, name, now_us, change)
 
 
 def trigger(queues: Queues, name: str) -> Job:
-    """Store one job of a schedule, due now, beside those of its times.
+    """Enqueue one job of a schedule now, in addition to its occurrences.
 
-    Raises: NotFound: there is none of the name.
+    Raises: NotFound: the schedule does not exist.
     """
     one = find(queues.engine, name).template
     opts = CallOptions(None, None, one.tags).to_bytes()
@@ -161,7 +161,7 @@ def trigger(queues: Queues, name: str) -> Job:
 def find(engine: Engine, name: str) -> Schedule:
     """Read a schedule.
 
-    Raises: NotFound: there is none of the name.
+    Raises: NotFound: the schedule does not exist.
     """
     found = definition.stored(engine.store, name)
     return _expect(name, found and found.schedule)
@@ -173,28 +173,32 @@ def all_schedules(engine: Engine) -> list[Stored]:
 
 
 def advance(queues: Queues, name: str) -> int:
-    """Store the jobs that a schedule has to come, and withdraw those that it no longer has.
+    """Store the upcoming jobs of a schedule, and cancel those that it no longer has.
 
     Returns: how many jobs this call stored.
 
-    Raises: StoreUnavailable: whoever does this next goes on where it ended.
+    Raises: StoreUnavailable: the next call continues where this one ended.
     """
+    return _advance(queues, name, queues.engine.time.latest_us())
+
+
+def _advance(queues: Queues, name: str, now_us: int) -> int:
     count = 0
     for _ in range(_ROUNDS_MAX):
         found = definition.stored(queues.engine.store, name)
         if found is None:
             return count
         if found.schedule.is_sending():
-            count += _send(queues.engine, found)
+            count += _send(queues.engine, found, now_us)
         elif found.schedule.recalled or found.schedule.ended:
             _recall(queues, found)
         elif found.schedule.is_leaving:
             _commit(queues.engine, definition.remove(found))
         else:
-            step = _step(queues.engine, found.schedule)
+            step = _step(queues.engine, found.schedule, now_us)
             if step.schedule == found.schedule:
                 return count
-            count += _store(queues.engine, found, step)
+            count += _store(queues.engine, found, step, now_us)
     return count
 
 
@@ -211,15 +215,16 @@ class Advanced(NamedTuple):
 
 def advance_all(queues: Queues) -> Advanced:
     """Advance all schedules; reads them once, and again only those that have work."""
+    now_us = queues.engine.time.latest_us()
     jobs, next_us = 0, list[int | None]()
     for name, schedule, _ in definition.all_stored(queues.engine.store):
         present: Schedule | None = schedule
-        if _has_work(queues.engine, schedule):
-            jobs += advance(queues, name)
+        if _has_work(queues.engine, schedule, now_us):
+            jobs += _advance(queues, name, now_us)
             found = definition.stored(queues.engine.store, name)
             present = found and found.schedule
         if present is not None:
-            next_us.append(definition.next_decision_us(present, queues.engine.time.latest_us()))
+            next_us.append(definition.next_decision_us(present, now_us))
     return Advanced(jobs, min((us for us in next_us if us is not None), default=None))
 
 
@@ -234,7 +239,7 @@ def store_scheduled_jobs(queues: Queues, after: str | None) -> StepResult:
 
 
 class Overdue(NamedTuple):
-    """A schedule whose job nobody stored, and the time that it was to have."""
+    """A schedule with a job that was not stored, and its time."""
 
     name: str
     due_us: int
@@ -252,21 +257,20 @@ def overdue(engine: Engine, by_us: int) -> list[Overdue]:
     return found
 
 
-def _has_work(engine: Engine, schedule: Schedule) -> bool:
+def _has_work(engine: Engine, schedule: Schedule, now_us: int) -> bool:
     if schedule.is_sending() or schedule.recalled or schedule.ended or schedule.is_leaving:
         return True
-    return _step(engine, schedule).schedule != schedule
+    return _step(engine, schedule, now_us).schedule != schedule
 
 
-def _step(engine: Engine, schedule: Schedule) -> definition.Step:
-    return definition.step(schedule, engine.time.latest_us(), lambda last: _lives(engine, last))
+def _step(engine: Engine, schedule: Schedule, now_us: int) -> definition.Step:
+    return definition.step(schedule, now_us, lambda last: _lives(engine, last))
 
 
 def _lives(engine: Engine, job_id: bytes) -> bool:
-    """Tell whether a job waits or runs; once it does not, it never will (rule Z4).
+    """Return whether a job waits or runs; once it does not, it never will (rule Z4).
 
-    Without transactions a row may be overlooked on its way to another place: it is looked for
-    twice.
+    Without transactions a read may miss a row that moves, so it is read twice.
     """
     for _ in range(1 if engine.store.transactional else 2):
         row = engine.store.find([JobId(job_id)])[0]
@@ -275,16 +279,15 @@ def _lives(engine: Engine, job_id: bytes) -> bool:
     return False
 
 
-def _store(engine: Engine, found: Stored, step: definition.Step) -> int:
-    """Store the jobs of a step with how far the schedule has come; 0 where another did so."""
-    births = [_birth(engine, found.schedule, us) for us in step.times_us]
-    now_us = engine.time.latest_us()
+def _store(engine: Engine, found: Stored, step: definition.Step, now_us: int) -> int:
+    """Store the jobs of a step with the progress of the schedule; 0 if another process did."""
+    planned = [_planned(engine, found.schedule, us, now_us) for us in step.times_us]
     after = replace(step.schedule, untold=_to_tell(engine, step.schedule))
     if not engine.store.transactional:  # rule Z2
-        sending = replace(after, births=tuple(births), sent_us=now_us)
+        sending = replace(after, births=tuple(planned), sent_us=now_us)
         _commit(engine, _put(engine, found.name, sending, found))
         return 0
-    jobs = [_job(found.schedule, birth, now_us) for birth in births]
+    jobs = [_job(found.schedule, one, now_us) for one in planned]
     rows = _rows(engine, after, now_us)
     put = _put(engine, found.name, replace(after, untold=()), found)
     if not engine.recording_store.together([Group(commits=(put,), jobs=jobs, rows=rows)])[0]:
@@ -294,16 +297,16 @@ def _store(engine: Engine, found: Stored, step: definition.Step) -> int:
 
 
 def _to_tell(engine: Engine, schedule: Schedule) -> tuple[Skip, ...]:
-    """Give what was left out, where the history of its queue is of everything."""
+    """Return the skipped occurrences to record, if the queue's history has all events."""
     settings = engine.catalog.settings(schedule.template.queue)
     return schedule.untold if settings.tells_all else ()
 
 
 def _rows(engine: Engine, schedule: Schedule, at_us: int) -> list[Row]:
-    """Tell what was left out; each is told as the last of its times, which has no job."""
+    """Return history rows of skipped occurrences, each with the id of its last occurrence."""
     rows = []
     for skip in schedule.untold:
-        job = _job(schedule, _birth(engine, schedule, skip.last_us), at_us)
+        job = _job(schedule, _planned(engine, schedule, skip.last_us, at_us), at_us)
         words = f"{skip.why}: {instant_text(skip.last_us)}"
         if skip.times > 1:
             words = f"{skip.why}: {skip.times} times since {instant_text(skip.first_us)}"
@@ -311,14 +314,14 @@ def _rows(engine: Engine, schedule: Schedule, at_us: int) -> list[Row]:
     return rows
 
 
-def _send(engine: Engine, found: Stored) -> int:
-    """Send the jobs whose keys are written down, again perhaps; then forget the keys."""
+def _send(engine: Engine, found: Stored, now_us: int) -> int:
+    """Insert the jobs whose keys are stored, maybe again; then delete the keys."""
     schedule = found.schedule
-    if engine.time.latest_us() - schedule.sent_us <= SENT_US_MAX:
+    if now_us - schedule.sent_us <= SENT_US_MAX:
         rows = _rows(engine, schedule, schedule.sent_us)
         if rows and None in engine.store.append(rows):
             return 0
-        jobs = [_job(schedule, PlannedJob(*birth), schedule.sent_us) for birth in schedule.births]
+        jobs = [_job(schedule, PlannedJob(*one), schedule.sent_us) for one in schedule.births]
         if not all(engine.recording_store.add(jobs)):
             return 0
         engine.announce(jobs)
@@ -328,9 +331,9 @@ def _send(engine: Engine, found: Stored) -> int:
 
 
 def _recall(queues: Queues, found: Stored) -> None:
-    """Cancel jobs that a schedule no longer has; one that runs is left (rule Z3).
+    """Cancel waiting jobs that a schedule no longer has (rule Z3).
 
-    Ask for the end of one that is in the way of a time, whatever it does (rule Z5).
+    Cancel a job that an occurrence replaces, even if it runs (rule Z5).
     """
     if found.schedule.ended:
         with suppress(NotFound, Conflict):
@@ -344,50 +347,52 @@ def _recall(queues: Queues, found: Stored) -> None:
     _commit(queues.engine, _put(queues.engine, found.name, done, found))
 
 
-def _birth(engine: Engine, schedule: Schedule, nominal_us: int) -> PlannedJob:
-    """Give the job of a time the key that it keeps."""
+def _planned(engine: Engine, schedule: Schedule, nominal_us: int, now_us: int) -> PlannedJob:
+    """Return the key of an occurrence's job, which it keeps."""
     settings = engine.catalog.settings(schedule.template.queue)
-    pos_us = max(nominal_us, engine.time.latest_us())
+    pos_us = max(nominal_us, now_us)
     job_id = definition.job_id(schedule, nominal_us)
     shard = shard_of(job_id, settings.shards)
-    birth = PlannedJob(nominal_us, pos_us, shard, bucket_of(pos_us, settings.width_us))
+    planned = PlannedJob(nominal_us, pos_us, shard, bucket_of(pos_us, settings.width_us))
     if schedule.template.window_us:
         job = spread(
-            _job(schedule, birth, 0), schedule.template.window_us, width_us=settings.width_us
+            _job(schedule, planned, 0), schedule.template.window_us, width_us=settings.width_us
         )
-        birth = birth._replace(pos_us=job.pos_us, bucket=job.lane.bucket)
-    return birth
+        planned = planned._replace(pos_us=job.pos_us, bucket=job.lane.bucket)
+    return planned
 
 
-def _job(schedule: Schedule, birth: PlannedJob, sent_us: int) -> Job:
+def _job(schedule: Schedule, planned: PlannedJob, sent_us: int) -> Job:
     call = schedule.template
-    expires_us = birth.nominal_us + call.expires_us if call.expires_us else None
+    expires_us = planned.nominal_us + call.expires_us if call.expires_us else None
     opts = CallOptions(expires_us, None, call.tags).to_bytes()
     tenant = lane_tenant(call.tenant, call.limits)
-    lane = Lane(call.queue, birth.shard, birth.bucket, call.priority, tenant)
+    lane = Lane(call.queue, planned.shard, planned.bucket, call.priority, tenant)
     return Job(
-        lane, birth.pos_us, definition.job_id(schedule, birth.nominal_us), 0, birth.nominal_us,
-        sent_us, call.task, call.codec, call.body, opts, birth.pos_us,
+        lane, planned.pos_us, definition.job_id(schedule, planned.nominal_us), 0,
+        planned.nominal_us, sent_us, call.task, call.codec, call.body, opts, planned.pos_us,
     )  # fmt: skip
 
 
-def _change(queues: Queues, name: str, change: Callable[[Schedule | None], Schedule]) -> bool:
-    """Change a schedule as it is now, and see to what follows; tell whether that was anything."""
+def _change(
+    queues: Queues, name: str, now_us: int, change: Callable[[Schedule | None], Schedule]
+) -> bool:
+    """Change a schedule as it is now, and advance it; return whether anything changed."""
     for _ in range(_ROUNDS_MAX):
         found = definition.stored(queues.engine.store, name)
-        if found is not None and found.schedule.is_sending():  # its keys are of the former shape
-            advance(queues, name)
+        if found is not None and found.schedule.is_sending():  # its keys are of the old version
+            _advance(queues, name, now_us)
             continue
         new = change(found and found.schedule)
         is_changed = found is None or new != found.schedule
         if not is_changed or _commit(queues.engine, _put(queues.engine, name, new, found)):
-            advance(queues, name)
+            _advance(queues, name, now_us)
             return is_changed
     raise Conflict(f"The schedule {name} keeps changing.", hint="Try again.")
 
 
 def _put(engine: Engine, name: str, schedule: Schedule, over: Stored | None) -> Commit:
-    """Make the write of a schedule over what was read, or over nothing."""
+    """Return the write of a schedule over the version that was read, or over nothing."""
     expect = NO_VERSION if over is None else over.version
     return definition.put(name, schedule, version=engine.ids.token(), expect=expect)
 

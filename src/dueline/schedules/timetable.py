@@ -1,7 +1,7 @@
-"""Stores the jobs of schedules where no monitor does.
+"""Store the jobs of schedules if no maintenance leader does.
 
-The monitor stores them first. Every worker checks them a little later, and stores what is
-missing (rule Z6). So a schedule needs no monitor, and does not wait for the next one.
+The leader stores them first. Every worker checks them a little later, and stores what is missing
+(rule Z6). So a schedule needs no leader, and does not wait for an election.
 """
 
 from hashlib import blake2b
@@ -15,23 +15,23 @@ from dueline.schedules import scheduler
 from dueline.schedules.schedule import Schedule, Stored
 
 OVERDUE_US: Final = SECOND_US // 2
-"""How long the monitor has for an occurrence that is decided at its time."""
+"""How long the leader has for an occurrence that is decided at its time."""
 
 SPARE_US: Final = definition.AHEAD_US // 2
-"""A job that is stored ahead of its time and is missing so shortly before it is overdue."""
+"""A job that is stored ahead of its time is overdue if it is missing this long before."""
 
 CHECK_US: Final = SECOND_US
-"""Minimum time between two checks of the first two workers; the n-th leaves n - 1 times as much."""
+"""Minimum time between checks of the first two workers; the n-th waits n - 1 times as long."""
 
 REST_US: Final = 10 * SECOND_US
-"""Maximum time between two checks, likewise: a schedule may be new, or have changed."""
+"""Maximum time between checks, likewise: a schedule may be new, or have changed."""
 
 RANK_MAX: Final = 10
-"""No worker leaves more than so many times as long: the first ones may all die at once."""
+"""Maximum of that factor: the first workers may all die at once."""
 
 
 class Timetable:
-    """One worker's view of all schedules; in steps, without a thread of its own."""
+    """One worker's view of all schedules; in steps, without a thread."""
 
     def __init__(self, queues: Queues, worker: str) -> None:
         self._queues = queues
@@ -65,7 +65,7 @@ class Timetable:
         return min(max(next_us - queues.engine.time.earliest_us(), CHECK_US * self._rank), rest_us)
 
     def _advance(self, name: str) -> int | None:
-        """Advance one schedule; return when it is overdue next."""
+        """Advance one schedule; return when it is next overdue."""
         before = definition.stored(self._queues.engine.store, name)
         scheduler.advance(self._queues, name)
         after = definition.stored(self._queues.engine.store, name)
@@ -76,9 +76,9 @@ class Timetable:
         return self._overdue_us(after)
 
     def _overdue_us(self, one: Stored) -> int | None:
-        """Return when a schedule needs this worker; None where it has nothing to come.
+        """Return when a schedule needs this worker; None if nothing is to come.
 
-        A schedule that stands as this worker left it has no monitor: it is advanced in time.
+        A schedule that no other process changed since has no leader: it is advanced in time.
         """
         schedule = one.schedule
         if has_remains(schedule):
@@ -91,7 +91,7 @@ class Timetable:
         return next_us if self._left.get(one.name) == one.version else next_us + OVERDUE_US
 
     def _rank_again(self, now_us: int) -> None:
-        """Read now and then how many workers come before this one."""
+        """Read periodically how many workers come before this one."""
         if self._ranked_us is None or not 0 <= now_us - self._ranked_us < REST_US:
             mine = _order_of(self._worker)
             before = sum(
@@ -101,12 +101,12 @@ class Timetable:
 
 
 def _order_of(worker: str) -> bytes:
-    """Return what workers are ranked by: those of one machine do not stand together."""
+    """Return the sort key of a worker: workers of one machine are spread out."""
     return blake2b(worker.encode(), digest_size=8).digest()
 
 
 def has_remains(schedule: Schedule) -> bool:
-    """Return whether a process began something with a schedule that is to be ended now."""
+    """Return whether a process left work on a schedule unfinished."""
     return bool(
         schedule.is_sending()
         or schedule.recalled

@@ -1,4 +1,4 @@
-"""Who reads a stream, how far."""
+"""Consumer groups of a stream: their members, and how far each has read."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from dueline.core.watermark import SEALED_US
 from dueline.log.checkpoint import Checkpoint, read_all
 
 ROWS_COUNTED_MAX: Final = 10_000
-"""Up to how many rows a lag is counted."""
+"""Maximum number of rows that are counted for a lag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What a member of a group says of itself with each beat.
+    """What a member of a group reports with each heartbeat.
 
     shards: those that it holds. busy_us: since when its longest handler has been running, 0 for
-    none: one that is stuck still beats.
+    none: a stuck member still sends heartbeats.
     """
 
     name: str
@@ -41,8 +41,8 @@ class Member:
 class Lag(NamedTuple):
     """How far a group is behind in a shard.
 
-    rows: how many it has not read, counted up to ROWS_COUNTED_MAX. waits_us: how long the oldest
-    of them has been there. read: how many it has read. holder: the epoch of its last holder.
+    rows: unread rows, counted up to ROWS_COUNTED_MAX. waits_us: age of the oldest unread row.
+    read: number of rows read. epoch: of the last holder.
     """
 
     shard: int
@@ -53,24 +53,24 @@ class Lag(NamedTuple):
 
 
 def groups_at(stream: str) -> str:
-    """Name the partition of a stream's groups, a key for each."""
+    """Return the partition of a stream's groups, a key for each."""
     return f"stream-groups/{stream}"
 
 
 def leases_at(stream: str, group: str) -> str:
-    """Name the partition of a group's leases, a key for each shard."""
+    """Return the partition of a group's leases, a key for each shard."""
     return f"stream-leases/{stream}/{group}"
 
 
 def checkpoints_at(stream: str, group: str) -> str:
-    """Name the partition of a group's checkpoints, a key for each shard."""
+    """Return the partition of a group's checkpoints, a key for each shard."""
     return f"stream-checkpoints/{stream}/{group}"
 
 
 def register(records: Records, stream: str, group: str, *, from_us: int, version: bytes) -> Group:
-    """Register a group, unless it is: from then on nothing that it has not read expires.
+    """Register a group if needed: from then on no event that it has not read expires.
 
-    Returns: the group as it was registered first.
+    Returns: the group as it was first registered.
     """
     put = Put(group, version, encode(Group(from_us)), expect=NO_VERSION)
     records.commit(groups_at(stream), (put,))
@@ -78,7 +78,7 @@ def register(records: Records, stream: str, group: str, *, from_us: int, version
 
 
 def forget(records: Records, stream: str, group: str) -> None:
-    """Take a group off the list: what it has not read may expire."""
+    """Unregister a group: events that it has not read may expire."""
     records.commit(groups_at(stream), (Delete(group),))
 
 
@@ -88,27 +88,27 @@ def registered(records: Records, stream: str) -> Mapping[str, Group]:
 
 
 def beat(
-    records: Records, stream: str, group: str, said: Member, *, version: bytes, ttl_us: int
+    records: Records, stream: str, group: str, member: Member, *, version: bytes, ttl_us: int
 ) -> None:
-    """Say that a member is there, for as long as a lease lasts."""
-    put = Put(said.name, version, encode(said), expires_us=said.beat_us + ttl_us)
+    """Write the heartbeat of a member; it expires with its lease."""
+    put = Put(member.name, version, encode(member), expires_us=member.beat_us + ttl_us)
     records.commit(_members_at(stream, group), (put,))
 
 
 def leave(records: Records, stream: str, group: str, name: str) -> None:
-    """Take a member off the list."""
+    """Delete the heartbeat of a member that stops."""
     records.commit(_members_at(stream, group), (Delete(name),))
 
 
 def members(records: Records, stream: str, group: str) -> Sequence[Member]:
-    """Read who is there, by name."""
+    """Read the live members of a group, by name."""
     return [decode(one.value, Member) for one in records_in(records, _members_at(stream, group))]
 
 
 def share(names: Collection[str], name: str, shards: int) -> int:
-    """Tell how many shards a member should hold: all the same number, or one more.
+    """Return how many shards a member should hold: all hold the same number, or one more.
 
-    One that is not listed counts as if it were.
+    A member that is not in `names` counts as if it were.
     """
     everyone = sorted({*names, name})
     each, rest = divmod(shards, len(everyone))
@@ -116,16 +116,16 @@ def share(names: Collection[str], name: str, shards: int) -> int:
 
 
 def preferred(name: str, shards: Iterable[int]) -> list[int]:
-    """Order shards as a member would take them; each member has an order of its own."""
+    """Return shards in the order in which a member takes them; each member has its own order."""
     return sorted(shards, key=lambda shard: blake2b(f"{name}/{shard}".encode()).digest())
 
 
 def too_many(
     held: Mapping[int, str], names: Collection[str], shards: Collection[int]
 ) -> list[tuple[int, str]]:
-    """Tell which shards are held beyond a fair share, each with its holder.
+    """Return the shards that are held beyond a fair share, each with its holder.
 
-    Args: held: who holds which shard. names: the members that are there.
+    Args: held: the holder of each shard. names: the live members.
     """
     found = []
     for holder in sorted(set(held.values())):
@@ -136,12 +136,12 @@ def too_many(
 
 
 def places(records: Records, stream: str, group: str) -> Mapping[int, Checkpoint]:
-    """Read how far a group has come, by shard."""
+    """Read the checkpoints of a group, by shard."""
     return {int(key): one for key, one in read_all(records, checkpoints_at(stream, group)).items()}
 
 
 def lags(store: Store, stream: str, group: str, shards: Iterable[int], *, now_us: int) -> list[Lag]:
-    """Tell how far a group is behind, shard by shard."""
+    """Return how far a group is behind, for each shard."""
     known = places(store, stream, group)
     found = []
     for shard, rows in _unread(store, stream, group, shards, known, limit=ROWS_COUNTED_MAX):
@@ -154,7 +154,7 @@ def lags(store: Store, stream: str, group: str, shards: Iterable[int], *, now_us
 def waits_us(
     store: Store, stream: str, group: str, shards: Iterable[int], *, now_us: int
 ) -> int | None:
-    """Tell how long a group's oldest unread event has been there; None: all is read."""
+    """Return the age of the oldest unread event of a group; None: all events are read."""
     known = places(store, stream, group)
     heads = _unread(store, stream, group, shards, known, limit=1)
     return max((now_us - row.at_us for _, rows in heads for row in rows), default=None)
@@ -178,9 +178,9 @@ def _unread(
 
 
 def needed_us(records: Records, stream: str, shards: Collection[int]) -> Mapping[int, int]:
-    """Tell from which instant on registered groups need the rows of shards; of others nobody does.
+    """Return from which timestamp on registered groups need the rows of each shard.
 
-    What lies before it may expire (rule F4).
+    Earlier rows may expire (rule F4). Shards that no group needs are omitted.
     """
     needed: dict[int, int] = {}
     for name, group in registered(records, stream).items():
