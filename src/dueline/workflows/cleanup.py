@@ -1,4 +1,4 @@
-"""Let go of workflows that ended long ago."""
+"""Expire workflows that ended long ago."""
 
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.engine import Engine
@@ -10,14 +10,14 @@ from dueline.workflows.graph import BLOCK, Layout
 EVERY_US = 3600 * SECOND_US
 
 KEEP_US = 7 * DAY_US
-"""So long after the end of its last step a workflow can be looked at, and its dead retried."""
+"""How long after its last step a workflow can be inspected, and its dead steps retried."""
 
 FLOWS_A_STEP = 20
 PAGES_A_STEP = 100
 
 
 def expire_workflows(engine: Engine, after: str | None) -> StepResult:
-    """Let go of some workflows that are over; of a large one the next step goes on."""
+    """Delete some expired workflows; the next step continues within a large one."""
     before_us = engine.time.earliest_us() - KEEP_US
     acts, pages = 0, 0
     after = after or ""  # before all places, and not None: a step may end in the first workflow
@@ -37,9 +37,9 @@ def expire_workflows(engine: Engine, after: str | None) -> StepResult:
 
 
 def _is_over(engine: Engine, flow: JobId, layout: Layout, before_us: int) -> bool:
-    """Tell whether a workflow ended before an instant, and no job of it is of use.
+    """Return whether a workflow ended before a timestamp, and none of its jobs is needed.
 
-    The last steps come first: they are those that wait.
+    The last steps are checked first, since they are the ones that wait.
     """
     for block in reversed(layout.blocks()):
         ends = records.ends(engine.store, flow, [block], with_values=False)
@@ -55,5 +55,5 @@ def _is_over(engine: Engine, flow: JobId, layout: Layout, before_us: int) -> boo
 
 
 def _is_seen_to(layout: Layout, step: int, row: Job) -> bool:
-    """Tell whether a dead job is one that nobody waits for: its workflow goes on without it."""
+    """Return whether no step waits for a dead job: its workflow continues without it."""
     return row.state == State.DEAD and not row.outcome and layout.nodes[step].is_lenient

@@ -1,7 +1,7 @@
 """Whether a step of a workflow may run.
 
-Pure: from the layout and the ends of the steps that it needs, as they were read for this very
-question (rule W4).
+Pure functions of the layout and of the outcomes of the needed steps, which are read for each
+decision (rule W4).
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from dueline.workflows.graph import Gathered, Layout, Node, Value, steps_in
 
 
 class End(NamedTuple):
-    """How a step ended: its state, its result as JSON (done only), the error otherwise; when."""
+    """The outcome of a step: its state, its result as JSON (done only) or its error, and when."""
 
     state: str
     value: str = ""
@@ -21,44 +21,44 @@ class End(NamedTuple):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing can come of it any more: a dead job may be retried."""
+        """Whether the outcome cannot change: a dead job may be retried."""
         return self.state != "dead"
 
 
 class Failure(NamedTuple):
-    """The step because of which there is no value."""
+    """The step that failed, so that there is no value."""
 
     step: int
     end: End
 
 
 class Waits(NamedTuple):
-    """It has to wait: for so many steps, the first of them named."""
+    """The step has to wait. steps: for how many others. first: the first of them."""
 
     steps: int
     first: int
 
 
 class Runnable(NamedTuple):
-    """It may run. given: its first arguments, as a JSON array."""
+    """The step may run. given: its first arguments, as a JSON array."""
 
     given: bytes
 
 
 class Held(NamedTuple):
-    """A job that it needs is dead: once that is retried, it goes on."""
+    """A needed job is dead: the step continues once that is retried."""
 
     failure: Failure
 
 
 class NotNeeded(NamedTuple):
-    """It ends without being run, and why."""
+    """The step ends without being run."""
 
     why: str
 
 
 class Broken(NamedTuple):
-    """A part of the group that it gathers failed: the others are cancelled."""
+    """A part of the gathered group failed: the other parts are cancelled."""
 
     failure: Failure
 
@@ -69,7 +69,7 @@ _NULL = "null"
 
 
 def judge(layout: Layout, step: int, ends: Mapping[int, End]) -> Readiness:
-    """Say what becomes of a step, from the ends of the steps that it needs."""
+    """Decide whether a step may run, from the outcomes of the steps that it needs."""
     node = layout.nodes[step]
     missing = sorted({need for need in node.needs() if need not in ends})
     if missing:
@@ -93,7 +93,7 @@ def judge(layout: Layout, step: int, ends: Mapping[int, End]) -> Readiness:
 
 
 def _broken(layout: Layout, node: Node, ends: Mapping[int, End]) -> Failure | None:
-    """Find a part that has failed of a group that is cancelled then."""
+    """Return the failed part of a group that is cancelled when a part fails."""
     if node.cancels_from >= 0:
         for gathered in node.given:
             for value in gathered.of if isinstance(gathered, Gathered) else ():
@@ -107,13 +107,13 @@ def _broken(layout: Layout, node: Node, ends: Mapping[int, End]) -> Failure | No
 def _watched(layout: Layout, unless: Value, ends: Mapping[int, End]) -> Readiness:
     found = evaluate(layout, unless, ends)
     if not isinstance(found, Failure):
-        return NotNeeded("It was there for a failure, and there was none.")
+        return NotNeeded("It runs only after a failure, and nothing failed.")
     return Runnable(encode([account(layout, found)]))
 
 
 def _needless(layout: Layout, node: Node, ends: Mapping[int, End]) -> str | None:
-    """Say why there is nothing for a step to undo; None: there is (rule W9)."""
-    assert node.unless is not None, "what undoes waits for a failure"
+    """Return why a compensation is not needed; None: it is (rule W9)."""
+    assert node.unless is not None, "a compensation waits for a failure"
     if not isinstance(evaluate(layout, node.unless, ends), Failure):
         return "Nothing failed, so nothing is undone."
     step = node.undoes[0]
@@ -129,7 +129,7 @@ def _without(layout: Layout, node: Node, failure: Failure) -> Readiness:
 
 
 def evaluate(layout: Layout, value: Value, ends: Mapping[int, End]) -> str | Failure:
-    """Tell what steps gave, as JSON, or which failure is in the way; they all have ended."""
+    """Return the value of ended steps, as JSON, or the failure because of which there is none."""
     if isinstance(value, int):
         end = ends[value]
         return end.value or _NULL if end.state == "done" else Failure(value, end)
@@ -152,7 +152,7 @@ def _members(layout: Layout, value: Gathered, found: list[str | Failure]) -> Ite
 
 
 def account(layout: Layout, failure: Failure) -> Mapping[str, Any]:
-    """Tell of a failure what is passed on to handlers."""
+    """Return the description of a failure that handlers get."""
     step, end = failure
     return {
         "step": step,
@@ -166,12 +166,12 @@ _PREFIX = "The step "
 
 
 def follows(failure: Failure) -> bool:
-    """Tell whether a step was not run because of another's failure."""
+    """Return whether a step was not run because another one failed."""
     return failure.end.error.startswith(_PREFIX)
 
 
 def reason(layout: Layout, failure: Failure) -> str:
-    """Say why a step ends without being run; of a chain of such steps, the first failure."""
+    """Return why a step ends without being run; in a chain of such steps, the first failure."""
     step, end = failure
     if follows(failure):
         return end.error

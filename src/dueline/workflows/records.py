@@ -1,8 +1,8 @@
-"""How workflows are laid out, and which of their steps have ended.
+"""Records of workflows: their layouts, and the outcomes of their steps.
 
-The ends of a workflow are a set that only grows: each step has a place of its own in it, so that
-repeats, and workers that write at once, come to the same set (rule W2). A step that died may be
-retried: its death has another place than its end, and counts until there is one (rule W6).
+The outcomes of a workflow are a set that only grows. Each step has its own key in it, so repeated
+and concurrent writes lead to the same set (rule W2). A dead step may be retried: its death has
+another key than its outcome, and counts until there is an outcome (rule W6).
 """
 
 import threading
@@ -25,11 +25,11 @@ from dueline.workflows.graph import BLOCK, Layout, read_layout
 from dueline.workflows.readiness import End
 
 _LARGE: Final = 1024
-"""The values of larger ends lie by themselves, so that who counts ends does not read them."""
+"""Larger values are stored separately, so that counting outcomes does not read them."""
 
 _APART: Final = "apart"  # no JSON
 _BETWEEN: Final = "\x1e"
-"""Stands between the ends in one record; no JSON holds it."""
+"""Separates the outcomes in one record; no JSON contains it."""
 
 _DIGITS: Final = 6
 _DAYS: Final = "flows"
@@ -38,36 +38,36 @@ _ENDS_A_PAGE: Final = 2 * BLOCK
 
 
 def step_of(job: Job) -> tuple[JobId, int] | None:
-    """Tell of which workflow a job is, and which step; None: of none."""
+    """Return the workflow and the step of a job; None: it has none."""
     return _step_of(job.id, job.opts) if job.opts else None
 
 
 @lru_cache(maxsize=4096)
 def _step_of(job_id: JobId, opts: bytes) -> tuple[JobId, int] | None:
-    """Tell it; what is asked of a job several times is reckoned once."""
+    """Return the workflow and the step; cached, since callers ask several times for a job."""
     place = _place_in(opts)
     return None if place is None else (flow_of(job_id, place.number), place.number)
 
 
 def place_of(job: Job) -> StepPlace | None:
-    """Tell a job's place in its workflow; None where it is of none, or that cannot be read."""
+    """Return a job's place in its workflow; None if it has none, or it cannot be read."""
     return _place_in(job.opts) if job.opts else None
 
 
 def _place_in(opts: bytes) -> StepPlace | None:
     try:
         return read_options(opts).step
-    except StoreCorrupt:  # whoever runs it says so
+    except StoreCorrupt:  # the worker that runs the job reports it
         return None
 
 
 def flow_of(job_id: JobId, step: int) -> JobId:
-    """Tell the workflow's id from that of one of its steps: they count up from it."""
+    """Return the id of the workflow of a step: the ids of its steps count up from it."""
     return JobId((int.from_bytes(job_id) - step - 1).to_bytes(16))
 
 
 def job_of(flow: JobId, step: int) -> JobId:
-    """Tell the id of a step's job."""
+    """Return the job id of a step."""
     return JobId((int.from_bytes(flow) + step + 1).to_bytes(16))
 
 
@@ -75,7 +75,7 @@ def job_of(flow: JobId, step: int) -> JobId:
 
 
 def put_layout(flow: JobId, layout: Layout, *, version: bytes) -> list[Commit]:
-    """Make the writes that store a workflow; the same for every repeat."""
+    """Return the writes that store a workflow; the same for every repeat."""
     day = _day_of(flow)
     return [
         Commit(_place(flow), (Put(_LAYOUT, version, layout.to_bytes()),)),
@@ -85,13 +85,13 @@ def put_layout(flow: JobId, layout: Layout, *, version: bytes) -> list[Commit]:
 
 
 def read(records: Records, flow: JobId) -> Layout | None:
-    """Read how a workflow is laid out; None: there is none, or nothing is kept of it."""
+    """Read the layout of a workflow; None: it does not exist, or has expired."""
     record = record_at(records, _place(flow), _LAYOUT)
     return None if record is None else read_layout(record.value)
 
 
 def unreadable_in(records: Records) -> Iterator[Unreadable]:
-    """Yield damaged records of workflows: layouts, and how steps ended."""
+    """Yield damaged records of workflows: layouts and outcomes."""
     for flow, _ in listed(records):
         try:
             layout = read(records, flow)
@@ -102,7 +102,7 @@ def unreadable_in(records: Records) -> Iterator[Unreadable]:
 
 
 def listed(records: Records) -> Iterator[tuple[JobId, str]]:
-    """List the workflows of which something is kept, and their names, the newest days first."""
+    """Yield the stored workflows and their names, the newest days first."""
     for day in sorted((one.key for one in records_in(records, _DAYS)), reverse=True):
         some = list(records_in(records, f"{_DAYS}/{day}"))
         for record in reversed(some):
@@ -113,14 +113,14 @@ def _day_of(flow: JobId) -> str:
     return f"{born_us(flow) // DAY_US:06}"
 
 
-# Ends
+# Outcomes
 
 
 def record(job: Job, outcome: Outcome) -> list[Commit]:
-    """Make the writes that say how a step ended; nothing for a job of no workflow.
+    """Return the writes that record the outcome of a step; nothing for a job without workflow.
 
-    A death does not overwrite an end, nor an end that comes late a later one. The version is the
-    claim's token.
+    A death does not overwrite an outcome, nor a late outcome a later one. The version is the token
+    of the claim.
     """
     found = step_of(job)
     if found is None:
@@ -137,10 +137,10 @@ def record(job: Job, outcome: Outcome) -> list[Commit]:
 
 
 def record_done(done: Iterable[tuple[Job, int, str]]) -> list[Commit]:
-    """Make the writes that say that steps are done, where they and their ends are one transaction.
+    """Return the writes that record done steps, on stores with transactions.
 
-    One record for all in a block (two thirds of the time of one for each, November 2026), which
-    nobody else writes: it is named for the first of them, and for the claim that this one ended by.
+    One record for all in a block is faster than one for each. No other process writes it: its key
+    has the number of the first step and the token of its claim.
 
     Args: done: jobs, when they ended, and their results, JSON.
     """
@@ -155,57 +155,57 @@ def record_done(done: Iterable[tuple[Job, int, str]]) -> list[Commit]:
         is_large = len(value) > _LARGE
         if is_large:
             apart[block].append(Put(f"{step:06}", job.token, value.encode()))
-        told = f"{step} {ended_us} {_APART if is_large else value}"
-        blocks[block].append((step, told, job.token))
+        text = f"{step} {ended_us} {_APART if is_large else value}"
+        blocks[block].append((step, text, job.token))
     commits = [Commit(_values(*block), puts) for block, puts in apart.items()]
     for block, ends in blocks.items():
         ends.sort()
         first, _, token = ends[0]
-        text = _BETWEEN.join([each for _, each, _ in ends]).encode()
-        commits.append(Commit(_block(*block), (Put(f"{first:06}+{token.hex()}", token, text),)))
+        data = _BETWEEN.join([each for _, each, _ in ends]).encode()
+        commits.append(Commit(_block(*block), (Put(f"{first:06}+{token.hex()}", token, data),)))
     return commits
 
 
 def ended(records: Records, flow: JobId, block: int) -> set[int]:
     """Read which steps of a block have ended."""
-    return {step for step, *_ in _told(records, flow, block)}
+    return {step for step, *_ in _read_ends(records, flow, block)}
 
 
 def ends(
     records: Records, flow: JobId, blocks: Iterable[int], *, with_values: bool = True
 ) -> dict[int, End]:
-    """Read how the steps of some blocks ended; those that have not are absent."""
+    """Read the outcomes of the ended steps of some blocks."""
     found: dict[int, End] = {}
     for block in blocks:
         steps: list[int] = []
         cells: list[tuple[str, str, str, int]] = []
-        for step, state, at_us, text in _told(records, flow, block):
+        for step, state, at_us, text in _read_ends(records, flow, block):
             value, error = (text, "") if state == "done" else ("", text)
             if with_values and value == _APART:
                 apart = record_at(records, _values(flow, block), f"{step:06}")
-                if apart is None:  # it is on its way
+                if apart is None:  # it is not readable yet
                     continue
                 value = apart.value.decode()
             steps.append(step)
             cells.append((state, value, error, at_us))
         for step, end in zip(steps, made(End, cells), strict=True):
-            found.setdefault(step, end)  # it died, and ended all the same
+            found.setdefault(step, end)  # an outcome comes before a death
     return found
 
 
-def _told(records: Records, flow: JobId, block: int) -> Iterator[tuple[int, str, int, str]]:
-    """Read what is told of a block: steps, states, when, values or errors.
+def _read_ends(records: Records, flow: JobId, block: int) -> Iterator[tuple[int, str, int, str]]:
+    """Yield the outcomes of a block: step, state, when, value or error.
 
-    The end of a step before its death: a record of many begins with the first of them, and "+" is
-    before "-".
+    The outcome of a step comes before its death: the key of a record of many starts with its first
+    step, and "+" sorts before "-".
     """
     for key, _, data in records_in(records, _block(flow, block), page_size=_ENDS_A_PAGE):
         try:
             yield from _ends_in(key, data.decode())
         except ValueError as error:
             raise StoreCorrupt(
-                f"The record {_block(flow, block)}/{key}, of how steps of a workflow ended, cannot "
-                f"be read: {error}."
+                f"The record {_block(flow, block)}/{key} with outcomes of workflow steps cannot be "
+                f"read: {error}."
             ) from error
 
 
@@ -220,12 +220,12 @@ def _ends_in(key: str, text: str) -> Iterator[tuple[int, str, int, str]]:
 
 
 def put_full(flow: JobId, step: int, block: int, *, version: bytes) -> Commit:
-    """Make the write that says that all that a step needs in a block has ended."""
+    """Return the write that records that all needs of a step in a block have ended."""
     return Commit(f"{_place(flow)}/full/{step}", (Put(f"{block:06}", version, b""),))
 
 
 def full(records: Records, flow: JobId, step: int) -> set[int]:
-    """Read in which blocks all that a step needs has ended."""
+    """Read in which blocks all needs of a step have ended."""
     return {int(one.key) for one in records_in(records, f"{_place(flow)}/full/{step}")}
 
 
@@ -233,12 +233,12 @@ def full(records: Records, flow: JobId, step: int) -> set[int]:
 
 
 def signal(flow: JobId, name: str, value: bytes, *, version: bytes) -> Commit:
-    """Make the write that signals a name; it holds once."""
+    """Return the write of a signal; only the first one succeeds."""
     return Commit(f"{_place(flow)}/signals", (Put(name, version, value, expect=NO_VERSION),))
 
 
 def signalled(records: Records, flow: JobId, name: str) -> bytes | None:
-    """Read what a name was signalled with, JSON; None: it was not."""
+    """Read the value of a signal, JSON; None: it was not sent."""
     found = record_at(records, f"{_place(flow)}/signals", name)
     return None if found is None else found.value
 
@@ -247,9 +247,9 @@ def signalled(records: Records, flow: JobId, name: str) -> bytes | None:
 
 
 def started_before(records: Records, before_us: int, *, after: str) -> Iterator[tuple[str, JobId]]:
-    """List workflows that were started before an instant, with their places in the list.
+    """Yield workflows that were started before a timestamp, with their places in the list.
 
-    Args: after: the place behind which it goes on, the earliest first; empty for all.
+    Args: after: the place to continue after, the earliest first; empty for all.
     """
     last, (first, _, begun) = f"{before_us // DAY_US:06}", after.partition("/")
     for day in sorted(one.key for one in records_in(records, _DAYS)):
@@ -264,11 +264,11 @@ def started_before(records: Records, before_us: int, *, after: str) -> Iterator[
 
 
 def forget(records: Records, flow: JobId, layout: Layout | None) -> Iterator[str]:
-    """Delete all that is kept of a workflow, its place in the list last.
+    """Delete the records of a workflow, its place in the list last.
 
-    It may be left off anywhere, and begun anew. layout: None where only that place is left.
+    It may be stopped anywhere, and repeated. layout: None if only the place is left.
 
-    Yields: where something was deleted, each time.
+    Yields: the partition of each deletion.
     """
     for partition in () if layout is None else _partitions(flow, layout):
         while page := records.read(partition, after=None, limit=_ENDS_A_PAGE):
@@ -281,7 +281,7 @@ def forget(records: Records, flow: JobId, layout: Layout | None) -> Iterator[str
 
 
 def _partitions(flow: JobId, layout: Layout) -> Iterator[str]:
-    """List where something is kept of a workflow; the layout is in the last."""
+    """Yield the partitions of a workflow; the layout is in the last."""
     place = _place(flow)
     for block in layout.blocks():
         yield _block(flow, block)
@@ -298,7 +298,7 @@ def _is_wide(layout: Layout, step: int) -> bool:
 
 
 BLOCKS_READ: Final = 2
-"""Where what a step needs lies in more blocks, it is noted which of them are full."""
+"""If the needs of a step are in more blocks, the full ones are recorded."""
 
 
 def _place(flow: JobId) -> str:
@@ -314,9 +314,9 @@ def _values(flow: JobId, block: int) -> str:
 
 
 class Layouts:
-    """The layouts that were read last; they never change. Threads may share it.
+    """A cache of layouts, which never change; threads may share it.
 
-    And which of their steps are known to have ended: such a set only grows.
+    It also holds which of their steps have ended: these sets only grow.
     """
 
     def __init__(self, most: int = 200_000) -> None:
@@ -326,7 +326,7 @@ class Layouts:
         self._guard = threading.Lock()
 
     def get(self, records: Records, flow: JobId) -> Layout | None:
-        """Tell how a workflow is laid out; None: there is none, or nothing is kept of it."""
+        """Return the layout of a workflow; None: it does not exist, or has expired."""
         layout = self._found.get(flow)
         if layout is None and (layout := read(records, flow)) is not None:
             with self._guard:
@@ -334,7 +334,7 @@ class Layouts:
         return layout
 
     def ended(self, flow: JobId) -> dict[int, set[int]]:
-        """Give the steps of a workflow that are known to have ended, by block; to be added to."""
+        """Return the known ended steps of a workflow, by block; callers add to it."""
         return self._ended.get(flow, defaultdict(set))
 
     def _keep(self, flow: JobId, layout: Layout) -> None:

@@ -1,10 +1,11 @@
-"""Which steps of a workflow go on.
+"""Release the steps of a workflow whose needs have ended.
 
-All jobs of a workflow are stored when it starts (rule W1); a step that needs others is parked:
-its `at` lies ahead. Whoever has ended a step looks, after that is recorded, at what needs it, and
-moves what needs nothing more to now (rule W3). Nothing hangs on that: a parked step is claimed at
-its `at` all the same, asks for itself (rule W4), and is parked anew or goes on (rule W7). Who has
-parked a step looks once more, since its last need may have ended in between (rule W5).
+All jobs of a workflow are stored when it starts (rule W1). A step that needs others is parked: its
+`at` is in the future. A worker that ends a step reads, after the outcome is stored, the steps that
+need it, and moves those that need nothing more to now (rule W3). Correctness does not depend on it:
+a parked step is claimed at its `at` anyway, checks its needs (rule W4), and is parked again or runs
+(rule W7). A worker that parks a step checks once more, since its last need may have ended in
+between (rule W5).
 """
 
 from collections import defaultdict
@@ -25,12 +26,12 @@ from dueline.workflows.readiness import Held, NotNeeded, Readiness, Waits, judge
 from dueline.workflows.records import BLOCKS_READ, Layouts
 
 PARK_US: Final = 60 * SECOND_US
-"""A step that nobody moves looks for itself after so long, then after twice as long, and so on."""
+"""A parked step checks its needs after this long, then after twice as long, and so on."""
 
 PARK_US_MAX: Final = 3600 * SECOND_US
 
 LOST_US: Final = 2 * DAY_US
-"""What was not stored so long after its workflow's start never is: nobody sends it any more."""
+"""A step that is not stored this long after the start of its workflow never will be."""
 
 _PAGE: Final = 500
 _LOOKS: Final = 2
@@ -39,11 +40,11 @@ _LOOKS: Final = 2
 def advance(
     engine: Engine, layouts: Layouts, ended: Iterable[Job], sure: Container[JobId] = ()
 ) -> int:
-    """Let go on what waited for jobs that may have ended; those of no workflow are passed over.
+    """Release the steps that waited for jobs that may have ended; other jobs are skipped.
 
-    Args: sure: of which of them that is certain; it need not be read.
+    Args: sure: ids of jobs that have certainly ended; their outcomes are not read.
 
-    Returns: how many go on.
+    Returns: how many steps were released.
     """
     steps_of: dict[JobId, set[int]] = defaultdict(set)
     sure_of: dict[JobId, list[int]] = defaultdict(list)
@@ -55,7 +56,7 @@ def advance(
                 sure_of[found[0]].append(found[1])
     count = 0
     for flow, steps in steps_of.items():
-        with suppress(StoreCorrupt):  # its steps look for themselves, and say what is wrong
+        with suppress(StoreCorrupt):  # its steps check for themselves, and report the damage
             count += _advance(engine, layouts, flow, steps, sure_of[flow])
     return count
 
@@ -63,7 +64,7 @@ def advance(
 def _advance(
     engine: Engine, layouts: Layouts, flow: JobId, steps: set[int], sure: Iterable[int]
 ) -> int:
-    """Let go on what waited for steps of one workflow; return how many go on."""
+    """Release the steps that waited for steps of one workflow; return how many."""
     layout = layouts.get(engine.store, flow)
     if layout is None:
         return 0
@@ -76,9 +77,9 @@ def _advance(
 def _complete(
     engine: Engine, flow: JobId, layout: Layout, steps: set[int], known: dict[int, set[int]]
 ) -> list[int]:
-    """List the steps of which every need has ended, of those that need some of these.
+    """Return the steps that need some of these steps, and whose needs have all ended.
 
-    Args: known: steps that have ended, by block; what is read is added.
+    Args: known: steps that have ended, by block; reads are added.
     """
     needing = sorted({one for step in steps for one in layout.needed_by.get(step, ())})
     touched = {step // BLOCK for step in steps}
@@ -101,7 +102,7 @@ def _complete(
 
 
 def _may_cancel(engine: Engine, flow: JobId, layout: Layout, step: int, ended: set[int]) -> bool:
-    """Tell whether a step gathers a group of which one has failed: it asks for itself."""
+    """Return whether a step gathers a group of which a part has failed."""
     if layout.nodes[step].cancels_from < 0:
         return False
     needs = layout.needs_by_block(step)
@@ -111,7 +112,7 @@ def _may_cancel(engine: Engine, flow: JobId, layout: Layout, step: int, ended: s
 
 
 def _noted(engine: Engine, flow: JobId, step: int, full: set[int]) -> set[int]:
-    """Note which blocks are full, and then read which are: the last to note one sees them all."""
+    """Record which blocks are full, then read which are: the last writer sees them all."""
     for block in full:
         commit = records.put_full(flow, step, block, version=engine.ids.token())
         engine.store.commit(commit.partition, commit.writes)
@@ -119,7 +120,7 @@ def _noted(engine: Engine, flow: JobId, step: int, full: set[int]) -> set[int]:
 
 
 def wake_steps(engine: Engine, flow: JobId, steps: Sequence[int]) -> int:
-    """Move steps to now that are parked; answer how many."""
+    """Move parked steps to now; return how many."""
     count = 0
     for start in range(0, len(steps), _PAGE):
         ids = [records.job_of(flow, step) for step in steps[start : start + _PAGE]]
@@ -133,7 +134,7 @@ def wake_steps(engine: Engine, flow: JobId, steps: Sequence[int]) -> int:
 
 
 def is_parked(row: Job) -> bool:
-    """Tell whether a row lies where it was parked: whatever else moved it has undone that."""
+    """Return whether a row is still where it was parked."""
     if row.is_claimed() or row.outcome or row.state == State.DEAD:
         return False
     place = records.place_of(row)
@@ -141,7 +142,7 @@ def is_parked(row: Job) -> bool:
 
 
 def ask(engine: Engine, layouts: Layouts, job: Job) -> Readiness | None:
-    """Ask whether a claimed step may run (rule W4); None: nothing is known of its workflow."""
+    """Return whether a claimed step may run (rule W4); None: its workflow is unknown."""
     found = records.step_of(job)
     assert found is not None
     flow, step = found
@@ -150,7 +151,7 @@ def ask(engine: Engine, layouts: Layouts, job: Job) -> Readiness | None:
         return None
     word = judge(layout, step, records.ends(engine.store, flow, layout.needs_by_block(step)))
     if isinstance(word, Held) and _has_gone(engine, flow, word.failure.step):
-        return NotNeeded(f"{reason(layout, word.failure)}, and nothing is left of it to be retried")
+        return NotNeeded(f"{reason(layout, word.failure)}, and its deleted job cannot be retried")
     is_old = engine.time.latest_us() > job.enqueued_us + LOST_US
     if isinstance(word, Waits) and is_old and _has_gone(engine, flow, word.first):
         return NotNeeded(f"The step {word.first} was never stored")
@@ -158,9 +159,9 @@ def ask(engine: Engine, layouts: Layouts, job: Job) -> Readiness | None:
 
 
 def _has_gone(engine: Engine, flow: JobId, step: int) -> bool:
-    """Tell whether there is neither a row of a step nor an end: two looks find what is on its way.
+    """Return whether a step has neither a row nor an outcome; a second read finds moving rows.
 
-    A dead job that was purged has gone, and what a caller did not come to store that was killed.
+    So it is for a dead job that was deleted, and for a step that a killed caller did not store.
     """
     for _ in range(_LOOKS):
         if engine.store.find([records.job_of(flow, step)])[0] is not None:
@@ -170,7 +171,7 @@ def _has_gone(engine: Engine, flow: JobId, step: int) -> bool:
 
 
 def park(engine: Engine, until: Mapping[Job, int]) -> None:
-    """Put claimed steps back until they are needed, or look for themselves.
+    """Park claimed steps until they are released, or check again.
 
     Args: until: until when each waits for a signal; 0: it waits for steps, or for ever.
     """

@@ -1,4 +1,4 @@
-"""How the steps of a workflow stand."""
+"""The status of the steps of a workflow."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -13,12 +13,12 @@ from dueline.workflows.workflow import WorkflowView
 
 
 class StepStatus(NamedTuple):
-    """How a step stands.
+    """The status of a step.
 
-    state: how it ended; or of its job, or "waiting" for other steps or a signal, or "held" by a
-    dead one; "unknown" where nothing is there, as while a workflow is being stored. at_us: when
-    it ended, was claimed, or is due; 0 where that says nothing. why: what it waits for, or failed
-    of. errors: how many tries failed.
+    state: its outcome, or the state of its job; or "waiting" for other steps or a signal, or "held"
+    by a dead step; "unknown" if nothing is stored, as while a workflow is being stored. at_us: when
+    it ended, was claimed, or is due; 0 if that means nothing. why: what it waits for, or why it
+    failed. errors: number of failed attempts.
     """
 
     step: int
@@ -31,7 +31,7 @@ class StepStatus(NamedTuple):
 def step_statuses(
     engine: Engine, look: WorkflowView, steps: Iterable[int] | None = None
 ) -> list[StepStatus]:
-    """Tell how steps stand, in order; None: all."""
+    """Return the status of steps, in order; None: of all."""
     chosen = list(range(len(look.layout.nodes)) if steps is None else steps)
     ends = look.ends()
     left = [step for step in chosen if step not in ends or not ends[step].is_final]
@@ -41,7 +41,7 @@ def step_statuses(
         if place is not None:
             rows[place.number] = row
     now_us = engine.time.latest_us()
-    ends = {  # read once more: what ended in between has no row
+    ends = {  # read once more: a step that ended in between has no row
         step: end
         for step, end in look.ends().items()
         if end.is_final or not _is_living(rows.get(step), now_us)
@@ -57,7 +57,7 @@ def step_statuses(
 
 
 def _is_living(row: Job | None, now_us: int) -> bool:
-    """Tell whether a row is that of a job which did not die, or is tried anew."""
+    """Return whether a row is of a job that is not dead, or is retried."""
     return row is not None and status_of(row, now_us) != "dead"
 
 
@@ -84,7 +84,7 @@ def _stand(
 
 
 def missing(layout: Layout, step: int, word: Waits) -> str:
-    """Say which steps a step waits for."""
+    """Describe which steps a step waits for."""
     first = named(layout, word.first)
     needs = len(set(layout.nodes[step].needs()))
     if needs == 1:
@@ -93,11 +93,11 @@ def missing(layout: Layout, step: int, word: Waits) -> str:
 
 
 def named(layout: Layout, step: int) -> str:
-    """Name a step: its number, and what it is."""
+    """Return the name of a step: its number and title."""
     return f"step {step} ({layout.nodes[step].title})"
 
 
 def readiness_of(engine: Engine, look: WorkflowView, step: int) -> Readiness:
-    """Say what becomes of a step, as it would be told itself."""
+    """Return whether a step may run, as a worker would decide."""
     needs = look.layout.needs_by_block(step)
     return judge(look.layout, step, records.ends(engine.store, look.flow, needs))

@@ -1,4 +1,4 @@
-"""Workflows: started, looked at, ended, retried."""
+"""Start and inspect workflows."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ _PAGE: Final = 500
 
 
 class Start(NamedTuple):
-    """A workflow that is to be started: all that is stored of it, with the ids that it gets."""
+    """A workflow to start: all that is stored of it, with its ids."""
 
     flow: JobId
     layout: Layout
@@ -33,32 +33,32 @@ class Start(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FlowProgress:
-    """How far a workflow has come, in steps. ended: by state; the others wait or run."""
+    """The progress of a workflow, in steps. ended: by state; the others wait or run."""
 
     total: int
     ended: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def done(self) -> int:
-        """How many steps are done."""
+        """Number of steps that are done."""
         return self.ended.get("done", 0)
 
     @property
     def left(self) -> int:
-        """How many steps have not ended."""
+        """Number of steps that have not ended."""
         return self.total - sum(self.ended.values())
 
 
 def begin(engine: Engine, laid_out: LaidOut, admit: Callable[[str, str, int], object]) -> Start:
-    """Give a workflow and its steps their ids, and make their rows (rule W1).
+    """Assign the ids of a workflow and its steps, and return their rows (rule W1).
 
     Args:
-      admit: Takes a queue, a tenant and how many jobs are to be stored there; raises where the
-        queue's quotas leave no room.
+      admit: Takes a queue, a tenant and a number of jobs; raises if the quotas of the queue leave
+        no room.
 
     Raises:
       BadInput: an option of a step is out of range.
-      QuotaExceeded: a queue has no room for its steps.
+      QuotaExceeded: a queue has no room for the steps.
     """
     layout, calls = laid_out
     now_us = engine.time.earliest_us()
@@ -88,7 +88,7 @@ def _job(engine: Engine, layout: Layout, number: int, job_id: JobId, call: StepC
     if any(True for _ in node.needs()):
         pos_us = parked_us = max(pos_us, now_us + PARK_US)
     elif node.given or node.unless is not None:
-        parked_us = 1  # it waits for nothing, and asks all the same what it is given
+        parked_us = 1  # it waits for nothing, and still has to read its arguments
     options = CallOptions(call.expires_us, None, call.tags, None, StepPlace(number, parked_us))
     if call.expires_us is not None:
         check_options(options, now_us, 0)
@@ -102,9 +102,9 @@ def _job(engine: Engine, layout: Layout, number: int, job_id: JobId, call: StepC
 
 
 def send(engine: Engine, start: Start, *, again: bool = False) -> None:
-    """Store a workflow: what it is first, its last steps before its first ones.
+    """Store a workflow: the layout first, then its last steps before its first ones.
 
-    Args: again: it may be stored already, and steps of it may have ended.
+    Args: again: it may be stored already, and some steps may have ended.
 
     Raises:
       EnqueueUnknown: it may or may not be stored; send it again.
@@ -139,18 +139,18 @@ def _pages(jobs: Sequence[Job]) -> Iterator[Sequence[Job]]:
 
 
 class WorkflowView:
-    """Looks at one workflow, again and again; what has ended for good is not read twice."""
+    """A view of one workflow that can be read repeatedly; final outcomes are read once."""
 
     def __init__(self, engine: Engine, flow: JobId) -> None:
-        """Take the engine and the workflow's id.
+        """Take the engine and the id of the workflow.
 
-        Raises: NotFound: there is none, or nothing is kept of it.
+        Raises: NotFound: the workflow does not exist, or has expired.
         """
         layout = records.read(engine.store, flow)
         if layout is None:
             raise NotFound(
-                f"No workflow {flow.hex()} is known.",
-                hint="Is this the right store? Workflows are forgotten some time after their end.",
+                f"There is no workflow {flow.hex()}.",
+                hint="Check the store address. Workflows expire some time after their end.",
             )
         self.flow = flow
         self.layout = layout
@@ -158,7 +158,7 @@ class WorkflowView:
         self._over: dict[int, dict[int, End]] = {}
 
     def ends(self) -> Mapping[int, End]:
-        """Tell how steps have ended, without their values; the others are absent."""
+        """Return the outcomes of ended steps, without their values."""
         found: dict[int, End] = {}
         for block in self.layout.blocks():
             ends = self._over.get(block)
@@ -171,13 +171,13 @@ class WorkflowView:
         return found
 
     def progress(self) -> FlowProgress:
-        """Count the steps by how they ended."""
+        """Return the progress of the workflow."""
         ends = self.ends()
         states = Counter(end.state for end in ends.values())
         return FlowProgress(len(self.layout.nodes), dict(sorted(states.items())))
 
     def stuck(self, ends: Mapping[int, End]) -> Failure | None:
-        """Find a step that died and that others wait for, until it is retried."""
+        """Return a dead step that others wait for, or None."""
         dead = [step for step, end in ends.items() if not end.is_final]
         for step in dead:
             for behind in self.layout.needed_by.get(step, ()):
@@ -188,7 +188,7 @@ class WorkflowView:
         return None
 
     def outcome(self) -> str | Failure | None:
-        """Tell what the workflow gives, as JSON, or why nothing; None: it goes on."""
+        """Return the result of the workflow, as JSON, or its failure; None: it is running."""
         ends = self.ends()
         needs = set(steps_in((self.layout.result,)))
         found: str | Failure | None = self.stuck(ends)
@@ -199,14 +199,14 @@ class WorkflowView:
         return None if isinstance(found, Failure) and self._is_retried(found) else found
 
     def _is_retried(self, failure: Failure) -> bool:
-        """Tell whether a step that died is alive again."""
+        """Return whether a dead step is being retried."""
         if failure.end.is_final:
             return False
         rows = list(self.rows([failure.step]))
         return bool(rows) and rows[0].state != State.DEAD
 
     def status(self) -> str:
-        """Name the state: running, done, failed, cancelled."""
+        """Return the state: running, done, failed, cancelled."""
         outcome = self.outcome()
         if isinstance(outcome, Failure):
             is_own = outcome.end.state == "cancelled" and not follows(outcome)
@@ -214,11 +214,11 @@ class WorkflowView:
         return "running" if outcome is None or self.progress().left else "done"
 
     def why(self, failure: Failure) -> str:
-        """Say in words why there is no result."""
+        """Describe why there is no result."""
         return f"{reason(self.layout, failure).rstrip('.')}."
 
     def rows(self, steps: Iterable[int]) -> Iterator[Job]:
-        """Read the rows of steps that have one."""
+        """Yield the rows of steps that have one."""
         numbers = list(steps)
         for begin_at in range(0, len(numbers), _PAGE):
             some = numbers[begin_at : begin_at + _PAGE]
@@ -226,7 +226,7 @@ class WorkflowView:
             yield from (row for row in found if row is not None)
 
     def branch(self, step: int | None) -> list[int]:
-        """List a step and all that rests on it; None: all steps."""
+        """Return a step and all steps that depend on it; None: all steps."""
         if step is None:
             return list(range(len(self.layout.nodes)))
         if not 0 <= step < len(self.layout.nodes):
@@ -241,23 +241,23 @@ class WorkflowView:
 
 
 def signal(engine: Engine, look: WorkflowView, name: str, value: bytes) -> None:
-    """Let the steps go on that wait for a name.
+    """Send a signal to the steps that wait for it.
 
     Raises:
-      NotFound: no step waits for it. Conflict: it was signalled before; nothing was changed.
+      NotFound: no step waits for it. Conflict: it was sent before; nothing was changed.
     """
     steps = [number for number, node in enumerate(look.layout.nodes) if node.signal == name]
     if not steps:
         names = sorted({node.signal for node in look.layout.nodes if node.signal})
         raise NotFound(
             f"No step of the workflow {look.flow.hex()} waits for {name!r:.80}.",
-            hint=f"Some wait for {', '.join(names)}." if names else "None waits for a signal.",
+            hint=f"Its signals: {', '.join(names)}." if names else "No step waits for a signal.",
         )
     commit = records.signal(look.flow, name, value, version=engine.ids.token())
     is_first = engine.store.commit(commit.partition, commit.writes)
-    wake_steps(engine, look.flow, steps)  # in any case: who came first may have been stopped
+    wake_steps(engine, look.flow, steps)  # in any case: the first sender may have been killed
     if not is_first:
         raise Conflict(
-            f"{name} was signalled to the workflow {look.flow.hex()} before.",
+            f"The signal {name} was already sent to the workflow {look.flow.hex()}.",
             hint="The first value counts.",
         )

@@ -108,7 +108,7 @@ def test_what_waits_for_a_dead_job_ends_when_that_is_purged(app: Dueline) -> Non
     flow.step(1).retry()  # it asks again at once
     app.run_worker(burst=True)
     assert flow.step(1).status == "cancelled"
-    with pytest.raises(JobFailed, match="nothing is left of it to be retried"):
+    with pytest.raises(JobFailed, match="its deleted job cannot be retried"):
         flow.result(0)
 
 
