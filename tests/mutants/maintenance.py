@@ -93,7 +93,7 @@ def a_mark_does_not_concern_who_puts_a_job(patch: Patch) -> None:
 
 
 def a_queue_vanishes_without_a_mark(patch: Patch) -> None:
-    def at_once(engine: Engine, name: str, *, is_served: bool) -> bool:
+    def at_once(engine: Engine, name: str, *, is_served: bool, **_: int) -> bool:
         entry = engine.catalog.entry(name)
         if entry is None or is_served:
             return False

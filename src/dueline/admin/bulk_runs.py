@@ -1,8 +1,8 @@
-"""Changes to all jobs that match, which go on where they were stopped.
+"""Bulk operations on all jobs that match, which resume where they stopped.
 
-How far an errand has come is a record. Before a page of jobs is changed, the record names them,
-each with its token, and whatever changes a job leaves another. So whoever goes on after a process
-was killed knows which jobs of that page were come to, and comes to no job twice.
+The progress of a bulk run is a record. Before a page of jobs is changed, the record lists them with
+their tokens, and each change of a job changes its token. So after a process was killed, the next
+one knows which jobs of that page are done, and never processes a job twice.
 """
 
 import heapq
@@ -24,22 +24,22 @@ from dueline.jobs.bulk import PAGE, BulkResult
 
 PARTITION = "errands"
 KEEP_US = DAY_US
-"""Whoever repeats an errand later than that begins anew."""
+"""How long a bulk run can be resumed; after that it starts again."""
 
 IDS_MAX = 100_000
-"""How many jobs' ids of a lane are held at once; it is read again for the next."""
+"""Maximum number of job ids of a lane in memory; the lane is read again for the next."""
 
 Change = Callable[[Sequence[Job]], Iterator[BulkResult]]
-"""What is done to jobs that are come to."""
+"""What is done to a page of jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class BulkProgress:
-    """How far one has come.
+    """The stored progress of a bulk run.
 
-    began_us: jobs that were enqueued later, or died later, are not touched. lane, after: up to
-    which id, in which lane, all were come to. page: those that are being changed, each with its
-    token. come_to: how many others were.
+    began_us: jobs that were enqueued or died later are not changed. lane, after: all jobs up to
+    this id in this lane are processed. page: the jobs in progress, each with its token. come_to:
+    number of processed jobs before them.
     """
 
     began_us: int
@@ -49,21 +49,21 @@ class BulkProgress:
     come_to: int = 0
 
     def is_behind(self, lane: Lane) -> bool:
-        """Tell whether all jobs of a lane were come to."""
+        """Return whether all jobs of a lane are processed."""
         return self.lane is not None and lane < self.lane
 
     def last(self, lane: Lane) -> str:
-        """Name the last job of a lane that was come to, or is being changed; "" for none."""
+        """Return the last job of a lane that is processed or in progress; "" for none."""
         if lane != self.lane:
             return ""
         return self.page[-1][0] if self.page else self.after
 
 
 class BulkRun:
-    """One errand: what is done to which jobs. Whoever words it alike goes on with it."""
+    """One bulk run: an operation on the jobs of a filter. The same operation resumes it."""
 
     def __init__(self, engine: Engine, like: JobFilter, words: str) -> None:
-        """Take the engine, what jobs are to be like, and all else that tells this from others.
+        """Take the engine, the filter, and a string that identifies the operation.
 
         Raises: StoreCorrupt: its record cannot be read.
         """
@@ -80,16 +80,16 @@ class BulkRun:
 
     @property
     def began_us(self) -> int:
-        """When it was begun: jobs that were enqueued or died later are not touched."""
+        """When it started: jobs that were enqueued or died later are not changed."""
         return self._progress.began_us
 
     @property
-    def come_to(self) -> int:
-        """How many jobs were come to."""
+    def processed(self) -> int:
+        """Number of processed jobs."""
         return self._progress.come_to
 
     def count(self, most: int | None = None) -> int:
-        """Count the jobs that are still to be come to; up to `most` and one more."""
+        """Count the jobs that are still to be processed; up to `most` and one more."""
         found = len(self._unchanged())
         for lane in self._lanes():
             for _ in self._rows(lane, self._progress.last(lane)):
@@ -99,11 +99,11 @@ class BulkRun:
         return found
 
     def run(self, change: Change, *, limit: int | None = None) -> Iterator[BulkResult]:
-        """Change the jobs, page by page; each is come to once, whatever is stopped where.
+        """Change the jobs, page by page; each is processed once, even if processes are killed.
 
-        Args: limit: so many, and a repeat goes on behind them.
+        Args: limit: maximum number of jobs; a repeat continues after them.
 
-        Raises: Conflict: somebody else goes on with the same errand; jobs up to there are changed.
+        Raises: Conflict: another process continues this bulk run; jobs so far are changed.
         """
         left = limit
         unchanged = self._unchanged()
@@ -121,11 +121,11 @@ class BulkRun:
                     yield from change(page)
                 left = None if left is None else left - len(page)
         if self._version != NO_VERSION:
-            with suppress(StoreUnavailable):  # all is done, whatever becomes of the record
+            with suppress(StoreUnavailable):  # all is done, even if the record stays
                 self._engine.store.commit(PARTITION, (Delete(self._key, expect=self._version),))
 
     def _note(self, lane: Lane, page: Sequence[Job]) -> None:
-        """Write down which jobs are changed next; those of the page before were come to."""
+        """Record which jobs are changed next; those of the page before are processed."""
         last = self._progress
         self._progress = replace(
             last,
@@ -139,24 +139,24 @@ class BulkRun:
         put = Put(self._key, version, encode(self._progress), self._version, expires_us)
         if not self._engine.store.commit(PARTITION, (put,)):
             raise Conflict(
-                "Somebody else has begun to do the same, or goes on with it.",
-                hint="Let them come to their end, or repeat this to take over.",
+                "Another process is running the same bulk operation.",
+                hint="Wait for it to finish, or run the command again to take it over.",
             )
         self._version = version
 
     def _unchanged(self) -> list[Job]:
-        """Find the jobs that were being changed when it was stopped, and are as they were."""
+        """Return the jobs that were in progress when it stopped, and are unchanged."""
         tokens = dict(self._progress.page)
         fitting = self._fitting([JobId(bytes.fromhex(one)) for one in tokens])
         return [row for row in fitting if row.token.hex() == tokens[row.id.hex()]]
 
     def _lanes(self) -> list[Lane]:
-        """List the lanes that are not left behind, in order."""
+        """Return the lanes that are not fully processed, in order."""
         found = set(lanes_like(self._engine, self._like))
         return sorted(lane for lane in found if not self._progress.is_behind(lane))
 
     def _pages(self, lane: Lane) -> Iterator[list[JobId]]:
-        """Read the ids of a lane's jobs that are to be come to, in order, page by page."""
+        """Yield the ids of the jobs of a lane to process, in order, page by page."""
         after = self._progress.last(lane)
         while True:
             ids = heapq.nsmallest(IDS_MAX, (row.id for row in self._rows(lane, after)))
@@ -166,22 +166,22 @@ class BulkRun:
             after = ids[-1].hex()
 
     def _rows(self, lane: Lane, last: str) -> Iterator[Job]:
-        """Read the rows of a lane that are to be changed, of those whose ids lie behind `last`."""
+        """Yield the rows of a lane to change, with ids after `last`."""
         now_us = self._engine.time.latest_us()
         for row in jobs_in(self._engine.store, lane):
             if row.id.hex() > last and self._is_meant(row, now_us):
                 yield row
 
     def _fitting(self, ids: Sequence[JobId]) -> list[Job]:
-        """Look jobs up as they are now; those that are not meant any more are left out."""
+        """Read jobs as they are now; those that no longer match are omitted."""
         now_us = self._engine.time.latest_us()
         found = self._engine.store.find(ids) if ids else ()
         return [row for row in found if row is not None and self._is_meant(row, now_us)]
 
     def _is_meant(self, row: Job, now_us: int) -> bool:
-        """Tell whether a job is like that, and was when it was begun, as far as can be seen.
+        """Return whether a job matches, and did when the run started, as far as can be seen.
 
-        Who was dead then is looked for among the dead, who lived among the living.
+        Jobs that were dead then are matched as dead jobs, other jobs as living ones.
         """
         is_dead = row.lane.queue != living_queue(row.lane.queue)
         return (

@@ -1,4 +1,4 @@
-"""What is wrong with a store."""
+"""Health checks of a store, its workers and queues."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ UNREADABLE_MAX = 100
 """Maximum number of damaged records and jobs that are named."""
 
 SCAN_MAX = 10_000
-"""Jobs of one queue that are read for the check whether somebody serves them."""
+"""Maximum number of jobs of one queue that are read to check whether workers serve it."""
 
 
 SHOWN_MAX = 20
@@ -45,29 +45,29 @@ READY_WITHIN_US = 5 * SECOND_US
 """Default time in microseconds for checking the queues of a store."""
 
 ELECTED_WITHIN_US = 60 * SECOND_US
-"""A monitor is elected so long after its workers have started, or it was lost."""
+"""Maximum time without a maintenance leader after workers started, or the leader was lost."""
 
 OVERDUE_US = 10 * SECOND_US
-"""A job of a schedule that is not stored so long after its time is overdue."""
+"""How long after its time a job of a schedule that is not stored is overdue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a look at the store found. store: what it says of itself."""
+    """The results of an examination. store: the facts that the store describes."""
 
     checks: Sequence[Check]
     store: Mapping[str, str]
     workers: Sequence[Presence]
 
     def is_bad(self) -> bool:
-        """Tell whether something has to be put right."""
+        """Return whether a check is bad."""
         return any(check.verdict == "bad" for check in self.checks)
 
 
 def examine(engine: Engine, *, compare_us: int = COMPARE_US) -> Report:
-    """Look at the store, the clocks, the workers, and whether every queue is served.
+    """Check the store, the clocks, the workers, and whether every queue is served.
 
-    Args: compare_us: how long the store's indexes may be compared with its tables.
+    Args: compare_us: maximum time for comparing the indexes of the store with its tables.
     """
     features = ", ".join(sorted(names_of(engine.store)))
     store = {**engine.store.describe(), "features": features or "none"}
@@ -101,7 +101,7 @@ def examine(engine: Engine, *, compare_us: int = COMPARE_US) -> Report:
 
 
 def _indexes(engine: Engine, timeout_us: int) -> Iterator[Check]:
-    """Compare the store's indexes with its tables: a row that is not in one is never claimed."""
+    """Compare the indexes of the store with its tables: a row missing in one is never claimed."""
     store = engine.store
     if not isinstance(store, ComparesIndexes):
         return
@@ -145,7 +145,7 @@ def _written_ahead(engine: Engine) -> Iterator[Check]:
 
 
 def is_writable(engine: Engine) -> Check:
-    """See whether the store takes a write, and gives it back.
+    """Check whether the store accepts a write, and returns it.
 
     Raises: StoreUnavailable: it cannot be reached.
     """
@@ -161,10 +161,10 @@ def is_writable(engine: Engine) -> Check:
 
 
 def is_ready(engine: Engine, *, max_age_us: int, within_us: int = READY_WITHIN_US) -> list[Check]:
-    """See whether jobs that are ready are served, where nothing keeps them: no pause, no limit.
+    """Check whether ready jobs that no pause and no limit blocks are served.
 
     Args:
-      within_us: how long queues are checked for; a warning says how many were left.
+      within_us: maximum time for checking queues; a warning says how many were checked.
     """
     names = engine.catalog.names()
     checks, checked = _late_queues(engine, names, max_age_us=max_age_us, within_us=within_us)
@@ -175,13 +175,13 @@ def is_ready(engine: Engine, *, max_age_us: int, within_us: int = READY_WITHIN_U
         checks.append(Check("queues", "warning", finding, advice))
     checks += stuck_groups(engine, max_age_us=max_age_us, verdict="bad")
     checks += _overdue(engine, max_age_us, "bad")
-    return checks or [Check("queues", "good", "all that is ready is served in time")]
+    return checks or [Check("queues", "good", "all ready jobs are served in time")]
 
 
 def _late_queues(
     engine: Engine, names: Sequence[str], *, max_age_us: int, within_us: int
 ) -> tuple[list[Check], int]:
-    """Find the queues with jobs that wait for too long; return how many were checked, too."""
+    """Find queues with jobs that wait too long; also return how many were checked."""
     now_us = engine.time.latest_us()
     served = {name for one in live_workers(engine) for name in one.queues}
     waiting = Waiting(engine)
@@ -209,7 +209,7 @@ def _late_queues(
 
 
 def _shortened(checks: Sequence[Check], what: str) -> list[Check]:
-    """Return the first checks, and one that says how many there are beside them."""
+    """Return the first checks, and one that says how many more there are."""
     left = checks[SHOWN_MAX:]
     rest = [Check(what, left[0].verdict, f"and {len(left)} more {what} like these")] if left else []
     return [*checks[:SHOWN_MAX], *rest]
@@ -239,11 +239,11 @@ def _alive(workers: Sequence[Presence]) -> Check:
 
 
 def elected(engine: Engine, workers: Sequence[Presence]) -> Check:
-    """Return who is the monitor; a warning where workers run and none is."""
+    """Return which worker is the maintenance leader; a warning if workers run and none is."""
     grant, now_us = holder_of(engine.store), engine.time.earliest_us()
     if grant is not None and grant.until_us > now_us:
         return Check("monitor", "good", f"{grant.holder}, epoch {grant.epoch}")
-    finding = "nobody is elected, so nothing is deleted when its retention ends"
+    finding = "no worker is elected, so nothing is deleted when its retention ends"
     if any(now_us - one.started_us > ELECTED_WITHIN_US for one in workers):
         advice = "Run a worker without --no-monitor, or `dueline monitor`."
         return Check("monitor", "warning", finding, advice)
@@ -251,7 +251,7 @@ def elected(engine: Engine, workers: Sequence[Presence]) -> Check:
 
 
 def recurring(engine: Engine, workers: Sequence[Presence]) -> Iterator[Check]:
-    """Find schedules whose jobs nobody stores: any worker does, so none is there, or it fails."""
+    """Find schedules whose jobs are not stored: no worker runs, or storing fails."""
     if found := list(_overdue(engine, OVERDUE_US, "warning")):
         yield from found
     elif not workers and (names := [one.name for one in scheduler.all_schedules(engine)]):
@@ -269,7 +269,7 @@ def _overdue(engine: Engine, by_us: int, verdict: Verdict) -> Iterator[Check]:
         yield Check(
             "schedules",
             verdict,
-            f"nobody has stored the job of {first.name} that was due at "
+            f"no worker has stored the job of {first.name} that was due at "
             f"{instant_text(first.due_us)}; schedules that are overdue: {len(found)}",
             _START_ANY,
         )
@@ -285,7 +285,7 @@ def _found_by_audits(engine: Engine) -> Iterator[Check]:
         yield Check(
             "audit",
             "warning",
-            f"jobs were found that nobody looked at, and are looked at again: {len(found)} times, "
+            f"audits found jobs that no worker read, and listed them again: {len(found)} times, "
             f"the last at {instant_text(last.at_us)}, in the queue {last.queue}, job {last.job}",
             "Was that job's enqueue acknowledged? If so, report it.",
         )

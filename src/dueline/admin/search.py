@@ -1,4 +1,4 @@
-"""Jobs found by what they are like."""
+"""Search jobs by state, queue, task, tenant and tag."""
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
@@ -18,21 +18,21 @@ from dueline.core.lane import Lane, dead_queue, tenant_of
 from dueline.jobs.history import attempts
 
 SCAN_MAX = 100_000
-"""Rows that one search reads."""
+"""Maximum number of rows that one search reads."""
 
 ENDED_STATES = ("done", "cancelled", "expired", "lost")
 
 _PAGE_MAX = 500
 _BACK_US = (600 * SECOND_US, 6 * 3600 * SECOND_US, 8 * DAY_US)
-"""How far back ended jobs are looked for, until there are enough."""
+"""How far back history is read for ended jobs, until there are enough."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """What jobs are to be like; None for any.
+    """A filter of jobs; None matches any.
 
-    state: one of the living states, or "dead"; None for any living. due_before_us: of jobs
-    with a row. tag: one that they have; history keeps none. but: tenants of which none is meant.
+    state: one of the living states, or "dead"; None for any living. due_before_us: for jobs with a
+    row. tag: one of their tags; history keeps none. but: tenants to exclude.
     """
 
     state: str | None = None
@@ -44,7 +44,7 @@ class JobFilter:
     but: tuple[str, ...] = ()
 
     def fits(self, job: Job, now_us: int) -> bool:
-        """Tell whether a job with a row is like that; of its lane only the tenant is looked at."""
+        """Return whether a job with a row matches; of its lane only the tenant is checked."""
         return (
             not job.outcome
             and self.tenant in (None, tenant_of(job.lane))
@@ -56,7 +56,7 @@ class JobFilter:
 
 
 class Rows(NamedTuple):
-    """Jobs with a row, by time. more: others are like them. is_capped: not all were read."""
+    """Jobs with a row, by time. more: other jobs match. is_capped: not all rows were read."""
 
     jobs: list[Job]
     more: bool
@@ -64,7 +64,7 @@ class Rows(NamedTuple):
 
 
 class Past(NamedTuple):
-    """Attempts that ended, the latest first; fields as in Rows."""
+    """Attempts that ended, the latest first; other fields as in Rows."""
 
     attempts: list[Attempt]
     more: bool
@@ -72,7 +72,7 @@ class Past(NamedTuple):
 
 
 class _Budget:
-    """How many rows a search may still read."""
+    """The number of rows that a search may still read."""
 
     def __init__(self, rows: int) -> None:
         self.left = rows
@@ -88,9 +88,9 @@ def search(
 ) -> Rows:
     """Find jobs that have a row, the earliest `at` first.
 
-    Args: most: rows that are read for it. leave_out: tells lanes that are not meant.
+    Args: most: maximum number of rows to read. leave_out: returns whether to skip a lane.
 
-    Raises: NotFound: no such queue.
+    Raises: NotFound: the queue does not exist.
     """
     now_us = engine.time.latest_us()
     budget = _Budget(most)
@@ -114,9 +114,9 @@ def search(
 
 
 def lanes_like(engine: Engine, like: JobFilter) -> Iterator[Lane]:
-    """Read the lanes in which there may be jobs like that.
+    """Yield the lanes that may have matching jobs.
 
-    Raises: NotFound: no such queue.
+    Raises: NotFound: the queue does not exist.
     """
     for name in engine.catalog.chosen(like.queue):
         for lane in engine.lanes_of(dead_queue(name) if like.state == "dead" else name):
@@ -139,14 +139,14 @@ def _lane_rows(
 
 
 def search_ended(engine: Engine, like: JobFilter, *, limit: int, most: int = SCAN_MAX) -> Past:
-    """Find jobs that ended, by the history of their queues, the latest first.
+    """Find ended jobs in the history of their queues, the latest first.
 
-    A job that was cancelled while it waited has no attempt, and so is not found.
+    A job that was cancelled while it waited has no attempt, so it is not found.
 
-    Raises: NotFound: no such queue.
+    Raises: NotFound: the queue does not exist.
     """
     if like.tag is not None:
-        raise BadInput("Jobs that have ended are not found by a tag: history keeps none.")
+        raise BadInput("Ended jobs cannot be searched by tag: history has no tags.")
     names = engine.catalog.chosen(like.queue)
     now_us = engine.time.latest_us()
     for back_us in _BACK_US:
@@ -171,7 +171,7 @@ def attempts_of(
 ) -> Past:
     """Find the attempts of one job, the latest first.
 
-    Args: queue: its living queue, where that is known; all are searched otherwise.
+    Args: queue: its living queue, if known; otherwise all are searched.
     """
     names = engine.catalog.chosen(queue)
     wanted = job_id.hex()

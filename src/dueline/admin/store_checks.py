@@ -1,4 +1,4 @@
-"""What a store says of itself, judged."""
+"""Checks of the facts that a store describes."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -10,24 +10,23 @@ from dueline.core.durations import parse_span
 from dueline.stores.cursor_cache import BEHIND_US
 
 APART_US_MAX: Final = SECOND_US // 4
-"""Nodes that keep time (NTP) differ by far less."""
+"""Clocks of nodes that use NTP differ by far less."""
 
 SKEW_US_MAX: Final = 30 * SECOND_US
-"""A machine whose clock is so far from the store's is to be put right."""
+"""Maximum difference between the clock of a machine and the store's."""
 
 PARTITION_MIB_MAX: Final = 100
 """Cassandra's compaction and repair suffer from larger partitions."""
 
 TOMBSTONES_MAX: Final = 10_000
-"""Crossing so many deleted rows takes some 30 ms, and a server fails a read at 100,000. In a drain
-of a million jobs p99 was 4,000: reads of whole lanes, before they are unlisted."""
+"""Reading over this many deleted rows takes some 30 ms; a server fails a read at 100,000."""
 
 STREAMS_SAFE: Final = (5, 0, 9)
 """The first release of Cassandra that answers every request on its own stream."""
 
 
 def judged(store: Mapping[str, str]) -> Iterator[Check]:
-    """Judge what a store says of itself; each fact is one that some stores do not have."""
+    """Yield a check for each fact of a store that can be judged."""
     for fact, judge in _JUDGES.items():
         if fact in store:
             yield judge(store[fact], store)
@@ -52,7 +51,7 @@ def _damaged(found: str, _: Mapping[str, str]) -> Check:
 
 
 def _server(versions: str, store: Mapping[str, str]) -> Check:
-    """Judge the versions of all nodes: the session sees only the one that it asks first."""
+    """Check the versions of all nodes: the session sees only the first one that it asks."""
     needed = store.get("server needed", "0")
     several = versions.split(", ")
     if any(_version(one) < _version(needed) for one in several):
@@ -60,12 +59,12 @@ def _server(versions: str, store: Mapping[str, str]) -> Check:
     if "stream guard" in store and any(_version(one) < STREAMS_SAFE for one in several):
         return _misroutes(versions, is_guarded=store["stream guard"] == "on")
     if len(several) > 1:
-        return Check("server", "warning", versions, "End the upgrade of the servers.")
+        return Check("server", "warning", versions, "Finish the upgrade of the servers.")
     return Check("server", "good", versions)
 
 
 def _misroutes(versions: str, *, is_guarded: bool) -> Check:
-    """Judge servers that may answer on the stream of another request."""
+    """Check servers that may answer on the stream of another request."""
     least = ".".join(map(str, STREAMS_SAFE))
     finding = f"{versions}: may give one request the answer to another (CASSANDRA-21508)"
     advice = f"Upgrade every node to {least} or later."
@@ -75,14 +74,14 @@ def _misroutes(versions: str, *, is_guarded: bool) -> Check:
     return Check("server", "bad", finding, f"{advice} Until then, use cassandra-driver 3.30.1.")
 
 
-def _strays(told: str, _: Mapping[str, str]) -> Check:
-    """Judge the answers that no request of this process waited for."""
-    if not any(map(int, re.findall(r"\d+", told))):
-        return Check("stray answers", "good", told)
+def _strays(fact: str, _: Mapping[str, str]) -> Check:
+    """Check the answers that no request of this process waited for."""
+    if not any(map(int, re.findall(r"\d+", fact))):
+        return Check("stray answers", "good", fact)
     return Check(
         "stray answers",
         "warning",
-        f"{told}: the server answered requests on streams that are not theirs",
+        f"{fact}: the server answered requests on streams that are not theirs",
         "Upgrade every node to 5.0.9 or later, and find out why requests wait in its queue.",
     )
 
@@ -127,7 +126,7 @@ def _least(replicas: str) -> int:
 
 
 def _consistency(level: str, store: Mapping[str, str]) -> Check:
-    """Judge where decisions are made: two data centres that decide alone both claim a job."""
+    """Check the consistency level: two data centres that decide alone may both claim a job."""
     if level.startswith("LOCAL") and ", " in store.get("replicas", ""):
         return Check(
             "consistency",
@@ -146,7 +145,7 @@ def _paxos(variant: str, _: Mapping[str, str]) -> Check:
 
 
 def _commit_log(mode: str, store: Mapping[str, str]) -> Check:
-    """Judge when a write reaches the disk: of three replicas two have it when one is lost."""
+    """Check when a write reaches the disk: of three replicas, two have it if one is lost."""
     if mode in ("batch", "group"):
         return Check("commit log", "good", mode)
     if mode == "periodic" and _least(store.get("replicas", ": 1")) > 2:  # noqa: PLR2004
@@ -159,21 +158,21 @@ def _commit_log(mode: str, store: Mapping[str, str]) -> Check:
 def _paxos_state(purging: str, _: Mapping[str, str]) -> Check:
     if purging in ("gc_grace", "repaired"):
         return Check("paxos state", "good", f"purged: {purging}")
-    finding = f"{purging}: what conditional writes leave behind goes by a time to live"
+    finding = f"{purging}: the state of conditional writes only expires by its time to live"
     advice = (
         "Set `paxos_state_purging: gc_grace` (or `repaired`, with Paxos repairs) on every node."
     )
     return Check("paxos state", "warning", finding, advice)
 
 
-def _settings(_told: str, _: Mapping[str, str]) -> Check:
-    finding = "this user may not read them: Paxos, commit log and sizes were not looked at"
+def _settings(_fact: str, _: Mapping[str, str]) -> Check:
+    finding = "this user may not read them: Paxos, commit log and sizes were not checked"
     advice = "For an operator: GRANT SELECT ON KEYSPACE system_views TO the role, and of "
     return Check("settings", "warning", finding, f"{advice}system_distributed.")
 
 
 def _compaction(strategy: str, _: Mapping[str, str]) -> Check:
-    """Judge how deleted rows go: jobs are deleted one by one, in any order of their times."""
+    """Check how deleted rows are purged: jobs are deleted one by one, in any order."""
     if strategy in ("UnifiedCompactionStrategy", "LeveledCompactionStrategy"):
         return Check("compaction", "good", strategy)
     if strategy == "TimeWindowCompactionStrategy":
@@ -183,29 +182,29 @@ def _compaction(strategy: str, _: Mapping[str, str]) -> Check:
 
 
 def _kept(span: str, _: Mapping[str, str]) -> Check:
-    """Judge how long a deleted row stays dead: a birth may be sent again for a day."""
+    """Check how long deletes are known: an insert may be repeated for a day."""
     if parse_span(span) > DAY_US:
         return Check("deleted rows", "good", f"known for {span}")
-    finding = f"forgotten after {span}: a job that is sent again a day later would run again"
+    finding = f"forgotten after {span}: a job that is inserted again a day later would run again"
     return Check("deleted rows", "bad", finding, "Have all tables with gc_grace_seconds = 864000.")
 
 
-def _largest(told: str, _: Mapping[str, str]) -> Check:
-    if int(told.partition(" ")[0]) <= PARTITION_MIB_MAX:
-        return Check("largest partition", "good", told)
+def _largest(fact: str, _: Mapping[str, str]) -> Check:
+    if int(fact.partition(" ")[0]) <= PARTITION_MIB_MAX:
+        return Check("largest partition", "good", fact)
     advice = "Raise the shards of the busiest queue (`dueline queues set NAME --shards N`)."
-    return Check("largest partition", "warning", told, advice)
+    return Check("largest partition", "warning", fact, advice)
 
 
-def _crossed(told: str, _: Mapping[str, str]) -> Check:
-    if int(told.partition(" ")[0]) <= TOMBSTONES_MAX:
-        return Check("deleted rows a read", "good", f"{told} (p99)")
+def _crossed(fact: str, _: Mapping[str, str]) -> Check:
+    if int(fact.partition(" ")[0]) <= TOMBSTONES_MAX:
+        return Check("deleted rows a read", "good", f"{fact} (p99)")
     advice = "Raise the shards of the busiest queue, so that its lanes hold less; see compaction."
-    return Check("deleted rows a read", "warning", f"{told} (p99)", advice)
+    return Check("deleted rows a read", "warning", f"{fact} (p99)", advice)
 
 
 def _repaired(age: str, store: Mapping[str, str]) -> Check:
-    """Judge when replicas were last made alike: later than deletes are known, the dead return."""
+    """Check the last repair: without one while deletes are known, deleted rows may come back."""
     kept = store.get("deleted rows are kept", "10d")
     ago = store.get("repaired ago")
     if _least(store.get("replicas", ": 1")) <= 1:
@@ -243,4 +242,4 @@ _JUDGES: Mapping[str, Callable[[str, Mapping[str, str]], Check]] = {
     "deleted rows a read (p99)": _crossed,
     "keyspace is old": _repaired,
 }
-"""What is judged, by the name of the fact; a judge also gets all other facts."""
+"""The check of each fact, by its name; a check also gets all other facts."""

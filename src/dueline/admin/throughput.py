@@ -1,4 +1,4 @@
-"""How fast jobs end, how late they start."""
+"""Throughput and start latency of jobs, from history."""
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -10,21 +10,20 @@ from dueline.core.engine import Engine
 from dueline.jobs.history import attempts
 
 WINDOWS_US = (10 * SECOND_US, 60 * SECOND_US, 300 * SECOND_US)
-"""How far back history is read, until there is enough."""
+"""How far back history is read, until there are enough attempts."""
 
 ENOUGH = 5_000
-"""Attempts that tell enough."""
+"""Number of attempts that is enough."""
 
 ATTEMPTS_MAX = 100_000
-"""Attempts that are read at most."""
+"""Maximum number of attempts that are read."""
 
 
 class Throughput(NamedTuple):
-    """What became of the attempts of a span of time.
+    """The outcomes of the attempts in a period.
 
-    failed: those that raised, timed out or died. late_p50_us, late_p99_us: how long after its
-    due time a job started for the first time; None where none did. is_capped: there were more
-    attempts than were read.
+    failed: attempts that raised, timed out or died. late_p50_us, late_p99_us: start latency of
+    first attempts; None if there were none. is_capped: there were more attempts than were read.
     """
 
     span_us: int
@@ -36,12 +35,12 @@ class Throughput(NamedTuple):
     is_capped: bool = False
 
     def per_s(self) -> float:
-        """Tell how many jobs a second were done."""
+        """Return how many jobs per second were done."""
         return self.done * SECOND_US / self.span_us if self.span_us else 0.0
 
 
 def throughput_of(attempts: Iterable[Attempt], span_us: int) -> Throughput:
-    """Sum up the attempts that ended in a span of time."""
+    """Aggregate the attempts that ended in a period."""
     some = list(attempts)
     lates = sorted(
         max(0, one.started_us - one.due_us) for one in some if one.fence == 1 and one.started_us
@@ -57,7 +56,7 @@ def throughput_of(attempts: Iterable[Attempt], span_us: int) -> Throughput:
 
 
 def recent(engine: Engine, names: Sequence[str], *, most: int = ATTEMPTS_MAX) -> Throughput:
-    """Sum up the last seconds, or minutes where little has ended."""
+    """Aggregate the last seconds, or minutes if few jobs ended."""
     now_us = engine.time.latest_us()
     for span_us in WINDOWS_US:
         some = list(islice(_attempts(engine, names, now_us - span_us), most))
@@ -73,7 +72,7 @@ def _attempts(engine: Engine, names: Sequence[str], since_us: int) -> Iterable[A
 
 
 def _quantile(ordered: Sequence[int], percent: int) -> int | None:
-    """Answer the value that so many per cent do not exceed."""
+    """Return the value that `percent` of the values do not exceed."""
     if not ordered:
         return None
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]

@@ -31,7 +31,7 @@ from dueline.workflows import records
 
 
 def unreadable_in(engine: Engine, *, most: int) -> Iterator[Unreadable]:
-    """Yield what cannot be read.
+    """Yield records and jobs that cannot be read.
 
     Args:
       most: maximum number of jobs of each queue that are read, living and dead.
@@ -54,12 +54,12 @@ def unreadable_in(engine: Engine, *, most: int) -> Iterator[Unreadable]:
             jobs = chain(engine.jobs_of(queue), engine.jobs_of(dead_queue(queue)))
             for job in islice(jobs, most):
                 yield from _unreadable_of(job)
-        except StoreCorrupt:  # the queue's own record, which is named above
+        except StoreCorrupt:  # the settings of the queue, which are reported above
             continue
 
 
 def _unreadable_streams(engine: Engine) -> Iterator[Unreadable]:
-    """Yield what cannot be read of streams and histories: groups, checkpoints, marks."""
+    """Yield unreadable records of streams and histories: groups, checkpoints, watermarks."""
     store = engine.store
     streams = [
         (record.key, one) for record, one in readable(store, resharding.PARTITION, StreamSettings)
@@ -88,10 +88,10 @@ def _read_checkpoint(partition: str, record: Record) -> None:
 
 
 def _limits(engine: Engine) -> list[str]:
-    """Name the semaphores and rates that jobs name, or that were made."""
+    """Return the semaphores and rates that jobs name, or that were set."""
     found = {*semaphore.capacities(engine.store), *rate.rates(engine.store)}
     for queue in engine.catalog.names():
-        with suppress(StoreCorrupt):  # the queue's own record
+        with suppress(StoreCorrupt):  # the settings of the queue
             lanes = engine.lanes_of(queue)
             found.update(semaphore_of(limit) for lane in lanes for limit in limits_of(lane))
     return sorted(found)

@@ -86,7 +86,7 @@ def tell(bulk_run: BulkRun, what: str, matching: int, *, more: bool = False) -> 
         began = to_datetime(bulk_run.began_us)
         note(
             f"This goes on with what was begun at {began:%Y-%m-%dT%H:%M:%SZ}, and came to "
-            f"{bulk_run.come_to} jobs; for those that were enqueued since, repeat it."
+            f"{bulk_run.processed} jobs; for those that were enqueued since, repeat it."
         )
 
 

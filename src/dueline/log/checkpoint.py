@@ -1,8 +1,8 @@
-"""How far a reader has come.
+"""Checkpoints: how far a reader has read.
 
-A checkpoint only moves forward, and it carries the epoch of the lease under which it is written.
-Whoever takes a shard over opens its checkpoint first, which writes the new epoch into it: from
-then on a write of any holder before is refused, however late it comes (rule L2).
+A checkpoint only moves forward, and has the epoch of the lease under which it is written. A new
+holder of a shard opens its checkpoint first, which writes the new epoch into it. From then on all
+writes of earlier holders are refused, however late they arrive (rule L2).
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
-"""Find jobs that nobody looks at: the audit behind the marks.
+"""Audit: find jobs in lanes that no worker reads.
 
-A lane that holds a job which has been due for long, and that is listed nowhere, is listed again.
-By the protocols there is none but where an enqueue that was never acknowledged landed late, so
-each one is told of.
+A lane with a job that has been due for long, and that is not listed, is listed again. By the
+protocols this only happens if an enqueue that was never acknowledged arrives late, so each one is
+reported.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,11 +24,11 @@ EVERY_US = 600 * SECOND_US
 LANES_A_STEP = 500
 
 RESTS = 9
-"""How many times as long as a step took the next one waits: where going through all lanes is
-dear, a round takes longer, and is no more than a tenth of the work of one connection."""
+"""The next step waits this many times as long as a step took: if reading all lanes is expensive, a
+round takes longer, and uses at most a tenth of one connection."""
 
 OVERDUE_US = 60 * SECOND_US
-"""Jobs due for less are not looked at: what is being listed now is nobody's error."""
+"""Jobs that are due for less are ignored: their lanes may be being listed now."""
 
 FINDINGS_MAX = 20
 KEEP_US = 30 * DAY_US
@@ -37,7 +37,7 @@ _KIND, _NAME = "audit", "findings"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A lane that was listed nowhere. job: the id of its first job, due since `due_us`."""
+    """A lane that was not listed. job: the id of its first job, due since `due_us`."""
 
     at_us: int
     queue: str
@@ -50,16 +50,17 @@ class Finding:
 
 
 def audit(engine: Engine, after: str | None) -> StepResult:
-    """Look through some lanes, those that hold rows, and list again what is listed nowhere."""
+    """Check some of the lanes with rows, and list those again that are not listed."""
     store = engine.store
     if not isinstance(store, ListsLanes):
         return StepResult()
     began_us = engine.time.earliest_us()
     page = store.lanes_with_rows(after=after, limit=LANES_A_STEP)
-    overdue = {job.lane: job for job in _overdue(engine, page.lanes)}
+    overdue = {job.lane: job for job in _overdue(engine, page.lanes, began_us - OVERDUE_US)}
     hidden = [overdue[lane] for lane in overdue.keys() - _listed(engine, overdue)]
-    found = [_finding(engine, job) for job in hidden if _list_again(engine, job)]
+    listed = [job for job in hidden if _list_again(engine, job)]
     now_us = engine.time.latest_us()
+    found = [Finding(now_us, *job.lane, job=job.id.hex(), due_us=job.due_us) for job in listed]
     rest_us = RESTS * max(0, now_us - began_us)
     if not found:
         return StepResult(after=page.after, rest_us=rest_us)
@@ -67,15 +68,14 @@ def audit(engine: Engine, after: str | None) -> StepResult:
     return StepResult(len(found), page.after, (note,), rest_us)
 
 
-def _overdue(engine: Engine, lanes: Iterable[Lane]) -> Iterator[Job]:
-    """Read the first job of each lane, where it has been due for long."""
-    until_us = engine.time.earliest_us() - OVERDUE_US
+def _overdue(engine: Engine, lanes: Iterable[Lane], until_us: int) -> Iterator[Job]:
+    """Read the first job of each lane, if it is due since `until_us` or longer."""
     for lane in lanes:
         yield from engine.store.scan(lane, after=None, until_us=until_us, limit=1).jobs
 
 
 def _listed(engine: Engine, lanes: Iterable[Lane]) -> set[Lane]:
-    """Tell which of these lanes are listed, under whatever bucket."""
+    """Return which of these lanes are listed, in any bucket."""
     wanted = set(lanes)
     found: set[Lane] = set()
     for queue, shard in {(lane.queue, lane.shard) for lane in wanted}:
@@ -85,9 +85,9 @@ def _listed(engine: Engine, lanes: Iterable[Lane]) -> set[Lane]:
 
 
 def _list_again(engine: Engine, job: Job) -> bool:
-    """Move a lane's first job forward by nothing to speak of: whoever does so lists the lane.
+    """Move the first job of a lane by 1 us, which lists the lane.
 
-    The verdict names the token that was read: if anybody has touched the job, it is not hidden.
+    The move names the token that was read: if the job has changed, it is not hidden.
     """
     at_us = job.at_us - 1
     width_us = engine.catalog.settings(living_queue(job.lane.queue)).width_us
@@ -99,17 +99,13 @@ def _list_again(engine: Engine, job: Job) -> bool:
     return is_moved
 
 
-def _finding(engine: Engine, job: Job) -> Finding:
-    return Finding(engine.time.latest_us(), *job.lane, job=job.id.hex(), due_us=job.due_us)
-
-
 def findings(records: Records) -> list[Finding]:
-    """Read what audits have found, the last one last."""
+    """Read the findings of audits, the last one last."""
     record = notes.read(records, _KIND, _NAME)
     return [] if record is None else decode(record.value, list[Finding])
 
 
 def _added(records: Records, found: Sequence[Finding], version: bytes, *, now_us: int) -> Put:
-    """Make the note that adds to what was found."""
+    """Return the note with these findings added."""
     kept = [*findings(records), *found][-FINDINGS_MAX:]
     return notes.put(_KIND, _NAME, encode(kept), version, expires_us=now_us + KEEP_US)

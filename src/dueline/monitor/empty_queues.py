@@ -1,9 +1,9 @@
-"""Let queues vanish of which nothing is left, and shards that were left over.
+"""Remove empty queues, and empty shards that take no new jobs.
 
-A queue goes that nobody serves or has set; of others go the shards that no new jobs come to, once
-they are empty, so that no worker reads them any more. Whoever puts a job into a shard has read of
-it first, or looks afterwards (rule Q1). So what is to go is marked first, and goes when all who had
-read of it before have come to their end (rule Q2).
+A queue is removed if no worker serves it and it has default settings. Of other queues, shards that
+take no new jobs are removed once they are empty, so that workers stop reading them. A process that
+inserts a job reads the queue first, or checks afterwards (rule Q1). So a queue is marked first, and
+removed when all processes that read it before the mark have finished (rule Q2).
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,22 +20,27 @@ EVERY_US = 1800 * SECOND_US
 QUEUES_A_STEP = 50
 
 WAIT_US = 600 * SECOND_US
-"""From when a queue is seen to be marked; far longer than `catalog.LATE_US`."""
+"""How long a queue is marked before its removal; far longer than `catalog.LATE_US`."""
 
 
 def remove_empty_queues(engine: Engine, after: str | None) -> StepResult:
-    """Bring some queues, or what is left over of them, a stage closer to their end.
+    """Advance the removal of some queues or shards by one stage.
 
-    One that somebody has set to something stays: that would be lost. One that vanished is made
-    anew at its next use.
+    A queue with changed settings stays, since these would be lost. A removed queue is created again
+    when it is next used.
     """
+    now_us, sure_us = engine.time.latest_us(), engine.time.earliest_us()
     names = engine.catalog.names_after(after, QUEUES_A_STEP)
     served = {queue for one in present(engine.store) for queue in one.queues}
-    acts = sum(_advance(engine, name, is_served=name in served) for name in names)
+    acts = sum(
+        _advance(engine, name, is_served=name in served, now_us=now_us, sure_us=sure_us)
+        for name in names
+    )
     return StepResult(acts, after=names[-1] if len(names) == QUEUES_A_STEP else None)
 
 
-def _advance(engine: Engine, name: str, *, is_served: bool) -> bool:
+def _advance(engine: Engine, name: str, *, is_served: bool, now_us: int, sure_us: int) -> bool:
+    """Advance one queue. now_us, sure_us: the latest and the earliest that the time can be."""
     catalog = engine.catalog
     entry = catalog.entry(name)
     if entry is None:
@@ -48,15 +53,15 @@ def _advance(engine: Engine, name: str, *, is_served: bool) -> bool:
         return False
     if entry.leaving_us is None:
         return catalog.mark_leaving(name, entry, 0)
-    if entry.leaving_us == 0:  # only now it is certain that others see it, too
-        return catalog.mark_leaving(name, entry, engine.time.latest_us())
-    if engine.time.earliest_us() - entry.leaving_us < WAIT_US:
+    if entry.leaving_us == 0:  # only now it is certain that other processes see the mark
+        return catalog.mark_leaving(name, entry, now_us)
+    if sure_us - entry.leaving_us < WAIT_US:
         return False
     return catalog.narrow(name, entry) if first else catalog.remove(name, entry)
 
 
 def _left(engine: Engine, name: str, shards: Iterable[int]) -> Iterator[bool]:
-    """Tell of each place where something may be left of shards; the living before the dead."""
+    """Yield for each place of these shards whether it has jobs or history."""
     store = engine.store
     for queue in (name, dead_queue(name)):
         for shard in shards:

@@ -1,7 +1,7 @@
-"""Report shards of queues that are late though workers serve them.
+"""Report shards with late jobs in queues that workers serve.
 
-Nothing is done about them: every worker reads all shards. So a shard that stays late is reported
-to operators who do not run `dueline doctor`.
+They are only reported, for operators who do not run `dueline doctor`: every worker reads all
+shards.
 """
 
 from dueline.coordination.worker_registry import present

@@ -1,4 +1,4 @@
-"""Note how deep queues are, and how late, now and then."""
+"""Record the depth and the start latency of queues periodically."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from dueline.monitor import notes
 EVERY_US = 60 * SECOND_US
 QUEUES_A_STEP = 20
 SAMPLES_MAX = 60
-"""So many are kept of a queue, for a day: an hour of its past, and no more."""
+"""Maximum number of samples of a queue: one hour; they expire after a day."""
 
 SCAN_MAX = 2_000
 """Jobs of one queue that are read for a sample."""
@@ -25,7 +25,7 @@ _KIND = "samples"
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A queue at an instant. lag_us: how long its oldest ready job had waited, 0 without one."""
+    """A queue at one time. lag_us: how long its oldest ready job had waited, 0 without one."""
 
     at_us: int
     ready: int
@@ -38,7 +38,7 @@ class Sample:
 
 
 def sample(engine: Engine, after: str | None) -> StepResult:
-    """Sample some queues. One that is idle, and was, leaves nothing: a million cost no room."""
+    """Sample some queues. A queue that stays empty is not stored, so idle queues cost no space."""
     names = engine.catalog.names_after(after, QUEUES_A_STEP)
     workers = present(engine.store)
     found = [put for name in names if (put := _sampled(engine, name, workers)) is not None]
@@ -46,7 +46,7 @@ def sample(engine: Engine, after: str | None) -> StepResult:
 
 
 def samples_of(records: Records, queue: str) -> list[Sample]:
-    """Read a queue's samples, the last one last."""
+    """Read the samples of a queue, the last one last."""
     record = notes.read(records, _KIND, queue)
     return [] if record is None else decode(record.value, list[Sample])
 

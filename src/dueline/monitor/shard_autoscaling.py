@@ -1,9 +1,9 @@
 """Give queues more shards as their load grows, and fewer an hour after it fell.
 
-Only those whose settings leave it open, and only where each shard is a round trip: on one machine
-one shard is as fast as many. Each worker prefers shards of its own, so there should be as many as
-workers; and a lane is a partition, which should not become large. Jobs stay where they are: another
-number concerns new ones alone, and shards that are left over go once they are empty (`vanish`).
+Only for queues whose settings allow it, and only where each shard is a round trip: on one machine
+one shard is as fast as many. Each worker prefers its own shards, so there should be as many shards
+as workers; and a lane is a partition, which should not become large. Jobs stay where they are: the
+number applies to new jobs, and unused shards are removed once they are empty (`empty_queues`).
 """
 
 from dataclasses import replace
@@ -25,28 +25,29 @@ EVERY_US: Final = 60 * SECOND_US
 QUEUES_A_STEP: Final = 20
 
 ROWS_MAX: Final = 10_000
-"""A lane should hold no more: a third of what its partition bears, as shards come a minute late."""
+"""Target maximum for a lane: a third of the partition limit, as scaling lags by a minute."""
 
 LANES: Final = 4
-"""Of one shard so many lanes are looked at."""
+"""Number of lanes of one shard that are counted."""
 
 CALM_US: Final = 3600 * SECOND_US
-"""For so long fewer shards must have been enough."""
+"""How long fewer shards must have been enough."""
 
 _KIND: Final = "shards"
 
 
 class Span(NamedTuple):
-    """How many shards a queue's load asked for at most, since when."""
+    """The maximum number of shards that the load of a queue needed, and since when."""
 
     since_us: int
     shards: int
 
 
 def autoscale_shards(engine: Engine, after: str | None) -> StepResult:
-    """Look at some queues, and change how many shards they have where load asks for it."""
+    """Check some queues, and change their number of shards if the load needs it."""
     if engine.store.scope != "network":
         return StepResult()
+    now_us = engine.time.latest_us()
     names = engine.catalog.names_after(after, QUEUES_A_STEP)
     workers = present(engine.store)
     acts, puts = 0, []
@@ -54,8 +55,8 @@ def autoscale_shards(engine: Engine, after: str | None) -> StepResult:
         settings = engine.catalog.settings(name)
         if settings.shards_range:
             serving = sum(name in one.queues for one in workers)
-            asked = max(1, serving, _asked_by_jobs(engine, name, settings))
-            chosen, span = _chosen(settings, _read(engine, name), asked, engine.time.latest_us())
+            asked = max(1, serving, _asked_by_jobs(engine, name, settings, now_us))
+            chosen, span = _chosen(settings, _read(engine, name), asked, now_us)
             if chosen != settings.shards:
                 engine.catalog.change(name, partial(_in_place_of, chosen, settings.shards))
                 acts += 1
@@ -68,7 +69,7 @@ def autoscale_shards(engine: Engine, after: str | None) -> StepResult:
 def _chosen(
     settings: QueueSettings, span: Span | None, asked: int, now_us: int
 ) -> tuple[int, Span]:
-    """Tell how many shards there should be, and what is to be remembered of the load."""
+    """Return how many shards there should be, and the note about the load."""
     more = with_shards(settings, asked).shards
     if more > settings.shards or span is None:
         return max(more, settings.shards), Span(now_us, 0)
@@ -79,12 +80,12 @@ def _chosen(
     return fewer if 2 * fewer <= settings.shards else settings.shards, Span(now_us, asked)
 
 
-def _asked_by_jobs(engine: Engine, name: str, settings: QueueSettings) -> int:
-    """Tell how many shards would keep lanes small, as far as some lanes tell.
+def _asked_by_jobs(engine: Engine, name: str, settings: QueueSettings, now_us: int) -> int:
+    """Return how many shards would keep lanes small, estimated from lanes of the last shard.
 
-    Those of the last shard: in others lie jobs that came when there were fewer.
+    Other shards hold jobs from times when there were fewer shards.
     """
-    shard, today = settings.shards - 1, bucket_of(engine.time.latest_us(), settings.width_us)
+    shard, today = settings.shards - 1, bucket_of(now_us, settings.width_us)
     page = engine.store.lanes(name, shard, until_bucket=today, after=None, limit=LANES)
     rows = max((_count(engine, pointer.lane) for pointer in page.pointers), default=0)
     return 2 * settings.shards if rows >= ROWS_MAX else -(-rows * settings.shards // ROWS_MAX)
@@ -95,7 +96,7 @@ def _count(engine: Engine, lane: Lane) -> int:
 
 
 def _in_place_of(chosen: int, known: int, old: QueueSettings) -> QueueSettings:
-    """Change what was looked at, and nothing that somebody else has set meanwhile."""
+    """Return the settings with the chosen shards, if they are as they were read."""
     is_known = bool(old.shards_range) and old.shards == known
     return replace(old, shards=chosen) if is_known else old
 

@@ -154,30 +154,30 @@ class Step(NamedTuple):
 
 
 def check_name(name: object) -> str:
-    """Let a schedule's name pass, or say what is wrong with it."""
+    """Return the name of a schedule; raise BadInput if it is invalid."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise BadInput(
-            f"{name!r:.150} is no name of a schedule.",
+            f"{name!r:.150} is not a valid schedule name.",
             hint="Use a letter or digit, then up to 127 of letters, digits, and _ . : -",
         )
     return name
 
 
 def check(timing: Timing) -> None:
-    """Let a timing pass, or say what is wrong with it.
+    """Check a timing.
 
-    Raises: BadInput.
+    Raises: BadInput: a value is out of range.
     """
     if bool(timing.cron) == bool(timing.every_us):
         raise BadInput("A schedule has either a cron expression or an interval.")
     if timing.every_us and timing.every_us < EVERY_US_MIN:
-        raise BadInput("An interval is at least one second.")
+        raise BadInput("The interval must be at least one second.")
     if timing.catch_up not in ("skip", "last", "all"):
-        raise BadInput(f"catch_up={timing.catch_up!r} is none of skip, last, all.")
+        raise BadInput(f"`catch_up` must be skip, last or all (got {timing.catch_up!r}).")
     if timing.overlap not in OVERLAPS:
-        raise BadInput(f"overlap={timing.overlap!r} is none of {', '.join(OVERLAPS)}.")
+        raise BadInput(f"`overlap` must be one of {', '.join(OVERLAPS)} (got {timing.overlap!r}).")
     if not 1 <= timing.catch_up_max <= CATCH_UP_MAX:
-        raise BadInput(f"At most {CATCH_UP_MAX} missed times are made up for, and at least 1.")
+        raise BadInput(f"`catch_up_max` must be 1 to {CATCH_UP_MAX} (got {timing.catch_up_max}).")
     try:
         zone = ZoneInfo(timing.zone)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
@@ -189,7 +189,7 @@ def check(timing: Timing) -> None:
             next(CronSim(timing.cron, to_datetime(timing.start_us).astimezone(zone)))
         except (CronSimError, StopIteration) as error:
             raise BadInput(
-                f"{timing.cron!r:.80} is no cron expression that ever comes true: {error}.",
+                f"{timing.cron!r:.80} is not a cron expression with any occurrence: {error}.",
                 hint='Write "30 3 * * mon-fri": minute, hour, day, month, day of the week.',
             ) from error
 

@@ -95,7 +95,7 @@ def trim_shards(engine: Engine, stream: str, shards: Sequence[int], old_us: int)
 
 
 def _first_us(store: Store, stream: str, shard: int, before_us: int) -> int | None:
-    """Return when the oldest row before a timestamp was appended; None: there is none."""
+    """Return when the oldest row before a timestamp was appended; None: no row."""
     if before_us <= 0:
         return None
     rows = store.tail(stream, shard, after=None, limit=1, until_us=before_us - 1).rows

@@ -1,4 +1,4 @@
-"""Functions that take many jobs at once, and what they are given of each."""
+"""Handlers that take several jobs at once."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,16 +17,16 @@ from dueline.tasks.progress import Control, NoControl, Progress
 T = TypeVar("T")
 
 ARGUMENT: Final = "value"
-"""What the one argument of a call is called."""
+"""The name of the only argument of a call."""
 
 _HINT: Final = "Write def index(calls: list[Call[Doc]]) -> list[int], or -> None."
 
 
 class Call(Context, Generic[T]):
-    """One job of a chunk: the value that it was enqueued with, and all that a Context has.
+    """One job of a batch: the value that it was enqueued with, and all that a Context has.
 
-    What the function says of it with `done`, `fail`, `snooze` or `cancel` holds whatever becomes
-    of the others; the last word counts.
+    Its outcome, set with `done`, `fail`, `snooze` or `cancel`, does not depend on the other jobs;
+    the last call counts.
     """
 
     __slots__ = ("is_ended", "priority", "raised", "result", "tenant", "value")
@@ -52,37 +52,37 @@ class Call(Context, Generic[T]):
         return f"<Call {self.value!r:.80}>"
 
     def done(self, result: object = None) -> None:
-        """Say that this job is done, and what its result is."""
+        """Mark this job as done, with its result."""
         self.is_ended, self.raised, self.result = True, None, result
 
     def fail(self, error: BaseException) -> None:
-        """Say that this job failed: what would become of it, had it raised this by itself."""
+        """Mark this job as failed, as if its handler had raised this error."""
         if not isinstance(error, BaseException):
             raise BadInput(f"fail is given {error!r:.80}.", hint='Write fail(ValueError("..")).')
         self.is_ended, self.raised = True, error
 
     def snooze(self, after: timedelta | float) -> None:
-        """Say that this job is to run again so long later, in seconds; no attempt is spent."""
+        """Run this job again after a timedelta or a number of seconds; no attempt is spent."""
         seconds = after.total_seconds() if isinstance(after, timedelta) else after
         self.fail(Snooze(seconds))
 
     def cancel(self, reason: str) -> None:
-        """Say that this job is over for good, without a result."""
+        """Cancel this job, without a result."""
         self.fail(Cancel(reason))
 
     def answer(self, returned: Sequence[Any] | None) -> Any:  # noqa: ANN401
-        """Tell this call's result, where it was the only one and the function returned."""
+        """Return the result of this call, if it was the only one and the function returned."""
         if self.raised is not None:
             raise self.raised
         return self.result if self.is_ended or returned is None else returned[0]
 
     def finish(self, tx: Finishing, value: Any = None) -> Any:  # noqa: ANN401
-        """End this job in a transaction of yours: see `Context.finish`."""
+        """Finish this job in your transaction: see `Context.finish`."""
         return super().finish(tx, value)
 
 
 class Given(Protocol):
-    """A job that is to be run. given: the first arguments of a step of a workflow."""
+    """A job to run. given: the first arguments of a workflow step."""
 
     @property
     def job(self) -> Job: ...  # noqa: D102
@@ -128,10 +128,10 @@ class BatchHandler(Handler):
         return _awaited(returned, call) if self.is_async else call.answer(returned)
 
     def key_of(self, one: Given) -> str | None:
-        """Return what the jobs of a batch have in common; None where that cannot be told."""
+        """Return the key by which jobs are gathered; None if it cannot be computed."""
         if not self.chunk.by:
             return ""
-        key = contain(self._key_of, one)  # whoever runs the job says what is wrong with it
+        key = contain(self._key_of, one)  # the run of the job reports what is wrong
         return None if isinstance(key, Raised) else key
 
     def _key_of(self, one: Given) -> str:
@@ -146,7 +146,7 @@ async def _awaited(returned: Awaitable[Any], call: Call[Any]) -> Any:  # noqa: A
 
 
 class _OneValue(Arguments):
-    """The one argument of a call; the fields of a record go by their names, too."""
+    """The only argument of a call; the fields of a record can also be used by name."""
 
     def __init__(self, kind: Any, task: str) -> None:  # noqa: ANN401
         def call(value: object) -> None: ...
@@ -167,7 +167,7 @@ class _OneValue(Arguments):
 
 
 class _Attributes:
-    """An object's attributes, asked for as a mapping's values are."""
+    """The attributes of an object, with the `get` of a mapping."""
 
     def __init__(self, owner: object) -> None:
         self._owner = owner
@@ -177,15 +177,15 @@ class _Attributes:
 
 
 def _field_names(kind: object) -> list[str]:
-    """Name the fields of a record: a dataclass, a TypedDict, a NamedTuple and the like."""
+    """Return the field names of a dataclass, a TypedDict, a NamedTuple or the like."""
     try:
         return [name for name in get_type_hints(kind) if not name.startswith("_")]
-    except (TypeError, NameError):  # no class, or one whose annotations stand elsewhere
+    except (TypeError, NameError):  # not a class, or its annotations cannot be resolved
         return []
 
 
 def _value_kind(function: Callable[..., Any], task: str) -> Any:  # noqa: ANN401
-    """Tell what the calls of a function carry: the T of its `list[Call[T]]`."""
+    """Return the T of a function's `list[Call[T]]`."""
     parameters = list(inspect.signature(function).parameters)
     try:
         hints = get_type_hints(function, include_extras=True)
@@ -200,7 +200,7 @@ def _value_kind(function: Callable[..., Any], task: str) -> Any:  # noqa: ANN401
 
 
 def _member_of(kind: Any) -> Any:  # noqa: ANN401
-    """Tell what one of the results is, of a function that returns a list of them, or None."""
+    """Return the type of one result of a function that returns a list of results, or None."""
     if get_origin(kind) in (list, Sequence):
         return get_args(kind)[0]
     return kind if kind is type(None) else Any

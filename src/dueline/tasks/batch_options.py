@@ -1,4 +1,4 @@
-"""What a task is declared with whose function takes many jobs at once."""
+"""Options of tasks whose function takes several jobs at once."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ WITHIN_US_MAX: Final = 3_600 * SECOND_US
 class Chunk:
     """How jobs of a task are gathered into one call of its function.
 
-    size: at most so many, up to 1000. within: so long after the first of them has come to the
-    worker the function is called with those that are there; seconds or a timedelta, up to an
-    hour. by: jobs of one chunk have the same, such as "{account}"; all of them, where it is empty.
+    size: maximum number of jobs, up to 1000. within: how long the worker waits for more jobs after
+    the first one, in seconds or as a timedelta, up to an hour. by: only jobs with the same value
+    are gathered, such as "{account}"; empty for all jobs.
     """
 
     size: int = 100
@@ -27,7 +27,7 @@ class Chunk:
     by: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
+        """Check the values."""
         if type(self.size) is not int or not 1 <= self.size <= SIZE_MAX:
             raise BadInput(f"size is {self.size!r:.20}.", hint=f"Use 1 to {SIZE_MAX}.")
         if not 0 <= self.within_us <= WITHIN_US_MAX:
@@ -37,9 +37,9 @@ class Chunk:
 
     @property
     def within_us(self) -> int:
-        """How long a chunk waits for more jobs."""
+        """How long a batch waits for more jobs."""
         return duration_us(self.within)
 
     def check(self, names: Iterable[str], task: str) -> None:
-        """Make sure that `by` names what the task's calls have."""
+        """Check that `by` names arguments of the task."""
         check_fields(self.by, "chunk key", names, task)

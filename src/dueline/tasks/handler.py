@@ -1,4 +1,4 @@
-"""A registered function, what it may raise."""
+"""Handlers: registered functions, their Context, and what they may raise."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -29,38 +29,38 @@ class Snooze(DuelineError):
 
 
 class Throttled(Snooze):
-    """Raised in a handler: run this job again later, and none of its limits before.
+    """Raised in a handler: run this job again later, and suspend its limits until then.
 
-    For an answer such as "429, come back in 30 seconds": of each limit of the job no other job
-    starts until then, in no worker. No attempt is spent, and what runs goes on.
+    For responses such as "429, retry after 30 seconds": no job with one of these limits starts
+    until then, in any worker. No attempt is spent, and running jobs continue.
     """
 
 
 class Cancel(DuelineError):
-    """Raised in a handler: end this job for good, without a result."""
+    """Raised in a handler: cancel this job, without a result."""
 
 
 T = TypeVar("T")
 
 
 class Finishing(Protocol):
-    """A transaction that takes a job's end along: what `app.transaction()` gives."""
+    """A transaction that can finish a job: see `app.transaction()`."""
 
     is_open: bool
     is_committed: bool
 
     def finish(self, job: Job, handler: "Handler", value: object, started_us: int) -> None:
-        """End the job as done, or raise LeaseLost."""
+        """Finish the job as done, or raise LeaseLost."""
         ...
 
 
 class Context:
-    """What a handler may know of its job; a parameter annotated with it is filled in.
+    """The job of a handler; passed to a first parameter with this annotation.
 
-    job_id: 16 bytes, the same in every attempt: an idempotency key for outside systems.
-    fence: how often the job has been claimed; only grows (rule P3), so an outside system that
-    remembers the largest it saw can refuse an older attempt. attempt: 1 for the first.
-    last_progress: what an earlier attempt said last with `progress`, None where none did.
+    job_id: 16 bytes, the same in every attempt: an idempotency key for other systems. fence: how
+    often the job was claimed; it only grows (rule P3), so a system that stores the largest one can
+    refuse older attempts. attempt: 1 for the first. last_progress: the last `progress` of an
+    earlier attempt, or None.
     """
 
     __slots__ = (
@@ -86,7 +86,7 @@ class Context:
         *,
         started_us: int = 0,
     ) -> None:
-        """Take the job's row, who runs its handler, that, and how far earlier attempts came.
+        """Take the row of the job, the control and the handler.
 
         Args: started_us: when the handler was called, by the store's time.
         """
@@ -104,16 +104,16 @@ class Context:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether nobody wants the result any more: see `check_cancelled`."""
+        """Whether the job was cancelled, or its claim was lost: see `check_cancelled`."""
         claim = self._claim
         return self._control.is_cancelled(claim) or self._control.is_lost(claim)
 
     def check_cancelled(self) -> None:
-        """Stop here if nobody wants the result any more; let the exception pass.
+        """Raise if the job was cancelled or its claim was lost; do not catch the exception.
 
         Raises:
-          LeaseLost: the claim ended, and somebody else may hold the job.
-          Cancel: somebody asked for the job to be cancelled.
+          LeaseLost: the claim ended, and another worker may hold the job.
+          Cancel: the cancellation of the job was requested.
         """
         if self._control.is_lost(self._claim):
             raise self._lost()
@@ -121,17 +121,16 @@ class Context:
             raise Cancel("Its end was asked for.")
 
     def progress(self, done: float, total: float, note: str = "") -> None:
-        """Say how far the job has come; callers see it within a second.
+        """Report the progress of the job; callers see it within a second.
 
-        Cheap: the last word of every half second is written, by another thread. It is there for
-        the next attempt, too, as `last_progress`.
+        This is cheap: another thread writes the last report every half second. The next attempt
+        gets it as `last_progress`.
 
-        Args: done, total: in a unit of your own, 0 or more. note: at most 500 characters.
+        Args: done, total: in a unit of your choice, 0 or more. note: up to 500 characters.
 
         Raises:
-          BadInput: these are not two numbers and a text.
-          LeaseLost: the claim ended, and another worker may hold the job: let it pass. What is
-            said until that is known changes nothing either.
+          BadInput: the arguments are not two numbers and a string.
+          LeaseLost: the claim ended, and another worker may hold the job. Do not catch it.
         """
         if self._control.is_lost(self._claim):
             raise self._lost()
@@ -145,16 +144,16 @@ class Context:
         return Claim(self.job_id, self.fence)
 
     def finish(self, tx: Finishing, value: T) -> T:
-        """End this job in a transaction of yours: `return ctx.finish(tx, value)`.
+        """Finish this job in your transaction: `return ctx.finish(tx, value)`.
 
-        What was written in the transaction, the job's end, its result and its history are
-        committed as one, or not at all. Once they are, whatever the handler still does or raises
-        changes nothing. In a plain call of the function there is no job, and nothing to end.
+        Your writes, the outcome of the job, its result and its history are committed atomically.
+        After the commit, nothing that the handler does or raises changes the outcome. In a plain
+        call of the function there is no job to finish.
 
-        Returns: the value, which is the job's result.
+        Returns: the value, which is the result of the job.
 
         Raises:
-          LeaseLost: the claim ended, and somebody else may hold the job: let it pass, so that
+          LeaseLost: the claim ended, and another worker may hold the job. Do not catch it, so that
             the transaction is rolled back.
           BadInput: this was called before, or the value cannot be stored.
         """
@@ -170,12 +169,12 @@ class Context:
 
     @property
     def is_settled(self) -> bool:
-        """Whether a transaction that this job was finished in is committed."""
+        """Whether the job was finished in a transaction that is committed."""
         return self._finishing is not None and self._finishing.is_committed
 
 
 class Handler:
-    """A function under a name, with its arguments' codec and its retry policy."""
+    """A registered function, with its name, the codec of its arguments and its retry policy."""
 
     __slots__ = (
         "_codec",
@@ -204,15 +203,13 @@ class Handler:
         codec: str | None = None,
         limits: object = (),
     ) -> None:
-        """Read the function's signature.
+        """Read the signature of the function.
 
-        Args: timeout_us: after so long JobTimeout is raised in it. kill_after_us: after so long
-        the child process that runs it is killed. payloads: the application's codecs. codec: the
-        one in which its arguments are written, None for the one that the application uses.
-        limits: as `limiting.read_limits` takes them.
+        Args: timeout_us: when JobTimeout is raised in it. kill_after_us: when the child process
+        that runs it is killed. payloads: the codecs of the application. codec: the codec of its
+        arguments, None for the default of the application. limits: see `limit_names.read_limits`.
 
-        Raises: BadInput: its annotations cannot be used, or it takes a Context elsewhere than
-        as its first parameter.
+        Raises: BadInput: its annotations cannot be used, or a Context is not its first parameter.
         """
         self.name = name
         self.function = function
@@ -231,9 +228,9 @@ class Handler:
         return Arguments(function, self.name, skip=1 if self.takes_context else 0)
 
     def write(self, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[int, bytes]:
-        """Write a call's arguments as they are stored; answer in which codec.
+        """Encode the arguments of a call; return the codec and the bytes.
 
-        Raises: BadInput: as `Arguments.encode`, or a codec of the application's own failed.
+        Raises: BadInput: as `Arguments.encode`, or a codec of the application failed.
         """
         way = self._payloads.way(self._codec)
         if way is PLAIN:
@@ -244,53 +241,53 @@ class Handler:
     def write_many(
         self, calls: Sequence[tuple[Sequence[object], Mapping[str, object]]]
     ) -> tuple[int, list[bytes]]:
-        """Write the arguments of many calls, as `write` does those of one."""
+        """Encode the arguments of many calls, as `write` does for one."""
         way = self._payloads.way(self._codec)
         bodies = [self.arguments.encode(*call, way.form) for call in calls]
         return way.codec, [way.closed(body, self.name) for body in bodies]
 
     def write_positional(self, calls: Sequence[Sequence[object]]) -> tuple[int, list[bytes]]:
-        """Do as `write_many` for calls without named arguments."""
+        """Encode as `write_many`, for calls without keyword arguments."""
         if self._payloads.way(self._codec) is PLAIN:
             return JSON, self.arguments.encode_many(calls)
         return self.write_many([(call, {}) for call in calls])
 
     def call_here(self, row: Job, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
-        """Call the function here and now; of a coroutine function, to be awaited.
+        """Call the function in this process; a coroutine function returns an awaitable.
 
-        Args: row: of a job that there is not.
+        Args: row: of a job that is not stored.
         """
         if self.takes_context:
             args = (Context(row, NoControl(), self), *args)
         return self.function(*args, **kwargs)
 
     def read_limits(self, limits: object) -> tuple[str, ...]:
-        """Read limits as a caller gives them; their braces name arguments of this function.
+        """Check limits as a caller passes them; their braces name arguments of this function.
 
-        Raises: BadInput: they are no such texts, or too many.
+        Raises: BadInput: they are invalid, or too many.
         """
         return read_limits(limits, self.arguments.names, self.name)
 
     def limits_of(self, codec: int, body: bytes) -> tuple[str, ...]:
-        """Name what limits a call that is stored; nothing where its arguments do not fit.
+        """Return the limits of a stored call; none if its arguments do not fit.
 
-        What code of the application raises passes through: a codec, or the text of an argument.
+        Exceptions of application code propagate: of a codec, or of formatting an argument.
         """
         if not self.limits:
             return ()
         try:
             return limits_of_call(self.limits, self.arguments.named(*self.read(codec, body)))
-        except BadInput:  # whoever runs it says so
+        except BadInput:  # the run of the job reports it
             return ()
 
     def reads(self, codec: int) -> bool:
-        """Tell whether arguments in this codec can be read here."""
+        """Return whether arguments in this codec can be decoded here."""
         return self._payloads.knows(codec)
 
     def write_rest(
         self, args: Sequence[object], kwargs: Mapping[str, object], given: int
     ) -> tuple[int, bytes]:
-        """Do as `write` for a call whose first arguments are not known yet, so many of them."""
+        """Encode as `write`, for a call whose first `given` arguments are not known yet."""
         way = self._payloads.way(self._codec)
         return way.codec, way.closed(
             self.arguments.encode_rest(args, kwargs, given, way.form), self.name
@@ -299,9 +296,9 @@ class Handler:
     def read(
         self, codec: int, body: bytes, given: bytes = b""
     ) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        """Read arguments as the annotated types.
+        """Decode arguments as the annotated types.
 
-        Args: given: what stands before those in the body, a JSON array; empty for nothing.
+        Args: given: the first arguments, which are not in the body, as a JSON array; may be empty.
 
         Raises: BadInput: they do not fit the function, or are damaged.
         """
@@ -317,7 +314,7 @@ def _takes_context(function: Callable[..., Any], name: str) -> bool:
     try:
         hints = get_type_hints(function)
     except NameError:
-        return False  # Arguments says which name it is
+        return False  # Arguments reports the name
     places: Sequence[int] = [
         place
         for place, parameter in enumerate(inspect.signature(function).parameters)

@@ -1,4 +1,4 @@
-"""What others want to hear of."""
+"""Hooks: functions that an application registers for events of its jobs."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 
 class HookDecorator(Protocol[E]):
-    """What `app.on(...)` answers: it adds a function, and gives it back."""
+    """The decorator that `app.on(...)` returns: it adds a function, and returns it."""
 
     def __call__(self, function: Callable[[E], R], /) -> Callable[[E], R]:
         """Add a function."""
@@ -34,9 +34,9 @@ class HookDecorator(Protocol[E]):
 
 @dataclass(frozen=True, slots=True)
 class EnqueueEvent:
-    """Calls of a task are about to be stored, or were.
+    """Jobs of a task are about to be stored, or were stored.
 
-    due_us: microseconds UTC, None for now. count: how many calls. job_ids: empty before.
+    due_us: microseconds UTC, None for now. count: number of jobs. job_ids: empty before.
     """
 
     task: str
@@ -50,7 +50,7 @@ class EnqueueEvent:
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
-    """A handler is about to be called. attempt: 1 for the first. fence: which claim it is."""
+    """A handler is about to be called. attempt: 1 for the first. fence: number of the claim."""
 
     job_id: str
     task: str
@@ -61,9 +61,9 @@ class RunEvent:
 
 @dataclass(frozen=True, slots=True)
 class RanEvent:
-    """A handler returned or raised; nothing of it is stored yet.
+    """A handler returned or raised; the outcome is not stored yet.
 
-    ending: Done, Failed, Snoozed, Cancelled, Settled. error: its type and text, or "".
+    ending: Done, Failed, Snoozed, Cancelled, Settled. error: its type and message, or "".
     """
 
     job_id: str
@@ -77,10 +77,10 @@ class RanEvent:
 
 @dataclass(frozen=True, slots=True)
 class SettleEvent:
-    """It is stored what became of an attempt, or its claim was lost.
+    """The outcome of an attempt is stored, or its claim was lost.
 
-    error: type and text, or "". again_us: when it is tried again, microseconds UTC; None: never.
-    late_us: how long after its job's deadline it ended; 0: in time, or there is none.
+    error: type and message, or "". again_us: when it is retried, microseconds UTC; None: never.
+    late_us: how long after the deadline of the job it ended; 0: in time, or without deadline.
     """
 
     job_id: str
@@ -94,10 +94,13 @@ class SettleEvent:
 
 
 class Hooks:
-    """Functions that are called at certain points, in the order in which they were added."""
+    """Functions that are called for events, in the order in which they were added.
+
+    hear_runs: whether a function is registered for the runs of handlers.
+    """
 
     def __init__(self) -> None:
-        """Have none. hear_runs: somebody wants to hear of each handler's run."""
+
         self._functions: dict[str, list[Callable[[Any], object]]] = {}
         self.hear_runs = False
 
@@ -110,9 +113,9 @@ class Hooks:
     @overload
     def on(self, name: SettleName, /) -> HookDecorator[SettleEvent]: ...
     def on(self, name: str, /) -> HookDecorator[Any]:
-        """Have a function called at some point: `app.on("dead")(function)`, or as a decorator.
+        """Register a function for an event: `app.on("dead")(function)`, or as a decorator.
 
-        Raises: BadInput: there is no such point.
+        Raises: BadInput: the event does not exist.
         """
         if name not in NAMES:
             raise BadInput(f"There is no hook {name!r:.40}.", hint=f"Use {', '.join(NAMES)}.")
@@ -125,18 +128,18 @@ class Hooks:
         return add
 
     def has(self, name: str) -> bool:
-        """Tell whether anyone wants to hear of this: events are made only then."""
+        """Return whether a function is registered: events are only created then."""
         return name in self._functions
 
     def ask(self, name: str, event: object) -> None:
-        """Call the functions; what one raises is raised here."""
+        """Call the functions; their exceptions propagate."""
         for function in self._functions.get(name, ()):
             function(event)
 
     def tell(self, name: str, event: object) -> None:
-        """Call the functions; whatever one raises is logged, and changes nothing.
+        """Call the functions; their exceptions are logged, and change nothing.
 
-        Raises: JobTimeout: the time of the job was over in a hook before its handler.
+        Raises: JobTimeout: the job timed out in a hook before its handler.
         """
         for function in self._functions.get(name, ()):
             raised = contain(function, event)

@@ -1,12 +1,12 @@
-"""Arguments as they lie in the store.
+"""Codecs of stored arguments.
 
-The cell `codec` of a job says how its body is to be read:
+The field `codec` of a job says how to decode its body:
 
-  0         JSON, what is written by default
+  0         JSON, the default
   1         MessagePack
-  2, 3      the same two, or zlib streams of them: those begin with an `x`, which no body does
-  64 - 127  codecs of an application's own: what its `decode` answers is a byte, one of the
-            numbers above, and the body that is to be read so
+  2, 3      the same two, or zlib streams of them: those start with an `x`, which no body does
+  64 - 127  custom codecs of an application: `decode` returns a byte, one of the numbers above, and
+            the body to decode with that codec
 
 Never pickle: bytes from the store choose no code to run.
 """
@@ -43,7 +43,7 @@ _MAY_BE_NO_NUMBER: Final = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]|\xca[\x7f\xff
 
 
 def _write_msgpack(value: object) -> bytes:
-    """Write a value as MessagePack, within the bounds of JSON: what is read is shown as that.
+    """Encode a value as MessagePack, if JSON can represent it: arguments are shown as JSON.
 
     Raises: as `Form.write`.
     """
@@ -51,7 +51,7 @@ def _write_msgpack(value: object) -> bytes:
     if _MAY_BE_NO_NUMBER.search(data) and any(
         map(is_no_number, members(msgspec.to_builtins(value)))
     ):
-        raise ValueError("NaN and infinity have no form in JSON")
+        raise ValueError("JSON cannot represent NaN and infinity")
     if len(data) > DEPTH_MAX and depth_of(msgspec.msgpack.decode(data)) > DEPTH_MAX:
         raise ValueError(f"it is nested more than {DEPTH_MAX} levels deep")
     return data
@@ -69,7 +69,7 @@ _NUMBERS: Final = {"json": JSON, "msgpack": MSGPACK}
 
 
 class CustomCodec(NamedTuple):
-    """A codec of the application's own; see `Payloads.add`."""
+    """A custom codec of the application; see `Payloads.add`."""
 
     name: str
     number: int
@@ -78,9 +78,9 @@ class CustomCodec(NamedTuple):
 
 
 class PayloadFormat(NamedTuple):
-    """How the arguments of some calls are written.
+    """How arguments are encoded.
 
-    codec: the cell of their jobs. inner: without the application's own codec, if there is one.
+    codec: the number in the job. inner: the number without the custom codec, if there is one.
     compress_above: bytes; None for never.
     """
 
@@ -91,9 +91,9 @@ class PayloadFormat(NamedTuple):
     own: CustomCodec | None = None
 
     def closed(self, body: bytes, task: str) -> bytes:
-        """Make what is stored of a body.
+        """Return the bytes to store for a body.
 
-        Raises: BadInput: the application's own codec failed, or its answer is no good.
+        Raises: BadInput: the custom codec failed, or returned something invalid.
         """
         if self.compress_above is not None and len(body) > self.compress_above:
             body = min(zlib.compress(body), body, key=len)
@@ -120,7 +120,7 @@ PLAIN: Final = PayloadFormat(JSON, AS_JSON)
 
 
 class Payloads:
-    """The codecs that an application knows, and the one that its calls are written in."""
+    """The codecs that an application knows, and the default for its calls."""
 
     def __init__(self) -> None:
         self._own: dict[int, CustomCodec] = {}
@@ -129,13 +129,13 @@ class Payloads:
         self._ways: dict[str | None, PayloadFormat] = {}
 
     def use(self, codec: str = "json", *, compress_above: int | None = None) -> None:
-        """Say how the arguments of calls are written from now on; all codecs can be read.
+        """Set how arguments are encoded from now on; all codecs can still be decoded.
 
         Args:
-          codec: "json", "msgpack", or one that was added; of tasks that name none themselves.
-          compress_above: bytes; what is larger is compressed, whatever the codec. None: nothing.
+          codec: "json", "msgpack", or one that was added; for tasks that name none.
+          compress_above: compress larger arguments, in bytes. None: never.
 
-        Raises: BadInput: there is no such codec, or the bound is out of range.
+        Raises: BadInput: the codec does not exist, or the size is out of range.
         """
         if compress_above is not None and not _is_number(compress_above, 0, PAYLOAD_BYTES_MAX):
             raise BadInput(
@@ -154,11 +154,11 @@ class Payloads:
         encode: Callable[[bytes], bytes],
         decode: Callable[[bytes], bytes],
     ) -> None:
-        """Add a codec, such as one that encrypts; arguments pass through it as bytes.
+        """Add a codec, for example for encryption; arguments pass through it as bytes.
 
         Args:
           name: for `use` and tasks. number: 64 to 127; stored with each job, so never change it.
-          encode, decode: a function, and the one that undoes it. Threads call them at once.
+          encode, decode: a function and its inverse. They must be thread-safe.
 
         Raises: BadInput: the name or number is out of range, or taken.
         """
@@ -181,9 +181,9 @@ class Payloads:
         return [*_NUMBERS, *(own.name for own in self._own.values())]
 
     def check(self, name: object) -> None:
-        """Make sure that a codec goes by a name.
+        """Check that a codec exists.
 
-        Raises: BadInput: none does.
+        Raises: BadInput: it does not.
         """
         if name not in self.names:
             raise BadInput(
@@ -192,7 +192,7 @@ class Payloads:
             )
 
     def way(self, name: str | None) -> PayloadFormat:
-        """Tell how calls are written: in the named codec, or in the one that is used."""
+        """Return how calls are encoded: with the named codec, or the default."""
         way = self._ways.get(name)
         if way is None:
             way = self._ways[name] = self._way(name or self._name)
@@ -209,15 +209,15 @@ class Payloads:
         return PayloadFormat(own.number if own else number, form, number, bound, own)
 
     def knows(self, codec: int) -> bool:
-        """Tell whether bodies in this codec can be read."""
+        """Return whether bodies in this codec can be decoded."""
         return _is_ours(codec) or codec in self._own
 
     def opened(self, codec: int, body: bytes) -> tuple[Form, bytes]:
-        """Undo what was done to arguments after they were written; answer in which form.
+        """Undo custom codec and compression; return the form and the body.
 
-        What an application's own codec raises passes through.
+        Exceptions of a custom codec propagate.
 
-        Raises: BadInput: the codec is unknown, or the bytes are not in it.
+        Raises: BadInput: the codec is unknown, or the bytes are invalid.
         """
         own = self._own.get(codec)
         if own is not None:
@@ -229,9 +229,9 @@ class Payloads:
 
 
 def opened(codec: int, body: bytes) -> tuple[Form, bytes]:
-    """Undo the compression of arguments, if there is any; answer in which form they are.
+    """Undo the compression of arguments, if there is any; return the form and the body.
 
-    Raises: BadInput: the codec is none of dueline's, or the bytes are not in it.
+    Raises: BadInput: the codec is custom or unknown, or the bytes are invalid.
     """
     if not _is_ours(codec):
         raise BadInput(
@@ -258,7 +258,7 @@ def _is_ours(codec: int) -> bool:
 
 
 def _inflated(data: bytes) -> bytes:
-    """Undo a compression, of at most as many bytes as may be in a body and one."""
+    """Decompress a body, up to one byte more than the maximum size."""
     stream = zlib.decompressobj()
     try:
         body = stream.decompress(data, PAYLOAD_BYTES_MAX + 1)
@@ -270,9 +270,9 @@ def _inflated(data: bytes) -> bytes:
 
 
 def as_json(codec: int, body: bytes) -> str:
-    """Show arguments to people.
+    """Format arguments for people, as JSON.
 
-    Raises: BadInput: they are in an application's own codec, or damaged.
+    Raises: BadInput: they are in a custom codec, or damaged.
     """
     form, body = opened(codec, body)
     if form is AS_JSON:

@@ -1,4 +1,4 @@
-"""How far a running job has come."""
+"""The progress of running jobs."""
 
 import math
 from dataclasses import dataclass
@@ -14,9 +14,10 @@ NOTE_CHARACTERS_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a job said that it had come, and when it was heard.
+    """The progress that a job reported.
 
-    done, total: in units of the handler's own. note: what it is at. at_us: microseconds UTC.
+    done, total: in units of the handler's choice. note: what it is doing. at_us: when it was
+    recorded, in microseconds UTC.
     """
 
     done: float
@@ -26,12 +27,12 @@ class Progress:
 
     @property
     def at(self) -> datetime:
-        """When it was heard; in UTC."""
+        """When it was recorded; in UTC."""
         return datetime.fromtimestamp(self.at_us / SECOND_US, UTC)
 
 
 class ProgressReport(NamedTuple):
-    """What a handler says of its progress."""
+    """The progress that a handler reports."""
 
     done: float
     total: float
@@ -39,23 +40,23 @@ class ProgressReport(NamedTuple):
 
 
 class Control(Protocol):
-    """What a handler's Context stands on: whoever runs the handler."""
+    """What a handler's Context needs from the worker that runs the handler."""
 
     def is_lost(self, claim: Claim) -> bool:
-        """Tell whether the claim was lost."""
+        """Return whether the claim was lost."""
         ...
 
     def is_cancelled(self, claim: Claim) -> bool:
-        """Tell whether somebody asked for the job to be cancelled."""
+        """Return whether the cancellation of the job was requested."""
         ...
 
     def tell(self, claim: Claim, report: ProgressReport) -> None:
-        """Pass on how far the handler has come."""
+        """Pass on the progress of the handler."""
         ...
 
 
 class NoControl:
-    """The control of a plain call: nobody cancels it, and nobody hears of its progress."""
+    """The control of a plain call: it cannot be cancelled, and its progress is dropped."""
 
     def is_lost(self, claim: Claim) -> bool:  # noqa: ARG002
         """Never."""
@@ -66,18 +67,18 @@ class NoControl:
         return False
 
     def tell(self, claim: Claim, report: ProgressReport) -> None:
-        """To nobody."""
+        """Drop it."""
 
 
 def report_of(done: object, total: object, note: object) -> ProgressReport:
-    """Let a report pass, or say what is wrong with it.
+    """Return a progress report, or raise BadInput.
 
-    Raises: BadInput: these are no finite numbers, or the note is no text.
+    Raises: BadInput: the numbers are not finite, or the note is not a string.
     """
     if not (_is_amount(done) and _is_amount(total) and isinstance(note, str)):
         raise BadInput(
-            f"progress({done!r:.40}, {total!r:.40}, {note!r:.40}) is none.",
-            hint="Give two numbers, 0 or more, and a text as the note.",
+            f"Invalid progress({done!r:.40}, {total!r:.40}, {note!r:.40}).",
+            hint="Pass two numbers, 0 or more, and a string as the note.",
         )
     text = note[:NOTE_CHARACTERS_MAX].encode(errors="backslashreplace").decode()
     return ProgressReport(done, total, text)  # type: ignore[arg-type]  # just checked

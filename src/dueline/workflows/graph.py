@@ -1,7 +1,7 @@
-"""A workflow laid out as numbered steps.
+"""The layout of a workflow as numbered steps.
 
-Every part comes down to steps, each with the steps that it needs and what it takes of them. So a
-group in a pipeline in a group is no more to a worker than a list of steps.
+Every part becomes steps, each with the steps that it needs and the results that it takes. So for a
+worker a group in a pipeline in a group is only a list of steps.
 """
 
 import math
@@ -20,18 +20,18 @@ from dueline.workflows.parts import Graph, Group, Part, Pipeline, Step, StepCall
 STEPS_MAX: Final = 100_000
 LAYOUT_BYTES_MAX: Final = 1024 * 1024
 BLOCK: Final = 128
-"""The ends of so many steps, one after the other, lie together in the store."""
+"""Number of consecutive steps whose outcomes are stored together."""
 
 Rule = Literal["stop", "skip", "collect", "last"]
 
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """What several values give together.
+    """A value that is combined from several values.
 
-    rule: "stop": a list of all, and nothing if one failed. "skip": without those that failed.
-    "collect": with accounts of the failures in their places. "last": the last that did not fail.
-    at_least: how many must not have failed.
+    rule: "stop": the list of all, and no value if one failed. "skip": the list without failed ones.
+    "collect": with descriptions of failures in their places. "last": the last one that did not
+    fail. at_least: how many must not have failed.
     """
 
     of: "tuple[int | Gathered, ...]"
@@ -40,20 +40,20 @@ class Gathered:
 
 
 Value = int | Gathered
-"""What a step gives, by its number, or what several give together."""
+"""The result of a step, by its number, or a combination of several."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """A numbered step.
 
-    given: what its first arguments are. after: steps that must have ended well besides. unless:
-    it runs only where this failed, with an account of it as its first argument. undoes: the step
-    that it undoes where that is done, and behind it those that must have ended before, however;
-    then no account is given. is_lenient:
-    somebody sees to its failure, so what needs it ends rather than waits for a retry. signal: it
-    ends when this is signalled, or fails after `timeout_us`. cancels_from: a step without a task
-    that gathers a group, and ends all steps from this one on when a part of it fails; -1: none.
+    given: its first arguments. after: other steps that must be done before. unless: it runs only if
+    this value failed, with a description of the failure as its first argument. undoes: the step
+    that it compensates if that is done, then the steps that must have ended before, in any state;
+    a compensation gets no description. is_lenient: its failure is handled, so steps that need it
+    end instead of waiting for a retry. signal: it ends when this signal is sent, or fails after
+    `timeout_us`. cancels_from: a step without a task that gathers a group, and cancels all steps
+    from this one on when a part fails; -1: none.
     """
 
     task: str
@@ -68,13 +68,13 @@ class Node:
 
     @property
     def title(self) -> str:
-        """Name it for people."""
+        """The name for people."""
         if self.task or not self.signal:
             return self.task or "the list of a group"
         return f"the signal {self.signal}"
 
     def needs(self) -> Iterator[int]:
-        """List the steps that must have ended before it, maybe more than once."""
+        """Yield the steps that must have ended before it, with repeats."""
         unless = () if self.unless is None else (self.unless,)
         if not (self.given or self.after or self.undoes or unless):  # as most of a large group
             return iter(())
@@ -82,7 +82,7 @@ class Node:
 
 
 class Span(NamedTuple):
-    """A part as it was written: its label, and the numbers of its steps, from and until."""
+    """A part: its label, and the numbers of its steps, from `begin` to before `end`."""
 
     label: str
     begin: int
@@ -90,7 +90,7 @@ class Span(NamedTuple):
 
 
 def steps_in(values: Sequence[Value]) -> Iterator[int]:
-    """List the steps on which values rest."""
+    """Yield the steps of which values consist."""
     for value in values:
         if isinstance(value, int):
             yield value
@@ -100,9 +100,9 @@ def steps_in(values: Sequence[Value]) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Layout:
-    """A workflow as it is stored: it never changes.
+    """A workflow as it is stored; it never changes.
 
-    result: what it gives. parts: those that are no single steps, each before those in it.
+    result: the value of the workflow. parts: the parts other than steps, outer ones first.
     """
 
     name: str
@@ -112,14 +112,14 @@ class Layout:
     parts: tuple[Span, ...] = ()
 
     def to_bytes(self) -> bytes:
-        """Write it; steps are much alike, so it is compressed."""
+        """Encode and compress the layout; steps are similar."""
         return zlib.compress(
             encode(_Stored(self.name, self.nodes, self.result, self.started_us, self.parts))
         )
 
     @cached_property
     def needed_by(self) -> Mapping[int, Sequence[int]]:
-        """Tell which steps need a step."""
+        """The steps that need each step."""
         found: dict[int, list[int]] = defaultdict(list)
         for number, node in enumerate(self.nodes):
             for need in set(node.needs()):
@@ -131,7 +131,7 @@ class Layout:
         return {}
 
     def needs_by_block(self, step: int) -> Mapping[int, frozenset[int]]:
-        """Tell what a step needs, by the blocks in which their ends lie."""
+        """Return the needs of a step, by the blocks in which their outcomes are stored."""
         needs = self._needs.get(step)
         if needs is None:
             blocks: dict[int, set[int]] = defaultdict(set)
@@ -142,7 +142,7 @@ class Layout:
         return needs
 
     def blocks(self) -> range:
-        """List all blocks."""
+        """Return all blocks."""
         return range(-(-len(self.nodes) // BLOCK))
 
 
@@ -156,7 +156,7 @@ class _Stored:
 
 
 def read_layout(data: bytes) -> Layout:
-    """Read what `to_bytes` wrote.
+    """Decode a layout.
 
     Raises: StoreCorrupt: it cannot be read.
     """
@@ -169,16 +169,16 @@ def read_layout(data: bytes) -> Layout:
 
 
 class LaidOut(NamedTuple):
-    """A workflow, and the call of each of its steps, None for those that wait for a signal."""
+    """A layout, and the call of each step; None for steps without a task."""
 
     layout: Layout
     calls: Sequence[StepCall | None]
 
 
 def lay_out(part: Part, name: str) -> LaidOut:
-    """Number the steps of a workflow, and say what each needs.
+    """Number the steps of a workflow, and compute what each needs.
 
-    Raises: BadInput: it is no part, or has too many steps, or the arguments of one do not fit.
+    Raises: BadInput: it is not a part, has too many steps, or the arguments of a step do not fit.
     """
     if not isinstance(part, Step | Wait | Pipeline | Group | Graph):
         raise BadInput(
@@ -197,13 +197,13 @@ def lay_out(part: Part, name: str) -> LaidOut:
 
 
 class _Upstream(NamedTuple):
-    """What comes before a part: the value that it is given, and steps besides that it follows."""
+    """What comes before a part: the value that it gets, and other steps that it follows."""
 
     value: Value | None
     after: tuple[int, ...] = ()
 
     def steps(self) -> tuple[int, ...]:
-        """List the steps that it follows."""
+        """Return the steps that it follows."""
         own = () if self.value is None else tuple(steps_in((self.value,)))
         return tuple(dict.fromkeys((*own, *self.after)))
 
@@ -212,7 +212,7 @@ _NOTHING: Final = Gathered(())
 
 
 class _Undoing(NamedTuple):
-    """A step that is to be undone, by what, and the values of which one must fail for that."""
+    """A step with its compensation, which runs if one of these values failed."""
 
     number: int
     step: Step
@@ -220,7 +220,7 @@ class _Undoing(NamedTuple):
 
 
 def _can_undo(part: Part) -> bool:
-    """Tell whether a part has steps that are to be undone."""
+    """Return whether a part has steps with compensations."""
     if isinstance(part, Step):
         return part.undo is not None
     if isinstance(part, Graph):
@@ -230,7 +230,7 @@ def _can_undo(part: Part) -> bool:
 
 @dataclass
 class _GraphBuilder:
-    """Lays parts out, one step after the other."""
+    """Builds the layout, one step after the other."""
 
     nodes: list[Node] = field(default_factory=list)
     calls: list[StepCall | None] = field(default_factory=list)
@@ -240,7 +240,7 @@ class _GraphBuilder:
     _can_undo: bool = False
 
     def lay(self, part: Part, came: _Upstream, *, is_lenient: bool) -> _Upstream:
-        """Add a part's steps; answer what comes before whatever is behind it."""
+        """Add the steps of a part; return what comes before the next part."""
         if isinstance(part, Step):
             return self._step(part, came, is_lenient=is_lenient)
         if isinstance(part, Wait):
@@ -297,21 +297,21 @@ class _GraphBuilder:
         return came
 
     def _note(self, part: Step, number: int) -> None:
-        """Note that a step is to be undone, if it is."""
+        """Note the compensation of a step, if it has one."""
         if part.undo is not None and not self._depth:
             raise BadInput(
-                f"A step of {part.task} is to be undone, and no pipeline is around it.",
+                f"A step of {part.task} has a compensation, but is not in a pipeline.",
                 hint="Write pipeline(reserve.step().undone_by(release.step()), pay.step()).",
             )
         if part.undo is not None:
             self._undoing.append(_Undoing(number, part.undo, []))
 
     def _undo(self, unless: Value, first: int) -> None:
-        """Have steps undone if a pipeline around them fails; `first` of those that are noted.
+        """Add the compensations noted from `first` on, for the failure of a pipeline around them.
 
-        They follow the outermost one, one after the other, the last first.
+        They run after the outermost pipeline, in sequence, the last first.
         """
-        if not isinstance(unless, int):  # it may be of thousands of steps: so few are named anew
+        if not isinstance(unless, int):  # it may have thousands of steps: name them only once
             unless = self._add(Node("", (unless,), (), is_lenient=True), None)
         for one in self._undoing[first:]:
             one.unless.append(unless)
@@ -362,13 +362,13 @@ class _GraphBuilder:
 
 
 def _label(part: Group) -> str:
-    """Name a group, with what it makes of failures."""
+    """Return the label of a group, with its failure rule."""
     rule = f" failures={part.failures}" if part.failures != "stop" else ""
     return f"group{rule}" + (f" at_least={part.at_least}" if part.at_least is not None else "")
 
 
 def _count(part: Group) -> int:
-    """Tell of how many parts a group needs a result, beyond what its rule says."""
+    """Return the minimum number of results of a group; 0 if only its rule applies."""
     if part.at_least is None:
         return 0
     if type(part.at_least) is float and part.at_least <= 1:

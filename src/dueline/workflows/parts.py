@@ -1,8 +1,8 @@
-"""What workflows are made of.
+"""The parts of workflows: steps, pipelines, groups and graphs.
 
-A step is one call of a task. Parts are put together to larger parts, at any depth: a pipeline
-runs them one after the other, a group side by side, a graph each after those that it names. What
-a part gives is the first argument of the step behind it.
+A step is one call of a task. Parts can be nested to any depth: a pipeline runs its parts in
+sequence, a group in parallel, and a graph runs each step after the steps that it names. The result
+of a part is the first argument of the next step.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +22,7 @@ _HINT: Final = 'Write pipeline(fetch.step("a"), store.step()).'
 
 
 class StepCall(NamedTuple):
-    """A call as it is stored. due_us, expires_us: None for now, and for never."""
+    """A call as it is stored. due_us: None for now. expires_us: None for never."""
 
     task: str
     queue: str
@@ -37,7 +37,7 @@ class StepCall(NamedTuple):
 
 
 class _Chained:
-    """What can be followed by something."""
+    """A part that other parts can follow."""
 
     __slots__ = ()
 
@@ -48,10 +48,10 @@ class _Chained:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step(_Chained):
-    """One call of a task, which `task.step(...)` makes.
+    """One call of a task, created by `task.step(...)`.
 
-    write: makes what is stored of it; given how many leading arguments come from other steps.
-    takes: whether it takes what the part before it gives. undo: what is run to undo it.
+    write: encodes the call, given how many leading arguments come from other steps. takes: whether
+    it takes the result of the part before it. undo: its compensation.
     """
 
     task: str
@@ -60,28 +60,30 @@ class Step(_Chained):
     undo: "Step | None" = None
 
     def alone(self) -> "Step":
-        """Let the step begin after the part before it, and take nothing of what that gives."""
+        """Run the step after the part before it, without the result of that part."""
         return replace(self, takes=False)
 
     def undone_by(self, step: "Step") -> "Step":
-        """Have another step run if this one is done, and a pipeline around it fails.
+        """Set a compensation: it runs if this step is done and a pipeline around it fails.
 
-        Those that undo run when the outermost pipeline has ended, one after the other, that of
-        the last step first; each is given what the step gave that it undoes. One that fails keeps
-        no other from running.
+        Compensations run after the outermost pipeline has ended, in sequence, that of the last step
+        first. Each gets the result of the step that it compensates. If one fails, the others still
+        run.
 
-        Raises: BadInput: it is no step, or is to be undone itself.
+        Raises: BadInput: it is not a step, or has a compensation itself.
         """
         if not _is_plain(step):
-            raise BadInput(f"{step!r:.80} undoes no step.", hint="Write another task's step().")
+            raise BadInput(
+                f"{step!r:.80} cannot be a compensation.", hint="Pass the step() of another task."
+            )
         return replace(self, undo=step)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wait(_Chained):
-    """A step without a task: it ends when somebody signals its name, and gives their value.
+    """A step without a task: it ends when its signal is sent, with the value of the signal.
 
-    timeout_us: it fails so long after the part before it ended; 0: never.
+    timeout_us: how long after the part before it ended it fails; 0: never.
     """
 
     name: str
@@ -90,7 +92,7 @@ class Wait(_Chained):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pipeline(_Chained):
-    """Parts that run one after the other. on_failure: "stop", "skip", or a step."""
+    """Parts that run in sequence. on_failure: "stop", "skip", or a step."""
 
     parts: "tuple[Part, ...]"
     on_failure: OnFailure | Step = "stop"
@@ -98,7 +100,7 @@ class Pipeline(_Chained):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group(_Chained):
-    """Parts that run side by side. at_least: of how many a result is needed, share or number."""
+    """Parts that run in parallel. at_least: how many results are needed, a share or a number."""
 
     parts: "tuple[Part, ...]"
     failures: Failures = "stop"
@@ -107,7 +109,7 @@ class Group(_Chained):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph(_Chained):
-    """Steps by name, each with the names of those that it comes after, in an order that holds."""
+    """Steps by name, each with the names of the steps before it, in topological order."""
 
     steps: Mapping[str, tuple[Step, tuple[str, ...]]]
 
@@ -116,14 +118,14 @@ Part = Step | Wait | Pipeline | Group | Graph
 
 
 def pipeline(*parts: Part, on_failure: OnFailure | Step = "stop") -> Pipeline:
-    """Run parts one after the other; what one gives is the first argument of the next.
+    """Run parts in sequence; the result of each is the first argument of the next.
 
     Args:
-      on_failure: what becomes of the rest when a part fails: "stop" lets it wait until the job
-        that died is retried, "skip" goes on with what the part before the failed one gave. A step
-        is run with an account of the failure, a dict, as its first argument, and the rest never.
+      on_failure: what happens to the other parts when a part fails: "stop": they wait until the
+        dead job is retried. "skip": the next part runs with the last result before the failed
+        part. A step: it runs with a description of the failure, a dict; the other parts do not.
 
-    Raises: BadInput: there is no part, or something that is none.
+    Raises: BadInput: there is no part, or a part is invalid.
     """
     if not parts:
         raise BadInput("A pipeline has no parts.", hint=_HINT)
@@ -135,18 +137,18 @@ def pipeline(*parts: Part, on_failure: OnFailure | Step = "stop") -> Pipeline:
 def group(
     *parts: Part | Iterable[Part], failures: Failures = "stop", at_least: float | None = None
 ) -> Group:
-    """Run parts side by side; what they give together is a list, in their order.
+    """Run parts in parallel; the result is the list of their results, in their order.
 
     Args:
-      parts: any number, or lists or generators of them.
-      failures: what becomes of the list when a part fails: "stop": there is none, and what needs
-        it waits until the job that died is retried; "skip": the part is left out; "collect": an
-        account of the failure, a dict, stands in its place; "cancel": the other parts are cancelled
-        at once, and what needs the list ends with them.
-      at_least: of so many parts there must be a result, or of such a share below 1; the list is
-        there when all have ended. Failed ones are left out, or collected.
+      parts: any number of parts, or lists or generators of them.
+      failures: what happens to the list when a part fails: "stop": the next step waits until the
+        dead job is retried. "skip": the part is omitted. "collect": a description of the failure, a
+        dict, takes its place. "cancel": the other parts are cancelled at once, and steps that need
+        the list end too.
+      at_least: minimum number of results, or a share below 1. The list is complete when all parts
+        have ended; failed ones are omitted, or collected.
 
-    Raises: BadInput: a part is none, or an option is out of range.
+    Raises: BadInput: a part is invalid, or an option is out of range.
     """
     flat: list[Part] = []
     for part in parts:
@@ -164,16 +166,16 @@ def group(
 
 
 def chord(parts: Iterable[Part], callback: Part, *, failures: Failures = "stop") -> Pipeline:
-    """Run parts side by side, then one with the list of what they gave: a group, then that."""
+    """Run parts in parallel, then a callback with the list of their results."""
     return group(parts, failures=failures).then(callback)
 
 
 def graph(steps: Mapping[str, Step | tuple[Step | str, ...]]) -> Graph:
-    """Run steps each after those that it names: `{"a": a.step(1), "b": (b.step(), "a")}`.
+    """Run each step after the steps that it names: `{"a": a.step(1), "b": (b.step(), "a")}`.
 
-    A step's first arguments are what the steps gave that it names, in that order.
+    The first arguments of a step are the results of the steps that it names, in that order.
 
-    Raises: BadInput: a name is unknown, steps wait for each other in a circle, or the like.
+    Raises: BadInput: a name is unknown, or steps wait for each other in a cycle.
     """
     if not _is_mapping(steps):
         raise BadInput("A graph has no steps.", hint='Write {"a": a.step(1), "b": (b.step(), "a")}')
@@ -193,11 +195,11 @@ def graph(steps: Mapping[str, Step | tuple[Step | str, ...]]) -> Graph:
 
 
 def wait_for(name: str, *, timeout: timedelta | float | None = None) -> Wait:
-    """Wait until somebody signals a name, without a worker's slot; it gives their value.
+    """Wait for a signal, without using a slot of a worker; the result is the signal's value.
 
-    Args: timeout: so long after the part before it ended, it fails; None: never.
+    Args: timeout: how long after the part before it ended the step fails; None: never.
 
-    Raises: BadInput: the name is none, or the timeout is out of range.
+    Raises: BadInput: the name is invalid, or the timeout is out of range.
     """
     if not _is_name(name):
         raise BadInput(
@@ -256,9 +258,9 @@ def _no_part(part: object) -> BadInput:
 def _in_order(
     needs: Mapping[str, tuple[Step, tuple[str, ...]]],
 ) -> dict[str, tuple[Step, tuple[str, ...]]]:
-    """Put steps behind those that they come after.
+    """Return steps in topological order.
 
-    Raises: BadInput: some wait for each other in a circle.
+    Raises: BadInput: some wait for each other in a cycle.
     """
     placed: dict[str, tuple[Step, tuple[str, ...]]] = {}
     left = dict(needs)
@@ -275,7 +277,7 @@ def _in_order(
 
 
 def _circle(left: Mapping[str, tuple[Step, tuple[str, ...]]]) -> list[str]:
-    """Name the steps of one circle: each of these waits for another of them."""
+    """Return the names of one cycle."""
     path = [next(iter(left))]
     while True:
         after = next(name for name in left[path[-1]][1] if name in left)

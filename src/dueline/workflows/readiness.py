@@ -129,7 +129,7 @@ def _without(layout: Layout, node: Node, failure: Failure) -> Readiness:
 
 
 def evaluate(layout: Layout, value: Value, ends: Mapping[int, End]) -> str | Failure:
-    """Return the value of ended steps, as JSON, or the failure because of which there is none."""
+    """Return the value of ended steps, as JSON, or the failure that prevents it."""
     if isinstance(value, int):
         end = ends[value]
         return end.value or _NULL if end.state == "done" else Failure(value, end)

@@ -116,7 +116,7 @@ def test_schedules_that_nobody_advances_are_reported(tmp_path: Path) -> None:
     world.live()
     (found,) = [one for one in examine(world.queues.engine).checks if one.name == "schedules"]
     assert found.finding == (
-        "nobody has stored the job of minutely that was due at 2026-01-01T00:02:00Z; "
+        "no worker has stored the job of minutely that was due at 2026-01-01T00:02:00Z; "
         "schedules that are overdue: 1"
     )
     bad = [

@@ -184,7 +184,7 @@ def test_a_workflow_that_is_not_known_is_told(shell: Shell, word: str) -> None:
     more = ("approved",) if word == "signal" else ()
     answer = shell.app("flows", word, "0" * 32, *more)
     assert answer.code == 4
-    assert answer.why.startswith("No workflow 000000")
+    assert answer.why.startswith("There is no workflow 000000")
     assert shell.app("flows", word, "nonsense", *more).code == 2
     flow = start(failing)
     if word in ("cancel", "retry"):

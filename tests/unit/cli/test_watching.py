@@ -80,7 +80,7 @@ def test_stats_are_watched_until_interrupted(shell: Shell) -> None:
 def test_health_is_a_line_and_a_code(shell: Shell) -> None:
     shell.enqueue("tasks.add", "1", "--after", "1h")
     answer = shell.app("health")
-    nobody = "monitor: nobody is elected, so nothing is deleted when its retention ends"
+    nobody = "monitor: no worker is elected, so nothing is deleted when its retention ends"
     assert (answer.code, answer.out) == (0, f"good: store: it can be written; {nobody}\n")
     assert shell.app("health", "--ready").code == 0
     shell.enqueue("tasks.add", "1")

@@ -117,7 +117,7 @@ def test_a_seek_that_is_overtaken_says_so(stage: Stage, monkeypatch: pytest.Monk
         return places(*given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(groups, "places", slowly)
-    with pytest.raises(Conflict, match="taken by another"):
+    with pytest.raises(Conflict, match="Another member took"):
         orders.seek("billing", OLDEST)
     assert passed(stage, stage.member(shards=1)) == []
 

@@ -96,7 +96,7 @@ def test_a_flow_is_found_again_and_waited_for(app: Dueline) -> None:
         again.result(0)
     app.run_worker(burst=True)
     assert asyncio.run(again.aresult(0)) == 3
-    with pytest.raises(NotFound, match="No workflow"):
+    with pytest.raises(NotFound, match="There is no workflow"):
         app.flow("0" * 32).status  # noqa: B018
 
 
