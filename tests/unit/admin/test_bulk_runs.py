@@ -146,7 +146,7 @@ def test_of_two_who_do_the_same_one_stops_and_each_job_is_come_to_once(world: Wo
     two = BulkRun(world.queues.engine, DEAD, "retry").run(said)
     for _ in range(4):
         next(two)
-    with pytest.raises(Conflict, match="Somebody else"):
+    with pytest.raises(Conflict, match="Another process is running"):
         total(one)
     total(two)
     assert said.came_to == Counter(ids)

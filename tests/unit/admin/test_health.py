@@ -160,7 +160,7 @@ def judged_of(world: World, name: str) -> list[str]:
         ("commit_log", "periodic", "commit log", "good", "only a loss of all power at once"),
         ("commit_log", "unknown", "commit log", "warning", "unknown"),
         ("settings", "hidden", "settings", "warning", "may not read them"),
-        ("paxos_state", "legacy", "paxos state", "warning", "goes by a time to live"),
+        ("paxos_state", "legacy", "paxos state", "warning", "expires by its time to live"),
         ("paxos_state", "gc_grace, legacy", "paxos state", "warning", "legacy"),
         ("compaction", "LeveledCompactionStrategy", "compaction", "good", "Leveled"),
         ("compaction", "SizeTieredCompactionStrategy", "compaction", "warning", "stay long"),

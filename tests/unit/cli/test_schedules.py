@@ -75,7 +75,8 @@ def test_what_cannot_be_is_refused_with_the_reason(shell: Shell) -> None:
          "A schedule has either a cron expression or an interval."),
         (("add", "s", "tasks.add", "--every", "1m"), 2, "tasks.add"),
         (("add", "s", "tasks.nothing", "--every", "1m"), 4, "The app has no task 'tasks.nothing'."),
-        (("add", "s s", "tasks.add", "1", "--every", "1m"), 2, "'s s' is not a valid schedule name."),
+        (("add", "s s", "tasks.add", "1", "--every", "1m"), 2,
+         "'s s' is not a valid schedule name."),
         (("add", "s", "tasks.add", "1", "--cron", "0 3 * * *", "--tz", "Mars"), 2,
          "There is no time zone 'Mars'."),
     ):  # fmt: skip
