@@ -61,7 +61,6 @@ def test_a_command_loads_no_other_one() -> None:
 
 
 TESTS = Path(__file__).parents[1]
-SPARK = TESTS / "unit" / "spark"  # its tests still share helpers among themselves
 
 
 def borrowed(source: str) -> list[str]:
@@ -80,8 +79,9 @@ def borrowed(source: str) -> list[str]:
 
 
 def test_tests_import_helpers_from_the_harness_only() -> None:
-    paths = [path for path in TESTS.rglob("*.py") if SPARK not in path.parents]
-    found = {str(path): borrowed(path.read_text(encoding="utf-8")) for path in paths}
+    found = {
+        str(path): borrowed(path.read_text(encoding="utf-8")) for path in TESTS.rglob("*.py")
+    }
     assert {path: names for path, names in found.items() if names} == {}
     for line in (
         "from tests.a.test_b import c",

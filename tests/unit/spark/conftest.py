@@ -9,14 +9,8 @@ from typing import Any
 import pytest
 
 from dueline import Dueline, Retry
-from tests.unit.spark.needs import need_spark
-
-JOBS = 1500
-WAITING = 300
-
-
-TIMEOUT_S = 600
-"""Spark's first steps take a minute on a busy machine."""
+from tests.harness.spark.environment import TIMEOUT_S, need_spark
+from tests.harness.spark.readers import JOBS, WAITING
 
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A plan that runs once, on a few rows, does not repay the second compiler."""

@@ -11,27 +11,13 @@ import pytest
 from dueline import Dueline
 from dueline.core.clock import SystemClock
 from dueline.core.errors import BadInput, Conflict, NotFound, StoreCorrupt
-from tests.unit.spark.test_pipeline import app_with_a_past, made, quiet, rows_in
+from tests.harness.spark.tables import app_with_a_past, archive_rows, made, quiet, rows_in
 
 
 @pytest.fixture(scope="module")
 def past(tmp_path_factory: pytest.TempPathFactory) -> Dueline:
     """Make a store with a past, which is only read."""
     return app_with_a_past(tmp_path_factory.mktemp("past"))
-
-
-def rows_of(folder: Path) -> Counter[tuple[Any, ...]]:
-    """Read an archive that counts, each row as its values by name."""
-    from pyarrow import parquet
-
-    from dueline.spark.pipeline.tables_arrow import lines_of
-
-    manifest = json.loads((folder / "manifest.json").read_bytes())
-    return Counter(
-        tuple(sorted(line.items()))
-        for file in manifest["files"]
-        for line in lines_of(parquet.ParquetFile(folder / "rows" / file["name"]).read())
-    )
 
 
 def bad(folder: Path) -> dict[str, str]:
@@ -45,13 +31,13 @@ def test_an_archive_holds_the_rows_of_its_period(past: Dueline, tmp_path: Path) 
     pipe = made(tmp_path / "lake", past, queues=("mail",))
     whole = pipe.archive(tmp_path / "whole", quiet)
     bronze = rows_in(tmp_path / "lake", "bronze")
-    assert rows_of(tmp_path / "whole") == bronze
+    assert archive_rows(tmp_path / "whole") == bronze
     assert whole.rows == bronze.total() == 706
     places = sorted(dict(one)["at"] for one in bronze)
     since_us, until_us = places[100], places[600]
     told = pipe.archive(tmp_path / "part", quiet, since_us=since_us, until_us=until_us)
     inside = [one for one in bronze.elements() if since_us <= dict(one)["at"] < until_us]
-    assert rows_of(tmp_path / "part") == Counter(inside)
+    assert archive_rows(tmp_path / "part") == Counter(inside)
     assert 0 < told.rows == len(inside) < whole.rows
     assert not bad(tmp_path / "part")
 
@@ -59,7 +45,7 @@ def test_an_archive_holds_the_rows_of_its_period(past: Dueline, tmp_path: Path) 
 def test_the_manifest_tells_between_which_positions_rows_lie(past: Dueline, tmp_path: Path) -> None:
     made(tmp_path / "lake", past).archive(tmp_path / "there", quiet)
     manifest = json.loads((tmp_path / "there" / "manifest.json").read_bytes())
-    lines = [dict(one) for one in rows_of(tmp_path / "there").elements()]
+    lines = [dict(one) for one in archive_rows(tmp_path / "there").elements()]
     ranges = [one for file in manifest["files"] for one in file["ranges"]]
     assert sum(one["rows"] for one in ranges) == manifest["rows"] == len(lines)
     for one in ranges:
@@ -93,7 +79,7 @@ def test_a_task_that_is_repeated_writes_the_same_files_and_leaves_none(
     (place / "0123.unfinished").write_bytes(b"half a fi")  # its task was killed
     assert there.publish({}, whole).files == 3
     assert {one.name for one in place.iterdir()} == set(first)
-    assert rows_of(tmp_path / "there") == rows_in(tmp_path / "lake", "bronze")
+    assert archive_rows(tmp_path / "there") == rows_in(tmp_path / "lake", "bronze")
 
 
 def test_an_archive_that_is_whole_stays_as_it_is(past: Dueline, tmp_path: Path) -> None:
@@ -128,7 +114,7 @@ def test_an_archive_that_was_cut_off_is_found_and_made_anew(
     assert "cut off" in bad(there)["archive is whole"]
     (there / "rows" / "part-000099.parquet").write_bytes(b"half a fi")
     (there / "manifest.new").write_bytes(b'{"archive": 1, "fil')
-    assert pipe.archive(there, quiet).rows == rows_of(there).total() == 706
+    assert pipe.archive(there, quiet).rows == archive_rows(there).total() == 706
     assert not bad(there)
 
 

@@ -15,6 +15,7 @@ from dueline.jobs.history_batch import size_of
 from dueline.stores.memory.store import MemoryStore
 from tests.harness.clocks import HandClock
 from tests.harness.history_rows import claimed, done_of
+from tests.harness.spark.readers import follower_of, walk
 
 STREAM = "mail" + HISTORY_SUFFIX
 AT_US = 1_000_000
@@ -173,8 +174,6 @@ def test_a_batch_that_ends_inside_a_timestamp_is_read_no_further(
 
 def read_out(app: Dueline, most: int, **options: str) -> Sequence[str]:
     """Follow a stream to its end by the reader that Spark makes; tell the ids."""
-    from tests.unit.spark.test_following import follower_of, walk
-
     reader = follower_of(app, maxRowsPerTrigger=str(most), minPartitions="8", **options)
     reader.prepareForTriggerAvailableNow()
     return [str(one["id"]) for some in walk(reader) for one in some]

@@ -7,20 +7,7 @@ import pytest
 
 from dueline import BadInput
 from dueline.core.queue_settings import QueueSettings
-
-NOW_US = 1_800_000_000_000_000
-
-
-def births_of(rows: list[dict[str, Any]], **form: Any) -> Any:
-    """Make births of rows."""
-    import pyarrow as pa
-
-    from dueline.spark.writing.rows_to_jobs import Form, births, check_columns
-
-    batch = pa.RecordBatch.from_pylist(rows)
-    made = Form(**({"queue": "mail", "task": "send"} | form))
-    check_columns(batch.schema.names, made)
-    return births(batch, made, now_us=NOW_US)
+from tests.harness.spark.writers import NOW_US, births_of
 
 
 def test_ids_come_from_the_data_and_are_the_same_each_time() -> None:

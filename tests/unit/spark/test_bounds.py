@@ -11,7 +11,7 @@ from dueline import Dueline
 from dueline.core.errors import BadInput, Conflict
 from dueline.core.ids import Ids
 from dueline.core.job import Job
-from tests.unit.spark.test_pipeline import _spoil, made, quiet, rows_in
+from tests.harness.spark.tables import made, quiet, rows_in, spoil
 
 HOUR_US = 3_600_000_000
 
@@ -76,7 +76,7 @@ def test_tables_keep_the_period_that_they_are_begun_with(age: Age) -> None:
 
 def test_a_job_of_before_is_neither_clean_nor_lost(age: Age) -> None:
     # P11
-    _spoil(age.app, [age.old[0], age.old[1], age.new[0]])  # what an audit of all is to find
+    spoil(age.app, [age.old[0], age.old[1], age.new[0]])  # what an audit of all is to find
     assert age.audit() == ("failed", 3, 0)
     age.pipe = made(age.lake.with_name("later"), age.app, queues=("mail",))
     age.pipe.run(["bronze"], quiet, since_us=age.since_us)
@@ -103,7 +103,7 @@ def test_tables_of_what_was_before_every_job_audit_nothing(age: Age) -> None:
 def test_an_audit_of_a_period_judges_those_who_were_born_in_it(age: Age) -> None:
     from dueline.spark.pipeline.history_bounds import Births
 
-    _spoil(age.app, [age.old[0], age.new[0]])
+    spoil(age.app, [age.old[0], age.new[0]])
     assert age.audit(births=Births(since_us=age.since_us)) == ("failed", 1, 20)
     assert age.audit(births=Births(until_us=age.since_us)) == ("failed", 1, 12)
     assert age.audit(births=Births(until_us=1)) == ("not audited", 0, 32)
@@ -114,7 +114,7 @@ def test_tables_with_an_end_say_nothing_of_lost_jobs(age: Age) -> None:
     age.pipe.run(["bronze"], quiet, until_us=age.since_us)
     assert max(dict(one)["at"] for one in rows_in(age.lake, "bronze")) < age.since_us
     assert sum(one["behind"] for one in age.pipe.status()[1]) == 0
-    _spoil(age.app, age.old[:2])  # they may have ended after it
+    spoil(age.app, age.old[:2])  # they may have ended after it
     said = age.pipe.audit(quiet)
     assert (said.queues[0].verdict, said.findings) == ("not audited", [])
     assert "lost" in said.not_audited

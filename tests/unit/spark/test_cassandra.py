@@ -13,9 +13,8 @@ import pytest
 from dueline import Dueline, Retry
 from dueline.jobs.history import attempts
 from tests.harness.cassandra_node import PATIENT, expect_node, session_on_a_node
-from tests.unit.spark.test_consuming import notes, noting
-from tests.unit.spark.test_pipeline import made, quiet, rows_in
-from tests.unit.spark.test_writing import batches_of, writer_of
+from tests.harness.spark.tables import made, quiet, rows_in
+from tests.harness.spark.writers import batches_of, notes, noting, writer_of
 
 expect_node()
 pytestmark = pytest.mark.cassandra

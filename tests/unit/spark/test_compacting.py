@@ -11,7 +11,7 @@ import pytest
 
 from dueline import Dueline
 from dueline.core.errors import Conflict, StoreCorrupt
-from tests.unit.spark.test_pipeline import live_on, made, quiet, rows_in
+from tests.harness.spark.tables import live_on, made, quiet, rows_in
 
 TABLES = ("bronze", "silver", "gold_minute", "gold_lateness", "flow")
 STEPS = 5

@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from dueline import BadInput, Context, Dueline, Retry, Snooze
 from dueline.core.job import Job
 from dueline.jobs.history import attempts
+from tests.harness.spark.writers import notes, noting
 
 JOBS, MANY = 200, 40
 POISON, KILLS_ONCE, RAISES_ONCE, RAISES, SNOOZES = 13, 57, 77, 99, 111
@@ -26,11 +27,6 @@ def app(tmp_path: Path) -> Iterator[Dueline]:
     app.close()
 
 
-def notes(folder: Path) -> Counter[int]:
-    """Count how often a handler was called for each number."""
-    return Counter(int(one.name.split(".")[0]) for one in folder.glob("*.ran"))
-
-
 def ends(app: Dueline) -> Counter[str]:
     """Count how attempts ended."""
     return Counter(one.outcome for one in attempts(app.store, "work", 3))
@@ -39,17 +35,6 @@ def ends(app: Dueline) -> Counter[str]:
 def dead(app: Dueline) -> list[Job]:
     """List the dead."""
     return list(app.queues.engine.jobs_of("work!dead"))
-
-
-def noting(folder: Path) -> Callable[[int], None]:
-    """Make what leaves a file for each call of a handler."""
-
-    def note(number: int) -> None:
-        import os
-
-        (folder / f"{number}.{os.getpid()}.{os.urandom(8).hex()}.ran").touch()
-
-    return note
 
 
 def test_each_job_runs_once_and_what_its_handler_does_becomes_of_it_alone(

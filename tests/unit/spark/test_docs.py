@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.markdown import PAGES, ROOT, program_of, run, run_page
-from tests.unit.spark.conftest import TIMEOUT_S
+from tests.harness.spark.environment import TIMEOUT_S
 
 NEEDS = "spark"
 SHOULD = {

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,47 +10,8 @@ import pytest
 
 from dueline import BadInput, Dueline
 from dueline.core.errors import StoreCorrupt
-from dueline.core.store import Row
 from dueline.jobs.history import attempts
-
-
-def follower_of(app: Dueline, stream: str = "", **options: str) -> Any:
-    """Make the reader that Spark would make."""
-    from pyspark_dueline import DefaultSource
-
-    given = {"table": "stream", "stream": stream} if stream else {"table": "attempts"}
-    source = DefaultSource({"store": app.url, "pollInterval": "0"} | given | options)
-    return source.streamReader(source.schema())
-
-
-def limit_of(reader: Any) -> Any:
-    """Ask how much a batch holds, as Spark does."""
-    return reader.getDefaultReadLimit()
-
-
-def rows_of(reader: Any, start: Any, end: Any) -> Iterator[Mapping[str, Any]]:
-    """Read a batch."""
-    for part in reader.partitions(start, end):
-        for batch in reader.read(part):
-            yield from batch.to_pylist()
-
-
-def walk(reader: Any, start: Any = None) -> Iterator[list[Mapping[str, Any]]]:
-    """Read batch after batch until nothing is new, as Spark does."""
-    start = start or reader.initialOffset()
-    while (end := reader.latestOffset(start, limit_of(reader))) != start:
-        yield list(rows_of(reader, start, end))
-        start = end
-
-
-def row(stream: str, number: int, at_us: int, shard: int = 0) -> Row:
-    """Make a row that carries its number."""
-    return Row(stream, shard, at_us, b"%08d" % number, b'{"n":%d}' % number)
-
-
-def numbers(rows: Iterator[Mapping[str, Any]] | list[Mapping[str, Any]]) -> list[int]:
-    """Tell what rows carry."""
-    return [int(one["id"]) for one in rows]
+from tests.harness.spark.readers import follower_of, limit_of, numbers, row, rows_between, walk
 
 
 def test_batches_of_so_many_rows_come_to_all_rows(shop: Dueline) -> None:
@@ -95,7 +56,7 @@ def test_a_row_that_comes_late_is_read_and_none_twice(shop: Dueline) -> None:
     start = reader.initialOffset()
     end = reader.latestOffset(start, limit_of(reader))
     shop.store.append([row("late", 2, 4_000)])
-    assert numbers(rows_of(reader, start, end)) == [1]
+    assert numbers(rows_between(reader, start, end)) == [1]
     assert [numbers(some) for some in walk(reader, end)] == [[2]]
 
 

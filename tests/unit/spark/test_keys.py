@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from tests.harness.spark.writers import births_of
+
 TEXTS = [
     "order 17", "", "ü", "0190a6f3-3c5e-7bbb-8000-000000000001",
     "0190A6F33C5E7BBB8000000000000001", "{0190a6f3-3c5e-7bbb-8000-000000000001}",
@@ -16,8 +18,6 @@ UUIDS = (3, 4, 5, 6)
 
 def enqueued(column: str, queue: str = "mail") -> list[str]:
     """Name the jobs that are made of the texts."""
-    from tests.unit.spark.test_births import births_of
-
     rows = [{"payload": "[]", column: text, "queue": queue} for text in TEXTS]
     return [one.id.hex() for one in births_of(rows)]
 

@@ -1,107 +1,27 @@
 """Tables made of a history, by two engines that agree to the row."""
 
-from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from dueline import Dueline
+from tests.harness.spark.tables import (
+    BORN,
+    CLEAN,
+    LIVING,
+    PLANTED,
+    SECOND,
+    Line,
+    all_lines,
+    attempt,
+    bare,
+    plain,
+)
+from tests.harness.spark.violations import PLANTS
 
-SECOND = 1_000_000
-BORN = 1_795_000_020 * SECOND
-
-Line = Mapping[str, Any]
-
-
-def attempt(job: str, fence: int, outcome: str = "done", **changes: Any) -> Line:
-    """Make an attempt that is as it should be: claimed a second after the one before ended."""
-    claimed = BORN + fence * 10 * SECOND
-    started = (changes.get("claimed") or claimed) + 1000
-    if outcome in ("crashed", "expired"):
-        started = None
-    usual = {
-        "queue": "mail", "shard": 0, "id": f"{job}-{fence}", "job_id": job, "attempt": fence,
-        "task": "send", "tenant": "acme", "priority": 0, "enqueued": BORN, "due": BORN + SECOND,
-        "claimed": claimed, "started": started, "ended": claimed + 9 * SECOND, "error": "",
-        "outcome": outcome, "worker": "w1", "at": claimed + 9 * SECOND,
-        "codec": None, "payload_bytes": None, "payload": None, "digest": None,
-    }  # fmt: skip
-    return usual | changes
-
-
-CLEAN = [
-    attempt("plain", 1),
-    attempt("again", 1, "retried"),
-    attempt("again", 2, "snoozed"),
-    attempt("again", 3, "given_back"),
-    attempt("again", 4),
-    attempt("taken over", 1, "crashed"),
-    attempt("taken over", 2, worker="w2"),
-    attempt("redriven", 1, "dead"),
-    attempt("redriven", 2),
-    attempt("told twice", 1),
-    attempt("told twice", 1, at=BORN + 90 * SECOND),
-    attempt("told again", 1, "crashed", at=BORN + 95 * SECOND),
-    attempt("told again", 1),
-    attempt("over", 1, "expired"),
-    attempt("waits", 1, "retried"),
-    attempt("kept", 1, "dead", tenant="zeta", ended=BORN + 70 * SECOND),
-]
-LIVING = {"waits", "kept", "new"}
-
-PLANTED: Mapping[str, tuple[list[Line], set[tuple[str, int]]]] = {
-    "two ends": ([attempt("a", 1), attempt("a", 2)], {("finished twice", 2)}),
-    "after its end": ([attempt("b", 1), attempt("b", 2, "retried")], {("illegitimate", 2)}),
-    "before the lease ended": (
-        [attempt("c", 1, "crashed", ended=BORN + 21 * SECOND), attempt("c", 2)],
-        {("illegitimate", 2)},
-    ),
-    "late verdict": (
-        [attempt("d", 1, "retried", ended=BORN + 25 * SECOND), attempt("d", 2)],
-        {("stale", 2)},
-    ),
-    "early": ([attempt("e", 1, due=BORN + 11 * SECOND)], {("early", 1)}),
-    "time went back": (
-        [
-            attempt("f", 1, "crashed", ended=BORN + 2 * SECOND),
-            attempt("f", 2, claimed=BORN + 5 * SECOND),
-        ],
-        {("backwards", 2)},
-    ),
-    "one fence": (
-        [attempt("g", 1), attempt("g", 1, claimed=BORN + 11 * SECOND, worker="w2")],
-        {("backwards", 1)},
-    ),
-    "gone": ([attempt("h", 1, "retried")], {("lost", 1)}),
-    "dead and gone": ([attempt("i", 1, "dead")], {("lost", 1)}),
-    "no trace": ([], {("lost", 0)}),
-    "nobody asked": ([attempt("k", 1)], {("unexpected", 1)}),
-    "crowded": (
-        [
-            attempt("l", 1, task="narrow"),
-            attempt("m", 1, task="narrow", started=BORN + 11 * SECOND),
-        ],
-        {("over capacity", 1)},
-    ),
-    "passed by": (
-        [
-            attempt("o", 1, priority=5, claimed=BORN + 16 * SECOND, shard=7),
-            attempt("p", 1, priority=4, claimed=BORN + 11 * SECOND, shard=7),
-            attempt("q", 1, priority=4, claimed=BORN + 12 * SECOND, shard=7),
-            attempt("r", 1, priority=4, claimed=BORN + 16 * SECOND, shard=7),  # not before it
-        ],
-        {("order", 1)},
-    ),
-}
 GHOST = "j"
 CAPACITIES, PASSED = {"narrow": 1}, 1
 STRANGER = "k"
-
-
-def all_lines() -> list[Line]:
-    """Lay all that is planted among what is as it should be."""
-    return [*CLEAN, *(line for lines, _ in PLANTED.values() for line in lines)]
 
 
 def ids(lines: list[Line]) -> set[str]:
@@ -138,7 +58,6 @@ def test_each_planted_fault_is_found_and_nothing_else(rule: str) -> None:
 def test_every_rule_is_planted_and_each_verdict_is_one_of_the_checker() -> None:
     from checker import VERDICTS
     from dueline.spark.pipeline.audit_rules import AUDITED, NEVER, RULES
-    from tests.unit.spark.test_audit import PLANTS
 
     planted = {rule for rule, _ in PLANTS.values()} - {None} | PLANTED.keys()
     assert planted == RULES.keys()
@@ -178,26 +97,6 @@ def test_spans_and_counts_are_what_people_mean_by_them() -> None:
     assert [(one["attempts"], one["done"], one["crashed"]) for one in minutes] == [(3, 2, 1)]
     assert minutes[0]["takeovers"] == 1
     assert {one["step"]: one["attempts"] for one in gold_lateness(made.values())} == {24: 1, 25: 1}
-
-
-def plain(frame: Any) -> Counter[tuple[Any, ...]]:
-    """Read a frame as rows without names, instants as microseconds, columns by name."""
-    import pyarrow as pa
-
-    table = frame.toArrow()
-    rows: Counter[tuple[Any, ...]] = Counter()
-    for place, field in enumerate(table.schema):
-        if pa.types.is_timestamp(field.type):
-            column = table.column(place).cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-            table = table.set_column(place, field.name, column)
-    for row in table.to_pylist():
-        rows[tuple(sorted(row.items()))] += 1
-    return rows
-
-
-def bare(lines: Any) -> Counter[tuple[Any, ...]]:
-    """The same of plain rows."""
-    return Counter(tuple(sorted(line.items())) for line in lines)
 
 
 def test_spark_and_arrow_agree_to_the_row(spark: Any, shop: Dueline) -> None:

@@ -13,8 +13,8 @@ from dueline.core.errors import StoreCorrupt
 from dueline.core.ids import Ids
 from dueline.jobs import history
 from dueline.log import trimming
-from tests.unit.spark.test_following import follower_of, limit_of, numbers, row, rows_of, walk
-from tests.unit.spark.test_pipeline import app_with_a_past, live_on, made, quiet
+from tests.harness.spark.readers import follower_of, limit_of, numbers, row, rows_between, walk
+from tests.harness.spark.tables import app_with_a_past, live_on, made, quiet
 
 
 @pytest.fixture
@@ -58,13 +58,13 @@ def test_a_query_that_was_overtaken_fails_and_names_what_is_kept(app: Dueline) -
     end = reader.latestOffset(start, limit_of(reader))
     expire(app, 3)
     later = reader.latestOffset(end, limit_of(reader))  # only what it has read went
-    assert numbers(rows_of(reader, end, later)) == [3, 4]
+    assert numbers(rows_between(reader, end, later)) == [3, 4]
     expire(app, 8)
     words = r"log/00000 past 240000000 .*up to 420000000 .*lowest kept is at 480000000 \(1970-01-01"
     with pytest.raises(StoreCorrupt, match=words):
         reader.latestOffset(later, limit_of(reader))
     with pytest.raises(StoreCorrupt, match="lowest kept"):  # as does the replay of a batch
-        list(rows_of(reader, end, later))
+        list(rows_between(reader, end, later))
 
 
 def test_a_query_that_goes_on_says_what_it_skips(

@@ -1,65 +1,34 @@
 """The pipeline's tables: whole, in steps, the same by both engines."""
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dueline import Dueline, Retry
-from tests.unit.spark.test_lake import BORN, SECOND, attempt
-
-
-def quiet(_: str) -> None:
-    """Show nothing."""
-
-
-def app_with_a_past(folder: Path) -> Dueline:
-    """Make a store whose queue tells all: jobs that were run, died, were cancelled, wait."""
-    app = Dueline(f"sqlite:///{folder / 'jobs.db'}?synchronous=NORMAL")
-    app.queue("mail", shards=3, history="arguments")
-    live_on(app, 300)
-    return app
-
-
-def live_on(app: Dueline, jobs: int) -> None:
-    """Enqueue more jobs, and run them."""
-
-    @app.task(name=f"count to {jobs}", queue="mail", retry=Retry(attempts=2, base=0.001, cap=0.001))
-    def count(number: int) -> None:
-        if number % 50 == 0:
-            raise ValueError(f"number {number} is one of fifty")
-
-    count.enqueue_many([(number,) for number in range(1, jobs)])
-    count.using(tenant="acme").enqueue_many([(number,) for number in range(40)])
-    app.run_worker(burst=True)
-    count.using(after=3600).enqueue_many([(number,) for number in range(20)])
-    count.using(after=3600).enqueue(7).cancel()
-
-
-def made(folder: Path, app: Dueline, engine: str = "arrow", **settings: Any) -> Any:
-    """Make a pipeline on a store."""
-    from dueline.spark.pipeline.engine import Settings
-    from dueline.spark.pipeline.pipeline import pipeline
-
-    return pipeline(folder, Settings(app.url, **settings), engine=engine)
+from dueline import Dueline
+from tests.harness.spark.tables import (
+    BORN,
+    SECOND,
+    all_lines,
+    app_with_a_past,
+    archive_rows,
+    attempt,
+    bare,
+    live_on,
+    made,
+    plain,
+    quiet,
+    replays_agree,
+    rows_in,
+    spoil,
+)
 
 
 @pytest.fixture
 def app(tmp_path: Path) -> Dueline:
     """Make a store with a past."""
     return app_with_a_past(tmp_path)
-
-
-def rows_in(folder: Path, table: str) -> Counter[tuple[Any, ...]]:
-    """Read a table that counts, each row as its values by name."""
-    from dueline.spark.pipeline.table_store import Folder
-    from dueline.spark.pipeline.tables_arrow import lines_of
-
-    table_read = Folder(folder).read(table)
-    lines = [] if table_read is None else lines_of(table_read)
-    return Counter(tuple(sorted(line.items())) for line in lines)
 
 
 def test_tables_hold_what_the_store_tells(app: Dueline, tmp_path: Path) -> None:
@@ -311,7 +280,7 @@ def test_both_engines_agree_to_the_row(spark: Any, app: Dueline, tmp_path: Path)
     assert all(check.is_good for check in sparks.verify())
     _archives_agree(arrow, sparks, tmp_path)
     _compacts(tmp_path / "spark")
-    _spoil(app, list(app.queues.engine.jobs_of("mail"))[:2])
+    spoil(app, list(app.queues.engine.jobs_of("mail"))[:2])
     verdicts = [pipe.audit(quiet) for pipe in (arrow, sparks)]
     by_job = [sorted(one.findings, key=lambda line: line["job_id"]) for one in verdicts]
     assert by_job[0] == by_job[1]
@@ -334,8 +303,6 @@ def _archives_agree(arrow: Any, sparks: Any, folder: Path) -> None:
     """See that archives of both hold the same part of what was copied, and both the same dead."""
     from dueline.spark.pipeline.archive import Archive, Period, asked_of
     from dueline.spark.pipeline.dead_jobs import Wanted
-    from tests.unit.spark.test_archive import rows_of
-    from tests.unit.spark.test_replaying import replays_agree
 
     places = sorted(dict(one)["at"] for one in rows_in(folder / "arrow", "bronze"))
     period = Period(["mail"], places[50] + 1, places[-50])  # without the first births
@@ -344,16 +311,10 @@ def _archives_agree(arrow: Any, sparks: Any, folder: Path) -> None:
         pipe._engine().archive(archive.clear(), period)  # the same rows are copied already
         archive.publish(asked_of(*period), period)
         assert all(check.is_good for check in archive.verify(quiet))
-    assert rows_of(folder / "a") == rows_of(folder / "s")
-    assert rows_of(folder / "s")
+    assert archive_rows(folder / "a") == archive_rows(folder / "s")
+    assert archive_rows(folder / "s")
     assert sorted(arrow.deaths(Wanted())) == sorted(sparks.deaths(Wanted()))
     replays_agree(arrow, sparks, folder)
-
-
-def _spoil(app: Dueline, victims: Sequence[Any]) -> None:
-    from dueline.core.store import Drop
-
-    app.queues.engine.store.settle([Drop(job) for job in victims])
 
 
 def test_both_engines_see_the_same_sights(spark: Any) -> None:
@@ -363,7 +324,6 @@ def test_both_engines_see_the_same_sights(spark: Any) -> None:
     from dueline.spark.pipeline import tables_spark as lake
     from dueline.spark.pipeline.dead_jobs import Wanted
     from dueline.spark.pipeline.schemas import BRONZE_SHAPE
-    from tests.unit.spark.test_lake import all_lines, bare, plain
 
     lines = [*SIGHTS, *all_lines()]
     told = [attempt("told", 0, "enqueued", worker=""), attempt("told", 0, "changed", worker="")]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dueline import Dueline
-from tests.unit.spark.test_lake import BORN, SECOND, attempt
+from tests.harness.spark.tables import BORN, SECOND, attempt
 
 
 def test_what_crashed_or_is_over_by_then_is_no_crowd() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dueline import Dueline
-from tests.unit.spark.test_following import follower_of
+from tests.harness.spark.readers import follower_of
 
 RESTS_S = 1.5
 """How long nothing is new: Spark asks some 100 times."""

@@ -11,7 +11,7 @@ from dueline import Dueline
 from dueline.core.lane import dead_queue
 from dueline.core.store import Row
 from dueline.jobs.history import attempts
-from tests.unit.spark.conftest import WAITING
+from tests.harness.spark.readers import WAITING
 
 BOTH = {"mail": 4, "bills": 2}
 

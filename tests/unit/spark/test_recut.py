@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dueline import Dueline
-from tests.unit.spark.test_following import follower_of, limit_of, rows_of, walk
+from tests.harness.spark.readers import follower_of, limit_of, rows_between, walk
 
 KEYS = 30
 ROUNDS = 60
@@ -62,7 +62,7 @@ def test_a_stream_cut_under_load_loses_nothing_and_keys_stay_in_order(
         if end == place and is_last:
             break
         is_last = end == place and not thread.is_alive()
-        batches.append(list(rows_of(reader, place, end)) if end != place else [])
+        batches.append(list(rows_between(reader, place, end)) if end != place else [])
         place = end
         if not is_cut and sum(map(len, batches)) > 5 * KEYS:
             app.stream("load").reshard(12)

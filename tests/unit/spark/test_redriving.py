@@ -15,8 +15,8 @@ from dueline.jobs.queue import EnqueueRequest
 from dueline.tasks.hooks import Hooks
 from tests.harness.clocks import HandClock
 from tests.harness.queues import queues_on
+from tests.harness.spark.tables import made, quiet
 from tests.harness.world import EVERY_KIND, store_on
-from tests.unit.spark.test_pipeline import made, quiet
 
 
 class Clinic:

@@ -8,7 +8,7 @@ import pytest
 
 from dueline import BadInput, ConfigError, Dueline
 from dueline.core.errors import DuelineError
-from tests.unit.spark.test_slices import reader_of
+from tests.harness.spark.readers import reader_of
 
 
 def java_at(folder: Path, says: str) -> Path:

@@ -10,7 +10,8 @@ import pytest
 
 from dueline import Dueline, Retry
 from dueline.jobs.history import attempts
-from tests.unit.spark.test_pipeline import made, quiet, rows_in
+from tests.harness.spark.readers import reader_of, rows_of, table_of
+from tests.harness.spark.tables import BORN, SECOND, attempt, made, quiet, rows_in
 
 KEYS = 40
 FAILING = 4
@@ -64,7 +65,6 @@ def test_a_history_holds_each_attempt_of_each_night(app: Dueline) -> None:
 
 
 def test_the_table_of_attempts_gives_each_row_an_id_of_its_own(app: Dueline) -> None:
-    from tests.unit.spark.test_slices import reader_of, rows_of
 
     for page in ("7", "20000"):
         rows = list(rows_of(reader_of(app, table="attempts", fetchSize=page)))
@@ -102,7 +102,6 @@ def test_a_job_that_vanished_is_lost_though_its_id_lives_again_or_ran_before(
 ) -> None:
     # the first run of `lost` left no end; its id has been enqueued again, and waits
     from dueline.spark.pipeline import tables_arrow
-    from tests.unit.spark.test_lake import BORN, SECOND, attempt
 
     later = BORN + 1000 * SECOND
     cut_off = [attempt("lost", 1, "retried")]
@@ -232,7 +231,6 @@ def test_attempts_of_bundles_that_were_written_before_keep_their_ids() -> None:
     from dueline.jobs.history import rows_of_done
     from dueline.jobs.history_batch import attempts_in
     from tests.harness.history_rows import claimed, done_of
-    from tests.unit.spark.test_told import table_of
 
     jobs = [claimed(number) for number in (1, 2, 3)]
     (row,) = rows_of_done(done_of(jobs))

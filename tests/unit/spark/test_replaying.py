@@ -20,8 +20,8 @@ from dueline.spark.pipeline.replay import KEEP_US
 from dueline.tasks.hooks import Hooks
 from tests.harness.clocks import NOW_US, HandClock
 from tests.harness.queues import queues_on
+from tests.harness.spark.tables import made, quiet
 from tests.harness.world import EVERY_KIND, store_on
-from tests.unit.spark.test_pipeline import made, quiet
 
 SECRET = 90
 
@@ -296,29 +296,3 @@ def test_the_command_counts_asks_and_replays(
     assert run([*words, "--outcome", "over"]) == 2
     assert run([*words, "--archive", str(theatre.lake / "none")]) == 4
     assert run([*words, "--outcome", "expired", "--yes"]) == 0
-
-
-def replays_agree(arrow: Any, sparks: Any, folder: Path) -> None:
-    """See that both find the same jobs, call them alike, and put none of the other's again."""
-    from dueline.spark.pipeline import replays_arrow, replays_spark
-    from dueline.spark.pipeline.arrow_engine import _ended
-    from dueline.spark.pipeline.replay import Chosen, Order
-    from tests.unit.spark.test_lake import BORN, SECOND, bare, plain
-
-    chosen = Chosen(outcomes=("done", "dead", "cancelled"))
-    files = sorted((folder / "a" / "rows").glob("*"))  # of a period: not all births are in it
-    wanted = _ended(files, chosen)
-    ends = sparks._engine()._ended(files, chosen).cache()
-    found = replays_arrow.found(wanted)
-    assert found == replays_spark.found(ends)
-    assert {one.outcome for one in found.kinds} == set(chosen.outcomes)
-    assert found.left_out
-    order = Order("again", BORN + 10**8 * SECOND, 1e6 / 3)
-    calls = replays_arrow.calls(wanted, order)
-    assert plain(replays_spark.calls(ends, order)) == bare(calls)
-    assert sparks._engine().replay(files, chosen, order, quiet) == (
-        len(calls),
-        len(calls),
-        0,
-    )
-    assert arrow._engine().replay(files, chosen, order, quiet) == (len(calls), 0, 0)

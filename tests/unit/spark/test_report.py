@@ -8,8 +8,7 @@ import pytest
 
 from dueline import Dueline
 from dueline.core.errors import NotFound
-from tests.unit.spark.test_lake import BORN, SECOND, attempt
-from tests.unit.spark.test_pipeline import app_with_a_past, made, quiet
+from tests.harness.spark.tables import BORN, SECOND, app_with_a_past, attempt, made, quiet
 
 
 def written(folder: Path) -> str:

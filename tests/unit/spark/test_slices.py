@@ -10,24 +10,7 @@ import pytest
 from dueline import BadInput, ConfigError, Dueline, NotFound
 from dueline.core.lane import dead_queue
 from dueline.core.store import Row
-from tests.unit.spark.conftest import WAITING
-
-
-def reader_of(app: Dueline, schema: str = "", **options: str) -> Any:
-    """Make the reader that Spark would make."""
-    from dueline.spark.reading import schemas
-    from pyspark_dueline import DefaultSource
-
-    source = DefaultSource({"store": app.url} | options)
-    columns = dict(column.split() for column in schema.split(", ") if column)
-    return source.reader(schemas.struct_of(columns) if columns else source.schema())
-
-
-def rows_of(reader: Any) -> Iterator[Mapping[str, Any]]:
-    """Read all that a reader plans."""
-    for part in reader.partitions():
-        for batch in reader.read(part):
-            yield from batch.to_pylist()
+from tests.harness.spark.readers import WAITING, reader_of, rows_of
 
 
 def attempts_of(rows: Iterator[Mapping[str, Any]]) -> Counter[tuple[str, int]]:

@@ -9,7 +9,7 @@ import pytest
 
 from dueline import BadInput, Dueline
 from dueline.core.errors import StoreUnavailable
-from tests.unit.spark.test_writing import app, batches_of, dying, living, ran, writer_of
+from tests.harness.spark.writers import app, batches_of, dying, living, ran, writer_of
 
 __all__ = ["app", "ran"]
 

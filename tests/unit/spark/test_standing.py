@@ -11,7 +11,7 @@ from dueline.coordination import worker_registry
 from dueline.coordination.worker_registry import Presence
 from dueline.core.job import JobId
 from dueline.jobs import results
-from tests.unit.spark.test_slices import reader_of, rows_of
+from tests.harness.spark.readers import reader_of, rows_of
 
 SECOND = 1_000_000
 

@@ -14,23 +14,7 @@ from dueline.jobs.history import rows_of_done
 from dueline.jobs.history_batch import unbundled
 from tests.harness.calls import row_of as job_row
 from tests.harness.history_rows import JOBS, done_of, rows_of_each
-
-COLUMNS = (
-    "queue string, shard int, at timestamp, id string, job_id string, attempt int, task string,"
-    " tenant string, priority int, enqueued timestamp, due timestamp, claimed timestamp,"
-    " started timestamp, ended timestamp, outcome string, error string, worker string,"
-    " codec int, payload_bytes int, payload binary, digest string"
-)
-
-
-def table_of(rows: Sequence[Row], columns: str, table: str = "attempts") -> list[dict[str, Any]]:
-    """Read rows as Spark is given them."""
-    from dueline.spark.reading import schemas
-
-    schema = schemas.struct_of(dict(column.split() for column in columns.split(", ")))
-    wanted = schemas.wanted(table, schema)
-    found: list[dict[str, Any]] = schemas.batch_of_rows(rows, wanted, table=table).to_pylist()
-    return found
+from tests.harness.spark.readers import COLUMNS, table_of
 
 
 def mixed(done: Sequence[Ended], singles: int) -> list[Row]:

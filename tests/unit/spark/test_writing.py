@@ -18,59 +18,9 @@ from dueline.core.lane import Lane
 from dueline.core.store import Row
 from dueline.store_tests.stepped_store import SteppedMemoryStore
 from tests.harness.queues import queues_on
+from tests.harness.spark.writers import app, batches_of, dying, living, ran, writer_of
 
-COLUMNS = {"job_id": "string", "payload": "string"}
-
-
-@pytest.fixture
-def ran() -> list[int]:
-    """Note which numbers were run."""
-    return []
-
-
-@pytest.fixture
-def app(tmp_path: Path, ran: list[int]) -> Iterator[Dueline]:
-    """Make an application that notes what it runs."""
-    app = Dueline(f"sqlite:///{tmp_path / 'jobs.db'}?synchronous=NORMAL")
-
-    @app.task(name="note", queue="mail")
-    def note(number: int) -> None:
-        ran.append(number)
-
-    app.queues.engine.catalog.configure("mail", shards=3)
-    yield app
-    app.close()
-
-
-def writer_of(app: Dueline, *, overwrite: bool = False, **options: Any) -> Any:
-    """Make the writer that Spark would make."""
-    from dueline.spark.reading import schemas
-    from pyspark_dueline import DefaultSource
-
-    texts = {key: str(value) for key, value in options.items()}
-    source = DefaultSource({"store": app.url, "queue": "mail", "task": "note"} | texts)
-    return source.writer(schemas.struct_of(COLUMNS), overwrite)
-
-
-def batches_of(numbers: Sequence[int], size: int = 7) -> Iterator[Any]:
-    """Make batches of rows, each naming its job."""
-    import pyarrow as pa
-
-    for start in range(0, len(numbers), size):
-        some = numbers[start : start + size]
-        rows = [{"job_id": f"n{number}", "payload": f"[{number}]"} for number in some]
-        yield pa.RecordBatch.from_pylist(rows)
-
-
-def dying(numbers: Sequence[int]) -> Iterator[Any]:
-    """Make batches, and fail at the end."""
-    yield from batches_of(numbers)
-    raise OSError("the executor dies")
-
-
-def living(app: Dueline) -> int:
-    """Count the rows of the queue."""
-    return len(list(app.queues.engine.jobs_of("mail")))
+__all__ = ["app", "ran"]
 
 
 def test_rows_become_jobs_that_run(app: Dueline, ran: list[int]) -> None:

@@ -5,6 +5,9 @@ import subprocess
 
 from tests.harness.servers import absent
 
+TIMEOUT_S = 600
+"""Spark's first steps take a minute on a busy machine."""
+
 
 def need_spark() -> None:
     """Skip where pyspark or Java is absent; fail where DUELINE_REQUIRE names spark."""

@@ -1,0 +1,213 @@
+"""Histories, the tables that the pipeline makes of them, and how tests read those."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dueline import Dueline, Retry
+
+SECOND = 1_000_000
+BORN = 1_795_000_020 * SECOND
+
+Line = Mapping[str, Any]
+
+
+def attempt(job: str, fence: int, outcome: str = "done", **changes: Any) -> Line:
+    """Make an attempt that is as it should be: claimed a second after the one before ended."""
+    claimed = BORN + fence * 10 * SECOND
+    started = (changes.get("claimed") or claimed) + 1000
+    if outcome in ("crashed", "expired"):
+        started = None
+    usual = {
+        "queue": "mail", "shard": 0, "id": f"{job}-{fence}", "job_id": job, "attempt": fence,
+        "task": "send", "tenant": "acme", "priority": 0, "enqueued": BORN, "due": BORN + SECOND,
+        "claimed": claimed, "started": started, "ended": claimed + 9 * SECOND, "error": "",
+        "outcome": outcome, "worker": "w1", "at": claimed + 9 * SECOND,
+        "codec": None, "payload_bytes": None, "payload": None, "digest": None,
+    }  # fmt: skip
+    return usual | changes
+
+
+CLEAN = [
+    attempt("plain", 1),
+    attempt("again", 1, "retried"),
+    attempt("again", 2, "snoozed"),
+    attempt("again", 3, "given_back"),
+    attempt("again", 4),
+    attempt("taken over", 1, "crashed"),
+    attempt("taken over", 2, worker="w2"),
+    attempt("redriven", 1, "dead"),
+    attempt("redriven", 2),
+    attempt("told twice", 1),
+    attempt("told twice", 1, at=BORN + 90 * SECOND),
+    attempt("told again", 1, "crashed", at=BORN + 95 * SECOND),
+    attempt("told again", 1),
+    attempt("over", 1, "expired"),
+    attempt("waits", 1, "retried"),
+    attempt("kept", 1, "dead", tenant="zeta", ended=BORN + 70 * SECOND),
+]
+
+LIVING = {"waits", "kept", "new"}
+
+PLANTED: Mapping[str, tuple[list[Line], set[tuple[str, int]]]] = {
+    "two ends": ([attempt("a", 1), attempt("a", 2)], {("finished twice", 2)}),
+    "after its end": ([attempt("b", 1), attempt("b", 2, "retried")], {("illegitimate", 2)}),
+    "before the lease ended": (
+        [attempt("c", 1, "crashed", ended=BORN + 21 * SECOND), attempt("c", 2)],
+        {("illegitimate", 2)},
+    ),
+    "late verdict": (
+        [attempt("d", 1, "retried", ended=BORN + 25 * SECOND), attempt("d", 2)],
+        {("stale", 2)},
+    ),
+    "early": ([attempt("e", 1, due=BORN + 11 * SECOND)], {("early", 1)}),
+    "time went back": (
+        [
+            attempt("f", 1, "crashed", ended=BORN + 2 * SECOND),
+            attempt("f", 2, claimed=BORN + 5 * SECOND),
+        ],
+        {("backwards", 2)},
+    ),
+    "one fence": (
+        [attempt("g", 1), attempt("g", 1, claimed=BORN + 11 * SECOND, worker="w2")],
+        {("backwards", 1)},
+    ),
+    "gone": ([attempt("h", 1, "retried")], {("lost", 1)}),
+    "dead and gone": ([attempt("i", 1, "dead")], {("lost", 1)}),
+    "no trace": ([], {("lost", 0)}),
+    "nobody asked": ([attempt("k", 1)], {("unexpected", 1)}),
+    "crowded": (
+        [
+            attempt("l", 1, task="narrow"),
+            attempt("m", 1, task="narrow", started=BORN + 11 * SECOND),
+        ],
+        {("over capacity", 1)},
+    ),
+    "passed by": (
+        [
+            attempt("o", 1, priority=5, claimed=BORN + 16 * SECOND, shard=7),
+            attempt("p", 1, priority=4, claimed=BORN + 11 * SECOND, shard=7),
+            attempt("q", 1, priority=4, claimed=BORN + 12 * SECOND, shard=7),
+            attempt("r", 1, priority=4, claimed=BORN + 16 * SECOND, shard=7),  # not before it
+        ],
+        {("order", 1)},
+    ),
+}
+
+
+def all_lines() -> list[Line]:
+    """Lay all that is planted among what is as it should be."""
+    return [*CLEAN, *(line for lines, _ in PLANTED.values() for line in lines)]
+
+
+def plain(frame: Any) -> Counter[tuple[Any, ...]]:
+    """Read a frame as rows without names, instants as microseconds, columns by name."""
+    import pyarrow as pa
+
+    table = frame.toArrow()
+    rows: Counter[tuple[Any, ...]] = Counter()
+    for place, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type):
+            column = table.column(place).cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+            table = table.set_column(place, field.name, column)
+    for row in table.to_pylist():
+        rows[tuple(sorted(row.items()))] += 1
+    return rows
+
+
+def bare(lines: Any) -> Counter[tuple[Any, ...]]:
+    """The same of plain rows."""
+    return Counter(tuple(sorted(line.items())) for line in lines)
+
+
+def quiet(_: str) -> None:
+    """Show nothing."""
+
+
+def app_with_a_past(folder: Path) -> Dueline:
+    """Make a store whose queue records all: jobs that were run, died, were cancelled, wait."""
+    app = Dueline(f"sqlite:///{folder / 'jobs.db'}?synchronous=NORMAL")
+    app.queue("mail", shards=3, history="arguments")
+    live_on(app, 300)
+    return app
+
+
+def live_on(app: Dueline, jobs: int) -> None:
+    """Enqueue more jobs, and run them."""
+
+    @app.task(name=f"count to {jobs}", queue="mail", retry=Retry(attempts=2, base=0.001, cap=0.001))
+    def count(number: int) -> None:
+        if number % 50 == 0:
+            raise ValueError(f"number {number} is one of fifty")
+
+    count.enqueue_many([(number,) for number in range(1, jobs)])
+    count.using(tenant="acme").enqueue_many([(number,) for number in range(40)])
+    app.run_worker(burst=True)
+    count.using(after=3600).enqueue_many([(number,) for number in range(20)])
+    count.using(after=3600).enqueue(7).cancel()
+
+
+def made(folder: Path, app: Dueline, engine: str = "arrow", **settings: Any) -> Any:
+    """Make a pipeline on a store."""
+    from dueline.spark.pipeline.engine import Settings
+    from dueline.spark.pipeline.pipeline import pipeline
+
+    return pipeline(folder, Settings(app.url, **settings), engine=engine)
+
+
+def rows_in(folder: Path, table: str) -> Counter[tuple[Any, ...]]:
+    """Read a table that counts, each row as its values by name."""
+    from dueline.spark.pipeline.table_store import Folder
+    from dueline.spark.pipeline.tables_arrow import lines_of
+
+    table_read = Folder(folder).read(table)
+    lines = [] if table_read is None else lines_of(table_read)
+    return Counter(tuple(sorted(line.items())) for line in lines)
+
+
+def spoil(app: Dueline, victims: Sequence[Any]) -> None:
+    """Delete the rows of jobs, as nothing of dueline does."""
+    from dueline.core.store import Drop
+
+    app.queues.engine.store.settle([Drop(job) for job in victims])
+
+
+def archive_rows(folder: Path) -> Counter[tuple[Any, ...]]:
+    """Read an archive that counts, each row as its values by name."""
+    from pyarrow import parquet
+
+    from dueline.spark.pipeline.tables_arrow import lines_of
+
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    return Counter(
+        tuple(sorted(line.items()))
+        for file in manifest["files"]
+        for line in lines_of(parquet.ParquetFile(folder / "rows" / file["name"]).read())
+    )
+
+
+def replays_agree(arrow: Any, sparks: Any, folder: Path) -> None:
+    """See that both find the same jobs, call them alike, and put none of the other's again."""
+    from dueline.spark.pipeline import replays_arrow, replays_spark
+    from dueline.spark.pipeline.arrow_engine import _ended
+    from dueline.spark.pipeline.replay import Chosen, Order
+
+    chosen = Chosen(outcomes=("done", "dead", "cancelled"))
+    files = sorted((folder / "a" / "rows").glob("*"))  # without the first enqueue events
+    wanted = _ended(files, chosen)
+    ends = sparks._engine()._ended(files, chosen).cache()
+    found = replays_arrow.found(wanted)
+    assert found == replays_spark.found(ends)
+    assert {one.outcome for one in found.kinds} == set(chosen.outcomes)
+    assert found.left_out
+    order = Order("again", BORN + 10**8 * SECOND, 1e6 / 3)
+    calls = replays_arrow.calls(wanted, order)
+    assert plain(replays_spark.calls(ends, order)) == bare(calls)
+    assert sparks._engine().replay(files, chosen, order, quiet) == (
+        len(calls),
+        len(calls),
+        0,
+    )
+    assert arrow._engine().replay(files, chosen, order, quiet) == (len(calls), 0, 0)
