@@ -20,7 +20,7 @@ from dueline.spark.reading import schemas, shards, status_tables
 from dueline.spark.reading.data_loss import Losses
 from dueline.spark.reading.offsets import positions_of
 from dueline.spark.reading.status_tables import Standing
-from dueline.spark.runtime.gc_pauses import collector_paused, modules_passed_over
+from dueline.spark.runtime.garbage import collector_paused
 from dueline.spark.runtime.options import (
     TABLES,
     Options,
@@ -192,7 +192,6 @@ def batches(how: Reading, planned: Sequence[Slice], schema: pa.Schema) -> Iterat
 
     Raises: StoreCorrupt: rows have expired before they were read.
     """
-    modules_passed_over()
     with closing(open_existing(how.url)) as store, collector_paused():
         now_us = store.clock_us()
         for one in planned:

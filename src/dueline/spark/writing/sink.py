@@ -21,7 +21,7 @@ from dueline.core.errors import BadInput
 from dueline.core.ids import Ids
 from dueline.core.pagination import record_at
 from dueline.core.store import Commit, Put, Store
-from dueline.spark.runtime.gc_pauses import collector_paused, modules_passed_over
+from dueline.spark.runtime.garbage import collector_paused
 from dueline.spark.runtime.options import Options, existing_engine, open_existing
 from dueline.spark.writing import staging
 from dueline.spark.writing.conflicts import EXISTING, ON_CONFLICT, ON_OTHER_QUEUE, REJECT
@@ -78,7 +78,6 @@ class _Sink:
         check_columns(schema.fieldNames(), self._form)
 
     def _write(self, batches: Iterator[pa.RecordBatch], write: str) -> WriterCommitMessage:
-        modules_passed_over()
         if self._is_staged:
             with collector_paused():
                 return staging.lay_ready(batches, self._form, write, SystemClock().wall_us())
@@ -101,7 +100,7 @@ class _Sink:
         """Publish what was staged; keep what the write came to, for whoever asks."""
         staged = [one for one in messages if isinstance(one, Staged)]
         if staged:
-            with existing_engine(self._url) as engine, collector_paused():
+            with existing_engine(self._url) as engine:
                 expires_us = engine.store.clock_us() + self._keep_us
 
                 def told(done: Written) -> Commit:
