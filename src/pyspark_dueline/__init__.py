@@ -1,7 +1,7 @@
-"""What Spark finds by itself.
+"""The entry point that Spark discovers.
 
-Spark imports each top-level module whose name begins so, and registers the `DefaultSource` in it:
-`spark.read.format("dueline")` needs no other line.
+Spark imports each top-level module whose name starts with `pyspark_` and registers its
+`DefaultSource`: `spark.read.format("dueline")` needs no setup.
 """
 
 from dueline.spark.source import DuelineSource as DefaultSource

@@ -1,7 +1,7 @@
-"""What `spark-submit` runs.
+"""The script that `spark-submit` runs.
 
-A script beside no module of dueline's: the folder of a script comes first on its path, and one of
-dueline's modules is called as one of Python's own.
+It is in a package without other modules: Python puts the folder of a script first on its path, and
+a module of dueline has the name of a standard module.
 """
 
 from dueline.cli import main

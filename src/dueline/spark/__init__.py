@@ -9,7 +9,7 @@ try:
     from dueline.spark.writing.enqueue import Written
     from dueline.spark.writing.frame import enqueue
     from dueline.spark.writing.key_columns import job_id
-except ModuleNotFoundError as error:  # the tables of plain rows do without Spark
+except ModuleNotFoundError as error:  # the Arrow pipeline works without Spark
     if (error.name or "").partition(".")[0] not in ("pandas", "pyarrow", "pyspark"):
         raise
 

@@ -26,11 +26,11 @@ class DuelineSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Name the format."""
+        """Return the name of the format."""
         return "dueline"
 
     def schema(self) -> StructType:
-        """Tell the columns of the table that is asked for."""
+        """Return the columns of the requested table."""
         return table_schema(self._given)
 
     def reader(self, schema: StructType) -> BatchReader:

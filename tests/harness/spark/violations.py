@@ -216,7 +216,7 @@ def started_before_it_was_claimed(past: Past) -> None:
     row["claimed"] = row["started"] + 5 * MS
 
 
-@plant("started unborn")
+@plant("started before enqueued")
 def started_before_it_was_enqueued(past: Past) -> None:
     job = past.jobs("done")[0]
     (attempt,) = past.of(job)

@@ -66,16 +66,16 @@ def living(app: Dueline) -> int:
 NOW_US = 1_800_000_000_000_000
 
 
-def births_of(rows: list[dict[str, Any]], **form: Any) -> Any:
-    """Make births of rows."""
+def new_jobs_of(rows: list[dict[str, Any]], **form: Any) -> Any:
+    """Convert rows to new jobs."""
     import pyarrow as pa
 
-    from dueline.spark.writing.rows_to_jobs import Form, births, check_columns
+    from dueline.spark.writing.rows_to_jobs import Form, check_columns, new_jobs
 
     batch = pa.RecordBatch.from_pylist(rows)
     made = Form(**({"queue": "mail", "task": "send"} | form))
     check_columns(batch.schema.names, made)
-    return births(batch, made, now_us=NOW_US)
+    return new_jobs(batch, made, now_us=NOW_US)
 
 
 def notes(folder: Path) -> Counter[int]:

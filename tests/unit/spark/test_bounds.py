@@ -101,12 +101,12 @@ def test_tables_of_what_was_before_every_job_audit_nothing(age: Age) -> None:
 
 
 def test_an_audit_of_a_period_judges_those_who_were_born_in_it(age: Age) -> None:
-    from dueline.spark.pipeline.history_bounds import Births
+    from dueline.spark.pipeline.history_bounds import EnqueuePeriod
 
     spoil(age.app, [age.old[0], age.new[0]])
-    assert age.audit(births=Births(since_us=age.since_us)) == ("failed", 1, 20)
-    assert age.audit(births=Births(until_us=age.since_us)) == ("failed", 1, 12)
-    assert age.audit(births=Births(until_us=1)) == ("not audited", 0, 32)
+    assert age.audit(enqueued=EnqueuePeriod(since_us=age.since_us)) == ("failed", 1, 20)
+    assert age.audit(enqueued=EnqueuePeriod(until_us=age.since_us)) == ("failed", 1, 12)
+    assert age.audit(enqueued=EnqueuePeriod(until_us=1)) == ("not audited", 0, 32)
     assert age.audit() == ("failed", 2, 0)
 
 
@@ -144,7 +144,7 @@ def test_what_had_gone_when_tables_were_begun_is_not_in_them(
     (standing,) = age.pipe.audit(quiet).queues
     assert standing.since_us == age.since_us + 1
     assert standing.unjudged > 1
-    assert [one["verdict"] for one in age.pipe.past(age.since_us + HOUR_US)] == ["in part"]
+    assert [one["verdict"] for one in age.pipe.past(age.since_us + HOUR_US)] == ["partial"]
 
 
 def test_the_future_has_no_history(age: Age) -> None:

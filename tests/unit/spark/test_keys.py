@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness.spark.writers import births_of
+from tests.harness.spark.writers import new_jobs_of
 
 TEXTS = [
     "order 17", "", "ü", "0190a6f3-3c5e-7bbb-8000-000000000001",
@@ -19,7 +19,7 @@ UUIDS = (3, 4, 5, 6)
 def enqueued(column: str, queue: str = "mail") -> list[str]:
     """Name the jobs that are made of the texts."""
     rows = [{"payload": "[]", column: text, "queue": queue} for text in TEXTS]
-    return [one.id.hex() for one in births_of(rows)]
+    return [one.id.hex() for one in new_jobs_of(rows)]
 
 
 def test_the_id_of_a_text_is_that_of_the_job_which_is_enqueued() -> None:

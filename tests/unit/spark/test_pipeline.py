@@ -305,7 +305,7 @@ def _archives_agree(arrow: Any, sparks: Any, folder: Path) -> None:
     from dueline.spark.pipeline.dead_jobs import Wanted
 
     places = sorted(dict(one)["at"] for one in rows_in(folder / "arrow", "bronze"))
-    period = Period(["mail"], places[50] + 1, places[-50])  # without the first births
+    period = Period(["mail"], places[50] + 1, places[-50])  # without the first enqueue events
     for name, pipe in (("a", arrow), ("s", sparks)):
         archive = Archive(folder / name)
         pipe._engine().archive(archive.clear(), period)  # the same rows are copied already

@@ -167,7 +167,7 @@ def test_a_replay_that_was_cut_off_goes_on_with_the_rest(
     assert len(theatre.ran) == len(set(theatre.ran)) == 18
 
 
-def test_an_archive_is_replayed_with_the_births_that_are_in_it(
+def test_an_archive_is_replayed_with_the_enqueue_events_that_are_in_it(
     theatre: Theatre, tmp_path: Path
 ) -> None:
     from dueline.spark.pipeline.replay import Chosen, Order
@@ -177,11 +177,11 @@ def test_an_archive_is_replayed_with_the_births_that_are_in_it(
     assert theatre.pipe.replayable(chosen, [tmp_path / "whole"]).count("replayable") == 18
     assert theatre.pipe.replay(chosen, order, quiet, [tmp_path / "whole"]).added == 18
     assert theatre.replay() == 0  # from the tables it is the same replay
-    births = min(line["at"] for line in _lines(tmp_path / "whole") if line["outcome"] == "done")
-    theatre.pipe.archive(tmp_path / "ends", quiet, since_us=births)
+    ends_us = min(line["at"] for line in _lines(tmp_path / "whole") if line["outcome"] == "done")
+    theatre.pipe.archive(tmp_path / "ends", quiet, since_us=ends_us)
     found = theatre.pipe.replayable(chosen, [tmp_path / "ends"])
     assert (found.count("jobs"), found.count("replayable")) == (22, 0)
-    theatre.pipe.archive(tmp_path / "rest", quiet, until_us=births)
+    theatre.pipe.archive(tmp_path / "rest", quiet, until_us=ends_us)
     both = [tmp_path / "ends", tmp_path / "rest"]
     assert theatre.pipe.replayable(chosen, both).count("replayable") == 18
     (tmp_path / "rest" / "manifest.json").unlink()

@@ -77,7 +77,7 @@ def test_a_task_that_runs_twice_at_once_does_not_reject_its_own_jobs(app: Duelin
 
 
 @pytest.mark.parametrize("mode", ["direct", "staged"])
-def test_births_are_told_to_a_history_of_everything(app: Dueline, mode: str) -> None:
+def test_enqueue_events_are_recorded_in_a_history_of_everything(app: Dueline, mode: str) -> None:
     # P2
     app.queues.engine.catalog.configure("mail", history="arguments")
     for _ in range(2):
@@ -99,15 +99,17 @@ def tail(app: Dueline, shard: int) -> Sequence[Row]:
 def test_payloads_in_other_codecs_are_taken_as_they_are(app: Dueline, ran: list[int]) -> None:
     import pyarrow as pa
 
-    from dueline.spark.writing.rows_to_jobs import Form, births, jobs_of
+    from dueline.spark.writing.rows_to_jobs import Form, jobs_of, new_jobs
 
     app.payloads.use("msgpack")
     app.task_named("note").using(after=9).enqueue(70)
     (job,) = app.queues.engine.jobs_of("mail")
     row = {"job_id": "a", "payload": job.body, "codec": job.codec}
     settings = app.queues.engine.catalog.settings
-    (born,) = births(pa.RecordBatch.from_pylist([row]), Form("mail", "note"), now_us=job.due_us)
-    app.store.add(jobs_of([born], now_us=job.enqueued_us, settings=settings))
+    (new_job,) = new_jobs(
+        pa.RecordBatch.from_pylist([row]), Form("mail", "note"), now_us=job.due_us
+    )
+    app.store.add(jobs_of([new_job], now_us=job.enqueued_us, settings=settings))
     app.run_worker(burst=True)
     assert ran == [70]
 
@@ -158,7 +160,7 @@ def test_two_tasks_that_write_the_same_partition_at_once_put_each_job_once(
     assert Counter(ran) == Counter(range(21))
 
 
-def test_without_transactions_a_chunk_that_was_begun_is_put_as_it_was_born() -> None:
+def test_without_transactions_a_chunk_that_was_begun_is_put_as_it_was_enqueued() -> None:
     from dueline.spark.writing.write_log import Dues, Ledger
 
     store = SteppedMemoryStore(SystemClock())

@@ -217,13 +217,13 @@ def audit(
     known = None if expected is None else _ids_in(expected)
     made = open_pipeline(context, out, queue, engine, cluster)
     from dueline.spark.pipeline.audit_rules import Promises  # noqa: PLC0415
-    from dueline.spark.pipeline.history_bounds import NO_END, Births  # noqa: PLC0415  (may not be installed)
+    from dueline.spark.pipeline.history_bounds import NO_END, EnqueuePeriod  # noqa: PLC0415  (may not be installed)
 
     since_us, until_us = period.read()
     said = made.audit(
         progress(time.monotonic()),
         expected=known,
-        births=Births(since_us or 0, until_us or NO_END),
+        enqueued=EnqueuePeriod(since_us or 0, until_us or NO_END),
         promises=Promises(
             _numbers(capacity or (), "capacity"), order, _numbers(attempts or (), "attempts")
         ),

@@ -1,8 +1,8 @@
-"""A history that is kept elsewhere.
+"""Archives of a history.
 
-A folder of Parquet files and a manifest, which says of each file how many rows it has, its digest,
-and between which positions they lie. The manifest is written last, in one rename: a folder without
-one is of an archive that was cut off, and is made anew.
+An archive is a folder of Parquet files and a manifest with the number of rows, the digest and the
+positions of each file. The manifest is written last, in one rename: a folder without a manifest is
+an interrupted archive and is made again.
 """
 
 import hashlib
@@ -24,10 +24,10 @@ from dueline.spark.pipeline.table_store import flush
 VERSION: Final = 1
 ROWS: Final = "rows"
 ORDER: Final = ("queue", "shard", "at", "id")
-"""In which order the rows of a file lie."""
+"""The order of rows in a file."""
 
 ROWS_MAX: Final = 1_000_000
-"""Of one file: they are sorted in memory, some 300 bytes a row."""
+"""Maximum number of rows in one file; they are sorted in memory, about 300 bytes each."""
 
 _PAGE: Final = 50_000
 _UNFINISHED: Final = ".unfinished"
@@ -35,11 +35,11 @@ _MANIFEST: Final = "manifest.json"
 _FRESH: Final = "manifest.new"
 _COLUMNS: Final = {field.name: str(field.type) for field in BRONZE_SHAPE}
 _LATER: Final = {"codec", "payload_bytes", "payload", "digest"}
-"""Archives that were made before have none of these."""
+"""Columns that older archives lack."""
 
 
 class Period(NamedTuple):
-    """Which rows of a history: of some queues, all where there is none; `until_us` is no more."""
+    """The rows of some queues (all if empty) from `since_us` until before `until_us`."""
 
     queues: Sequence[str]
     since_us: int
@@ -47,7 +47,7 @@ class Period(NamedTuple):
 
 
 class Archived(NamedTuple):
-    """What an archive holds. is_new: it was written just now."""
+    """The contents of an archive; `is_new` if it was written just now."""
 
     files: int
     rows: int
@@ -57,7 +57,7 @@ class Archived(NamedTuple):
 
 
 class Check(NamedTuple):
-    """What a look at tables or files says. is_good: they hold what they should."""
+    """The result of a check of tables or files."""
 
     name: str
     is_good: bool
@@ -65,15 +65,16 @@ class Check(NamedTuple):
 
 
 class Archive:
-    """A folder that holds one archive, or is to hold one."""
+    """A folder that holds an archive, or will hold one."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
 
     def manifest(self) -> Mapping[str, Any] | None:
-        """Read what the archive holds; None where it is not whole, or not there.
+        """Return the manifest; None if the archive is incomplete or absent.
 
-        Raises: StoreCorrupt: another version wrote it, or it is no manifest of an archive.
+        Raises:
+            StoreCorrupt: Another version wrote it, or it is not the manifest of an archive.
         """
         try:
             read = json.loads((self.root / _MANIFEST).read_bytes())
@@ -83,15 +84,16 @@ class Archive:
             read = None
         if not isinstance(read, dict) or read.get("archive") != VERSION:
             raise StoreCorrupt(
-                f"{self.root / _MANIFEST} is no manifest of an archive of version {VERSION}.",
-                hint="Is this the folder of the archive, and not that of the tables?",
+                f"{self.root / _MANIFEST} is not the manifest of an archive of version {VERSION}.",
+                hint="Pass the folder of the archive, not that of the tables.",
             )
         return read
 
     def held(self, asked: Mapping[str, Any]) -> Archived | None:
-        """Tell what the archive holds, if it is whole and of what is asked for.
+        """Return the contents of a complete archive with what is requested, or None.
 
-        Raises: Conflict: it is of something else.
+        Raises:
+            Conflict: The archive holds something else.
         """
         manifest = self.manifest()
         if manifest is None:
@@ -99,21 +101,22 @@ class Archive:
         if manifest["asked"] != asked:
             raise Conflict(
                 f"{self.root} holds another archive: {_words(manifest['asked'])}.",
-                hint="Give another folder.",
+                hint="Use another folder.",
             )
         return _archived(manifest, is_new=False)
 
     def clear(self) -> Path:
-        """Make the place for rows, without what an archive that was cut off has left in it.
+        """Create the folder for rows; delete what an interrupted archive has left.
 
-        Raises: Conflict: something else lies in the folder.
+        Raises:
+            Conflict: The folder holds something else.
         """
         self.root.mkdir(parents=True, exist_ok=True)
         others = {one.name for one in self.root.iterdir()} - {ROWS, _FRESH}
         if others:
             raise Conflict(
-                f"{self.root} is no archive, and holds {min(others)}.",
-                hint="Give a folder that is empty, or not there.",
+                f"{self.root} is not an archive: it contains {min(others)}.",
+                hint="Use a folder that is empty or does not exist.",
             )
         place = self.root / ROWS
         shutil.rmtree(place, ignore_errors=True)
@@ -121,10 +124,10 @@ class Archive:
         return place
 
     def publish(self, asked: Mapping[str, Any], period: Period) -> Archived:
-        """Write the manifest of the files that lie there now, once they are on the disk."""
+        """Flush the files to disk and write the manifest."""
         for left in (self.root / ROWS).glob(f"*{_UNFINISHED}"):
-            left.unlink()  # by a task that was killed, and has been repeated
-        files = [_told(file) for file in _files(self.root)]
+            left.unlink()  # of a task that was killed and repeated
+        files = [_entry_of(file) for file in _files(self.root)]
         manifest = {
             "archive": VERSION,
             "asked": asked,
@@ -144,39 +147,43 @@ class Archive:
         return _archived(manifest, is_new=True)
 
     def rows(self) -> list[Path]:
-        """Name its files of rows.
+        """Return its files of rows.
 
-        Raises: NotFound: there is no archive, or it is not whole.
+        Raises:
+            NotFound: There is no archive, or it is incomplete.
         """
         manifest = self.manifest()
         if manifest is None:
             raise NotFound(
-                f"{self.root} holds no whole archive.",
+                f"{self.root} holds no complete archive.",
                 hint="Make it with `dueline pipeline archive`; see `pipeline verify --archive`.",
             )
-        return [self.root / ROWS / told["name"] for told in manifest["files"]]
+        return [self.root / ROWS / entry["name"] for entry in manifest["files"]]
 
     def verify(self, say: Callable[[str], None]) -> list[Check]:
-        """Compare each file with what the manifest says of it.
+        """Compare each file with the manifest.
 
-        Raises: NotFound: there is no such folder.
+        Raises:
+            NotFound: There is no such folder.
         """
         if not self.root.is_dir():
-            raise NotFound(f"There is no archive {self.root}.", hint="Give the folder of one.")
+            raise NotFound(
+                f"There is no archive {self.root}.", hint="Pass the folder of an archive."
+            )
         manifest = self.manifest()
         if manifest is None:
-            words = "there is no manifest: it was cut off, make it again"
+            words = "there is no manifest: the archive is incomplete, make it again"
             return [Check("archive is whole", is_good=False, finding=words)]
         checks = [_columns_check(manifest["columns"])]
-        for number, told in enumerate(manifest["files"], 1):
-            checks.append(_file_check(self.root / ROWS / told["name"], told))
+        for number, entry in enumerate(manifest["files"], 1):
+            checks.append(_file_check(self.root / ROWS / entry["name"], entry))
             say(f"verify: {number} of {len(manifest['files'])} files")
         strangers = {one.name for one in _files(self.root)}
-        strangers -= {told["name"] for told in manifest["files"]}
-        words = f"{len(strangers)} file(s) that the manifest does not name: {sorted(strangers)[:3]}"
+        strangers -= {entry["name"] for entry in manifest["files"]}
+        words = f"{len(strangers)} file(s) that are not in the manifest: {sorted(strangers)[:3]}"
         if strangers:
-            checks.append(Check("nothing else lies there", is_good=False, finding=words))
-        rows = sum(told["rows"] for told in manifest["files"])
+            checks.append(Check("no other files", is_good=False, finding=words))
+        rows = sum(entry["rows"] for entry in manifest["files"])
         words = f"{rows:,} rows in {len(manifest['files'])} file(s), {manifest['rows']:,} in all"
         checks.append(Check("archive is whole", rows == manifest["rows"], words))
         return checks
@@ -185,15 +192,15 @@ class Archive:
 def asked_of(
     queues: Sequence[str], since_us: int | None, until_us: int | None
 ) -> Mapping[str, Any]:
-    """Write down what an archive is asked to hold, as its manifest says it."""
+    """Return the request of an archive, as its manifest stores it."""
     return {"queues": sorted(set(queues)), "since_us": since_us, "until_us": until_us}
 
 
 def put(files: Sequence[Path], period: Period, place: Path, number: int) -> None:
-    """Write those rows of some files that lie in a period, in their order; none where none do.
+    """Write the rows of a period from some files, sorted; write nothing if there are none.
 
-    A file that is written has about `ROWS_MAX` rows at most, and its name once it is whole; its
-    bytes are the same each time, so that a task of Spark's may be repeated, or run twice at once.
+    A file has about `ROWS_MAX` rows at most, and gets its name when it is complete. Its bytes are
+    the same each time, so Spark may repeat a task, or run it twice at once.
     """
     for count, rows in enumerate(_tables(files, period)):
         table = rows.sort_by([(name, "ascending") for name in ORDER])
@@ -203,7 +210,7 @@ def put(files: Sequence[Path], period: Period, place: Path, number: int) -> None
 
 
 def _tables(files: Sequence[Path], period: Period) -> Iterator[pa.Table]:
-    """Read the rows of a period, as many at a time as one file is to have."""
+    """Yield the rows of a period, in tables of the size of one file."""
     some: list[pa.RecordBatch] = []
     count = 0
     for file in files:
@@ -219,7 +226,7 @@ def _tables(files: Sequence[Path], period: Period) -> Iterator[pa.Table]:
 
 
 def _in(batch: pa.RecordBatch, period: Period) -> pa.Array:
-    """Tell which rows lie in a period."""
+    """Return which rows are in a period."""
     at_us = batch.column("at").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
     late = compute.greater_equal(at_us, period.since_us)
     found = compute.and_(late, compute.less(at_us, period.until_us))
@@ -233,8 +240,8 @@ def _files(root: Path) -> list[Path]:
     return sorted((root / ROWS).glob("*.parquet"))
 
 
-def _told(file: Path) -> Mapping[str, Any]:
-    """Say of a file what the manifest has to; what is said of is on the disk."""
+def _entry_of(file: Path) -> Mapping[str, Any]:
+    """Return the manifest's entry of a file, after flushing it to disk."""
     flush(file)
     table = parquet.ParquetFile(file).read(columns=list(ORDER))
     table = table.set_column(ORDER.index("at"), "at", table.column("at").cast(pa.int64()))
@@ -267,17 +274,17 @@ def _columns_check(columns: Mapping[str, str]) -> Check:
     return Check("columns are known", not other, words)
 
 
-def _file_check(file: Path, told: Mapping[str, Any]) -> Check:
+def _file_check(file: Path, entry: Mapping[str, Any]) -> Check:
     name = f"{ROWS}/{file.name}"
     if not file.is_file():
         return Check(name, is_good=False, finding="it is missing")
     size = file.stat().st_size
-    if size != told["bytes"]:
-        words = f"it is damaged: {size:,} bytes, {told['bytes']:,} in the manifest"
+    if size != entry["bytes"]:
+        words = f"it is damaged: {size:,} bytes, {entry['bytes']:,} in the manifest"
         return Check(name, is_good=False, finding=words)
-    if _digest(file) != told["sha256"]:
-        return Check(name, is_good=False, finding="it is damaged: its digest is another")
-    return Check(name, is_good=True, finding=f"{told['rows']:,} rows")
+    if _digest(file) != entry["sha256"]:
+        return Check(name, is_good=False, finding="it is damaged: its digest differs")
+    return Check(name, is_good=True, finding=f"{entry['rows']:,} rows")
 
 
 def _digest(file: Path) -> str:

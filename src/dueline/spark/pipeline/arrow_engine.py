@@ -1,6 +1,6 @@
-"""The pipeline on one machine.
+"""The pipeline on one machine, with Python and Arrow, without Java and Spark.
 
-Plain rows between Parquet files: no Java, no Spark. Tests hold it to the same rows as Spark's.
+Tests compare its rows with those of the Spark engine.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -59,7 +59,7 @@ class ArrowEngine:
         self._settings = settings
 
     def bronze(self, say: Say) -> Step:
-        """Copy what is new in the history, some 200,000 rows a part."""
+        """Copy new rows of the history, about 200,000 rows a part."""
         self._folder.own(NAME)
         rows = parts = 0
         with existing_engine(self._settings.store) as engine:
@@ -78,9 +78,10 @@ class ArrowEngine:
         return Step(BRONZE, rows, parts)
 
     def _rows(self, engine: Engine, offsets: dict[str, Sequence[Any]]) -> Iterator[tuple[str, Row]]:
-        """Read on in each shard, and keep in `offsets` how far.
+        """Yield new rows of each shard, and keep the positions in `offsets`.
 
-        Raises: StoreCorrupt: rows were let go of that were not copied.
+        Raises:
+            StoreCorrupt: Rows were trimmed before they were copied.
         """
         bounds = self._folder.manifest(BRONZE)
         for queue in self._settings.queues or engine.catalog.names():
@@ -89,7 +90,7 @@ class ArrowEngine:
                 key = f"{queue}/{shard:05}"
                 if key in offsets:
                     begin = offsets[key][0], bytes.fromhex(offsets[key][1])
-                else:  # what had gone by now is not missed, and what goes from now on is
+                else:  # rows that were trimmed before the first run are not missed
                     begin = trimming.places(engine.store, stream).get(shard, (0, b""))
                     begin = max(begin, (bounds.since_us, b""))
                     offsets[key] = [begin[0], begin[1].hex()]
@@ -108,7 +109,7 @@ class ArrowEngine:
         part = f"{done:06}"
         file = self._write(BRONZE, part, lines, BRONZE_SHAPE)
         for place in (file, file.parent, file.parent.parent):
-            flush(place)  # the store may let go of what is in it
+            flush(place)  # the store may trim these rows from now on
         facts = {
             "rows": len(lines),
             "first_us": min(line["at"] for line in lines),
@@ -127,7 +128,7 @@ class ArrowEngine:
         )
 
     def silver(self, say: Say) -> Step:
-        """Make anew the days that what is new touches."""
+        """Rebuild the days that new rows touch."""
         bronze, before = self._folder.manifest(BRONZE), self._folder.current(SILVER)
         if bronze.done <= before.done:
             return Step(SILVER, 0, 0)
@@ -169,7 +170,7 @@ class ArrowEngine:
     def _rest(
         self, day: str, touched: set[tuple[str, int]], *, is_touched: bool
     ) -> pa.Table | None:
-        """Read the rows of a day that stay as they are; None where the whole day does."""
+        """Return the unchanged rows of a day; None if the whole day is unchanged."""
         table = self._folder.read(SILVER, [day])
         if table is None:
             return None
@@ -182,7 +183,7 @@ class ArrowEngine:
         return table.filter(compute.invert(hit))
 
     def gold(self, say: Say) -> Step:
-        """Count the days that were made anew, and make the tables for operators."""
+        """Rebuild the counts of changed days, and the tables for operators."""
         silver = self._folder.current(SILVER)
         rows = parts = 0
         for table in GOLD:
@@ -217,7 +218,7 @@ class ArrowEngine:
         minutes = list(tables_arrow.lines_in(self._folder.batches(GOLD[0])))
         now_us = max((line["ended"] for line in silver), default=0)
         return {
-            "flow": insights_arrow.flow(silver, self._told()),
+            "flow": insights_arrow.flow(silver, self._events()),
             "slo": insights_arrow.slo(
                 silver,
                 target_us=self._settings.target_us,
@@ -230,20 +231,20 @@ class ArrowEngine:
         }
 
     def archive(self, place: Path, period: Period) -> None:
-        """Write the rows of a period, a file for each part of bronze that has some."""
+        """Write the rows of a period, one file for each part of bronze that has some."""
         for number, part in enumerate(self._folder.touched(period.since_us, period.until_us)):
             archive.put(self._folder.files(BRONZE, [part]), period, place, number)
 
     def deaths(self, wanted: Wanted) -> list[Death]:
-        """Tell which jobs died, of those that are wanted."""
+        """Return the dead jobs that match."""
         return insights_arrow.deaths(self._silver(), wanted)
 
     def replayable(self, files: Sequence[Path], chosen: Chosen) -> Found:
-        """Tell which jobs can be replayed."""
+        """Return the jobs that can be replayed."""
         return replays_arrow.found(_ended(files, chosen))
 
     def replay(self, files: Sequence[Path], chosen: Chosen, order: Order, say: Say) -> Written:
-        """Enqueue them, each once under the order's name."""
+        """Enqueue the jobs, each once under the order's name."""
         rows = replays_arrow.calls(_ended(files, chosen), order)
         if not rows:
             return Written()
@@ -263,12 +264,12 @@ class ArrowEngine:
         promises: Promises,
         known: Known,
     ) -> Audited:
-        """Judge the history that was copied."""
+        """Audit the copied history."""
         return tables_arrow.audit(
             self._bronze(), living=living, expected=expected, promises=promises, known=known
         )
 
-    def _told(self) -> Iterator[Line]:
+    def _events(self) -> Iterator[Line]:
         return (line for line in self._bronze() if not line["worker"])
 
     def _bronze(self, parts: Collection[str] | None = None) -> Iterator[Line]:
@@ -286,7 +287,7 @@ class ArrowEngine:
 
 
 def _ended(files: Sequence[Path], chosen: Chosen) -> list[Line]:
-    """Read the ends that are chosen, and their arguments, in two goes: of the rest none is kept."""
+    """Return the chosen ends with their arguments, in two passes that keep only these."""
     ends = replays_arrow.ends(_lines(files), chosen)
     return replays_arrow.with_arguments(_lines(files), ends)
 
@@ -297,21 +298,22 @@ def _lines(files: Sequence[Path]) -> Iterator[Line]:
 
 
 def _before(until_us: int, rows: Sequence[Row]) -> Sequence[Row]:
-    """Leave out what lies behind the end of the period, if it has one."""
+    """Return the rows before the end of the period, if it has one."""
     return [row for row in rows if row.at_us < until_us] if until_us else rows
 
 
 def _check_kept(engine: Engine, queue: str, shard: int, begin: Place) -> None:
-    """See that what was read on from a place lacks no rows; asked after they were read.
+    """Check that no rows were trimmed past a position; called after reading on from it.
 
-    Raises: StoreCorrupt: some were let go of before that.
+    Raises:
+        StoreCorrupt: Rows were trimmed before they were read.
     """
     last = trimming.places(engine.store, queue + HISTORY_SUFFIX).get(shard, begin)
     if last > begin:
         raise StoreCorrupt(
-            f"The history of {queue}/{shard:05} was copied up to {_instant(begin[0])}, and has"
+            f"The history of {queue}/{shard:05} was copied up to {_instant(begin[0])}, but has"
             f" expired up to {_instant(last[0])}.",
-            hint="Make the tables anew, in another folder; run more often, or keep it for longer.",
+            hint="Make the tables again in another folder. Run more often, or keep history longer.",
         )
 
 
@@ -320,21 +322,21 @@ def _instant(at_us: int) -> str:
 
 
 def line_of(queue: str, row: Row) -> Line:
-    """Read a row of a history as the table `attempts` has it."""
-    told = decode(row.body, EnqueuedEvent)
+    """Decode a row of a history, with the columns of the table `attempts`."""
+    event = decode(row.body, EnqueuedEvent)
     return {
         "queue": queue, "shard": row.shard, "at": row.at_us, "id": row.id.hex(),
-        "job_id": told.job, "attempt": told.fence, "task": told.task, "tenant": told.tenant,
-        "priority": told.priority, "enqueued": told.enqueued_us, "due": told.due_us,
-        "claimed": told.claimed_us or None, "started": told.started_us or None,
-        "ended": told.ended_us, "outcome": told.outcome, "error": told.error,
-        "worker": told.worker, "codec": told.codec, "payload_bytes": told.size,
-        "payload": told.payload, "digest": told.digest or None,
+        "job_id": event.job, "attempt": event.fence, "task": event.task, "tenant": event.tenant,
+        "priority": event.priority, "enqueued": event.enqueued_us, "due": event.due_us,
+        "claimed": event.claimed_us or None, "started": event.started_us or None,
+        "ended": event.ended_us, "outcome": event.outcome, "error": event.error,
+        "worker": event.worker, "codec": event.codec, "payload_bytes": event.size,
+        "payload": event.payload, "digest": event.digest or None,
     }  # fmt: skip
 
 
 def day_of(instant_us: int) -> str:
-    """Name the day of an instant, in UTC."""
+    """Return the day of a timestamp, in UTC."""
     table = compute.strftime(
         pa.scalar(instant_us // _DAY_US * _DAY_US, pa.timestamp("us", "UTC")), format="%Y-%m-%d"
     )

@@ -1,4 +1,4 @@
-"""An audit of queues that may be in use."""
+"""Audit of queues that may be in use."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -17,13 +17,13 @@ from dueline.core.queue_settings import tells_all
 from dueline.jobs import results
 from dueline.spark.pipeline.audit_rules import NO_PROMISES, RULES, Known, Promises
 from dueline.spark.pipeline.engine import Say, TableEngine
-from dueline.spark.pipeline.history_bounds import Births, is_inside
+from dueline.spark.pipeline.history_bounds import EnqueuePeriod, is_inside
 from dueline.spark.pipeline.table_store import BRONZE, Folder, Manifest
 from dueline.spark.pipeline.tables_arrow import lines_of
 from dueline.spark.writing.keys import job_id_of
 
 PAGE: Final = 1000
-ALL: Final = Births()
+ALL: Final = EnqueuePeriod()
 LATE_US: Final = 10 * SECOND_US
 """Time after which every client has read a change of a queue's settings (rule Q1)."""
 
@@ -31,10 +31,12 @@ _LOST: Final = frozenset(rule.words for rule in RULES.values() if rule.verdict =
 
 
 class Standing(NamedTuple):
-    """How an audit leaves a queue: clean, failed, or not audited.
+    """The result of an audit for one queue: clean, failed, or not audited.
 
-    unjudged: jobs of which nothing is said, since they were enqueued before the tables begin, or
-    outside of the period that was asked for. since_us: from when on the tables hold its history.
+    Attributes:
+        unjudged: Number of jobs that are not judged: they were enqueued before the tables begin, or
+            outside of the requested period.
+        since_us: Start of the queue's history in the tables.
     """
 
     queue: str
@@ -46,9 +48,12 @@ class Standing(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """What an audit says: of each queue, each finding, and which rules were applied.
+    """The result of an audit: by queue, the findings, and the rules that were applied.
 
-    looked_for, not_audited, not_known: as of `Audited`.
+    Attributes:
+        looked_for: As in `Audited`.
+        not_audited: As in `Audited`.
+        not_known: As in `Audited`.
     """
 
     queues: Sequence[Standing]
@@ -59,12 +64,12 @@ class Judged(NamedTuple):
 
     @property
     def has_failed(self) -> bool:
-        """Tell whether anything was found."""
+        """Return whether there are findings."""
         return bool(self.findings)
 
 
 class Auditor:
-    """Judges what was copied of some queues' history, beside what they hold."""
+    """Compares the copied history of some queues with the rows of their jobs."""
 
     def __init__(
         self,
@@ -72,17 +77,22 @@ class Auditor:
         engine: Engine,
         history: Mapping[str, str],
         bounds: Manifest,
-        births: Births,
+        period: EnqueuePeriod,
     ) -> None:
-        """Take the tables, the store, how much the history of each queue holds, and bounds.
+        """Keep what the audit needs.
 
-        Args: bounds: the manifest of bronze. births: of which jobs something is to be said.
+        Args:
+            folder: The tables.
+            engine: The store.
+            history: How much the history of each queue holds.
+            bounds: The manifest of bronze.
+            period: When the jobs to judge were enqueued.
         """
         self._folder = folder
         self._engine = engine
         self._history = history
         self._bounds = bounds
-        self._births = births
+        self._period = period
 
     def judge(
         self,
@@ -93,20 +103,25 @@ class Auditor:
         *,
         with_results: bool = False,
     ) -> Judged:
-        """Copy what is new, and judge.
+        """Copy new rows, and judge.
 
-        Who has a row is read first, the history after it: what ended in between is told there.
-        What seems lost is looked up by its id, since a row that moves can be overlooked.
+        Jobs are read first, the history after them, so it has the jobs that ended in between.
+        Jobs that seem lost are looked up by id, since a scan can miss a row that moves.
 
         Args:
-          with_results: Whether to compare the results that are kept with the history.
+            engine: Engine of the tables.
+            say: Shows progress.
+            expected: Ids of all enqueued jobs.
+            promises: Further rules.
+            with_results: Whether to compare stored results with the history.
 
-        Raises: BadInput: `expected` with a queue whose history does not tell of births.
+        Raises:
+            BadInput: `expected` needs a history of `all` or `arguments`, and a queue has less.
         """
         whole = [name for name, kept in self._history.items() if tells_all(kept)]
         if expected is not None and len(whole) < len(self._history):
             raise BadInput(
-                "What is expected can be compared only where the history is all, or arguments.",
+                "Expected jobs can be compared only if the history is `all` or `arguments`.",
                 hint="Choose such queues with --queue.",
             )
         store = self._engine.store
@@ -119,7 +134,7 @@ class Auditor:
         say(f"audit: {len(living):,} jobs have a row")
         engine.bronze(say)
         self._bounds = replace(self._bounds, begins=self._whole_since(whole, since_us))
-        has_end = bool(self._bounds.until_us)  # jobs that ended after it seem lost
+        has_end = bool(self._bounds.until_us)  # jobs that ended after it would seem lost
         said = engine.audit(
             None if has_end else living,
             None if expected is None else list(map(job_id_of, expected)),
@@ -145,18 +160,18 @@ class Auditor:
             )
             for name, kept in self._history.items()
         ]
-        told = [
+        shown = [
             {"queue": one["queue"] or "", "enqueued_us": one["enqueued"],
              **{name: one[name] for name in ("verdict", "job_id", "attempt", "words")}}
             for one in findings
         ]  # fmt: skip
-        return Judged(standings, told, said.looked_for, said.not_audited, said.not_known)
+        return Judged(standings, shown, said.looked_for, said.not_audited, said.not_known)
 
     def _whole_since(self, whole: Sequence[str], now_us: int) -> dict[str, int]:
-        """Return since when the tables hold the whole history of each queue.
+        """Return the start of each queue's complete history in the tables.
 
-        A queue whose history was changed to `all` has jobs that were enqueued without an event,
-        the last of them by clients that had read the settings before.
+        When a queue's history was changed to `all`, older jobs have no enqueue event, and neither
+        have those of clients that had not read the new settings yet.
         """
         begins = dict(self._bounds.begins)
         if not self._folder.manifest(BRONZE).parts:
@@ -179,9 +194,9 @@ class Auditor:
     def _confirmed(
         self, findings: Iterable[Mapping[str, Any]], since_us: int
     ) -> list[Mapping[str, Any]]:
-        """Leave out jobs that are not lost: they have a row after all, or were enqueued later."""
-        told = list(findings)
-        seeming = sorted({one["job_id"] for one in told if one["words"] in _LOST})
+        """Remove findings on jobs that are not lost: they have a row, or were enqueued later."""
+        found_all = list(findings)
+        seeming = sorted({one["job_id"] for one in found_all if one["words"] in _LOST})
         enqueued_us: dict[str, int] = {}
         for place in range(0, len(seeming), PAGE):
             some = [one for one in seeming[place : place + PAGE] if len(one) == 2 * 16]
@@ -195,19 +210,19 @@ class Auditor:
             is_new = one["enqueued"] >= since_us
             return not is_new and enqueued_us.get(one["job_id"]) != one["enqueued"]
 
-        return [one for one in told if one["words"] not in _LOST or is_lost(one)]
+        return [one for one in found_all if one["words"] not in _LOST or is_lost(one)]
 
     def _asked(self, findings: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Leave out jobs of which nothing can be said, and those that nobody asks about."""
+        """Remove findings on jobs outside of the tables or of the requested period."""
         begins = self._bounds.begins
         return [
             one
             for one in findings
-            if is_inside(self._births, begins, one["job_id"], one["queue"], one["enqueued"])
+            if is_inside(self._period, begins, one["job_id"], one["queue"], one["enqueued"])
         ]
 
     def _changed_results(self) -> Iterator[Mapping[str, Any]]:
-        """Yield jobs of which another result is kept than the one that they gave."""
+        """Yield jobs whose stored result differs from the one in the history."""
         verdict, words, _ = RULES["another result"]
         for batch in self._folder.batches(BRONZE):
             if "digest" not in batch.schema.names:  # an older version wrote it
@@ -221,25 +236,25 @@ class Auditor:
                     continue
                 if digest_of(outcome.value.encode()) != line["digest"]:
                     names = "queue", "job_id", "enqueued", "attempt"
-                    told = {name: line[name] for name in names}
-                    yield {"verdict": verdict, **told, "words": words}
+                    shown = {name: line[name] for name in names}
+                    yield {"verdict": verdict, **shown, "words": words}
 
     def _jobs(self) -> tuple[Counter[str], Counter[str]]:
-        """Count the jobs of each queue that the tables tell of, and those that are judged."""
+        """Count the jobs in the tables and those that are judged, by queue."""
         begins = self._bounds.begins
-        if self._births == ALL and not any(begins.values()):  # all are
+        if self._period == ALL and not any(begins.values()):  # all are judged
             return Counter(), Counter()
         table = self._folder.read(BRONZE, columns=("queue", "job_id", "enqueued"))
         if table is None:
             return Counter(), Counter()
         keys = ["queue", "job_id", "enqueued"]
         table = table.group_by(keys).aggregate([])
-        born = table.column("enqueued").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        enqueued = table.column("enqueued").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
         jobs, judged = Counter[str](), Counter[str]()
         columns = (table.column(name).to_pylist() for name in keys[:2])
-        for queue, job_id, born_us in zip(*columns, born.to_pylist(), strict=True):
+        for queue, job_id, enqueued_us in zip(*columns, enqueued.to_pylist(), strict=True):
             jobs[queue] += 1
-            judged[queue] += is_inside(self._births, begins, job_id, queue, born_us)
+            judged[queue] += is_inside(self._period, begins, job_id, queue, enqueued_us)
         return jobs, judged
 
 

@@ -1,6 +1,6 @@
 """The audit of a history without Spark.
 
-It shares the rules with `lake_audit`, and no code.
+It shares the rules with `audit_spark`, but no code.
 """
 
 from collections import defaultdict
@@ -26,20 +26,20 @@ from dueline.spark.pipeline.promises_arrow import crowded, passed_by
 
 Line = Mapping[str, Any]
 Key = tuple[str, int]
-"""What tells a run: the job's id, and when it was enqueued."""
+"""The key of a run: the job's id and its enqueue time."""
 
 Fault = tuple[str, int]
 """A rule that is broken, and the attempt that breaks it."""
 
 
 class Run(NamedTuple):
-    """A job id from one call of `enqueue` to the end of that job.
+    """A job from its enqueue call to its end.
 
     Attributes:
-      claims: All rows of attempts.
-      attempts: One row of each attempt, in the order of the fences.
-      events: All other rows.
-      crashed: The fences of attempts whose worker died, as another worker wrote down.
+        claims: All rows of attempts.
+        attempts: One row of each attempt, in the order of fences.
+        events: All other rows.
+        crashed: Fences of attempts whose worker died, as recorded by another worker.
     """
 
     claims: Sequence[Line]
@@ -52,7 +52,7 @@ class Run(NamedTuple):
         return [one["attempt"] for one in self.events if one["outcome"] in outcomes]
 
     def has_ended(self) -> bool:
-        """Return whether some row says that the job ended for good."""
+        """Return whether some row ends the job for good."""
         return any(one["outcome"] in ENDED for one in chain(self.claims, self.events))
 
 
@@ -65,9 +65,9 @@ def audit(
     promises: Promises = NO_PROMISES,
     known: Known = NOTHING_KNOWN,
 ) -> Audited:
-    """Find what must not happen; see `lake_audit.audit`.
+    """Find violations; see `audit_spark.audit`.
 
-    Jobs are given by their ids, those that have a row also by id and time of enqueue.
+    Jobs are given by id; those that have a row also by id and enqueue time.
     """
     runs = _runs(attempts)
     last = dict(sorted(runs))
@@ -113,7 +113,7 @@ def _runs(rows: Iterable[Line]) -> dict[Key, Run]:
     claims: dict[Key, list[Line]] = defaultdict(list)
     events: dict[Key, list[Line]] = defaultdict(list)
     for line in rows:
-        if line["worker"] or line["outcome"] != "skipped":  # by a schedule: it never was a job
+        if line["worker"] or line["outcome"] != "skipped":  # a skipped occurrence was never a job
             (claims if line["worker"] else events)[line["job_id"], line["enqueued"]].append(line)
     return {
         key: Run(
@@ -127,7 +127,7 @@ def _runs(rows: Iterable[Line]) -> dict[Key, Run]:
 
 
 def _once(claims: Sequence[Line]) -> list[Line]:
-    """Return the first row of each attempt, in the order of the fences."""
+    """Return the first row of each attempt, in the order of fences."""
     first: dict[int, Line] = {}
     for line in sorted(claims, key=lambda line: (line["attempt"], line["at"], line["outcome"])):
         first.setdefault(line["attempt"], line)
@@ -156,10 +156,10 @@ def _of_row(line: Line, known: Known) -> Iterator[str]:
         if started < line["claimed"] - EARLY_US_MAX:
             yield "started first"
         if started < line["enqueued"] - EARLY_US_MAX:
-            yield "started unborn"
+            yield "started before enqueued"
     if (
         known.now_us is not None
-        and line["outcome"] != "crashed"  # that row has the end of the lease
+        and line["outcome"] != "crashed"  # such a row has the end of the lease
         and ended > known.now_us + AHEAD_US_MAX
     ):
         yield "in the future"
@@ -175,11 +175,11 @@ def _of_claims(run: Run) -> Iterator[Fault]:
         attempt = line["attempt"]
         if len({(one["claimed"], one["worker"]) for one in rows[attempt]}) > 1:
             yield "one fence", attempt
-        # A worker that was taken for dead may have written its own row, too (rule F3).
-        told = [one for one in rows[attempt] if not _is_of_dead_worker(one)]
-        final = {(one["outcome"], one["error"]) for one in told if one["outcome"] in FINAL}
-        others = {one["outcome"] for one in told if one["outcome"] not in FINAL}
-        if len({one["ended"] for one in told}) > 1 or len(final) > 1 or len(others) > 1:
+        # A worker that was presumed dead may have written its own row, too (rule F3).
+        own = [one for one in rows[attempt] if not _is_of_dead_worker(one)]
+        final = {(one["outcome"], one["error"]) for one in own if one["outcome"] in FINAL}
+        others = {one["outcome"] for one in own if one["outcome"] not in FINAL}
+        if len({one["ended"] for one in own}) > 1 or len(final) > 1 or len(others) > 1:
             yield "another end", attempt
         is_moved = any(fence < attempt for fence in changed)
         started = line["started"]
@@ -188,7 +188,7 @@ def _of_claims(run: Run) -> Iterator[Fault]:
 
 
 def _of_order(run: Run) -> Iterator[Fault]:
-    """Yield the rules that an attempt breaks beside the attempt before it."""
+    """Yield the rules that an attempt breaks in relation to the previous attempt."""
     for before, line in pairwise(run.attempts):
         attempt = line["attempt"]
         if before["outcome"] == "crashed":
@@ -216,27 +216,27 @@ def _of_ends(run: Run, known: Known) -> Iterator[Fault]:
 
 
 def _of_events(run: Run, known: Known) -> Iterator[Fault]:
-    """Yield the rules that need the events of a job beside its attempts."""
-    births = {one["id"] for one in run.events if one["outcome"] == "enqueued"}
-    if len(births) > 1 and run.events[0]["queue"] in known.exact:
+    """Yield the rules that need the events of a job in addition to its attempts."""
+    enqueue_events = {one["id"] for one in run.events if one["outcome"] == "enqueued"}
+    if len(enqueue_events) > 1 and run.events[0]["queue"] in known.exact:
         yield "enqueued twice", 0
     exact = known.exact
-    if run.attempts and not births and run.attempts[-1]["queue"] in exact:
+    if run.attempts and not enqueue_events and run.attempts[-1]["queue"] in exact:
         yield "not enqueued", run.attempts[-1]["attempt"]
-    told = set(run.fences("changed", *ENDED))
+    fences = set(run.fences("changed", *ENDED))
     last = 0
     for line in run.attempts:
         attempt = line["attempt"]
-        left = attempt - last - 1 - sum(last < fence < attempt for fence in told)
+        left = attempt - last - 1 - sum(last < fence < attempt for fence in fences)
         if left > 0 and line["queue"] in exact and not _is_of_dead_worker(line):
             yield "missing", attempt
         last = attempt
 
 
 def _is_of_dead_worker(line: Line) -> bool:
-    """Return whether another worker wrote the row, since the attempt's own had died.
+    """Return whether another worker wrote the row because the attempt's own worker had died.
 
-    That worker may have died before it could write a row for the attempt before, too.
+    That worker may have died, too, before it wrote a row for the previous attempt.
     """
     return line["outcome"] == "crashed" or (
         line["outcome"] in ("dead", "lost") and line["started"] is None
@@ -245,21 +245,21 @@ def _is_of_dead_worker(line: Line) -> bool:
 
 def _of_place(run: Run) -> Iterator[Fault]:
     """Yield attempts with another task, queue or tenant than before."""
-    told = [one for one in run.events if one["outcome"] in ("enqueued", "changed")]
-    if not any(one["outcome"] == "enqueued" for one in told):
-        told += run.attempts[:1]
+    placed = [one for one in run.events if one["outcome"] in ("enqueued", "changed")]
+    if not any(one["outcome"] == "enqueued" for one in placed):
+        placed += run.attempts[:1]
     for name in ("task", "queue", "tenant"):
-        values = {one[name] for one in told}
+        values = {one[name] for one in placed}
         for line in run.attempts:
             if line[name] not in values:
                 yield f"another {name}", line["attempt"]
 
 
 def _of_retries(run: Run, promises: Promises) -> Iterator[Fault]:
-    """Yield the attempt that failed as often as its task allows, and did not end its job."""
+    """Yield the attempt that used up its task's attempts without ending the job."""
     failures = 0
     for line in run.attempts:
-        if line["outcome"] == "dead":  # a job that is retried by hand counts from 0
+        if line["outcome"] == "dead":  # a retry by hand starts again from 0
             failures = 0
         elif line["outcome"] == "retried" and line["attempt"] not in run.crashed:
             failures += 1
@@ -268,7 +268,7 @@ def _of_retries(run: Run, promises: Promises) -> Iterator[Fault]:
 
 
 def _loss(run: Run) -> Iterator[Fault]:
-    """Yield the rule that a job breaks by having no row."""
+    """Yield the rule that a job without a row breaks."""
     if run.has_ended():
         return
     if not run.attempts:
@@ -292,7 +292,7 @@ def _unkept(runs: Mapping[Key, Run], promises: Promises) -> Iterator[tuple[str, 
 def _changed_results(
     runs: Mapping[Key, Run], results: Iterable[Line] | None
 ) -> Iterator[tuple[str, Line]]:
-    """Yield attempts of which another result is kept than the one that they had."""
+    """Yield attempts whose stored result differs from the one that they had."""
     kept = {(one["job_id"], one["finished"]): one["value"] for one in results or ()}
     if not kept:
         return

@@ -31,9 +31,11 @@ Word = Literal[
 AUDITED: Final[Sequence[Word]] = get_args(Word)
 """The verdicts of the checker of recorded runs (`checker/`), then those of the audit alone.
 
-over capacity, over attempts: more than was promised. duplicate: enqueued twice. incomplete: a row
-is missing. inconsistent: the times of one row contradict each other. altered: a job has another
-task, queue, tenant or result than before.
+- over capacity, over attempts: more than was promised.
+- duplicate: enqueued twice.
+- incomplete: a row is missing.
+- inconsistent: the times of one row contradict each other.
+- altered: a job has another task, queue, tenant or result than before.
 """
 
 SEEN_US: Final = SECOND_US
@@ -73,26 +75,26 @@ RULES: Final[Mapping[str, Rule]] = {
         "illegitimate", "was claimed again after its death, and was not retried by hand", ("exact",)
     ),
     "before the lease ended": Rule("illegitimate", "was claimed before the lease of a crash ended"),
-    "late verdict": Rule("stale", "was claimed while the claim before it went on to a verdict"),
+    "late verdict": Rule("stale", "was claimed while the previous claim was still running"),
     "early": Rule("early", "was started before it was due"),
     "time went back": Rule("backwards", "was claimed before the claim of a smaller fence"),
     "one fence": Rule("backwards", "was claimed twice with one fence"),
-    "gone": Rule("lost", "has not ended, and has no row", ("living",)),
-    "dead and gone": Rule("lost", "is dead, and is not kept", ("living",)),
-    "no trace": Rule("lost", "was acknowledged, and left no trace", ("living",)),
-    "nobody asked": Rule("unexpected", "ran, and nobody enqueued it", ("expected",)),
-    "not enqueued": Rule("unexpected", "ran, and no row tells that it was enqueued", ("exact",)),
+    "gone": Rule("lost", "has not ended and has no row", ("living",)),
+    "dead and gone": Rule("lost", "is dead and has no row", ("living",)),
+    "no trace": Rule("lost", "was acknowledged but left no trace", ("living",)),
+    "nobody asked": Rule("unexpected", "ran but is not among the expected jobs", ("expected",)),
+    "not enqueued": Rule("unexpected", "ran but has no enqueue event", ("exact",)),
     "enqueued twice": Rule("duplicate", "was enqueued twice", ("exact",)),
     "missing": Rule("incomplete", "an attempt before this one left no row", ("exact",)),
-    "no start": Rule("inconsistent", "is done, and was never started"),
+    "no start": Rule("inconsistent", "is done but was never started"),
     "ended first": Rule("inconsistent", "ended before it was started"),
     "started first": Rule("inconsistent", "was started before it was claimed"),
-    "started unborn": Rule("inconsistent", "was started before it was enqueued"),
+    "started before enqueued": Rule("inconsistent", "was started before it was enqueued"),
     "in the future": Rule("inconsistent", "ended later than the store's clock shows", ("now",)),
     "another task": Rule("altered", "has another task than before"),
     "another queue": Rule("altered", "is in another queue than before"),
     "another tenant": Rule("altered", "has another tenant than before"),
-    "another result": Rule("altered", "has another result than the history says", ("results",)),
+    "another result": Rule("altered", "has another result than in the history", ("results",)),
     "over attempts": Rule(
         "over attempts", "was retried after its last allowed attempt", ("attempts",)
     ),
@@ -108,7 +110,7 @@ RULES: Final[Mapping[str, Rule]] = {
 """The rules, by name."""
 
 NEVER: Final[Mapping[str, str]] = {
-    "crossed": "the marks of lanes, which a history does not hold",
+    "crossed": "the watermarks of lanes, which a history does not hold",
     "unexplained": "the time at which each call was sent and answered, which a history does not"
     " hold",
 }
@@ -116,14 +118,14 @@ NEVER: Final[Mapping[str, str]] = {
 
 
 class Promises(NamedTuple):
-    """Limits that the caller promised, and that the audit checks.
+    """Limits that the caller promised and the audit checks.
 
     Attributes:
-      capacities: Maximum number of attempts of a task that run at the same time, by task.
-      passed: Maximum number of less urgent jobs of the same shard and tenant that may be claimed
-        while a job is ready. None where limits, pauses or aging delay jobs.
-      attempts: Maximum number of attempts of a task that may fail before the job is dead, by
-        task. See `Retry.attempts`.
+        capacities: Maximum number of attempts of a task that run at the same time, by task.
+        passed: Maximum number of less urgent jobs of the same shard and tenant that may be claimed
+            while a job is ready. None if limits, pauses or aging delay jobs.
+        attempts: Maximum number of attempts of a task that may fail before the job is dead, by
+            task. See `Retry.attempts`.
     """
 
     capacities: Mapping[str, int] = {}
@@ -138,11 +140,10 @@ class Known(NamedTuple):
     """Facts about a store that its history does not hold.
 
     Attributes:
-      whole: Queues whose history is `all` or `arguments`, from their first job on. None where
-        this is not known.
-      is_exact: Whether the store has transactions, so that each event is written together with
-        what it describes.
-      now_us: The store's clock when the history had been read. None where this is not known.
+        whole: Queues whose history is `all` or `arguments` since their first job. None if unknown.
+        is_exact: Whether the store has transactions, so that each event is written together with
+            what it describes.
+        now_us: The store's clock after the history was read. None if unknown.
     """
 
     whole: Sequence[str] | None = None
@@ -162,9 +163,9 @@ class Audited(NamedTuple):
     """The result of an audit.
 
     Attributes:
-      findings: A table of verdict, queue, job_id, enqueued, attempt, words.
-      looked_for: The verdicts for which at least one rule was applied.
-      not_known: The words of each rule that was not applied, and what it needs.
+        findings: A table of verdict, queue, job_id, enqueued, attempt, words.
+        looked_for: The verdicts for which at least one rule was applied.
+        not_known: Rules that were not applied, by their words, and what they need.
     """
 
     findings: Any
@@ -173,11 +174,11 @@ class Audited(NamedTuple):
 
     @property
     def not_audited(self) -> Sequence[str]:
-        """Return the other verdicts. Nothing is known about them."""
+        """Return the other verdicts, about which nothing is known."""
         return [name for name in AUDITED if name not in self.looked_for]
 
     def with_rule(self, name: str, findings: Any) -> "Audited":  # noqa: ANN401
-        """Return the result after one more rule was applied, with all findings."""
+        """Return the result after one more rule, with all findings."""
         verdict, words, _ = RULES[name]
         looked_for = [one for one in AUDITED if one in self.looked_for or one == verdict]
         not_known = {rule: needs for rule, needs in self.not_known.items() if rule != words}

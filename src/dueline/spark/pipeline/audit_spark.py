@@ -1,6 +1,6 @@
 """The audit of a history on Spark.
 
-`lake_arrow_audit` does the same without Spark.
+`audit_arrow` does the same without Spark.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,22 +40,21 @@ def audit(
     promises: Promises = NO_PROMISES,
     known: Known = NOTHING_KNOWN,
 ) -> Audited:
-    """Find what must not happen, by the rules of `dueline.spark.pipeline.audit_rules`.
+    """Find violations of the rules in `audit_rules`.
 
     Args:
-      attempts: The table `attempts`, with all its rows.
-      living: The jobs that have a row (job_id, and maybe enqueued), read before the attempts, or
-        of a queue at rest. Without `enqueued` a row is that of the last run of its job id. Without
-        them no rule on lost jobs is applied.
-      expected: All jobs that were enqueued (job_id). Without them no rule is applied on jobs that
-        nobody enqueued.
-      results: The table `results` (job_id, finished, value), to compare each result with its
-        digest in the history.
-      promises: Further rules.
-      known: Facts about the store.
+        attempts: The table `attempts`, with all rows.
+        living: Jobs that have a row (job_id, optionally enqueued), read before the attempts, or
+            while the queue was idle. Without `enqueued`, a row belongs to the last run of its job
+            id. Without this table, no rule on lost jobs is applied.
+        expected: All enqueued jobs (job_id). Without it, no rule on unexpected jobs is applied.
+        results: The table `results` (job_id, finished, value), to compare results with the
+            digests in the history.
+        promises: Further rules.
+        known: Facts about the store.
 
     Returns:
-      The findings, and which rules were applied.
+        The findings, and the rules that were applied.
     """
     rows = _with_runs(attempts.where("worker <> '' OR outcome <> 'skipped'"))
     if living is not None:
@@ -86,7 +85,7 @@ def audit(
     for some, rule in chain.from_iterable(others):
         findings = findings.unionByName(some.select(*_COLUMNS, F.lit(rule).alias("rule")))
     return audited(
-        _told(findings),
+        _with_words(findings),
         has_living=living is not None,
         has_expected=expected is not None,
         has_results=results is not None,
@@ -105,9 +104,13 @@ def _once(attempts: DataFrame) -> DataFrame:
 def _of_enqueues(attempts: DataFrame, known: Known) -> Iterator[tuple[DataFrame, str]]:
     """Yield jobs that were enqueued twice."""
     if known.exact:
-        births = attempts.where("worker = '' AND outcome = 'enqueued'")
-        births = births.where(F.col("queue").isin(*known.exact)).groupBy("queue", *RUN)
-        again = births.agg(F.count_distinct("id").alias("births")).where("births > 1")
+        enqueue_events = attempts.where("worker = '' AND outcome = 'enqueued'")
+        enqueue_events = enqueue_events.where(F.col("queue").isin(*known.exact)).groupBy(
+            "queue", *RUN
+        )
+        again = enqueue_events.agg(F.count_distinct("id").alias("enqueue_events")).where(
+            "enqueue_events > 1"
+        )
         yield again.withColumn("attempt", F.lit(0)), "enqueued twice"
 
 
@@ -123,8 +126,8 @@ def _unkept(
 
 
 def _of_results(once: DataFrame, results: DataFrame | None) -> Iterator[tuple[DataFrame, str]]:
-    """Yield attempts of which another result is kept than the one that they had."""
-    if results is not None and "digest" in once.columns:  # not in files of an older version
+    """Yield attempts whose stored result differs from the one that they had."""
+    if results is not None and "digest" in once.columns:  # older versions have no digests
         kept = results.select("job_id", F.col("finished").alias("ended"), "value")
         digest = F.substring(F.sha2(F.col("value").cast("binary"), _SHA_BITS), 1, DIGEST_DIGITS)
         both = once.where("outcome = 'done' AND digest IS NOT NULL").join(
@@ -136,28 +139,28 @@ def _of_results(once: DataFrame, results: DataFrame | None) -> Iterator[tuple[Da
 def _silent(
     attempts: DataFrame, living: DataFrame | None, expected: DataFrame | None, known: Known
 ) -> Iterator[tuple[DataFrame, str]]:
-    """Yield jobs that were enqueued, and left no other row and no job."""
+    """Yield jobs that have only an enqueue event, and no row."""
     if living is None:
         return
     none = F.lit(0).alias("attempt")
-    told = attempts.where("worker <> '' OR outcome <> 'skipped'")
+    seen = attempts.where("worker <> '' OR outcome <> 'skipped'")
     is_over = F.col("outcome").isin(*ENDED)
-    runs = told.groupBy(*RUN).agg(
-        F.max("queue").alias("queue"), F.max((F.col("worker") != "") | is_over).alias("is_told")
+    runs = seen.groupBy(*RUN).agg(
+        F.max("queue").alias("queue"), F.max((F.col("worker") != "") | is_over).alias("is_seen")
     )
     newest = F.max("enqueued").over(Window.partitionBy("job_id"))
-    runs = runs.withColumn("last_enqueued", newest).where("NOT is_told")
+    runs = runs.withColumn("last_enqueued", newest).where("NOT is_seen")
     runs = _with_lives(runs, living)
     yield runs.where(_is_absent(known)).withColumn("attempt", none), "no trace"
     if expected is not None:
         gone = expected.select("job_id").distinct()
-        gone = gone.join(told, "job_id", "left_anti").join(living, "job_id", "left_anti")
+        gone = gone.join(seen, "job_id", "left_anti").join(living, "job_id", "left_anti")
         nothing = {"queue": F.lit(None).cast("string"), "enqueued": F.lit(None).cast("timestamp")}
         yield gone.withColumns({**nothing, "attempt": none}), "no trace"
 
 
 def _with_lives(rows: DataFrame, living: DataFrame) -> DataFrame:
-    """Add `lives`: true where the run has a row, and else null."""
+    """Add `lives`: true if the run has a row, else null."""
     key = [name for name in RUN if name in living.columns]
     alive = living.select(*key).distinct().withColumn("lives", F.expr("true"))
     rows = rows.join(alive, key, "left")
@@ -166,8 +169,8 @@ def _with_lives(rows: DataFrame, living: DataFrame) -> DataFrame:
     return rows.withColumn("lives", F.expr("CASE WHEN enqueued = last_enqueued THEN lives END"))
 
 
-def _told(findings: DataFrame) -> DataFrame:
-    """Replace the name of each rule by its verdict and its words."""
+def _with_words(findings: DataFrame) -> DataFrame:
+    """Replace the name of each rule by its verdict and words."""
     verdict, words = (_map({name: rule[place] for name, rule in RULES.items()}) for place in (0, 1))
     rule = F.col("rule")
     return findings.select(verdict[rule].alias("verdict"), *_COLUMNS, words[rule].alias("words"))
@@ -178,11 +181,11 @@ def _map(values: Mapping[str, object]) -> Column:
 
 
 def _with_runs(rows: DataFrame) -> DataFrame:
-    """Add what the rows of a run say together, and when the job id was enqueued last."""
+    """Add values of all rows of a run, and the last enqueue time of the job id."""
     run, job = Window.partitionBy(*RUN), Window.partitionBy("job_id")
     outcome, is_event = F.col("outcome"), F.col("worker") == ""
-    is_birth = is_event & (outcome == "enqueued")
-    is_told = is_birth | (is_event & (outcome == "changed"))
+    is_enqueue = is_event & (outcome == "enqueued")
+    sets_place = is_enqueue | (is_event & (outcome == "changed"))
     ends = is_event & outcome.isin(*ENDED)
 
     def each(condition: Column, value: Column) -> Column:
@@ -194,25 +197,25 @@ def _with_runs(rows: DataFrame) -> DataFrame:
         F.max("enqueued").over(job).alias("last_enqueued"),
         F.max(outcome.isin(*ENDED)).over(run).alias("has_ended"),
         F.min(F.when(outcome.isin(*ENDED), attempt)).over(run).alias("end"),
-        each(is_birth, F.col("id")).alias("births"),
+        each(is_enqueue, F.col("id")).alias("enqueue_events"),
         each(is_event & (outcome == "changed"), attempt).alias("changed"),
         each((is_event & (outcome == "changed")) | ends, attempt).alias("fences"),
-        *[each(is_told, F.col(name)).alias(f"told_{name}") for name in _PLACE],
+        *[each(sets_place, F.col(name)).alias(f"placed_{name}") for name in _PLACE],
     )
 
 
 def _with_order(claims: DataFrame) -> DataFrame:
-    """Make one row of each attempt, with what its other rows and the attempt before it say."""
+    """Keep one row of each attempt, with values of its other rows and of the previous attempt."""
     claim = Window.partitionBy(*RUN, "attempt")
     outcome = F.col("outcome")
-    # A worker that was taken for dead may have written its own row, too (rule F3).
+    # A worker that was presumed dead may have written its own row, too (rule F3).
     is_crash = _is_of_dead_worker()
     is_final = outcome.isin(*FINAL) & ~is_crash
 
     def several(condition: Column, value: Column) -> Column:
         return F.size(F.collect_set(F.when(condition, value)).over(claim)) > 1
 
-    told = claims.withColumns(
+    marked = claims.withColumns(
         {
             "is_split": several(~is_crash, F.unix_micros("ended"))
             | several(is_final, F.struct("outcome", "error"))
@@ -229,7 +232,7 @@ def _with_order(claims: DataFrame) -> DataFrame:
     failed = Window.partitionBy(*RUN, "deaths").orderBy("attempt")
     is_failure = (outcome == "retried") & ~F.col("has_crashed")
     return (
-        told.where("number = 1")
+        marked.where("number = 1")
         .select(
             "*",
             F.lag("outcome").over(life).alias("before"),
@@ -255,10 +258,10 @@ def _of_rows(known: Known) -> dict[str, Column]:
         "no start": (F.col("outcome") == "done") & started.isNull() & (F.col("task") != ""),
         "ended first": ended < started - EARLY_US_MAX,
         "started first": started < F.unix_micros("claimed") - EARLY_US_MAX,
-        "started unborn": started < F.unix_micros("enqueued") - EARLY_US_MAX,
+        "started before enqueued": started < F.unix_micros("enqueued") - EARLY_US_MAX,
     }
     if known.now_us is not None:
-        is_own = F.col("outcome") != "crashed"  # that row has the end of the lease
+        is_own = F.col("outcome") != "crashed"  # such a row has the end of the lease
         rules["in the future"] = is_own & (ended > known.now_us + AHEAD_US_MAX)
     return rules
 
@@ -275,7 +278,7 @@ def _of_claims() -> dict[str, Column]:
 
 
 def _of_order() -> dict[str, Column]:
-    """Return the rules that an attempt breaks beside the attempt before it, or an end."""
+    """Return the rules that an attempt breaks in relation to the previous attempt, or an end."""
     is_end, after_end = F.col("outcome").isin(*ENDED), F.col("attempt") > F.col("end")
     crashed, claimed = F.col("before") == "crashed", F.unix_micros("claimed")
     return {
@@ -292,16 +295,16 @@ def _of_run(known: Known, promises: Promises) -> dict[str, Column]:
     attempt, before = F.col("attempt"), F.col("before_attempt")
     rules = {}
     for name in _PLACE:
-        values = F.col(f"told_{name}")
-        is_first = (F.size("births") == 0) & (F.col(name) == F.col(f"first_{name}"))
+        values = F.col(f"placed_{name}")
+        is_first = (F.size("enqueue_events") == 0) & (F.col(name) == F.col(f"first_{name}"))
         rules[f"another {name}"] = ~F.array_contains(values, F.col(name)) & ~is_first
     if known.exact:
         is_exact = F.col("queue").isin(*known.exact)
         retried = F.exists("changed", lambda fence: (fence >= before) & (fence < attempt))
         rules["after its death"] = is_exact & (F.col("before") == "dead") & ~retried
-        rules["not enqueued"] = is_exact & (F.size("births") == 0) & _is_last()
-        told = F.size(F.filter("fences", lambda fence: (fence > before) & (fence < attempt)))
-        rules["missing"] = is_exact & (attempt - before - 1 - told > 0) & ~_is_of_dead_worker()
+        rules["not enqueued"] = is_exact & (F.size("enqueue_events") == 0) & _is_last()
+        explained = F.size(F.filter("fences", lambda fence: (fence > before) & (fence < attempt)))
+        rules["missing"] = is_exact & (attempt - before - 1 - explained > 0) & ~_is_of_dead_worker()
     if promises.attempts:
         most = _map(promises.attempts)[F.col("task")]
         rules["over attempts"] = F.col("is_failure") & (F.col("failures") == most)
@@ -309,16 +312,16 @@ def _of_run(known: Known, promises: Promises) -> dict[str, Column]:
 
 
 def _of_loss(known: Known) -> dict[str, Column]:
-    """Return the rules that the last attempt of a job breaks that has no row."""
+    """Return the rules that the last attempt of a job without a row breaks."""
     is_lost = _is_last() & _is_absent(known) & ~F.col("has_ended")
     is_dead = F.col("outcome") == "dead"
     return {"gone": is_lost & ~is_dead, "dead and gone": is_lost & is_dead}
 
 
 def _is_of_dead_worker() -> Column:
-    """Return whether another worker wrote the row, since the attempt's own had died.
+    """Return whether another worker wrote the row because the attempt's own worker had died.
 
-    That worker may have died before it could write a row for the attempt before, too.
+    That worker may have died, too, before it wrote a row for the previous attempt.
     """
     is_end = F.col("outcome").isin("dead", "lost") & F.col("started").isNull()
     return (F.col("outcome") == "crashed") | is_end
@@ -329,6 +332,6 @@ def _is_last() -> Column:
 
 
 def _is_absent(known: Known) -> Column:
-    """Return whether a run has no row; False in queues whose history does not tell all."""
+    """Return whether a run has no row; false in queues whose history is incomplete."""
     is_absent = F.col("lives").isNull()
     return is_absent if known.whole is None else is_absent & F.col("queue").isin(*known.whole)

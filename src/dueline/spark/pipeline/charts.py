@@ -1,7 +1,6 @@
-"""Small pictures, as SVG in a page.
+"""Charts as SVG inside a page, without scripts or downloads.
 
-Each is 360 units wide, the width of a small telephone, and grows with its column; there is no
-script, and nothing is fetched.
+Each is 360 units wide, the width of a small phone, and scales with its column.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,9 +44,12 @@ def bars(labels: Sequence[str], series: Series, *, unit: str) -> str:
 
 
 def lines(labels: Sequence[str], series: Series, *, marks: Mapping[float, str]) -> str:
-    """Draw a line for each series; None is a gap, and a lone point a dot.
+    """Draw a line for each series; None is a gap, and a single point a dot.
 
-    Args: marks: the values of the y axis that have a name; the first and last are its ends.
+    Args:
+        labels: Labels of the x axis.
+        series: Values by the name of the line.
+        marks: Labels of the y axis, by value; the first and last value are its ends.
     """
     low, high = min(marks), max(marks)
     step = _ROOM / max(len(labels), 1)
@@ -69,7 +71,7 @@ def lines(labels: Sequence[str], series: Series, *, marks: Mapping[float, str]) 
 
 
 def heat(labels: Sequence[str], rows: Mapping[str, Sequence[float]], *, unit: str) -> str:
-    """Draw a field for each row and label, the darker the more."""
+    """Draw a cell for each row and label; darker means more."""
     top = max((max(values, default=0) for values in rows.values()), default=0) or 1
     height = min(18.0, 240 / max(len(rows), 1))
     step = _ROOM / max(len(labels), 1)
@@ -95,7 +97,7 @@ def heat(labels: Sequence[str], rows: Mapping[str, Sequence[float]], *, unit: st
 
 
 def ranks(values: Mapping[str, float], *, unit: str) -> str:
-    """Draw a bar to the right for each name, with its text above it."""
+    """Draw a horizontal bar for each name, with its text above."""
     top = max(values.values(), default=0) or 1
     shapes = []
     for line, (name, value) in enumerate(values.items()):
@@ -131,7 +133,7 @@ def _grid(top: float) -> list[str]:
 
 
 def _feet(labels: Sequence[str], step: float, height: float = HEIGHT) -> list[str]:
-    """Write so many labels below that none touches the next."""
+    """Draw labels of the x axis, as many as fit without overlap."""
     if not labels:
         return []
     wide = max(len(label) for label in labels) * 6 + 8

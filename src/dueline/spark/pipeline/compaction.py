@@ -1,12 +1,12 @@
-"""Few large files in place of many small ones.
+"""Compaction: few large files instead of many small ones.
 
-Each run of a pipeline adds a part to bronze, so one that runs often leaves many. Here parts that
-lie beside each other become one; what they hold stays as it is. The large part is on the disk
-before the manifest names it, in one rename; what it replaces goes with the step after that, so a
-reader that has just read the older manifest still finds its files.
+Each run of a pipeline adds a part to bronze, so frequent runs leave many parts. Compaction merges
+adjacent parts without changing their rows. The merged part is on disk before the manifest names
+it, in one rename. The next step deletes the replaced parts, so a reader of the previous manifest
+still finds its files.
 
-The newest part stays by itself: Spark may write its last batch again. So do parts that silver has
-not seen, since silver knows by their numbers what is new.
+The newest part is not merged, since Spark may write its last batch again. Neither are parts that
+silver has not read, since silver recognizes new parts by their numbers.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ _BATCH: Final = 50_000
 
 
 class Compacted(NamedTuple):
-    """What became of the files of bronze. rows: those that were written anew."""
+    """The result of a compaction; `rows` is the number of rows that were rewritten."""
 
     files_before: int
     files: int
@@ -33,13 +33,14 @@ class Compacted(NamedTuple):
 
 
 def compact(folder: Folder, most: int, say: Callable[[str], None]) -> Compacted:
-    """Make one part of several small ones, again and again; none grows above `most` rows.
+    """Merge small parts repeatedly, up to `most` rows each.
 
-    Where nothing is to be done, what was replaced before is removed.
+    If there is nothing to merge, the parts that were replaced before are deleted.
 
     Raises:
-      NotFound: bronze was never made. Conflict: another process writes to the tables.
-      StoreCorrupt: a part does not hold the rows that its manifest tells of; nothing is changed.
+        NotFound: Bronze does not exist.
+        Conflict: Another process writes to the tables.
+        StoreCorrupt: A part does not hold the rows in its manifest. Nothing was changed.
     """
     folder.need(BRONZE)
     with folder.writing():
@@ -50,12 +51,12 @@ def compact(folder: Folder, most: int, say: Callable[[str], None]) -> Compacted:
         for group in groups:
             last = group[-1]
             place = f"{last}-{token_hex(4)}"
-            told = _sum([facts[part] for part in group])
-            _merge(folder.files(BRONZE, group), folder.path(BRONZE, place), told["rows"])
+            merged = _sum([facts[part] for part in group])
+            _merge(folder.files(BRONZE, group), folder.path(BRONZE, place), merged["rows"])
             for part in group:
                 del parts[part], facts[part]
-            parts[last], facts[last] = place, told
-            rows += told["rows"]
+            parts[last], facts[last] = place, merged
+            rows += merged["rows"]
             say(f"compact: {rows:,} rows")
         if rows:
             folder.publish(BRONZE, replace(manifest, parts=parts, facts=facts))
@@ -65,7 +66,7 @@ def compact(folder: Folder, most: int, say: Callable[[str], None]) -> Compacted:
 
 
 def _groups(folder: Folder, manifest: Manifest, most: int) -> Iterator[list[str]]:
-    """Tell which parts become one, those beside each other."""
+    """Yield groups of adjacent parts to merge."""
     seen = min(folder.manifest(SILVER).done, manifest.done - 1)
     group: list[str] = []
     size = 0
@@ -93,7 +94,7 @@ def _sum(facts: Sequence[Mapping[str, int]]) -> Mapping[str, int]:
 
 
 def _merge(files: Sequence[Path], place: Path, rows: int) -> None:
-    """Write the rows of some files to one, some at a time; it outlasts a loss of power."""
+    """Write the rows of some files to one, in batches, and flush it to disk."""
     place.mkdir(parents=True)
     target = place / "part-0.parquet"
     written = 0
@@ -105,8 +106,8 @@ def _merge(files: Sequence[Path], place: Path, rows: int) -> None:
     if written != rows:
         raise StoreCorrupt(
             f"{files[0].parent} and the next {len(files) - 1} file(s) hold {written:,} rows,"
-            f" and the manifest tells of {rows:,}.",
-            hint="See `dueline pipeline verify`; make the tables anew, in another folder.",
+            f" but the manifest says {rows:,}.",
+            hint="See `dueline pipeline verify`; make the tables again in another folder.",
         )
     for path in (target, place, place.parent):
         flush(path)

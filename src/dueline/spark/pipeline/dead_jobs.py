@@ -1,8 +1,8 @@
-"""Running dead jobs again, chosen by what the tables tell of their deaths.
+"""Redriving dead jobs, selected by their failures in the tables.
 
-The row of a dead job is moved, as `dueline dead retry` does; no second job is made, so whoever
-repeats this, or goes on where it was cut off, doubles nothing. Each death is redriven once: a job
-that has died again since is another death, which the tables tell of later.
+Like `dueline dead retry`, it moves the row of the dead job and creates no second job, so repeating
+it or resuming it duplicates nothing. Each death is redriven once: if the job dies again, that is
+another death, which appears in the tables later.
 """
 
 from collections import Counter
@@ -17,10 +17,12 @@ PAGE: Final = 500
 
 
 class Wanted(NamedTuple):
-    """Which deaths: each part that is not empty has to fit.
+    """A filter of deaths; empty fields match all.
 
-    error: stands in the error, or is its fingerprint as the table `poison` has it. since_us,
-    until_us: when they died; `until_us` is no more.
+    Attributes:
+        error: Part of the error, or its fingerprint as in the table `poison`.
+        since_us: Earliest time of death.
+        until_us: Time before which the job died.
     """
 
     queues: Sequence[str] = ()
@@ -31,9 +33,12 @@ class Wanted(NamedTuple):
 
 
 class Death(NamedTuple):
-    """The last death of a job that the tables tell of. error: its fingerprint.
+    """The last death of a job in the tables.
 
-    attempt: the claim that it died under. has_started: its handler was called, as it told.
+    Attributes:
+        attempt: The attempt that died.
+        has_started: Whether its handler was called.
+        error: Fingerprint of the error.
     """
 
     job_id: str
@@ -48,7 +53,7 @@ _kind_of = field(Death, "queue", "task", "error")
 
 
 class Kind(NamedTuple):
-    """Deaths of one kind. deaths: in the tables. dead: those whose jobs are still dead of it."""
+    """Deaths of one kind: their number in the tables, and how many of the jobs are still dead."""
 
     queue: str
     task: str
@@ -58,7 +63,7 @@ class Kind(NamedTuple):
 
 
 def kinds(queues: Queues, deaths: Sequence[Death]) -> list[Kind]:
-    """Count deaths by kind, those of which most jobs are dead first."""
+    """Count deaths by kind, the kinds with most dead jobs first."""
     recorded = Counter(map(_kind_of, deaths))
     dead = Counter(_kind_of(one) for page in _dead(queues, deaths) for one, _ in page)
     found = [
@@ -69,7 +74,7 @@ def kinds(queues: Queues, deaths: Sequence[Death]) -> list[Kind]:
 
 
 def redrive(queues: Queues, deaths: Sequence[Death], say: Callable[[str], None]) -> int:
-    """Run the jobs that are still dead again, page by page; tell how many will run."""
+    """Retry the jobs that are still dead, page by page; return how many will run."""
     done = 0
     for page in _dead(queues, deaths):
         done += queues.retry_all([row for _, row in page])
@@ -78,7 +83,7 @@ def redrive(queues: Queues, deaths: Sequence[Death], say: Callable[[str], None])
 
 
 def _dead(queues: Queues, deaths: Sequence[Death]) -> Iterator[list[tuple[Death, Job]]]:
-    """Look up who is still dead of the death that is told of."""
+    """Yield pages of deaths whose jobs are still dead, with their rows."""
     for start in range(0, len(deaths), PAGE):
         page = deaths[start : start + PAGE]
         rows = queues.engine.store.find([JobId(bytes.fromhex(one.job_id)) for one in page])
@@ -87,9 +92,9 @@ def _dead(queues: Queues, deaths: Sequence[Death]) -> Iterator[list[tuple[Death,
 
 
 def _died_so(death: Death, row: Job) -> bool:
-    """Tell whether a row is that of a job which died so, and has not been claimed since.
+    """Return whether a row is of a job that died so and has not been claimed since.
 
-    Who finds that a worker died too often claims the job once more before it lets it die.
+    A worker that finds that too many workers died claims the job once more to mark it dead.
     """
     if row.state != State.DEAD or row.outcome:
         return False

@@ -1,4 +1,4 @@
-"""What a pipeline asks of its engine."""
+"""What a pipeline needs of its engine."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,11 +14,11 @@ from dueline.spark.writing.enqueue import Written
 STEPS: Final = ("bronze", "silver", "gold")
 
 Say = Callable[[str], None]
-"""Shows how far a step has come."""
+"""Shows the progress of a step."""
 
 
 class Step(NamedTuple):
-    """What a step did. rows: those that it wrote; parts: how many parts of its tables."""
+    """The result of a step: number of rows that it wrote, and of parts of its tables."""
 
     name: str
     rows: int
@@ -26,10 +26,13 @@ class Step(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """What the tables of a pipeline depend on.
+    """Settings of a pipeline.
 
-    store: its address. queues: those to be read, all where there is none. target_us: how late
-    is in time; objective: the share of starts that should be.
+    Attributes:
+        store: URL of the store.
+        queues: Queues to read; all if empty.
+        target_us: Maximum start latency of a start that is on time.
+        objective: Share of starts that should be on time.
     """
 
     store: str
@@ -39,34 +42,34 @@ class Settings(NamedTuple):
 
 
 class TableEngine(Protocol):
-    """Makes the tables of a pipeline, each step from those before; what is made stays made."""
+    """Makes the tables of a pipeline, each step from the previous one."""
 
     def bronze(self, say: Say) -> Step:
-        """Copy what is new in the history."""
+        """Copy new rows of the history."""
         ...
 
     def silver(self, say: Say) -> Step:
-        """Make anew the days that what is new touches, a row an attempt."""
+        """Rebuild the days that new rows touch, one row for each attempt."""
         ...
 
     def gold(self, say: Say) -> Step:
-        """Count the days that were made anew, and make the tables for operators."""
+        """Rebuild the counts of changed days, and the tables for operators."""
         ...
 
     def archive(self, place: Path, period: Period) -> None:
-        """Write the rows of a period, as they were copied, to Parquet files in a folder."""
+        """Write the copied rows of a period to Parquet files in a folder."""
         ...
 
     def deaths(self, wanted: Wanted) -> list[Death]:
-        """Tell which jobs died, of those that are wanted."""
+        """Return the dead jobs that match."""
         ...
 
     def replayable(self, files: Sequence[Path], chosen: Chosen) -> Found:
-        """Tell which jobs can be replayed, by files of bronze or of archives."""
+        """Return the jobs that can be replayed, from files of bronze or of archives."""
         ...
 
     def replay(self, files: Sequence[Path], chosen: Chosen, order: Order, say: Say) -> Written:
-        """Enqueue them, each once under the order's name."""
+        """Enqueue the jobs, each once under the order's name."""
         ...
 
     def audit(
@@ -76,13 +79,13 @@ class TableEngine(Protocol):
         promises: Promises,
         known: Known,
     ) -> Audited:
-        """Audit the history that was copied.
+        """Audit the copied history.
 
         Args:
-          living: The jobs that have a row, each its id and the time when it was enqueued. None to
-            apply no rule on lost jobs.
-          expected: The ids of all jobs that were enqueued. None where they are not known.
-          promises: Further rules.
-          known: Facts about the store.
+            living: Id and enqueue time of each job that has a row. None applies no rule on lost
+                jobs.
+            expected: Ids of all enqueued jobs. None if unknown.
+            promises: Further rules.
+            known: Facts about the store.
         """
         ...

@@ -1,8 +1,7 @@
-"""From when on, and until when, tables hold a history.
+"""The period of history that tables hold.
 
-Written down in the manifest of bronze when tables are begun, and the same ever after: what was
-before is not in them, so nothing is said about it. A queue whose history had let go of rows by
-then begins later than the tables do.
+The manifest of bronze records it when the tables are started, and it never changes. Nothing is said
+about earlier jobs. A queue whose history was trimmed before then begins later than the tables.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,13 +19,13 @@ from dueline.spark.pipeline.table_store import BRONZE, Folder, Manifest
 
 _HEX: Final = 32
 _TIMED: Final = "7"
-"""The digit of an id that says its version, where an id tells of its time."""
+"""The version digit of an id that contains its creation time."""
 
 NO_END: Final = (1 << 63) - 1
 
 
-class Births(NamedTuple):
-    """Which jobs an audit is asked about, by when they were enqueued."""
+class EnqueuePeriod(NamedTuple):
+    """Which jobs an audit judges, by enqueue time."""
 
     since_us: int = 0
     until_us: int = NO_END
@@ -35,11 +34,18 @@ class Births(NamedTuple):
 def bound(
     folder: Folder, engine: Engine, names: Sequence[str], since_us: int | None, until_us: int | None
 ) -> Manifest:
-    """Begin tables with a period, or go on in theirs; tell the manifest of bronze.
+    """Start tables with a period, or check that it is theirs; return the manifest of bronze.
 
-    Args: names: of the queues that are to be copied.
+    Args:
+        folder: The tables.
+        engine: The store.
+        names: Queues to copy.
+        since_us: Start of the period; None for the beginning, or that of the tables.
+        until_us: End of the period; None for no end, or that of the tables.
 
-    Raises: Conflict: the tables hold another period. BadInput: it begins in the future.
+    Raises:
+        Conflict: The tables hold another period.
+        BadInput: The period starts in the future.
     """
     before = folder.manifest(BRONZE)
     has_begun = before.done >= 0 or bool(before.begins)
@@ -47,10 +53,10 @@ def bound(
     if has_begun and asked != (before.since_us, before.until_us):
         raise Conflict(
             f"The tables in {folder.root} hold {_words(before)}.",
-            hint="Leave out --since and --until to go on with it, or give another folder.",
+            hint="Omit --since and --until to continue it, or use another folder.",
         )
     if asked[0] > engine.time.latest_us():
-        raise BadInput("--since lies in the future.", hint="Begin the tables then.")
+        raise BadInput("--since is in the future.", hint="Start the tables at that time.")
     begins = dict(before.begins)
     for name in names:
         if name not in begins:
@@ -63,21 +69,30 @@ def bound(
 
 
 def is_inside(
-    births: Births, begins: Mapping[str, int], job_id: str, queue: str | None, born: int | None
+    period: EnqueuePeriod,
+    begins: Mapping[str, int],
+    job_id: str,
+    queue: str | None,
+    enqueued: int | None,
 ) -> bool:
-    """Tell whether a job is one that an audit is asked about, and can say something about.
+    """Return whether an audit judges a job: it is in the tables and in the requested period.
 
-    Args: queue, born: as its rows tell; None of a job that has none.
+    Args:
+        period: The requested period.
+        begins: Start of the history in the tables, by queue.
+        job_id: Id of the job.
+        queue: Queue in its rows; None for a job without rows.
+        enqueued: Enqueue time in its rows; None for a job without rows.
     """
     begin_us = max(begins.values(), default=0) if queue is None else begins.get(queue, 0)
-    if not begin_us and births == Births():
+    if not begin_us and period == EnqueuePeriod():
         return True
-    if born is None and len(job_id) == _HEX and job_id[_HEX // 2 - 4] == _TIMED:
-        born = born_us(JobId(bytes.fromhex(job_id)))
-    return born is not None and max(begin_us, births.since_us) <= born < births.until_us
+    if enqueued is None and len(job_id) == _HEX and job_id[_HEX // 2 - 4] == _TIMED:
+        enqueued = born_us(JobId(bytes.fromhex(job_id)))
+    return enqueued is not None and max(begin_us, period.since_us) <= enqueued < period.until_us
 
 
 def _words(manifest: Manifest) -> str:
-    since = to_datetime(manifest.since_us).isoformat() if manifest.since_us else "their beginning"
+    since = to_datetime(manifest.since_us).isoformat() if manifest.since_us else "its beginning"
     until = to_datetime(manifest.until_us).isoformat() if manifest.until_us else "now"
     return f"the history from {since} to {until}"

@@ -1,6 +1,6 @@
-"""The same tables as `lake_insights`, without Spark.
+"""The tables of `insights_spark`, without Spark.
 
-It shares bounds with it, and no line.
+They share thresholds, but no code.
 """
 
 import re
@@ -28,11 +28,11 @@ Line = Mapping[str, Any]
 _NUMBERS: Final = re.compile(NUMBERS)
 
 
-def flow(silver: Iterable[Line], told: Iterable[Line]) -> list[Line]:
-    """Count how many jobs came and went in each minute; see `lake_insights.flow`."""
+def flow(silver: Iterable[Line], events: Iterable[Line]) -> list[Line]:
+    """Count the jobs that came and went in each minute; see `insights_spark.flow`."""
     could: dict[tuple[str, int, str, int], int] = {}
     gone: dict[tuple[str, int, str, int], int] = {}
-    for lines in (silver, told):
+    for lines in (silver, events):
         for line in lines:
             if line["outcome"] == "changed":
                 continue
@@ -55,7 +55,7 @@ def flow(silver: Iterable[Line], told: Iterable[Line]) -> list[Line]:
 
 
 def slo(silver: Iterable[Line], *, target_us: int, objective: float, now_us: int) -> list[Line]:
-    """Tell which share of starts was in time; see `lake_insights.slo`."""
+    """Compute the share of starts on time; see `insights_spark.slo`."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for line in silver:
         if line["started"] is None:
@@ -86,7 +86,7 @@ def _burn(cell: Mapping[str, int], name: str, objective: float) -> float | None:
 
 
 def fairness(gold_minute: Iterable[Line]) -> list[Line]:
-    """Tell how evenly tenants were served in each minute; see `lake_insights.fairness`."""
+    """Compute the fairness between tenants in each minute; see `insights_spark.fairness`."""
     served: dict[tuple[str, int], list[int]] = defaultdict(list)
     for line in gold_minute:
         served[line["queue"], line["minute"]].append(line["attempts"])
@@ -103,7 +103,7 @@ def fairness(gold_minute: Iterable[Line]) -> list[Line]:
 
 
 def suspicious(silver: Iterable[Line]) -> list[Line]:
-    """Find shards that do worse than the others of their queue; see `lake_insights`."""
+    """Find shards that are worse than others of their queue; see `insights_spark`."""
     queues: dict[str, dict[int, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     steps: dict[tuple[str, int], list[int]] = defaultdict(list)
     for line in silver:
@@ -120,13 +120,13 @@ def suspicious(silver: Iterable[Line]) -> list[Line]:
         command = f"dueline shards lag --queue {queue}"
         for shard, cell in shards.items():
             started, step = len(steps[queue, shard]), middles.get(shard, 0)
-            told = {"queue": queue, "shard": shard, "command": command}
+            shard_key = {"queue": queue, "shard": shard, "command": command}
             if started >= STARTS_MIN and step >= max(SLOW_STEP_MIN, usual + SLOW_FACTOR):
                 words = (
                     f"half of {started} starts are late by 2^{step - 1} us or more;"
                     f" the queue's by 2^{usual - 1}"
                 )
-                found.append(told | {"reason": "slow", "evidence": words})
+                found.append(shard_key | {"reason": "slow", "evidence": words})
             crashed = sum(one["crashed"] for one in shards.values()) - cell["crashed"]
             attempts = sum(one["attempts"] for one in shards.values()) - cell["attempts"]
             is_deadly = cell["crashed"] * attempts > 4 * crashed * cell["attempts"]
@@ -135,7 +135,7 @@ def suspicious(silver: Iterable[Line]) -> list[Line]:
                     f"{cell['crashed']} of {cell['attempts']} attempts crashed;"
                     f" of the other shards' {crashed} of {attempts}"
                 )
-                found.append(told | {"reason": "crashes", "evidence": words})
+                found.append(shard_key | {"reason": "crashes", "evidence": words})
     return found
 
 
@@ -144,7 +144,7 @@ def _middle(numbers: Sequence[int]) -> int:
 
 
 def poison(silver: Iterable[Line]) -> list[Line]:
-    """Find what kills jobs, or the workers that run them; see `lake_insights.poison`."""
+    """Find causes of dead jobs and dead workers; see `insights_spark.poison`."""
     bad = [line for line in silver if line["outcome"] in ("dead", "crashed")]
     crashes = Counter(_run_of(line) for line in bad if line["outcome"] == "crashed")
     kinds: dict[tuple[str, str, str], list[Line]] = defaultdict(list)
@@ -171,7 +171,7 @@ def _run_of(line: Line) -> tuple[str, str, int]:
 
 
 def deaths(silver: Iterable[Line], wanted: Wanted) -> list[Death]:
-    """Tell the last death of each job, of those that are wanted; see `lake_insights.deaths`."""
+    """Return the last death of each matching job; see `insights_spark.deaths`."""
     last: dict[str, Line] = {}
     for line in silver:
         if line["outcome"] == "dead":
@@ -203,7 +203,7 @@ def _is_wanted(line: Line, wanted: Wanted) -> bool:
 
 
 def fingerprint(error: str) -> str:
-    """Write what errors of one kind share: the first line, without its numbers."""
+    """Return what errors of one kind share: the first line without numbers."""
     return _NUMBERS.sub("#", error.partition("\n")[0])[:FINGERPRINT_CHARACTERS_MAX]
 
 

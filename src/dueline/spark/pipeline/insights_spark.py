@@ -1,6 +1,6 @@
-"""What an operator asks of a history, as tables made of tables.
+"""Tables for operators, computed from other tables.
 
-Functions of data frames, as those of `lake`. `lake_arrow_insights` does the same without Spark.
+Functions of data frames, as in `tables_spark`. `insights_arrow` does the same without Spark.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -20,13 +20,16 @@ from dueline.spark.pipeline.thresholds import (
 )
 
 
-def flow(silver: DataFrame, told: DataFrame) -> DataFrame:
-    """Count how many jobs came to be ready in each minute, and how many went, by shard.
+def flow(silver: DataFrame, events: DataFrame) -> DataFrame:
+    """Count the jobs that became ready and that ended in each minute, by shard.
 
-    Args: silver: attempts. told: what is no attempt (rows of the history without a worker).
+    Args:
+        silver: Attempts.
+        events: Other rows of the history (those without a worker).
 
-    Returns: queue, shard, minute, came, went; their running difference is the backlog. A job
-    that has not been attempted is known only where the history is `all`.
+    Returns:
+        queue, shard, minute, came, went; their running difference is the backlog. Jobs without
+        an attempt are known only if the history is `all`.
     """
     lives = [
         frame.select(
@@ -34,7 +37,7 @@ def flow(silver: DataFrame, told: DataFrame) -> DataFrame:
             F.greatest("due", "enqueued").alias("could"),
             F.when(F.col("outcome").isin(*ENDED, "dead"), F.col("ended")).alias("gone"),
         )
-        for frame in (silver, told.where("outcome <> 'changed'"))
+        for frame in (silver, events.where("outcome <> 'changed'"))
     ]  # fmt: skip
     jobs = lives[0].unionByName(lives[1]).groupBy("queue", "shard", *RUN)
     jobs = jobs.agg(F.min("could").alias("could"), F.max("gone").alias("gone"))
@@ -51,12 +54,17 @@ def flow(silver: DataFrame, told: DataFrame) -> DataFrame:
 
 
 def slo(silver: DataFrame, *, target_us: int, objective: float, now_us: int) -> DataFrame:
-    """Tell which share of starts was in time, and how fast the rest is being used up.
+    """Compute the share of starts on time and the error-budget burn rate.
 
-    Args: target_us: how late is in time. objective: the share that should be, below 1.
+    Args:
+        silver: Attempts.
+        target_us: Maximum start latency of a start that is on time.
+        objective: Share of starts that should be on time, below 1.
+        now_us: End of the windows.
 
-    Returns: queue, started, in_time, share, and for each window before `now_us` how many started
-    in it, and burn: 1 uses up what may be late exactly, 0 none of it; null where none started.
+    Returns:
+        queue, started, in_time, share, and for each window before `now_us` the number of starts
+        and the burn rate: 1 is on budget, 0 uses none of it, null if nothing started.
     """
     in_time = F.col("lateness_us") <= target_us
     starts = F.unix_micros("started")
@@ -67,7 +75,7 @@ def slo(silver: DataFrame, *, target_us: int, objective: float, now_us: int) -> 
             F.count_if(inside).alias(f"started_{name}"),
             F.count_if(inside & in_time).alias(f"in_time_{name}"),
         ]
-    told = silver.where("started IS NOT NULL").groupBy("queue").agg(*counts)
+    counted = silver.where("started IS NOT NULL").groupBy("queue").agg(*counts)
     burns = [
         F.expr(f"1 - try_divide(in_time_{name}, started_{name})")
         .__truediv__(1 - objective)
@@ -76,14 +84,15 @@ def slo(silver: DataFrame, *, target_us: int, objective: float, now_us: int) -> 
     ]
     kept = [f"started_{name}" for name in WINDOWS_US]
     share = (F.col("in_time") / F.col("started")).alias("share")
-    return told.select("queue", "started", "in_time", share, *kept, *burns)
+    return counted.select("queue", "started", "in_time", share, *kept, *burns)
 
 
 def fairness(gold_minute: DataFrame) -> DataFrame:
-    """Tell how evenly tenants were served in each minute, by Jain's index.
+    """Compute the fairness between tenants in each minute, as Jain's index.
 
-    Returns: queue, minute, tenants, attempts, jain: 1 where each had as many attempts, 1/tenants
-    where one had them all. Tenants that had none in a minute are not seen.
+    Returns:
+        queue, minute, tenants, attempts, jain: 1 if each tenant had as many attempts, 1/tenants
+        if one had all. Tenants without attempts in a minute are not counted.
     """
     return gold_minute.groupBy("queue", "minute").agg(
         F.count("*").alias("tenants"),
@@ -96,9 +105,10 @@ def fairness(gold_minute: DataFrame) -> DataFrame:
 
 
 def suspicious(silver: DataFrame) -> DataFrame:
-    """Find shards that do worse than the others of their queue.
+    """Find shards that are worse than others of their queue.
 
-    Returns: queue, shard, reason, evidence, command.
+    Returns:
+        queue, shard, reason, evidence, command.
     """
     late = F.col("lateness_us")
     step = F.when(late <= 0, 0).otherwise(F.length(F.bin(late)))
@@ -150,10 +160,13 @@ def suspicious(silver: DataFrame) -> DataFrame:
 
 
 def poison(silver: DataFrame) -> DataFrame:
-    """Find what kills jobs, or the workers that run them: by task and error.
+    """Find causes of dead jobs and dead workers, by task and error.
 
-    Returns: queue, task, fingerprint (the error's first line without its numbers), jobs,
-    attempts, crashed, dead, last; only what ended dead, or crashed more than once for one job.
+    Only attempts that ended dead, or crashes of jobs that crashed more than once, are counted.
+
+    Returns:
+        queue, task, fingerprint (the error's first line without numbers), jobs, attempts,
+        crashed, dead, last.
     """
     bad = silver.where(F.col("outcome").isin("dead", "crashed")).withColumn(
         "fingerprint", _fingerprint(F.col("error"))
@@ -174,9 +187,10 @@ def poison(silver: DataFrame) -> DataFrame:
 
 
 def deaths(silver: DataFrame, wanted: Wanted) -> DataFrame:
-    """Tell the last death of each job, of those that are wanted.
+    """Return the last death of each matching job.
 
-    Returns: job_id, attempt, has_started, queue, task, error (its fingerprint).
+    Returns:
+        job_id, attempt, has_started, queue, task, error (its fingerprint).
     """
     newest = Window.partitionBy("job_id").orderBy(F.desc("enqueued"), F.desc("attempt"))
     last = F.row_number().over(newest)

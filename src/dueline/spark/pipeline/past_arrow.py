@@ -1,4 +1,4 @@
-"""What a queue held at any instant, without Spark: see `lake_past`."""
+"""The state of a queue at a past time, without Spark; see `past_spark`."""
 
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
@@ -7,14 +7,14 @@ from typing import Any, Final
 Line = Mapping[str, Any]
 
 _claim = itemgetter("enqueued", "attempt")
-_told = itemgetter("at", "outcome")
+_time_of = itemgetter("at", "outcome")
 STATES: Final = ("waiting", "running", "dead", "done", "cancelled", "expired", "lost")
 
 _LATER: Final = ("retried", "snoozed", "given_back", "crashed")
 
 
 def state_at(bronze: Iterable[Line], instant_us: int) -> list[Line]:
-    """Tell the state of each job at an instant; see `lake_past.state_at`."""
+    """Return the state of each job at a time; see `past_spark.state_at`."""
     last: dict[tuple[str, str], tuple[tuple[int, int, int, int], Line, str]] = {}
     running: dict[tuple[str, str], Line] = {}
     for line in _once(bronze):
@@ -41,7 +41,7 @@ def state_at(bronze: Iterable[Line], instant_us: int) -> list[Line]:
 
 
 def _once(bronze: Iterable[Line]) -> list[Line]:
-    """Take the first telling of each claim: who ended it too late may have told of it, too."""
+    """Return the first row of each claim: a worker that ended too late may have written another."""
     first: dict[tuple[str, int, int], Line] = {}
     others: list[Line] = []
     for line in bronze:
@@ -49,12 +49,12 @@ def _once(bronze: Iterable[Line]) -> list[Line]:
             others.append(line)
             continue
         key = line["job_id"], line["enqueued"], line["attempt"]
-        first[key] = min(first.get(key, line), line, key=_told)
+        first[key] = min(first.get(key, line), line, key=_time_of)
     return [*others, *first.values()]
 
 
 def _read(line: Line) -> tuple[tuple[int, int, int, int], str]:
-    """Tell where a row stands among those of its job, and the state that it left the job in."""
+    """Return a row's place among those of its job, and the state in which it left the job."""
     outcome, claim, ended = line["outcome"], _claim(line), line["ended"]
     if line["worker"]:
         return (*claim, 1, ended), "waiting" if outcome in _LATER else outcome

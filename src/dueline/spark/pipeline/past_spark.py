@@ -1,6 +1,6 @@
-"""What a queue held at any instant, from its history.
+"""The state of a queue at a past time, from its history.
 
-`lake_arrow_past` does the same without Spark.
+`past_arrow` does the same without Spark.
 """
 
 from collections.abc import Mapping
@@ -13,20 +13,24 @@ from dueline.spark.pipeline.audit_rules import RUN
 
 WAITING: Final = ("enqueued", "changed", "retried", "snoozed", "given_back", "crashed")
 RANKS: Final[Mapping[str, int]] = {"enqueued": 0, "changed": 2}
-"""Of what happened at one instant under one claim, what counts is the last."""
+"""Order of events at one timestamp under one claim; the last one counts."""
 
 
 def state_at(bronze: DataFrame, instant_us: int) -> DataFrame:
-    """Tell the state of each job at an instant.
+    """Return the state of each job at a time.
 
-    Args: bronze: the table `attempts` as the store has it, of queues whose history is `all`;
-    a job that ran when it was read is told of as it was before that claim. One whose lease ran
-    out, and that nobody had taken over yet, is told of as running where its verdict came late;
-    a claim that ended so is not told at all if the job was then cancelled or retried by hand.
+    A job that ran when the history was read appears in its state before that claim. A job whose
+    lease had expired, and that no worker had taken over, appears as running if its outcome was
+    recorded late. Such a claim does not appear if the job was then cancelled or retried by hand.
 
-    Returns: queue, job_id, state (waiting, running, dead, or how it had ended), priority,
-    tenant, attempt (claims so far), of the job's last run if its id was enqueued again. Until
-    when a job waits is not told by a history, so what is scheduled, ready or retrying is waiting.
+    Args:
+        bronze: The table `attempts`, of queues whose history is `all`.
+        instant_us: The time.
+
+    Returns:
+        queue, job_id, state (waiting, running, dead, or the final state), priority, tenant,
+        attempt (claims so far), of the job's last run if its id was enqueued again. Scheduled,
+        ready and retrying jobs are all waiting: a history does not hold until when a job waits.
     """
     rank = F.when(F.col("worker") != "", 1)
     for outcome, number in RANKS.items():

@@ -1,4 +1,4 @@
-"""The pipeline: what a queue did, in tables, and judged."""
+"""The pipeline: tables of what a queue did, and their audit."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from dueline.spark.pipeline.audit import ALL, Auditor, Judged
 from dueline.spark.pipeline.audit_rules import NO_PROMISES, RUN, Promises
 from dueline.spark.pipeline.dead_jobs import Death, Wanted
 from dueline.spark.pipeline.engine import STEPS, Say, Settings, Step, TableEngine
-from dueline.spark.pipeline.history_bounds import NO_END, Births, bound
+from dueline.spark.pipeline.history_bounds import NO_END, EnqueuePeriod, bound
 from dueline.spark.pipeline.past_arrow import STATES, state_at
 from dueline.spark.pipeline.replay import Chosen, Found, Order
 from dueline.spark.pipeline.report import Span, page
@@ -36,7 +36,7 @@ _LAST: Final = b"\xff" * 16
 
 
 class Pipeline:
-    """Tables in a folder, made of a store's history by an engine."""
+    """Tables in a folder, made from a store's history by an engine."""
 
     def __init__(
         self, folder: Folder, settings: Settings, engine: Callable[[], TableEngine]
@@ -59,11 +59,17 @@ class Pipeline:
         since_us: int | None = None,
         until_us: int | None = None,
     ) -> list[Step]:
-        """Take steps, in their order; all of them by default.
+        """Run steps in order; all steps by default.
 
-        Args: since_us, until_us: of the history, what tables hold that are begun now.
+        Args:
+            steps: Names of steps.
+            say: Shows progress.
+            since_us: Start of the history in new tables.
+            until_us: End of the history in new tables.
 
-        Raises: BadInput: there is no such step. Conflict: the tables hold another period.
+        Raises:
+            BadInput: There is no such step.
+            Conflict: The tables hold another period.
         """
         for name in steps:
             if name not in STEPS:
@@ -75,7 +81,7 @@ class Pipeline:
             return [getattr(self._engine(), name)(say) for name in chosen]
 
     def status(self) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-        """Tell of each table how much it holds, and of each shard what is not copied yet."""
+        """Return the size of each table, and the rows of each shard that are not copied yet."""
         tables: list[Mapping[str, Any]] = []
         for table in (BRONZE, SILVER, *GOLD, *WHOLE):
             manifest = self._folder.manifest(table)
@@ -99,7 +105,7 @@ class Pipeline:
         return tables, shards
 
     def _bound(self, since_us: int | None = None, until_us: int | None = None) -> Manifest:
-        """Begin bronze with a period, or see that it goes on in its own."""
+        """Start bronze with a period, or check that it is the same."""
         with existing_engine(self._settings.store) as engine:
             return bound(self._folder, engine, self._names(engine), since_us, until_us)
 
@@ -109,11 +115,11 @@ class Pipeline:
         return [name for one in self._settings.queues for name in engine.catalog.chosen(one)]
 
     def _histories(self, engine: Engine) -> dict[str, str]:
-        """Tell how much each queue's history holds."""
+        """Return how much each queue's history holds."""
         return {name: engine.catalog.settings(name).history for name in self._names(engine)}
 
     def _ends(self) -> dict[tuple[str, int], int]:
-        """Tell how far each shard was copied."""
+        """Return up to where each shard was copied."""
         if not self._folder.manifest(BRONZE).parts:
             return {}
         table = self._folder.read(BRONZE, columns=("queue", "shard", "at"))
@@ -125,10 +131,11 @@ class Pipeline:
         return dict(zip(keys, instants.to_pylist(), strict=True))
 
     def past(self, instant_us: int) -> list[Mapping[str, Any]]:
-        """Count what each queue held at an instant, by state, from what was copied.
+        """Count the jobs of each queue at a time, by state, from the copied history.
 
-        Returns: queue, history, verdict, and a count for each state. The verdict is `told`,
-        `not audited`, or `in part` where the tables do not hold all that was before.
+        Returns:
+            queue, history, verdict, and a count for each state. The verdict is `complete`,
+            `not audited`, or `partial` if the tables do not hold all of the history before.
         """
         with existing_engine(self._settings.store) as engine:
             history = self._histories(engine)
@@ -142,7 +149,7 @@ class Pipeline:
             {
                 "queue": name,
                 "history": kept,
-                "verdict": _told_of(kept, is_whole=not bounds.begins.get(name, 0)),
+                "verdict": _completeness(kept, is_whole=not bounds.begins.get(name, 0)),
                 **{state: counts[name][state] for state in STATES},
             }
             for name, kept in history.items()
@@ -151,21 +158,25 @@ class Pipeline:
     def report(
         self, title: str, *, since_us: int | None = None, until_us: int | None = None
     ) -> str:
-        """Write a page about what the tables hold, or about a period, in whole minutes."""
+        """Return a page about the tables, or about a period, in whole minutes."""
         return page(self._folder, title, Span.of(since_us, until_us))
 
     def archive(
         self, to: Path, say: Say, *, since_us: int | None = None, until_us: int | None = None
     ) -> Archived:
-        """Copy what is new, and write the rows of a period to a folder of their own.
+        """Copy new rows, and write the rows of a period to a folder of their own.
 
-        What lies there whole already, and is of the same period and queues, stays as it is.
+        A complete archive of the same period and queues is left as it is.
 
-        Args: until_us: that instant is not in it; None: all that is settled now.
+        Args:
+            to: Folder of the archive.
+            say: Shows progress.
+            since_us: Start of the period.
+            until_us: Time before which it ends; None for all rows that are final now.
 
         Raises:
-          BadInput: rows may still come into the period.
-          Conflict: the folder holds another archive, or something else.
+            BadInput: The period may still get rows.
+            Conflict: The folder holds another archive, or something else.
         """
         asked = asked_of(self._settings.queues, since_us, until_us)
         archive = Archive(to)
@@ -176,16 +187,16 @@ class Pipeline:
             bounds = self._bound()
         if since_us is not None and since_us < bounds.since_us:
             raise BadInput(
-                "The tables begin later than that period.",
-                hint="Give a later --since, or other tables with --out.",
+                "The tables begin after the start of that period.",
+                hint="Use a later --since, or other tables with --out.",
             )
         settled_us = self._settled_us()
         if bounds.until_us:
             settled_us = min(settled_us, bounds.until_us)
         if until_us is not None and until_us > settled_us:
             raise BadInput(
-                "The end of that period is not past: rows may still come into it.",
-                hint="Give an earlier --until, or none for all that is settled.",
+                "That period has not ended: it may still get rows.",
+                hint="Use an earlier --until, or omit it for all final rows.",
             )
         end_us = settled_us if until_us is None else until_us
         period = Period(self._settings.queues, since_us or bounds.since_us, end_us)
@@ -197,9 +208,10 @@ class Pipeline:
             return archive.publish(asked, period)
 
     def deaths(self, wanted: Wanted) -> list[Death]:
-        """Tell which jobs died, from silver: of those that are wanted, in the chosen queues.
+        """Return the dead jobs in silver that match, in the chosen queues.
 
-        Raises: NotFound: there is no such queue, or silver was never made.
+        Raises:
+            NotFound: There is no such queue, or silver does not exist.
         """
         self._folder.need(SILVER)
         with existing_engine(self._settings.store) as engine:
@@ -207,11 +219,14 @@ class Pipeline:
         return self._engine().deaths(wanted._replace(queues=names))
 
     def replayable(self, chosen: Chosen, archives: Sequence[Path] = ()) -> Found:
-        """Tell which jobs can be replayed, of those that ended as they are chosen.
+        """Return the chosen jobs that can be replayed.
 
-        Args: archives: where to look instead of in bronze.
+        Args:
+            chosen: The filter.
+            archives: Archives to read instead of bronze.
 
-        Raises: NotFound: there is no such archive, or bronze was never made.
+        Raises:
+            NotFound: There is no such archive, or bronze does not exist.
         """
         files = self._rows(archives)
         if not files:
@@ -221,7 +236,7 @@ class Pipeline:
     def replay(
         self, chosen: Chosen, order: Order, say: Say, archives: Sequence[Path] = ()
     ) -> Written:
-        """Enqueue them again; tell how many were wanted, and how many had not been put before."""
+        """Enqueue the chosen jobs again; return how many matched, and how many are new."""
         files = self._rows(archives)
         if not files:
             return Written()
@@ -237,9 +252,10 @@ class Pipeline:
         return chosen._replace(queues=self._settings.queues)
 
     def _settled_us(self) -> int:
-        """Raise the marks of the histories to the present; tell below what nothing comes any more.
+        """Raise the watermarks to the present; return the time before which rows are final.
 
-        Raises: NotFound: there is no such queue.
+        Raises:
+            NotFound: There is no such queue.
         """
         with existing_engine(self._settings.store) as engine:
             store = engine.store
@@ -252,7 +268,7 @@ class Pipeline:
             return min((shards.now_us(store), *marks)) + 1
 
     def verify(self) -> list[Check]:
-        """Compare the store with bronze, bronze with silver, silver with gold."""
+        """Compare the store with bronze, bronze with silver, and silver with gold."""
         bronze = self._folder.read(BRONZE, columns=("id", *RUN, "attempt", "worker"))
         if bronze is None:
             return [Check("bronze", is_good=True, finding="no rows yet")]
@@ -270,7 +286,7 @@ class Pipeline:
         claims = attempts.group_by([*RUN, "attempt"]).aggregate([]).num_rows
         checks = [
             Check(
-                "bronze holds what the store tells",
+                "bronze holds the store's history",
                 is_good=not missing,
                 finding=f"{len(known):,} rows, {len(missing):,} of the store's are missing",
             ),
@@ -288,7 +304,7 @@ class Pipeline:
     def _check_silver(self, claims: int) -> Check:
         done = self._folder.manifest(BRONZE).done - self._folder.current(SILVER).done
         if done:
-            words = f"{done} part(s) of bronze are not in it: run it again"
+            words = f"{done} part(s) of bronze are missing in it: run it again"
             return Check("silver has each attempt once", is_good=False, finding=words)
         silver = self._folder.read(SILVER, columns=(*RUN, "attempt"))
         rows = 0 if silver is None else silver.num_rows
@@ -307,34 +323,37 @@ class Pipeline:
         say: Say,
         *,
         expected: Collection[str] | None = None,
-        births: Births = ALL,
+        enqueued: EnqueuePeriod = ALL,
         promises: Promises = NO_PROMISES,
         with_results: bool = False,
     ) -> Judged:
-        """Copy what is new, and judge the history; the queues may be in use.
+        """Copy new rows, and audit the history; the queues may be in use.
 
-        Args: expected: the ids of all jobs that were acknowledged, where somebody knows them,
-        or the texts that tables were enqueued with as `job_id`.
-        births: of which jobs something is to be said. promises: what else should hold.
-        with_results: Whether to compare the results that are kept with the history.
+        Args:
+            say: Shows progress.
+            expected: Ids of all acknowledged jobs, if known, or their `job_id` in the data.
+            enqueued: Which jobs to judge, by enqueue time.
+            promises: Further rules.
+            with_results: Whether to compare stored results with the history.
 
-        Raises: BadInput: `expected` with a queue whose history does not tell of births.
+        Raises:
+            BadInput: `expected` needs a history of `all` or `arguments`, and a queue has less.
         """
         with existing_engine(self._settings.store) as engine, self._folder.writing():
             history = self._histories(engine)
             bounds = bound(self._folder, engine, list(history), None, None)
-            auditor = Auditor(self._folder, engine, history, bounds, births)
+            auditor = Auditor(self._folder, engine, history, bounds, enqueued)
             return auditor.judge(self._engine(), say, expected, promises, with_results=with_results)
 
 
-def _told_of(history: str, *, is_whole: bool) -> str:
+def _completeness(history: str, *, is_whole: bool) -> str:
     if not tells_all(history):
         return "not audited"
-    return "told" if is_whole else "in part"
+    return "complete" if is_whole else "partial"
 
 
 def _count(store: Store, queue: str, shard: int, end_us: int | None, bounds: Manifest) -> int:
-    """Count the rows of a history behind an instant, and inside of what tables hold."""
+    """Count the rows of a history after a time, within the period of the tables."""
     after = (bounds.since_us, b"") if end_us is None else (end_us, _LAST)
     rows = rows_in(store, queue + HISTORY_SUFFIX, shard, after=after)
     inside = takewhile(lambda row: row.at_us < (bounds.until_us or NO_END), rows)
@@ -342,7 +361,7 @@ def _count(store: Store, queue: str, shard: int, end_us: int | None, bounds: Man
 
 
 def _ids(store: Store, queue: str, shard: int, since_us: int, end_us: int) -> Iterator[str]:
-    """Name the rows of a history from an instant up to another, both included."""
+    """Yield the ids of rows of a history between two times, both included."""
     rows = rows_in(store, queue + HISTORY_SUFFIX, shard, after=(since_us, b""))
     inside = takewhile(lambda row: row.at_us <= end_us, rows)
     return (one.id.hex() for row in inside for one in unbundled(row))
@@ -356,9 +375,14 @@ def pipeline(
     master: str = "local[*]",
     conf: Mapping[str, str] | None = None,
 ) -> Pipeline:
-    """Make a pipeline whose engine starts when it is needed.
+    """Create a pipeline whose engine starts when it is needed.
 
-    Args: engine: spark or arrow. master, conf: of Spark.
+    Args:
+        out: Folder of the tables.
+        settings: Store, queues and targets.
+        engine: spark or arrow.
+        master: Master of Spark.
+        conf: Further settings of Spark.
     """
     folder = Folder(out)
 

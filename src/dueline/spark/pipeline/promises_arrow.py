@@ -1,4 +1,4 @@
-"""What ran at once, and what was passed by, without Spark."""
+"""Violations of promised capacities and order, without Spark; see `promises_spark`."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -10,11 +10,11 @@ from dueline.spark.pipeline.audit_rules import EARLY_US_MAX, SEEN_US
 
 Line = Mapping[str, Any]
 Run = tuple[str, int]
-"""A job id, and when it was enqueued: data may enqueue an id again after its job ended."""
+"""A job id and its enqueue time: an id may be enqueued again after its job ended."""
 
 
 def crowded(attempts: Iterable[Line], capacities: Mapping[str, int]) -> Iterator[Line]:
-    """Find attempts that were started while as many of their task ran as may."""
+    """Find attempts that started while the allowed number of their task was running."""
     changes: dict[str, list[tuple[int, int, tuple[str, int, int], Line]]] = defaultdict(list)
     for line in attempts:
         if line["task"] not in capacities or line["outcome"] == "crashed":
@@ -32,7 +32,7 @@ def crowded(attempts: Iterable[Line], capacities: Mapping[str, int]) -> Iterator
 
 
 def passed_by(attempts: Iterable[Line], moved: Collection[str | Run], most: int) -> Iterator[Line]:
-    """Find jobs that were ready while too many less urgent ones were claimed."""
+    """Find jobs that were ready while too many less urgent jobs were claimed."""
     lanes: dict[tuple[str, int, str], list[Line]] = defaultdict(list)
     for line in attempts:
         lanes[line["queue"], line["shard"], line["tenant"]].append(line)

@@ -1,6 +1,6 @@
-"""What ran at once, and what was passed by.
+"""Violations of promised capacities and order, for the audit.
 
-Functions of data frames, for the audit. `lake_arrow_promises` does the same without Spark.
+Functions of data frames. `promises_arrow` does the same without Spark.
 """
 
 from collections.abc import Mapping
@@ -11,17 +11,20 @@ from pyspark.sql import functions as F  # noqa: N812  (as all of Spark's users w
 from dueline.spark.pipeline.audit_rules import EARLY_US_MAX, RUN, SEEN_US
 
 _END, _CLAIM, _BEGIN = range(3)
-"""What happens at one instant, in the order that is in favour of the queue."""
+"""Order of events at one timestamp, in favor of the queue."""
 
 
 def crowded(attempts: DataFrame, capacities: Mapping[str, int]) -> DataFrame:
-    """Find attempts that were started while as many of their task ran as may.
+    """Find attempts that started while the allowed number of their task was running.
 
-    What crashed counts for nothing: when it stopped is told too late.
+    Crashed attempts do not count: their end is recorded too late.
 
-    Args: attempts: one row each. capacities: how many may run at once, by task.
+    Args:
+        attempts: One row for each attempt.
+        capacities: Maximum number of attempts at the same time, by task.
 
-    Returns: queue, job_id, enqueued, attempt.
+    Returns:
+        queue, job_id, enqueued, attempt.
     """
     most = F.create_map(*[F.lit(one) for pair in capacities.items() for one in pair])
     is_meant = F.col("task").isin(*capacities) & (F.col("outcome") != "crashed")
@@ -42,15 +45,18 @@ def crowded(attempts: DataFrame, capacities: Mapping[str, int]) -> DataFrame:
 
 
 def passed_by(attempts: DataFrame, moved: DataFrame | None, most: int) -> DataFrame:
-    """Find first attempts of jobs that were ready while too many less urgent ones were claimed.
+    """Find first attempts of jobs that were ready while too many less urgent jobs were claimed.
 
-    Compared are jobs of one queue, shard and tenant. Which of those that failed before were
-    ready, and when, a history does not tell.
+    Jobs of one queue, shard and tenant are compared. Later attempts are not judged: a history does
+    not hold when a job became ready again.
 
-    Args: attempts: one row each. moved: jobs whose time or priority was changed (job_id,
-    enqueued), of which nothing is said. most: how many may.
+    Args:
+        attempts: One row for each attempt.
+        moved: Jobs whose time or priority was changed (job_id, enqueued); they are not judged.
+        most: Maximum number of less urgent jobs.
 
-    Returns: queue, job_id, enqueued, attempt.
+    Returns:
+        queue, job_id, enqueued, attempt.
     """
     lane = ["queue", "shard", "tenant"]
     claimed = F.unix_micros("claimed")

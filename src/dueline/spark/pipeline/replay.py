@@ -1,8 +1,8 @@
-"""Jobs of a history enqueued again, as new jobs.
+"""Replay: jobs of a history enqueued again as new jobs.
 
-A new job's id is made of the old one and the replay's name, so a replay that is repeated, or goes
-on where it was cut off, comes to the same jobs; and the write is recorded as all writes of data
-are, so that it adds none of them again once they have run.
+A new job's id is derived from the old id and the replay's name, so a repeated or resumed replay
+produces the same jobs. It is recorded like every write of data, so finished jobs are not added
+again.
 """
 
 import re
@@ -15,15 +15,15 @@ from dueline.core.errors import BadInput
 from dueline.spark.pipeline.audit_rules import ENDED
 
 ENDS: Final = (*ENDED, "dead")
-"""How jobs end."""
+"""Outcomes that end a job."""
 
 KEEP_US: Final = 30 * DAY_US
-"""For so long a replay that is repeated finds what it has put."""
+"""How long a repeated replay recognizes the jobs that it added."""
 
 RATE_MIN: Final = 0.001
 
 NAMED_MAX: Final = 1000
-"""Of the jobs that cannot be replayed so many are named; all are counted."""
+"""Maximum number of jobs that are listed as not replayable; all are counted."""
 
 LARGE: Final = f"its arguments are larger than {ARGUMENTS_BYTES_MAX // 1024} KiB"
 NOT_KEPT: Final = "its arguments were not kept"
@@ -34,9 +34,11 @@ Line = Mapping[str, Any]
 
 
 class Chosen(NamedTuple):
-    """Which jobs: each part that is not empty has to fit their last end.
+    """A filter of jobs by their last end; empty fields match all.
 
-    since_us, until_us: when they ended; `until_us` is no more.
+    Attributes:
+        since_us: Earliest time of the end.
+        until_us: Time before which the job ended.
     """
 
     queues: Sequence[str] = ()
@@ -47,10 +49,12 @@ class Chosen(NamedTuple):
 
 
 class Order(NamedTuple):
-    """How jobs are replayed. name: of the replay, which puts each job once.
+    """How jobs are replayed.
 
-    start_us: when the first is due, and gap_us: how long after it the next, in the order of
-    their ends; 0 for all at once.
+    Attributes:
+        name: Name of the replay, which adds each job once.
+        start_us: Due time of the first job.
+        gap_us: Time between due times, in the order of the jobs' ends; 0 for all at once.
     """
 
     name: str
@@ -59,12 +63,12 @@ class Order(NamedTuple):
 
     @property
     def write(self) -> str:
-        """Name the write that puts them."""
+        """Return the name of the write."""
         return f"replay/{self.name}"
 
 
 class Kind(NamedTuple):
-    """Jobs of one kind: how many there are, and which of them can be replayed."""
+    """Counts of jobs of one kind, and of those that can be replayed."""
 
     queue: str
     task: str
@@ -76,7 +80,7 @@ class Kind(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """A job that cannot be replayed."""
+    """A job that cannot be replayed, and why."""
 
     queue: str
     job_id: str
@@ -84,40 +88,47 @@ class LeftOut(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a replay would come to. left_out: the first NAMED_MAX of those that stay behind."""
+    """The jobs of a replay, and the first NAMED_MAX that are left out."""
 
     kinds: Sequence[Kind]
     left_out: Sequence[LeftOut]
 
     def count(self, name: str) -> int:
-        """Add a column of all kinds up."""
+        """Return the sum of a column."""
         return sum(getattr(one, name) for one in self.kinds)
 
 
 def order_of(name: str, start_us: int, rate: float | None) -> Order:
-    """Make an order. rate: jobs a second, None for all at once.
+    """Return an order of `rate` jobs per second, or all at once if None.
 
-    Raises: BadInput: the name or the rate is none.
+    Raises:
+        BadInput: The name or the rate is invalid.
     """
     if not _NAME.fullmatch(name):
         raise BadInput(
-            f"{name!r:.80} cannot name a replay.",
-            hint="Use letters, digits, and . _ - between them, 63 at most.",
+            f"{name!r:.80} is not a valid name of a replay.",
+            hint="Use up to 63 letters, digits, and . _ - between them.",
         )
     if rate is not None and not RATE_MIN <= rate <= SECOND_US:
-        raise BadInput(f"A rate of {rate} jobs a second cannot be.", hint="Write --rate 100.")
+        raise BadInput(
+            f"`rate` must be {RATE_MIN} to {SECOND_US} jobs per second (got {rate}).",
+            hint="Use --rate 100.",
+        )
     return Order(name, start_us, 0.0 if rate is None else SECOND_US / rate)
 
 
 def chosen_of(
     task: str | None, outcomes: Sequence[str] | None, since_us: int | None, until_us: int | None
 ) -> Chosen:
-    """Make a choice; what is None leaves open what it can.
+    """Return a filter; None matches all.
 
-    Raises: BadInput: no job ends so.
+    Raises:
+        BadInput: An outcome does not end a job.
     """
     for one in outcomes or ():
         if one not in ENDS:
-            raise BadInput(f"No job ends as {one!r:.80}.", hint=f"Use {', '.join(ENDS)}.")
+            raise BadInput(
+                f"The outcome {one!r:.80} does not end a job.", hint=f"Use {', '.join(ENDS)}."
+            )
     chosen = Chosen(task=task or "", outcomes=outcomes or ("done",), since_us=since_us or 0)
     return chosen if until_us is None else chosen._replace(until_us=until_us)

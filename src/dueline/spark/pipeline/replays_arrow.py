@@ -1,6 +1,6 @@
-"""What can be replayed, without Spark; see `lake_replays`.
+"""Jobs that can be replayed, without Spark; see `replays_spark`.
 
-It shares words with it, and no line of code.
+They share words, but no code.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ Line = Mapping[str, Any]
 
 
 def ends(bronze: Iterable[Line], chosen: Chosen) -> list[Line]:
-    """Tell the last end of each job, of those that are chosen, in their order."""
+    """Return the last end of each chosen job, in order."""
     last: dict[str, Line] = {}
     for line in bronze:
         if line["outcome"] in ENDS:
@@ -35,24 +35,24 @@ def ends(bronze: Iterable[Line], chosen: Chosen) -> list[Line]:
 
 
 def with_arguments(bronze: Iterable[Line], ended: Sequence[Line]) -> list[Line]:
-    """Add to the ends the arguments that the enqueue events of their runs hold."""
-    births: dict[tuple[str, int], Line] = {}
+    """Add the arguments in the enqueue events of the runs to their ends."""
+    enqueue_events: dict[tuple[str, int], Line] = {}
     wanted = set(map(_run_of, ended))
     for line in bronze:
         run = _run_of(line)
         if line["outcome"] == "enqueued" and line.get("codec") is not None and run in wanted:
-            before = births.get(run)
+            before = enqueue_events.get(run)
             if before is None or _place(line) > _place(before):
-                births[run] = line
+                enqueue_events[run] = line
     names = ("codec", "payload_bytes", "payload")
     return [
-        {**line, **{name: births.get(_run_of(line), {}).get(name) for name in names}}
+        {**line, **{name: enqueue_events.get(_run_of(line), {}).get(name) for name in names}}
         for line in ended
     ]
 
 
 def found(lines: Iterable[Line]) -> Found:
-    """Count the jobs by kind, and name those that cannot be replayed."""
+    """Count the jobs by kind, and list those that cannot be replayed."""
     counts: dict[tuple[str, str, str], Counter[str]] = {}
     left_out = []
     for line in lines:
@@ -72,7 +72,7 @@ def found(lines: Iterable[Line]) -> Found:
 
 
 def calls(lines: Iterable[Line], order: Order) -> list[Line]:
-    """Make what is enqueued: a row for each job whose arguments are there."""
+    """Return the rows to enqueue: one for each job whose arguments are kept."""
     some = [line for line in lines if line["payload"] is not None]
     names = ("queue", "task", "tenant", "priority", "codec", "payload")
     return [

@@ -1,4 +1,4 @@
-"""What can be replayed of a history: functions of data frames, and nothing else."""
+"""Jobs that can be replayed, as functions of data frames."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  (as all of Spark's users write)
@@ -18,12 +18,15 @@ from dueline.spark.pipeline.replay import (
 
 
 def with_arguments(bronze: DataFrame, chosen: Chosen) -> DataFrame:
-    """Tell the last end of each job, of those that are chosen, with its arguments.
+    """Return the last end of each chosen job, with its arguments.
 
-    Args: bronze: the table as it is; births without arguments, and other rows, do no harm.
+    Args:
+        bronze: The whole table, with enqueue events and other rows.
+        chosen: The filter.
 
-    Returns: job_id, enqueued, queue, task, tenant, priority, outcome, ended, and codec,
-    payload_bytes, payload of that run's enqueue event: null where they were not kept.
+    Returns:
+        job_id, enqueued, queue, task, tenant, priority, outcome, ended, and codec,
+        payload_bytes, payload of that run's enqueue event: null if they were not kept.
     """
     last = F.row_number().over(Window.partitionBy("job_id").orderBy(F.desc("at"), F.desc("id")))
     ends = bronze.where(F.col("outcome").isin(*ENDS)).withColumn("last", last).where("last = 1")
@@ -35,14 +38,16 @@ def with_arguments(bronze: DataFrame, chosen: Chosen) -> DataFrame:
     if chosen.task:
         ends = ends.where(F.col("task") == chosen.task)
     ends = ends.select(*RUN, "queue", "task", "tenant", "priority", "outcome", "ended")
-    births = bronze.where("outcome = 'enqueued' AND codec IS NOT NULL")
+    enqueue_events = bronze.where("outcome = 'enqueued' AND codec IS NOT NULL")
     once = F.row_number().over(Window.partitionBy(*RUN).orderBy(F.desc("at"), F.desc("id")))
-    births = births.withColumn("last", once).where("last = 1")
-    return ends.join(births.select(*RUN, "codec", "payload_bytes", "payload"), list(RUN), "left")
+    enqueue_events = enqueue_events.withColumn("last", once).where("last = 1")
+    return ends.join(
+        enqueue_events.select(*RUN, "codec", "payload_bytes", "payload"), list(RUN), "left"
+    )
 
 
 def found(ends: DataFrame) -> Found:
-    """Count the jobs by kind, and name those that cannot be replayed."""
+    """Count the jobs by kind, and list those that cannot be replayed."""
     is_kept, is_large = F.col("payload").isNotNull(), F.col("payload_bytes").isNotNull()
     counts = ends.groupBy("queue", "task", "outcome").agg(
         F.count("*"),
@@ -58,7 +63,7 @@ def found(ends: DataFrame) -> Found:
 
 
 def calls(ends: DataFrame, order: Order) -> DataFrame:
-    """Make what is enqueued: a row for each job whose arguments are there."""
+    """Return the rows to enqueue: one for each job whose arguments are kept."""
     rank = F.row_number().over(Window.orderBy("ended", "job_id")) - 1
     due_us = F.lit(order.start_us) + F.floor(rank * F.lit(order.gap_us)).cast("bigint")
     return ends.where("payload IS NOT NULL").select(

@@ -1,7 +1,7 @@
-"""A page about what queues did.
+"""The report: one HTML page about queues, without scripts.
 
-One file without scripts: how late starts were, how much was done, what waited where, who was
-served, what failed and why. Made of the pipeline's tables; a picture without numbers is left out.
+It shows start latency, throughput, backlog, fairness and failures from the pipeline's tables.
+Charts without data are omitted.
 """
 
 from collections import Counter, defaultdict
@@ -51,29 +51,29 @@ section{background:#1b2129;border-color:#2c3540}svg text,.note{fill:#9aa5b1;colo
 
 
 class Span(NamedTuple):
-    """The minutes that a page is about: from one on, and before another."""
+    """The minutes of a page: from `since_us` until before `until_us`."""
 
     since_us: int
     until_us: int
 
     @classmethod
     def of(cls, since_us: int | None, until_us: int | None) -> "Span":
-        """Take the minutes that a period touches; all of them where it is open."""
+        """Return the minutes that a period touches; all if it is open."""
         end_us = _OPEN_US if until_us is None else -(-until_us // MINUTE_US) * MINUTE_US
         return cls((since_us or 0) // MINUTE_US * MINUTE_US, end_us)
 
     @property
     def is_all(self) -> bool:
-        """Tell whether nothing is left out."""
+        """Return whether it has no bounds."""
         return self == Span.of(None, None)
 
     def has(self, instant_us: int) -> bool:
-        """Tell whether an instant lies in it."""
+        """Return whether a time is in it."""
         return self.since_us <= instant_us < self.until_us
 
 
 class Slots:
-    """Time, cut into at most 48 slots of whole minutes."""
+    """Time divided into at most 48 slots of whole minutes."""
 
     def __init__(self, minutes: Sequence[int]) -> None:
         self.first = min(minutes)
@@ -86,11 +86,11 @@ class Slots:
         self.words = span_text(self._width)
 
     def place(self, minute: int) -> int:
-        """Tell the slot of a minute."""
+        """Return the slot of a minute."""
         return min(max((minute - self.first) // self._width, 0), self.count - 1)
 
     def sums(self, pairs: Sequence[tuple[int, int]]) -> list[float]:
-        """Add up numbers by slot: minute and number."""
+        """Sum numbers by slot, from pairs of minute and number."""
         found = [0.0] * self.count
         for minute, number in pairs:
             found[self.place(minute)] += number
@@ -98,7 +98,7 @@ class Slots:
 
 
 def percentile(steps: Mapping[int, int], share: float) -> int | None:
-    """Tell the step below which a share of a histogram lies."""
+    """Return the step of a histogram below which a share of the values is."""
     wanted = share * sum(steps.values())
     seen = 0
     for step in sorted(steps):
@@ -109,7 +109,7 @@ def percentile(steps: Mapping[int, int], share: float) -> int | None:
 
 
 def step_text(step: int) -> str:
-    """Name the upper end of a step."""
+    """Return the upper bound of a step as text."""
     for unit, size in (("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1000)):
         if 2**step >= size:
             return f"{2**step / size:.0f} {unit}"
@@ -117,21 +117,22 @@ def step_text(step: int) -> str:
 
 
 def page(folder: Folder, title: str, span: Span) -> str:
-    """Write the page.
+    """Return the page.
 
-    What the tables tell of their own end only (starts in time, suspicious shards) is left out of
-    a page about a period.
+    Tables that describe only the end of the history (starts on time, suspicious shards) are omitted
+    from a page about a period.
 
-    Raises: NotFound: nothing was copied.
+    Raises:
+        NotFound: Nothing was copied.
     """
     if not folder.manifest(BRONZE).parts:
         raise NotFound(
-            f"There is nothing in {folder.root}.", hint="Fill it with `dueline pipeline run`."
+            f"{folder.root} holds no tables.", hint="Fill it with `dueline pipeline run`."
         )
     minutes = _minutes(folder, "gold_minute", span)
     parts = [_section(name, body) for name, body in _parts(folder, minutes, span) if body]
     if not parts:
-        parts = [_section("Nothing yet", "<p>No attempt has ended in what was copied.</p>")]
+        parts = [_section("No data yet", "<p>No attempt in the copied history has ended.</p>")]
     until = max((line["minute"] for line in minutes), default=0)
     stamp = datetime.fromtimestamp(until / 1e6, UTC).strftime("%Y-%m-%d %H:%M UTC")
     return (
@@ -145,7 +146,7 @@ def page(folder: Folder, title: str, span: Span) -> str:
 
 
 def _parts(folder: Folder, minutes: list[Line], span: Span) -> list[tuple[str, str]]:
-    flow = _minutes(folder, "flow", span._replace(since_us=0))  # what came before is at hand
+    flow = _minutes(folder, "flow", span._replace(since_us=0))  # earlier jobs are in the backlog
     known = [line["minute"] for line in minutes]
     if not known:
         return []
@@ -153,17 +154,17 @@ def _parts(folder: Folder, minutes: list[Line], span: Span) -> list[tuple[str, s
     late = _minutes(folder, "gold_lateness", span)
     fair = _minutes(folder, "fairness", span)
     now = [
-        ("Starts in time", _slo(_read(folder, "slo"))),
+        ("Starts on time", _slo(_read(folder, "slo"))),
         ("Suspicious shards", _shards(_read(folder, "suspicious"))),
     ]
     return [
-        ("How late starts were", _histogram(late)),
-        (f"Lateness over time, by {slots.words}", _percentiles(late, slots)),
-        (f"Attempts that ended, by {slots.words}", _throughput(minutes, slots)),
-        ("Jobs at hand, by shard", _backlog(flow, slots)),
-        ("Fairness between tenants (Jain)", _fairness(fair, slots)),
-        ("What failed, and why", _causes(folder, span)),
-        ("How long handlers ran", _histogram(_minutes(folder, "gold_run", span))),
+        ("Start latency", _histogram(late)),
+        (f"Start latency over time, by {slots.words}", _percentiles(late, slots)),
+        (f"Ended attempts, by {slots.words}", _throughput(minutes, slots)),
+        ("Backlog by shard", _backlog(flow, slots)),
+        ("Fairness between tenants (Jain's index)", _fairness(fair, slots)),
+        ("Failures by cause", _causes(folder, span)),
+        ("Run time of handlers", _histogram(_minutes(folder, "gold_run", span))),
         *(now if span.is_all else ()),
     ]
 
@@ -173,13 +174,13 @@ def _histogram(lines: Sequence[Line]) -> str:
     if not steps:
         return ""
     shown = range(min(steps), max(steps) + 1)
-    labels = [f"<{step_text(step)}" if step else "in time" for step in shown]
-    told = ", ".join(
+    labels = [f"<{step_text(step)}" if step else "on time" for step in shown]
+    percentiles = ", ".join(
         f"p{share * 100:g} below {step_text(percentile(steps, share) or 0)}"
         for share in (0.5, 0.9, 0.99)
     )
     drawn = charts.bars(labels, {"attempts": [steps[step] for step in shown]}, unit="attempts")
-    return f'{drawn}<p class="note">{told}</p>'
+    return f'{drawn}<p class="note">{percentiles}</p>'
 
 
 def _percentiles(lines: Sequence[Line], slots: Slots) -> str:
@@ -201,7 +202,7 @@ def _percentiles(lines: Sequence[Line], slots: Slots) -> str:
 def _throughput(minutes: Sequence[Line], slots: Slots) -> str:
     kinds: dict[str, Callable[[Line], int]] = {
         "done": lambda line: int(line["done"]),
-        "tried again": lambda line: int(line["retried"] + line["snoozed"] + line["given_back"]),
+        "retried": lambda line: int(line["retried"] + line["snoozed"] + line["given_back"]),
         "dead or crashed": lambda line: int(line["dead"] + line["crashed"]),
         "other": lambda line: int(line["cancelled"] + line["expired"] + line["lost"]),
     }
@@ -214,7 +215,7 @@ def _throughput(minutes: Sequence[Line], slots: Slots) -> str:
 
 
 def _backlog(flow: Sequence[Line], slots: Slots) -> str:
-    """Show how many jobs had come and not gone by the end of each slot."""
+    """Draw the number of jobs that had come and not gone by the end of each slot."""
     shards: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for line in flow:
         name = f"{line['queue']}/{line['shard']}"
@@ -272,8 +273,8 @@ def _slo(lines: Sequence[Line]) -> str:
         )
         for line in lines
     ]
-    note = '<p class="note">Burn: 1 uses up what may be late exactly.</p>'
-    return _table(("queue", "in time", "burn 5m", "1h", "6h"), rows) + note if rows else ""
+    note = '<p class="note">Burn: error-budget burn rate (1 = on budget).</p>'
+    return _table(("queue", "on time", "burn 5m", "1h", "6h"), rows) + note if rows else ""
 
 
 def _burn(value: float | None) -> str:

@@ -34,7 +34,7 @@ BRONZE_SHAPE: Final = _shape(
 
 
 def shaped(batch: pa.RecordBatch, shape: pa.Schema) -> pa.RecordBatch:
-    """Return a batch in a shape; columns that an older version did not write are null."""
+    """Return a batch in a shape; columns that an older version lacks are null."""
     columns = [
         batch.column(field.name).cast(field.type)
         if field.name in batch.schema.names

@@ -43,13 +43,13 @@ from dueline.spark.writing.frame import enqueue
 NAME: Final = "spark"
 _ROWS_PER_TRIGGER: Final = 500_000
 _TOO_SLOW: Final = "Python worker failed to connect back"
-"""Spark gives a process ten seconds to start; a busy machine may need more."""
+"""Spark waits ten seconds for a Python process to start, which a busy machine may exceed."""
 
 _CHECKPOINT: Final = "_bronze.checkpoint"
 
 
 class SparkEngine:
-    """Makes the tables with Spark: the store is followed, the rest are queries between files."""
+    """Makes the tables with Spark: bronze by a streaming query, the others by batch queries."""
 
     def __init__(self, spark: SparkSession, folder: Folder, settings: Settings) -> None:
         self._spark = spark
@@ -58,7 +58,7 @@ class SparkEngine:
         spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
 
     def bronze(self, say: Say) -> Step:
-        """Follow the history to its present end; a batch that Spark replays replaces itself."""
+        """Copy new rows of the history; a batch that Spark replays replaces itself."""
         self._folder.own(NAME)
         written = [0, 0]
 
@@ -73,11 +73,11 @@ class SparkEngine:
                 break
             except StreamingQueryException as error:
                 if is_last or _TOO_SLOW not in str(error):
-                    raise _told(error) from error
+                    raise _error_of(error) from error
         return Step(BRONZE, *written)
 
     def _follow(self, put: Callable[[DataFrame, int], None]) -> None:
-        """Follow the history up to now."""
+        """Follow the history up to the present."""
         stream = self._spark.readStream.format("dueline").options(
             store=self._settings.store,
             table="attempts",
@@ -97,9 +97,9 @@ class SparkEngine:
         query.awaitTermination()
 
     def _begin(self, since_us: int) -> str:
-        """Tell where tables begin that hold a part of the history only: where it is kept at all.
+        """Return the start offset of tables with a period, or of the oldest kept rows.
 
-        What is above a mark would not be offered yet, so marks are raised to there.
+        Watermarks are raised to the start, since rows above them are not read yet.
         """
         places: dict[str, Place] = {}
         with existing_engine(self._settings.store) as engine:
@@ -113,7 +113,7 @@ class SparkEngine:
         return json.dumps(offset_of(places))
 
     def _put(self, batch: DataFrame, number: int) -> int:
-        """Write a batch as a part, and let it count."""
+        """Write a batch as a part of bronze, and publish it."""
         part = f"{number:06}"
         path = str(self._folder.path(BRONZE, part))
         bounds = self._folder.manifest(BRONZE)
@@ -124,7 +124,7 @@ class SparkEngine:
             batch = batch.where(at_us < bounds.until_us)
         batch.select(*BRONZE_SHAPE.names).write.mode("overwrite").parquet(path)
         for file in (*Path(path).glob("*.parquet"), Path(path), Path(path).parent):
-            flush(file)  # the store may let go of what is in it
+            flush(file)  # the store may trim these rows from now on
         rows, first, last = self._folder.extent(BRONZE, part)
         before = self._folder.manifest(BRONZE)
         parts, facts = dict(before.parts), dict(before.facts)
@@ -137,7 +137,7 @@ class SparkEngine:
         return rows
 
     def silver(self, say: Say) -> Step:
-        """Make anew the days that what is new touches."""
+        """Rebuild the days that new rows touch."""
         bronze, before = self._folder.manifest(BRONZE), self._folder.current(SILVER)
         new = [part for part in bronze.parts if int(part) > before.done]
         if not new:
@@ -145,8 +145,8 @@ class SparkEngine:
         fresh = self._attempts(new)
         if before.parts:
             first_us = min(bronze.facts[part]["first_us"] for part in new)
-            born_us = fresh.agg(F.min(F.unix_micros("enqueued"))).collect()[0][0]
-            first_us = first_us if born_us is None else min(first_us, born_us)
+            enqueued_us = fresh.agg(F.min(F.unix_micros("enqueued"))).collect()[0][0]
+            first_us = first_us if enqueued_us is None else min(first_us, enqueued_us)
             needed = [part for part, facts in bronze.facts.items() if facts["last_us"] >= first_us]
             touched = fresh.select(*RUN).distinct().cache()
             made = tables_spark.silver(self._attempts(needed).join(touched, list(RUN), "left_semi"))
@@ -164,7 +164,7 @@ class SparkEngine:
         return Step(SILVER, sum(one["rows"] for one in facts.values()), len(facts))
 
     def _with_rest(self, made: DataFrame, touched: DataFrame) -> DataFrame:
-        """Add the rows that stay as they are, of the days that do not."""
+        """Add the unchanged rows of changed days."""
         old = _with_day(self._read(SILVER))
         days = made.select("day").union(old.join(touched, list(RUN), "left_semi").select("day"))
         names = [row[0] for row in days.distinct().collect()]
@@ -172,7 +172,7 @@ class SparkEngine:
         return made.unionByName(rest)
 
     def gold(self, say: Say) -> Step:
-        """Count the days that were made anew, and make the tables for operators."""
+        """Rebuild the counts of changed days, and the tables for operators."""
         silver = self._folder.current(SILVER)
         rows = parts = 0
         makes: dict[str, Callable[[DataFrame], DataFrame]] = {
@@ -190,9 +190,9 @@ class SparkEngine:
             version = name_of(silver.done)
             facts = self._put_days(table, version, made.select("*", day))
             named = {**before.parts, **{one: f"{version}/day={one}" for one in stale}}
-            told = {**before.facts, **{one: {"rows": 0} for one in stale}, **facts}
+            all_facts = {**before.facts, **{one: {"rows": 0} for one in stale}, **facts}
             self._folder.publish(
-                table, Manifest(engine=NAME, done=silver.done, parts=named, facts=told)
+                table, Manifest(engine=NAME, done=silver.done, parts=named, facts=all_facts)
             )
             rows += sum(one["rows"] for one in facts.values())
             parts += len(stale)
@@ -232,10 +232,9 @@ class SparkEngine:
         }
 
     def archive(self, place: Path, period: Period) -> None:
-        """Write the rows of a period, a part of bronze in each of Spark's tasks.
+        """Write the rows of a period, one part of bronze in each Spark task.
 
-        Tasks read, sort and write by Arrow's own code: through Spark's rows, and its writer, it
-        took two and a half times as long as Arrow in one thread (November 2026).
+        Tasks read, sort and write with Arrow, which is faster than Spark's rows and writer.
         """
         parts = self._folder.touched(period.since_us, period.until_us)
         if not parts:
@@ -252,21 +251,21 @@ class SparkEngine:
         numbers.mapInArrow(write, "id long").write.format("noop").mode("overwrite").save()
 
     def deaths(self, wanted: Wanted) -> list[Death]:
-        """Tell which jobs died, of those that are wanted."""
+        """Return the dead jobs that match."""
         return [Death(*row) for row in insights_spark.deaths(self._read(SILVER), wanted).collect()]
 
     def replayable(self, files: Sequence[Path], chosen: Chosen) -> Found:
-        """Tell which jobs can be replayed."""
+        """Return the jobs that can be replayed."""
         return replays_spark.found(self._ended(files, chosen).cache())
 
     def replay(self, files: Sequence[Path], chosen: Chosen, order: Order, say: Say) -> Written:
-        """Enqueue them, each once under the order's name."""
+        """Enqueue the jobs, each once under the order's name."""
         rows = replays_spark.calls(self._ended(files, chosen), order)
         say("replay: jobs are enqueued")
         return enqueue(rows, self._settings.store, writeId=order.write, keepDays=KEEP_US // DAY_US)
 
     def _ended(self, files: Sequence[Path], chosen: Chosen) -> DataFrame:
-        shape = from_arrow_schema(BRONZE_SHAPE)  # archives that were made before have less
+        shape = from_arrow_schema(BRONZE_SHAPE)  # older archives have fewer columns
         rows = self._spark.read.schema(shape).parquet(*map(str, files))
         return replays_spark.with_arguments(rows, chosen)
 
@@ -277,7 +276,7 @@ class SparkEngine:
         promises: Promises,
         known: Known,
     ) -> Audited:
-        """Audit the history that was copied. The findings are plain rows."""
+        """Audit the copied history; findings are plain rows."""
         said = tables_spark.audit(
             self._read(BRONZE),
             living=None if living is None else self._runs(living),
@@ -307,7 +306,7 @@ class SparkEngine:
     def _read(self, table: str, parts: Sequence[str] | None = None) -> DataFrame:
         files = [str(file) for file in self._folder.files(table, parts)]
         reader = self._spark.read
-        if table == BRONZE:  # parts that an older version wrote have fewer columns
+        if table == BRONZE:  # older versions wrote fewer columns
             reader = reader.schema(from_arrow_schema(BRONZE_SHAPE))
         return reader.parquet(*files)
 
@@ -322,8 +321,8 @@ class SparkEngine:
         }
 
 
-def _told(error: Exception) -> DuelineError:
-    """Take our own words out of what Spark says of a failure."""
+def _error_of(error: Exception) -> DuelineError:
+    """Return the dueline error inside Spark's error, or a shorter error."""
     first = str(error).partition(chr(10))[0]
     return refusal_in(error) or DuelineError(f"Spark's query failed: {first}")
 

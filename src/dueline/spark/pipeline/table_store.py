@@ -1,8 +1,8 @@
-"""The folder of a pipeline, its manifests.
+"""The folder of a pipeline's tables, and their manifests.
 
-A table is Parquet files, and a manifest that names the parts which count. A step writes files
-beside those that count, and then puts another manifest in place of the old one, in one rename:
-whoever reads sees a step whole or not at all, and a step that died is done again.
+A table is Parquet files and a manifest that names its current parts. A step writes new files, then
+replaces the manifest in one rename. Readers see a step completely or not at all, and a step that
+died is repeated.
 """
 
 import fcntl
@@ -23,15 +23,15 @@ from dueline.core.errors import BadInput, Conflict, NotFound, StoreCorrupt
 BRONZE: Final = "bronze"
 SILVER: Final = "silver"
 GOLD: Final = ("gold_minute", "gold_lateness", "gold_run")
-"""Tables in parts of a day."""
+"""Tables with one part for each day."""
 
 WHOLE: Final = ("flow", "slo", "fairness", "suspicious", "poison")
-"""Tables that are made anew in each run."""
+"""Tables that each run rebuilds."""
 
 VERSION: Final = 3
 READ: Final = (2, VERSION)
-"""Versions of manifests that are read. In silver and gold of version 2 all runs of a job id were
-one; a run of the pipeline makes them anew of bronze, which is the same in both."""
+"""Versions of manifests that can be read. Silver and gold of version 2 merged all runs of a job id;
+a run rebuilds them from bronze, which is the same in both."""
 
 _MANIFEST: Final = "manifest.json"
 _LOCK: Final = ".lock"
@@ -40,13 +40,16 @@ _ROWS: Final = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What counts in a table.
+    """The current parts of a table.
 
-    parts: folders below the table's, by name: a day (silver, gold), or a batch (bronze). done:
-    the last bronze batch that is in it. offsets: how far the store was read (arrow's bronze).
-    facts: of each part: rows, and the first and last instant. since_us, until_us: of bronze, the
-    period that is copied; 0 for from the beginning, and for without an end. begins: from when on
-    the history of each queue is whole in it.
+    Attributes:
+        parts: Folders below the table's, by name: a day (silver, gold), or a batch (bronze).
+        done: Number of the last batch of bronze that the table includes.
+        offsets: Positions up to which the store was read (bronze of the Arrow engine).
+        facts: Rows, first and last timestamp of each part.
+        since_us: Start of the copied period (bronze); 0 for the beginning.
+        until_us: End of the copied period (bronze); 0 for no end.
+        begins: Start of the complete history in the tables, by queue.
     """
 
     version: int = VERSION
@@ -61,7 +64,7 @@ class Manifest:
 
     @property
     def rows(self) -> int:
-        """Count its rows."""
+        """Return the number of rows."""
         return sum(one["rows"] for one in self.facts.values())
 
 
@@ -72,13 +75,14 @@ class Folder:
         self.root = root.absolute()
 
     def path(self, table: str, part: str = "") -> Path:
-        """Tell where a table, or a part of it, lies."""
+        """Return the path of a table, or of one of its parts."""
         return self.root / table / part
 
     def manifest(self, table: str) -> Manifest:
-        """Read what counts in a table; nothing where there is none yet.
+        """Return the manifest of a table; an empty one if there is no table.
 
-        Raises: StoreCorrupt: it is of another version.
+        Raises:
+            StoreCorrupt: It has another version.
         """
         try:
             read = json.loads((self.path(table) / _MANIFEST).read_bytes())
@@ -87,17 +91,17 @@ class Folder:
         if read.get("version") not in READ:
             raise StoreCorrupt(
                 f"{self.path(table)} was made by another version ({read.get('version')}).",
-                hint="Make the tables anew, in another folder.",
+                hint="Make the tables again in another folder.",
             )
         return Manifest(**read)
 
     def current(self, table: str) -> Manifest:
-        """Return what counts in a table; nothing where its rows have the keys of version 2."""
+        """Return the manifest of a table; an empty one if its rows have the keys of version 2."""
         found = self.manifest(table)
         return found if found.version == VERSION else Manifest()
 
     def publish(self, table: str, manifest: Manifest) -> None:
-        """Let other parts count, then let go of what neither this nor the last manifest names."""
+        """Replace the manifest, and delete parts that neither it nor the previous one names."""
         before = self.manifest(table)
         place = self.path(table) / _MANIFEST
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -110,39 +114,40 @@ class Folder:
         self._drop(table, {*before.parts.values(), *manifest.parts.values()})
 
     def sweep(self, table: str) -> None:
-        """Let go of what does not count any more, also of what counted last."""
+        """Delete all parts that the manifest does not name."""
         self._drop(table, self.manifest(table).parts.values())
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Be the only process that writes here, for as long as the block lasts.
+        """Lock the folder against other writing processes for the duration of a block.
 
-        Raises: Conflict: another process does.
+        Raises:
+            Conflict: Another process writes to it.
         """
         self.root.mkdir(parents=True, exist_ok=True)
         with (self.root / _LOCK).open("w") as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # goes with its process
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # released when the process ends
             except BlockingIOError as error:
                 raise Conflict(
                     f"Another process writes to the tables in {self.root}.",
-                    hint="Wait until it has ended, or give another folder with --out.",
+                    hint="Wait until it has ended, or use another folder with --out.",
                 ) from error
             yield
 
     def _drop(self, table: str, kept: Collection[str]) -> None:
-        """Remove the folders of parts that do not count; Spark's days lie in one of their own."""
+        """Delete the folders of other parts; Spark's days share one folder for each step."""
         tops = {part.partition("/")[0] for part in kept}
         for top in self.path(table).iterdir():
             if top.is_dir() and top.name not in tops:
                 shutil.rmtree(top)
 
     def other(self, table: str) -> str:
-        """Name a place for a table that is made anew: another than the one that counts."""
+        """Return the part name for a table that is rebuilt: not the current one."""
         return "b" if self.manifest(table).parts.get("all") == "a" else "a"
 
     def files(self, table: str, parts: Collection[str] | None = None) -> list[Path]:
-        """Name the files of a table's parts; of all of them by default."""
+        """Return the files of a table's parts; of all parts by default."""
         named = self.manifest(table).parts
         return [
             file
@@ -152,7 +157,7 @@ class Folder:
         ]
 
     def touched(self, since_us: int, until_us: int) -> list[str]:
-        """Name the parts of bronze that may hold rows of a period."""
+        """Return the parts of bronze that may hold rows of a period."""
         return [
             part
             for part, facts in sorted(self.manifest(BRONZE).facts.items())
@@ -160,9 +165,10 @@ class Folder:
         ]
 
     def need(self, table: str) -> None:
-        """See that a table was made.
+        """Check that a table exists.
 
-        Raises: NotFound: it never was.
+        Raises:
+            NotFound: It does not.
         """
         if not (self.path(table) / _MANIFEST).is_file():
             raise NotFound(
@@ -176,9 +182,10 @@ class Folder:
         parts: Collection[str] | None = None,
         columns: Sequence[str] | None = None,
     ) -> pa.Table | None:
-        """Read a table, or some parts of it; None where it has no rows.
+        """Read a table, or some parts of it; return None if it has no rows.
 
-        Raises: NotFound: it was never made.
+        Raises:
+            NotFound: The table does not exist.
         """
         self.need(table)
         names = None if columns is None else list(columns)
@@ -187,12 +194,12 @@ class Folder:
         return pa.concat_tables(found, promote_options="permissive") if found else None
 
     def batches(self, table: str, parts: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Read a table's rows some at a time."""
+        """Yield a table's rows in batches."""
         for file in self.files(table, parts):
             yield from parquet.ParquetFile(file).iter_batches(_ROWS)
 
     def extent(self, table: str, part: str) -> tuple[int, int, int]:
-        """Tell how many rows the files of a part hold, and their first and last `at`, if any."""
+        """Return the number of rows of a part, and their first and last `at`."""
         rows, instants = 0, []
         for file in self.path(table, part).glob("*.parquet"):
             opened = parquet.ParquetFile(file)
@@ -204,25 +211,26 @@ class Folder:
         return rows, min(instants, default=0), max(instants, default=0)
 
     def own(self, engine: str) -> None:
-        """Let an engine go on here.
+        """Check that the folder belongs to an engine.
 
-        Raises: BadInput: another engine has begun here, and counts offsets in another way.
+        Raises:
+            BadInput: The other engine made the tables; its offsets have another format.
         """
         before = self.manifest(BRONZE).engine
         if before and before != engine:
             raise BadInput(
                 f"The tables in {self.root} are made by the engine {before}.",
-                hint=f"Say --engine {before}, or another folder.",
+                hint=f"Use --engine {before}, or another folder.",
             )
 
 
 def name_of(done: int) -> str:
-    """Name the parts of a step, by the last part of bronze in it, unlike those of version 2."""
+    """Return the part name of a step, by the last part of bronze; unlike those of version 2."""
     return f"{done:06}-v{VERSION}"
 
 
 def flush(path: Path) -> None:
-    """See that a file, or the names in a folder, outlast a loss of power."""
+    """Flush a file, or the names in a folder, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,7 +1,7 @@
-"""The same tables as `lake`, without Spark.
+"""The tables of `tables_spark`, without Spark, for one machine and for tests.
 
-For one machine, and for tests: it shares the names of the rules with `lake`, and no line of code.
-Rows are plain mappings, as `pyarrow.Table.to_pylist` makes them, instants in microseconds.
+They share the names of rules, but no code. Rows are plain mappings, as `pyarrow.Table.to_pylist`
+makes them, with timestamps in microseconds.
 """
 
 from collections import Counter, defaultdict
@@ -21,7 +21,7 @@ _NOT_IN_SILVER: Final = ("at", "id", "codec", "payload_bytes", "payload", "diges
 
 
 def lines_of(table: pa.Table) -> list[Line]:
-    """Read the rows of a table, instants as microseconds."""
+    """Return the rows of a table, with timestamps in microseconds."""
     for place, field in enumerate(table.schema):
         if pa.types.is_timestamp(field.type):
             instants = compute.cast(table.column(place), pa.timestamp("us", "UTC"))
@@ -31,17 +31,17 @@ def lines_of(table: pa.Table) -> list[Line]:
 
 
 def lines_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Line]:
-    """Read the rows of batches, one batch after the other."""
+    """Yield the rows of batches."""
     for batch in batches:
         yield from lines_of(pa.Table.from_batches([batch]))
 
 
 def silver(attempts: Iterable[Line]) -> list[Line]:
-    """Make one row of each attempt; see `lake.silver`."""
+    """Return one row for each attempt; see `tables_spark.silver`."""
     found: list[Line] = []
-    for told in _lives(attempts).values():
+    for rows in _lives(attempts).values():
         before = None
-        for line in _once(told):
+        for line in _once(rows):
             started = line["started"]
             spans: dict[str, Any] = dict.fromkeys(SPAN_COLUMNS)
             if started is not None:
@@ -56,7 +56,7 @@ def silver(attempts: Iterable[Line]) -> list[Line]:
 
 
 def gold_minute(silver_attempts: Iterable[Line]) -> list[Line]:
-    """Count what ended in each minute; see `lake.gold_minute`."""
+    """Count ended attempts in each minute; see `tables_spark.gold_minute`."""
     counts: dict[tuple[str, str, int], Counter[str]] = defaultdict(Counter)
     for line in silver_attempts:
         cell = counts[_cell_of(line)]
@@ -71,12 +71,12 @@ def gold_minute(silver_attempts: Iterable[Line]) -> list[Line]:
 
 
 def gold_lateness(silver_attempts: Iterable[Line]) -> list[Line]:
-    """Count the lateness of starts, in steps that double; see `lake.gold_lateness`."""
+    """Count start latencies in doubling steps; see `tables_spark.gold_lateness`."""
     return _steps(silver_attempts, "lateness_us")
 
 
 def gold_run(silver_attempts: Iterable[Line]) -> list[Line]:
-    """Count how long handlers ran; see `lake.gold_run`."""
+    """Count run times of handlers; see `tables_spark.gold_run`."""
     return _steps(silver_attempts, "run_us")
 
 
@@ -97,10 +97,10 @@ def _lives(attempts: Iterable[Line]) -> dict[tuple[str, int], list[Line]]:
     return lives
 
 
-def _once(told: Sequence[Line]) -> list[Line]:
-    """Take the first telling of each attempt, in their order."""
+def _once(rows: Sequence[Line]) -> list[Line]:
+    """Return the first row of each attempt, in order."""
     first: dict[int, Line] = {}
-    for line in sorted(told, key=lambda line: (line["attempt"], line["at"], line["outcome"])):
+    for line in sorted(rows, key=lambda line: (line["attempt"], line["at"], line["outcome"])):
         first.setdefault(line["attempt"], line)
     return list(first.values())
 

@@ -1,7 +1,7 @@
-"""What a history tells, as tables made of tables.
+"""Tables of a history, as functions of data frames.
 
-Functions of data frames, and nothing else: read the attempts however you like (a store, Parquet),
-and write what comes out wherever you like. `lake_arrow` does the same without Spark.
+Read the attempts from a store or from Parquet, and write the results anywhere. `tables_arrow` does
+the same without Spark.
 """
 
 from typing import Final
@@ -19,12 +19,14 @@ _SILVER: Final = (
 
 
 def silver(attempts: DataFrame) -> DataFrame:
-    """Make one row of each attempt, with the spans that people ask for.
+    """Return one row for each attempt, with durations.
 
-    Args: attempts: the table `attempts`; rows that were told twice are one.
+    Args:
+        attempts: The table `attempts`; repeated rows of an attempt are merged.
 
-    Returns: its columns, and wait_us (from when it could first run), lateness_us (from its due
-    time), run_us, is_takeover (the attempt before it crashed).
+    Returns:
+        Its columns, and wait_us (since the job was ready), lateness_us (start latency: scheduled
+        time to start), run_us, is_takeover (the previous attempt crashed).
     """
     claim = Window.partitionBy(*RUN, "attempt").orderBy("at", "outcome")
     once = attempts.withColumn("place", F.row_number().over(claim)).where("place = 1")
@@ -41,10 +43,11 @@ def silver(attempts: DataFrame) -> DataFrame:
 
 
 def gold_minute(silver_attempts: DataFrame) -> DataFrame:
-    """Count what ended in each minute, by queue and tenant.
+    """Count ended attempts in each minute, by queue and tenant.
 
-    Returns: queue, tenant, minute, attempts, a count for each outcome, takeovers, and the sums
-    of the spans; sums of minutes are those of hours.
+    Returns:
+        queue, tenant, minute, attempts, a count for each outcome, takeovers, and the sums of
+        durations. All of them can be added up over minutes.
     """
     return silver_attempts.groupBy("queue", "tenant", _minute().alias("minute")).agg(
         F.count("*").alias("attempts"),
@@ -55,15 +58,16 @@ def gold_minute(silver_attempts: DataFrame) -> DataFrame:
 
 
 def gold_lateness(silver_attempts: DataFrame) -> DataFrame:
-    """Count the lateness of starts, in steps that double; histograms of minutes add up.
+    """Count start latencies in doubling steps; histograms of minutes can be added up.
 
-    Returns: queue, tenant, minute, step (0: not late; n: below 2**n us), attempts.
+    Returns:
+        queue, tenant, minute, step (0: not late; n: below 2**n us), attempts.
     """
     return _steps(silver_attempts, "lateness_us")
 
 
 def gold_run(silver_attempts: DataFrame) -> DataFrame:
-    """Count how long handlers ran, as `gold_lateness` does the lateness of starts."""
+    """Count run times of handlers, as `gold_lateness` does start latencies."""
     return _steps(silver_attempts, "run_us")
 
 

@@ -1,7 +1,4 @@
-"""Bounds of what is shown to operators.
-
-What is slow, what is suspicious, what is the same error; for both engines.
-"""
+"""Thresholds of the tables for operators, for both engines."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -10,7 +7,7 @@ MINUTE_US: Final = 60_000_000
 WINDOWS_US: Final[Mapping[str, int]] = {
     "5m": 5 * MINUTE_US, "1h": 60 * MINUTE_US, "6h": 360 * MINUTE_US,
 }  # fmt: skip
-"""The windows of burn rates."""
+"""Windows of burn rates."""
 
 TARGET_US: Final = 1_000_000
 OBJECTIVE: Final = 0.99
@@ -19,10 +16,10 @@ SHARDS_MIN: Final = 2
 STARTS_MIN: Final = 20
 CRASHES_MIN: Final = 3
 SLOW_STEP_MIN: Final = 21
-"""A median below about a second is not slow."""
+"""The step of a median below which a shard is not slow: about a second."""
 
 SLOW_FACTOR: Final = 2
-"""In steps that double: four times as late as the queue's other shards."""
+"""Difference in steps that double: four times the latency of the queue's other shards."""
 
 NUMBERS: Final = "[0-9a-fA-F]{8,}|[0-9]+"
 FINGERPRINT_CHARACTERS_MAX: Final = 120

@@ -1,4 +1,4 @@
-"""Reading a table once."""
+"""Batch reader for Spark."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,10 +16,11 @@ from dueline.core.errors import BadInput
 from dueline.core.lane import Lane, dead_queue, tenant_of
 from dueline.core.watermark import SEALED_US
 from dueline.spark.reading import partitions as slices
-from dueline.spark.reading import schemas, shards, status_tables
+from dueline.spark.reading import schemas, status_tables
+from dueline.spark.reading import shards as stream_shards
 from dueline.spark.reading.data_loss import Losses
 from dueline.spark.reading.offsets import positions_of
-from dueline.spark.reading.status_tables import Standing
+from dueline.spark.reading.status_tables import StatusTable
 from dueline.spark.runtime.garbage import collector_paused
 from dueline.spark.runtime.options import (
     TABLES,
@@ -33,11 +34,11 @@ PARTS: Final = 8
 PAGE: Final = 20_000
 _PRUNED: Final = ("queue", "shard", "priority", "tenant", "bucket")
 
-Slice = slices.RowSlice | slices.LaneSlice | Standing
+Slice = slices.RowSlice | slices.LaneSlice | StatusTable
 
 
 class Part(InputPartition):
-    """What one Spark task reads."""
+    """The slices that one Spark task reads."""
 
     def __init__(self, some: Sequence[Slice]) -> None:
         super().__init__(None)
@@ -45,9 +46,9 @@ class Part(InputPartition):
 
 
 class BatchReader(DataSourceReader):
-    """Plans slices on the driver, and reads them where Spark says; each task connects by itself.
+    """Plans slices on the driver; tasks read them, each over a connection of its own.
 
-    Nothing is written to the store: rows are read up to the present, and no watermark is raised.
+    It writes nothing to the store: it reads rows up to the present, and raises no watermark.
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -62,21 +63,24 @@ class BatchReader(DataSourceReader):
         self._only: dict[str, frozenset[Any]] = {}
 
     def check(self) -> None:
-        """Check that there is what is asked for.
+        """Check the options against the store.
 
-        Raises: BadInput, ConfigError, NotFound: there is not.
+        Raises:
+            BadInput: An option is wrong.
+            ConfigError: There is no such store.
+            NotFound: There is no such queue or stream.
         """
         self._bounds()
         with existing_engine(self._url) as engine:
             chosen_queues(self._options, engine.catalog)
             if self._table == "stream":
-                shards.chosen(self._options, self._table, engine)
+                stream_shards.chosen(self._options, self._table, engine)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Plan which task reads what."""
+        """Divide the rows among tasks."""
         with existing_engine(self._url) as engine:
             if self._table in ("shards", "workers"):
-                return [Part([Standing(self._table)])]
+                return [Part([StatusTable(self._table)])]
             if self._table == "jobs":
                 found: Iterable[Sequence[Any]] = self._lanes(engine)
             else:
@@ -84,11 +88,11 @@ class BatchReader(DataSourceReader):
             return [Part(some) for some in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the slices of one task, a batch a page."""
-        if not isinstance(partition, Part):  # Spark's own, where there was nothing to plan
+        """Read the slices of one task, one batch per page."""
+        if not isinstance(partition, Part):  # Spark's own, if there are no rows
             return
         schema = schemas.wanted(self._table, self._schema)
-        if isinstance(partition.slices[0], Standing):
+        if isinstance(partition.slices[0], StatusTable):
             with existing_engine(self._url) as engine:
                 some = list(status_tables.rows_of(self._table, engine, self._options))
             yield schemas.batch_of_values(some, schema, table=self._table)
@@ -112,22 +116,22 @@ class BatchReader(DataSourceReader):
 
     def _rows(self, engine: Engine) -> Iterator[Sequence[slices.RowSlice]]:
         found = [
-            shard
-            for shard in shards.chosen(self._options, self._table, engine)
-            if self._may_hold("queue", shard.name) and self._may_hold("shard", shard.shard)
+            ref
+            for ref in stream_shards.chosen(self._options, self._table, engine)
+            if self._may_hold("queue", ref.name) and self._may_hold("shard", ref.shard)
         ]
         start, end = self._bounds()
         present_us = engine.store.clock_us()
-        known = shards.gone_of(engine.store, found)
+        known = stream_shards.trimmed_of(engine.store, found)
         short: list[slices.RowSlice] = []
-        for shard in found:
-            last_us = SEALED_US if shard.is_old else present_us
-            until = min(slices.behind(last_us), end.get(str(shard), end[""]))
-            after = start.get(str(shard), start[""])
+        for ref in found:
+            last_us = SEALED_US if ref.is_old else present_us
+            until = min(slices.behind(last_us), end.get(str(ref), end[""]))
+            after = start.get(str(ref), start[""])
             whole = slices.RowSlice(
-                shard.stream, shard.shard, after, until, is_asked=after != slices.START
+                ref.stream, ref.shard, after, until, is_asked=after != slices.START
             )
-            whole = self._losses.planned(engine.store, whole, known[shard.stream])
+            whole = self._losses.planned(engine.store, whole, known[ref.stream])
             parts = slices.cut_rows(engine.store, whole, max(1, self._parts // len(found)))
             if len(parts) == 1:
                 short += parts
@@ -138,7 +142,7 @@ class BatchReader(DataSourceReader):
             yield short[place : place + share]
 
     def _bounds(self) -> tuple[dict[str, slices.Position], dict[str, slices.Position]]:
-        """Read from where to where, by shard; under "" what holds for all others."""
+        """Return start and end positions by shard, with the default under ""."""
         starts, ends = self._options.text("startingOffsets"), self._options.text("endingOffsets")
         start = {"": slices.START} | _positions("startingOffsets", starts, "earliest")
         end = {"": (2**62, b"")} | _positions("endingOffsets", ends, "latest")
@@ -152,14 +156,14 @@ class BatchReader(DataSourceReader):
 
 
 class PruningReader(BatchReader):
-    """The same, that leaves out what the query's conditions rule out.
+    """A reader that skips lanes and shards that the query's conditions exclude.
 
-    A class of its own: one that can is refused in sessions without the setting
+    It is a separate class: Spark rejects readers with `pushFilters` in sessions without the setting
     `spark.sql.python.filterPushdown.enabled`.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
-        """Note the conditions on keys; Spark still looks at each row with all of them."""
+        """Collect conditions on keys; Spark still applies all of them to each row."""
         for one in filters:
             values = None
             if isinstance(one, EqualTo):
@@ -173,13 +177,13 @@ class PruningReader(BatchReader):
 
 
 def _cells(lane: Lane) -> Iterator[tuple[str, object]]:
-    """Tell what a lane says of its rows, by column; its queue aside."""
+    """Return the values that all rows of a lane share, by column, without its queue."""
     shown = lane._replace(tenant=tenant_of(lane))
     return ((key, getattr(shown, key)) for key in _PRUNED[1:])
 
 
 class Reading(NamedTuple):
-    """How a task reads: the store's address, the table, rows of a batch, what of losses."""
+    """How a task reads: store URL, table, page size, and how losses are reported."""
 
     url: str
     table: str
@@ -188,9 +192,10 @@ class Reading(NamedTuple):
 
 
 def batches(how: Reading, planned: Sequence[Slice], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Read slices as batches of Arrow, one a page.
+    """Read slices as Arrow batches, one per page.
 
-    Raises: StoreCorrupt: rows have expired before they were read.
+    Raises:
+        StoreCorrupt: Rows expired before they were read.
     """
     with closing(open_existing(how.url)) as store, collector_paused():
         now_us = store.clock_us()
@@ -209,15 +214,16 @@ def batches(how: Reading, planned: Sequence[Slice], schema: pa.Schema) -> Iterat
 
 
 def moment_us(name: str, text: str) -> int:
-    """Read an instant: ISO 8601, UTC where it says no zone.
+    """Parse a timestamp in ISO 8601; UTC if it has no time zone.
 
-    Raises: BadInput: it is none.
+    Raises:
+        BadInput: It is malformed.
     """
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise BadInput(
-            f"{name}={text!r} is no instant.", hint="Write 2026-11-22T10:00:00Z."
+            f"{name}={text!r} is not a timestamp.", hint="Use 2026-11-22T10:00:00Z."
         ) from error
     return to_us(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
 
@@ -228,4 +234,4 @@ def _positions(name: str, text: str, word: str) -> dict[str, slices.Position]:
     try:
         return positions_of(json.loads(text))
     except (json.JSONDecodeError, AttributeError) as error:
-        raise BadInput(f"{name} is neither {word} nor an offset.") from error
+        raise BadInput(f"{name} must be {word} or an offset.") from error

@@ -1,4 +1,4 @@
-"""What a read misses, told as an error or as a warning."""
+"""Rows that expired before they were read: an error or a warning."""
 
 import logging
 from collections.abc import Mapping
@@ -13,31 +13,33 @@ from dueline.log import trimming
 from dueline.spark.reading.partitions import START, Position, RowSlice
 
 _LOG = logging.getLogger("dueline.spark")
-_HINT: Final = "Keep it for longer than its slowest reader needs."
+_HINT: Final = "Keep rows for longer than the slowest reader needs."
 
 
 class Losses:
-    """Where rows are missed: an error, or a warning where the caller said so.
+    """Report rows that expired before they were read: raise, or log a warning.
 
-    What goes is written down before it goes: who looks after reading misses nothing unnoticed.
+    A trim records its position before it deletes rows, so a check after reading misses no loss.
     """
 
     def __init__(self, *, fails: bool) -> None:
         self.fails = fails
 
     def tell(self, words: str, *, hint: str) -> None:
-        """Tell of a loss.
+        """Report a loss.
 
-        Raises: StoreCorrupt: unless the caller goes on without what is lost.
+        Raises:
+            StoreCorrupt: Data loss is an error (`failOnDataLoss`).
         """
         if self.fails:
-            raise StoreCorrupt(words, hint=f"{hint} failOnDataLoss=false goes on without.")
+            raise StoreCorrupt(words, hint=f"{hint} Use failOnDataLoss=false to skip lost rows.")
         _LOG.warning("dataLoss: %s", words)
 
     def planned(self, store: Store, whole: RowSlice, places: Mapping[int, Position]) -> RowSlice:
-        """Let a slice begin behind what has expired, and tell of it where it was asked for.
+        """Move the start of a slice past what has expired; report it if the caller set the start.
 
-        Args: places: the last that each shard of the stream has let go of.
+        Args:
+            places: Position of the last trimmed row, by shard of the stream.
         """
         last = places.get(whole.shard, START)
         if last <= whole.after:
@@ -47,7 +49,7 @@ class Losses:
         return whole._replace(after=last)
 
     def was_read(self, store: Store, one: RowSlice) -> None:
-        """Tell of what expired of a slice before it was read."""
+        """Report rows of a slice that expired before they were read."""
         last = trimming.places(store, one.stream).get(one.shard, START)
         if last > one.after:
             words = _words(store, one, last)
@@ -61,9 +63,9 @@ def _words(store: Store, whole: RowSlice, last: Position) -> str:
     kept = store.tail(whole.stream, whole.shard, after=last, limit=1).rows
     name = f"{whole.stream.removesuffix(HISTORY_SUFFIX)}/{whole.shard:05}"
     return (
-        f"The rows of {name} past {_instant(whole.after[0])} are wanted, and have expired up to"
+        f"Rows of {name} after {_instant(whole.after[0])} were requested, but have expired up to"
         f" {_instant(last[0])}; "
-        + (f"the lowest kept is at {_instant(kept[0].at_us)}." if kept else "none is kept.")
+        + (f"the oldest kept row is at {_instant(kept[0].at_us)}." if kept else "no rows are kept.")
     )
 
 

@@ -1,4 +1,4 @@
-"""What rows of a history tell, column by column."""
+"""Columns of the rows of a history."""
 
 import sys
 from array import array
@@ -31,15 +31,15 @@ TYPES: Final[Mapping[str, pa.DataType]] = {
     "payload": pa.binary(),
     "shard": pa.int32(), "at": pa.int64(), "id": pa.string(), "detail": pa.string(),
 }  # fmt: skip
-"""What can be told, by its name in a row's body; from `shard` on, of the row itself."""
+"""Arrow types by key of a row's body; from `shard` on, fields of the row itself."""
 
 _OF_ROW: Final = frozenset(("shard", "at", "id", "detail"))
-_OF_BIRTHS: Final = frozenset(("codec", "size", "payload"))
+_OF_ENQUEUE_EVENTS: Final = frozenset(("codec", "size", "payload"))
 _OF_ALL: Final = frozenset(("task", "queue", "claimed_us", "outcome", "error", "worker", "fence"))
-"""What a bundle says once."""
+"""Keys that a bundle holds once for all of its attempts."""
 
 _DEFAULTS: Final = {"digest": ("",)}
-"""What a row says that does not say it: one of an older version."""
+"""Defaults of keys that rows of older versions lack."""
 
 _IN_PYTHON: Final[Mapping[pa.DataType, type]] = {
     pa.string(): str, pa.int32(): int, pa.int64(): int, pa.binary(): bytes,
@@ -47,34 +47,35 @@ _IN_PYTHON: Final[Mapping[pa.DataType, type]] = {
 
 
 class Same(NamedTuple):
-    """One value for so many attempts."""
+    """One value for `many` attempts."""
 
     value: Any
     many: int
 
 
 class Digits(NamedTuple):
-    """Ids in hexadecimal digits, one behind the other."""
+    """Ids in hexadecimal digits, concatenated."""
 
     text: str
 
 
 class Instants(NamedTuple):
-    """Instants, 8 bytes each, the highest first."""
+    """Timestamps of 8 bytes each, big-endian."""
 
     packed: bytes
 
 
 Cells = list[Any] | Same | Digits | Instants
-"""What a column holds for some attempts."""
+"""The cells of a column, for some attempts."""
 
 Found = dict[str, list[Cells]]
 
 
 def columns(rows: Sequence[Row], keys: frozenset[str]) -> dict[str, pa.Array]:
-    """Read what rows tell under some keys of TYPES; the rest is passed over.
+    """Read the columns of some keys of TYPES from rows, without decoding the rest.
 
-    Raises: StoreCorrupt: a row tells of no attempt.
+    Raises:
+        StoreCorrupt: A row does not describe an attempt.
     """
     found: Found = {key: [] for key in keys}
     for is_of_many, run in groupby(rows, is_bundle):
@@ -83,17 +84,17 @@ def columns(rows: Sequence[Row], keys: frozenset[str]) -> dict[str, pa.Array]:
 
 
 def _add_each(found: Found, rows: Sequence[Row]) -> None:
-    """Add what rows tell each of which stands for itself."""
+    """Add the cells of rows that hold one attempt each."""
     keys = frozenset(found.keys() - _OF_ROW)
     read = _reader(keys)
-    told = [_read(read, row) for row in rows] if keys else ()
+    read_rows = [_read(read, row) for row in rows] if keys else ()
     for key, parts in found.items():
-        cells = _of_each(rows, key) if key in _OF_ROW else map(attrgetter(key), told)
+        cells = _of_each(rows, key) if key in _OF_ROW else map(attrgetter(key), read_rows)
         parts.append(list(cells))
 
 
 def _add_bundles(found: Found, rows: Sequence[Row]) -> None:
-    """Add what rows tell each of which stands for many."""
+    """Add the cells of bundles, which hold many attempts each."""
     read = _reader_of_bundles(frozenset(found))
     bundles = [_read(read, row) for row in rows]
     try:
@@ -104,7 +105,7 @@ def _add_bundles(found: Found, rows: Sequence[Row]) -> None:
 
 
 def _of_each(rows: Sequence[Row], key: str) -> Iterable[Any]:
-    """Tell something of rows themselves, each of which stands for one."""
+    """Return a field of the rows themselves, where each row is one attempt."""
     if key == "id":
         return [row.id.hex() for row in rows]
     if key == "detail":
@@ -113,7 +114,7 @@ def _of_each(rows: Sequence[Row], key: str) -> Iterable[Any]:
 
 
 def _of_bundles(rows: Sequence[Row], bundles: Sequence[Any], key: str) -> Cells:
-    """Tell something of all attempts of bundles, with little done for each."""
+    """Return the cells of all attempts of bundles, with little work per attempt."""
     if key == "job":
         return Digits("".join([one.job for one in bundles]))
     if key == "id":
@@ -126,7 +127,7 @@ def _of_bundles(rows: Sequence[Row], bundles: Sequence[Any], key: str) -> Cells:
         return [one.body.decode() for row in rows for one in unbundled(row)]
     if key in _OF_ROW:
         cells = list(map(attrgetter("at_us" if key == "at" else key), rows))
-    elif key in _OF_BIRTHS:  # a bundle has no arguments
+    elif key in _OF_ENQUEUE_EVENTS:  # a bundle has no arguments
         cells = [None] * len(bundles)
     else:
         cells = list(map(attrgetter(key), bundles))
@@ -143,7 +144,7 @@ def _each(cell: Any, many: int) -> Sequence[Any]:  # noqa: ANN401  (of any kind)
 
 
 def _array(parts: Sequence[Cells], kind: pa.DataType) -> pa.Array:
-    """Make a column; nothing is done for each attempt where all have the same, or ids."""
+    """Build a column, without work per attempt where all cells are equal, or are ids."""
     kinds = set(map(type, parts))
     if kinds == {Instants}:
         numbers = array("q", b"".join(map(itemgetter(0), parts)))
@@ -171,7 +172,7 @@ def _flat(part: Cells) -> Sequence[Any]:
 
 @lru_cache(maxsize=8)
 def _ends(many: int) -> pa.Buffer:
-    """Tell where so many ids begin and end in a text, as Arrow does."""
+    """Return Arrow's offsets of `many` ids in a string buffer."""
     return pa.py_buffer(array("i", range(0, many * ID_DIGITS + 1, ID_DIGITS)))
 
 
@@ -180,25 +181,21 @@ def _read(decoder: msgspec.json.Decoder[Any], row: Row) -> Any:  # noqa: ANN401 
         return decoder.decode(row.body)
     except msgspec.DecodeError as error:
         raise StoreCorrupt(
-            f"The row {row.id.hex()} of {row.stream} tells of no attempt: {error}.",
-            hint='Read it as it is: table="stream".',
+            f"The row {row.id.hex()} of {row.stream} is not an attempt: {error}.",
+            hint='Read its bytes with table="stream".',
         ) from error
 
 
 @lru_cache
 def _reader(keys: frozenset[str]) -> msgspec.json.Decoder[Any]:
-    """Make what reads some keys of a row, and gives each as an attribute.
-
-    3 of 15 take 1.0 us a row; Arrow's reader of JSON took 2.2, and 4.6 for all, as this does
-    together with the columns (November 2026).
-    """
+    """Make the decoder of some keys of a row; each becomes an attribute."""
     fields = [(key, _IN_PYTHON[TYPES[key]] | None, None) for key in sorted(keys)]
-    return msgspec.json.Decoder(msgspec.defstruct("Told", fields, gc=False))
+    return msgspec.json.Decoder(msgspec.defstruct("Attempt", fields, gc=False))
 
 
 @lru_cache
 def _reader_of_bundles(keys: frozenset[str]) -> msgspec.json.Decoder[Any]:
-    """Make what reads some keys of a bundle."""
+    """Make the decoder of some keys of a bundle."""
     fields: list[tuple[str, Any]] = [("many", int)]
     if not keys.isdisjoint(("job", "id")):
         fields += [("job", str)]
@@ -206,7 +203,7 @@ def _reader_of_bundles(keys: frozenset[str]) -> msgspec.json.Decoder[Any]:
         fields += [("fence", int)]
     if "id" in keys:
         keys |= {"enqueued_us"}
-    for key in sorted(keys - _OF_ROW - _OF_BIRTHS - {"job", "fence"}):
+    for key in sorted(keys - _OF_ROW - _OF_ENQUEUE_EVENTS - {"job", "fence"}):
         kind = _IN_PYTHON[TYPES[key]]
         if TYPES[key] == pa.int64():
             several: Any = str

@@ -1,4 +1,4 @@
-"""How far a streaming query has come."""
+"""Offsets of streaming queries."""
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -12,19 +12,20 @@ VERSION: Final = 1
 
 
 def offset_of(positions: Mapping[str, Position]) -> dict[str, Any]:
-    """Write positions as Spark keeps them: it compares offsets as text, so in one order."""
+    """Encode positions as an offset. Spark compares offsets as strings, so keys are sorted."""
     written = {name: [at_us, row_id.hex()] for name, (at_us, row_id) in sorted(positions.items())}
     return {"s": written, "v": VERSION}
 
 
 def positions_of(offset: Mapping[str, Any]) -> dict[str, Position]:
-    """Read positions, by shard.
+    """Decode an offset into positions by shard.
 
-    Raises: BadInput: that is no offset, or one of another version.
+    Raises:
+        BadInput: The value is not an offset, or has another version.
     """
     if offset.get("v") != VERSION:
         raise BadInput(
-            f"{offset!r} is no offset that this version reads.",
+            f"{offset!r} is not an offset that this version reads.",
             hint='Write {"s": {"default/00000": [0, ""]}, "v": 1}.',
         )
     try:
@@ -33,13 +34,17 @@ def positions_of(offset: Mapping[str, Any]) -> dict[str, Position]:
             for name, (at_us, row_id) in offset["s"].items()
         }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise BadInput("An offset is not written as it should be.") from error
+        raise BadInput("The offset is malformed.") from error
 
 
 def shared(counts: Mapping[str, int], most: int) -> dict[str, int]:
-    """Share a number of rows out by what waits; whoever has any gets one at least.
+    """Divide `most` rows among shards in proportion to their waiting rows.
 
-    Args: counts: rows that wait, by shard. most: of all; what has none gets none.
+    Each shard that has rows gets at least one; shards without rows are omitted.
+
+    Args:
+        counts: Number of waiting rows, by shard.
+        most: Maximum number of rows in total.
     """
     total = sum(counts.values())
     if total <= most:
@@ -48,12 +53,14 @@ def shared(counts: Mapping[str, int], most: int) -> dict[str, int]:
 
 
 def within(places: Mapping[str, Sequence[tuple[int, Position]]], most: int) -> dict[str, Position]:
-    """Tell up to where to read, so that it comes to no more rows than wanted.
+    """Return the positions up to which to read, for at most `most` rows in total.
 
-    Places lie where rows end, and some stand for many. What lies first is read first where not
-    all shards have room; the first place of all is read up to in any case.
+    Positions lie at the end of rows, and a row may hold several attempts. If not all shards
+    fit, older rows are read first. The first position is included even if it exceeds `most`.
 
-    Args: places: how many rows lie up to where, by shard. most: of all, at least 1.
+    Args:
+        places: Cumulative number of rows and position, by shard.
+        most: Maximum number of rows in total, at least 1.
     """
     shares = shared({name: some[-1][0] for name, some in places.items() if some}, most)
     ends: dict[str, Position] = {}

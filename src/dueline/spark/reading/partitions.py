@@ -1,4 +1,4 @@
-"""Which rows each Spark task reads."""
+"""The rows that each Spark task reads."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -14,29 +14,30 @@ from dueline.core.tuples import field
 from dueline.jobs.history_batch import ATTEMPTS_MAX, size_of
 
 Position = tuple[int, bytes]
-"""Rows at or below it, in the order of (at_us, id), are behind whoever stands there."""
+"""A reader at this position has read all rows at or below it, in the order of (at_us, id)."""
 
 START: Final[Position] = (0, b"")
 PROBE: Final = 5000
-"""What holds fewer rows is one slice: a task costs as much as reading some 10,000."""
+"""A slice of fewer rows is not split: a Spark task costs as much as reading 10,000 rows."""
 
 ROWS_MAX: Final = 2000
-"""How many are read at once: a bundle has some 10 KiB."""
+"""Maximum number of rows in one read: a bundle has about 10 KiB."""
 
 JOBS_PROBE: Final = 1000
-"""The same, of jobs, which take longer to read."""
+"""As PROBE, for jobs, which take longer to read."""
 
 LANES_PROBED_MAX: Final = 64
-TOLD_MAX: Final = 1_000_000
+IDS_KEPT_MAX: Final = 1_000_000
 _GREATEST: Final = 2**62
 _position, _id = field(Row, "at_us", "id"), field(Row, "id")
 _LAST_ID: Final = JobId(b"\xff" * 16)
 
 
 class RowSlice(NamedTuple):
-    """Rows of one shard of a stream: past `after`, up to and including `until`.
+    """Rows of one shard of a stream: after `after`, up to and including `until`.
 
-    is_asked: the caller named its beginning; otherwise it is whatever is kept.
+    Attributes:
+        is_asked: Whether the caller set the start; otherwise the oldest kept row is the start.
     """
 
     stream: str
@@ -47,7 +48,7 @@ class RowSlice(NamedTuple):
 
 
 class LaneSlice(NamedTuple):
-    """Rows of one lane: past `after_us`, up to and including `until_us`; None for no end."""
+    """Rows of one lane: after `after_us`, up to and including `until_us`; None for no bound."""
 
     lane: Lane
     after_us: int | None
@@ -55,7 +56,7 @@ class LaneSlice(NamedTuple):
 
 
 def behind(mark_us: int) -> Position:
-    """Name the position behind all rows up to a mark."""
+    """Return the position after all rows up to a watermark."""
     return (mark_us + 1, b"")
 
 
@@ -63,10 +64,10 @@ def behind(mark_us: int) -> Position:
 
 
 def cut_rows(store: Store, whole: RowSlice, parts: int) -> list[RowSlice]:
-    """Cut a slice into up to `parts`, by time; none where it holds nothing.
+    """Split a slice by time into up to `parts` slices; return none if it is empty.
 
-    A slice may end inside a timestamp. No cut lies at or beyond its end, so what the parts hold
-    together is what it holds.
+    A slice may end inside a timestamp. No split lies at or beyond its end, so the parts together
+    hold exactly the rows of the slice.
     """
     stream, shard, after, until, is_asked = whole
     few = 1 if parts == 1 else -(-PROBE // ATTEMPTS_MAX)
@@ -86,16 +87,17 @@ def cut_rows(store: Store, whole: RowSlice, parts: int) -> list[RowSlice]:
 
 
 def _first_rows(store: Store, whole: RowSlice, limit: int) -> Sequence[Row]:
-    """Read the first rows of a slice; none beyond its end, which may lie inside a timestamp."""
+    """Read the first rows of a slice, none beyond its end, which may lie inside a timestamp."""
     stream, shard, after, until, _ = whole
     rows = store.tail(stream, shard, after=after, limit=limit, until_us=until[0]).rows
     return rows[: bisect_right(rows, until, key=_position)]
 
 
 def rows_of(store: Store, one: RowSlice, *, page: int) -> Iterator[list[Row]]:
-    """Read a slice's rows, some at a time; one that is repeated in it is told once.
+    """Yield the rows of a slice in pages; a row that is stored twice is returned once.
 
-    Args: page: how many, or so many that they stand for as many.
+    Args:
+        page: Number of rows of a page, where a bundle counts as its attempts.
     """
     some: list[Row] = []
     size = 0
@@ -110,7 +112,7 @@ def rows_of(store: Store, one: RowSlice, *, page: int) -> Iterator[list[Row]]:
 
 
 def places_in(store: Store, one: RowSlice, most: int) -> Iterator[tuple[int, Position]]:
-    """Tell how many rows lie up to where, from the first to the one with which there are `most`."""
+    """Yield cumulative counts of rows and their positions, until the count reaches `most`."""
     size = 0
     for row, many in _sized(store, one, most):
         size += many
@@ -120,8 +122,8 @@ def places_in(store: Store, one: RowSlice, most: int) -> Iterator[tuple[int, Pos
 
 
 def _sized(store: Store, one: RowSlice, page: int) -> Iterator[tuple[Row, int]]:
-    """Read a slice, and how many rows each stands for; one that is repeated is told once."""
-    told: set[bytes] = set()
+    """Yield rows and how many attempts each holds; a row that is stored twice once."""
+    seen: set[bytes] = set()
     limit = min(page, ROWS_MAX)
     after: Position | None = one.after
     while after is not None:
@@ -129,12 +131,12 @@ def _sized(store: Store, one: RowSlice, page: int) -> Iterator[tuple[Row, int]]:
         rows = read.rows[: bisect_right(read.rows, one.until, key=_position)]
         is_last = len(rows) < len(read.rows) or len(read.rows) < limit
         ids = set(map(_id, rows))
-        if len(ids) < len(rows) or not told.isdisjoint(ids):  # as it never is in most stores
-            first = {row.id: row for row in reversed(rows) if row.id not in told}
+        if len(ids) < len(rows) or not seen.isdisjoint(ids):  # never in transactional stores
+            first = {row.id: row for row in reversed(rows) if row.id not in seen}
             rows = [row for row in rows if first.get(row.id) is row]
-        if len(told) > TOLD_MAX:
-            told.clear()
-        told |= ids
+        if len(seen) > IDS_KEPT_MAX:
+            seen.clear()
+        seen |= ids
         yield from zip(rows, map(size_of, rows), strict=True)
         after = None if is_last else read.after
 
@@ -143,7 +145,7 @@ def _sized(store: Store, one: RowSlice, page: int) -> Iterator[tuple[Row, int]]:
 
 
 def cut_lanes(store: Store, lanes: Sequence[Lane], parts: int) -> list[list[LaneSlice]]:
-    """Share lanes out to about so many tasks; a long lane is cut, by time."""
+    """Divide lanes among about `parts` tasks; long lanes are split by time."""
     if len(lanes) > LANES_PROBED_MAX:
         size = -(-len(lanes) // parts)
         some = [lanes[start : start + size] for start in range(0, len(lanes), size)]
@@ -165,7 +167,7 @@ def cut_lanes(store: Store, lanes: Sequence[Lane], parts: int) -> list[list[Lane
 
 
 def jobs_of(store: Store, one: LaneSlice, *, page: int) -> Iterator[Sequence[Job]]:
-    """Read a slice's rows, a page at a time."""
+    """Yield the jobs of a slice, one page at a time."""
     after = None if one.after_us is None else (one.after_us, _LAST_ID)
     while True:
         read = store.scan(one.lane, after=after, until_us=one.until_us, limit=page)
@@ -189,7 +191,7 @@ def _has_job_after(store: Store, lane: Lane, at_us: int) -> bool:
 
 
 def _last(has_after: Callable[[int], bool], first_us: int, until_us: int) -> int:
-    """Find the last instant at which something lies, to the second; ask 60 times at most."""
+    """Find the time of the last row, to the second, in at most 60 reads."""
     low, step = first_us, SECOND_US
     while low + step < until_us and has_after(low + step):
         low += step
@@ -205,6 +207,6 @@ def _last(has_after: Callable[[int], bool], first_us: int, until_us: int) -> int
 
 
 def _cuts(first_us: int, last_us: int, parts: int) -> list[int]:
-    """Name the instants that cut a span of time into so many parts."""
+    """Return the timestamps that divide a range of time into `parts` parts."""
     width_us = (last_us - first_us) / parts
     return sorted({first_us + round(width_us * number) for number in range(1, parts)})

@@ -1,4 +1,4 @@
-"""Tables, their columns in Arrow."""
+"""Tables and their Arrow columns."""
 
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
@@ -104,14 +104,15 @@ Make = Callable[[str], pa.Array]
 
 
 def struct_of(columns: Mapping[str, str]) -> StructType:
-    """Write columns as Spark does: types by name."""
+    """Convert columns, with types by name, to Spark's schema."""
     return StructType([StructField(name, _OF_SPARK[kind]) for name, kind in columns.items()])
 
 
 def wanted(table: str, schema: StructType) -> pa.Schema:
-    """Tell which columns a reader is asked for, and in which types.
+    """Return the Arrow schema of the requested columns.
 
-    Raises: BadInput: a column that the table does not have, or not in that type.
+    Raises:
+        BadInput: The table lacks a column, or has it in another type.
     """
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415  (loads pandas' part)
 
@@ -122,20 +123,20 @@ def wanted(table: str, schema: StructType) -> pa.Schema:
                 f"The table {table} has no column {name!r}.",
                 hint=f"Did you mean {near[0]}?"
                 if near
-                else f"There is {', '.join(COLUMNS[table])}.",
+                else f"Use one of {', '.join(COLUMNS[table])}.",
             )
     asked = to_arrow_schema(schema, timezone="UTC")
     for field in asked:
         if not _can_be_read(_ARROW[table][field.name], field.type):
             raise BadInput(
                 f"The column {field.name} of {table} cannot be read as {field.type}.",
-                hint=f"It is of type {COLUMNS[table][field.name]}.",
+                hint=f"Its type is {COLUMNS[table][field.name]}.",
             )
     return asked
 
 
 def _can_be_read(ours: pa.DataType, asked: pa.DataType) -> bool:
-    """Tell whether each value of a type is one of another, so that no task fails later."""
+    """Return whether every value of a type fits another, so that no task fails later."""
     integers = pa.types.is_integer(ours) and pa.types.is_integer(asked)
     if integers:
         return bool(asked.bit_width >= ours.bit_width)
@@ -145,7 +146,7 @@ def _can_be_read(ours: pa.DataType, asked: pa.DataType) -> bool:
 
 
 def batch_of_jobs(jobs: Sequence[Job], schema: pa.Schema, *, now_us: int) -> pa.RecordBatch:
-    """Make a batch of rows of jobs."""
+    """Convert jobs to a batch."""
 
     def make(name: str) -> pa.Array:
         return pa.array([_OF_JOB[name](job) for job in jobs], _ARROW["jobs"][name])
@@ -176,7 +177,7 @@ _OF_JOB: Final[Mapping[str, Callable[[Job], Any]]] = {
 def batch_of_values(
     some: Sequence[Mapping[str, Any]], schema: pa.Schema, *, table: str
 ) -> pa.RecordBatch:
-    """Make a batch of values by column."""
+    """Convert rows, given as values by column, to a batch."""
 
     def make(name: str) -> pa.Array:
         return pa.array([values.get(name) for values in some], _ARROW[table][name])
@@ -185,9 +186,10 @@ def batch_of_values(
 
 
 def batch_of_rows(rows: Sequence[Row], schema: pa.Schema, *, table: str) -> pa.RecordBatch:
-    """Make a batch of rows of a stream; those of a history are read.
+    """Convert rows of a stream to a batch; rows of a history are decoded.
 
-    Raises: StoreCorrupt: a row of a history is no attempt.
+    Raises:
+        StoreCorrupt: A row of a history is not an attempt.
     """
     if table == "stream":
         makes: dict[str, Make] = {
@@ -211,7 +213,7 @@ def batch_of_rows(rows: Sequence[Row], schema: pa.Schema, *, table: str) -> pa.R
 
 
 def _key_of(table: str, name: str) -> str:
-    """Name what a row of a history calls a column."""
+    """Return the key of a column in the body of a history's row."""
     if name in history_columns.TYPES:
         return name
     if _ARROW[table][name] == INSTANT:
@@ -224,6 +226,6 @@ def _none(name: str) -> pa.Array:
 
 
 def _batch(schema: pa.Schema, makes: Mapping[str, Make], otherwise: Make) -> pa.RecordBatch:
-    """Make the columns that are asked for; each is cast, since Spark checks the first only."""
+    """Build the requested columns; each is cast, since Spark checks only the first batch."""
     columns = [makes.get(field.name, otherwise)(field.name).cast(field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

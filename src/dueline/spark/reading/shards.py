@@ -1,4 +1,4 @@
-"""Shards of streams, their marks."""
+"""Shards of streams and their watermarks."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -15,14 +15,16 @@ from dueline.spark.runtime.options import Options, chosen_queues
 from dueline.streams import resharding
 
 GUARD_US: Final = 250_000
-"""How far a mark stays behind the present where appends and looks are steps of their own."""
+"""How far the watermark stays behind the present in stores without transactions."""
 
 
 class Shard(NamedTuple):
     """One shard of a stream.
 
-    name: the queue's, of a history; the stream's own otherwise. is_old: the stream was cut anew,
-    and nothing is appended here any more. older: shards that are read to their end before this.
+    Attributes:
+        name: Name of the queue for a history, else of the stream.
+        is_old: Whether the stream was resharded and this shard gets no new rows.
+        older: Shards that are read to their end before this one.
     """
 
     name: str
@@ -32,20 +34,22 @@ class Shard(NamedTuple):
     older: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Name it in an offset."""
+        """Return its name in an offset."""
         return f"{self.name}/{self.shard:05}"
 
 
 def chosen(options: Options, table: str, engine: Engine) -> list[Shard]:
-    """Tell which shards are asked for, in order.
+    """Return the shards to read, in order.
 
-    Raises: BadInput: no stream is named. NotFound: there is no such queue.
+    Raises:
+        BadInput: No stream is named.
+        NotFound: There is no such queue.
     """
     if table == "stream":
         names = options.names("stream")
         if not names:
             raise BadInput("No stream is named.", hint='Say .option("stream", "clicks").')
-        found = [shard for name in sorted(names) for shard in _of_stream(engine.store, name)]
+        found = [ref for name in sorted(names) for ref in _of_stream(engine.store, name)]
     else:
         found = [
             Shard(name, name + HISTORY_SUFFIX, shard)
@@ -53,13 +57,13 @@ def chosen(options: Options, table: str, engine: Engine) -> list[Shard]:
             for shard in history_shards(engine, name)
         ]
     only = options.shards()
-    return [shard for shard in found if only is None or shard.shard in only]
+    return [ref for ref in found if only is None or ref.shard in only]
 
 
 def history_shards(engine: Engine, name: str) -> range:
-    """Name the shards of a queue's history, with those that are read no more.
+    """Return the shards of a queue's history, including removed ones.
 
-    All rows of the latter have gone, and a reader that stands in one may have missed some.
+    All rows of a removed shard are trimmed; a reader inside it may have missed some.
     """
     once = trimming.places(engine.store, name + HISTORY_SUFFIX)
     return range(max([engine.catalog.settings(name).shards_read, *(one + 1 for one in once)]))
@@ -73,21 +77,21 @@ def _of_stream(store: Store, name: str) -> Iterator[Shard]:
 
 
 def now_us(store: Store) -> int:
-    """Tell up to where a mark may be raised, so that few appends come too late."""
+    """Return the time to which a watermark may be raised so that few appends are late."""
     return store.clock_us() - (0 if store.transactional else GUARD_US)
 
 
 def close(store: Store, some: Sequence[Shard]) -> dict[Shard, int]:
-    """Raise marks to the present, so that what lies below stays as it is; tell the marks."""
+    """Raise the watermarks to the present, which freezes rows below; return the watermarks."""
     return {one: close_one(store, one) for one in some}
 
 
 def close_one(store: Store, one: Shard) -> int:
-    """Raise a mark to the present; where nothing is appended any more, to the end (rule F5)."""
+    """Raise a watermark to the present, or to the end in an old shard (rule F5)."""
     at_us = SEALED_US if one.is_old else now_us(store)
     return store.close_until(one.stream, one.shard, at_us=at_us)
 
 
-def gone_of(store: Store, some: Iterable[Shard]) -> Mapping[str, Mapping[int, Position]]:
-    """Tell where the last row lay that each shard has let go of, by stream and shard."""
+def trimmed_of(store: Store, some: Iterable[Shard]) -> Mapping[str, Mapping[int, Position]]:
+    """Return the position of the last trimmed row, by stream and shard."""
     return {stream: trimming.places(store, stream) for stream in {one.stream for one in some}}

@@ -23,14 +23,14 @@ Values = Mapping[str, Any]
 _FINAL: Final = frozenset(get_args(FinalState))
 
 
-class Standing(NamedTuple):
-    """A table that is small, and read by one task."""
+class StatusTable(NamedTuple):
+    """A small table that one task reads."""
 
     table: str
 
 
 def rows_of(table: str, engine: Engine, options: Options) -> Iterator[Values]:
-    """Read a small table as it stands."""
+    """Yield the rows of a small table."""
     if table == "workers":
         for one in worker_registry.present(engine.store):
             yield _worker(one)
@@ -83,7 +83,7 @@ def _of_group(engine: Engine, stream: str, group: str, shards: Sequence[int]) ->
 
 
 def results_of(store: Store, rows: Sequence[Row]) -> list[Values]:
-    """Read the results that are kept of the jobs that ended in some rows of a history."""
+    """Return the stored results of the jobs that ended in some rows of a history."""
     ended = [(row, one) for row in rows for _, one in attempts_in(row) if one.outcome in _FINAL]
     kept = results.read_many(store, [JobId(bytes.fromhex(one.job)) for _, one in ended])
     found: list[Values] = []

@@ -1,8 +1,8 @@
-"""Reading a stream as it grows.
+"""Stream reader for Spark's structured streaming.
 
-Offsets are positions, at or below the mark of their shard: what lies there stays as it is, so
-Spark may read it again. Nothing is kept in the store for a query, but where a named one began:
-Spark keeps the rest, and calls `commit` too late and too seldom to rest anything on it.
+Offsets are positions at or below the watermark of their shard. Rows below a watermark never
+change, so Spark can read them again. The store keeps only the start of named queries; Spark keeps
+the rest. Spark calls `commit` late and seldom, so nothing depends on it.
 """
 
 import json
@@ -35,32 +35,33 @@ from dueline.spark.reading.shards import Shard
 from dueline.spark.runtime.options import FOLLOWED, TABLES, Options, existing_engine
 
 CONSUMERS_PARTITION: Final = "spark-consumers"
-"""The records' partition that holds where each named query began."""
+"""Record partition with the start offset of each named query."""
 
 POLL_MS: Final = 250
 POLL_FILE_MS: Final = 50
-"""Spark asks some 90 times a second what is new; so long the answer is the same. A file is asked
-sooner: 13 % of a core where JSON files, listed again and again, take 18 % (November 2026)."""
+"""Poll intervals for a server and for a file, in milliseconds. Spark asks for the latest offset
+about 90 times a second; within the interval it gets the previous answer."""
 
-_SET_BACK: Final = "Was the store restored from a backup? A new checkpoint starts anew."
+_SET_BACK: Final = "If the store was restored from a backup, start with a new checkpoint."
 
 Positions = dict[str, Position]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Says what there is on the driver, and reads it where Spark says."""
+    """Plans batches on the driver; tasks read them."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        """Take the options, and the columns that are asked for.
+        """Check the options and the requested columns.
 
-        Raises: BadInput: what is asked for cannot be followed.
+        Raises:
+            BadInput: The table cannot be followed, or an option is wrong.
         """
         self._url = options.store()
         self._options = options
         self._table = options.one_of("table", TABLES, "events")
         if self._table not in FOLLOWED:
             raise BadInput(
-                f"The table {self._table} changes where it lies, and cannot be followed.",
+                f"The table {self._table} is updated in place and cannot be followed.",
                 hint=f"Follow {', '.join(FOLLOWED)}, or read it once.",
             )
         if options.text("endingOffsets") or options.text("endingTimestamp"):
@@ -76,9 +77,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._start = options.text("startingOffsets", "earliest")
         if self._start == "latest" and not self._consumer:
             raise BadInput(
-                "A query that starts at the latest needs a name.",
-                hint='Say .option("consumer", "billing"): Spark does not keep where its first batch'
-                " began, and a crash in it would lose rows.",
+                'A query that starts at "latest" needs a name.',
+                hint='Set .option("consumer", "billing"): Spark does not store where the first'
+                " batch started, so a crash in it would lose rows.",
             )
         schemas.wanted(self._table, schema)
         self._schema = schema
@@ -88,7 +89,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # On the driver
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's name, as those below)
-        """Tell where a new query begins: the same at each call, since Spark does not keep it."""
+        """Return the start of a new query, the same at each call: Spark does not store it."""
         with existing_engine(self._url) as engine:
             store = engine.store
             if not self._consumer:
@@ -103,7 +104,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return dict(json.loads(first))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Tell how far to read next; `start` itself where nothing is new."""
+        """Return the end of the next batch; `start` if there are no new rows."""
         if self._asked is not None:
             until_s, known = self._asked
             if known == start and time.monotonic() < until_s:
@@ -119,39 +120,39 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Tell how many rows a batch holds."""
+        """Return the maximum number of rows of a batch."""
         return ReadMaxRows(self._most) if self._most else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Let the query end at what there is now, though more is appended."""
+        """Make the query end at the rows that exist now."""
         with existing_engine(self._url) as engine:
-            marks = shards.close(engine.store, self._shelves(engine))
-            self._frozen = {str(shard): mark_us for shard, mark_us in marks.items()}
+            marks = shards.close(engine.store, self._shards(engine))
+            self._frozen = {str(ref): mark_us for ref, mark_us in marks.items()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Plan which task reads what of a batch."""
+        """Divide the rows of a batch among tasks."""
         befores, afters = positions_of(start), positions_of(end)
         with existing_engine(self._url) as engine:
             store = engine.store
-            known = {str(shard): shard for shard in self._shelves(engine)}
-            gone_of = shards.gone_of(store, known.values())
+            known = {str(ref): ref for ref in self._shards(engine)}
+            trimmed_of = shards.trimmed_of(store, known.values())
             wholes = []
             for name, until in afters.items():
                 after = befores.get(name, START)
                 if name not in known or until <= after:
                     self._expect_same(name, name in known, after, until)
                     continue
-                shard = known[name]
-                whole = RowSlice(shard.stream, shard.shard, after, until)
-                wholes.append(self._losses.planned(store, whole, gone_of[shard.stream]))
+                ref = known[name]
+                whole = RowSlice(ref.stream, ref.shard, after, until)
+                wholes.append(self._losses.planned(store, whole, trimmed_of[ref.stream]))
             share = max(1, self._parts // max(1, len(wholes)))
             return [Part([one]) for whole in wholes for one in slices.cut_rows(store, whole, share)]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: Spark says so for one batch when it plans the next."""
+        """Do nothing: Spark reports one batch when it plans the next."""
 
     def stop(self) -> None:
-        """Do nothing: Spark seldom says so."""
+        """Do nothing: Spark seldom calls it."""
 
     # On the executors
 
@@ -165,91 +166,89 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # What there is
 
-    def _shelves(self, engine: Engine) -> list[Shard]:
+    def _shards(self, engine: Engine) -> list[Shard]:
         return shards.chosen(self._options, self._table, engine)
 
     def _first(self, engine: Engine) -> Positions:
-        some = self._shelves(engine)
+        some = self._shards(engine)
         moment = self._options.text("startingTimestamp")
         if self._start == "latest":
-            return {
-                str(shard): behind(us) for shard, us in shards.close(engine.store, some).items()
-            }
+            return {str(ref): behind(us) for ref, us in shards.close(engine.store, some).items()}
         if moment:
             at_us = moment_us("startingTimestamp", moment)
             if at_us > shards.now_us(engine.store):
-                raise BadInput("startingTimestamp lies in the future.", hint='Use "latest".')
-            for shard in some:  # what is there stays, and so does what is not
-                engine.store.close_until(shard.stream, shard.shard, at_us=at_us - 1)
-            return {str(shard): (at_us, b"") for shard in some}
-        gone_of = shards.gone_of(engine.store, some)
-        earliest = {str(shard): gone_of[shard.stream].get(shard.shard, START) for shard in some}
+                raise BadInput("startingTimestamp is in the future.", hint='Use "latest".')
+            for ref in some:  # fixes which rows are before the start
+                engine.store.close_until(ref.stream, ref.shard, at_us=at_us - 1)
+            return {str(ref): (at_us, b"") for ref in some}
+        trimmed_of = shards.trimmed_of(engine.store, some)
+        earliest = {str(ref): trimmed_of[ref.stream].get(ref.shard, START) for ref in some}
         if self._start == "earliest":
             return earliest
         try:
             given = positions_of(json.loads(self._start))
         except (json.JSONDecodeError, AttributeError) as error:
             raise BadInput(
-                f"startingOffsets={self._start!r} is no place.",
+                f"startingOffsets={self._start!r} is not a position.",
                 hint="Use earliest, latest, or an offset.",
             ) from error
         return earliest | {name: place for name, place in given.items() if name in earliest}
 
     def _ends(self, engine: Engine, places: Positions, most: int) -> Positions:
-        """Tell up to where each shard is read next, of those in which something is new."""
+        """Return the position up to which to read each shard that has new rows."""
         waiting: dict[Shard, int] = {}
-        some = self._shelves(engine)
-        read_out = {name for shard in some for name in shard.older} - set(map(str, some))
-        gone_of = shards.gone_of(engine.store, some)
-        for shard in some:
-            after = places.get(str(shard), START)
-            if self._losses.fails:  # told when the batch is planned otherwise
-                whole = RowSlice(shard.stream, shard.shard, after, after)
-                self._losses.planned(engine.store, whole, gone_of[shard.stream])
-            mark_us = self._mark(engine, shard, after)
-            tail = engine.store.tail(
-                shard.stream, shard.shard, after=after, limit=1, until_us=mark_us
-            )
-            if not read_out.issuperset(shard.older):
-                continue  # so that what was appended under one key is read in that order
+        some = self._shards(engine)
+        read_out = {name for ref in some for name in ref.older} - set(map(str, some))
+        trimmed_of = shards.trimmed_of(engine.store, some)
+        for ref in some:
+            after = places.get(str(ref), START)
+            if self._losses.fails:  # a warning is logged when the batch is planned
+                whole = RowSlice(ref.stream, ref.shard, after, after)
+                self._losses.planned(engine.store, whole, trimmed_of[ref.stream])
+            mark_us = self._mark(engine, ref, after)
+            tail = engine.store.tail(ref.stream, ref.shard, after=after, limit=1, until_us=mark_us)
+            if not read_out.issuperset(ref.older):
+                continue  # older shards first: keeps the order of rows of one key
             if tail.rows:
-                waiting[shard] = mark_us
+                waiting[ref] = mark_us
             elif mark_us >= SEALED_US:
-                read_out.add(str(shard))
+                read_out.add(str(ref))
         if not most:
-            return {str(shard): behind(mark_us) for shard, mark_us in waiting.items()}
+            return {str(ref): behind(mark_us) for ref, mark_us in waiting.items()}
         found: dict[str, list[tuple[int, Position]]] = {}
-        for shard, mark_us in waiting.items():
-            after = places.get(str(shard), START)
-            whole = RowSlice(shard.stream, shard.shard, after, behind(mark_us))
-            found[str(shard)] = list(slices.places_in(engine.store, whole, most))
+        for ref, mark_us in waiting.items():
+            after = places.get(str(ref), START)
+            whole = RowSlice(ref.stream, ref.shard, after, behind(mark_us))
+            found[str(ref)] = list(slices.places_in(engine.store, whole, most))
         return within(found, most)
 
-    def _mark(self, engine: Engine, shard: Shard, after: Position) -> int:
-        """Read a shard's mark; raise it where something lies behind the place, and may be closed.
+    def _mark(self, engine: Engine, ref: Shard, after: Position) -> int:
+        """Return a shard's watermark, raised first if there are rows after the position.
 
-        Raises: StoreCorrupt: it is lower than where the query stands.
+        Raises:
+            StoreCorrupt: The watermark is below the query's position.
         """
-        present = engine.store.close_until(shard.stream, shard.shard, at_us=-1)
+        stream, shard = ref.stream, ref.shard
+        present = engine.store.close_until(stream, shard, at_us=-1)
         if after[0] > present + 1:
             self._losses.tell(
-                f"The query stands at {after[0]} in {shard}, which is closed up to {present} only:"
-                " the store was set back.",
+                f"The query is at {after[0]} in {ref}, which is closed only up to {present}:"
+                " the store went back in time.",
                 hint=_SET_BACK,
             )
             return -1
         if self._frozen is not None:
-            return self._frozen.get(str(shard), -1)
-        is_calm = not engine.store.tail(shard.stream, shard.shard, after=after, limit=1).rows
-        if is_calm and not shard.is_old:
+            return self._frozen.get(str(ref), -1)
+        is_calm = not engine.store.tail(stream, shard, after=after, limit=1).rows
+        if is_calm and not ref.is_old:
             return present
-        return shards.close_one(engine.store, shard)
+        return shards.close_one(engine.store, ref)
 
     def _expect_same(self, name: str, is_known: bool, after: Position, until: Position) -> None:  # noqa: FBT001
         if until == after:
             return
         if not is_known:
-            self._losses.tell(f"The shard {name} of the query's offset is gone.", hint=_SET_BACK)
+            self._losses.tell(f"The shard {name} of the offset does not exist.", hint=_SET_BACK)
         elif until < after:
             self._losses.tell(
                 f"The query's offset goes back in {name}, from {after[0]} to {until[0]}.",

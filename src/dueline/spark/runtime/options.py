@@ -1,4 +1,4 @@
-"""What the caller asks of a source or sink."""
+"""Options of sources and sinks."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -40,7 +40,7 @@ WRITING: Final = (
 )
 ALIASES: Final = {"maxoffsetspertrigger": "maxRowsPerTrigger", "subscribe": "stream"}
 OF_SPARK: Final = ("path", "checkpointlocation", "queryname")
-"""Options that Spark hands on, and that say nothing to us."""
+"""Options that Spark passes on and that are ignored."""
 
 _RANGE: Final = re.compile(r"\s*(\d{1,5})\s*(?:-\s*(\d{1,5})\s*)?")
 
@@ -55,15 +55,16 @@ def _text(value: object) -> str:
 
 
 class Options:
-    """The options of one source or sink, by name whatever their case; each is known, or refused.
+    """The options of one source or sink; names are case-insensitive.
 
-    They may hold a store's password, and so are never shown.
+    Values may contain a store's password, so they are never shown.
     """
 
     def __init__(self, given: Mapping[str, str], known: Collection[str]) -> None:
-        """Take what was given, and the names that are known.
+        """Check the names of options.
 
-        Raises: BadInput: one that is not known, or given twice.
+        Raises:
+            BadInput: An option is unknown, or set twice.
         """
         names = {name.lower(): name for name in known} | {
             alias: name for alias, name in ALIASES.items() if name in known
@@ -76,56 +77,57 @@ class Options:
             if name is None:
                 near = get_close_matches(key.lower(), names, n=1)
                 raise BadInput(
-                    f"The source dueline has no option {key!r} here.",
+                    f"The format dueline has no option {key!r} here.",
                     hint=f"Did you mean {names[near[0]]}?"
                     if near
-                    else f"There is {', '.join(sorted(known))}.",
+                    else f"Use one of {', '.join(sorted(known))}.",
                 )
             if name in self._values:
-                raise BadInput(f"The option {name} is given twice.", hint="Give it once.")
+                raise BadInput(f"The option {name} is set twice.", hint="Set it once.")
             self._values[name] = value
 
     def __repr__(self) -> str:
         return f"<Options {', '.join(self._values)}>"
 
     def text(self, name: str, default: str = "") -> str:
-        """Read a text."""
+        """Return a string."""
         return self._values.get(name, default).strip()
 
     def number(self, name: str, default: int, *, least: int = 1) -> int:
-        """Read a whole number.
+        """Return an integer.
 
-        Raises: BadInput: it is none, or smaller than `least`.
+        Raises:
+            BadInput: The value is not an integer, or is less than `least`.
         """
         text = self.text(name, str(default))
         if not text.removeprefix("-").isdecimal() or int(text) < least:
-            raise BadInput(f"{name}={text!r} is no whole number of {least} or more.")
+            raise BadInput(f"{name} must be an integer of at least {least} (got {text!r}).")
         return int(text)
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """Read true or false."""
+        """Return a boolean."""
         text = self.text(name, str(default)).lower()
         if text not in ("true", "false"):
-            raise BadInput(f"{name}={text!r} is neither true nor false.")
+            raise BadInput(f"{name} must be true or false (got {text!r}).")
         return text == "true"
 
     def one_of(self, name: str, choices: Collection[str], default: str) -> str:
-        """Read one of some words."""
+        """Return one of several words."""
         text = self.text(name, default)
         if text not in choices:
             near = get_close_matches(text, choices, n=1)
             raise BadInput(
-                f"{name}={text!r} is not known.",
+                f"{name}={text!r} is unknown.",
                 hint=f"Did you mean {near[0]}?" if near else f"Use one of {', '.join(choices)}.",
             )
         return text
 
     def names(self, name: str) -> list[str]:
-        """Read a list with commas between."""
+        """Return a comma-separated list."""
         return [part.strip() for part in self.text(name).split(",") if part.strip()]
 
     def shards(self) -> frozenset[int] | None:
-        """Read which shards, such as `0-3,7`; None for all."""
+        """Return the shards of a list such as `0-3,7`; None for all."""
         if not self.text("shards"):
             return None
         found: set[int] = set()
@@ -133,26 +135,28 @@ class Options:
             match = _RANGE.fullmatch(part)
             last = int(match[2] or match[1]) if match else SHARDS_MAX
             if match is None or last >= SHARDS_MAX:
-                raise BadInput(f"shards={part!r} names no shards.", hint="Write 0-3,7.")
+                raise BadInput(f"shards={part!r} is malformed.", hint="Use 0-3,7.")
             found.update(range(int(match[1]), last + 1))
         return frozenset(found)
 
     def store(self) -> str:
-        """Read the store's address, absolute where it names a file.
+        """Return the store's URL, with an absolute path if it names a file.
 
-        Raises: BadInput: there is none.
+        Raises:
+            BadInput: The option is missing.
+            ConfigError: It names a memory store.
         """
         url = self.text("store")
         if not url:
             raise BadInput(
-                "No store is named.",
-                hint='Say .option("store", "sqlite:///jobs.db"). Spark hands no options on to'
-                " what CREATE TABLE made: use CREATE TEMPORARY VIEW.",
+                "The option store is missing.",
+                hint='Set .option("store", "sqlite:///jobs.db"). Spark passes no options to tables'
+                " of CREATE TABLE: use CREATE TEMPORARY VIEW.",
             )
         parts = split_address(url)
         if parts.scheme == "memory":
             raise ConfigError(
-                "A memory store lives in one process, and Spark's workers are others.",
+                "A memory store exists in one process; Spark's workers are other processes.",
                 hint="Use sqlite:///jobs.db, or a store on a server.",
             )
         if parts.scheme == "sqlite" and len(parts.path) > 1:
@@ -162,33 +166,39 @@ class Options:
 
 
 def open_existing(url: str) -> Store:
-    """Open the store that an address names; nothing is made where there is none.
+    """Open an existing store; never create one.
 
-    Raises: ConfigError: there is no such file, or no such kind of store.
+    Raises:
+        ConfigError: There is no such file or kind of store.
     """
     parts = split_address(url)
     if parts.scheme == "sqlite" and not Path(unquote(parts.path)[1:]).is_file():
         raise ConfigError(
             f"There is no queue file {mask(url)}.",
-            hint="Is this the right store? What enqueues or runs jobs makes it.",
+            hint="Check the URL. Enqueueing or running jobs creates the file.",
         )
     return open_store(url)
 
 
 @contextmanager
 def existing_engine(url: str) -> Iterator[Engine]:
-    """Have the engine on a store that is there, for as long as the block lasts.
+    """Open an existing store for the duration of a block.
 
-    Raises: ConfigError: as `open_existing`.
+    Yields:
+        The engine on the store.
+
+    Raises:
+        ConfigError: There is no such file or kind of store.
     """
     with closing(open_existing(url)) as store:
         yield open_queues(url, store, clock=SystemClock()).engine
 
 
 def chosen_queues(options: Options, catalog: Catalog) -> list[str]:
-    """Name the queues that are asked for; all of them by default.
+    """Return the requested queues; all queues by default.
 
-    Raises: NotFound: there is no such queue.
+    Raises:
+        NotFound: There is no such queue.
     """
     if not options.names("queue"):
         return catalog.names()

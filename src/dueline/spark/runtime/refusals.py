@@ -1,4 +1,4 @@
-"""Refusals of tasks on Spark, without Spark's traceback."""
+"""Errors of dueline inside Spark's errors."""
 
 import re
 from typing import Final
@@ -10,7 +10,7 @@ _OURS: Final = re.compile(rf"{re.escape(errors.__name__)}\.(\w+): (.*)")
 
 
 def refusal_in(error: Exception) -> DuelineError | None:
-    """Return the error of ours that made a query fail; None where it was none of ours."""
+    """Return the dueline error that made a query fail; None if another error did."""
     match = _OURS.search(str(error))
     kind = getattr(errors, match[1], None) if match else None
     if match is None or not isinstance(kind, type) or not issubclass(kind, DuelineError):

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from dueline.spark.runtime.java import use_java
 
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
-"""Set where `spark-submit` has started Java, and chosen the master."""
+"""Set if `spark-submit` has started Java and chosen the master."""
 
 DEFAULTS: Final = {
     "spark.ui.enabled": "false",
@@ -21,8 +21,8 @@ DEFAULTS: Final = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
 }
-"""Sockets of a file system, since each Python task waits 40 ms for the second packet of a network
-socket, which is not sent before the first is acknowledged (Spark 4.3)."""
+"""Unix domain sockets: on a network socket each Python task waits 40 ms for the second packet,
+which is not sent before the first is acknowledged (Spark 4.3)."""
 
 
 def session(

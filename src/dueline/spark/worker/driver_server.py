@@ -1,4 +1,4 @@
-"""Where Spark's tasks meet the worker that they run handlers for."""
+"""Connections between Spark tasks and the worker on the driver."""
 
 import os
 import socket
@@ -13,7 +13,7 @@ from dueline.core.codec import pack, unpack
 from dueline.core.errors import DuelineError
 
 ALIVE_S: Final = (10, 5, 3)
-"""A connection that is silent is probed after so long, so often, and given up after so many."""
+"""Seconds until a silent connection is probed, between probes, and number of failed probes."""
 
 HANDSHAKE_S: Final = 5.0
 """Maximum duration from a connection's arrival until its peer has shown the key."""
@@ -22,11 +22,11 @@ ARRIVING_MAX: Final = 64
 """Maximum number of connections whose peers have not shown the key; further ones wait."""
 
 CHECK_S: Final = 0.5
-"""Interval of looking for connections whose time is over, or for free descriptors."""
+"""Interval between checks for overdue connections and free descriptors."""
 
 
 class Address(NamedTuple):
-    """Where a worker's gate is, and what opens it. The key is never shown."""
+    """Address of a worker's gate and its key, which is never shown."""
 
     host: str
     port: int
@@ -37,10 +37,10 @@ class Address(NamedTuple):
 
 
 class Line:
-    """The worker's end of the connection to one task, which is there once the task is."""
+    """The worker's end of the connection to one task."""
 
     def __init__(self) -> None:
-        """Wait for the task. error: why it cannot work."""
+        """Wait for the task; `error` says why it cannot work."""
         self.error = ""
         self.has_come = False
         self._guard = threading.Lock()
@@ -49,7 +49,7 @@ class Line:
         self._connection: Connection | None = None
 
     def connect(self, connection: Connection) -> bool:
-        """Take the first task that comes; False: there was one, or nobody waits any more."""
+        """Accept the first task that connects; return False for others, or after giving up."""
         with self._guard:
             if self._settled.is_set():
                 return False
@@ -60,20 +60,22 @@ class Line:
             return True
 
     def give_up(self, error: str) -> None:
-        """Wait no more, if no task has come."""
+        """Stop waiting, unless a task has connected."""
         with self._guard:
             if not self._settled.is_set():
                 self.error = error
                 self._settled.set()
 
     def wait_over(self) -> None:
-        """Wait until the worker is done with the task that came."""
+        """Wait until the worker is done with the connected task."""
         self._over.wait()
 
     def recv_bytes(self) -> bytes:
         """Receive a message.
 
-        Raises: EOFError, OSError: the task is over, or does not come.
+        Raises:
+            EOFError: The task has ended, or did not connect.
+            OSError: The connection failed.
         """
         self._settled.wait()
         if self._connection is None:
@@ -83,14 +85,15 @@ class Line:
     def send_bytes(self, data: bytes) -> None:
         """Send a message.
 
-        Raises: OSError: the task is over, or has not come.
+        Raises:
+            OSError: The task has ended, or is not connected.
         """
         if self._connection is None:
             raise BrokenPipeError
         self._connection.send_bytes(data)
 
     def hang_up(self) -> None:
-        """End the connection: what runs at its other end is stopped."""
+        """Shut the connection down, which stops the task at its other end."""
         self.give_up("")
         if self._connection is not None:
             with suppress(OSError), socket.socket(fileno=self._connection.fileno()) as shared:
@@ -100,22 +103,22 @@ class Line:
                     shared.detach()
 
     def close(self) -> None:
-        """Let go of the connection, once nobody reads it any more."""
+        """Close the connection after the last read."""
         self._over.set()
         if self._connection is not None:
             self._connection.close()
 
 
 class Gate:
-    """Takes the connections of tasks, each to the line whose number it names.
+    """Accepts the connections of tasks, each for the line of its number.
 
-    Spark may run a task again, or twice at the same time. The first to come gets the line; any
-    other is sent away, once that one is over: it must not end well while the first still works,
-    since Spark would then kill the first.
+    Spark may repeat a task, or run it twice at the same time. The first task that connects gets
+    the line. Others are rejected when that line ends, not before: if the second task ended well
+    while the first works, Spark would kill the first.
     """
 
     def __init__(self, host: str, bind: str, *, key: bytes, port: int = 0) -> None:
-        """Listen. host: by which name tasks reach it. bind: where to listen. port: 0 for any."""
+        """Listen on `bind`:`port` (0 for any port); tasks connect to `host`."""
         self._lines: dict[int, Line] = {}
         self._arriving: set[_Arrival] = set()
         self._closed = threading.Event()
@@ -125,12 +128,12 @@ class Gate:
         threading.Thread(target=self._accept, name="dueline-gate", daemon=True).start()
 
     def expect(self, number: int) -> Line:
-        """Make the line of a task that is about to be started."""
+        """Create the line of a task before it starts."""
         line = self._lines[number] = Line()
         return line
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Stop accepting connections."""
         self._closed.set()
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
@@ -148,7 +151,7 @@ class Gate:
                 arrival = _Arrival(self._listening.accept()[0])
             except TimeoutError:
                 continue
-            except OSError:  # out of descriptors, for example; some come back in time
+            except OSError:  # out of descriptors, for example: retry later
                 self._closed.wait(CHECK_S)
                 continue
             self._arriving.add(arrival)
@@ -180,9 +183,10 @@ class _Arrival:
     """A connection whose peer has not shown the key yet."""
 
     def __init__(self, taken: socket.socket) -> None:
-        """Take what was accepted.
+        """Take an accepted socket.
 
-        Raises: OSError: there are no descriptors left; the connection is closed.
+        Raises:
+            OSError: There are no descriptors left; the connection is closed.
         """
         self._due_s = time.monotonic() + HANDSHAKE_S
         self._socket = taken
@@ -194,22 +198,24 @@ class _Arrival:
             raise
 
     def settle(self) -> None:
-        """Stop the clock: the peer has the key, or is gone."""
+        """Stop the timeout: the peer has shown the key, or is gone."""
         self._socket.close()
 
     def end_if_overdue(self) -> None:
-        """Shut the connection down, which ends its thread, once its time is over."""
+        """Shut the connection down after its timeout, which ends its thread."""
         if time.monotonic() > self._due_s:
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
 
 
 def come(address: Address, number: int, error: str = "") -> Connection | None:
-    """Go to the gate, as the task of a number; say why it cannot work, if it cannot.
+    """Connect to the gate as the task of a number; `error` says why it cannot work.
 
-    Returns: None where another task came before, or nobody waits any more.
+    Returns:
+        The connection; None if another task has connected, or the worker has given up.
 
-    Raises: OSError: nobody is there.
+    Raises:
+        OSError: The gate does not answer.
     """
     connection: Connection = Client((address.host, address.port), authkey=address.key)
     with socket.socket(fileno=connection.fileno()) as shared:
@@ -225,7 +231,7 @@ def come(address: Address, number: int, error: str = "") -> Connection | None:
 
 
 def keep_alive(connection: socket.socket) -> None:
-    """Have a connection end whose other side's machine is gone, and send small messages at once."""
+    """Detect peers on lost machines, and send small messages at once."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in zip(("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT"), ALIVE_S, strict=True):

@@ -1,4 +1,4 @@
-"""What a Spark task does for a worker: it runs handlers, and settles nothing."""
+"""The part of a worker that runs in a Spark task: it runs handlers, and settles nothing."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -15,7 +15,7 @@ from dueline.worker.thread_runner import ThreadRunner
 
 
 class Bare(NamedTuple):
-    """A task as it is sent to executors that cannot import its application."""
+    """A task for executors that cannot import its application."""
 
     function: Callable[..., Any]
     retry: Retry
@@ -24,9 +24,10 @@ class Bare(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What tasks are sent: the application by its name, or else its functions.
+    """What Spark tasks receive: the application's name, or its functions.
 
-    many: functions that take many jobs at once, by their tasks.
+    Attributes:
+        many: Functions that take many jobs at once, by task.
     """
 
     place: str | None
@@ -42,7 +43,7 @@ _loaded: dict[str, tuple[dict[str, Handler], Hooks]] = {}
 
 
 def serving(address: Address, number: int, work: Work) -> Callable[[Iterable[Any]], None]:
-    """Make the function of one Spark task."""
+    """Return the function of one Spark task."""
 
     def serve(_: Iterable[Any]) -> None:
         run(address, number, work)
@@ -51,7 +52,7 @@ def serving(address: Address, number: int, work: Work) -> Callable[[Iterable[Any
 
 
 def run(address: Address, number: int, work: Work) -> None:
-    """Run what the worker sends, until it has no more; alone, unless this task is a repeat."""
+    """Run jobs until the worker has no more; only the first attempt of a task gets jobs."""
     try:
         handlers, hooks = load(work)
     except BaseException as error:
@@ -71,7 +72,7 @@ def _runner(work: Work, handlers: Mapping[str, Handler]) -> Callable[..., Thread
 
 
 def load(work: Work) -> tuple[dict[str, Handler], Hooks]:
-    """Make the handlers ready; imported once a process, which Spark uses for many tasks."""
+    """Load the handlers, once in each process, which Spark uses for many tasks."""
     if work.place is None:
         return {name: _handler(name, *bare) for name, bare in work.bare.items()}, Hooks()
     if work.place not in _loaded:

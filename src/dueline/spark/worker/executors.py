@@ -19,17 +19,17 @@ from dueline.worker.child_handle import ChildHandle
 from dueline.worker.process_runner import STILLBORN_MAX, ProcessRunner, threads_each
 
 IDLE_US: Final = 5 * SECOND_US
-"""A member that has had nothing to do for so long lets Spark have its place."""
+"""A member that is idle for this long gives its place back to Spark."""
 
 TURN_US: Final = 60 * SECOND_US
-"""So does one that has worked so long, for others may be waiting for it."""
+"""A member that has run for this long does too: other Spark jobs may wait for its place."""
 
 END_S: Final = 10.0
-"""How long the end of a Spark task is waited for."""
+"""Maximum duration to wait for the end of a Spark task."""
 
 
 class Task:
-    """One Spark job of one task, in which handlers run; `kill` hangs up, which ends it."""
+    """A Spark job of one task that runs handlers; `kill` hangs up, which ends it."""
 
     def __init__(self, spark: SparkSession, number: int, gate: Gate, work: Work) -> None:
         self.pid = number
@@ -45,7 +45,7 @@ class Task:
         try:
             self._context.addJobTag(self._tag)
             self._context.parallelize([self.pid], 1).foreachPartition(self._serve)
-        except Exception as raised:  # noqa: BLE001  (whatever Spark says, the line ends)
+        except Exception as raised:  # noqa: BLE001  (the line ends, whatever Spark raises)
             error = f"{type(raised).__name__}: {raised}".partition("\n")[0]
         finally:
             self.line.give_up(error)
@@ -57,33 +57,35 @@ class Task:
             self._context.cancelJobsWithTag(self._tag)
 
     def wait(self) -> int:
-        """Tell nothing: how a task ended is Spark's to know, and it may be about to repeat it."""
+        """Return 0: only Spark knows how a task ended, and may repeat it."""
         return 0
 
     def join(self) -> None:
-        """Wait until Spark has done with it, for a while."""
+        """Wait for a while until Spark is done with it."""
         self._thread.join(END_S)
 
 
 class Member(ChildHandle):
     """A Spark task, as the worker sees it.
 
-    born_us: when it was ready. busy_us: when it was last seen to have something to do.
+    Attributes:
+        ready_us: When it became ready.
+        busy_us: When it was last seen with jobs.
     """
 
     process: Task
 
     def __init__(self, task: Task, handlers: Mapping[str, Handler]) -> None:
         super().__init__(task, task.line, handlers)
-        self.born_us = self.busy_us = 0
+        self.ready_us = self.busy_us = 0
 
     def death(self) -> str:
-        """Say how it ended."""
+        """Return how it ended."""
         return "The Spark task that ran it died."
 
 
 class Counts(NamedTuple):
-    """How a fleet is doing. ended: attempts, by the name of their endings."""
+    """Counts of a fleet; `ended` counts attempts by the kind of outcome."""
 
     members: int
     waiting: int
@@ -92,11 +94,10 @@ class Counts(NamedTuple):
 
 
 class Fleet(ProcessRunner):
-    """A number of Spark tasks, each with its share of the slots; none while there is no work.
+    """Spark tasks that share the worker's slots; none while there are no jobs.
 
-    What holds of child processes holds of them: a task that dies takes down what it was
-    running, and nothing else. Spark runs a task that died again; its repeat finds its line
-    taken, and does nothing.
+    They behave as child processes: a task that dies ends only the jobs that it was running.
+    Spark repeats a task that died; the repetition finds its line taken and does nothing.
     """
 
     def __init__(
@@ -126,14 +127,15 @@ class Fleet(ProcessRunner):
         )
 
     def spread(self) -> None:
-        """Hand out what is ready, to tasks that are started as they are needed.
+        """Hand out claimed jobs; start tasks as needed.
 
-        Raises: ConfigError: no task can load the application.
+        Raises:
+            ConfigError: No task can load the application.
         """
         if self._stillborn >= STILLBORN_MAX:
             raise ConfigError(
-                f"Spark's tasks end before they have loaded the application. {self._why}".rstrip(),
-                hint="Executors need dueline and the application, as the driver has them.",
+                f"Spark's tasks end before they load the application. {self._why}".rstrip(),
+                hint="Install dueline and the application on the executors, as on the driver.",
             )
         with self._guard:
             self._fill_up()
@@ -141,7 +143,7 @@ class Fleet(ProcessRunner):
 
     @property
     def capacity(self) -> int:
-        """Return how many jobs could run if nothing else did: tasks are started as jobs come."""
+        """Return the number of jobs that can run at once; tasks are started as jobs come."""
         return self.threads
 
     def _wanted(self) -> int:
@@ -152,7 +154,7 @@ class Fleet(ProcessRunner):
         return min(self._count, -(-(waiting + given) // self._each) + len(self._alone))
 
     def collect(self) -> list[Ended]:
-        """Take the attempts that ended since the last call."""
+        """Return the attempts that ended since the last call."""
         ended = super().collect()
         for one in ended:
             word = type(one.ending).__name__
@@ -160,24 +162,24 @@ class Fleet(ProcessRunner):
         return ended
 
     def interrupt_overdue(self) -> None:
-        """End what runs too long; let tasks go that have nothing to do, or had their turn."""
+        """End jobs that run too long; release tasks that are idle or had their turn."""
         super().interrupt_overdue()
         now_us = self._clock.monotonic_us()
         with self._guard:
             for child in self._children:
-                assert isinstance(child, Member), "a fleet has no others"
-                if child.is_ready and not child.born_us:
-                    child.born_us = child.busy_us = now_us
+                assert isinstance(child, Member), "a fleet has only members"
+                if child.is_ready and not child.ready_us:
+                    child.ready_us = child.busy_us = now_us
                 if child.given:
                     child.busy_us = now_us
                 is_idle = now_us - child.busy_us > IDLE_US
-                if child.is_ready and (is_idle or now_us - child.born_us > TURN_US):
+                if child.is_ready and (is_idle or now_us - child.ready_us > TURN_US):
                     child.is_worn = child.is_leaving = True
                 if child.is_leaving:
                     child.ask_to_exit()
 
     def counts(self) -> Counts:
-        """Tell how it is doing."""
+        """Return the current counts."""
         with self._guard:
             given = sum(len(child.given) for child in self._children)
             members = sum(child.is_ready for child in self._children)
@@ -185,7 +187,7 @@ class Fleet(ProcessRunner):
         return Counts(members, waiting, given, dict(self._ended_counts))
 
     def close(self) -> None:
-        """Let the tasks end that have nothing to do; stop the others."""
+        """End idle tasks; stop the others."""
         with self._guard:
             for child in self._children:
                 child.is_worn = child.is_leaving = True
@@ -196,12 +198,12 @@ class Fleet(ProcessRunner):
             self._is_closing = True
             children = list(self._children)
         for child in children:
-            assert isinstance(child, Member), "a fleet has no others"
+            assert isinstance(child, Member), "a fleet has only members"
             child.process.join()
         self._gate.close()
 
     def _bury(self, child: ChildHandle) -> None:
         line: Any = child.pipe
-        assert isinstance(line, Line), "it is a task's"
+        assert isinstance(line, Line), "the pipe of a Spark task"
         self._why = line.error or self._why
         super()._bury(child)

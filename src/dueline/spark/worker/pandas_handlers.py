@@ -18,21 +18,21 @@ from dueline.worker.thread_runner import ThreadRunner
 Kind = Literal["arrow", "pandas"]
 
 ROW_FAILED: Final = "RowFailed"
-"""The name of the error of a job whose row says that it failed."""
+"""Name of the error of a job whose row has an error."""
 
 
 class Many(NamedTuple):
-    """A function that takes the jobs of a task as a table, of Arrow's or of pandas'."""
+    """A function that takes the jobs of a task as an Arrow table or a pandas DataFrame."""
 
     function: Callable[[Any], Any]
     kind: Kind
 
 
 class ManyRunner(ThreadRunner):
-    """Runs jobs in one thread, those of some tasks many at a time.
+    """Runs jobs in one thread; jobs of some tasks together, as a table.
 
-    What is ready of such a task goes to its function at once. A job that failed before, or that
-    killed its process, goes by itself, so that it costs the others one attempt at most.
+    Jobs that failed before, or that killed their process, run alone, so that they cost other jobs
+    at most one attempt.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class ManyRunner(ThreadRunner):
         **rest: Any,  # noqa: ANN401  (as a ThreadRunner takes them)
     ) -> None:
         super().__init__(execution, **rest | {"threads": 1})
-        self._coroutines = None  # each of them gets a loop for itself
+        self._coroutines = None  # each coroutine gets an event loop of its own
         self._many = many
         self._handlers = handlers
 
@@ -66,7 +66,7 @@ class ManyRunner(ThreadRunner):
         return self._clock.monotonic_us()
 
     def _like(self, first: Assignment) -> Sequence[Assignment]:
-        """Take what is ready and goes together with a job."""
+        """Take the ready jobs that can run together with a job."""
         if not _is_sound(first):
             return ()
         with self._work:
@@ -83,25 +83,25 @@ def _is_sound(one: Assignment) -> bool:
 def run_many(
     many: Many, handler: Handler, some: Sequence[Assignment], execution: Execution
 ) -> list[Ending]:
-    """Call a function with jobs; tell how each of them ended."""
+    """Call a function with jobs; return the outcome of each."""
     endings: dict[int, Ending] = {}
     rows: list[dict[str, Any]] = []
     for place, one in enumerate(some):
         row = contain(_row, one, handler)
-        if isinstance(row, Raised):  # arguments that do not fit: a failure of this job alone
+        if isinstance(row, Raised):  # arguments that do not fit fail only this job
             endings[place] = failure(row.error, handler)
         else:
             rows.append(row)
     fit = [one for place, one in enumerate(some) if place not in endings]
-    told: Iterator[Ending] = iter(())
+    remaining: Iterator[Ending] = iter(())
     try:
         if fit:
             table = pa.Table.from_pylist(rows)
             answer = many.function(table.to_pandas() if many.kind == "pandas" else table)
-            told = iter(_told(answer, fit, handler))
+            remaining = iter(_endings_of(answer, fit, handler))
     except BaseException as error:  # noqa: BLE001  (SystemExit in a handler is a failure too)
-        told = iter([execution.ending_of(error, handler, one.job) for one in fit])
-    return [endings[place] if place in endings else next(told) for place in range(len(some))]
+        remaining = iter([execution.ending_of(error, handler, one.job) for one in fit])
+    return [endings[place] if place in endings else next(remaining) for place in range(len(some))]
 
 
 def _row(one: Assignment, handler: Handler) -> dict[str, Any]:
@@ -109,8 +109,8 @@ def _row(one: Assignment, handler: Handler) -> dict[str, Any]:
     return {"job_id": one.job.id.hex(), "attempt": one.job.errors + 1, **named}
 
 
-def _told(answer: object, some: Sequence[Assignment], handler: Handler) -> list[Ending]:
-    """Read what a function answered: nothing, values, or a table with `value` and `error`."""
+def _endings_of(answer: object, some: Sequence[Assignment], handler: Handler) -> list[Ending]:
+    """Convert a function's result: nothing, values, or a table with `value` and `error`."""
     values, errors = _columns(answer, len(some))
     return [
         _ending(value, error, one, handler)
@@ -122,7 +122,7 @@ def _columns(answer: object, count: int) -> tuple[list[Any], list[Any]]:
     nothing: list[Any] = [None] * count
     if answer is None:
         return nothing, nothing
-    if hasattr(answer, "to_frame"):  # a Series of pandas'
+    if hasattr(answer, "to_frame"):  # a pandas Series
         answer = pa.Array.from_pandas(answer)
     elif hasattr(answer, "iloc"):  # a DataFrame
         answer = pa.Table.from_pandas(answer, preserve_index=False)
@@ -132,13 +132,13 @@ def _columns(answer: object, count: int) -> tuple[list[Any], list[Any]]:
         answer = {name: answer.column(name) for name in answer.schema.names}
     else:
         raise TypeError(
-            f"the function answered {type(answer).__name__}, and not None, values, or a table"
-            " with the columns value and error"
+            f"the function must return None, values, or a table with the columns value and error"
+            f" (got {type(answer).__name__})"
         )
     read = {name: _plain(column) for name, column in answer.items()}
     for name, column in read.items():
         if len(column) != count:
-            raise ValueError(f"the function answered {len(column)} rows of {name} for {count} jobs")
+            raise ValueError(f"the function returned {len(column)} rows of {name} for {count} jobs")
     return read.get("value", nothing), read.get("error", nothing)
 
 

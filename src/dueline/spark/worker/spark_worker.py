@@ -1,4 +1,4 @@
-"""Jobs run on Spark: a query that is a worker."""
+"""A worker whose handlers run on Spark."""
 
 import os
 import threading
@@ -47,34 +47,35 @@ class Consuming:
     def _run(self, app: Dueline, plan: Plan) -> None:
         try:
             run(app, plan, self._worker)
-        except BaseException as error:  # noqa: BLE001  (raised where its end is waited for)
+        except BaseException as error:  # noqa: BLE001  (raised by awaitTermination)
             log.exception("the worker on Spark ended")
             self._error = error
 
     @property
     def isActive(self) -> bool:  # noqa: N802  (Spark's name)
-        """Whether it works."""
+        """Whether the worker runs."""
         return self._thread.is_alive()
 
     @property
     def lastProgress(self) -> Mapping[str, Any]:  # noqa: N802  (Spark's name)
-        """How it is doing: Spark tasks that work, jobs that wait and run here, what ended."""
-        assert self._fleet is not None, "it was made with the worker"
+        """Counts: Spark tasks that run, jobs that wait and run here, jobs that ended."""
+        assert self._fleet is not None, "created with the worker"
         return {"id": self.id, "name": self.name, **self._fleet.counts()._asdict()}
 
     def exception(self) -> BaseException | None:
-        """Tell what it failed with, if it has."""
+        """Return the error that ended the worker, if any."""
         return self._error
 
     def stop(self, *, hurry: bool = False) -> None:
-        """Claim no more; wait until running handlers have ended, or stop them at once."""
+        """Stop claiming; wait for running handlers, or stop them at once."""
         self._worker.stop(hurry=hurry)
         self._thread.join()
 
     def awaitTermination(self, timeout: float | None = None) -> bool:  # noqa: N802  (Spark's name)
-        """Wait for the end; False: that did not come in so many seconds.
+        """Wait for the end; return False if the timeout, in seconds, passes first.
 
-        Raises: what the worker failed with.
+        Raises:
+            BaseException: The error that ended the worker.
         """
         self._thread.join(timeout)
         if self._error is not None:
@@ -98,22 +99,28 @@ def consume(
 ) -> Consuming:
     """Run jobs on Spark's executors; the driver claims and settles them, as a worker does.
 
-    It shares its queues with any other workers. Executors need the application, as child
-    processes do: by its name, or, where that is nowhere, its functions are sent.
+    It shares its queues with other workers. Executors import the application by its name; where
+    that is not possible, its functions are sent to them.
 
     Args:
-      queues: as those of `app.run_worker`, or one name.
-      members: how many Spark tasks run handlers at once; by default one for each core but one.
-      concurrency: handlers that run at once, in all; by default one for each member.
-      drain: how long running handlers may go on after `stop`.
-      burst: end when nothing is due.
-      port: of the driver, on which tasks meet it; any by default.
-      arrow, pandas: functions that take many jobs of a task at once, as a table, by the task's
-        name; `concurrency` is not counted then. batch: at most so many jobs.
+        spark: The session.
+        app: The application.
+        queues: As for `app.run_worker`, or one name.
+        members: Number of Spark tasks that run handlers at once. Default: one for each core but
+            one.
+        concurrency: Number of handlers that run at once in total. Default: one for each member.
+        drain: How long running handlers may continue after `stop`.
+        burst: Whether to end when no job is due.
+        port: Port of the driver to which tasks connect; 0 for any.
+        arrow: Functions that take many jobs of a task at once as an Arrow table, by task name.
+            `concurrency` is ignored then.
+        pandas: The same, with a pandas DataFrame.
+        batch: Maximum number of jobs in such a table.
 
     Raises:
-      ConfigError: a session of Spark Connect, or an application that cannot be sent.
-      BadInput: a name or number out of range. NotFound: the app has no such task.
+        ConfigError: The session uses Spark Connect, or the application cannot be sent.
+        BadInput: A name or number is out of range.
+        NotFound: The application has no such task.
     """
     many = {name: Many(function, "arrow") for name, function in (arrow or {}).items()}
     many |= {name: Many(function, "pandas") for name, function in (pandas or {}).items()}
@@ -122,7 +129,9 @@ def consume(
     cores = _cores(spark)
     members = max(1, cores - 1) if members is None else members
     if members < 1:
-        raise BadInput(f"members={members!r} is no number of Spark tasks.", hint="Use 1 or more.")
+        raise BadInput(
+            f"`members` must be an integer of at least 1 (got {members!r}).", hint="Use 1 or more."
+        )
     serving = app.serving([queues] if isinstance(queues, str) else queues)
     threads = max(members, members if concurrency is None else concurrency)
     if many:
@@ -150,8 +159,8 @@ def _cores(spark: SparkSession) -> int:
         return int(spark.sparkContext.defaultParallelism)
     except Exception as error:
         raise ConfigError(
-            "Jobs cannot be run through Spark Connect: executors have no way to its client.",
-            hint="Call consume in the driver's own process.",
+            "Jobs cannot run through Spark Connect: executors cannot reach its client.",
+            hint="Call consume in the driver's process.",
         ) from error
 
 

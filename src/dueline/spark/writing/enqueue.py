@@ -1,4 +1,4 @@
-"""Putting jobs of data, each once."""
+"""Adding jobs of data, each once."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from operator import add
@@ -8,18 +8,20 @@ from dueline.core.engine import Engine
 from dueline.core.job import Job, JobId
 from dueline.core.store import Move
 from dueline.spark.writing.conflicts import EXISTING, REJECT, elsewhere, moves, reject_elsewhere
-from dueline.spark.writing.rows_to_jobs import Birth, in_order, jobs_of
+from dueline.spark.writing.rows_to_jobs import NewJob, in_order, jobs_of
 from dueline.spark.writing.write_log import Dues, Ledger
 
 CHUNK: Final = 20_000
-"""Rows that are put at once, where nobody says otherwise."""
+"""Default number of rows that are added in one transaction."""
 
 
 class Written(NamedTuple):
-    """What a write came to.
+    """Counts of a write.
 
-    rows: of the data. added: jobs that were not there before. elsewhere: rows that were left out,
-    since a job with their id was in another queue.
+    Attributes:
+        rows: Rows of the data.
+        added: Jobs that did not exist before.
+        elsewhere: Rows that were skipped because a job with their id was in another queue.
     """
 
     rows: int = 0
@@ -27,29 +29,30 @@ class Written(NamedTuple):
     elsewhere: int = 0
 
     def plus(self, other: "Written") -> "Written":
-        """Add what another part came to."""
+        """Return the sum with the counts of another part."""
         return Written(*map(add, self, other))
 
 
-def split(some: Iterable[Birth], by_id: Mapping[JobId, Birth]) -> dict[JobId, str]:
-    """Return the ids that rows of one chunk give to jobs of several queues, each with one."""
+def split(some: Iterable[NewJob], by_id: Mapping[JobId, NewJob]) -> dict[JobId, str]:
+    """Return the ids that rows of one chunk give to jobs of several queues, each with one queue."""
     return {one.id: one.queue for one in some if one.queue != by_id[one.id].queue}
 
 
 def rows_elsewhere(
-    some: Iterable[Birth], by_id: Mapping[JobId, Birth], living: Mapping[JobId, str]
+    some: Iterable[NewJob], by_id: Mapping[JobId, NewJob], living: Mapping[JobId, str]
 ) -> int:
-    """Count the rows of a chunk that were left out since their job is in another queue.
+    """Count the rows of a chunk that are skipped because their job is in another queue.
 
-    Args: by_id: the rows that jobs are made of. living: the jobs that are alive in another queue
-    than these say, each with that queue.
+    Args:
+        by_id: The rows that become jobs.
+        living: Jobs that are unfinished in another queue than these rows name, with that queue.
     """
     return sum(one.queue != living.get(one.id, by_id[one.id].queue) for one in some)
 
 
 def put_all(
     engine: Engine,
-    chunks: Iterable[Sequence[Birth]],
+    chunks: Iterable[Sequence[NewJob]],
     write: str,
     partition: int,
     *,
@@ -57,15 +60,16 @@ def put_all(
     on_conflict: str = EXISTING,
     on_other_queue: str = REJECT,
 ) -> Written:
-    """Put chunks of a partition of a write; what this write has put before is not put again.
+    """Add the chunks of one partition of a write; repeats of the write add nothing again.
 
     Args:
-      keep_us: how long that is known.
-      on_conflict, on_other_queue: see `ON_CONFLICT` and `ON_OTHER_QUEUE`.
+        keep_us: How long repeats are recognized.
+        on_conflict: See `ON_CONFLICT`.
+        on_other_queue: See `ON_OTHER_QUEUE`.
 
     Raises:
-      Conflict: jobs are alive by another write, or in another queue, and that is to be an error;
-        of their chunk nothing was put.
+        Conflict: Jobs are unfinished from another write or in another queue, and the options
+            make that an error. No job of the chunk was added.
     """
     expires_us = engine.time.earliest_us() + keep_us
     token = engine.ids.token
@@ -79,18 +83,18 @@ def put_all(
     )
     done = Written()
     for some in chunks:
-        by_id = {birth.id: birth for birth in in_order(some)}
+        by_id = {new_job.id: new_job for new_job in in_order(some)}
         if on_other_queue == REJECT:
             reject_elsewhere(split(some, by_id))
         found: dict[JobId, str] = {}
         made: list[Job] = []
         moved: list[Move] = []
 
-        def make(ids: Sequence[JobId], born_us: int, dues: Dues) -> Sequence[Job]:
-            births = [by_id[one] for one in ids]  # noqa: B023  (called at once)
+        def make(ids: Sequence[JobId], enqueued_us: int, dues: Dues) -> Sequence[Job]:
+            new_jobs = [by_id[one] for one in ids]  # noqa: B023  (called at once)
             if dues:
-                births = [one._replace(due_us=dues[one.id]) for one in births]
-            made[:] = jobs_of(births, now_us=born_us, settings=engine.catalog.settings)  # noqa: B023
+                new_jobs = [one._replace(due_us=dues[one.id]) for one in new_jobs]
+            made[:] = jobs_of(new_jobs, now_us=enqueued_us, settings=engine.catalog.settings)  # noqa: B023
             return made  # noqa: B023
 
         def change(living: Sequence[Job], now_us: int) -> Sequence[Move]:

@@ -1,4 +1,4 @@
-"""Ids of jobs as columns of Spark."""
+"""Job ids as Spark columns."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (as all of Spark's users write)
@@ -9,11 +9,11 @@ from dueline.spark.writing.keys import GIVEN
 def job_id(column: Column | str, queue: Column | str | None = None) -> Column:
     """Return the ids of the jobs that rows of data become, as the tables show them.
 
-    The same as `job_id_of`, computed by Spark itself.
+    The same as `job_id_of`, computed by Spark.
 
     Args:
-      column: the column `job_id` of what is enqueued, or its name; with a queue, `dedupe_key`.
-      queue: for a `dedupe_key`, the name of the queue, or a column of such names.
+        column: The column `job_id` of the data, or its name; with a queue, `dedupe_key`.
+        queue: For a `dedupe_key`, the name of the queue, or a column of names.
     """
     text = (F.col(column) if isinstance(column, str) else column).cast("string")
     if queue is not None:

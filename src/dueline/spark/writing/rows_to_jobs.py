@@ -1,7 +1,7 @@
-"""From rows of data to jobs.
+"""Conversion of rows to jobs.
 
-An id comes from the data, never from chance: a task that Spark runs again, and a batch that it
-replays, must come to the same jobs.
+Job ids come from the data, never from randomness: a task that Spark repeats and a batch that it
+replays must produce the same jobs.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,7 +30,7 @@ COLUMNS: Final = (
 INSTANT: Final = pa.timestamp("us", "UTC")
 
 _UNCLAIMED: Final = tuple(Job._field_defaults.values())
-"""The cells of a job that change with claims and verdicts, before the first."""
+"""Initial values of the fields that claims and outcomes change."""
 
 _LISTS: Final = msgspec.json.Decoder(list[Any])
 
@@ -45,15 +45,15 @@ _CALLS: Final = msgspec.json.Decoder(list[Any] | _Named)
 
 
 class Form(NamedTuple):
-    """What the columns leave open. id_columns: which of the data name a job."""
+    """Defaults for missing columns; `id_columns` are the columns that identify a job."""
 
     queue: str = ""
     task: str = ""
     id_columns: Sequence[str] = ()
 
 
-class Birth(NamedTuple):
-    """A job that is not born yet: all that does not depend on when it is sent."""
+class NewJob(NamedTuple):
+    """A job before it is enqueued: all fields that do not depend on the time of the write."""
 
     id: JobId
     queue: str
@@ -65,48 +65,50 @@ class Birth(NamedTuple):
     tenant: str
 
 
-_id_of = field(Birth, "id")
+_id_of = field(NewJob, "id")
 
-BIRTHS: Final = pa.schema([
+NEW_JOBS: Final = pa.schema([
     ("id", pa.binary()), ("queue", pa.string()), ("task", pa.string()), ("codec", pa.int64()),
     ("body", pa.binary()), ("due_us", pa.int64()), ("priority", pa.int64()),
     ("tenant", pa.string()),
 ])  # fmt: skip
-"""The fields of a birth, in their order."""
+"""The fields of a `NewJob`, in order."""
 
 
 def check_columns(names: Sequence[str], form: Form) -> None:
-    """Let columns pass of which jobs can be made, or say what is missing, or too much.
+    """Check that jobs can be made of the columns.
 
-    Raises: BadInput.
+    Raises:
+        BadInput: A column is missing or unknown.
     """
     for name in names:
         if name not in COLUMNS and name not in form.id_columns:
             near = get_close_matches(name, COLUMNS, n=1)
             raise BadInput(
                 f"A job has no column {name!r}.",
-                hint=f"Did you mean {near[0]}?" if near else f"There is {', '.join(COLUMNS)}.",
+                hint=f"Did you mean {near[0]}?" if near else f"Use {', '.join(COLUMNS)}.",
             )
     for name in form.id_columns:
         if name not in names:
-            raise BadInput(f"idColumns names {name!r}, and the data has no such column.")
+            raise BadInput(f"idColumns names {name!r}, but the data has no such column.")
     given = {"queue": form.queue, "task": form.task}
     for name in ("queue", "task"):
         if name not in names and not given[name]:
-            raise BadInput(f"The data has no column {name}.", hint=f'Say .option("{name}", ...).')
+            raise BadInput(f"The data has no column {name}.", hint=f'Set .option("{name}", ...).')
     if "payload" not in names:
-        raise BadInput("The data has no column payload.", hint="A JSON list of the arguments.")
+        raise BadInput("The data has no column payload.", hint="Add a JSON list of the arguments.")
     if not form.id_columns and not {"job_id", "dedupe_key"} & set(names):
         raise BadInput(
-            "Nothing in the data names a job, so a task that Spark runs again would double them.",
-            hint="Give a column job_id or dedupe_key, or .option('idColumns', 'order,day').",
+            "No column identifies a job, so a task that Spark repeats would add its jobs twice.",
+            hint="Add a column job_id or dedupe_key, or set .option('idColumns', 'order,day').",
         )
 
 
-def births(batch: pa.RecordBatch, form: Form, *, now_us: int) -> list[Birth]:
-    """Make births of a batch, each checked.
+def new_jobs(batch: pa.RecordBatch, form: Form, *, now_us: int) -> list[NewJob]:
+    """Convert a batch to new jobs, each validated.
 
-    Raises: BadInput: a row of which no job can be made.
+    Raises:
+        BadInput: A row cannot become a job.
     """
 
     def column(name: str, kind: pa.DataType, default: object) -> Sequence[Any]:
@@ -128,7 +130,7 @@ def births(batch: pa.RecordBatch, form: Form, *, now_us: int) -> list[Birth]:
     tenants = column("tenant", pa.string(), "")
     _check_cells(set(zip(queues, priorities, tenants, strict=True)), set(dues), now_us=now_us)
     if not all(tasks):
-        raise BadInput("A row names no task.", hint="Fill the column task.")
+        raise BadInput("A row has no task.", hint="Fill the column task.")
     _check_bodies(codecs, bodies, tasks)
     given = column("job_id", pa.string(), None)
     keys = column("dedupe_key", pa.string(), None)
@@ -136,30 +138,32 @@ def births(batch: pa.RecordBatch, form: Form, *, now_us: int) -> list[Birth]:
     named = zip(*data, strict=True) if data else repeat((), batch.num_rows)
     ids = _ids(given, map(_cause, queues, given, keys, named))
     cells = zip(ids, queues, tasks, codecs, bodies, dues, priorities, tenants, strict=True)
-    return made(Birth, cells)
+    return made(NewJob, cells)
 
 
-def in_order(some: Iterable[Birth]) -> list[Birth]:
-    """Sort births as their jobs lie in the store: it finds and takes them faster so."""
+def in_order(some: Iterable[NewJob]) -> list[NewJob]:
+    """Sort new jobs in the order of the store's rows, which makes lookups and inserts faster."""
     return sorted(some, key=_id_of)
 
 
-def to_arrow(some: Sequence[Birth]) -> pa.RecordBatch:
-    """Write births down as a batch, each field as a column."""
-    columns = zip(*some, strict=True) if some else [()] * len(BIRTHS)
-    arrays = [pa.array(list(cells), kind.type) for cells, kind in zip(columns, BIRTHS, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=BIRTHS)
+def to_arrow(some: Sequence[NewJob]) -> pa.RecordBatch:
+    """Convert new jobs to a batch with a column for each field."""
+    columns = zip(*some, strict=True) if some else [()] * len(NEW_JOBS)
+    arrays = [
+        pa.array(list(cells), kind.type) for cells, kind in zip(columns, NEW_JOBS, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=NEW_JOBS)
 
 
-def from_arrow(batch: pa.RecordBatch) -> list[Birth]:
-    """Read births that were written down."""
-    return made(Birth, zip(*(column.to_pylist() for column in batch.columns), strict=True))
+def from_arrow(batch: pa.RecordBatch) -> list[NewJob]:
+    """Convert a batch back to new jobs."""
+    return made(NewJob, zip(*(column.to_pylist() for column in batch.columns), strict=True))
 
 
 def _check_cells(
     kinds: Iterable[tuple[str, int, str]], dues: Iterable[int | None], *, now_us: int
 ) -> None:
-    """Let pass what rows say, each saying once: millions are often of a few kinds."""
+    """Validate each distinct combination once: millions of rows often have only a few."""
     for queue, priority, tenant in kinds:
         check_call(queue, None, priority, tenant, now_us=now_us)
     for due_us in dues:
@@ -169,12 +173,12 @@ def _check_cells(
 
 def chunks_of(
     batches: Iterable[pa.RecordBatch], form: Form, most: int, now_us: int
-) -> Iterator[list[Birth]]:
-    """Make births of all rows, about `most` at a time."""
-    some: list[Birth] = []
+) -> Iterator[list[NewJob]]:
+    """Yield new jobs of all rows, about `most` at a time."""
+    some: list[NewJob] = []
     for batch in batches:
         for place in range(0, batch.num_rows, most):
-            some += births(batch.slice(place, most), form, now_us=now_us)
+            some += new_jobs(batch.slice(place, most), form, now_us=now_us)
             if len(some) >= most:
                 yield some
                 some = []
@@ -183,11 +187,12 @@ def chunks_of(
 
 
 def jobs_of(
-    some: Sequence[Birth], *, now_us: int, settings: Callable[[str], QueueSettings]
+    some: Sequence[NewJob], *, now_us: int, settings: Callable[[str], QueueSettings]
 ) -> list[Job]:
-    """Give births the keys that they have when they are sent first at `now_us`.
+    """Return jobs with the keys of a job that is enqueued at `now_us`.
 
-    Returns: jobs in the order of lanes, and in them in that of their rows.
+    Returns:
+        Jobs in the order of lanes, and within a lane in the order of rows.
     """
     if not some:
         return []
@@ -205,7 +210,7 @@ def jobs_of(
 
 
 class _Lanes(dict[tuple[Any, ...], Lane]):
-    """A lane for its fields, the same one each time."""
+    """Lanes by their fields, one object each."""
 
     def __missing__(self, key: tuple[Any, ...]) -> Lane:
         lane = self[key] = Lane(*key)
@@ -218,7 +223,7 @@ def _cut(
     starts: Sequence[int],
     settings: Callable[[str], QueueSettings],
 ) -> tuple[Iterable[int], Iterable[int]]:
-    """Tell the shard and the bucket of each job, of the queues of these names."""
+    """Return the shard and the bucket of each job."""
     known = {name: settings(name) for name in set(names)}
     counts = {name: queue.shards for name, queue in known.items()}
     widths = {name: queue.width_us for name, queue in known.items()}
@@ -229,7 +234,7 @@ def _cut(
 
 
 def _ids(given: Sequence[str | None], causes: Iterable[bytes]) -> list[JobId]:
-    """Make the ids of rows: of what names each, or the UUID that its job_id is."""
+    """Return the ids of rows: hashes, or the UUID in `job_id`."""
     ids = derived_each(causes)
     for place, text in enumerate(given):
         if text is not None and len(text) >= UUID_DIGITS:
@@ -245,7 +250,7 @@ def _cause(queue: str, given: str | None, key: str | None, data: Sequence[Any]) 
     if any(value is not None for value in data):
         return f"spark\0idColumns\0{queue}\0".encode() + encode(data)
     raise BadInput(
-        "A row has nothing that names its job.",
+        "A row has no value that identifies its job.",
         hint="Fill job_id, dedupe_key, or one of the idColumns in each row.",
     )
 
@@ -253,7 +258,7 @@ def _cause(queue: str, given: str | None, key: str | None, data: Sequence[Any]) 
 def _check_bodies(
     codecs: Sequence[int], bodies: Sequence[bytes | None], tasks: Sequence[str]
 ) -> None:
-    """Let bodies pass that are calls; all in one go first, which does not tell whose is none."""
+    """Validate payloads: all at once first, then one by one to find the invalid one."""
     if set(codecs) == {JSON} and None not in bodies:
         read = cast("Sequence[bytes]", bodies)
         with suppress(msgspec.DecodeError, RecursionError):
@@ -267,22 +272,22 @@ def _check_bodies(
 
 def _check_body(codec: int, body: bytes | None, task: str) -> None:
     if body is None:
-        raise BadInput(f"A row for {task} has no payload.", hint="Write [] for no arguments.")
+        raise BadInput(f"A row for {task} has no payload.", hint="Use [] for no arguments.")
     if len(body) > PAYLOAD_BYTES_MAX:
         raise BadInput(
-            f"A payload for {task} has {len(body)} bytes; {PAYLOAD_BYTES_MAX} are allowed."
+            f"A payload for {task} has {len(body)} bytes; at most {PAYLOAD_BYTES_MAX} are allowed."
         )
     if not 0 <= codec <= OWN_MAX:
         raise BadInput(
-            f"A payload for {task} is in the codec {codec}.",
+            f"A payload for {task} has the unknown codec {codec}.",
             hint=f"Use 0 for JSON, or the number of the codec that wrote it, up to {OWN_MAX}.",
         )
-    if codec != JSON:  # as its codec wrote it, which need not be known here
+    if codec != JSON:  # its codec may be unknown here
         return
     try:
         (_LISTS if body.lstrip()[:1] == b"[" else _NAMED).decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadInput(
-            f"A payload for {task} is no call: {error}.",
-            hint='Write [1, "two"], or {"args": [1], "kwargs": {"to": "two"}}.',
+            f"A payload for {task} is not a call: {error}.",
+            hint='Use [1, "two"] or {"args": [1], "kwargs": {"to": "two"}}.',
         ) from error

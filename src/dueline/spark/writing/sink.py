@@ -1,4 +1,4 @@
-"""Enqueueing a table."""
+"""Spark sinks that enqueue rows."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -31,15 +31,15 @@ from dueline.spark.writing.staging import Staged
 
 KEEP_DAYS: Final = 7
 WRITES_PARTITION: Final = "spark-writes"
-"""The records' partition that holds what each write came to, by its name."""
+"""Record partition with the counts of each write, by its name."""
 
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
-"""Where Spark tells a task of which query and batch it is."""
+"""Task properties with the ids of the query and the batch."""
 
 
 @dataclass(frozen=True)
 class Message(WriterCommitMessage):
-    """What a task came to, of which write."""
+    """Counts of one task of a write."""
 
     write: str
     rows: int
@@ -48,25 +48,26 @@ class Message(WriterCommitMessage):
 
 
 class _Sink:
-    """What batches and streams share."""
+    """What the batch sink and the stream sink share."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:  # noqa: FBT001
-        """Take the options, and the columns of the data.
+        """Check the options and the columns of the data.
 
-        Raises: BadInput: no jobs can be made of them.
+        Raises:
+            BadInput: No jobs can be made of the data.
         """
         if overwrite:
             raise BadInput(
                 "A queue cannot be overwritten.",
-                hint='Say .mode("append"), or .outputMode("append") of a stream.',
+                hint='Use .mode("append"), or .outputMode("append") for a stream.',
             )
         self._url = options.store()
         self._is_staged = options.one_of("writeMode", ("direct", "staged"), "direct") == "staged"
         with closing(open_existing(self._url)) as store:
             if self._is_staged and not store.transactional:
                 raise BadInput(
-                    "This store has no transactions, so a write cannot show as a whole.",
-                    hint="Use writeMode=direct: a write that is repeated puts the rest.",
+                    "This store has no transactions, so a write cannot be atomic.",
+                    hint="Use writeMode=direct: repeat a failed write to add the rest.",
                 )
             self._form = Form(
                 options.text("queue"), options.text("task"), tuple(options.names("idColumns"))
@@ -80,7 +81,7 @@ class _Sink:
     def _write(self, batches: Iterator[pa.RecordBatch], write: str) -> WriterCommitMessage:
         if self._is_staged:
             with collector_paused():
-                return staging.lay_ready(batches, self._form, write, SystemClock().wall_us())
+                return staging.stage(batches, self._form, write, SystemClock().wall_us())
         context = TaskContext.get()
         partition = context.partitionId() if context else 0
         with existing_engine(self._url) as engine, collector_paused():
@@ -97,20 +98,20 @@ class _Sink:
         return Message(write, *done)
 
     def _keep(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Publish what was staged; keep what the write came to, for whoever asks."""
+        """Publish what was staged, and store the counts of the write."""
         staged = [one for one in messages if isinstance(one, Staged)]
         if staged:
             with existing_engine(self._url) as engine:
                 expires_us = engine.store.clock_us() + self._keep_us
 
-                def told(done: Written) -> Commit:
+                def counts_commit(done: Written) -> Commit:
                     put = _counts(staged[0].write, done, expires_us)
                     return Commit(WRITES_PARTITION, (put,))
 
                 staging.publish(
                     engine,
                     staged,
-                    told=told,
+                    counts_commit=counts_commit,
                     expires_us=expires_us,
                     on_conflict=self._on_conflict,
                     on_other_queue=self._on_other_queue,
@@ -125,67 +126,68 @@ class _Sink:
                 store.commit(WRITES_PARTITION, [_counts(some[0].write, done, expires_us)])
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Leave what was put, and let go of what was staged."""
+        """Keep the jobs that were added, and delete staged files."""
         staging.clear([one for one in messages if isinstance(one, Staged)])
 
 
 class BatchSink(_Sink, DataSourceArrowWriter):
-    """Puts the rows of a table; each task connects by itself."""
+    """Enqueues the rows of a table; each task connects by itself."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:  # noqa: FBT001
         super().__init__(options, schema, overwrite)
         self._name = options.text("writeId") or uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Put the rows of one task; what it put before is not put again."""
+        """Enqueue the rows of one task, except those that this write added before."""
         return self._write(iterator, self._name)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Keep the counts."""
+        """Store the counts."""
         self._keep(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave what was put: it is not put again under the same writeId."""
+        """Keep the jobs that were added: the same writeId does not add them again."""
         self._abort(messages)
 
 
 class StreamSink(_Sink, DataSourceStreamArrowWriter):
-    """Puts the rows of a stream; a batch that is replayed puts nothing again."""
+    """Enqueues the rows of a stream; a replayed batch adds nothing again."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:  # noqa: FBT001
         super().__init__(options, schema, overwrite)
         self._name = options.text("sinkId")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Put the rows of one task of a batch.
+        """Enqueue the rows of one task of a batch.
 
-        Raises: BadInput: Spark does not say which batch this is.
+        Raises:
+            BadInput: Spark does not report which batch this is.
         """
         context = TaskContext.get()
         query = context.getLocalProperty(_QUERY) if context else None
         batch = context.getLocalProperty(_BATCH) if context else None
         name = self._name or query
         if not name or not batch:
-            raise BadInput("Spark does not say of which query and batch this task is.")
+            raise BadInput("Spark does not report the query and batch of this task.")
         return self._write(iterator, f"{name}/{batch}")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
-        """Keep the counts."""
+        """Store the counts."""
         self._keep(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
-        """Leave what was put: the batch's replay puts the rest."""
+        """Keep the jobs that were added: the replay of the batch adds the rest."""
         self._abort(messages)
 
 
 def written(store: Store, write: str) -> Written:
-    """Tell what a write came to; nothing where it is not known, or not any more."""
+    """Return the counts of a write; zeros if they are unknown or expired."""
     record = record_at(store, WRITES_PARTITION, write)
     return Written() if record is None else Written(**decode(record.value, dict[str, int]))
 
 
 def _counts(write: str, done: Written, expires_us: int) -> Put:
-    told = done._asdict()
-    if not done.elsewhere:  # so that versions before read it, too
-        del told["elsewhere"]
-    return Put(write, Ids().token(), encode(told), expires_us=expires_us)
+    counts = done._asdict()
+    if not done.elsewhere:  # earlier versions read records without it
+        del counts["elsewhere"]
+    return Put(write, Ids().token(), encode(counts), expires_us=expires_us)

@@ -1,8 +1,8 @@
-"""Writes that show as a whole or not at all.
+"""Atomic writes.
 
-Tasks write files of Arrow on their machine, which is the driver's too, since the store is a file
-there. The driver puts what they hold in one transaction, together with a record of the write: a
-batch that is replayed, and a commit that is repeated, find it and put nothing.
+Tasks write Arrow files on their machine. The store is a file on the same machine, so the driver
+runs there too. The driver adds all jobs in one transaction, together with a record of the write.
+A replayed batch or a repeated commit finds the record and adds nothing.
 """
 
 import os
@@ -31,9 +31,9 @@ from dueline.spark.writing.conflicts import (
 )
 from dueline.spark.writing.enqueue import CHUNK, Written, rows_elsewhere, split
 from dueline.spark.writing.rows_to_jobs import (
-    BIRTHS,
-    Birth,
+    NEW_JOBS,
     Form,
+    NewJob,
     chunks_of,
     from_arrow,
     in_order,
@@ -43,27 +43,28 @@ from dueline.spark.writing.rows_to_jobs import (
 from dueline.spark.writing.write_log import ROUNDS_MAX
 
 STAGED_PARTITION: Final = "spark-staged"
-"""The records' partition that holds which staged writes were published, by name."""
+"""Record partition with the names of the staged writes that were published."""
 
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What a task has laid ready, and for which write."""
+    """The file that a task has staged for a write."""
 
     write: str
     path: str
 
 
-def lay_ready(batches: Iterator[pa.RecordBatch], form: Form, write: str, now_us: int) -> Staged:
-    """Write a task's rows to a file as births, each checked; a task that fails leaves none.
+def stage(batches: Iterator[pa.RecordBatch], form: Form, write: str, now_us: int) -> Staged:
+    """Write a task's rows to a file as validated new jobs; a failed task leaves no file.
 
-    Raises: BadInput: a row of which no job can be made.
+    Raises:
+        BadInput: A row cannot become a job.
     """
     handle, path = tempfile.mkstemp(prefix="dueline-", suffix=".arrow")
     try:
-        with os.fdopen(handle, "wb") as file, pa.ipc.new_file(file, BIRTHS) as writer:
+        with os.fdopen(handle, "wb") as file, pa.ipc.new_file(file, NEW_JOBS) as writer:
             for some in chunks_of(batches, form, CHUNK, now_us):
-                writer.write_batch(to_arrow(in_order(some)))  # few runs for `publish` to merge
+                writer.write_batch(to_arrow(in_order(some)))  # `publish` sorts fewer runs
     except BaseException:
         Path(path).unlink()
         raise
@@ -74,29 +75,31 @@ def publish(
     engine: Engine,
     some: Sequence[Staged],
     *,
-    told: Callable[[Written], Commit],
+    counts_commit: Callable[[Written], Commit],
     expires_us: int,
     on_conflict: str = EXISTING,
     on_other_queue: str = REJECT,
 ) -> None:
-    """Put all that tasks have laid ready, in one transaction, unless it was put before.
+    """Add all staged jobs in one transaction, unless they were added before.
 
     Args:
-      told: makes the write that keeps the counts.
-      on_conflict, on_other_queue: see `ON_CONFLICT` and `ON_OTHER_QUEUE`.
+        counts_commit: Makes the commit that stores the counts.
+        expires_us: When the record of the write expires.
+        on_conflict: See `ON_CONFLICT`.
+        on_other_queue: See `ON_OTHER_QUEUE`.
 
     Raises:
-      Conflict: jobs are alive by another write, or in another queue, and that is to be an error;
-        nothing is put, and what was laid ready goes.
-      StoreUnavailable: jobs that were to be changed are claimed again and again; nothing is put.
+        Conflict: Jobs are unfinished from another write or in another queue, and the options
+            make that an error. Nothing was added; staged files are deleted.
+        StoreUnavailable: Workers claimed the jobs to change again and again. Nothing was added.
     """
     write, store = some[0].write, engine.store
-    rows: list[Birth] = []
+    rows: list[NewJob] = []
     for _ in range(ROUNDS_MAX):
         if record_at(store, STAGED_PARTITION, write) is not None:
             break
-        rows = rows or [birth for one in some for birth in _births(one.path)]
-        by_id = {birth.id: birth for birth in in_order(rows)}
+        rows = rows or [new_job for one in some for new_job in _staged_jobs(one.path)]
+        by_id = {new_job.id: new_job for new_job in in_order(rows)}
         now_us = engine.time.earliest_us()
         living = [job for job in store.find(list(by_id)) if job is not None]
         found = elsewhere(living, by_id)
@@ -111,33 +114,33 @@ def publish(
         changes = moves(living, by_id, on_conflict, engine=engine, now_us=now_us)
         alive = {job.id for job in living}
         jobs = jobs_of(
-            [birth for birth in by_id.values() if birth.id not in alive],
+            [new_job for new_job in by_id.values() if new_job.id not in alive],
             now_us=now_us,
             settings=engine.catalog.settings,
         )
         counts = Written(len(rows), len(jobs), rows_elsewhere(rows, by_id, found))
         put = Put(write, engine.ids.token(), encode(len(rows)), NO_VERSION, expires_us)
-        commits = (Commit(STAGED_PARTITION, (put,)), told(counts))
+        commits = (Commit(STAGED_PARTITION, (put,)), counts_commit(counts))
         if engine.recording_store.together([Group(changes, commits, jobs)])[0]:
             engine.announce(jobs)
             engine.wake((move.job.lane.queue, move.at_us) for move in changes)
             break
     else:
         raise StoreUnavailable(
-            f"Jobs that the write {write} is to change are claimed again and again.",
+            f"Workers keep claiming jobs that the write {write} changes.",
             hint="Let Spark run the write again.",
         )
     clear(some)
 
 
 def clear(some: Sequence[Staged]) -> None:
-    """Remove the files of tasks."""
+    """Delete the staged files."""
     for one in some:
         with suppress(FileNotFoundError):
             Path(one.path).unlink()
 
 
-def _births(path: str) -> Iterator[Birth]:
+def _staged_jobs(path: str) -> Iterator[NewJob]:
     with pa.ipc.open_file(path) as reader:
         for number in range(reader.num_record_batches):
             yield from from_arrow(reader.get_batch(number))

@@ -1,11 +1,11 @@
-"""What a write has put.
+"""The log of what a write has added.
 
-A job that has run leaves no row, so its id alone does not tell a replay that it was put. Each
-chunk of a write is recorded: the ids in it, and the instant that its jobs were born at. Where a
-chunk is no transaction, the due times too, until it is whole: whoever goes on with it must put the
-very same rows, whatever the data says by then. A record's key is its place in its partition's row
-of chunks, so of two tasks that write the same partition at once one finds its place taken, and
-looks again.
+A finished job leaves no row, so a replay cannot see from its id that it was added. Each chunk of a
+write is therefore recorded: its ids and the time when its jobs were enqueued. In stores without
+transactions the record also holds the due times until the chunk is complete: a process that
+resumes it must add the same rows, even if the data has changed. A record's key is the number of
+the chunk in its partition. If two tasks write the same partition, the second finds its key taken,
+and reads the log again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,22 +27,24 @@ _BEGUN, _WHOLE = b"d", b"w"
 
 Dues = Mapping[JobId, int]
 Make = Callable[[Sequence[JobId], int, Dues], Sequence[Job]]
-"""Makes the jobs of some ids, as they were born at an instant; with the due times that are given,
-and those of the data otherwise."""
+"""Makes jobs from ids and the time when they were enqueued; due times override those of the
+data."""
 
 
 Moves = Callable[[Sequence[Job], int], Sequence[Move]]
-"""Makes the changes of jobs that are alive by another write, at an instant."""
+"""Makes the changes of jobs that are unfinished from another write, at a time."""
 
 
 Check = Callable[[Sequence[Job]], None]
-"""Raises an error where a write must not meet one of these jobs."""
+"""Raises an error if a write must not meet one of these jobs."""
 
 
 class Chunk(NamedTuple):
-    """A chunk as it was recorded. is_whole: each of its jobs was put.
+    """A recorded chunk.
 
-    dues: of the jobs that are to be put; of one that is alive by another write there is none.
+    Attributes:
+        is_whole: Whether all of its jobs were added.
+        dues: Due times of the jobs to add; jobs that exist from another write have none.
     """
 
     key: str
@@ -54,7 +56,7 @@ class Chunk(NamedTuple):
 
 
 class Ledger:
-    """The chunks of one partition of a write, and what other partitions of it have put."""
+    """The chunks of one partition of a write, and what its other partitions have added."""
 
     def __init__(
         self,
@@ -66,10 +68,15 @@ class Ledger:
         expires_us: int,
         rejects: bool = False,
     ) -> None:
-        """Take the store, the write's name, the partition's number; reads what was put before.
+        """Read what was added before.
 
-        Args: token: makes versions. expires_us: until when a replay finds what was put.
-        rejects: jobs that are alive by another write are an error.
+        Args:
+            store: Store of the queue.
+            write: Name of the write.
+            partition: Number of the partition.
+            token: Makes versions.
+            expires_us: Until when a replay is recognized.
+            rejects: Whether unfinished jobs of another write are an error.
         """
         self._store = store
         self._place = f"spark/{write}"
@@ -90,16 +97,19 @@ class Ledger:
         *,
         now_us: int,
     ) -> int:
-        """Put the jobs of some ids, each once and for all; tell how many were not there before.
+        """Add the jobs of some ids, each once; return how many did not exist before.
 
         Args:
-          moves: of those that are alive by another write; repeated where one was refused.
-          check: of all that are alive, also by this write; called before any is put.
+            ids: Ids of the jobs.
+            make: Makes the jobs.
+            moves: Changes jobs that exist from another write; called again if one is rejected.
+            check: Checks all existing jobs, also those of this write, before any is added.
+            now_us: Time of the write.
 
         Raises:
-          StoreUnavailable: some may have been put; putting them again puts the rest.
-          Conflict: a job is alive by another write, and that is to be an error; of these jobs
-            none is put.
+            StoreUnavailable: Some jobs may have been added; the same call adds the rest.
+            Conflict: A job is unfinished from another write, and that is an error. None of these
+                jobs was added.
         """
         wanted = list(dict.fromkeys(ids))
         for _ in range(ROUNDS_MAX):
@@ -119,24 +129,24 @@ class Ledger:
                 of_begun = {one for some in begun.values() for one in some}
                 fresh = [one for one in fresh if one not in of_begun]
             rows = self._store.find(fresh)
-            born = [one for one, row in zip(fresh, rows, strict=True) if row is None]
-            if self._rejects and len(born) < len(fresh):
-                self._read("")  # another task of this write may just have put them
-                reject(set(fresh) - set(born) - self._known())
+            new = [one for one, row in zip(fresh, rows, strict=True) if row is None]
+            if self._rejects and len(new) < len(fresh):
+                self._read("")  # another task of this write may have added them
+                reject(set(fresh) - set(new) - self._known())
             living = [row for row in rows if row is not None]
             check(living)
             changes = moves(living, now_us)
-            if not fresh or self._put_chunk(fresh, make(born, now_us, {}), changes, now_us):
+            if not fresh or self._put_chunk(fresh, make(new, now_us, {}), changes, now_us):
                 self._put.update(wanted)
-                return len(born) + again
+                return len(new) + again
             self._read("")
         raise StoreUnavailable(
-            f"Other tasks write the partition {self._partition} again and again.",
+            f"Other tasks keep writing the partition {self._partition}.",
             hint="Let Spark run the task again.",
         )
 
     def close(self) -> None:
-        """Say of each chunk that was begun before that it is whole, where it is."""
+        """Mark chunks of earlier attempts complete where all of their jobs were added."""
         for chunk in self._chunks.values():
             if not chunk.is_whole and self._put.issuperset(chunk.ids):
                 self._store.commit(
@@ -145,15 +155,19 @@ class Ledger:
                 )
 
     def _known(self) -> set[JobId]:
-        """Tell what this write has put, or has begun to."""
+        """Return the ids that this write has added or started to add."""
         return {one for chunk in self._chunks.values() for one in chunk.ids} | self._put
 
     def _put_chunk(
         self, ids: Sequence[JobId], jobs: Sequence[Job], changes: Sequence[Move], now_us: int
     ) -> bool:
-        """Put a new chunk; False where its place is taken, a change is refused, or nobody knows.
+        """Add a new chunk; return False if its key is taken, a change fails, or it is unknown.
 
-        Args: ids: in it. jobs: those of them that are not alive. changes: of the others.
+        Args:
+            ids: Ids of the chunk.
+            jobs: Jobs of those ids that do not exist.
+            changes: Changes of those that exist.
+            now_us: Time of the write.
         """
         own = [key for key in self._chunks if key.startswith(f"{self._partition:06}/")]
         number = max((int(key.partition("/")[2]) for key in own), default=-1) + 1
@@ -164,7 +178,7 @@ class Ledger:
                 group = Group(changes, (Commit(self._place, (put,)),), jobs)
                 held = self._store.together([group])[0]
             else:
-                if changes:  # one that is refused is in somebody's hands by now
+                if changes:  # a rejected change means that a worker has claimed the job
                     self._store.settle(changes)
                 dues = {job.id: job.due_us for job in jobs}
                 put = self._record(key, now_us, ids, NO_VERSION, dues)
@@ -181,10 +195,10 @@ class Ledger:
 
     def _store_all(self, jobs: Sequence[Job]) -> None:
         if not all(self._store.add(jobs)):
-            raise StoreUnavailable("Some jobs may not be stored.", hint="Write them again.")
+            raise StoreUnavailable("Some jobs may not be stored.", hint="Repeat the write.")
 
     def _begun(self, ids: Sequence[JobId]) -> Mapping[str, list[JobId]]:
-        """Find the ids that were about to be put before, by chunk."""
+        """Find ids of incomplete chunks, by chunk."""
         chunk_of = {
             one: chunk.key
             for chunk in self._chunks.values()
@@ -214,7 +228,7 @@ class Ledger:
         expect: bytes,
         dues: Dues | None = None,
     ) -> Put:
-        """Write a chunk down; one that is only begun with the due times of what is to be put."""
+        """Encode a chunk; an incomplete one with the due times of the jobs to add."""
         state, entries = _WHOLE, b"".join(ids)
         if dues is not None:
             state = _BEGUN
@@ -232,6 +246,6 @@ def _chunk_of(key: str, version: bytes, value: bytes) -> Chunk:
     ids = [JobId(one[:_ID]) for one in entries]
     dues: dict[JobId, int] = {}
     if not is_whole:
-        told = (int.from_bytes(one[_ID:], signed=True) for one in entries)
-        dues = {one: due_us for one, due_us in zip(ids, told, strict=True) if due_us != _ALIVE}
+        due_times = (int.from_bytes(one[_ID:], signed=True) for one in entries)
+        dues = {one: due_us for one, due_us in zip(ids, due_times, strict=True) if due_us != _ALIVE}
     return Chunk(key, version, int.from_bytes(value[1:_HEAD]), is_whole, ids, dues)

@@ -7,20 +7,20 @@ import pytest
 
 from dueline import BadInput
 from dueline.core.queue_settings import QueueSettings
-from tests.harness.spark.writers import NOW_US, births_of
+from tests.harness.spark.writers import NOW_US, new_jobs_of
 
 
 def test_ids_come_from_the_data_and_are_the_same_each_time() -> None:
     uuid = "0190a6f3-3c5e-7bbb-8000-000000000001"
     rows = [{"payload": "[]", "job_id": text} for text in (uuid, "order 17", "order 18")]
-    first, again = births_of(rows), births_of(rows)
+    first, again = new_jobs_of(rows), new_jobs_of(rows)
     assert [one.id for one in first] == [one.id for one in again]
     assert first[0].id.hex() == uuid.replace("-", "")
     assert len({one.id for one in first}) == 3
     keyed = [{"payload": "[]", "dedupe_key": "a", "queue": queue} for queue in ("mail", "bills")]
-    assert len({one.id for one in births_of(keyed)}) == 2
+    assert len({one.id for one in new_jobs_of(keyed)}) == 2
     data = [{"payload": "[]", "order": order, "day": "mon"} for order in (1, 2, 1)]
-    found = births_of(data, id_columns=("order", "day"))
+    found = new_jobs_of(data, id_columns=("order", "day"))
     assert found[0].id == found[2].id != found[1].id
 
 
@@ -33,7 +33,7 @@ def test_a_job_lies_where_its_id_and_due_time_say() -> None:
         {"payload": "[1]", "job_id": "b", "due": None, "priority": None, "tenant": None},
     ]
     jobs = jobs_of(
-        births_of(rows), now_us=NOW_US, settings=lambda _: QueueSettings(shards=4, shards_read=4)
+        new_jobs_of(rows), now_us=NOW_US, settings=lambda _: QueueSettings(shards=4, shards_read=4)
     )
     late = next(job for job in jobs if job.lane.tenant)
     now = next(job for job in jobs if not job.lane.tenant)
@@ -51,7 +51,7 @@ def test_a_job_lies_where_its_id_and_due_time_say() -> None:
 )  # fmt: skip
 def test_a_uuid_is_the_id_in_all_the_ways_to_write_it(text: str) -> None:
     rows = [{"payload": "[]", "job_id": one} for one in ("a", text, text[:-1] + " ")]
-    short, uuid, named = births_of(rows)
+    short, uuid, named = new_jobs_of(rows)
     assert uuid.id.hex() == "0190a6f33c5e7bbb8000000000000001"
     assert len({short.id, uuid.id, named.id}) == 3
 
@@ -61,12 +61,12 @@ def test_what_is_no_call_is_told_of_among_others() -> None:
         {"payload": "[]", "job_id": "a"},
         {"payload": ' {"args": []}', "job_id": "b"},
     ]
-    assert [one.body for one in births_of(rows)] == [b"[]", b' {"args": []}']
+    assert [one.body for one in new_jobs_of(rows)] == [b"[]", b' {"args": []}']
     sealed = [row | {"codec": None} for row in rows]
     sealed.append({"payload": "7", "job_id": "c", "codec": 5})
-    assert [one.codec for one in births_of(sealed)] == [0, 0, 5]
+    assert [one.codec for one in new_jobs_of(sealed)] == [0, 0, 5]
     with pytest.raises(BadInput, match="A payload for send is no call"):
-        births_of([*rows, {"payload": '{"to": 1}', "job_id": "c"}])
+        new_jobs_of([*rows, {"payload": '{"to": 1}', "job_id": "c"}])
 
 
 @pytest.mark.parametrize(
@@ -89,14 +89,14 @@ def test_what_is_no_call_is_told_of_among_others() -> None:
 )
 def test_what_cannot_be_a_job_is_refused(row: dict[str, Any], words: str) -> None:
     with pytest.raises(BadInput, match=words):
-        births_of([row])
+        new_jobs_of([row])
 
 
 def test_a_queue_and_a_task_must_be_said() -> None:
     row = {"payload": "[]", "job_id": "a"}
     with pytest.raises(BadInput, match="no column queue"):
-        births_of([row], queue="")
+        new_jobs_of([row], queue="")
     with pytest.raises(BadInput, match="no column task"):
-        births_of([row], task="")
+        new_jobs_of([row], task="")
     with pytest.raises(BadInput, match="idColumns names 'day'"):
-        births_of([row], id_columns=("day",))
+        new_jobs_of([row], id_columns=("day",))
