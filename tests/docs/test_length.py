@@ -16,7 +16,6 @@ REFERENCES = ("docs/reference/", "docs/decisions/", "docs/protocols.md", "docs/f
 
 NOT_YET = (
     "docs/cli.md",
-    "docs/spark.md",
 )
 """Old pages that are still to be split; none may be added."""
 

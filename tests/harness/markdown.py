@@ -63,7 +63,8 @@ def blocks(page: str) -> Iterator[Block]:
 
 def program_of(page: str, needs: str) -> str:
     """Join the Python blocks of a page that need something to one program."""
-    return "\n".join(block.text for block in blocks(page) if block.needs == needs)
+    found = (block for block in blocks(page) if block.language == "python")
+    return "\n".join(block.text for block in found if block.needs == needs)
 
 
 def steps(text: str) -> list[Step]:

@@ -111,7 +111,7 @@ def test_an_archive_that_was_cut_off_is_found_and_made_anew(
         with pytest.raises(Killed):
             pipe.archive(there, quiet)
     assert list((there / "rows").iterdir())
-    assert "cut off" in bad(there)["archive is whole"]
+    assert "incomplete" in bad(there)["archive is whole"]
     (there / "rows" / "part-000099.parquet").write_bytes(b"half a fi")
     (there / "manifest.new").write_bytes(b'{"archive": 1, "fil')
     assert pipe.archive(there, quiet).rows == archive_rows(there).total() == 706
@@ -132,7 +132,7 @@ def turn_a_bit(file: Path) -> None:
 
 @pytest.mark.parametrize(
     ("damage", "words"),
-    [(Path.unlink, "missing"), (cut_short, "bytes"), (turn_a_bit, "its digest is another")],
+    [(Path.unlink, "missing"), (cut_short, "bytes"), (turn_a_bit, "its digest differs")],
 )
 def test_a_file_that_is_damaged_is_named(
     past: Dueline, tmp_path: Path, damage: Callable[[Path], None], words: str
@@ -149,14 +149,14 @@ def test_a_file_that_is_damaged_is_named(
 def test_a_stranger_among_the_files_is_named(past: Dueline, tmp_path: Path) -> None:
     made(tmp_path / "lake", past).archive(tmp_path / "there", quiet)
     (tmp_path / "there" / "rows" / "more.parquet").write_bytes(b"")
-    assert "more.parquet" in bad(tmp_path / "there")["nothing else lies there"]
+    assert "more.parquet" in bad(tmp_path / "there")["no other files"]
 
 
 def test_what_would_not_be_a_whole_archive_is_refused(past: Dueline, tmp_path: Path) -> None:
     from dueline.spark.pipeline.archive import Archive
 
     pipe = made(tmp_path / "lake", past)
-    with pytest.raises(BadInput, match="rows may still come"):
+    with pytest.raises(BadInput, match="it may still get rows"):
         pipe.archive(tmp_path / "early", quiet, until_us=SystemClock().wall_us() + 3_600_000_000)
     assert not (tmp_path / "early").exists()
     (tmp_path / "mine").mkdir()

@@ -79,7 +79,7 @@ def test_each_planted_violation_is_named_and_nothing_else(past: Past, name: str)
     )
     assert rules_of(said.findings) == ({rule} if rule else set())
     assert set(said.not_known) == {
-        "ran, and nobody enqueued it", "crossed", "unexplained",
+        "ran but is not among the expected jobs", "crossed", "unexplained",
     }  # fmt: skip
 
 
@@ -229,7 +229,7 @@ def test_tables_of_a_version_without_digests_are_audited(spark: Any, tmp_path: P
 def test_the_page_lists_every_rule_in_the_words_of_its_findings() -> None:
     from dueline.spark.pipeline.audit_rules import NEEDS, NEVER, RULES
 
-    page = (Path(__file__).parents[3] / "docs" / "spark.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "pipeline" / "audit.md").read_text(encoding="utf-8")
     for rule in RULES.values():
         needs = "; ".join(NEEDS[need] for need in rule.needs)
         assert f"| `{rule.verdict}` | {rule.words} | {needs} |" in page

@@ -125,7 +125,7 @@ def test_tables_with_an_end_say_nothing_of_lost_jobs(age: Age) -> None:
 
 def test_an_archive_of_what_tables_do_not_hold_is_refused(age: Age) -> None:
     age.pipe.run(["bronze"], quiet, since_us=age.since_us)
-    with pytest.raises(BadInput, match="begin later than that period"):
+    with pytest.raises(BadInput, match="begin after the start of that period"):
         age.pipe.archive(age.lake.with_name("there"), quiet, since_us=age.since_us - 1)
     told = age.pipe.archive(age.lake.with_name("there"), quiet)
     assert (told.rows, told.since_us) == (19, age.since_us)

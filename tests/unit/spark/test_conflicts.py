@@ -154,7 +154,7 @@ def test_without_transactions_a_change_that_is_refused_stops_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from dueline.spark.writing.enqueue import Written, put_all
-    from dueline.spark.writing.rows_to_jobs import Birth
+    from dueline.spark.writing.rows_to_jobs import NewJob
 
     putting: Any = import_module("dueline.spark.writing.enqueue")
     store = SteppedMemoryStore(SystemClock())
@@ -163,7 +163,7 @@ def test_without_transactions_a_change_that_is_refused_stops_nothing(
     late_us = queues.engine.time.latest_us() + 3600 * SECOND_US
 
     def put(name: str, due_us: int, on_conflict: str) -> Written:
-        some = [Birth(one, "mail", "note", 0, b"[]", due_us, 0, "") for one in ids]
+        some = [NewJob(one, "mail", "note", 0, b"[]", due_us, 0, "") for one in ids]
         return put_all(
             queues.engine, [some], name, 0, keep_us=SECOND_US * 60, on_conflict=on_conflict
         )

@@ -1,34 +1,63 @@
 """The blocks of the docs that need Spark, run."""
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.harness.markdown import PAGES, ROOT, program_of, run, run_page
+from tests.harness.markdown import (
+    PAGES,
+    ROOT,
+    WrongPage,
+    blocks,
+    program_of,
+    run,
+    run_block,
+    run_page,
+)
 from tests.harness.spark.environment import TIMEOUT_S
 
 NEEDS = "spark"
-SHOULD = {
-    "docs/spark.md": """
-assert [tuple(row) for row in said.findings.collect()] == []
-assert attempts.where("outcome = 'done'").count() == 2
-assert (counts.rows, counts.added) == (2, 2)
-print("as the page says")
-""",
-}
-"""What has to hold when the program of a page has run."""
+FOLDER = ROOT / "docs" / "pipeline"
 
 
-@pytest.mark.parametrize("name", SHOULD)
-def test_the_blocks_of_a_page_that_need_spark_do_what_it_says(name: str, tmp_path: Path) -> None:
-    page = (ROOT / name).read_text(encoding="utf-8")
+def needing(path: Path, language: str) -> bool:
+    """Return whether a page has blocks of a language that need Spark."""
+    found = blocks(path.read_text(encoding="utf-8"))
+    return any(block.needs == NEEDS and block.language == language for block in found)
+
+
+COMMANDS = [path for path in PAGES if needing(path, "console")]
+PROGRAMS = [path for path in PAGES if needing(path, "python")]
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=lambda path: path.name)
+def test_the_commands_of_a_page_print_what_it_shows(path: Path, tmp_path: Path) -> None:
+    page = path.read_text(encoding="utf-8")
     run_page(page, tmp_path)
-    program = tmp_path / "program.py"
-    program.write_text(program_of(page, NEEDS) + SHOULD[name], encoding="utf-8")
-    assert "as the page says" in run([sys.executable, program.name], tmp_path, 0, name, TIMEOUT_S)
+    for block in blocks(page):
+        if block.needs == NEEDS and block.language == "console":
+            try:
+                run_block(block, tmp_path)
+            except WrongPage as wrong:
+                raise WrongPage(f"line {block.line}: {wrong}") from None
 
 
-def test_no_page_is_left_out() -> None:
-    pages = {str(path.relative_to(ROOT)) for path in PAGES if program_of(path.read_text(), NEEDS)}
-    assert pages == set(SHOULD)
+def test_the_programs_of_all_pages_run_in_one_session(tmp_path: Path) -> None:
+    names: list[str] = []
+    for path in PROGRAMS:
+        page = path.read_text(encoding="utf-8")
+        names += re.findall(r"^# file: (\S+)$", page, re.MULTILINE)
+        run_page(page, tmp_path)
+    assert len(names) == len(set(names)), "pages share a folder here, so their files have own names"
+    program = "\n".join(program_of(path.read_text(encoding="utf-8"), NEEDS) for path in PROGRAMS)
+    (tmp_path / "program.py").write_text(program + 'print("as the pages say")\n', encoding="utf-8")
+    assert "as the pages say" in run(
+        [sys.executable, "program.py"], tmp_path, 0, "the pages", TIMEOUT_S
+    )
+
+
+def test_pages_that_need_spark_are_those_of_the_pipeline() -> None:
+    assert {path.parent for path in (*COMMANDS, *PROGRAMS)} == {FOLDER}
+    assert len(PROGRAMS) > 5

@@ -23,7 +23,7 @@ def java_at(folder: Path, says: str) -> Path:
 def test_a_machine_without_a_java_that_fits_is_told(tmp_path: Path) -> None:
     from dueline.spark.runtime.java import choose_java
 
-    with pytest.raises(ConfigError, match=r"there is no Java in it.*Install a JDK of 17"):
+    with pytest.raises(ConfigError, match=r"contains no Java.*Install a JDK of 17"):
         choose_java({"JAVA_HOME": str(tmp_path / "none")})
     old = java_at(tmp_path / "old", 'openjdk version "1.8.0_392"')
     with pytest.raises(ConfigError, match=r"Java 17 or later.*1\.8\.0_392"):
@@ -47,8 +47,8 @@ def test_a_wrong_address_is_told_without_its_password(table: str) -> None:
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
-        ("job_id int", "column job_id of attempts cannot be read as int32.*of type string"),
-        ("due bigint", "column due of attempts cannot be read as int64.*of type timestamp"),
+        ("job_id int", "column job_id of attempts cannot be read as int32.*type is string"),
+        ("due bigint", "column due of attempts cannot be read as int64.*type is timestamp"),
         ("error binary", "cannot be read as binary"),
     ],
 )
@@ -100,11 +100,11 @@ def test_the_refusal_of_a_task_is_found_in_what_spark_says_of_it() -> None:
     said = (
         "Job aborted due to stage failure: Traceback (most recent call last):\n"
         '  File "worker.py", line 9, in main\n'
-        "dueline.core.errors.BadInput: A payload for send is no call: x. Write [1].\n\n"
+        "dueline.core.errors.BadInput: A payload for send is not a call: x. Write [1].\n\n"
         "Driver stack:\n"
     )
     refusal = refusal_in(RuntimeError(said))
     assert isinstance(refusal, BadInput)
-    assert str(refusal) == "A payload for send is no call: x. Write [1]."
+    assert str(refusal) == "A payload for send is not a call: x. Write [1]."
     for other in ("Job aborted", "dueline.core.errors.encode: x", "dueline.core.errors.Nothing: x"):
         assert refusal_in(RuntimeError(other)) is None

@@ -185,7 +185,7 @@ def test_an_archive_is_replayed_with_the_enqueue_events_that_are_in_it(
     both = [tmp_path / "ends", tmp_path / "rest"]
     assert theatre.pipe.replayable(chosen, both).count("replayable") == 18
     (tmp_path / "rest" / "manifest.json").unlink()
-    with pytest.raises(NotFound, match="no whole archive"):
+    with pytest.raises(NotFound, match="no complete archive"):
         theatre.pipe.replayable(chosen, both)
 
 
@@ -261,12 +261,12 @@ def test_names_rates_and_outcomes_are_checked() -> None:
     from dueline.spark.pipeline.replay import chosen_of, order_of
 
     for name in ("", "a b", "-a", "a" * 64):
-        with pytest.raises(BadInput, match="cannot name a replay"):
+        with pytest.raises(BadInput, match="is not a valid name of a replay"):
             order_of(name, 0, None)
     for rate in (0.0, -1.0, 1e9, float("nan")):
-        with pytest.raises(BadInput, match="cannot be"):
+        with pytest.raises(BadInput, match="jobs per second"):
             order_of("a", 0, rate)
-    with pytest.raises(BadInput, match="No job ends as 'retried'"):
+    with pytest.raises(BadInput, match="The outcome .retried. does not end a job"):
         chosen_of(None, ["done", "retried"], None, None)
 
 

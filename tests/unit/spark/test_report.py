@@ -22,11 +22,11 @@ def test_the_page_stands_on_its_own_and_shows_all_that_there_is(tmp_path: Path) 
     text = written(tmp_path)
     assert not re.search(r"https?:|<script|url\(|src=|href=", text)
     heads = re.findall(r"<h2>(.*?)</h2>", text)
-    for wanted in ("How late starts were", "Jobs at hand, by shard", "What failed, and why",
-                   "Fairness between tenants (Jain)", "Starts in time"):  # fmt: skip
+    for wanted in ("Start latency", "Backlog by shard", "Failures by cause",
+                   "Fairness between tenants (Jain index)", "Starts on time"):  # fmt: skip
         assert wanted in heads
-    assert any(head.startswith("Lateness over time") for head in heads)
-    assert any(head.startswith("Attempts that ended") for head in heads)
+    assert any(head.startswith("Start latency over time") for head in heads)
+    assert any(head.startswith("Ended attempts") for head in heads)
     assert "dead: ValueError: number # is one of fifty" in text
     assert "<h1>Mail &amp; &lt;more&gt;</h1>" in text
 
@@ -56,10 +56,10 @@ def test_a_page_about_nothing_says_so(tmp_path: Path) -> None:
         """Never run here."""
 
     wait.using(after=60).enqueue()
-    with pytest.raises(NotFound, match="nothing"):
+    with pytest.raises(NotFound, match="no tables"):
         pipe.report("Mail")
     pipe.run([], quiet)
-    assert "Nothing yet" in pipe.report("Mail")
+    assert "No data yet" in pipe.report("Mail")
 
 
 def test_a_page_of_a_period_is_about_its_minutes(tmp_path: Path) -> None:
@@ -89,14 +89,14 @@ def test_a_page_of_a_period_is_about_its_minutes(tmp_path: Path) -> None:
 
     whole, old, new = told(None, None), told(None, BORN + minute), told(BORN + 5 * minute, None)
     for text, words, attempts in (
-        (whole, ("KeyError", "ValueError", "Starts in time", "at hand"), 7),
-        (old, ("KeyError", "at hand"), 5),
-        (new, ("ValueError", "at hand"), 2),  # what came before is at hand still
+        (whole, ("KeyError", "ValueError", "Starts on time", "Backlog"), 7),
+        (old, ("KeyError", "Backlog"), 5),
+        (new, ("ValueError", "Backlog"), 2),  # what came before is at hand still
     ):
         assert f"{attempts} attempts, until" in text
-        for word in ("KeyError", "ValueError", "Starts in time", "at hand"):
+        for word in ("KeyError", "ValueError", "Starts on time", "Backlog"):
             assert (word in text) == (word in words), word
-    assert "Nothing yet" in told(BORN + 50 * minute, None)
+    assert "No data yet" in told(BORN + 50 * minute, None)
     assert Span.of(BORN + 1, BORN + minute + 1) == Span.of(BORN, BORN + 2 * minute)
 
 

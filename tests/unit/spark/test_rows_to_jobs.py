@@ -65,25 +65,25 @@ def test_what_is_no_call_is_told_of_among_others() -> None:
     sealed = [row | {"codec": None} for row in rows]
     sealed.append({"payload": "7", "job_id": "c", "codec": 5})
     assert [one.codec for one in new_jobs_of(sealed)] == [0, 0, 5]
-    with pytest.raises(BadInput, match="A payload for send is no call"):
+    with pytest.raises(BadInput, match="A payload for send is not a call"):
         new_jobs_of([*rows, {"payload": '{"to": 1}', "job_id": "c"}])
 
 
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({"payload": "[]"}, "Nothing in the data names a job"),
-        ({"payload": "[]", "job_id": None}, "A row has nothing that names its job"),
+        ({"payload": "[]"}, "No column identifies a job"),
+        ({"payload": "[]", "job_id": None}, "A row has no value that identifies its job"),
         ({"job_id": "a"}, "no column payload"),
         ({"payload": None, "job_id": "a"}, "has no payload"),
-        ({"payload": "7", "job_id": "a"}, "is no call"),
-        ({"payload": '{"to": 1}', "job_id": "a"}, "is no call"),
-        ({"payload": "[", "job_id": "a"}, "is no call"),
+        ({"payload": "7", "job_id": "a"}, "is not a call"),
+        ({"payload": '{"to": 1}', "job_id": "a"}, "is not a call"),
+        ({"payload": "[", "job_id": "a"}, "is not a call"),
         ({"payload": "[]", "job_id": "a", "queue": "Mail!"}, "is not a queue name"),
         ({"payload": "[]", "job_id": "a", "priority": 2**40}, "signed 32-bit"),
         ({"payload": "[]", "job_id": "a", "prioriti": 1}, "Did you mean priority"),
-        ({"payload": "[]", "job_id": "a", "task": ""}, "names no task"),
-        ({"payload": "[]", "job_id": "a", "codec": 128}, "in the codec 128"),
+        ({"payload": "[]", "job_id": "a", "task": ""}, "has no task"),
+        ({"payload": "[]", "job_id": "a", "codec": 128}, "the unknown codec 128"),
         ({"payload": '["%s"]' % ("x" * 300_000), "job_id": "a"}, "are allowed"),
     ],
 )

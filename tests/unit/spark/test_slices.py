@@ -170,15 +170,15 @@ def test_reading_once_writes_nothing_to_the_store(shop: Dueline, tmp_path: Path)
     ("options", "words"),
     [
         ({"tabel": "jobs"}, "no option 'tabel'.*Did you mean table"),
-        ({"table": "job"}, "table='job' is not known.*Did you mean jobs"),
+        ({"table": "job"}, "table='job' is unknown.*Did you mean jobs"),
         ({"table": "stream"}, "No stream is named"),
-        ({"shards": "4-"}, "names no shards"),
-        ({"fetchSize": "0"}, "no whole number of 1 or more"),
-        ({"pushdown": "yes"}, "neither true nor false"),
-        ({"startingOffsets": "latest"}, "neither earliest nor an offset"),
-        ({"startingTimestamp": "noon"}, "no instant"),
-        ({"store": ""}, "No store is named.*CREATE TEMPORARY VIEW"),
-        ({"store": "memory://"}, "lives in one process"),
+        ({"shards": "4-"}, "is malformed"),
+        ({"fetchSize": "0"}, "must be an integer of at least 1"),
+        ({"pushdown": "yes"}, "must be true or false"),
+        ({"startingOffsets": "latest"}, "must be earliest or an offset"),
+        ({"startingTimestamp": "noon"}, "is not a timestamp"),
+        ({"store": ""}, "The option store is missing.*CREATE TEMPORARY VIEW"),
+        ({"store": "memory://"}, "exists in one process"),
     ],
 )
 def test_a_wrong_option_is_refused_in_words(

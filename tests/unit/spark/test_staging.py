@@ -85,7 +85,7 @@ def test_rows_are_checked_before_the_commit(app: Dueline) -> None:
     import pyarrow as pa
 
     bad = pa.RecordBatch.from_pylist([{"job_id": "a", "payload": "no list"}])
-    with pytest.raises(BadInput, match="is no call"):
+    with pytest.raises(BadInput, match="is not a call"):
         staged(app).write(iter([bad]))
     with pytest.raises(BadInput, match="Did you mean staged"):
         writer_of(app, writeMode="stage")

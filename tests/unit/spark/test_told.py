@@ -40,7 +40,7 @@ def test_columns_of_bundles_are_those_of_rows_of_each(jobs: list[Any], data: st.
 
 def test_a_damaged_bundle_is_named() -> None:
     broken = Row("mail!history", 0, 5, b"0" * 16, b'{"many":2,"job":7}')
-    with pytest.raises(StoreCorrupt, match="tells of no attempt"):
+    with pytest.raises(StoreCorrupt, match="is not an attempt"):
         table_of([broken], "job_id string")
 
 

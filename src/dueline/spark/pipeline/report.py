@@ -162,7 +162,7 @@ def _parts(folder: Folder, minutes: list[Line], span: Span) -> list[tuple[str, s
         (f"Start latency over time, by {slots.words}", _percentiles(late, slots)),
         (f"Ended attempts, by {slots.words}", _throughput(minutes, slots)),
         ("Backlog by shard", _backlog(flow, slots)),
-        ("Fairness between tenants (Jain's index)", _fairness(fair, slots)),
+        ("Fairness between tenants (Jain index)", _fairness(fair, slots)),
         ("Failures by cause", _causes(folder, span)),
         ("Run time of handlers", _histogram(_minutes(folder, "gold_run", span))),
         *(now if span.is_all else ()),

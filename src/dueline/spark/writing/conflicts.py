@@ -39,7 +39,7 @@ def reject_elsewhere(found: Mapping[JobId, str]) -> None:
     if found:
         one = min(found)
         raise Conflict(
-            f"{len(found)} rows of this write have the ids of jobs in another queue, such as"
+            f"Rows of this write have the ids of jobs in another queue: {len(found)}, such as"
             f" {one.hex()} in {found[one]}.",
             hint="Name jobs by dedupe_key or idColumns, which are unique per queue, or make it"
             " part of job_id. onOtherQueue=existing leaves those jobs as they are.",
@@ -54,7 +54,7 @@ def reject(living: Collection[JobId]) -> None:
     """
     if living:
         raise Conflict(
-            f"{len(living)} jobs of this write are unfinished from another write, such as"
+            f"Jobs of this write are unfinished from another write: {len(living)}, such as"
             f" {min(living).hex()}.",
             hint="Use onConflict=existing to leave them as they are and add the others.",
         )
