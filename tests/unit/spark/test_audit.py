@@ -229,7 +229,8 @@ def test_tables_of_a_version_without_digests_are_audited(spark: Any, tmp_path: P
 def test_the_page_lists_every_rule_in_the_words_of_its_findings() -> None:
     from dueline.spark.pipeline.audit_rules import NEEDS, NEVER, RULES
 
-    page = (Path(__file__).parents[3] / "docs" / "pipeline" / "audit.md").read_text(encoding="utf-8")
+    root = Path(__file__).parents[3]
+    page = (root / "docs" / "pipeline" / "audit.md").read_text(encoding="utf-8")
     for rule in RULES.values():
         needs = "; ".join(NEEDS[need] for need in rule.needs)
         assert f"| `{rule.verdict}` | {rule.words} | {needs} |" in page

@@ -60,7 +60,7 @@ def test_a_query_that_was_overtaken_fails_and_names_what_is_kept(app: Dueline) -
     later = reader.latestOffset(end, limit_of(reader))  # only what it has read went
     assert numbers(rows_between(reader, end, later)) == [3, 4]
     expire(app, 8)
-    words = r"log/00000 after 240000000 .*up to 420000000 .*oldest kept row is at 480000000 \(1970-01-01"
+    words = r"log/00000 after 240000000 .* 420000000 .*oldest kept row is at 480000000 \(1970-01-01"
     with pytest.raises(StoreCorrupt, match=words):
         reader.latestOffset(later, limit_of(reader))
     with pytest.raises(StoreCorrupt, match="oldest kept"):  # as does the replay of a batch

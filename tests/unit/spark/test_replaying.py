@@ -266,7 +266,7 @@ def test_names_rates_and_outcomes_are_checked() -> None:
     for rate in (0.0, -1.0, 1e9, float("nan")):
         with pytest.raises(BadInput, match="jobs per second"):
             order_of("a", 0, rate)
-    with pytest.raises(BadInput, match="The outcome .retried. does not end a job"):
+    with pytest.raises(BadInput, match=r"The outcome .retried. does not end a job"):
         chosen_of(None, ["done", "retried"], None, None)
 
 

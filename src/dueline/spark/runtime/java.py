@@ -53,7 +53,7 @@ def choose_java(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the path of a Java that Spark runs on.
 
     Raises:
-        ConfigError: There is none, or JAVA_HOME names one that is too old.
+        ConfigError: No Java is found, or JAVA_HOME names one that is too old.
     """
     home = environment.get("JAVA_HOME")
     if home:
