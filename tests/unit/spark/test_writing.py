@@ -54,7 +54,7 @@ def test_a_job_that_is_alive_by_another_write_is_left_or_an_error(app: Dueline, 
 
     assert write(10, writeId="first", onConflict="reject") == 10
     for _ in range(2):
-        with pytest.raises(Conflict, match=r"from another write: 10, such as .*onConflict=existing"):
+        with pytest.raises(Conflict, match=r"another write: 10, such as .*onConflict=existing"):
             write(14, onConflict="reject")
     assert living(app) == 10
     assert write(10, writeId="first", onConflict="reject") == 10  # they are its own
