@@ -161,7 +161,7 @@ def test_what_would_not_be_a_whole_archive_is_refused(past: Dueline, tmp_path: P
     assert not (tmp_path / "early").exists()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
-    with pytest.raises(Conflict, match=r"holds letter\.txt"):
+    with pytest.raises(Conflict, match=r"contains letter\.txt"):
         pipe.archive(tmp_path / "mine", quiet)
     (tmp_path / "mine" / "manifest.json").write_text('{"version": 1}')
     with pytest.raises(StoreCorrupt, match="no manifest of an archive"):

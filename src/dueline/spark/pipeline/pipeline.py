@@ -28,7 +28,7 @@ from dueline.spark.pipeline.replay import Chosen, Found, Order
 from dueline.spark.pipeline.report import Span, page
 from dueline.spark.pipeline.table_store import BRONZE, GOLD, SILVER, WHOLE, Folder, Manifest
 from dueline.spark.pipeline.tables_arrow import lines_in
-from dueline.spark.reading import shards
+from dueline.spark.reading import shards as stream_shards
 from dueline.spark.runtime.options import existing_engine, open_existing
 from dueline.spark.writing.enqueue import Written
 
@@ -100,7 +100,7 @@ class Pipeline:
                 {"queue": queue, "shard": shard, "copied_us": ends.get((queue, shard)),
                  "behind": _count(engine.store, queue, shard, ends.get((queue, shard)), bounds)}
                 for queue in self._names(engine)
-                for shard in shards.history_shards(engine, queue)
+                for shard in stream_shards.history_shards(engine, queue)
             ]  # fmt: skip
         return tables, shards
 
@@ -260,12 +260,12 @@ class Pipeline:
         with existing_engine(self._settings.store) as engine:
             store = engine.store
             some = [
-                shards.Shard(name, name + HISTORY_SUFFIX, shard)
+                stream_shards.Shard(name, name + HISTORY_SUFFIX, shard)
                 for name in self._names(engine)
-                for shard in shards.history_shards(engine, name)
+                for shard in stream_shards.history_shards(engine, name)
             ]
-            marks = shards.close(store, some).values()
-            return min((shards.now_us(store), *marks)) + 1
+            marks = stream_shards.close(store, some).values()
+            return min((stream_shards.now_us(store), *marks)) + 1
 
     def verify(self) -> list[Check]:
         """Compare the store with bronze, bronze with silver, and silver with gold."""
