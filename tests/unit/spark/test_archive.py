@@ -164,7 +164,7 @@ def test_what_would_not_be_a_whole_archive_is_refused(past: Dueline, tmp_path: P
     with pytest.raises(Conflict, match=r"contains letter\.txt"):
         pipe.archive(tmp_path / "mine", quiet)
     (tmp_path / "mine" / "manifest.json").write_text('{"version": 1}')
-    with pytest.raises(StoreCorrupt, match="no manifest of an archive"):
+    with pytest.raises(StoreCorrupt, match="is not the manifest of an archive"):
         pipe.archive(tmp_path / "mine", quiet)
     with pytest.raises(NotFound):
         Archive(tmp_path / "nowhere").verify(quiet)
