@@ -118,7 +118,7 @@ def _runs(rows: Iterable[Line]) -> dict[Key, Run]:
     return {
         key: Run(
             claims.get(key, ()),
-            _once(claims.get(key, ())),
+            first_rows(claims.get(key, ())),
             events.get(key, ()),
             {one["attempt"] for one in claims.get(key, ()) if _is_of_dead_worker(one)},
         )
@@ -126,7 +126,7 @@ def _runs(rows: Iterable[Line]) -> dict[Key, Run]:
     }
 
 
-def _once(claims: Sequence[Line]) -> list[Line]:
+def first_rows(claims: Sequence[Line]) -> list[Line]:
     """Return the first row of each attempt, in the order of fences."""
     first: dict[int, Line] = {}
     for line in sorted(claims, key=lambda line: (line["attempt"], line["at"], line["outcome"])):

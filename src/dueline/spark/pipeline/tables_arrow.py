@@ -5,13 +5,14 @@ makes them, with timestamps in microseconds.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
 from pyarrow import compute
 
 from dueline.spark.pipeline.audit_arrow import audit as audit  # noqa: PLC0414  (a public name of this module)
+from dueline.spark.pipeline.audit_arrow import first_rows
 from dueline.spark.pipeline.audit_rules import OUTCOMES, SPAN_COLUMNS
 
 Line = Mapping[str, Any]
@@ -41,7 +42,7 @@ def silver(attempts: Iterable[Line]) -> list[Line]:
     found: list[Line] = []
     for rows in _lives(attempts).values():
         before = None
-        for line in _once(rows):
+        for line in first_rows(rows):
             started = line["started"]
             spans: dict[str, Any] = dict.fromkeys(SPAN_COLUMNS)
             if started is not None:
@@ -95,14 +96,6 @@ def _lives(attempts: Iterable[Line]) -> dict[tuple[str, int], list[Line]]:
     for line in attempts:
         lives[line["job_id"], line["enqueued"]].append(line)
     return lives
-
-
-def _once(rows: Sequence[Line]) -> list[Line]:
-    """Return the first row of each attempt, in order."""
-    first: dict[int, Line] = {}
-    for line in sorted(rows, key=lambda line: (line["attempt"], line["at"], line["outcome"])):
-        first.setdefault(line["attempt"], line)
-    return list(first.values())
 
 
 def _cell_of(line: Line) -> tuple[str, str, int]:
