@@ -14,9 +14,7 @@ BULLET_WORDS_MAX = 45
 REFERENCES = ("docs/reference/", "docs/decisions/", "docs/protocols.md", "docs/features.md")
 """Pages to look things up in, which may be long."""
 
-NOT_YET = (
-    "docs/cli.md",
-)
+NOT_YET = ("docs/cli.md",)
 """Old pages that are still to be split; none may be added."""
 
 NAMES = [str(path.relative_to(ROOT)) for path in PAGES]

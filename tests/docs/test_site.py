@@ -9,7 +9,7 @@ from tests.harness.markdown import ROOT
 from tools.pictures import IMAGES, PICTURES
 from tools.site_hooks import expanded, paths, with_plain_fences, with_source_links
 
-NOT_YET = {"cli.md", "spark.md"}
+NOT_YET = {"cli.md"}
 """Old pages that are still to be moved."""
 
 CONFIG = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
