@@ -41,7 +41,7 @@ from dueline.spark.pipeline.arrow_engine import ArrowEngine
 from dueline.spark.pipeline.engine import Settings, TableEngine
 from dueline.spark.pipeline.spark_engine import SparkEngine
 from dueline.spark.pipeline.table_store import Folder
-from dueline.spark.writing.rows_to_jobs import Form, births
+from dueline.spark.writing.rows_to_jobs import Form, new_jobs
 
 SHARDS = 8
 CHUNK = 10_000
@@ -287,7 +287,7 @@ def the_same(data: pa.Table) -> list[raw.Row]:
     """Make the very rows that the sink makes of data, in its order, as a raw insert binds them."""
     now_us = time.time_ns() // 1000
     form = Form("mail", "shop.charge")
-    found = (births(batch, form, now_us=now_us) for batch in data.to_batches())
+    found = (new_jobs(batch, form, now_us=now_us) for batch in data.to_batches())
     return [
         (1, now_us, one.id, 0, now_us, now_us, one.task, one.codec, one.body, b"", now_us)
         for some in found
