@@ -182,12 +182,12 @@ def _waiting_for_time(job: Job, workers: Sequence[Presence], at: str, facts: Fac
             unknown = _unserved(job, workers, again_us=job.at_us)
             if unknown is not None:
                 return unknown
-        return Explanation("put back", f"A worker put it back until {at}.", facts)
+        return Explanation("put back", f"A worker released it until {at}.", facts)
     if job.errors or job.crashes:
         failed = f"Attempt {job.errors} failed" if job.errors else "A worker died on it"
         return Explanation(
             "retrying",
-            f"{failed} ({line(job.error)}); it is tried again at {at}.",
+            f"{failed} ({line(job.error)}); it is retried at {at}.",
             facts,
         )
     return Explanation("scheduled", f"It is not due until {at}.", facts)
@@ -381,8 +381,8 @@ def _parked_step(engine: Engine, job: Job, now_us: int) -> Explanation | None:
     except NotFound as error:
         return Explanation(
             "steps",
-            f"It is a step of a workflow of which nothing is known. {error.message} The next "
-            "worker that comes to it puts it to the dead.",
+            f"It is a step of an unknown workflow. {error.message} The next worker that claims it "
+            "moves it to the dead-letter list.",
         )
     word = readiness_of(engine, look, step)
     of = f"of the workflow {flow.hex()}"
@@ -407,8 +407,8 @@ def _parked_step(engine: Engine, job: Job, now_us: int) -> Explanation | None:
         return None
     return explain_signal(look.layout, job, place.until_us, now_us) or Explanation(
         "steps",
-        f"All steps {of} that it needs have ended; it goes on as soon as a worker says so, or at "
-        f"{when(job.at_us, now_us)}, when it looks for itself.",
+        f"All steps {of} that it needs have ended; it continues when a worker releases it, or "
+        f"at {when(job.at_us, now_us)}, when it checks this itself.",
         {"at_us": job.at_us},
     )
 

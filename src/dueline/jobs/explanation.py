@@ -107,8 +107,8 @@ def explain_expired(job: Job, now_us: int) -> Explanation:
     assert expires_us is not None
     return Explanation(
         "expired",
-        f"It expired at {when(expires_us, now_us)} and is not run any more; the next worker "
-        "that comes to it says so in the history.",
+        f"It expired at {when(expires_us, now_us)} and will not run; the next worker that "
+        "claims it records this in the history.",
         {"expires_us": expires_us},
     )
 
@@ -138,7 +138,7 @@ def explain_suspect(job: Job, facts: Facts) -> Explanation:
     return Explanation(
         "suspect",
         f"A worker died while it ran (crash {job.crashes}, dead at {CRASHES_MAX}), so it runs "
-        "only when a worker has nothing else to run beside it.",
+        "only when a worker runs nothing else.",
         facts,
     )
 
@@ -191,7 +191,7 @@ def explain_full_limit(job: Job, use: LimitUsage, now_us: int) -> Explanation:
     if use.capacity == 0:
         return Explanation(
             "limit",
-            f"It is ready, but its limit {use.name} has a capacity of 0, which lets nothing run "
+            f"It is ready, but its limit {use.name} has a capacity of 0, so no job starts "
             f"(`dueline limits set {semaphore} 4`).",
             facts,
         )
@@ -199,7 +199,7 @@ def explain_full_limit(job: Job, use: LimitUsage, now_us: int) -> Explanation:
     default = "" if use.is_set else ", as nobody has set it"
     return Explanation(
         "limit",
-        f"It is ready, but of its limit {use.name} no permit is left (capacity {use.capacity}"
+        f"It is ready, but its limit {use.name} has no free permit (capacity {use.capacity}"
         f"{default}): {_holders_text(use, now_us)}.",
         facts,
     )

@@ -26,7 +26,7 @@ def pause(
     for tenant in tenants:
         check_tenant(tenant)
     if "" in tasks:
-        raise BadInput("A task has a name.", hint='Write task="mail.send".')
+        raise BadInput("A task name must not be empty.", hint='Write task="mail.send".')
 
     def change(old: QueueSettings) -> QueueSettings:
         return replace(

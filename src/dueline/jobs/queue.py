@@ -323,7 +323,7 @@ class Queues:
         if priority is not None:
             self._change(job_id, "changed", Change(priority=priority))
         elif tags is None:
-            raise BadInput("Neither a priority nor tags are given.", hint="Give one of them.")
+            raise BadInput("There is nothing to change.", hint="Pass a priority, tags, or both.")
 
     def _change(self, job_id: JobId, word: str, change: Change) -> None:
         for _ in range(_ROUNDS_MAX):

@@ -78,7 +78,7 @@ class Transaction:
         self._expect_mine()
         if owner is not self._owner:
             raise BadInput(
-                "The transaction is one of another application.",
+                "The transaction belongs to another application.",
                 hint="Open it with transaction() of the application that has the task.",
             )
         return self._queues
@@ -91,7 +91,7 @@ class Transaction:
         """
         queues, store = self.queues_of(self._owner), self._inside.store
         if self._tasks.get(handler.name) is not handler:
-            raise BadInput("The transaction is one of another application than the job.")
+            raise BadInput("The transaction and the job belong to different applications.")
         settings = queues.engine.catalog.settings(job.lane.queue)
         is_kept = settings.keep_us > 0 or is_step(job)
         result = encode_result(value, handler.name) if is_kept else b""
@@ -109,7 +109,7 @@ class Transaction:
 
     def _expect_mine(self) -> None:
         if not self.is_open:
-            raise BadInput("The transaction is over.", hint="Use it inside its block.")
+            raise BadInput("The transaction has ended.", hint="Use it inside its block.")
         if threading.get_ident() != self._thread:
             raise BadInput(
                 "The transaction belongs to another thread.", hint="Open one in this thread."
@@ -124,7 +124,7 @@ def transaction(
     store = queues.engine.store
     if not isinstance(store, Transactional):
         raise ConfigError(
-            f"The store ({store.describe()['store']}) has no transactions that you could join.",
+            f"The store ({store.describe()['store']}) does not support transactions.",
             hint="Use sqlite:// (or memory:// in tests) for this application.",
         )
     tx: Transaction | None = None
@@ -144,7 +144,7 @@ def transaction(
             raise
         raise CommitUnknown(
             "The store did not say whether the transaction was committed.",
-            hint="Look for a row or a job of it: they are all there, or none of them is.",
+            hint="Check for one of its rows or jobs: either all of them are stored, or none.",
         ) from error
 
 
@@ -158,11 +158,11 @@ def expect_transaction(tx: object) -> Transaction:
         return tx
     if any(kind.__module__ == "sqlite3" for kind in type(tx).__mro__):
         raise BadInput(
-            "tx= takes no sqlite3.Connection: POSIX locks belong to the process, so when Python's "
-            "own SQLite closes the queue file, the locks of dueline's are gone without a word.",
+            "`tx` must not be a sqlite3.Connection: POSIX locks belong to the process, so dueline "
+            "would lose its locks when Python's own SQLite closes the queue file.",
             hint="Write `with app.transaction() as tx:`, and tx.execute(...) for your rows.",
         )
     raise BadInput(
-        f"tx= is given a {type(tx).__name__}, not a transaction.",
+        f"`tx` must be a transaction (got a {type(tx).__name__}).",
         hint="Write `with app.transaction() as tx:`.",
     )

@@ -1,9 +1,8 @@
-"""Which calls a queue takes in.
+"""Decides whether a call may enqueue its jobs, by the quotas of its queue.
 
-Of each quota that a call falls under it takes a part, before its jobs are stored (rule D1). What
-waits is not counted for each call: a count stands, and all that was taken since is added to it.
-Only where that leaves no room are the jobs counted again, and so seldom that counting takes a
-small part of the time.
+Each quota that applies to a call is drawn from before the jobs are stored (rule D1). Waiting jobs
+are not counted for each call: a stored count is used, to which all jobs taken since are added.
+Only if that leaves no room are the jobs counted again, and counting takes a small part of the time.
 """
 
 import threading
@@ -27,7 +26,7 @@ from dueline.limits import rate
 from dueline.limits.quota import QuotaRecord
 
 COUNTING_IN: Final = 20
-"""Jobs are counted at most for one part in so many of the time."""
+"""Counting jobs takes at most 1/COUNTING_IN of the time."""
 
 AGAIN_US_MIN: Final = SECOND_US // 100
 GATES_MAX: Final = 10_000
@@ -36,10 +35,13 @@ _ROUNDS_MAX: Final = 50
 
 @dataclass(slots=True)
 class _Gate:
-    """What a process took ahead of a quota, and until when it may use that.
+    """Jobs that a process took from a quota ahead of calls.
 
-    used: how many it used since it could use those before. before: how many until then, if that
-    was just before.
+    Attributes:
+      left: How many are left.
+      until_us: Until when they may be used.
+      used: How many were used in this span.
+      before: How many were used in the span directly before.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -49,7 +51,7 @@ class _Gate:
     before: int = 0
 
     def move_on(self, now_us: int, until_us: int, grain_us: int) -> None:
-        """Let go of what may not be used any more."""
+        """Drop what is left from an earlier span."""
         if now_us > self.until_us:
             self.before = self.used if now_us <= self.until_us + grain_us else 0
             self.left = self.used = 0
@@ -57,7 +59,7 @@ class _Gate:
 
 
 class _Counted(NamedTuple):
-    """A count of the jobs that wait. over_us: when those were counted in whose place it comes."""
+    """A count of the waiting jobs. over_us: time of the count that it replaces."""
 
     over_us: int
     waiting: int
@@ -96,7 +98,11 @@ def _taking(used: QuotaRecord, quota: Quota, need: int, most: int, now_us: int) 
 
 
 class Admission:
-    """Takes jobs from the quotas of a queue; threads may share it."""
+    """Takes jobs from the quotas of a queue; threads may share it.
+
+    Args:
+      lends: Jobs may be taken ahead of later calls.
+    """
 
     def __init__(
         self,
@@ -108,7 +114,6 @@ class Admission:
         catalog: Catalog,
         lends: bool = True,
     ) -> None:
-        """Take the parts of the engine. lends: something is taken ahead, for later calls."""
         self._store = store
         self._time = time
         self._clock = clock
@@ -118,13 +123,17 @@ class Admission:
         self._gates: dict[tuple[str, str], _Gate] = {}
 
     def admit(self, queue: str, tenant: str, count: int, *, wait_us: int = 0) -> None:
-        """Let so many jobs into a queue.
+        """Let a call enqueue `count` jobs.
 
-        Args: wait_us: how long to wait for room.
+        Args:
+            queue: The queue.
+            tenant: The tenant.
+            count: Number of jobs.
+            wait_us: How long to wait for room.
 
         Raises:
-          QuotaExceeded: there is no room; nothing was written.
-          StoreUnavailable: nothing was written.
+            QuotaExceeded: There is no room; nothing was written.
+            StoreUnavailable: Nothing was written.
         """
         now_us = self._time.latest_us()
         until_us = now_us + wait_us
@@ -176,7 +185,7 @@ class Admission:
             until_us = quotas.grain_end_us(quota, now_us)
             gate.move_on(now_us, until_us, quotas.grain_us(quota))
             if gate.left < count:
-                # As much ahead as it used just before: what it does not use, nobody does.
+                # As many ahead as were used just before: unused ones are lost to all processes.
                 ahead = max(0, gate.before - gate.used - count) if self._lends else 0
                 need = count - gate.left
                 more, gate.until_us = self._reserve(queue, quota, need, count, ahead)
@@ -193,7 +202,7 @@ class Admission:
     def _reserve(
         self, queue: str, quota: Quota, need: int, count: int, ahead: int
     ) -> tuple[int, int]:
-        """Take what is needed of a quota, and some more ahead: how much, and until when."""
+        """Take jobs from a quota, and some ahead; return how many ahead, and until when."""
         most = min(ahead, quotas.ahead_most(quota))
         counted: _Counted | None = None
         for _ in range(_ROUNDS_MAX):
@@ -206,7 +215,7 @@ class Admission:
                 continue
             taking = _taking(used, quota, need, most, now_us)
             if taking is None:
-                if counted is not None:  # so that others do not count as well
+                if counted is not None:  # so that other processes need not count
                     self._write(queue, quota, used, now_us, version)
                 raise _refused(queue, quota, used, count, now_us)
             if self._write(queue, quota, taking.after, now_us, version):
@@ -221,7 +230,7 @@ class Admission:
         )
 
     def _count(self, queue: str, quota: Quota, used: QuotaRecord) -> _Counted:
-        """Count what waits, up to what is allowed (rule D2)."""
+        """Count waiting jobs, up to the allowed number (rule D2)."""
         began_us = self._clock.monotonic_us()
         now_us = self._time.latest_us()
         through = quotas.surely_used(used, now_us)
@@ -234,7 +243,7 @@ class Admission:
 
 
 def waiting_jobs(store: Store, queue: str, shards: int, quota: Quota) -> Iterator[Job]:
-    """Read the jobs of a queue that fall under a quota."""
+    """Yield the jobs of a queue to which a quota applies."""
     seen: set[Lane] = set()
     for shard in range(shards):
         for page in lane_pages(store, queue, shard, until_bucket=EVER):
@@ -250,23 +259,23 @@ def _waits(job: Job, now_us: int) -> bool:
 
 
 def _refused(queue: str, quota: Quota, used: QuotaRecord, count: int, now_us: int) -> QuotaExceeded:
-    """Say which quota leaves no room, and when it may."""
+    """Return the error for a quota without room, with when to try again."""
     whose = f"The queue {queue}"
     if quota.scope != "queue":
         whose = f"The tenant {quota.tenant or '(none)'} of the queue {queue}"
     again_us: int | None = used.again_us
     if quota.depth and quotas.depth_left(used, quota) < count:
         most, has = quota.depth, min(quotas.waiting(used), quota.depth)
-        told = f"{whose} may have {most} job(s) that wait, and has {has}."
+        message = f"{whose} may have at most {most} waiting job(s) (it has {has})."
     else:
         most, span = quota.rate, span_text(quota.per_us)
-        told = f"{whose} may be given {quota.rate} job(s) in {span}, and was."
+        message = f"{whose} has used up its rate of {quota.rate} job(s) in {span}."
         again_us = rate.next_us(used.meter, quotas.rate_of(quota), now_us)
-    hint = "Try again later, or let the call wait for room: using(wait=5)."
+    hint = "Try again later, or wait for room with using(wait=5)."
     if count > most:
-        told += f" These are {count} at once."
-        hint, again_us = f"Put in fewer at once than {most + 1}.", None
-    error = QuotaExceeded(told, hint=hint)
+        message += f" This call has {count}."
+        hint, again_us = f"Enqueue at most {most} at once.", None
+    error = QuotaExceeded(message, hint=hint)
     if again_us is not None:
         error.retry_after = max(0, again_us - now_us) / SECOND_US
     return error

@@ -59,13 +59,13 @@ class Cancellations:
         A request for an earlier claim applies to this one, too: if it was written before this
         claim, it is found here; if after, the one who cancelled saw this claim.
         """
-        wished: set[JobId] = set()
+        requested: set[JobId] = set()
         before = [job.id for job in jobs if job.fence > 1]
         if before:
-            wished = cancel_requests.asked(self._engine.store, before)
-        if not wished and not self.known:
+            requested = cancel_requests.asked(self._engine.store, before)
+        if not requested and not self.known:
             return []
-        return [self.ended(job) for job in jobs if job.id in wished or job.claim() in self.known]
+        return [self.ended(job) for job in jobs if job.id in requested or job.claim() in self.known]
 
     def ended(self, job: Job) -> Ended:
         """Return the ending of a job whose handler was not called."""

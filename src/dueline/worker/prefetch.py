@@ -129,7 +129,7 @@ class PrefetchedJobs:
                 self._wakeup.set()
 
     def take_overdue(self) -> Overdue:
-        """Take the jobs whose time has come and that are not started."""
+        """Take the jobs that are due and have not started."""
         with self._changed:
             now_us = self._time.earliest_us()
             unready: list[Prefetched] = []

@@ -74,7 +74,10 @@ class Settler:
         self._chance = chance
 
     def settle(
-        self, ended: Sequence[Ended], started: Sequence[Job], wished: Collection[Claim] = ()
+        self,
+        ended: Sequence[Ended],
+        started: Sequence[Job],
+        cancelled_claims: Collection[Claim] = (),
     ) -> list[Job]:
         """Store how attempts ended, and that some handlers were started, in one call.
 
@@ -83,7 +86,7 @@ class Settler:
         Args:
             ended: The attempts.
             started: Jobs whose handlers have started.
-            wished: Claims on jobs that were cancelled; none of them is retried.
+            cancelled_claims: Claims on jobs that were cancelled; none of them is retried.
 
         Returns:
             The jobs whose claims were lost; nothing was recorded for them.
@@ -104,7 +107,7 @@ class Settler:
             for one in ended:
                 if isinstance(one.ending, Done):
                     continue
-                decision, change = self._decide(one, wished)
+                decision, change = self._decide(one, cancelled_claims)
                 if isinstance(decision, RetryLater) and isinstance(change, Group):
                     again.append((one, decision))
                     groups.append(change)
@@ -298,14 +301,16 @@ class Settler:
         if rows:
             self._engine.store.append(rows)
 
-    def _decide(self, ended: Ended, wished: Collection[Claim]) -> tuple[Decision, Finished | Group]:
+    def _decide(
+        self, ended: Ended, cancelled_claims: Collection[Claim]
+    ) -> tuple[Decision, Finished | Group]:
         """Decide what becomes of a job that did not succeed, and return the change to store."""
         job = ended.job
         settings = self._engine.catalog.settings(job.lane.queue)
         handler = self._handlers.get(job.task)
         retry = handler.retry if handler else _DEFAULT_RETRY
         again = decide(ended, retry, self._chance.random(), is_once=settings.is_once)
-        if wished and isinstance(again, RetryLater) and job.claim() in wished:
+        if cancelled_claims and isinstance(again, RetryLater) and job.claim() in cancelled_claims:
             again = cancelled(ended.ended_us, again.error)
         if isinstance(again, Outcome):
             return again, _finished(ended, again, settings)

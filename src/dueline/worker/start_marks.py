@@ -1,7 +1,7 @@
 """Jobs that are marked as started before they start."""
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
 
 from dueline.core.clock import Clock
@@ -24,13 +24,11 @@ class MarkedStarts:
         runner: Runner,
         settler: Settler,
         held: HeldJobs,
-        lose: Callable[[Sequence[Job]], object],
         clock: Clock,
     ) -> None:
         self._runner = runner
         self._settler = settler
         self._held = held
-        self._lose = lose
         self._clock = clock
         self._since_us: dict[Claim, int] = {}  # of those that wait for a slot, in their order
         self._plain: deque[Job] = deque()
@@ -74,23 +72,31 @@ class MarkedStarts:
         """Return whether no other job may start: a suspect waits for that, or runs."""
         return bool(self._suspects) or self._is_alone()
 
-    def start(self, running: int) -> None:
-        """Start the jobs that may start. running: number of jobs that the runner has."""
+    def start(self, running: int) -> list[Job]:
+        """Start the jobs that may start; return those whose claims were lost.
+
+        Args:
+            running: Number of jobs that the runner has.
+        """
         free = self._runner.threads - running
         if self._is_alone():
-            return
+            return []
         if self._suspects:
             if free == self._runner.threads:
-                self._lone = self._start_marked(self._suspects, 1)[0]
+                lone = self._suspects[0]
+                lost = self._start_marked(self._suspects, 1)
+                self._lone = lone  # only once it is marked: marking may fail
+                return lost
         elif free > 0 and self._plain:
-            self._start_marked(self._plain, min(free, len(self._plain)))
+            return self._start_marked(self._plain, min(free, len(self._plain)))
+        return []
 
     def _is_alone(self) -> bool:
         """Return whether a suspect runs that excludes other jobs."""
         return self._lone is not None and self._lone in self._held
 
-    def _start_marked(self, source: deque[Job], count: int) -> Sequence[Job]:
-        """Start the first jobs of a line; they leave it once they are marked."""
+    def _start_marked(self, source: deque[Job], count: int) -> list[Job]:
+        """Start the first jobs of a line, which leave it once marked; return the lost ones."""
         some = list(islice(source, count))
         jobs = [job for job in some if job in self._held]
         now_us = self._clock.monotonic_us()
@@ -99,7 +105,6 @@ class MarkedStarts:
         for job in some:
             source.popleft()
             self._since_us.pop(job.claim(), None)
-        self._lose([job for job in jobs if job.id in lost])
         self._held.marked.update(job.claim() for job in jobs if job.id not in lost)
         self._runner.submit([one for one in assignments if one.job.id not in lost])
-        return some
+        return [job for job in jobs if job.id in lost]

@@ -105,7 +105,7 @@ class Worker:
         self._ended: list[Ended] = []
         self._deferred = DeferredJobs(engine, settler.limited, wakeup)
         self._steps = WorkflowSteps(engine, settler)
-        self._marked_starts = MarkedStarts(runner, settler, self._held, self._lose, clock)
+        self._marked_starts = MarkedStarts(runner, settler, self._held, clock)
         self._buffer = Buffer(runner, self._marked_starts)
         self._flushed_us = 0
         self._reporter = PresenceReporter(
@@ -254,7 +254,7 @@ class Worker:
     def _claim(self) -> None:
         if self._arrived:
             self._admit()
-        self._marked_starts.start(self._held_by_runner())
+        self._lose(self._marked_starts.start(self._held_by_runner()))
         if self._marked_starts.needs_isolation():
             return
         self._claimer.unblock(self._permits.begin(self._held.jobs, self._slots.limited()))
@@ -272,7 +272,7 @@ class Worker:
                 room += self._slots.slotless
             elif polled or not (polled := self._poller.poll_if_notified()):
                 break
-        self._marked_starts.start(self._held_by_runner())
+        self._lose(self._marked_starts.start(self._held_by_runner()))
         if self._can_prefetch():
             self._prefetch()
 

@@ -32,7 +32,7 @@ def no_more_jobs_wait_than_the_depth_allows_and_there_is_room_once_some_run(
     quota.set_quota(world.queues.engine, "q", DEPTH)
     assert [enqueue(world.queues) for _ in range(6)] == [1, 1, 1, 1, 0, 0]
     with pytest.raises(
-        QuotaExceeded, match=r"The queue q may have 5 job\(s\) that wait, and has 5"
+        QuotaExceeded, match=r"The queue q may have at most 5 waiting job\(s\) \(it has 5\)"
     ):
         world.put()
     world.claim(waiting(world)[0].id)  # all in its lane
@@ -98,7 +98,7 @@ def two_who_look_at_once(world: World) -> None:
 def a_rate_tells_when_there_is_room(world: World) -> None:
     quota.set_quota(world.queues.engine, "q", OFTEN)
     assert enqueue(world.queues, 5) == 5
-    with pytest.raises(QuotaExceeded, match=r"may be given 5 job\(s\) in 1m, and was\.") as error:
+    with pytest.raises(QuotaExceeded, match=r"has used up its rate of 5 job\(s\) in 1m\.") as error:
         world.put()
     assert error.value.retry_after is not None
     assert 59 < error.value.retry_after <= 61

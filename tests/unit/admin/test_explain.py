@@ -95,7 +95,7 @@ def test_a_failed_job_is_tried_again_and_says_why(world: World) -> None:
     world.back(world.claim(job_id), after_s=8, errors=2, error="ValueError: bad\nmore")
     found = why(world, job_id, "retrying")
     assert found.sentence == (
-        "Attempt 2 failed (ValueError: bad); it is tried again at 2026-01-01T00:00:08Z (in 8s)."
+        "Attempt 2 failed (ValueError: bad); it is retried at 2026-01-01T00:00:08Z (in 8s)."
     )
 
 
@@ -258,7 +258,7 @@ def test_a_ready_job_waits_for_permits_that_others_hold(world: World) -> None:
     world.wait_for("warehouse", "w3", 5)
     found = why(world, job_id, "limit")
     assert found.sentence == (
-        "It is ready, but of its limit warehouse no permit is left (capacity 3): "
+        "It is ready, but its limit warehouse has no free permit (capacity 3): "
         "w1 holds 2 until 2026-01-01T00:00:40Z (in 40s), "
         "w2 holds 1 until 2026-01-01T00:00:20Z (in 20s); w3 waits for 5."
     )
@@ -277,7 +277,7 @@ def test_each_key_has_its_own_permits_and_one_by_default(world: World) -> None:
     world.live()
     world.hold("host:a")
     found = why(world, mine, "limit")
-    assert "of its limit host:a no permit is left (capacity 1, as nobody has" in found.sentence
+    assert "its limit host:a has no free permit (capacity 1, as nobody has" in found.sentence
     why(world, others, "waiting")
 
 
@@ -289,7 +289,7 @@ def test_a_limit_of_capacity_0_says_how_to_raise_it(world: World) -> None:
     semaphore.define(world.store, "warehouse", 0, ids=world.queues.engine.ids)
     found = why(world, job_id, "limit")
     assert found.sentence == (
-        "It is ready, but its limit warehouse has a capacity of 0, which lets nothing run "
+        "It is ready, but its limit warehouse has a capacity of 0, so no job starts "
         "(`dueline limits set warehouse 4`)."
     )
     assert "until_us" not in found.facts

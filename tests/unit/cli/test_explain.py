@@ -271,7 +271,7 @@ def test_a_retry_or_a_time_in_a_paused_queue_comes_after_the_pause(scene: Scene)
     scene.app.pause("default")
     end = "the pause ends: the queue default is paused (`dueline queues resume default`)."
     found = scene.why(job, "retrying")
-    assert str(found).startswith("Attempt 1 failed (TimeoutError: busy); it is tried again at")
+    assert str(found).startswith("Attempt 1 failed (TimeoutError: busy); it is retried at")
     assert str(found).endswith(end)
     assert str(scene.why(later, "scheduled")).endswith(end)
 
@@ -290,7 +290,7 @@ def test_a_job_waits_for_the_holder_of_a_permit(scene: Scene) -> None:
     scene.module.limited.enqueue("it")
     scene.until(lambda: "it" in scene.ran())
     found = scene.why(scene.module.limited.enqueue("next"), "limit")
-    assert f"{found.facts['limit']} no permit is left (capacity 1" in str(found)
+    assert f"{found.facts['limit']} has no free permit (capacity 1" in str(found)
     assert " holds 1 until " in str(found)
 
 

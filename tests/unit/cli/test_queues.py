@@ -175,7 +175,7 @@ def test_a_quota_is_set_shown_and_taken_away(shell: Shell) -> None:
     assert queue.split() == ["queue", "1"]
     answer = shell.app("enqueue", "tasks.add", "1")
     assert answer.code == 5
-    assert answer.why == "The queue default may have 1 job(s) that wait, and has 1."
+    assert answer.why == "The queue default may have at most 1 waiting job(s) (it has 1)."
     (entry,) = [
         one for one in shell.app("queues", "quota", "default", "-o", "json").data
         if one["quota"] == "queue"

@@ -67,7 +67,7 @@ def test_a_pause_that_cannot_be_is_refused_and_changes_nothing() -> None:
     world = world_on("memory", Path())
     with pytest.raises(BadInput):
         pauses.pause(world.queues.engine, "q", tasks=[""])
-    with pytest.raises(BadInput, match="a tenant or of a task"):
+    with pytest.raises(BadInput, match="one tenant or to one task"):
         Dueline("memory://").pause("q", tenant="a", task="t")
     for tenants in (["a\0"], ["x" * 256], [f"t{number}" for number in range(PAUSED_MAX + 1)]):
         with pytest.raises(BadInput):

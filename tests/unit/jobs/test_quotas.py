@@ -53,7 +53,7 @@ def test_a_call_of_many_is_stored_whole_or_not_at_all(world: World) -> None:
     assert enqueue(world.queues, 3) == 3
     assert enqueue(world.queues, 3) == 0
     assert len(waiting(world)) == 3
-    with pytest.raises(QuotaExceeded, match="These are 6 at once") as error:
+    with pytest.raises(QuotaExceeded, match="This call has 6") as error:
         world.queues.enqueue(EnqueueRequest("q", "t", 0, [b"[1]"] * 6))
     assert error.value.retry_after is None
     assert enqueue(world.queues, 2) == 2

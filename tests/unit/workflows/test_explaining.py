@@ -95,4 +95,4 @@ def test_any_step_names_its_workflow(app: Dueline) -> None:
     gone = app.start(pipeline(step(app, "add", 1), step(app, "add")))
     layout = gone.look.layout
     assert list(records.forget(app.store, gone.look.flow, layout))
-    assert "nothing is known" in why(app, gone, 1, "steps").sentence
+    assert "unknown workflow" in why(app, gone, 1, "steps").sentence

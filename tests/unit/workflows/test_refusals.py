@@ -165,7 +165,7 @@ def test_a_transaction_of_another_application_is_refused(app: Dueline) -> None:
     other = Dueline("memory://")
     with (
         other.transaction() as tx,
-        pytest.raises(BadInput, match="one of another application"),
+        pytest.raises(BadInput, match="belongs to another application"),
     ):
         app.start(step(app, "add", 1), tx=tx)
     other.close()
@@ -174,7 +174,7 @@ def test_a_transaction_of_another_application_is_refused(app: Dueline) -> None:
 def test_a_workflow_falls_under_the_quotas_of_its_queues(app: Dueline) -> None:
     # F9
     app.quota("default", depth=3)
-    with pytest.raises(QuotaExceeded, match="may have 3 job"):
+    with pytest.raises(QuotaExceeded, match="may have at most 3 waiting job"):
         app.start(group(step(app, "add", number) for number in range(4)))
     assert list(app.flows()) == []
     assert ran(app, group(step(app, "add", number) for number in range(3))).status == "done"
