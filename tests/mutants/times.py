@@ -95,12 +95,12 @@ def the_job_before_is_looked_for_once(patch: Patch) -> None:
 
 
 def who_asks_for_an_end_forgets_it_first(patch: Patch) -> None:
-    def cursors(queues: Queues, found: Stored) -> None:
+    def recall(queues: Queues, found: Stored) -> None:
         done = replace(found.schedule, recalled=(), ended=b"")
         if scheduler._commit(queues.engine, scheduler._put(queues.engine, found.name, done, found)):
             queues.cancel(JobId(found.schedule.ended))
 
-    patch.setattr(scheduler, "_cursors", cursors)
+    patch.setattr(scheduler, "_recall", recall)
 
 
 def no_worker_advances_what_the_monitor_left(patch: Patch) -> None:

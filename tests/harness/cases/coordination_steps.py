@@ -136,7 +136,7 @@ def checkpoint_without_its_epoch(patch: pytest.MonkeyPatch) -> None:
 
     for place in (
         "dueline.store_tests.coordination.open_under",
-        "tests.unit.coordination.test_steps.open_under",
+        "tests.harness.cases.coordination_steps.open_under",
     ):
         patch.setattr(place, read_only)
 
