@@ -220,7 +220,7 @@ def test_a_commit_of_unknown_outcome_says_so(app: Dueline, send: Send) -> None:
     app.__dict__["store"] = Unsure(store)
     with pytest.raises(CommitUnknown) as raised, app.transaction() as tx:
         job = send.using(tx=tx).enqueue(1)
-    assert "all there, or none" in raised.value.hint
+    assert "all of them are stored, or none" in raised.value.hint
     assert not isinstance(raised.value, EnqueueUnknown)
     assert not tx.is_committed
     assert status(job) == "ready"

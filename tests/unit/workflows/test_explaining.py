@@ -83,7 +83,7 @@ def test_a_step_that_nobody_moved_says_when_it_looks_for_itself(
     app.run_worker(burst=True)
     found = why(app, flow, 1, "steps")
     assert "All steps" in found.sentence
-    assert "when it looks for itself" in found.sentence
+    assert "when it checks this itself" in found.sentence
 
 
 def test_any_step_names_its_workflow(app: Dueline) -> None:
