@@ -119,7 +119,7 @@ def need(*packages: str) -> None:
         if find_spec(name) is None:
             raise ConfigError(
                 f"The pipeline needs {name}, which is not installed.",
-                hint="pip install 'dueline[spark]'",
+                hint=f"pip install 'dueline[{'arrow' if packages == ('pyarrow',) else 'spark'}]'",
             )
 
 

@@ -96,13 +96,13 @@ class Pipeline:
         ends = self._ends()
         bounds = self._folder.manifest(BRONZE)
         with existing_engine(self._settings.store) as engine:
-            shards: list[Mapping[str, Any]] = [
+            copied: list[Mapping[str, Any]] = [
                 {"queue": queue, "shard": shard, "copied_us": ends.get((queue, shard)),
                  "behind": _count(engine.store, queue, shard, ends.get((queue, shard)), bounds)}
                 for queue in self._names(engine)
                 for shard in stream_shards.history_shards(engine, queue)
             ]  # fmt: skip
-        return tables, shards
+        return tables, copied
 
     def _bound(self, since_us: int | None = None, until_us: int | None = None) -> Manifest:
         """Start bronze with a period, or check that it is the same."""
