@@ -306,7 +306,7 @@ def _retry_after_us(error: BaseException) -> int | None:
     try:
         wait = getattr(error, "retry_after", None)
         if isinstance(wait, bool) or not isinstance(wait, (int, float, timedelta)):
-            wait = -1
+            return None
         wait_us = duration_us(wait)
     except BaseException as raised:  # noqa: BLE001  (see `contain`)
         raise_interrupt(raised)
