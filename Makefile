@@ -35,7 +35,7 @@ GUARD_DIR := .cache/cassandra/guard
 GUARD_FIRST := 131
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test test-spark check structure models mutants simulate calls guard kills versions products bench bench-spark cassandra-up cassandra-down lock vulnerabilities docs docs-serve pictures words clean
+.PHONY: help demo demo-spark test test-spark check reference structure models mutants simulate calls guard kills versions products bench bench-spark cassandra-up cassandra-down lock vulnerabilities docs docs-serve pictures words clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -67,6 +67,9 @@ check: $(VENV)/.project ## format, lint, types, layers, structure, module length
 
 words: $(VENV)/.project ## find words that the project does not use (tools/words.txt)
 	$(PY) -m tools.words
+
+reference: $(VENV)/.project ## write the generated parts of docs/reference from the code
+	$(PY) -m tools.reference
 
 structure: $(VENV)/.project ## count packages, their imports and the longest chain
 	$(PY) -m tools.structure

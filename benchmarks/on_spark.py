@@ -31,7 +31,7 @@ from dueline import Dueline
 from dueline.core.attempt import Done, Ended
 from dueline.core.codec import JSON
 from dueline.core.ids import Ids
-from dueline.core.job import BORN_TOKEN, Job, JobId
+from dueline.core.job import UNCLAIMED_TOKEN, Job, JobId
 from dueline.core.lane import Lane
 from dueline.core.store import Row
 from dueline.jobs.history import attempt_of, row_of, rows_of_done
@@ -214,7 +214,7 @@ def done(job_id: JobId, shard: int, at_us: int) -> Ended:
     claimed_us = at_us // CLAIM_US * CLAIM_US
     job = Job(
         Lane("mail", shard, 0, 0, ""), claimed_us - 1, job_id, 0, claimed_us - at_us % 977,
-        claimed_us - at_us % 983, "shop.charge", JSON, b"[]", b"", at_us, 1, BORN_TOKEN,
+        claimed_us - at_us % 983, "shop.charge", JSON, b"[]", b"", at_us, 1, UNCLAIMED_TOKEN,
         "host:1:abcdef", claimed_us,
     )  # fmt: skip
     return Ended(job, Done(b""), at_us - 400, at_us)

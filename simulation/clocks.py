@@ -41,7 +41,7 @@ class ProcessClock:
 
     def monotonic_us(self) -> int:
         """Read the monotonic clock."""
-        ran_us = self._world.now_us - self._process.born_us - self._process.stood_us
+        ran_us = self._world.now_us - self._process.created_us - self._process.stood_us
         return 1_000_000 + ran_us + ran_us * self._process.drift_ppm // 1_000_000
 
     def sleep(self, seconds: float) -> None:

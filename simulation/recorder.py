@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 from checker.journal import Event
 from dueline.core.errors import StoreUnavailable, Unknown
-from dueline.core.job import BORN_TOKEN, Job, Token
+from dueline.core.job import UNCLAIMED_TOKEN, Job, Token
 from dueline.core.lane import DEAD_SUFFIX, Lane, Marks, Pointer
 from dueline.core.store import Claimed, Drop, Extend, Group, LanePage, Move, Store, Verdict, Want
 from dueline.core.store_capabilities import PrefetchResult, SupportsPrefetch
@@ -150,7 +150,7 @@ class RecordingStore:
     def _given(self, verdict: Verdict) -> Event | None:
         """Say what a verdict does; None where it only clears away what has ended."""
         job = verdict.job
-        token = "" if job.token == BORN_TOKEN else job.token.hex()  # many rows are born with it
+        token = "" if job.token == UNCLAIMED_TOKEN else job.token.hex()  # many rows are born with it
         same = {"id": job.id.hex(), "attempt": job.fence, "token": token}
         match verdict:
             case Extend(_, at_us):

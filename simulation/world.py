@@ -37,10 +37,10 @@ class Process:
     its wall clock. drift_ppm: drift of its clocks. stood_us: time for which they were stopped.
     """
 
-    def __init__(self, name: str, born_us: int) -> None:
+    def __init__(self, name: str, created_us: int) -> None:
         """Start without fibers."""
         self.name = name
-        self.born_us = born_us
+        self.created_us = created_us
         self.off_us = 0
         self.drift_ppm = 0
         self.stood_us = 0

@@ -7,7 +7,7 @@ import pytest
 
 from checker.journal import Event
 from dueline.core.errors import Unknown
-from dueline.core.job import BORN_TOKEN, Job, JobId, State, Token
+from dueline.core.job import UNCLAIMED_TOKEN, Job, JobId, State, Token
 from dueline.core.lane import Lane, dead_queue
 from dueline.core.store import Drop, Extend, Group, Move, Store, Want
 from dueline.store_tests.failing_store import FailingStore, Fault
@@ -133,7 +133,7 @@ def test_groups_are_told_of_one_by_one() -> None:
     store, diary = recording()
     job = claimed(store, diary)
     other = JOB._replace(id=JobId(bytes([4] * 16)))
-    refused = Group((Drop(job._replace(token=BORN_TOKEN)),))
+    refused = Group((Drop(job._replace(token=UNCLAIMED_TOKEN)),))
     store.together([Group((Drop(job),), jobs=(other,)), refused])
     answers = [(one.f, one.type) for one in diary if one.type != "invoke"]
     assert answers == [("settle", "ok"), ("enqueue", "ok"), ("settle", "no")]

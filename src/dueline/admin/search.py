@@ -11,7 +11,7 @@ from dueline.core.call_options import tags_of
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput
-from dueline.core.ids import born_us
+from dueline.core.ids import created_us
 from dueline.core.job import Job, JobId
 from dueline.core.job_status import status_of
 from dueline.core.lane import Lane, dead_queue, tenant_of
@@ -177,7 +177,7 @@ def attempts_of(
     wanted = job_id.hex()
     read = 0
     found: list[Attempt] = []
-    for one in islice(_history(engine, names, born_us(job_id)), most):
+    for one in islice(_history(engine, names, created_us(job_id)), most):
         read += 1
         if one.job == wanted:
             found.append(one)

@@ -1,4 +1,4 @@
-"""Finding the app and the store."""
+"""Discovery of the application and the store."""
 
 import importlib
 import importlib.util
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from dueline.core.errors import ConfigError
 
@@ -16,12 +16,16 @@ FILE_NAME = "dueline.toml"
 STORE_VARIABLE = "DUELINE_STORE"
 APP_VARIABLE = "DUELINE_APP"
 
-_KEYS = ("store", "app")
+KEYS: Final[Mapping[str, str]] = {
+    "store": "URL of the store, such as `sqlite:///jobs.db`",
+    "app": "Application, as `MODULE:ATTR` or `FILE.py:ATTR`; `ATTR` is `app` by default",
+}
+"""The keys of dueline.toml and what they mean."""
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What was found without looking into the app: a store's address, an app's place."""
+    """The configured store URL and location of the application."""
 
     store: str | None
     app: str | None
@@ -34,11 +38,11 @@ def find_config(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> Config:
-    """Look for store and app: flag, then environment, then dueline.toml here or above.
+    """Find store and application: option, environment, then dueline.toml here or above.
 
-    Args: store, app: what flags said. environment, folder: the process's own by default.
+    Args: store, app: values of the options. environment, folder: by default the process's own.
 
-    Raises: ConfigError: a dueline.toml that cannot be read, or holds something unknown.
+    Raises: ConfigError: a dueline.toml cannot be read, or has an unknown key.
     """
     environment = os.environ if environment is None else environment
     store = store or environment.get(STORE_VARIABLE)
@@ -67,17 +71,17 @@ def _read_file(folder: Path) -> Mapping[str, str]:
                     f"The file {path} cannot be read: {error}.", hint="Correct or remove it."
                 ) from error
             for key, value in values.items():
-                if key not in _KEYS or not isinstance(value, str):
+                if key not in KEYS or not isinstance(value, str):
                     raise ConfigError(
-                        f"The file {path} has an entry {key!r} that means nothing here.",
-                        hint=f"It may hold the texts {' and '.join(_KEYS)}.",
+                        f"The file {path} has an unknown or invalid key {key!r}.",
+                        hint=f"Valid keys are {' and '.join(KEYS)}, with strings as values.",
                     )
             return values
     return {}
 
 
 def _check_owner(path: Path) -> None:
-    """Refuse a file that another user wrote: it names code to import.
+    """Reject a file of another user, because it names code to import.
 
     Raises: ConfigError: the file or its folder belongs neither to this user nor to root.
     """
@@ -85,17 +89,17 @@ def _check_owner(path: Path) -> None:
         if (owner := one.stat().st_uid) not in (os.geteuid(), 0):
             raise ConfigError(
                 f"{path} is not read: {one} belongs to another user (uid {owner}).",
-                hint="Make it your own with chown, or give --store and --app.",
+                hint="Change its owner with chown, or pass --store and --app.",
             )
 
 
 def load_object(place: str) -> Any:  # noqa: ANN401  (the caller checks what it is)
-    """Import `MODULE:ATTR`, or `FILE.py:ATTR`; ATTR is `app` where it is left out.
+    """Import `MODULE:ATTR` or `FILE.py:ATTR`; ATTR is `app` by default.
 
-    The current folder is put on the module path. A file is imported under its stem, which is
-    how its tasks are named when it runs as a script.
+    The current folder is added to the module path. A file is imported under its stem, so that its
+    tasks have the same names as when it runs as a script.
 
-    Raises: ConfigError: no such module or attribute, or it fails while it is imported.
+    Raises: ConfigError: the module or attribute does not exist, or the import fails.
     """
     name, _, attribute = place.partition(":")
     try:
@@ -103,15 +107,15 @@ def load_object(place: str) -> Any:  # noqa: ANN401  (the caller checks what it 
     except ConfigError:
         raise
     except ModuleNotFoundError as error:
-        hint = "Is the name right, and is this the folder it is imported from?"
+        hint = "Check the name and the current folder."
         if error.name != name:
-            hint = f"It imports {error.name}: install that, or correct the import."
+            hint = f"Install {error.name}, or correct the import."
         raise ConfigError(
-            f"The app's module {name!r} cannot be imported: {error}.", hint=hint
+            f"The application module {name!r} cannot be imported: {error}.", hint=hint
         ) from error
     except Exception as error:
         raise ConfigError(
-            f"The app's module {name!r} fails while it is imported: "
+            f"The application module {name!r} fails while it is imported: "
             f"{type(error).__name__}: {error}.",
             hint=f"Run `python -c 'import {name}'` to see where." if ".py" not in name else "",
         ) from error
@@ -119,7 +123,7 @@ def load_object(place: str) -> Any:  # noqa: ANN401  (the caller checks what it 
     if found is None:
         raise ConfigError(
             f"The module {name!r} has no {attribute or 'app'!r}.",
-            hint="Name the app as MODULE:ATTR, such as tasks:app.",
+            hint="Use MODULE:ATTR, such as tasks:app.",
         )
     return found
 
@@ -133,7 +137,7 @@ def _import_module(name: str) -> ModuleType:
 def _import_file(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise ConfigError(f"There is no file {path}.", hint="Name the app as FILE.py:ATTR.")
+        raise ConfigError(f"There is no file {path}.", hint="Use FILE.py:ATTR.")
     if (folder := str(path.resolve().parent)) not in sys.path:
         sys.path.insert(0, folder)
     module = importlib.util.module_from_spec(spec)
@@ -147,11 +151,10 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def place_of(target: object) -> str | None:
-    """Find where an object can be imported from: MODULE:ATTR or FILE.py:ATTR; None: nowhere.
+    """Return where an object can be imported from: MODULE:ATTR, FILE.py:ATTR, or None.
 
-    A module that lies in no package is named by its file, so that another process finds it
-    whatever its path is. A script that merely imported the object is named only where no
-    module has it.
+    A module outside packages is named by its file, so that another process finds it with any
+    module path. A script that only imported the object is named only if no module has it.
     """
     script: str | None = None
     for name, module in list(sys.modules.items()):
@@ -169,7 +172,7 @@ def place_of(target: object) -> str | None:
 
 
 def module_name(name: str) -> str:
-    """Name the module a task is defined in; a script goes by its file's stem."""
+    """Return the name of a task's module; for a script, the stem of its file."""
     if name != "__main__":
         return name
     file = getattr(sys.modules["__main__"], "__file__", None)

@@ -28,7 +28,7 @@ from dueline.core.errors import (
     QuotaExceeded,
     StoreUnavailable,
 )
-from dueline.core.job import BORN_TOKEN, JobId
+from dueline.core.job import UNCLAIMED_TOKEN, JobId
 from dueline.core.job import Job as Row
 from dueline.core.lane import Lane
 from dueline.core.limit_names import is_same_for_all, limits_of_call
@@ -336,7 +336,7 @@ class _Named(Using[P, R]):
 
     def _local_row(self) -> Row:
         lane = Lane(self._options.queue, 0, 0, self._options.priority, self._options.tenant)
-        job_id = JobId(BORN_TOKEN)
+        job_id = JobId(UNCLAIMED_TOKEN)
         return Row(lane, 0, job_id, 0, 0, 0, self.name, JSON, b"", b"", 0)
 
 

@@ -1,7 +1,9 @@
-"""What went wrong, as three lines."""
+"""Errors as three lines, and exit codes."""
 
 import sys
+from collections.abc import Mapping
 from enum import IntEnum
+from typing import Final
 
 import typer
 
@@ -20,7 +22,7 @@ from dueline.core.text import one_line
 
 
 class Exit(IntEnum):
-    """What the command's exit code says; interrupted is 128 and the signal's number."""
+    """Exit codes of the command; a signal gives 128 plus its number."""
 
     DONE = 0
     NEGATIVE = 1
@@ -35,23 +37,39 @@ class Exit(IntEnum):
     TERMINATED = 143
 
 
+MEANINGS: Final[Mapping[Exit, str]] = {
+    Exit.DONE: "Success",
+    Exit.NEGATIVE: "The job ended without a result (`enqueue --wait`), or another failure",
+    Exit.USAGE: "Invalid command line or input; nothing was written",
+    Exit.STORE: "The store is unavailable, damaged, or of another version",
+    Exit.NOT_FOUND: "Not found",
+    Exit.REFUSED: "Rejected: a conflict, or no confirmation",
+    Exit.CHECK: "A check failed: `doctor`, `health`, `pipeline verify` or `pipeline audit`; or "
+    "history expired before the pipeline copied it",
+    Exit.CONFIG: "No application or store is configured, or a package or Java is missing",
+    Exit.TIMEOUT: "`--timeout` expired; the job or the queue continues",
+    Exit.INTERRUPTED: "Interrupted by Ctrl-C; a worker exits after its drain",
+    Exit.TERMINATED: "Stopped by SIGTERM; a worker exits after its drain",
+}
+"""What each exit code means; docs/reference/cli.md lists them."""
+
 _KINDS: tuple[tuple[type[DuelineError], Exit, str], ...] = (
-    (ConfigError, Exit.CONFIG, "no app or store to work with"),
-    (BadInput, Exit.USAGE, "that cannot be done; nothing was written"),
-    (NotFound, Exit.NOT_FOUND, "nothing goes by that name"),
+    (ConfigError, Exit.CONFIG, "no application or store found"),
+    (BadInput, Exit.USAGE, "invalid input; nothing was written"),
+    (NotFound, Exit.NOT_FOUND, "not found"),
     (Conflict, Exit.REFUSED, "refused; nothing was changed"),
     (SchemaMismatch, Exit.STORE, "the store was made by another version"),
     (StoreCorrupt, Exit.STORE, "the store cannot be read"),
-    (Unknown, Exit.STORE, "it is not known whether that was done"),
-    (StoreUnavailable, Exit.STORE, "the store cannot be used; nothing was written"),
-    (DuelineError, Exit.NEGATIVE, "that did not go well"),
+    (Unknown, Exit.STORE, "the outcome is unknown; the write may or may not have happened"),
+    (StoreUnavailable, Exit.STORE, "the store is unavailable; nothing was written"),
+    (DuelineError, Exit.NEGATIVE, "the command failed"),
 )
 
 
 def show_error(error: DuelineError, *, about: str = "dueline") -> Exit:
-    """Say on stderr what happened, why, and what to try; answer the exit code.
+    """Print what happened, why and what to try to stderr; return the exit code.
 
-    Args: about: the command, for where the error itself has no advice.
+    Args: about: the command whose --help is the advice if the error has none.
     """
     code, what = next((code, what) for kind, code, what in _KINDS if isinstance(error, kind))
     return say_failure(
@@ -60,11 +78,11 @@ def show_error(error: DuelineError, *, about: str = "dueline") -> Exit:
 
 
 def show_usage(error: typer.TyperException) -> Exit:
-    """Say on stderr what is wrong with the command's own words."""
+    """Print what is wrong with the command line to stderr; return the exit code."""
     context = getattr(error, "ctx", None)
     about = context.command_path if context is not None else "dueline"
     return say_failure(
-        "that is no command of dueline; nothing was done",
+        "invalid command line; nothing was done",
         why=error.format_message(),
         attempt=f"See `{about} --help`.",
         code=Exit.USAGE,
@@ -72,7 +90,7 @@ def show_usage(error: typer.TyperException) -> Exit:
 
 
 def say_failure(what: str, *, why: str, attempt: str, code: Exit) -> Exit:
-    """Write the three lines; each stays one line whatever the texts hold."""
+    """Print the three lines; each stays one line, whatever the strings contain."""
     for label, text in (("dueline", what), ("    why", why), ("    try", attempt)):
         print(f"{label}: {one_line(text)}", file=sys.stderr)  # noqa: T201
     return code

@@ -65,7 +65,7 @@ class Ids:
         return Token(self._randomness(16))
 
 
-def born_us(job_id: JobId) -> int:
+def created_us(job_id: JobId) -> int:
     """Read the time that an id carries, to the millisecond, in microseconds UTC."""
     return int.from_bytes(job_id[:6]) * _MILLISECOND_US
 

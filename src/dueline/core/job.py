@@ -11,7 +11,7 @@ from dueline.core.tuples import made
 JobId = NewType("JobId", bytes)
 Token = NewType("Token", bytes)
 
-BORN_TOKEN = Token(bytes(16))
+UNCLAIMED_TOKEN = Token(bytes(16))
 """The token of a row that was never claimed: every repeat of a birth writes the same cells."""
 
 
@@ -64,7 +64,7 @@ class Job(NamedTuple):
     opts: bytes
     at_us: int
     fence: int = 0
-    token: Token = BORN_TOKEN
+    token: Token = UNCLAIMED_TOKEN
     worker: str = ""
     claimed_us: int = 0
     errors: int = 0
@@ -83,7 +83,7 @@ class Job(NamedTuple):
         return self.state in (State.CLAIMED, State.STARTED)
 
 
-def born_like(
+def copies_of(
     like: Job, lanes: Iterable[Lane], ids: Sequence[JobId], bodies: Sequence[bytes]
 ) -> list[Job]:
     """Make rows that are like one but for their lanes, ids and bodies, one for each id.

@@ -7,7 +7,7 @@ running it, and under the worker that holds the job, which reads its requests wh
 from collections.abc import Iterable, Sequence
 
 from dueline.core.clock import DAY_US
-from dueline.core.ids import born_us
+from dueline.core.ids import created_us
 from dueline.core.job import Claim, Job, JobId
 from dueline.core.pagination import records_in
 from dueline.core.store import Delete, Put, Records
@@ -24,7 +24,7 @@ _PAGE = 1000
 
 def _place(job_id: JobId) -> str:
     """Return the partition of an hour's jobs: few of them are ever cancelled while they run."""
-    return f"cancels/{born_us(job_id) // _HOUR_US}"
+    return f"cancels/{created_us(job_id) // _HOUR_US}"
 
 
 def _desk(worker: str) -> str:

@@ -17,7 +17,7 @@ from dueline.core.call_options import Rule, read_options
 from dueline.core.codec import decode, encode
 from dueline.core.errors import StoreCorrupt, StoreUnavailable
 from dueline.core.ids import derived
-from dueline.core.job import BORN_TOKEN, Job, State, Token
+from dueline.core.job import UNCLAIMED_TOKEN, Job, State, Token
 from dueline.core.lane import bucket_of, dead_queue
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Commit, Drop, Group, Move, Store
@@ -295,7 +295,7 @@ def _dead_row(job: Job, end: Finish) -> Job:
         hop=job.hop + 1,
         at_us=end.outcome.ended_us,
         fence=end.fence,
-        token=BORN_TOKEN,
+        token=UNCLAIMED_TOKEN,
         worker="",
         claimed_us=end.claimed_us,
         errors=end.errors,

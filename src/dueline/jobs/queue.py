@@ -9,7 +9,7 @@ from dueline.core.attempt import Outcome
 from dueline.core.call_options import read_options, read_tags
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, Duplicate, EnqueueUnknown, NotFound, Unknown
-from dueline.core.job import Job, JobId, State, born_like
+from dueline.core.job import Job, JobId, State, copies_of
 from dueline.core.job_status import status_of
 from dueline.core.lane import Lane, bucket_of, living_queue
 from dueline.core.store import Group, Jobs, LanePage, Move, Store
@@ -151,7 +151,7 @@ class Queues:
         if opts or window_us:
             check_options(options, pos_us + window_us, window_us)
         like = Job(home, pos_us, JobId(b""), 0, due_us, now_us, task, codec, b"", opts, pos_us)
-        jobs = born_like(like, lanes, job_ids, bodies)
+        jobs = copies_of(like, lanes, job_ids, bodies)
         if window_us:
             jobs = [changes.spread(job, window_us, width_us=settings.width_us) for job in jobs]
         if options.unique:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from dueline.core.attempt import Outcome
 from dueline.core.codec import decode, encode
-from dueline.core.ids import born_us
+from dueline.core.ids import created_us
 from dueline.core.job import JobId
 from dueline.core.pagination import records_in
 from dueline.core.store import NO_VERSION, Commit, Delete, Put, Records, Write
@@ -19,7 +19,7 @@ _PAGE = 200
 
 def _place(job_id: JobId) -> tuple[str, str]:
     """Return where a result is stored; a partition holds a quarter of a minute's jobs."""
-    minute = born_us(job_id) // _SLICE_US
+    minute = created_us(job_id) // _SLICE_US
     return f"results/{minute}/{job_id[-1] % _SLICES}", job_id.hex()
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from dueline.core.job import BORN_TOKEN, Job, State
+from dueline.core.job import UNCLAIMED_TOKEN, Job, State
 from dueline.core.lane import Pointer, bucket_of
 from dueline.core.store import Drop, Extend, Move, Store, Verdict
 from dueline.store_tests.helpers import (
@@ -189,7 +189,7 @@ class FencingLaws:
         assert list(store.settle([again._replace(opts=b"")])) == [True]
         rows = [row_with(store, id_of(number)) for number in (1, 2, 3)]
         assert [row.opts for row in rows] == [tagged, b"", b""]
-        assert [row._replace(opts=b"", token=BORN_TOKEN, hop=0) for row in rows] == before
+        assert [row._replace(opts=b"", token=UNCLAIMED_TOKEN, hop=0) for row in rows] == before
         put_in(store, new_job(1))  # again: later changes stay
         assert [row.opts for row in rows_in(store, lane_of())] == [tagged, b"", b""]
         claimed = claim(store, lane_of(), token=11).jobs

@@ -15,7 +15,7 @@ from dueline.core.attempt import Outcome
 from dueline.core.call_options import StepPlace, read_options
 from dueline.core.clock import DAY_US
 from dueline.core.errors import StoreCorrupt
-from dueline.core.ids import born_us
+from dueline.core.ids import created_us
 from dueline.core.job import Job, JobId
 from dueline.core.pagination import record_at, records_in
 from dueline.core.readable_records import Unreadable
@@ -110,7 +110,7 @@ def listed(records: Records) -> Iterator[tuple[JobId, str]]:
 
 
 def _day_of(flow: JobId) -> str:
-    return f"{born_us(flow) // DAY_US:06}"
+    return f"{created_us(flow) // DAY_US:06}"
 
 
 # Outcomes
@@ -259,7 +259,7 @@ def started_before(records: Records, before_us: int, *, after: str) -> Iterator[
             records, f"{_DAYS}/{day}", after=begun if begun and day == first else None
         ):
             flow = JobId(bytes.fromhex(record.key))
-            if born_us(flow) < before_us:
+            if created_us(flow) < before_us:
                 yield f"{day}/{record.key}", flow
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dueline.core.ids import Ids, born_us, derived, derived_each
+from dueline.core.ids import Ids, created_us, derived, derived_each
 from tests.harness.cases import core_ids as cases
 from tests.harness.clocks import NOW_US
 
@@ -34,7 +34,7 @@ def test_ids_keep_their_layout_at_any_time(now_us: int, count: int) -> None:
     for job_id in Ids().many(count, now_us):
         made = uuid.UUID(bytes=job_id)
         assert (made.version, made.variant) == (7, uuid.RFC_4122)
-        assert born_us(job_id) == now_us // 1000 * 1000
+        assert created_us(job_id) == now_us // 1000 * 1000
 
 
 @given(st.binary(min_size=8, max_size=8))

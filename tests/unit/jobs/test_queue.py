@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import BadInput, NotFound
-from dueline.core.job import BORN_TOKEN, Job, JobId, State
+from dueline.core.job import UNCLAIMED_TOKEN, Job, JobId, State
 from dueline.core.lane import Lane
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Drop, Move
@@ -59,7 +59,7 @@ def test_a_job_is_stored_as_it_was_given(queues: Queues) -> None:
         b"[7]",
         0,
         0,
-        BORN_TOKEN,
+        UNCLAIMED_TOKEN,
     )
 
 

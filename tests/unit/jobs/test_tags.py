@@ -10,7 +10,7 @@ from dueline.admin.search import JobFilter, search, search_ended
 from dueline.core.call_options import TAGS_MAX, CallOptions, Rule, read_options, tags_of
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import BadInput, Conflict
-from dueline.core.job import BORN_TOKEN, Job
+from dueline.core.job import UNCLAIMED_TOKEN, Job
 from dueline.core.lane import bucket_of
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Move, Store
@@ -86,7 +86,7 @@ def test_the_tags_of_a_job_that_waits_are_changed(queues: Queues, clock: HandClo
     queues.change(job.id, tags=[])
     row = queues.find(job.id).row
     assert row is not None
-    assert row._replace(token=BORN_TOKEN, hop=0) == job._replace(opts=b"")
+    assert row._replace(token=UNCLAIMED_TOKEN, hop=0) == job._replace(opts=b"")
 
 
 def test_a_change_of_tags_leaves_the_rest_of_what_was_asked(

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from dueline.core.clock import to_datetime
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, Conflict
-from dueline.core.ids import born_us
+from dueline.core.ids import created_us
 from dueline.core.job import JobId
 from dueline.jobs.history import HISTORY_SUFFIX
 from dueline.log import trimming
@@ -88,7 +88,7 @@ def is_inside(
     if not begin_us and period == EnqueuePeriod():
         return True
     if enqueued is None and len(job_id) == _HEX and job_id[_HEX // 2 - 4] == _TIMED:
-        enqueued = born_us(JobId(bytes.fromhex(job_id)))
+        enqueued = created_us(JobId(bytes.fromhex(job_id)))
     return enqueued is not None and max(begin_us, period.since_us) <= enqueued < period.until_us
 
 

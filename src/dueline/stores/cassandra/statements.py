@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.codec import pack, unpack
-from dueline.core.ids import born_us
+from dueline.core.ids import created_us
 from dueline.core.job import Job, JobId, State
 from dueline.core.lane import Lane
 from dueline.core.store import Extend, Move
@@ -150,7 +150,7 @@ def part_of(job_id: JobId) -> bytes:
     """Return the index partition of an id: a quarter of its minute, or the id if it has no time."""
     if job_id[6] >> 4 != _UUID_TIME_ORDERED:
         return job_id
-    return (born_us(job_id) // _MINUTE_US).to_bytes(6) + bytes([job_id[-1] % _SLICES])
+    return (created_us(job_id) // _MINUTE_US).to_bytes(6) + bytes([job_id[-1] % _SLICES])
 
 
 def chunks(items: Sequence[Item]) -> Iterator[list[Item]]:

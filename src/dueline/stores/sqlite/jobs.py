@@ -10,7 +10,7 @@ from itertools import chain, groupby, islice, repeat
 from operator import attrgetter, concat
 from typing import Any, Final
 
-from dueline.core.job import BORN_TOKEN, Job, State
+from dueline.core.job import UNCLAIMED_TOKEN, Job, State
 from dueline.core.lane import Lane, Marks, bucket_of
 from dueline.core.store import Drop, Extend, Move, Verdict
 from dueline.core.tuples import field
@@ -145,7 +145,7 @@ def _together(
     All new rows have the same token, dead-letter jobs too, so those also match by lane.
     """
     token = verdicts[0].job.token
-    if token != BORN_TOKEN:
+    if token != UNCLAIMED_TOKEN:
         return _on_all(database, verdicts, statement, (*bound, token))
     held = []
     for lane, run in groupby(verdicts, _lane_in):
@@ -260,7 +260,7 @@ def _move_one(database: Database, verdict: Move) -> bool:
 
 def _lane_that_counts(database: Database, job: Job) -> int | None:
     """Return the lane in which a new row must be, -1 if it does not exist; None for other rows."""
-    if job.token != BORN_TOKEN:
+    if job.token != UNCLAIMED_TOKEN:
         return None
     number = number_of(database, job.lane)
     return -1 if number is None else number

@@ -1,0 +1,255 @@
+"""Write the generated parts of docs/reference/cli.md and docs/reference/settings.md.
+
+A part stands between `<!-- generated: NAME -->` and `<!-- end -->`; the rest of a page is written
+by hand.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+from dueline.api.application import Dueline
+from dueline.api.config import APP_VARIABLE, FILE_NAME, KEYS, STORE_VARIABLE
+from dueline.api.task import Using
+from dueline.cli.errors import MEANINGS
+from dueline.cli.main import root_with
+from dueline.cli.output import Span
+from dueline.core.constraints import constraints_of, meta_of
+from dueline.core.durations import span_text
+from dueline.core.queue_settings import QueueSettings, Quota, StreamSettings
+from dueline.core.retry import Retry
+from dueline.limits.rate import Rate
+
+FOLDER: Final = Path(__file__).parents[1] / "docs" / "reference"
+
+_PART: Final = re.compile(r"(<!-- generated: ([a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_ARGUMENT: Final = re.compile(r"^    (\w+): (.*(?:\n {8,}.*)*)", re.MULTILINE)
+
+Row = Sequence[str]
+
+
+def rendered(page: str) -> str:
+    """Return a page with its generated parts up to date."""
+    return _PART.sub(lambda found: f"{found[1]}\n{PARTS[found[2]]()}\n{found[3]}", page)
+
+
+def _table(heads: Row, rows: Iterable[Row]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _code(text: object) -> str:
+    return f"`{text}`"
+
+
+# Commands
+
+
+def commands(above: str = "dueline", group: Any = None) -> Iterator[tuple[str, Any]]:  # noqa: ANN401  (Click's own)
+    """Yield the commands by their words, in the order of `dueline --help`."""
+    group = group or typer.main.get_command(root_with())
+    for name, one in group.commands.items():
+        if hasattr(one, "commands"):
+            yield from commands(f"{above} {name}", one)
+        else:
+            yield f"{above} {name}", one
+
+
+def _list_of_commands() -> str:
+    rows = ([f"[`{words}`](#{_anchor(words)})", _purpose(one)] for words, one in commands())
+    return _table(["command", "purpose"], rows)
+
+
+def _anchor(words: str) -> str:
+    return words.replace(" ", "-")
+
+
+def _purpose(command: Any) -> str:  # noqa: ANN401  (see above)
+    return str(command.help).partition("\n")[0]
+
+
+def _details() -> str:
+    return "\n".join(_section(words, one) for words, one in commands())
+
+
+def _section(words: str, command: Any) -> str:  # noqa: ANN401  (see above)
+    arguments = [one for one in command.params if one.param_type_name == "argument"]
+    options = [one for one in command.params if one.param_type_name == "option"]
+    usage = " ".join([words, *map(_usage, arguments), *["[OPTIONS]"] * bool(options)])
+    text, _, example = inspect.cleandoc(command.help).partition("Example: ")
+    block = usage if not example else f"{usage}\n\n$ {example.strip()}"
+    parts = [f"### {words}\n", f"{text.strip()}\n", f"```text\n{block}\n```\n"]
+    if arguments or options:
+        rows = [[_code(_usage(one)), "", _meaning(one)] for one in arguments]
+        rows += [[_flags(one), _default(one), _meaning(one)] for one in options]
+        parts.append(_table(["argument or option", "default", "meaning"], rows))
+    return "\n".join(parts)
+
+
+def _usage(argument: Any) -> str:  # noqa: ANN401  (see above)
+    word = f"{argument.metavar}{'...' if argument.nargs == -1 else ''}"
+    return word if argument.required else f"[{word}]"
+
+
+def _flags(option: Any) -> str:  # noqa: ANN401  (see above)
+    words = [*option.opts, *option.secondary_opts]
+    metavar = "" if option.is_flag else f" {option.metavar or '|'.join(option.type.choices)}"
+    return ", ".join(_code(f"{word}{metavar if word == words[-1] else ''}") for word in words)
+
+
+def _default(option: Any) -> str:  # noqa: ANN401  (see above)
+    if option.required:
+        return "required"
+    if option.is_flag:
+        return _code(option.opts[-1]) if option.default else ""
+    value = getattr(option.default, "value", option.default)
+    return "" if value is None else _code(value)
+
+
+def _meaning(one: Any) -> str:  # noqa: ANN401  (see above)
+    least, most = getattr(one.type, "min", None), getattr(one.type, "max", None)
+    if least is None:
+        return str(one.help)
+    bounds = f"At least {least}." if most is None else f"{least} to {most}."
+    return f"{one.help} {bounds}"
+
+
+def _global_options() -> str:
+    root = typer.main.get_command(root_with())
+    options = [one for one in root.params if one.name in ("store", "app", "output")]
+    return _table(
+        ["option", "default", "meaning"],
+        ([_flags(one), _default(one), _meaning(one)] for one in options),
+    )
+
+
+def _exit_codes() -> str:
+    rows = ([str(int(code)), meaning] for code, meaning in MEANINGS.items())
+    return _table(["code", "meaning"], rows)
+
+
+# Settings
+
+
+def meanings_of(function: object) -> Mapping[str, str]:
+    """Return the descriptions of arguments or attributes in a Google-style docstring, by name."""
+    text = inspect.getdoc(function) or ""
+    section = re.split(r"^(?:Args|Attributes):\n", text, flags=re.MULTILINE)[1]
+    section = re.split(r"^\w+:\n", section, flags=re.MULTILINE)[0]
+    return {name: " ".join(words.split()) for name, words in _ARGUMENT.findall(section)}
+
+
+def limits_of(kind: type) -> Mapping[str, str]:
+    """Return the limits of the fields of a class, by the names of their arguments."""
+    limits = {}
+    for name, hint in constraints_of(kind).items():
+        meta = meta_of(hint)
+        assert meta is not None
+        limits[meta.title or name.removesuffix("_us")] = meta.description or ""
+    return limits
+
+
+def _options(
+    function: Callable[..., Any],
+    limits: Mapping[str, str],
+    skip: str = "",
+    defaults: Mapping[str, object] = {},
+) -> str:
+    """Return the table of a function's keyword arguments."""
+    meanings = meanings_of(function)
+    rows = []
+    for name, one in inspect.signature(function).parameters.items():
+        if name in ("self", "function", *skip.split()):
+            continue
+        default = "required" if one.default is one.empty else _value(one.default)
+        if name in defaults:
+            default = _value(defaults[name])
+        limit = [limits.get(name, "")] if limits else []
+        rows.append([_code(name), _type(one.annotation), default, *limit, meanings[name]])
+    heads = ["option", "type", "default", *(["limits"] if limits else []), "meaning"]
+    return _table(heads, rows)
+
+
+def _type(annotation: object) -> str:
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    text = re.sub(r"\b(?:\w+\.)+(\w+)", r"\1", text)
+    text = text.replace("timedelta | float", "duration").replace(" | None", "")
+    return _code("str" if "Literal[" in text else text)
+
+
+def _value(default: object) -> str:
+    if isinstance(default, Span):
+        return span_text(default.us)
+    return "" if default is None or default == () else _code(repr(default))
+
+
+def _queue_settings() -> str:
+    defaults: dict[str, object] = {}
+    for field, value in asdict(QueueSettings()).items():
+        meta = meta_of(constraints_of(QueueSettings).get(field))
+        if meta is not None:
+            name = meta.title or field.removesuffix("_us")
+            defaults[name] = Span(value) if value and field.endswith("_us") else value
+    return _options(Dueline.queue, limits_of(QueueSettings), "name", defaults)
+
+
+def _retry() -> str:
+    meanings, limits = meanings_of(Retry), limits_of(Retry)
+    rows = [
+        [_code(one.name), _value(_names(one.default)), limits.get(one.name, ""), meanings[one.name]]
+        for one in fields(Retry)
+    ]
+    return _table(["field", "default", "limits", "meaning"], rows)
+
+
+def _names(default: object) -> object:
+    if isinstance(default, tuple):
+        return tuple(one.__name__ for one in default)
+    return default
+
+
+def _configuration() -> str:
+    variables = {"store": STORE_VARIABLE, "app": APP_VARIABLE}
+    rows = (
+        [_code(f"--{key}"), _code(variables[key]), _code(f"{key} = ..."), KEYS[key]] for key in KEYS
+    )
+    return _table(["option", "environment", FILE_NAME, "meaning"], rows)
+
+
+PARTS: Final[Mapping[str, Callable[[], str]]] = {
+    "global options": _global_options,
+    "commands": _list_of_commands,
+    "details": _details,
+    "exit codes": _exit_codes,
+    "configuration": _configuration,
+    "queue settings": _queue_settings,
+    "task options": lambda: _options(Dueline.task, limits_of(Retry)),
+    "retry": _retry,
+    "call options": lambda: _options(Using.using, {}),
+    "worker options": lambda: _options(Dueline.run_worker, {}),
+    "embedded worker options": lambda: _options(Dueline.worker, {}),
+    "schedule options": lambda: _options(Dueline.schedule, {}, "name task args"),
+    "semaphore options": lambda: _options(Dueline.semaphore, {}, "name"),
+    "rate options": lambda: _options(Dueline.rate, limits_of(Rate), "name"),
+    "quota options": lambda: _options(Dueline.quota, limits_of(Quota), "queue"),
+    "stream settings": lambda: _options(Dueline.stream, limits_of(StreamSettings), "name"),
+}
+
+
+def main() -> None:
+    """Update the pages."""
+    for path in (FOLDER / "cli.md", FOLDER / "settings.md"):
+        path.write_text(rendered(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
