@@ -1,4 +1,4 @@
-"""The public names."""
+"""A durable, time-based priority job queue."""
 
 from dueline.api.application import Dueline
 from dueline.api.coordination import HeldLease

@@ -1,6 +1,6 @@
-"""From an address to a store, and to the engine on it.
+"""Store URLs.
 
-Only the store that is named is loaded: that takes longer than all else here.
+Only the store that a URL names is imported, because imports take most of the time here.
 """
 
 import re
@@ -27,18 +27,18 @@ _USER = re.compile(r"([a-z][a-z0-9+.-]*://+)?+[^:/]*:")
 
 
 def open_store(url: str, *, clock: Clock | None = None) -> Store:
-    """Make the store that an address names; it connects at its first call.
+    """Return the store of a URL; it connects at its first call.
 
     Args:
-      url: `memory://`; `sqlite:///folder/file.db` (relative to the current folder) or
-        `sqlite:////absolute/file.db`, with `?synchronous=NORMAL` for speed at the price of the
-        last commits when power fails, and `&shared_folder=allow` for a folder that every user
-        may write to; `cassandra://host,host/keyspace`, with options such as
-        `?dc=` and `&consistency=` (stores/cassandra/url.py).
-      clock: the machine's clock; the system's own by default.
+        url: `memory://`; `sqlite:///folder/file.db` (relative) or `sqlite:////absolute/file.db`,
+            with `?synchronous=NORMAL` for speed at the risk of losing the last commits on a power
+            failure, and `&shared_folder=allow` for a folder that every user may write to;
+            `cassandra://host,host/keyspace`, with options such as `?dc=` and `&consistency=`
+            (stores/cassandra/url.py).
+        clock: The machine's clock; by default the system's.
 
     Raises:
-      ConfigError: no such kind of store, or an option that it does not have.
+        ConfigError: The store or an option is unknown.
     """
     parts = split_address(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -51,7 +51,7 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
     if parts.scheme == "cassandra":
         return _cassandra(url, options, clock or SystemClock())
     raise ConfigError(
-        f"No store is known by the address {mask(url)!r}.",
+        f"The store URL {mask(url)!r} has an unknown scheme.",
         hint=f"Use one of {', '.join(f'{scheme}://' for scheme in SCHEMES)}, such as "
         "sqlite:///jobs.db.",
     )
@@ -69,8 +69,8 @@ def _sqlite(url: str, path: str, options: dict[str, str], clock: Clock) -> Store
     is_known = synchronous in ("FULL", "NORMAL") and shared in ("refuse", "allow")
     if options or not is_known or len(path) < len("/x"):
         raise ConfigError(
-            f"The address {url!r} is not one of an SQLite queue.",
-            hint="Write sqlite:///jobs.db; its options are synchronous=FULL or NORMAL, and "
+            f"{url!r} is not a valid SQLite URL.",
+            hint="Use sqlite:///jobs.db; its options are synchronous=FULL or NORMAL, and "
             "shared_folder=refuse or allow.",
         )
     from dueline.stores.sqlite.store import SqliteStore  # noqa: PLC0415  (see above)
@@ -81,9 +81,9 @@ def _sqlite(url: str, path: str, options: dict[str, str], clock: Clock) -> Store
 
 
 def open_wakeups(url: str, *, clock: Clock) -> Wakeups:
-    """Make what wakes the workers of the store that an address names; it must be a store's.
+    """Return the wake-ups for the workers of a store.
 
-    Memory's workers are in this process, SQLite's on this machine; Cassandra's cannot be reached.
+    They reach workers in this process (memory) or on this machine (SQLite), and none on Cassandra.
     """
     parts = split_address(url)
     if parts.scheme == "memory":
@@ -96,7 +96,7 @@ def open_wakeups(url: str, *, clock: Clock) -> Wakeups:
 
 
 def open_queues(url: str, store: Store, *, clock: Clock) -> Queues:
-    """Make the engine on a store, the one that the address names."""
+    """Return the queues of an open store with this URL."""
     wakeups = open_wakeups(url, clock=clock)
     return Queues(
         open_engine(store, clock=clock, ids=Ids(), defaults=queue_defaults(url), wakeups=wakeups)
@@ -119,25 +119,25 @@ def _cassandra(url: str, options: dict[str, str], clock: Clock) -> Store:
 
 
 def split_address(url: str) -> SplitResult:
-    """Split an address into its parts.
+    """Split a URL into its parts.
 
     Raises:
-      ConfigError: it is not an address, such as one with a lone bracket.
+      ConfigError: the URL is invalid, for example because of a single bracket.
     """
     try:
         return urlsplit(url)
     except ValueError as error:
         raise ConfigError(
-            f"{mask(url)!r} is not a store's address: {error}.",
-            hint="In a user name or password write [ as %5B and ] as %5D.",
+            f"{mask(url)!r} is not a valid store URL: {error}.",
+            hint="In a user name or password, use %5B for [ and %5D for ].",
         ) from error
 
 
 def mask(url: str) -> str:
-    """Hide the password of an address, so that the address can be shown.
+    """Return a URL without its password.
 
-    The text is not parsed: also an address that is wrong must not show its password. All
-    between the user's name and the last `@` is hidden.
+    The URL is not parsed, because an invalid one must not show its password either. Everything
+    between the user name and the last `@` is hidden.
     """
     login, at, place = url.rpartition("@")
     user = _USER.match(login)
@@ -147,7 +147,7 @@ def mask(url: str) -> str:
 
 
 def queue_defaults(url: str) -> QueueSettings:
-    """Tell what a new queue of this store is set to."""
-    if split_address(url).scheme == "cassandra":  # lanes stay small: 24,000 jobs/s fill 30,000 rows
+    """Return the settings of new queues of a store."""
+    if split_address(url).scheme == "cassandra":  # small lanes: 24,000 jobs/s fill 30,000 rows
         return QueueSettings(shards=8, shards_read=8, width_us=10 * SECOND_US)
     return QueueSettings()

@@ -41,7 +41,7 @@ class Connection:
     def __init__(self, url: str | None = None, *, clock: Clock | None = None) -> None:
         if not isinstance(url, str | None):
             raise ConfigError(
-                f"{url!r:.80} is no store's address.", hint='Write "sqlite:///jobs.db".'
+                f"`url` must be a string (got {url!r:.80}).", hint='Use "sqlite:///jobs.db".'
             )
         self._url = url
         self._clock = clock or SystemClock()
@@ -49,7 +49,7 @@ class Connection:
         self._hooks = Hooks()
 
     def __repr__(self) -> str:
-        return f"<Dueline {mask(self._url) if self._url else 'without an address'}>"
+        return f"<Dueline {mask(self._url) if self._url else 'without a URL'}>"
 
     @cached_property
     def url(self) -> str:
@@ -60,8 +60,8 @@ class Connection:
         """
         url = self._url or find_config().store
         if url is None:
-            hint = 'Write Dueline("sqlite:///jobs.db"), or set DUELINE_STORE.'
-            raise ConfigError("No store is given.", hint=hint)
+            hint = 'Use Dueline("sqlite:///jobs.db"), or set DUELINE_STORE.'
+            raise ConfigError("No store is configured.", hint=hint)
         return url
 
     @property
@@ -105,7 +105,7 @@ class Connection:
         """
         if "store" in self.__dict__:
             raise ConfigError(
-                "The store is in use already.", hint="Choose it before the first call."
+                "The store is in use already.", hint="Call use_store before the first other call."
             )
         self._url = url
 

@@ -12,6 +12,7 @@ from dueline.coordination.leases import BEATS_A_TTL, TTL_US_MIN, Leases
 from dueline.coordination.sequence import BLOCK
 from dueline.coordination.sequence import Sequence as Numbers
 from dueline.core.clock import SECOND_US, Clock, asked_span_us, duration_us
+from dueline.core.constraints import Count, check_value
 from dueline.core.errors import BadInput, Conflict, DuelineError, LeaseLost, NotFound
 from dueline.core.logging import log
 from dueline.core.process_identity import worker_name
@@ -28,7 +29,11 @@ _LOOK_S: Final = 0.2
 
 
 class HeldLease:
-    """A lease that this process holds. epoch: larger than that of every holder before."""
+    """A lease that this process holds; `app.lease(...)` creates it.
+
+    Attributes:
+        epoch: Fencing token, larger than that of every earlier holder.
+    """
 
     def __init__(self, leases: Leases, name: str, epoch: int) -> None:
         self.epoch = epoch
@@ -37,16 +42,17 @@ class HeldLease:
 
     @property
     def is_held(self) -> bool:
-        """Tell whether it is held beyond doubt."""
+        """Whether this process certainly holds the lease."""
         return self._leases.epoch(self._name) == self.epoch
 
     def check(self) -> None:
-        """Stop here if somebody else may hold the lease by now.
+        """Raise LeaseLost if another process may hold the lease.
 
-        Raises: LeaseLost: that may be.
+        Raises:
+            LeaseLost: The lease was not renewed in time.
         """
         if not self.is_held:
-            raise LeaseLost(f"The lease {self._name} is in doubt: it could not be renewed in time.")
+            raise LeaseLost(f"The lease {self._name} may be lost: it was not renewed in time.")
 
 
 class CoordinationMethods(Connection):
@@ -114,7 +120,7 @@ class CoordinationMethods(Connection):
         quiet = HandlerIsolation(self.clock)
         made = [self._make_consumer(*self._find_consumer(name), threads, quiet) for name in names]
         if not made:
-            raise NotFound("No consumer is registered.", hint='Write @stream.consumer("group").')
+            raise NotFound("No consumer is registered.", hint='Use @stream.consumer("group").')
         for _, loop in made:
             loop.start()
         try:
@@ -124,7 +130,9 @@ class CoordinationMethods(Connection):
                 loop.stop()
             for _, loop in made:
                 if not loop.join(duration_us(drain) / SECOND_US):
-                    log.warning("a handler goes on; its shards are free when their leases lapse")
+                    log.warning(
+                        "a handler still runs; its shards are released when their leases expire"
+                    )
 
     def consume(
         self,
@@ -161,15 +169,14 @@ class CoordinationMethods(Connection):
         if found is None or group not in found.consumers:
             raise NotFound(
                 f"No consumer {name!r} is registered.",
-                hint=f"There is {', '.join(self._consumer_names()) or 'none'}.",
+                hint=f"Registered: {', '.join(self._consumer_names()) or 'none'}.",
             )
         return found, found.consumers[group]
 
     def _make_consumer(
         self, stream: Stream, registered: Registered, threads: int, quiet: HandlerIsolation
     ) -> tuple[Consumer, ConsumerThreads]:
-        if threads < 1:
-            raise BadInput(f"threads={threads} handle nothing.")
+        check_value(threads, Count, "threads")
         queues, (group, handle, terms, start) = self.queues, registered
         from_us = start.at_us if isinstance(start, Position) else 0
         consumer = Consumer(
@@ -209,8 +216,7 @@ class CoordinationMethods(Connection):
             BadInput: The name or `block` is invalid.
         """
         check_queue_name(name)
-        if type(block) is not int or block < 1:
-            raise BadInput(f"`block` must be an integer of at least 1 (got {block!r}).")
+        check_value(block, Count, "block")
         queues = self.queues
         return Numbers(queues.engine.store, name, ids=queues.engine.ids, block=block)
 
@@ -242,7 +248,7 @@ class CoordinationMethods(Connection):
         check_queue_name(name)
         ttl_us, wait_us = asked_span_us(ttl, "ttl"), asked_span_us(wait, "wait")
         if ttl_us < TTL_US_MIN:
-            raise BadInput(f"ttl={ttl!r} is too short.", hint="Use 2 s or more.")
+            raise BadInput(f"`ttl` must be at least 2 s (got {ttl!r}).", hint="Use 2 s or more.")
         queues, clock = self.queues, self.clock
         leases = Leases(
             queues.engine.store,
@@ -256,7 +262,10 @@ class CoordinationMethods(Connection):
         give_up_us = clock.monotonic_us() + wait_us
         while (epoch := leases.hold_or_take(name)) is None:
             if clock.monotonic_us() >= give_up_us:
-                raise Conflict(f"The lease {name} is held by {leases.look()[name].holder}.")
+                raise Conflict(
+                    f"The lease {name} is held by {leases.look()[name].holder}.",
+                    hint="Pass `wait` to wait for it.",
+                )
             clock.sleep(_LOOK_S)
         ended = threading.Event()
         beat = threading.Thread(
@@ -268,7 +277,7 @@ class CoordinationMethods(Connection):
         finally:
             ended.set()
             beat.join()
-            with suppress(DuelineError):  # then it lapses by itself
+            with suppress(DuelineError):  # then it expires by itself
                 leases.release([name])
 
 

@@ -1,4 +1,4 @@
-"""A worker beside other code."""
+"""A worker inside another program."""
 
 import asyncio
 import threading
@@ -15,7 +15,7 @@ from dueline.worker.worker import Worker
 
 
 class EmbeddedWorker:
-    """A worker for as long as an `async with` lasts, in threads beside the loop."""
+    """A worker in its own threads, as an asynchronous context manager; see `app.worker`."""
 
     def __init__(self, app: Connection, plan: Plan) -> None:
         self._app = app
@@ -25,7 +25,9 @@ class EmbeddedWorker:
 
     async def __aenter__(self) -> Self:
         if self._worker is not None:
-            raise Conflict("This worker was started before.", hint="Make another: app.worker().")
+            raise Conflict(
+                "This worker was started before.", hint="Call app.worker() for each block."
+            )
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
         self._worker = await asyncio.to_thread(make_worker, self._app, self._plan, self._loop)
@@ -37,8 +39,8 @@ class EmbeddedWorker:
     def _run(self, worker: Worker) -> None:
         try:
             run(self._app, self._plan, worker)
-        except BaseException as error:  # noqa: BLE001  (raised where the block ends)
-            log.exception("the worker ended")
+        except BaseException as error:  # noqa: BLE001  (raised at the end of the block)
+            log.exception("the worker failed")
             self._error = error
         with suppress(RuntimeError):  # the loop was closed before the worker was stopped
             self._loop.call_soon_threadsafe(self._ended.set)
@@ -49,7 +51,7 @@ class EmbeddedWorker:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Drain, and raise what the worker itself failed with."""
+        """Drain the worker; raise its own failure if it had one."""
         assert self._worker is not None, "it is left after it was entered"
         self._worker.stop()
         try:

@@ -1,4 +1,4 @@
-"""A caller's handle on a job."""
+"""Handles on jobs."""
 
 import uuid
 from collections.abc import Sequence
@@ -21,12 +21,14 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Job(Generic[R_co]):
-    """One call of a task that was enqueued; R is what its handler returns."""
+    """A handle on an enqueued job; `R` is the type of its result.
+
+    `task.enqueue(...)` returns it, `app.job(job_id)` creates it from an id.
+    """
 
     __slots__ = ("_clock", "_id", "_kind", "_queues")
 
     def __init__(self, job_id: JobId, queues: Queues, clock: Clock, kind: Any = Any) -> None:  # noqa: ANN401
-        """Take the id and the engine. kind: the result's annotated type."""
         self._id = job_id
         self._queues = queues
         self._clock = clock
@@ -43,27 +45,33 @@ class Job(Generic[R_co]):
 
     @property
     def id(self) -> str:
-        """The job's id: 32 hexadecimal digits, in the order of enqueueing."""
+        """The id of the job: 32 hexadecimal digits, ordered by the time of enqueueing."""
         return self._id.hex()
 
     @property
     def status(self) -> str:
-        """The job's state now; at most two reads.
+        """The state of the job; at most two reads of the store.
 
-        One of scheduled, ready, running, retrying, done, dead, cancelled, expired, lost.
+        One of scheduled, ready, running, retrying, done, dead, cancelled, expired and lost.
 
-        Raises: NotFound: no such job, or it ended and nothing was kept of it.
+        Raises:
+            NotFound: The job does not exist, or its result has expired.
         """
         return self._queues.find(self._id).status
 
     def result(self, timeout: float | None = None) -> R_co:
-        """Wait for the job to end and answer what its handler returned.
+        """Wait for the job to end and return the result of its handler.
 
-        Args: timeout: seconds; None waits as long as it takes, 0 only looks.
+        Args:
+            timeout: Maximum wait in seconds; None for no limit, 0 for a single check.
+
+        Returns:
+            What the handler returned.
 
         Raises:
-          JobFailed: it ended without a result. TimeoutError: it has not ended in time.
-          NotFound: it is unknown, or its queue keeps no results.
+            JobFailed: The job ended without a result.
+            TimeoutError: The job has not ended in time.
+            NotFound: The job does not exist, or its queue keeps no results.
         """
         for pause_s in pauses(self._clock, timeout):
             found = self._queues.find(self._id)
@@ -75,7 +83,19 @@ class Job(Generic[R_co]):
         raise TimeoutError(f"The job {self.id} is still {found.status}.")
 
     async def aresult(self, timeout: float | None = None) -> R_co:  # noqa: ASYNC109  (as `result`)
-        """Do as `result` without blocking the loop; each look is taken in another thread."""
+        """Wait for the result like `result`, without blocking the event loop.
+
+        Args:
+            timeout: Maximum wait in seconds; None for no limit, 0 for a single check.
+
+        Returns:
+            The result of the handler.
+
+        Raises:
+            JobFailed: There is no result.
+            TimeoutError: There is no result in time.
+            NotFound: The result has expired.
+        """
         import asyncio  # noqa: PLC0415  (slow to load)
 
         for pause_s in pauses(self._clock, timeout):
@@ -93,7 +113,7 @@ class Job(Generic[R_co]):
     def _value(self, found: Found) -> R_co:
         outcome = found.outcome
         if found.status == "expired":
-            raise JobFailed(f"The job {self.id} is expired: its time was over before it ran.")
+            raise JobFailed(f"The job {self.id} expired before it ran.")
         if outcome is None:
             error, _ = read_epitaph(found.row.error if found.row else "")
             raise JobFailed(f"The job {self.id} is dead: {error}")
@@ -105,51 +125,62 @@ class Job(Generic[R_co]):
 
     @property
     def progress(self) -> Progress | None:
-        """How far the job's handler said that it had come; None where it did not, or long ago.
+        """The last progress that the handler reported, at most a second old.
 
-        As it was at most a second ago; kept for a day after the last report.
+        None if it reported none, or more than a day ago.
         """
         return progress_records.read(self._queues.engine.store, self._id)
 
     def explain(self) -> Explanation:
-        """Return the one reason why the job is not running, from the state of its queue now.
+        """Return why the job is not running.
 
-        `str(job.explain())` is a sentence for people; `reason` is one word or two, and `facts`
-        are the numbers and names that it rests on. A job that is not known is `unknown`. Reads
-        up to 10,000 rows of the job's queue: it is for people, not for every call.
+        Reads up to 10,000 rows of the job's queue, so call it for people, not for every job.
+
+        Returns:
+            The explanation: `str()` of it is a sentence, `reason` one or two words, and `facts`
+            the numbers and names behind it. The reason of a job that does not exist is `unknown`.
         """
         return explain(self._queues, self._id)
 
     async def aexplain(self) -> Explanation:
-        """Do as `explain`, in another thread."""
+        """Return the explanation of `explain`, without blocking the event loop."""
         import asyncio  # noqa: PLC0415  (slow to load)
 
         return await asyncio.to_thread(self.explain)
 
     def cancel(self) -> bool:
-        """End the job: at once if it waits; if it runs, ask its handler to stop.
+        """Cancel the job if it waits; ask its handler to stop if it runs.
 
-        A handler sees it within two seconds, with `ctx.check_cancelled()` or at its next await;
-        one that never looks runs to its end, and then the job is what that end makes of it. It
-        is not tried again in any case.
+        A handler notices within two seconds, in `ctx.check_cancelled()` or at its next await. A
+        handler that never checks runs to its end, which decides the outcome. The job is not
+        retried in any case.
 
-        Returns: True: it has ended. False: it runs, and was asked to stop.
+        Returns:
+            True if the job is cancelled; False if it runs and was asked to stop.
 
-        Raises: NotFound: no such job. Conflict: it is dead or has ended.
+        Raises:
+            NotFound: The job does not exist.
+            Conflict: The job is dead or has ended.
         """
         return self._queues.cancel(self._id)
 
     def reschedule(
         self, *, due: datetime | None = None, after: timedelta | float | None = None
     ) -> None:
-        """Let the job be due at another time: at `due`, or `after` so long from now.
+        """Change the due time of the job.
+
+        Args:
+            due: New due time, an aware datetime.
+            after: Duration from now, a timedelta or seconds.
 
         Raises:
-          NotFound: no such job. Conflict: it runs, is dead or has ended.
-          BadInput: not one of both is given, or it is out of range, or past the job's expiry.
+            NotFound: The job does not exist.
+            Conflict: The job runs, is dead or has ended.
+            BadInput: Not exactly one of both is given, or the time is out of range or after the
+                job's expiry.
         """
         if (due is None) == (after is None):
-            raise BadInput("Not one of due and after is given.", hint="Give one of them.")
+            raise BadInput("Pass exactly one of `due` and `after`.", hint="Use after=60.")
         if due is not None:
             at_us = asked_instant_us(due, "due")
         else:
@@ -158,38 +189,44 @@ class Job(Generic[R_co]):
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """The job's tags, sorted; none once it has ended.
+        """The tags of the job, sorted; empty once it has ended.
 
-        Raises: NotFound: no such job, or it ended and nothing was kept of it.
+        Raises:
+            NotFound: The job does not exist, or its result has expired.
         """
         row = self._queues.find(self._id).row
         return () if row is None else tags_of(row)
 
     def change(self, *, priority: int | None = None, tags: Sequence[str] | None = None) -> None:
-        """Give the job another priority, or other tags in place of those that it has.
+        """Change the priority or the tags of the job.
+
+        Args:
+            priority: New priority; None to keep it.
+            tags: New tags, which replace the present ones; None to keep them.
 
         Raises:
-          NotFound: no such job. Conflict: it runs, is dead or has ended.
-          BadInput: neither is given, or one is out of range.
+            NotFound: The job does not exist.
+            Conflict: The job runs, is dead or has ended.
+            BadInput: Neither is given, or a value is out of range.
         """
         self._queues.change(self._id, priority=priority, tags=tags)
 
     def retry(self) -> None:
-        """Run the job as soon as possible, also when it is dead.
+        """Run the job as soon as possible, even if it is a dead-letter job.
 
-        Raises: NotFound: no such job. Conflict: it runs or has ended.
+        Raises:
+            NotFound: The job does not exist.
+            Conflict: The job runs or has ended.
         """
         self._queues.retry(self._id)
 
 
 def parse_id(text: str) -> JobId:
-    """Read a job's id, with or without dashes.
+    """Return the id of a job from its string, with or without dashes.
 
-    Raises: BadInput: it is none.
+    Raises: BadInput: the string is not an id.
     """
     try:
         return JobId(uuid.UUID(text).bytes)
-    except (ValueError, TypeError, AttributeError) as error:  # the latter two: no text
-        raise BadInput(
-            f"{text!r} is not a job's id.", hint="Ids have 32 hexadecimal digits."
-        ) from error
+    except (ValueError, TypeError, AttributeError) as error:  # the last two: not a string
+        raise BadInput(f"{text!r} is not a job id.", hint="Use 32 hexadecimal digits.") from error

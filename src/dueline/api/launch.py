@@ -1,4 +1,4 @@
-"""From an application to a running worker."""
+"""Start of workers."""
 
 import random
 import sys
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 
 def launch(app: Connection, plan: Plan) -> int | None:
-    """Run a worker in this thread until it is stopped, or its burst is over.
+    """Run a worker in this thread until it is stopped, or its burst ends.
 
-    In the main thread SIGTERM and SIGINT stop it: the first drains, a second gives everything
-    back at once.
+    In the main thread, the first SIGTERM or SIGINT drains it, and a second one releases its jobs
+    at once.
 
-    Returns: the number of the signal that stopped it, None where none did.
+    Returns: the number of the signal that stopped it; None after a burst.
     """
     worker = make_worker(app, plan)
     ending = passed_on(lambda count: worker.stop(hurry=count > 1))
@@ -52,17 +52,17 @@ def make_worker(
     *,
     make_runner: Callable[[threading.Event], Runner] | None = None,
 ) -> Worker:
-    """Put a worker together; opens the store.
+    """Open the store and return a worker.
 
     Args:
-      loop: where coroutine handlers run.
-      make_runner: makes what runs handlers, if not as the plan says; takes the event that it sets.
+      loop: event loop of coroutine handlers.
+      make_runner: returns the runner of handlers, instead of the plan's; takes the event to set.
     """
     queues = app.queues
     plan = _without_unreadable(queues, plan)
     wakeup = threading.Event()
     name = worker_name()
-    channels = [*plan.serving, name]  # permits call it by its name
+    channels = [*plan.serving, name]  # permits wake it by its name
     listener = queues.engine.wakeups.listen(channels, wakeup)
     log.info("worker %s serves %s", name, ", ".join(plan.serving))
     return Worker(
@@ -84,10 +84,10 @@ def make_worker(
 
 
 def _without_unreadable(queues: Queues, plan: Plan) -> Plan:
-    """Make the queues, so that they can be seen; leave out those whose settings are damaged.
+    """Create the queues; omit those whose settings are damaged.
 
     Raises:
-      StoreCorrupt: those of all queues are.
+      StoreCorrupt: the settings of all queues are damaged.
     """
     serving: dict[str, int | None] = {}
     for name, slots in plan.serving.items():
@@ -108,7 +108,7 @@ def _without_unreadable(queues: Queues, plan: Plan) -> Plan:
 def run(app: Connection, plan: Plan, worker: Worker) -> None:
     """Run a worker in this thread until it is stopped, and maintenance in threads next to it."""
     watch = make_maintenance_threads(app.queues, worker.name, is_monitor=plan.monitor)
-    if plan.burst:  # what is due is to be stored before it looks whether something is
+    if plan.burst:  # store due jobs of schedules before the first poll
         watch.check_schedules()
     with watch:
         worker.run()
@@ -132,7 +132,7 @@ def _runner(
     place = place_of(app)
     if place is None:
         raise ConfigError(
-            "Child processes cannot import this application: it is no global of a module.",
+            "Child processes cannot import this application: it is not a global of a module.",
             hint="Assign it to a global name, or use processes=0.",
         )
     threads = max(plan.concurrency, plan.processes)
@@ -150,7 +150,7 @@ def _runner(
 
 
 def _warn_of_limits(tasks: Mapping[str, Handler]) -> None:
-    """Say once which limits do not hold where handlers run in threads."""
+    """Log which limits cannot be enforced in threads."""
     names = sorted(name for name, handler in tasks.items() if handler.kill_after_us is not None)
     if names:
         log.warning(

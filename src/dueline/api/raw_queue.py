@@ -1,4 +1,4 @@
-"""Queues without tasks, for other frameworks."""
+"""A queue without tasks, for other frameworks."""
 
 import json
 import random
@@ -28,27 +28,29 @@ CLAIM_MAX = 1000
 
 
 class RawQueue:
-    """One queue by hand: put bodies in, claim jobs, say what became of them.
+    """Low-level access to one queue: enqueue bodies, claim jobs and report their outcomes.
 
-    A job that was claimed is the claimer's until its lease ends; whoever needs longer extends
-    it. One that ends without a verdict counts as died on it, and after three such it is dead.
-    For one thread; others make their own.
+    A claimed job belongs to its claimer until the lease ends; extend the lease if you need longer.
+    A claim that ends without an outcome counts as a crash, and a job is dead after three crashes.
+    Not thread-safe: use one object per thread.
+
+    Args:
+        app: The application.
+        queue: Name of the queue.
+        lease: Duration of a claim; by default the setting of the queue.
+
+    Raises:
+        BadInput: The name or the lease is out of range.
     """
 
     def __init__(
         self, app: Connection, queue: str, *, lease: timedelta | float | None = None
     ) -> None:
-        """Take an application, and a queue's name.
-
-        Args: lease: how long a claim lasts; the queue's own setting by default.
-
-        Raises: BadInput: a name or lease out of range.
-        """
         self._queues = app.queues
         self._queue = check_queue_name(queue)
         self._lease_us = None if lease is None else duration_us(lease)
         if self._lease_us is not None and self._lease_us <= 0:
-            raise BadInput(f"lease={lease!r} leaves no time.")
+            raise BadInput(f"`lease` must be more than 0 s (got {lease!r}).", hint="Use 30.")
         self._claimer = Claimer(app.queues.engine, [queue], worker_name(), lease_us=self._lease_us)
         self._settler = Settler(app.queues.engine, app.tasks, random.Random(), app.hooks)
 
@@ -62,13 +64,23 @@ class RawQueue:
         priority: int = 0,
         tenant: str = "",
     ) -> list[str]:
-        """Store jobs durably, all in one write; answer their ids.
+        """Enqueue jobs in one durable write.
 
         Args:
-          bodies: JSON. task: the name of what they are for, of your own choice.
-          due, after: not before this instant (aware), or so long from now.
+            bodies: JSON documents as bytes.
+            task: Task name of the jobs, free to choose.
+            due: Time at which the jobs become due, an aware datetime.
+            after: Duration after which they become due, if `due` is not given.
+            priority: Priority; larger runs first.
+            tenant: Tenant of the jobs.
 
-        Raises: as `task.enqueue`.
+        Returns:
+            The ids of the jobs.
+
+        Raises:
+            BadInput: A value is out of range; nothing was stored.
+            EnqueueUnknown: The jobs may or may not be stored; see its `jobs`.
+            StoreUnavailable: Nothing was stored.
         """
         for body in bodies:
             _check_body(body)
@@ -81,9 +93,16 @@ class RawQueue:
         return [row.id.hex() for row in rows]
 
     def claim(self, most: int) -> list["Leased"]:
-        """Claim jobs that are due, the most urgent first; none where nothing is due.
+        """Claim due jobs, the most urgent first.
 
-        Raises: BadInput: `most` is not 1 to 1,000.
+        Args:
+            most: Maximum number of jobs, 1 to 1,000.
+
+        Returns:
+            The claimed jobs; empty if none is due.
+
+        Raises:
+            BadInput: `most` is out of range.
         """
         check_value(most, Annotated[int, integer(1, CLAIM_MAX)], "most")
         self._claimer.refresh()
@@ -102,13 +121,20 @@ class RawQueue:
                 self._queues.engine, dict.fromkeys(steps, 0)
             )  # what they are given, only workers tell
             fit += [one.job for one in found.fit if not is_step(one.job)]
-        # Marked as started: whoever dies with a job is counted, as where handlers run.
+        # Marked as started, so that a crash of this process counts, as in workers.
         began_us = self._queues.engine.time.latest_us()
         held = self._extend(fit, self._lease_us)
         return [Leased(self, job, began_us) for job, sure in zip(fit, held, strict=True) if sure]
 
     def ack(self, leased: Sequence["Leased"]) -> list[str]:
-        """End jobs as done, in one call; answer the ids of those whose claims were lost."""
+        """Mark jobs as done.
+
+        Args:
+            leased: The claimed jobs.
+
+        Returns:
+            The ids of the jobs whose claims were lost.
+        """
         return self._settle([(one, Done(encode_result(None, one.task))) for one in leased])
 
     def nack(
@@ -118,31 +144,55 @@ class RawQueue:
         *,
         reason: str = "",
     ) -> list[str]:
-        """Let jobs be tried again, not before the delay; after 8 attempts they are dead.
+        """Retry jobs after a delay; a job is dead after 8 attempts.
 
-        Args: delay: None for one that grows with each attempt. reason: kept as the job's error.
+        Args:
+            leased: The claimed jobs.
+            delay: Duration before the retry; None for one that grows with each attempt.
+            reason: Recorded as the error of the job.
 
-        Returns: as `ack`.
+        Returns:
+            The ids of the jobs whose claims were lost.
         """
         delay_us = None if delay is None else duration_us(delay)
         failed = Failed("Nack", reason, "", retry=True, retry_after_us=delay_us)
         return self._settle([(one, failed) for one in leased])
 
     def release(self, leased: Sequence["Leased"]) -> list[str]:
-        """Give jobs back, to be claimed again at once; no attempt is spent. Returns: as `ack`."""
+        """Release jobs without using up an attempt.
+
+        Args:
+            leased: The claimed jobs.
+
+        Returns:
+            The ids of the jobs whose claims were lost.
+        """
         return self._settle([(one, GivenBack()) for one in leased])
 
     def reject(self, leased: Sequence["Leased"], reason: str) -> list[str]:
-        """Carry jobs to the dead, where they are kept and can be retried. Returns: as `ack`."""
+        """Move jobs to the dead-letter list.
+
+        Args:
+            leased: The claimed jobs.
+            reason: Recorded as the error of the jobs.
+
+        Returns:
+            The ids of the jobs whose claims were lost.
+        """
         failed = Failed("Rejected", reason, "", retry=False)
         return self._settle([(one, failed) for one in leased])
 
     def extend(
         self, leased: Sequence["Leased"], lease: timedelta | float | None = None
     ) -> list[str]:
-        """Let claims last so long from now on, and never shorter than before. Returns: as `ack`.
+        """Extend claims; they never become shorter.
 
-        Args: lease: as at the claim by default.
+        Args:
+            leased: The claimed jobs.
+            lease: New duration from now; by default that of the claim.
+
+        Returns:
+            The ids of the jobs whose claims were lost.
         """
         held = self._extend(
             [one.job for one in leased], self._lease_us if lease is None else duration_us(lease)
@@ -164,7 +214,12 @@ class RawQueue:
 
 
 class Leased:
-    """A job that was claimed. job: its row, as the store has it. claimed_us: since when."""
+    """A claimed job.
+
+    Attributes:
+        job: Its row in the store.
+        claimed_us: Time of the claim, in microseconds UTC.
+    """
 
     __slots__ = ("_queue", "claimed_us", "job")
 
@@ -178,52 +233,56 @@ class Leased:
 
     @property
     def id(self) -> str:
-        """The job's id."""
+        """The id of the job."""
         return self.job.id.hex()
 
     @property
     def task(self) -> str:
-        """What it is for."""
+        """The task name of the job."""
         return self.job.task
 
     @property
     def body(self) -> bytes:
-        """What was put in."""
+        """The body of the job."""
         return self.job.body
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is; 1 for the first."""
+        """The number of the attempt, from 1."""
         return self.job.errors + 1
 
     @property
     def fence(self) -> int:
-        """How often the job has been claimed; only grows."""
+        """The number of claims of the job; use it as a fencing token."""
         return self.job.fence
 
     @property
     def due(self) -> datetime:
-        """When it was to run."""
+        """The due time of the job."""
         return to_datetime(self.job.due_us)
 
     def ack(self) -> None:
-        """End the job as done. Raises: LeaseLost: somebody else may hold it; nothing changed."""
+        """Mark the job as done.
+
+        Raises:
+            LeaseLost: The claim was lost; nothing changed.
+        """
         self._expect(self._queue.ack([self]))
 
     def nack(self, delay: timedelta | float | None = None, *, reason: str = "") -> None:
-        """Let it be tried again, not before the delay. Raises: as `ack`."""
+        """Retry the job after a delay; raises like `ack`."""
         self._expect(self._queue.nack([self], delay, reason=reason))
 
     def release(self) -> None:
-        """Give it back, to be claimed again at once; no attempt is spent. Raises: as `ack`."""
+        """Release the job without using up an attempt; raises like `ack`."""
         self._expect(self._queue.release([self]))
 
     def reject(self, reason: str) -> None:
-        """Carry it to the dead. Raises: as `ack`."""
+        """Move the job to the dead-letter list; raises like `ack`."""
         self._expect(self._queue.reject([self], reason))
 
     def extend(self, lease: timedelta | float | None = None) -> None:
-        """Let the claim last so long from now on. Raises: as `ack`."""
+        """Extend the claim; raises like `ack`."""
         self._expect(self._queue.extend([self], lease))
 
     def _expect(self, lost: Sequence[str]) -> None:
@@ -233,10 +292,12 @@ class Leased:
 
 def _check_body(body: Any) -> None:  # noqa: ANN401  (from a caller who may err)
     if not isinstance(body, bytes):
-        raise BadInput(f"A body is {type(body).__name__}.", hint="Give JSON as bytes.")
+        raise BadInput(
+            f"A body must be bytes (got {type(body).__name__}).", hint="Use JSON as bytes."
+        )
     if len(body) > PAYLOAD_BYTES_MAX:
         raise BadInput(f"A body has {len(body)} bytes; {PAYLOAD_BYTES_MAX} are allowed.")
     try:
         json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise BadInput("A body is not JSON.", hint="Give JSON as bytes.") from error
+        raise BadInput("A body is not JSON.", hint="Use JSON as bytes.") from error

@@ -69,20 +69,51 @@ class Schedules:
         return [to_datetime(us) for us in times]
 
     def pause(self, name: str) -> None:
-        """Pause a schedule: it creates no jobs until it is resumed."""
+        """Pause a schedule: it creates no jobs until it is resumed.
+
+        Args:
+            name: Name of the schedule.
+
+        Raises:
+            NotFound: No schedule has this name.
+        """
         scheduler.pause(self._host.queues, name)
 
     def resume(self, name: str) -> None:
-        """Resume a schedule at its next occurrence; occurrences of the pause are skipped."""
+        """Resume a schedule at its next occurrence; occurrences of the pause are skipped.
+
+        Args:
+            name: Name of the schedule.
+
+        Raises:
+            NotFound: No schedule has this name.
+        """
         scheduler.resume(self._host.queues, name)
 
     def remove(self, name: str) -> None:
-        """Delete a schedule; the next process that declares it stores it again."""
+        """Delete a schedule; the next process that declares it stores it again.
+
+        Args:
+            name: Name of the schedule.
+
+        Raises:
+            NotFound: No schedule has this name.
+        """
         scheduler.remove(self._host.queues, name)
         self._declared.pop(name, None)
 
     def trigger(self, name: str) -> Job[Any]:
-        """Enqueue one job of a schedule now, in addition to its occurrences."""
+        """Enqueue one job of a schedule now, in addition to its occurrences.
+
+        Args:
+            name: Name of the schedule.
+
+        Returns:
+            A handle on the job.
+
+        Raises:
+            NotFound: No schedule has this name.
+        """
         queues = self._host.queues
         return Job(scheduler.trigger(queues, name).id, queues, self._host.clock)
 

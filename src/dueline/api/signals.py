@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT end what runs."""
+"""SIGTERM and SIGINT as graceful stops."""
 
 import queue
 import signal
@@ -12,20 +12,20 @@ ENDING = (signal.SIGTERM, signal.SIGINT)
 
 @contextmanager
 def passed_on(then: Callable[[int], object]) -> Iterator[Sequence[int]]:
-    """Catch SIGTERM and SIGINT in the block; answer those that came, in their order.
+    """Catch SIGTERM and SIGINT in the block; yield those received so far, in order.
 
-    In any thread but the main one, which alone can catch them, nothing is caught.
+    Only the main thread can catch signals; in other threads nothing is caught.
 
     Args:
-      then: called for each, with how many came so far, in a thread of its own. In the handler
-        it could wait for ever: a signal may come while the main thread holds the very lock that
-        `then` needs, as `Event.set` needs the one that `Event.clear` and `Event.wait` take.
+      then: called for each signal with the number received so far, in its own thread. In the
+        signal handler it could deadlock, because the main thread may hold the lock that `then`
+        needs, as `Event.set` needs the lock of `Event.clear` and `Event.wait`.
     """
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield received
         return
-    arrived: queue.SimpleQueue[int | None] = queue.SimpleQueue()  # a handler may put into it
+    arrived: queue.SimpleQueue[int | None] = queue.SimpleQueue()  # safe in a signal handler
 
     def catch(number: int, _frame: FrameType | None) -> None:
         received.append(number)

@@ -1,4 +1,4 @@
-"""Registered functions and how they are called."""
+"""Tasks and their calls."""
 
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -51,7 +51,7 @@ _id_of = field(Row, "id")
 
 
 class Using(Generic[P, R]):
-    """A task with options for its calls."""
+    """A task with options for its calls; `task.using(...)` returns it."""
 
     __slots__ = ("_handler", "_host", "_options")
 
@@ -77,25 +77,32 @@ class Using(Generic[P, R]):
         wait: timedelta | float | None = None,
         deadline: datetime | timedelta | float | None = None,
     ) -> "Using[P, R]":
-        """Say where and when calls run.
+        """Return the task with options for its calls.
+
+        Example: `send.using(after=60, priority=5).enqueue("ann@example.org")`.
 
         Args:
-          due: not before this instant; an aware datetime, at most ten years ahead.
-          after: not before so long from the call on; a timedelta or seconds.
-          priority: any signed 32-bit integer; larger runs first, 0 is the default.
-          queue, tenant: other than the task's own.
-          tx: what `with app.transaction() as tx:` gives; the jobs are stored when it commits.
-          expires: not run from this instant on, or so long from the call on.
-          window: starts are spread evenly over so long from the due time on.
-          unique: a key that one living job has at a time; a text is Unique(text).
-          tags: words to find the jobs by, up to 20.
-          limits: semaphores in place of the task's own, such as "warehouse" or "host:{host}".
-          wait: for so long, where a quota leaves no room; not inside a transaction.
-          deadline: an instant, or so long from the call on, in place of a priority: among jobs
-            with deadlines the earliest goes first, and those with priorities before all of them.
+            due: Time at which the job becomes due; an aware datetime, at most ten years ahead.
+            after: Duration from the call after which the job becomes due; a timedelta or seconds.
+            priority: Signed 32-bit integer; larger runs first, 0 is the default.
+            queue: Queue of the job; by default the task's own.
+            tenant: Tenant of the job; by default none.
+            tx: The transaction of `with app.transaction() as tx:` that stores the job.
+            expires: Time, or duration from the call, after which the job no longer runs.
+            window: Jitter: starts are spread evenly over this duration after the due time.
+            unique: Key that only one unfinished job has at a time; a string is `Unique(string)`.
+            tags: Up to 20 tags to find the job by.
+            limits: Limits instead of the task's own, such as "warehouse" or "host:{host}".
+            wait: Maximum duration to wait for room in a quota; not inside a transaction.
+            deadline: Time, or duration from the call, by which the job should be done; instead
+                of a priority. The earliest deadline runs first, after all jobs with priorities.
 
-        Raises: BadInput: due is naive, or both due and after are given, a value is out of range,
-        or tx is something else.
+        Returns:
+            The task with these options; options that are not given keep their values.
+
+        Raises:
+            BadInput: A value is out of range, `due` has no time zone, or options exclude each
+                other.
         """
         changes: dict[str, Any] = {
             name: value
@@ -103,7 +110,7 @@ class Using(Generic[P, R]):
             if value is not None
         }
         if due is not None and after is not None:
-            raise BadInput("Both due and after are given.", hint="Give one of them.")
+            raise BadInput("`due` and `after` exclude each other.", hint="Pass one of them.")
         if due is not None:
             changes |= {"due_us": asked_instant_us(due, "due"), "after_us": None}
         if after is not None:
@@ -127,14 +134,22 @@ class Using(Generic[P, R]):
         return Using(self._host, self._handler, replace(self._options, **changes))
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
-        """Store a call durably; it runs in a worker.
+        """Enqueue a call durably; a worker runs it.
+
+        Args:
+            *args: Positional arguments of the function.
+            **kwargs: Named arguments of the function.
+
+        Returns:
+            A handle on the job.
 
         Raises:
-          BadInput: the arguments do not fit the function or cannot be stored; nothing was.
-          Duplicate: another job has its unique key.
-          QuotaExceeded: its queue or tenant may have no more jobs now; nothing was stored.
-          EnqueueUnknown: it may or may not be stored; see its `jobs`.
-          StoreUnavailable: it is not stored.
+            BadInput: The arguments do not fit the function or cannot be stored. Nothing was
+                stored.
+            Duplicate: Another job holds the unique key. Nothing was stored.
+            QuotaExceeded: A quota of the queue or tenant is exhausted. Nothing was stored.
+            EnqueueUnknown: The job may or may not be stored; see `jobs` of the error.
+            StoreUnavailable: Nothing was stored.
         """
         codec, body = self._handler.write(args, kwargs)
         unique, limits = self._options.unique, self._options.limits
@@ -145,20 +160,33 @@ class Using(Generic[P, R]):
         return self._put(codec, [body], rule, [limits_of_call(limits, named)])[0]
 
     def enqueue_many(self, calls: Iterable[Call], *, chunk: int = CHUNK) -> list[Job[R]]:
-        """Store many calls, `chunk` of them a write.
+        """Enqueue many calls in batches.
 
-        Each is a sequence of positional arguments, or a mapping of named ones.
+        All arguments are checked before the first write. Jobs with a unique key are written one
+        by one.
 
-        Every argument is checked before the first write. Unique ones are written one by one.
+        Args:
+            calls: The calls; each a tuple or list of positional arguments, or a dict of named
+                ones, such as `[("ann",), ("ben",)]`.
+            chunk: Maximum number of jobs per write, 1 to 10,000.
 
-        Returns: the jobs, in the order of the calls.
+        Returns:
+            Handles on the jobs, in the order of the calls.
 
-        Raises: as `enqueue`; calls before those that failed are stored, and the error's `unsent`
-        says how many at the end were not sent.
+        Raises:
+            BadInput: A call does not fit the function. Nothing was stored.
+            Duplicate: Another job holds a unique key.
+            QuotaExceeded: A quota of the queue or tenant is exhausted.
+            EnqueueUnknown: Some jobs may or may not be stored; see `jobs` of the error.
+            StoreUnavailable: The store did not answer. As with the errors above, earlier batches
+                are stored, and `unsent` of the error counts the calls that were not sent.
         """
         check_value(chunk, _Chunk, "chunk")
         if not isinstance(calls, Iterable):
-            raise BadInput(f"Many calls are given as {type(calls).__name__}, not as a list.")
+            raise BadInput(
+                f"`calls` must be a list of calls (got {type(calls).__name__}).",
+                hint='Use [("a",), ("b",)].',
+            )
         calls = list(calls)
         unique, limits = self._options.unique, self._options.limits
         are_alike = unique is None and is_same_for_all(limits)
@@ -172,7 +200,7 @@ class Using(Generic[P, R]):
         if not are_alike:
             named = [self._handler.arguments.named(*both) for both in checked]
             limits_of_each = iter([limits_of_call(limits, one) for one in named])
-        if unique:  # each with a key of its own, and a write of its own
+        if unique:  # one write for each key
             rules = [unique.rule(one) for one in named]
             chunk = 1
         jobs: list[Job[R]] = []
@@ -188,16 +216,22 @@ class Using(Generic[P, R]):
         return jobs
 
     def recurring(self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] = {}) -> Template:
-        """Write a call that a schedule can repeat.
+        """Return a call that a schedule can repeat.
 
-        Raises: BadInput: the arguments do not fit, or an option names an instant or a key.
+        Args:
+            args: Positional arguments of the function.
+            kwargs: Named arguments of the function.
+
+        Raises:
+            BadInput: The arguments do not fit, or an option does not apply to schedules.
         """
         own = self._options
         instants = (own.due_us, own.after_us, own.expires_us, own.deadline_us, own.due_within_us)
         if (*instants, own.tx, own.unique) != (None,) * 7:
             raise BadInput(
-                "A schedule has no due, after, deadline, tx, unique key, and no instant of expiry.",
-                hint="Its time is their due time; expires can be a length of time.",
+                "A schedule does not support `due`, `after`, `deadline`, `tx`, `unique` and an "
+                "absolute `expires`.",
+                hint="Use `expires` with a duration.",
             )
         codec, body = self._handler.write(args, kwargs)
         late_us = own.expires_after_us or 0
@@ -208,15 +242,22 @@ class Using(Generic[P, R]):
         )  # fmt: skip
 
     def step(self, *args: Any, **kwargs: Any) -> Step:  # noqa: ANN401  (see below)
-        """Make a step of a workflow: a call of which the first arguments may come from others.
+        """Return a step of a workflow.
 
-        What comes before it gives the first ones; these are the rest, checked at the start.
+        The results of the steps before it are its first arguments.
+
+        Args:
+            *args: The other positional arguments.
+            **kwargs: Named arguments; all are checked when the workflow starts.
+
+        Raises:
+            BadInput: An option does not apply to steps.
         """
         own = self._options
         if own.tx is not None or own.unique is not None or own.window_us:
             raise BadInput(
-                "A step of a workflow has no tx, unique or window of its own.",
-                hint="app.start(..., tx=tx) stores a whole workflow in a transaction.",
+                "A step of a workflow does not support `tx`, `unique` and `window`.",
+                hint="Use app.start(..., tx=tx) to store a whole workflow in a transaction.",
             )
         return Step(self._handler.name, lambda given: self._step_call(args, kwargs, given))
 
@@ -226,7 +267,7 @@ class Using(Generic[P, R]):
         limits = own.limits
         if limits:
             if given and not is_same_for_all(limits):
-                what = f"A limit of {handler.name} names an argument, and other steps give it some."
+                what = f"A limit of {handler.name} names an argument that other steps may provide."
                 raise BadInput(what, hint="Use a limit without a key: using(limits=[...]).")
             named = {} if given else handler.arguments.named(args, kwargs)
             limits = limits_of_call(limits, named)
@@ -237,7 +278,7 @@ class Using(Generic[P, R]):
         )  # fmt: skip
 
     def _instants(self) -> tuple[int | None, int | None]:
-        """Tell when a call is due, and when it expires; None: now, and never."""
+        """Return when a call is due and when it expires; None for now and never."""
         queues, own = self._host.queues, self._options
         due_us, expires_us = own.due_us, own.expires_us
         if own.after_us is not None:
@@ -253,9 +294,19 @@ class Using(Generic[P, R]):
         return own.priority if deadline_us is None else priority_of(deadline_us)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
-        """Do as `enqueue` in another thread, and await it: the loop is never blocked.
+        """Enqueue a call like `enqueue`, without blocking the event loop.
 
-        Where the awaiting is cancelled, the job may be stored all the same.
+        If the await is cancelled, the job may still be stored.
+
+        Args:
+            *args: Positional arguments of the function.
+            **kwargs: Named arguments of the function.
+
+        Returns:
+            A handle on the job.
+
+        Raises:
+            BadInput: As in `enqueue`, or the task uses a transaction.
         """
         _refuse_transaction(self._options)
         from asyncio import to_thread  # noqa: PLC0415  (slow to load)
@@ -263,7 +314,18 @@ class Using(Generic[P, R]):
         return await to_thread(self.enqueue, *args, **kwargs)
 
     async def aenqueue_many(self, calls: Iterable[Call], *, chunk: int = CHUNK) -> list[Job[R]]:
-        """Do as `enqueue_many` in another thread, and await it."""
+        """Enqueue calls like `enqueue_many`, without blocking the event loop.
+
+        Args:
+            calls: The calls.
+            chunk: Maximum number of jobs per write.
+
+        Returns:
+            Handles on the jobs, in the order of the calls.
+
+        Raises:
+            BadInput: As in `enqueue_many`, or the task uses a transaction.
+        """
         _refuse_transaction(self._options)
         from asyncio import to_thread  # noqa: PLC0415  (slow to load)
 
@@ -309,23 +371,23 @@ class Using(Generic[P, R]):
 
 
 class _Named(Using[P, R]):
-    """What both kinds of task share."""
+    """The common part of both kinds of task."""
 
     __slots__ = ()
 
     @property
     def name(self) -> str:
-        """The name under which jobs are stored."""
+        """The name that jobs are stored under."""
         return self._handler.name
 
     @property
     def queue(self) -> str:
-        """The queue of calls that do not say otherwise."""
+        """The default queue of calls."""
         return self._options.queue
 
     @property
     def handler(self) -> Handler:
-        """The function as a worker sees it."""
+        """The handler that workers call."""
         return self._handler
 
     def __repr__(self) -> str:
@@ -341,23 +403,26 @@ class _Named(Using[P, R]):
 
 
 class Task(_Named[P, R]):
-    """A registered function: still callable right here, and able to be enqueued."""
+    """A registered function, which can be called directly or enqueued.
+
+    `@app.task` creates it.
+    """
 
     __slots__ = ()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the function here and now; nothing is stored."""
+        """Call the function in this process; nothing is stored."""
         result: R = self._call(args, kwargs)
         return result
 
 
 class AsyncTask(_Named[P, R]):
-    """A registered coroutine function."""
+    """A registered coroutine function, which can be awaited directly or enqueued."""
 
     __slots__ = ()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
-        """Make the coroutine, to be awaited here; nothing is stored."""
+        """Return the coroutine of a direct call; nothing is stored."""
         result: Coroutine[Any, Any, R] = self._call(args, kwargs)
         return result
 
@@ -365,6 +430,6 @@ class AsyncTask(_Named[P, R]):
 def _refuse_transaction(options: Options) -> None:
     if options.tx is not None:
         raise BadInput(
-            "A transaction belongs to its thread, and this enqueues in another.",
-            hint="Use enqueue with using(tx=...), in asyncio.to_thread with the transaction.",
+            "A transaction belongs to its thread, but this call enqueues in another one.",
+            hint="Use the whole transaction with `enqueue` in asyncio.to_thread.",
         )

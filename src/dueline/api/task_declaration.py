@@ -1,4 +1,4 @@
-"""What a task is declared with."""
+"""Options of tasks and calls."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from dueline.tasks.handler import Handler
 _NAME_CHARACTERS_MAX = 255
 
 Call = Sequence[Any] | Mapping[str, Any]
-"""The arguments of one of many calls: in order, or by name."""
+"""The arguments of a call: positional ones, or named ones."""
 
 
 def handler_of(
@@ -28,26 +28,28 @@ def handler_of(
     retry: Retry | None,
     **terms: Any,  # noqa: ANN401
 ) -> Handler:
-    """Make a task's handler. Args: chunk: how many jobs it takes at once; None for one."""
+    """Return the handler of a task. chunk: options of its batches; None for single jobs."""
     if chunk is None:
         return Handler(function, retry=retry or Retry(), **terms)
     return BatchHandler(function, chunk=chunk, retry=retry or Retry(), **terms)
 
 
 def check_retry(retry: object) -> None:
-    """Make sure that this is a policy, or None."""
+    """Raise BadInput if this is neither a policy nor None."""
     if not isinstance(retry, Retry | None):
-        raise BadInput(f"retry={retry!r} is no policy.", hint="Write retry=Retry(...).")
+        raise BadInput(
+            f"`retry` must be a Retry (got {retry!r:.80}).", hint="Use retry=Retry(attempts=5)."
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Where and when a call runs.
+    """The options of a call.
 
-    due_us: absolute; after_us: from the call on; neither: now. expires_us, expires_after_us:
-    likewise; neither: never. window_us: starts are spread over so long.
-    tx: the transaction that stores it; None for one of its own. wait_us: for room in a quota.
-    deadline_us, due_within_us: in place of a priority, absolute, or from the call on.
+    due_us: absolute; after_us: from the call; neither: now. expires_us, expires_after_us: the
+    same; neither: never. window_us: starts are spread over this duration.
+    tx: the transaction that stores the job; None for its own. wait_us: for room in a quota.
+    deadline_us, due_within_us: instead of a priority, absolute or from the call.
     """
 
     queue: str
@@ -68,19 +70,24 @@ class Options:
 
 
 def read_unique(unique: object, handler: Handler) -> Unique:
-    """Read `unique`: a Unique, or its key; it names arguments that the task has."""
+    """Return the unique key of the argument `unique`, a Unique or a string."""
     if isinstance(unique, str):
         unique = Unique(unique)
     if not isinstance(unique, Unique):
-        raise BadInput(f"unique={unique!r:.80} is no key.", hint='Write unique="hello:{to}".')
+        raise BadInput(
+            f"`unique` must be a string or Unique (got {unique!r:.80}).",
+            hint='Use unique="hello:{to}".',
+        )
     unique.check(handler.arguments.names, handler.name)
     return unique
 
 
 def task_name(function: object, name: object) -> str:
-    """Name a task: as given, or after its function."""
+    """Return the name of a task: as given, or from its function."""
     if not callable(function):
-        raise BadInput(f"{function!r:.80} is no function.", hint="Write @app.task above a def.")
+        raise BadInput(
+            f"A task must be a function (got {function!r:.80}).", hint="Use @app.task above a def."
+        )
     if name is None:
         module, own = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
         name = f"{module_name(module)}.{own}" if own else ""
@@ -90,8 +97,8 @@ def task_name(function: object, name: object) -> str:
         or not (name.isprintable())
     ):
         raise BadInput(
-            f"{name!r:.80} cannot name a task.",
-            hint=f"Give name=, one line of up to {_NAME_CHARACTERS_MAX} characters.",
+            f"{name!r:.80} is not a valid task name.",
+            hint=f"Use `name` with 1 to {_NAME_CHARACTERS_MAX} printable characters.",
         )
     return name
 
@@ -99,44 +106,44 @@ def task_name(function: object, name: object) -> str:
 def limits_us(
     timeout: timedelta | float | None, kill_after: timedelta | float | None
 ) -> tuple[int | None, int | None]:
-    """Check how long a handler may run: before it is interrupted, before it is killed."""
+    """Return the durations before a handler is interrupted and before it is killed."""
     timeout_us = None if timeout is None else duration_us(timeout)
     if timeout_us is not None and timeout_us <= 0:
-        raise BadInput(f"timeout={timeout!r} leaves no time to run.")
+        raise BadInput(f"`timeout` must be more than 0 s (got {timeout!r}).", hint="Use 30.")
     kill_after_us = None if kill_after is None else duration_us(kill_after)
     if kill_after_us is not None and kill_after_us <= (timeout_us or 0):
         raise BadInput(
-            f"kill_after={kill_after!r} leaves no time, with timeout={timeout!r}.",
-            hint="A handler is interrupted first, and killed later if it does not end.",
+            f"`kill_after` must be longer than `timeout` ({timeout!r}; got {kill_after!r}).",
+            hint="A handler is first interrupted, and then killed if it does not end.",
         )
     return timeout_us, kill_after_us
 
 
 def read_deadline(deadline: object, priority: object) -> dict[str, int | None]:
-    """Read `deadline`: an aware datetime, a timedelta or seconds; None: there is a priority."""
+    """Return the options of `deadline`: an aware datetime, a timedelta, seconds, or None."""
     if deadline is None:
         return {"deadline_us": None, "due_within_us": None}
     if priority is not None:
-        raise BadInput("A deadline takes the place of a priority.", hint="Give one of them.")
+        raise BadInput("`deadline` and `priority` exclude each other.", hint="Pass one of them.")
     if isinstance(deadline, datetime):
         return {"deadline_us": asked_instant_us(deadline, "deadline"), "due_within_us": None}
     return {"deadline_us": None, "due_within_us": asked_span_us(deadline, "deadline")}
 
 
 def read_expiry(expires: object) -> dict[str, int | None]:
-    """Read `expires`: an aware datetime, a timedelta or seconds."""
+    """Return the options of `expires`: an aware datetime, a timedelta or seconds."""
     if isinstance(expires, datetime):
         return {"expires_us": asked_instant_us(expires, "expires"), "expires_after_us": None}
     return {"expires_us": None, "expires_after_us": asked_span_us(expires, "expires")}
 
 
 def as_call(call: Call) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Tell a call's positional arguments and its named ones."""
+    """Return the positional and the named arguments of a call."""
     if isinstance(call, Mapping):
         return (), call
     if not isinstance(call, (tuple, list)):
         raise BadInput(
-            f"A call is given as {type(call).__name__}, not as a tuple of its arguments.",
-            hint='Write [("a",), ("b",)] for a task of one argument.',
+            f"A call must be a tuple, list or dict of its arguments (got {type(call).__name__}).",
+            hint='Use [("a",), ("b",)] for a task of one argument.',
         )
     return call, {}

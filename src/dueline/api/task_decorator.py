@@ -1,4 +1,4 @@
-"""What `@app.task(...)` answers."""
+"""Types of the decorator `@app.task(...)`."""
 
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import timedelta
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class TaskTerms(TypedDict, total=False):
-    """What `@app.task(...)` takes besides `chunk`."""
+    """Keyword arguments of `@app.task(...)` other than `chunk`."""
 
     name: str | None
     queue: str
@@ -30,7 +30,7 @@ class TaskTerms(TypedDict, total=False):
 
 
 class Registering(Protocol):
-    """Turns a function into a task."""
+    """A decorator that makes a task of a function."""
 
     @overload
     def __call__(  # type: ignore[overload-overlap]  # the narrower stands first
@@ -47,7 +47,7 @@ class Registering(Protocol):
 
 
 class RegisteringChunks(Protocol):
-    """Turns a function that takes many calls at once into a task."""
+    """A decorator that makes a task of a function that takes batches of calls."""
 
     @overload
     def __call__(

@@ -1,4 +1,4 @@
-"""`python -m dueline.api.worker_child`: a worker's child process."""
+"""`python -m dueline.api.worker_child`: the child process of a worker."""
 
 import sys
 
@@ -8,7 +8,7 @@ from dueline.worker.child_process import serve
 
 
 def main(place: str, threads: str, descriptor: str) -> None:
-    """Load the application and serve the parent at the other end of the descriptor."""
+    """Import the application and serve the parent process through the descriptor."""
     try:
         app = load_app(place)
     except DuelineError as error:

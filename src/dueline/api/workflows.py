@@ -1,4 +1,4 @@
-"""An application's workflows."""
+"""Workflows of an application."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +21,10 @@ from dueline.workflows.workflow import FlowProgress, Start, WorkflowView
 
 
 class Flow:
-    """A workflow that was started."""
+    """A handle on a started workflow.
+
+    `app.start(...)` returns it, `app.flow(flow_id)` creates it from an id.
+    """
 
     __slots__ = ("_clock", "_id", "_look", "_queues")
 
@@ -42,14 +45,15 @@ class Flow:
 
     @property
     def id(self) -> str:
-        """The workflow's id: 32 hexadecimal digits."""
+        """The id of the workflow: 32 hexadecimal digits."""
         return self._id.hex()
 
     @property
     def look(self) -> WorkflowView:
-        """What reads it.
+        """The stored workflow.
 
-        Raises: NotFound: there is no such workflow, or nothing is kept of it.
+        Raises:
+            NotFound: The workflow does not exist, or has expired.
         """
         if self._look is None:
             self._look = WorkflowView(self._queues.engine, self._id)
@@ -57,37 +61,50 @@ class Flow:
 
     @property
     def name(self) -> str:
-        """The name that it was started under; empty where there was none."""
+        """The name of the workflow; empty if it has none."""
         return self.look.layout.name
 
     @property
     def status(self) -> str:
-        """Its state now: running, done, failed or cancelled.
+        """The state of the workflow: running, done, failed or cancelled.
 
-        Failed, too, while a step is dead and others wait for its retry.
+        A workflow is also failed while a step is dead and others wait for its retry.
 
-        Raises: NotFound: there is no such workflow, or nothing is kept of it.
+        Raises:
+            NotFound: The workflow does not exist, or has expired.
         """
         return self.look.status()
 
     @property
     def progress(self) -> FlowProgress:
-        """How many steps there are, and have ended, by state."""
+        """The number of steps, and of ended steps by state."""
         return self.look.progress()
 
     def step(self, number: int) -> Job[Any]:
-        """Make a handle on the job of a step; they are numbered from 0, as they were given."""
+        """Return a handle on the job of a step.
+
+        Args:
+            number: Number of the step, from 0, in the order of the workflow's definition.
+
+        Raises:
+            NotFound: The workflow has no such step.
+        """
         self.look.branch(number)
         return Job(records.job_of(self._id, number), self._queues, self._clock)
 
     def result(self, timeout: float | None = None) -> Any:  # noqa: ANN401  (of the last part)
-        """Wait for the last part to end, and answer what it gives.
+        """Wait for the workflow to end and return the result of its last part.
 
-        Args: timeout: seconds; None waits as long as it takes, 0 only looks.
+        Args:
+            timeout: Maximum wait in seconds; None for no limit, 0 for a single check.
+
+        Returns:
+            The result of the last part.
 
         Raises:
-          JobFailed: it gives nothing, because of the step that the message names.
-          TimeoutError: it has not ended in time. NotFound: nothing is kept of it.
+            JobFailed: The workflow has no result; the message names the step that failed.
+            TimeoutError: The workflow has not ended in time.
+            NotFound: The workflow does not exist, or has expired.
         """
         for pause_s in pauses(self._clock, timeout):
             outcome = self.look.outcome()
@@ -99,7 +116,19 @@ class Flow:
         raise self._late()
 
     async def aresult(self, timeout: float | None = None) -> Any:  # noqa: ANN401, ASYNC109
-        """Do as `result` without blocking the loop; each look is taken in another thread."""
+        """Wait for the result like `result`, without blocking the event loop.
+
+        Args:
+            timeout: Maximum wait in seconds; None for no limit, 0 for a single check.
+
+        Returns:
+            The result of the last part.
+
+        Raises:
+            JobFailed: There is no result.
+            TimeoutError: There is no result in time.
+            NotFound: The result has expired.
+        """
         import asyncio  # noqa: PLC0415  (slow to load)
 
         for pause_s in pauses(self._clock, timeout):
@@ -113,41 +142,51 @@ class Flow:
 
     def _value(self, outcome: str | Failure) -> Any:  # noqa: ANN401
         if isinstance(outcome, Failure):
-            raise JobFailed(f"The workflow {self.id} gives nothing. {self.look.why(outcome)}")
+            raise JobFailed(f"The workflow {self.id} has no result. {self.look.why(outcome)}")
         return decode_result(outcome, Any)
 
     def _late(self) -> TimeoutError:
         progress = self.progress
         return TimeoutError(
-            f"The workflow {self.id} goes on: {progress.left} of {progress.total} steps are left."
+            f"The workflow {self.id} still runs: {progress.left} of {progress.total} steps left."
         )
 
     def cancel(self, step: int | None = None) -> None:
-        """End all steps that have not ended: at once those that wait; the others are asked to.
+        """Cancel waiting steps and ask running steps to stop.
 
-        Args: step: only that one, and those that need it.
+        Args:
+            step: Only this step and the steps after it; by default all.
 
-        Raises: NotFound: there is no such workflow or step.
+        Raises:
+            NotFound: The workflow or step does not exist.
         """
         workflow_control.cancel(self._queues, self.look, step)
 
     def retry(self, step: int | None = None) -> int:
-        """Run the steps anew that are dead; what waits for them goes on then.
+        """Retry dead-letter steps; steps that wait for them then continue.
 
-        Args: step: only of that one and those that need it.
+        Args:
+            step: Only this step and the steps after it; by default all.
 
-        Returns: how many.
+        Returns:
+            The number of retried steps.
 
-        Raises: NotFound: there is no such workflow or step.
+        Raises:
+            NotFound: The workflow or step does not exist.
         """
         return workflow_control.retry(self._queues, self.look, step).done
 
     def signal(self, name: str, value: object = None) -> None:
-        """Let the steps go on that `wait_for` this name; they give the value.
+        """Send a signal to the steps that `wait_for` its name.
+
+        Args:
+            name: Name of the signal.
+            value: Result of the waiting steps.
 
         Raises:
-          NotFound: no step waits for it. Conflict: it was signalled before.
-          BadInput: the value cannot be written as JSON.
+            NotFound: No step waits for the signal.
+            Conflict: The signal was sent before.
+            BadInput: The value cannot be written as JSON.
         """
         flows.signal(
             self._queues.engine, self.look, name, encode_result(value, f"the signal {name}")

@@ -1,4 +1,4 @@
-"""Actions on all jobs that match."""
+"""Changes to all jobs that match a filter."""
 
 from collections.abc import Callable, Sequence
 
@@ -19,15 +19,15 @@ from dueline.jobs.queue import Queues
 
 
 def like_of(ids: Sequence[str] | None, bulk: BulkOptions, *, about: str) -> JobFilter:
-    """Read what jobs are to be like, where either ids are given, or all that match.
+    """Return the filter of a command that takes either ids or --all-matching.
 
     Raises:
-      BadInput: the instant is none, the state is one that leaves nothing to change, or both ids
-        and --all-matching are given, none, or a filter without --all-matching.
+      BadInput: the timestamp is invalid, jobs in this state cannot be changed, or the command has
+        both ids and --all-matching, neither, or a filter without --all-matching.
     """
     if bulk.state in ENDED_STATES:
         raise BadInput(
-            f"Jobs that are {bulk.state} cannot be changed.", hint="Choose another --state."
+            f"Jobs in state {bulk.state} cannot be changed.", hint="Choose another --state."
         )
     before_us = None
     if bulk.due_before is not None:
@@ -35,8 +35,8 @@ def like_of(ids: Sequence[str] | None, bulk: BulkOptions, *, about: str) -> JobF
     like = JobFilter(bulk.state, bulk.queue, bulk.task, bulk.tenant, before_us, bulk.tag)
     if bool(ids) == bulk.every or (like != JobFilter() and not bulk.every):
         raise BadInput(
-            "Either ids are given, or --all-matching, with which filters may stand.",
-            hint=f"Write `{about} ID...`, or `{about} --all-matching --queue NAME`.",
+            "Pass either ids, or --all-matching with optional filters.",
+            hint=f"Use `{about} ID...`, or `{about} --all-matching --queue NAME`.",
         )
     return like
 
@@ -50,18 +50,18 @@ def change_matching(
     words: tuple[str, str],
     how: str = "",
 ) -> int:
-    """Change all jobs that match, page by page, after their number was printed and agreed to.
+    """Change all jobs that match, page by page, after a confirmation of their number.
 
     Args:
-      change: makes what is done, by the instant at which it was begun. words: what is done, and
-      what was done: ("cancel", "cancelled"). how: what else tells this from other commands.
+      change: returns the change, from the timestamp at which the run began. words: the verb and
+      its participle: ("cancel", "cancelled"). how: what else identifies this command.
     """
     (verb, past), limit = words, bulk.limit
     with session_of(context).queues() as queues:
         bulk_run = BulkRun(queues.engine, like, f"{verb} {how}")
         found = bulk_run.count(limit)
         matching = found if limit is None else min(found, limit)
-        tell(bulk_run, "Jobs that match", matching, more=found > matching)
+        note_matching(bulk_run, "Matching jobs", matching, more=found > matching)
         question = f"{verb.capitalize()} them?"
         if matching and not bulk.dry_run and not is_agreed(question, yes=bulk.yes):
             return refuse(past, matching)
@@ -79,21 +79,21 @@ def change_matching(
     return Exit.DONE
 
 
-def tell(bulk_run: BulkRun, what: str, matching: int, *, more: bool = False) -> None:
-    """Print how many jobs match, and of an bulk_run that was begun before, how far it had come."""
-    note(f"{what}: {matching}{', and more: repeat this' if more else ''}.")
+def note_matching(bulk_run: BulkRun, what: str, matching: int, *, more: bool = False) -> None:
+    """Print how many jobs match, and the progress of an interrupted run that continues."""
+    note(f"{what}: {matching}{', and more: run this again' if more else ''}.")
     if bulk_run.is_begun:
         began = to_datetime(bulk_run.began_us)
         note(
-            f"This goes on with what was begun at {began:%Y-%m-%dT%H:%M:%SZ}, and came to "
-            f"{bulk_run.processed} jobs; for those that were enqueued since, repeat it."
+            f"Resuming the run of {began:%Y-%m-%dT%H:%M:%SZ}, which processed "
+            f"{bulk_run.processed} jobs. For jobs enqueued since then, run this again."
         )
 
 
 def run(
     bulk_run: BulkRun, change: Change, verb: str, matching: int, *, limit: int | None = None
 ) -> BulkResult:
-    """Change the jobs, and show how far that has come."""
+    """Change the jobs and show the progress."""
     changed = BulkResult()
     with bar(verb, matching) as show_done:
         for page in bulk_run.run(change, limit=limit):

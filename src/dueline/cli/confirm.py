@@ -1,4 +1,4 @@
-"""Somebody says yes."""
+"""Confirmation of a change."""
 
 import sys
 
@@ -8,15 +8,15 @@ from dueline.cli.errors import Exit, say_failure
 
 
 def is_agreed(question: str, *, yes: bool) -> bool:
-    """Ask, unless that was answered before; where nobody can be asked the answer is no."""
+    """Return whether the user confirms; without a terminal only `yes` confirms."""
     return yes or (sys.stdin.isatty() and typer.confirm(question, err=True))
 
 
 def refuse(past: str, count: int) -> Exit:
-    """Say that nothing was changed, since nobody said yes; `past`: cancelled, retried."""
+    """Report that nothing was changed for lack of confirmation. past: cancelled, retried."""
     return say_failure(
         "refused; nothing was changed",
-        why=f"Nobody said yes; jobs that would be {past}: {count}.",
-        attempt="Add --yes, or --dry-run to see the number only.",
+        why=f"The change was not confirmed. Jobs that would be {past}: {count}.",
+        attempt="Add --yes, or --dry-run to count only.",
         code=Exit.REFUSED,
     )

@@ -1,4 +1,4 @@
-"""What is shown of a job."""
+"""The output of a job, its attempts, progress and outcome."""
 
 from contextlib import suppress
 
@@ -24,7 +24,7 @@ ATTEMPT_COLUMNS = ("attempt", "outcome", "ended", "took", "worker")
 
 
 def of_row(job: Job, now_us: int) -> dict[str, Value]:
-    """Show a job that has a row; `at`: the instant at which it is next touched, or died."""
+    """Return the output of a job with a row. at: when it is next due, or when it died."""
     return {
         "id": job.id.hex(),
         "state": status_of(job, now_us),
@@ -48,15 +48,15 @@ def of_row(job: Job, now_us: int) -> dict[str, Value]:
 
 
 def body_of(job: Job) -> dict[str, Value]:
-    """Show a job's arguments, what else its call asked for, and of what it died."""
+    """Return the output of a job's arguments, options and traceback."""
     try:
         shown: dict[str, Value] = {"arguments": Raw(as_json(job.codec, job.body))}
-    except BadInput as error:  # nor are they opened here: whoever sealed them had a reason
-        shown = {"arguments": f"({len(job.body)} bytes that cannot be shown: {error.message})"}
+    except BadInput as error:  # encrypted arguments stay encrypted here
+        shown = {"arguments": f"({len(job.body)} bytes, not shown: {error.message})"}
     deadline_us = deadline_of(job.lane.priority)
     if deadline_us is not None:
         shown["deadline"] = Instant(deadline_us)
-    with suppress(StoreCorrupt):  # whoever runs it says so
+    with suppress(StoreCorrupt):  # the worker that runs it reports that
         options = read_options(job.opts)
         if options.expires_us is not None:
             shown["expires"] = Instant(options.expires_us)
@@ -70,7 +70,7 @@ def body_of(job: Job) -> dict[str, Value]:
 
 
 def of_attempt(attempt: Attempt) -> dict[str, Value]:
-    """Show an attempt that ended as what its job then was."""
+    """Return the output of an ended attempt."""
     began_us = attempt.started_us
     missed_us = late_us(attempt.priority, attempt.ended_us) if attempt.claimed_us else 0
     return {
@@ -93,21 +93,21 @@ def of_attempt(attempt: Attempt) -> dict[str, Value]:
 
 
 def attempt_entry(attempt: Attempt) -> Entry:
-    """Show one of a job's attempts; they are counted by claims."""
+    """Return the output of one attempt of a job; attempts are numbered by claims."""
     shown = of_attempt(attempt)
     keys = ("ended", "claimed", "started", "took", "worker", "error")
     return {"attempt": attempt.fence, "outcome": attempt.outcome, **{k: shown[k] for k in keys}}
 
 
 def of_tailed(attempt: Attempt) -> Entry:
-    """Show an attempt among those of others."""
+    """Return the output of an attempt in a list of several jobs."""
     shown = of_attempt(attempt)
     del shown["state"]
     return {**shown, "outcome": attempt.outcome, "attempt": attempt.fence}
 
 
 def of_outcome(job_id: JobId, outcome: Outcome) -> dict[str, Value]:
-    """Show a job that has ended and left its row."""
+    """Return the output of an ended job that has no row."""
     shown: dict[str, Value] = {
         "id": job_id.hex(),
         "state": outcome.state,
@@ -119,7 +119,7 @@ def of_outcome(job_id: JobId, outcome: Outcome) -> dict[str, Value]:
 
 
 def of_progress(progress: Progress) -> Entry:
-    """Show how far a job has come."""
+    """Return the output of progress."""
     shown: dict[str, Value] = {"done": _amount(progress.done), "total": _amount(progress.total)}
     if progress.total > 0:
         shown["percent"] = round(100 * progress.done / progress.total, 1)
@@ -133,7 +133,7 @@ def _amount(number: float) -> float:
 
 
 def facts_of(facts: Facts) -> Entry:
-    """Show what an explanation rests on; names that end in `_us` are instants."""
+    """Return the facts of an explanation; names that end in `_us` are timestamps."""
     return {
         name.removesuffix("_us"): Instant(int(value)) if name.endswith("_us") else value
         for name, value in facts.items()

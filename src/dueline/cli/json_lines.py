@@ -15,12 +15,12 @@ from dueline.core.errors import BadInput, DuelineError, EnqueueUnknown
 
 
 def read_calls(path: str, task: Task[..., Any] | AsyncTask[..., Any]) -> dict[int, Call]:
-    """Read the calls of a task, by their line's number; `-` is the standard input.
+    """Read the calls of a task by line number; `-` is the standard input.
 
-    A line is an array of arguments in order, or an object of arguments by name; empty lines are
-    passed over.
+    A line is an array of positional arguments or an object of named arguments. Empty lines are
+    skipped.
 
-    Raises: BadInput: the file cannot be read, or a line is no call of the task; it is named.
+    Raises: BadInput: the file cannot be read, or a line (named) is not a call of the task.
     """
     calls: dict[int, Call] = {}
     with _opened(path) as lines:
@@ -58,21 +58,21 @@ def _call(line: str, task: Task[..., Any] | AsyncTask[..., Any]) -> Call:
     try:
         call = json.loads(line)
     except RecursionError as error:
-        raise BadInput("It is nested too deeply.") from error
+        raise BadInput("The JSON is nested too deeply.") from error
     except ValueError as error:
-        raise BadInput(f"It is not JSON: {error}.", hint='Write [1, "a"] or {"b": 2}.') from error
+        raise BadInput(f"It is not JSON: {error}.", hint='Use [1, "a"] or {"b": 2}.') from error
     if isinstance(call, list):
         task.handler.arguments.encode(call, {})
     elif isinstance(call, dict):
         task.handler.arguments.encode((), call)
     else:
-        raise BadInput("It is neither an array nor an object.", hint='Write [1] or {"a": 1}.')
+        raise BadInput("It is neither an array nor an object.", hint='Use [1] or {"a": 1}.')
     checked: Call = call
     return checked
 
 
 def enqueue_calls(using: Using[..., Any], calls: Mapping[int, Call]) -> int:
-    """Enqueue calls, some hundreds a write; if one fails, say up to which line they are stored."""
+    """Enqueue calls in batches; if one fails, print up to which line the jobs are stored."""
     numbers = list(calls)
     done = 0
     with bar("enqueue", len(numbers)) as show_done:
@@ -84,7 +84,9 @@ def enqueue_calls(using: Using[..., Any], calls: Mapping[int, Call]) -> int:
                 show_done(done)
         except DuelineError as error:
             stored = f"up to line {numbers[done - 1]}" if done else "none"
-            unsure = " and maybe some hundreds more" if isinstance(error, EnqueueUnknown) else ""
-            note(f"Of {len(numbers)} jobs {done} are stored{unsure}: {stored}.")
+            unsure = (
+                f" and possibly up to {CHUNK} more" if isinstance(error, EnqueueUnknown) else ""
+            )
+            note(f"{done} of {len(numbers)} jobs are stored{unsure}: {stored}.")
             raise
     return done

@@ -48,14 +48,13 @@ _PLACES = {
     "pipeline compact": "commands.pipeline_compact.compact",
     "version": "main.version",
 }
-"""By command or group: the module and the name in it. Loading them all takes 0.1 s."""
+"""Module and attribute of each command or group; only those that run are imported."""
 
 
 def root_with(word: str | None = None) -> typer.Typer:
-    """Make the root of all commands.
+    """Return the root of all commands.
 
-    Args: word: a command or group, the only one that is loaded then; all are where none is
-      called that.
+    Args: word: the command or group to import; all are imported if none has this name.
     """
     root = typer.Typer(
         name="dueline",
@@ -94,14 +93,14 @@ def options(
     context: typer.Context,
     *,
     store: Annotated[
-        str | None, typer.Option(metavar="URL", help="The store, such as sqlite:///jobs.db.")
+        str | None, typer.Option(metavar="URL", help="Store, such as sqlite:///jobs.db.")
     ] = None,
-    app: Annotated[str | None, typer.Option(metavar="MODULE:ATTR", help="The application.")] = None,
-    output: Annotated[
-        Format, typer.Option("-o", "--output", help="How results are written.")
-    ] = Format.TABLE,
+    app: Annotated[
+        str | None, typer.Option(metavar="MODULE:ATTR", help="Application, such as tasks:app.")
+    ] = None,
+    output: Annotated[Format, typer.Option("-o", "--output", help="Output format.")] = Format.TABLE,
 ) -> None:
-    """Keep the options that hold for every command; they may also stand after it."""
+    """Store the global options; they may also follow the command."""
     context.obj = Session(store, app, output)
 
 
@@ -120,9 +119,9 @@ _GROUPS = (
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Take the options of the whole command out of the rest, from wherever they stand.
+    """Return the global options, from any place in the line, and the other words.
 
-    Raises: BadInput: one of them has no value.
+    Raises: BadInput: an option has no value.
     """
     front: list[str] = []
     rest: list[str] = []
@@ -133,7 +132,7 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         elif word in _ANYWHERE:
             value = next(left, None)
             if value is None:
-                raise BadInput(f"Nothing follows {word}.", hint="Write it as `--store URL`.")
+                raise BadInput(f"{word} needs a value.", hint="Use `--store URL`.")
             front += [word, value]
         elif word.startswith(tuple(f"{name}=" for name in _ANYWHERE[:-1])):
             front.append(word)
@@ -143,7 +142,7 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Do what a command line says; answer its exit code."""
+    """Run a command line and return its exit code."""
     about = "dueline"
     try:
         front, rest = _split(arguments)
@@ -160,5 +159,5 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def main() -> NoReturn:
-    """Run the command line of this process."""
+    """Run the command line of this process and exit."""
     sys.exit(run(sys.argv[1:]))

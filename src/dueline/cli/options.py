@@ -17,19 +17,19 @@ LIMIT_MAX = 100_000
 def read_counts(words: Iterable[str], *, what: str, hint: str) -> dict[str, int]:
     """Read words of the form NAME=N.
 
-    Raises: BadInput: one is no such `what`.
+    Raises: BadInput: a word has another form. what: what a word is called.
     """
     read: dict[str, int] = {}
     for word in words:
         name, sign, number = word.rpartition("=")
         if not sign or not number.isdecimal():
-            raise BadInput(f"{word!r:.80} is no {what}.", hint=hint)
+            raise BadInput(f"{word!r:.80} is not a valid {what}.", hint=hint)
         read[name] = int(number)
     return read
 
 
 class State(StrEnum):
-    """The states by which jobs are listed."""
+    """The states of jobs."""
 
     SCHEDULED = "scheduled"
     READY = "ready"
@@ -43,7 +43,7 @@ class State(StrEnum):
 
 
 class UniqueMode(StrEnum):
-    """What becomes of a call while another job has its key."""
+    """What a call does while another job holds its unique key."""
 
     REJECT = "reject"
     EXISTING = "existing"
@@ -53,7 +53,8 @@ class UniqueMode(StrEnum):
 
 
 StateOption = Annotated[
-    State | None, typer.Option("--state", help="Only jobs in this state; any waiting by default.")
+    State | None,
+    typer.Option("--state", help="Only jobs in this state; default: unfinished jobs."),
 ]
 QueueOption = Annotated[
     str | None, typer.Option("--queue", metavar="NAME", help="Only jobs of this queue.")
@@ -65,56 +66,61 @@ TenantOption = Annotated[
     str | None, typer.Option("--tenant", metavar="NAME", help="Only jobs of this tenant.")
 ]
 TagOption = Annotated[
-    str | None, typer.Option("--tag", metavar="TAG", help="Only jobs that have this tag.")
+    str | None, typer.Option("--tag", metavar="TAG", help="Only jobs with this tag.")
 ]
 TagsOption = Annotated[
-    list[str] | None, typer.Option("--tag", metavar="TAG", help="To find it by; repeatable.")
+    list[str] | None, typer.Option("--tag", metavar="TAG", help="Tag of the job; repeatable.")
 ]
 AfterOption = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Not before so long from now: 90s 10m 2h 3d.")
+    str | None,
+    typer.Option(metavar="DURATION", help="Start after this duration: 90s, 10m, 2h, 3d."),
 ]
 DueOption = Annotated[
     str | None,
-    typer.Option(metavar="ISO", help="Not before this instant: 2027-01-01T09:00:00+02:00."),
+    typer.Option(metavar="TIMESTAMP", help="Start at this time: 2027-01-01T09:00:00+02:00."),
 ]
 FileOption = Annotated[
     str | None,
-    typer.Option("--file", metavar="PATH", help='A line a job: [1, 2] or {"a": 1}; - for stdin.'),
+    typer.Option("--file", metavar="PATH", help="Read one job per line as JSON; - for stdin."),
 ]
 DeadlineOption = Annotated[
     str | None,
-    typer.Option("--deadline", metavar="TIME", help="So long from now; in place of --priority."),
+    typer.Option(
+        "--deadline", metavar="DURATION", help="Finish within this duration; instead of --priority."
+    ),
 ]
 ExpiresOption = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="Not run later than so long from now: 90s 10m 2h 3d."),
+    typer.Option(metavar="DURATION", help="Expire after this duration: 90s, 10m, 2h, 3d."),
 ]
 WindowOption = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Start anywhere within so long from then.")
+    str | None,
+    typer.Option(metavar="DURATION", help="Start at a random time within this duration."),
 ]
 LimitOption = Annotated[
-    int, typer.Option("--limit", metavar="N", min=1, max=LIMIT_MAX, help="At most so many.")
+    int, typer.Option("--limit", metavar="N", min=1, max=LIMIT_MAX, help="Maximum number of jobs.")
 ]
 DueBeforeOption = Annotated[
     str | None,
-    typer.Option("--due-before", metavar="ISO", help="Only jobs whose due time is earlier."),
+    typer.Option("--due-before", metavar="TIMESTAMP", help="Only jobs that are due earlier."),
 ]
 MassLimitOption = Annotated[
-    int | None, typer.Option("--limit", metavar="N", min=1, max=LIMIT_MAX, help="At most so many.")
+    int | None,
+    typer.Option("--limit", metavar="N", min=1, max=LIMIT_MAX, help="Maximum number of jobs."),
 ]
 AllMatchingOption = Annotated[
-    bool, typer.Option("--all-matching", help="All jobs that match, instead of ids.")
+    bool, typer.Option("--all-matching", help="Change all matching jobs instead of ids.")
 ]
-MaybeIdsArgument = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Jobs' ids.")]
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="A job's id.")]
-IdsArgument = Annotated[list[str], typer.Argument(metavar="ID", help="Jobs' ids.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only count; change nothing.")]
+MaybeIdsArgument = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of jobs.")]
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of the job.")]
+IdsArgument = Annotated[list[str], typer.Argument(metavar="ID", help="Ids of jobs.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Count only; change nothing.")]
 
 
 @dataclass(frozen=True, slots=True)
 class BulkOptions:
-    """Which jobs a command changes in bulk, up to how many, and whether it asks first."""
+    """Which jobs a command changes in bulk, up to how many, with or without confirmation."""
 
     every: AllMatchingOption = False
     state: StateOption = None
@@ -129,10 +135,10 @@ class BulkOptions:
 
 
 def read_instant(text: str) -> datetime:
-    """Read an instant as ISO 8601 writes it."""
+    """Read an ISO 8601 timestamp."""
     try:
         return datetime.fromisoformat(text)
     except ValueError as error:
         raise BadInput(
-            f"{text!r} is not an instant.", hint="Write it as 2027-01-01T09:00:00+02:00."
+            f"{text!r:.80} is not an ISO 8601 timestamp.", hint="Use 2027-01-01T09:00:00+02:00."
         ) from error

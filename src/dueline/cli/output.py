@@ -1,4 +1,4 @@
-"""Results, for people or for programs."""
+"""Output of results, for people and for programs."""
 
 import csv
 import json
@@ -16,19 +16,19 @@ from dueline.core.text import json_text, printable
 
 
 class Instant(NamedTuple):
-    """An instant, microseconds UTC."""
+    """A timestamp in microseconds UTC."""
 
     us: int
 
 
 class Span(NamedTuple):
-    """A length of time, microseconds."""
+    """A duration in microseconds."""
 
     us: int
 
 
 class Raw(NamedTuple):
-    """A value that came as JSON: arguments, results."""
+    """A value that is JSON already: arguments, results."""
 
     json: str
 
@@ -36,7 +36,7 @@ class Raw(NamedTuple):
 _JSON_CHARACTERS = 2000
 
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
-"""How a cell begins that spreadsheets would compute (OWASP, CSV injection)."""
+"""First characters of cells that spreadsheets evaluate (OWASP, CSV injection)."""
 
 Value: TypeAlias = (
     "str | int | float | bool | Instant | Span | Raw | Sequence[Value] | Mapping[str, Value] | None"
@@ -45,7 +45,7 @@ Entry: TypeAlias = Mapping[str, Value]
 
 
 class Part(NamedTuple):
-    """A table below one thing: its name in JSON, its lines, the columns that are shown."""
+    """A table below an entry: its name in JSON, its lines, the columns that are shown."""
 
     name: str
     entries: Sequence[Entry]
@@ -75,7 +75,7 @@ _GAP = "  "
 
 
 class Output:
-    """Writes results to stdout, and all else to stderr."""
+    """Writes results to stdout."""
 
     def __init__(self, form: Format, now_us: int, meta: Entry) -> None:
         self._form = form
@@ -85,14 +85,14 @@ class Output:
 
     @classmethod
     def of(cls, context: typer.Context, engine: Engine) -> Self:
-        """Make the output of a command on a store."""
+        """Return the output of a command on a store."""
         session = session_of(context)
         command = context.command_path.partition(" ")[2]
         meta = {"command": command, "store": mask(session.address)}
         return cls(session.form, engine.time.latest_us(), meta)
 
     def entries(self, entries: Sequence[Entry], columns: Sequence[str], **meta: Value) -> None:
-        """Write a list: the named columns as a table, or everything as JSON."""
+        """Write a list: the named columns as a table, or all fields as JSON or CSV."""
         if self._form is Format.JSON:
             _line({"data": _plain(entries), "meta": _plain({**self._meta, **meta})})
         elif self._form is Format.NDJSON:
@@ -106,7 +106,7 @@ class Output:
             _table(heads, rows, styled=True)
 
     def entry(self, entry: Entry, *, parts: Sequence[Part] = ()) -> None:
-        """Write one thing: a line a value, its parts as tables below it; or all as JSON."""
+        """Write one entry: one value per line and its parts as tables, or all as JSON."""
         if self._form is not Format.TABLE:
             self.data({**entry, **{part.name: part.entries for part in parts}})
             return
@@ -117,7 +117,7 @@ class Output:
         self.tables(parts, is_below=bool(lines))
 
     def tables(self, parts: Sequence[Part], *, is_below: bool = False) -> None:
-        """Write tables where people read, and nothing as JSON."""
+        """Write tables in the table format, and nothing in other formats."""
         if self._form is not Format.TABLE:
             return
         for place, part in enumerate(part for part in parts if part.entries):
@@ -126,7 +126,7 @@ class Output:
             self.entries(part.entries, part.columns)
 
     def data(self, entry: Entry) -> None:
-        """Write one thing as JSON, and nothing where people read."""
+        """Write one entry as JSON or CSV, and nothing in the table format."""
         if self._form is Format.JSON:
             _line({"data": _plain(entry), "meta": _plain(self._meta)})
         elif self._form is Format.NDJSON:
@@ -135,9 +135,9 @@ class Output:
             _csv([entry])
 
     def line(self, entry: Entry, columns: Sequence[str], widths: Sequence[int]) -> None:
-        """Write one entry of a list that goes on, at once: a line of fixed widths, or JSON.
+        """Write and flush one entry of a stream: a line of fixed widths, or JSON.
 
-        The first of them writes the heads.
+        The first entry also writes the header.
         """
         if self._form is Format.CSV:
             _csv([entry], has_heads=not self._is_begun)
@@ -153,14 +153,14 @@ class Output:
         sys.stdout.flush()
 
     def text(self, text: str, entry: Entry) -> None:
-        """Write one bare text where people or shells read, or an entry as JSON."""
+        """Write a plain string in the table format, or an entry as JSON or CSV."""
         if self._form is Format.TABLE:
             print(printable(text))  # noqa: T201
         else:
             self.data(entry)
 
     def _passing(self, value: Value) -> str:
-        """Write a value of a list that goes on: its present passes, so no distances."""
+        """Return a value for a stream, where a relative time would soon be wrong."""
         return instant_text(value.us) if isinstance(value, Instant) else self._long(value)
 
     def _cell(self, value: Value) -> str:
@@ -188,7 +188,7 @@ class Output:
 
 
 def note(text: str) -> None:
-    """Say something on stderr that is no result."""
+    """Print a message that is not a result to stderr."""
     print(printable(text), file=sys.stderr)  # noqa: T201
 
 
@@ -206,7 +206,7 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> None:
 
 
 def _csv(entries: Sequence[Entry], *, has_heads: bool = True) -> None:
-    """Write entries as rows under one head; what is nested is JSON in its cell."""
+    """Write entries as rows under one header; nested values are JSON in their cell."""
     rows = [cast("dict[str, object]", _plain(entry)) for entry in entries]
     heads = list(dict.fromkeys(name for row in rows for name in row))
     writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -226,7 +226,7 @@ def _csv_cell(value: object) -> object:
 
 
 def _plain(value: object) -> object:
-    """Turn a value into what JSON holds; lengths of time in seconds, and named so."""
+    """Return a value as JSON types; durations are seconds under a name that ends in `_s`."""
     match value:
         case Instant(us):
             return exact_text(us)
@@ -250,16 +250,16 @@ def _loaded(text: str) -> object:
     except (
         ValueError,
         RecursionError,
-    ):  # a job that another program wrote badly is shown all the same
+    ):  # written by another program
         return text
 
 
 def _table(
     heads: Sequence[str] | None, rows: Sequence[Sequence[str]], *, styled: bool = False
 ) -> None:
-    """Write a table: fitted to a terminal, or as plain aligned text into a pipe or file."""
+    """Write a table: fitted to a terminal, or plain and aligned to a pipe or file."""
     safe = [[printable(cell) for cell in row] for row in rows]
-    if heads is not None:  # a line an entry
+    if heads is not None:  # one line per entry
         safe = [list(heads), *([_on_a_line(cell) for cell in row] for row in safe)]
     widths = [max(map(len, cells)) for cells in zip(*safe, strict=True)]
     if sys.stdout.isatty():
@@ -271,14 +271,14 @@ def _table(
 
 
 def _on_a_line(cell: str) -> str:
-    """Put a text on one line; where it is indented it stays so."""
+    """Return a string on one line with its indentation."""
     return " " * (len(cell) - len(cell.lstrip(" "))) + " ".join(cell.split())
 
 
 def _fitted(
     rows: Sequence[Sequence[str]], widths: Sequence[int], *, has_heads: bool, styled: bool
 ) -> None:
-    """Write a table on a terminal: names are folded to fit, errors cut, ids never."""
+    """Write a table to a terminal: names are folded, errors cut, ids kept whole."""
     from rich.console import Console  # noqa: PLC0415  (slow to load, and seldom needed)
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415

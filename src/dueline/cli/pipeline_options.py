@@ -1,4 +1,4 @@
-"""What commands on a pipeline's tables share."""
+"""Options and helpers of the pipeline commands."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -23,39 +23,39 @@ if TYPE_CHECKING:
 
 
 class Engine(StrEnum):
-    """What makes the tables."""
+    """The engine that builds the tables."""
 
     SPARK = "spark"
     ARROW = "arrow"
 
 
-OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder of the tables.")]
+OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the tables.")]
 EngineOption = Annotated[
-    Engine, typer.Option("--engine", help="Spark, or this process alone (arrow).")
+    Engine, typer.Option("--engine", help="Build with Spark, or in this process (arrow).")
 ]
 MasterOption = Annotated[
-    str, typer.Option("--master", metavar="URL", help="Where Spark runs: local[*], spark://...")
+    str, typer.Option("--master", metavar="URL", help="Spark master: local[*], spark://...")
 ]
 ConfOption = Annotated[
     list[str] | None,
-    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's; repeatable."),
+    typer.Option("--conf", metavar="KEY=VALUE", help="Spark setting; repeatable."),
 ]
 QueuesOption = Annotated[
     list[str] | None,
-    typer.Option("--queue", metavar="NAME", help="Only this queue; repeatable. All by default."),
+    typer.Option("--queue", metavar="NAME", help="Only this queue; repeatable; default: all."),
 ]
 SinceOption = Annotated[
-    str | None, typer.Option("--since", metavar="ISO", help="Only from this instant on.")
+    str | None, typer.Option("--since", metavar="TIMESTAMP", help="Start of the period, inclusive.")
 ]
 UntilOption = Annotated[
-    str | None, typer.Option("--until", metavar="ISO", help="Only before this instant.")
+    str | None, typer.Option("--until", metavar="TIMESTAMP", help="End of the period, exclusive.")
 ]
 OUT = Path("lake")
 
 
 @dataclass(frozen=True, slots=True)
 class PeriodOptions:
-    """The bounds of a period; either may be open."""
+    """The bounds of a period; both are optional."""
 
     since: SinceOption = None
     until: UntilOption = None
@@ -63,7 +63,7 @@ class PeriodOptions:
     def read(self) -> tuple[int | None, int | None]:
         """Return the bounds as timestamps in microseconds.
 
-        Raises: BadInput: one is no instant, or nothing lies between them.
+        Raises: BadInput: a bound is not a timestamp, or the period is empty.
         """
         bounds = (("--since", self.since), ("--until", self.until))
         since_us, until_us = (
@@ -71,13 +71,13 @@ class PeriodOptions:
             for option, text in bounds
         )
         if since_us is not None and until_us is not None and since_us >= until_us:
-            raise BadInput("--since is not before --until.", hint="Give the earlier as --since.")
+            raise BadInput("--since must be before --until.", hint="Swap them.")
         return since_us, until_us
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """Where Spark runs, and its settings."""
+    """The Spark master and settings."""
 
     master: MasterOption = "local[*]"
     conf: ConfOption = None
@@ -96,9 +96,9 @@ def open_pipeline(
     target_us: int = 1_000_000,
     objective: float = 0.99,
 ) -> "Pipeline":
-    """Make the pipeline; what it needs is looked for first.
+    """Return the pipeline after a check that its packages are installed.
 
-    Raises: ConfigError: something is not installed.
+    Raises: ConfigError: a package is missing.
     """
     need("pyarrow", *(("pyspark", "pandas") if engine is Engine.SPARK else ()))
     from dueline.spark.pipeline.engine import Settings  # noqa: PLC0415  (may not be installed)
@@ -111,9 +111,9 @@ def open_pipeline(
 
 
 def need(*packages: str) -> None:
-    """See that some packages are installed.
+    """Check that packages are installed.
 
-    Raises: ConfigError: one is not.
+    Raises: ConfigError: one is missing.
     """
     for name in packages:
         if find_spec(name) is None:
@@ -127,17 +127,17 @@ def _conf_of(words: Sequence[str]) -> dict[str, str]:
     pairs = [word.partition("=") for word in words]
     for key, equals, _ in pairs:
         if not (key and equals):
-            raise BadInput(f"--conf {key!r} has no value.", hint="Write --conf KEY=VALUE.")
+            raise BadInput(f"--conf {key!r} has no value.", hint="Use --conf KEY=VALUE.")
     return {key: value for key, _, value in pairs}
 
 
 def progress(begun: float) -> Callable[[str], None]:
-    """Make what shows how far a step has come, and how long that took."""
+    """Return a function that prints progress with the elapsed time."""
     return lambda text: note(f"{time.monotonic() - begun:6.1f} s  {text}")
 
 
 def output_of(context: typer.Context) -> Output:
-    """Make what shows a command's answer; the store stays closed, and need not be named."""
+    """Return the output of a command that does not open the store."""
     session = session_of(context)
     command = context.command_path.partition(" ")[2]
     meta = {"command": command}

@@ -7,10 +7,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show how far a long command has come, on a terminal only.
+    """Show a progress bar while the block runs, on a terminal only.
 
-    Gives what is called with the number that is done so far; a total that turns out to be too
-    small grows.
+    Yields: a function to call with the number done so far; a total that is too small grows.
     """
     if not total or not sys.stderr.isatty():
         yield lambda _: None
@@ -34,10 +33,10 @@ def bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         shown = progress.add_task(title, total=total, rate="")
 
-        def told(done: int) -> None:
+        def show(done: int) -> None:
             task = progress.tasks[0]
             most = max(task.total or 0, done)
             speed = f"{task.speed:,.0f}/s" if task.speed else ""
             progress.update(shown, completed=done, total=most, rate=speed)
 
-        yield told
+        yield show

@@ -1,4 +1,4 @@
-"""The store, live, on a whole screen."""
+"""The live screen of `dueline top`."""
 
 import os
 import select
@@ -27,15 +27,15 @@ from dueline.jobs.history import Follower
 WINDOW_US = 60 * SECOND_US
 ATTEMPTS_MAX = 100_000
 COUNTED_MAX = 10_000
-"""Jobs of one queue that are read for a picture."""
+"""Maximum number of jobs of one queue that are read for one screen."""
 
 HEIGHT_MIN = 12
 _FIXED_LINES = 7
-"""Title, rates, three blank lines or heads, the last line."""
+"""Title, rates, three blank lines or headers, and the last line."""
 
 
 class Picture(NamedTuple):
-    """What is seen at one instant."""
+    """The data of one screen."""
 
     now_us: int
     throughput: Throughput
@@ -44,7 +44,7 @@ class Picture(NamedTuple):
 
 
 class Watch:
-    """Looks at a store again and again."""
+    """Reads the data of the screen repeatedly."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -53,7 +53,7 @@ class Watch:
         self._recent: deque[Attempt] = deque(maxlen=ATTEMPTS_MAX)
 
     def look(self) -> Picture:
-        """Take a picture."""
+        """Read the data of one screen."""
         engine = self._engine
         names = engine.catalog.names()
         shards = {name: engine.catalog.settings(name).shards_read for name in names}
@@ -67,7 +67,7 @@ class Watch:
 
 
 def watch(engine: Engine, title: str, every_s: float) -> Exit:
-    """Show pictures on the screen until somebody ends it; one where there is no terminal."""
+    """Refresh the screen until the user quits; print it once without a terminal."""
     watched = Watch(engine)
     console = Console(highlight=False)
     if not sys.stdout.isatty():
@@ -86,7 +86,7 @@ def watch(engine: Engine, title: str, every_s: float) -> Exit:
 
 
 class _Pressed:
-    """Waits for a key."""
+    """Waits for a key press."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -98,7 +98,7 @@ class _Pressed:
 
 @contextmanager
 def _keys() -> Iterator[_Pressed]:
-    """Read keys one by one, unseen, while this lasts."""
+    """Read single key presses without echo while the block runs."""
     import termios  # noqa: PLC0415  (not on every system)
     import tty  # noqa: PLC0415
 
@@ -112,9 +112,9 @@ def _keys() -> Iterator[_Pressed]:
 
 
 def picture_of(picture: Picture, title: str, *, height: int | None) -> Group:
-    """Draw a picture.
+    """Return the screen for its data.
 
-    Args: height: of the screen, in lines; None for all there is.
+    Args: height: lines of the screen; None for no limit.
     """
     now_us, rates, counts, workers = picture
     queue_lines, worker_lines = _shares(len(counts), len(workers), height)
@@ -126,7 +126,7 @@ def picture_of(picture: Picture, title: str, *, height: int | None) -> Group:
     return Group(
         Text(f"dueline  {printable(title)}", style="bold", no_wrap=True, overflow="ellipsis"),
         Text(
-            f"{rates.per_s():,.1f} done/s   {rates.failed} failed   late p50 {late[0]}  "
+            f"{rates.per_s():,.1f} done/s   {rates.failed} failed   start latency p50 {late[0]}  "
             f"p99 {late[1]}   {backlog:,} ready   {sum(one.held for one in workers)}/"
             f"{sum(one.slots for one in workers)} slots",
             no_wrap=True,
@@ -142,7 +142,7 @@ def picture_of(picture: Picture, title: str, *, height: int | None) -> Group:
 
 
 def _shares(queues: int, workers: int, height: int | None) -> tuple[int, int]:
-    """Share the lines of a screen out; what one does not need the other may have."""
+    """Split the lines of the screen between queues and workers."""
     if height is None:
         return queues, workers
     room = max(HEIGHT_MIN, height) - _FIXED_LINES - 2
@@ -187,7 +187,7 @@ def _queues(counts: Sequence[Counts], now_us: int) -> Table:
 
 
 def _workers(workers: Sequence[Presence], now_us: int) -> Table:
-    table = _table("WORKER", "HELD", "SLOTS", "BEAT", "QUEUES")
+    table = _table("WORKER", "HELD", "SLOTS", "HEARTBEAT", "QUEUES")
     for one in workers:
         beat = distance_text(one.beat_us, now_us, units=1)
         names = printable(", ".join(one.queues))

@@ -1,4 +1,4 @@
-"""What a command works with."""
+"""Application, store and output format of a command."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from dueline.jobs.queue import Queues
 
 
 class Format(StrEnum):
-    """How results are written."""
+    """Output formats."""
 
     TABLE = "table"
     JSON = "json"
@@ -25,13 +25,13 @@ class Format(StrEnum):
 
 
 class Session:
-    """The options that hold for every command, and what they lead to."""
+    """The global options of a command line.
+
+    store: URL of the store. app: MODULE:ATTR or FILE.py:ATTR. Both None if not given.
+    form: output format.
+    """
 
     def __init__(self, store: str | None, app: str | None, form: Format) -> None:
-        """Take an address, MODULE:ATTR or FILE.py:ATTR, and the form of results.
-
-        None where a flag was not given.
-        """
         self._store = store
         self._app = app
         self._imported: dict[str, Dueline] = {}
@@ -39,19 +39,19 @@ class Session:
 
     @property
     def store(self) -> str | None:
-        """The store's address that the flag gave, if it did."""
+        """The store's URL from the command line, if given."""
         return self._store
 
     def application(self, place: str | None = None) -> Dueline:
-        """Import the application: the flag's, or DUELINE_APP's, or that of dueline.toml.
+        """Import the application from --app, DUELINE_APP or dueline.toml.
 
-        Raises: ConfigError: none is named, or it cannot be imported.
+        Raises: ConfigError: no application is named, or it cannot be imported.
         """
         place = place or find_config(store=self._store, app=self._app).app
         if place is None:
             raise ConfigError(
-                "No app is named.",
-                hint="Give --app MODULE:ATTR, or set DUELINE_APP, or write dueline.toml.",
+                "No application is named.",
+                hint="Pass --app MODULE:ATTR, set DUELINE_APP, or use dueline.toml.",
             )
         if place not in self._imported:
             app = load_app(place)
@@ -62,9 +62,9 @@ class Session:
 
     @cached_property
     def address(self) -> str:
-        """The store's address: the flag's, the app's own, or what is set outside.
+        """The store's URL from --store, the application, DUELINE_STORE or dueline.toml.
 
-        Raises: ConfigError: there is none.
+        Raises: ConfigError: no store is named.
         """
         if self._store is not None:
             return self._store
@@ -74,13 +74,13 @@ class Session:
         if config.store is None:
             raise ConfigError(
                 "No store is named.",
-                hint="Give --store sqlite:///jobs.db, or set DUELINE_STORE, or write dueline.toml.",
+                hint="Pass --store sqlite:///jobs.db, set DUELINE_STORE, or use dueline.toml.",
             )
         return config.store
 
     @contextmanager
     def queues(self) -> Iterator[Queues]:
-        """Open the store for a while; what an app declares is left to the app."""
+        """Open the store while the block runs, without the declarations of an application."""
         app = Dueline(self.address)
         try:
             yield app.queues
@@ -89,13 +89,13 @@ class Session:
 
     @contextmanager
     def engine(self) -> Iterator[Engine]:
-        """Open the store for a while, for commands that only read it and its settings."""
+        """Open the store while the block runs, for commands that need only the engine."""
         with self.queues() as queues:
             yield queues.engine
 
 
 def session_of(context: typer.Context) -> Session:
-    """Get at the options of the whole command."""
+    """Return the global options of the command line."""
     session = context.obj
     assert isinstance(session, Session)
     return session

@@ -1,4 +1,4 @@
-"""Places in a stream, as people write them."""
+"""Positions in a stream, as users write them."""
 
 import re
 
@@ -11,9 +11,9 @@ _POSITION = re.compile(r"[0-9]{1,19}-(?:[0-9a-f]{2}){0,16}")
 
 
 def read_place(text: str, now_us: int) -> Position:
-    """Read a place: oldest, newest, 10m (ago), an instant, or an event's position.
+    """Read a position: oldest, newest, 10m (ago), a timestamp, or an event's position.
 
-    Raises: BadInput: it is none.
+    Raises: BadInput: the string is not a position.
     """
     if text == "oldest":
         return Position(0)
@@ -27,6 +27,6 @@ def read_place(text: str, now_us: int) -> Position:
         return Position(max(0, now_us - parse_span(text)))
     except BadInput as error:
         raise BadInput(
-            f"{text!r:.80} is no place in a stream.",
-            hint="Write oldest, newest, 10m, 2027-01-01T09:00:00+02:00, or a position.",
+            f"{text!r:.80} is not a position in a stream.",
+            hint="Use oldest, newest, 10m, 2027-01-01T09:00:00+02:00, or a position.",
         ) from error

@@ -11,12 +11,12 @@ from dueline.workflows.status import StepStatus
 
 COLUMNS = ("step", "part", "state", "at", "why")
 ALIKE_MAX = 4
-"""Of more parts that are alike, side by side, there is one line for all."""
+"""More parallel parts with the same shape share one line."""
 
 
 @dataclass(slots=True)
 class _Branch:
-    """A part, or several that are alike: its label, the steps if it is one, the parts in it."""
+    """A part, or several of the same shape: label, steps of a leaf, inner parts."""
 
     label: str
     steps: list[int] = field(default_factory=list)
@@ -24,12 +24,12 @@ class _Branch:
     count: int = 1
 
     def shape(self) -> object:
-        """Tell what it has in common with those that are alike."""
+        """Return what parts that share a line have in common."""
         return (self.label, self.count, tuple(part.shape() for part in self.parts))
 
 
 def drawn(layout: Layout, stands: Sequence[StepStatus], *, whole: bool) -> Iterator[Entry]:
-    """Draw a workflow, a line a part. whole: also of many that are alike, one line each."""
+    """Yield the lines of a workflow. whole: one line per part, even for similar parts."""
     root = _grown(layout)
     if not whole:
         _fold(root)
@@ -38,7 +38,7 @@ def drawn(layout: Layout, stands: Sequence[StepStatus], *, whole: bool) -> Itera
 
 
 def _grown(layout: Layout) -> _Branch:
-    """Put the steps into their parts."""
+    """Return the tree of parts with their steps."""
     root = _Branch("")
     open_parts = [(root, len(layout.nodes))]
     spans = iter((*layout.parts, None))
@@ -65,12 +65,12 @@ def _label(layout: Layout, number: int) -> str:
     if not node.task:
         return node.title
     if node.undoes:
-        return f"undoes step {node.undoes[0]}: {node.task}"
+        return f"compensation of step {node.undoes[0]}: {node.task}"
     return node.task if node.unless is None else f"on failure: {node.task}"
 
 
 def _fold(branch: _Branch) -> None:
-    """Make one part of many that are alike and run side by side."""
+    """Merge parallel parts of the same shape."""
     for part in branch.parts:
         _fold(part)
     if not branch.label.startswith("group"):
@@ -109,7 +109,7 @@ def _lines(
 
 
 def entry(layout: Layout, stand: StepStatus) -> Entry:
-    """Show one step."""
+    """Return the output of one step."""
     node = layout.nodes[stand.step]
     tries = f" (attempt {stand.errors + 1})" if stand.errors else ""
     return {
@@ -123,7 +123,7 @@ def entry(layout: Layout, stand: StepStatus) -> Entry:
 
 
 def _summed(stands: Sequence[StepStatus]) -> Entry:
-    """Show many steps in one line: how many stand how, and of what the first of them failed."""
+    """Return one line for many steps: counts by state, and the first failure."""
     states = Counter(stand.state for stand in stands)
     said = ", ".join(f"{count:,} {state}" for state, count in states.most_common())
     odd = next((one for one in stands if one.why and one.state not in ("done", "waiting")), None)

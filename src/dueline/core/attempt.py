@@ -1,4 +1,4 @@
-"""One run of a job, how it ended."""
+"""Attempts of jobs and how they end."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from dueline.core.job import Claim, Job
 ERROR_CHARACTERS_MAX = 4096
 
 ERROR_OF_DEAD_CHARACTERS_MAX = 3072
-"""Of the error of a dead job that has a traceback; the rest of its cell is for that."""
+"""Maximum length of a dead-letter job's error if it has a traceback, which uses the rest."""
 
 _TRACEBACK = "\n--- traceback ---\n"
 
 ARGUMENTS_BYTES_MAX = 16 * 1024
-"""A history of arguments holds none that are larger."""
+"""Maximum size of arguments that the history records."""
 
 DIGEST_DIGITS = 16
 """Length of the digest of a result, in hexadecimal digits."""
@@ -25,7 +25,7 @@ FinalState = Literal["done", "dead", "cancelled", "expired", "lost"]
 
 
 class Done(NamedTuple):
-    """The handler returned; value is its result as JSON, empty where none is kept."""
+    """The handler returned. value: its result as JSON, empty if none is kept."""
 
     value: bytes
 
@@ -33,8 +33,8 @@ class Done(NamedTuple):
 class Failed(NamedTuple):
     """The handler raised.
 
-    retry: the task's policy wants this error tried again.
-    retry_after_us: how long the error asks to wait, None where it does not say.
+    retry: whether the task's policy retries this error.
+    retry_after_us: the wait that the error asks for; None if it does not.
     """
 
     error_type: str
@@ -45,9 +45,9 @@ class Failed(NamedTuple):
 
 
 class Snoozed(NamedTuple):
-    """The handler asked to be run again later; no attempt is spent.
+    """The handler asked to run again later; this does not count as an attempt.
 
-    throttles: and so shall no other job of its limits before.
+    throttles: no other job of its limits may run before.
     """
 
     after_us: int
@@ -67,21 +67,21 @@ class Crashed(NamedTuple):
 
 
 class Expired(NamedTuple):
-    """The job's time was over before its handler could be called."""
+    """The job expired before its handler was called."""
 
 
 class GivenBack(NamedTuple):
-    """The worker did not run the job, or not to its end; no attempt is spent."""
+    """The worker released the job unfinished; this does not count as an attempt."""
 
     after_us: int = 0
 
 
 class Settled(NamedTuple):
-    """The handler's own transaction ended the job: there is nothing left to write."""
+    """The handler's own transaction ended the job: nothing is left to write."""
 
 
 class Each(NamedTuple):
-    """The jobs of a chunk ended, each in its own way; what is settled is one of these."""
+    """The endings of the jobs of a batch; each is settled by itself."""
 
     endings: "Sequence[tuple[Claim, Ending]]"
 
@@ -90,7 +90,7 @@ Ending = Done | Failed | Snoozed | Cancelled | Crashed | Expired | GivenBack | S
 
 
 class Ended(NamedTuple):
-    """An attempt that is over. started_us is 0 where the handler was never called."""
+    """An ended attempt. started_us: 0 if the handler was never called."""
 
     job: Job
     ending: Ending
@@ -99,10 +99,10 @@ class Ended(NamedTuple):
 
 
 class Outcome(Cells, frozen=True, gc=False):
-    """How a job ended for good.
+    """The final outcome of a job.
 
     value: the result as JSON (done only). error: type and message, at most 4 KiB.
-    traceback: of the last failure (dead only), cut as the row of a dead job holds it.
+    traceback: of the last failure (dead only), cut to fit the row of a dead-letter job.
     """
 
     state: FinalState
@@ -112,14 +112,14 @@ class Outcome(Cells, frozen=True, gc=False):
     traceback: str = ""
 
     def epitaph(self) -> str:
-        """Write the error of a dead job's row: the traceback rides along, at most 4 KiB in all."""
+        """Return the error cell of a dead-letter job: error and traceback, at most 4 KiB."""
         return f"{self.error}{_TRACEBACK}{self.traceback}" if self.traceback else self.error
 
 
 def epitaph_of(error: str, traceback: str, message: str) -> tuple[str, str]:
-    """Cut an error and its traceback to what a dead job's row holds: of the latter, the end.
+    """Cut an error and the end of its traceback to fit the row of a dead-letter job.
 
-    Args: message: of the error; a long one ends the traceback too, where frames say more.
+    Args: message: of the error; it is removed from the end of a long traceback to keep frames.
     """
     if not traceback:
         return error[:ERROR_CHARACTERS_MAX], ""
@@ -131,20 +131,20 @@ def epitaph_of(error: str, traceback: str, message: str) -> tuple[str, str]:
 
 
 def read_epitaph(error: str) -> tuple[str, str]:
-    """Read the error and the traceback of a dead job's row."""
+    """Return the error and the traceback of a dead-letter job's row."""
     error, _, traceback = error.partition(_TRACEBACK)
     return error, traceback
 
 
 @dataclass(slots=True)
 class Attempt:
-    """The history's row of one ended attempt; instants in microseconds UTC.
+    """The history's row of one ended attempt; timestamps in microseconds UTC.
 
-    Not frozen: one is made for each job, in 0.5 us (frozen: 2.4; November 2026).
+    Not frozen, because workers create one for each job.
 
-    started_us: 0 where the handler was not called, or where the worker died before it could
-    tell. outcome: a final state, or one of retried, snoozed, given_back, crashed. digest: of the
-    result of a job that is done, see `digest_of`; empty where no result is kept.
+    started_us: 0 if the handler was not called, or the worker died before it recorded the start.
+    outcome: a final state, or one of retried, snoozed, given_back, crashed. digest: of the result
+    of a done job, see `digest_of`; empty if no result is kept.
     """
 
     job: str
@@ -166,10 +166,10 @@ class Attempt:
 
 @dataclass(slots=True)
 class EnqueuedEvent(Attempt):
-    """A row of a history that holds arguments: the row of a job that was enqueued has them.
+    """A row of a history that records arguments; the row of a new job has them.
 
-    codec: how the payload is written (codec.py). size: of the payload, in bytes. payload: the
-    job's body; None where it is larger than ARGUMENTS_BYTES_MAX.
+    codec: codec of the payload (codec.py). size: of the payload, in bytes. payload: the job's
+    body; None if it is larger than ARGUMENTS_BYTES_MAX.
     """
 
     codec: int | None = None
@@ -178,9 +178,9 @@ class EnqueuedEvent(Attempt):
 
 
 def digest_of(value: bytes) -> str:
-    """Return what a history keeps of a result: the first 8 bytes of its SHA-256, in hexadecimal.
+    """Return the digest of a result: the first 8 bytes of its SHA-256, in hexadecimal.
 
     Args:
-      value: The result as JSON, empty where none is kept. Then the digest is empty, too.
+      value: The result as JSON; an empty one has an empty digest.
     """
     return sha256(value).hexdigest()[:DIGEST_DIGITS] if value else ""

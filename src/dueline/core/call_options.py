@@ -1,4 +1,4 @@
-"""What a call asks beyond where and when."""
+"""Options of a call: unique key, tags, expiry, step of a workflow."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ _WHAT = "unique key"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A unique key as a job carries it.
+    """The unique key of a job.
 
-    within_us: how long the key is held from the call on; 0: as long as the job is alive.
+    within_us: how long the key is held after the call; 0: until the job ends.
     """
 
     key: str
@@ -36,10 +36,10 @@ class Rule:
 
 
 class StepPlace(NamedTuple):
-    """Where a job stands in its workflow.
+    """The step of a job in its workflow.
 
-    number: of the step. parked_us: it waits for others, if it lies there still. until_us: it
-    waits for a signal no longer; 0: for ever, or it waits for none.
+    number: of the step. parked_us: the job waits for other steps while it is due at this time.
+    until_us: end of the wait for a signal; 0: no end, or no wait.
     """
 
     number: int
@@ -48,13 +48,13 @@ class StepPlace(NamedTuple):
 
 
 class CallOptions(Cells, frozen=True, gc=False):
-    """The birth cell `opts`, JSON; empty bytes where nothing is set, so that it costs nothing.
+    """The cell `opts` of a job, JSON; empty bytes if nothing is set.
 
-    expires_us: from this instant on the job is not run. unique: the key that it holds.
-    tags: words to find it by, sorted. aside: of a job whose task is paused, from where it was set
-      aside, and until when; it says nothing once the row is due at another time.
-    step: of a job of a workflow. put_back: how its last attempt put it back, as its history calls
-      that, and until when; it says nothing once the row is due at another time.
+    expires_us: the job does not run from this time on. unique: the key that it holds.
+    tags: sorted. aside: for a job whose task is paused, its time before it was deferred, and the
+      time until which it is; invalid once the row is due at another time.
+    step: of a job of a workflow. put_back: the outcome of its last attempt and the time until
+      which the job is deferred; invalid once the row is due at another time.
     """
 
     expires_us: int | None = None
@@ -65,7 +65,7 @@ class CallOptions(Cells, frozen=True, gc=False):
     put_back: tuple[str, int] | None = None
 
     def to_bytes(self) -> bytes:
-        """Write what is set."""
+        """Return the options that are set as JSON."""
         cells = {
             "expires_us": self.expires_us,
             "unique": self.unique,
@@ -82,7 +82,7 @@ _NONE = CallOptions()
 
 
 def read_options(opts: bytes) -> CallOptions:
-    """Read a job's `opts`.
+    """Return the options of a job.
 
     Raises: StoreCorrupt: they cannot be read.
     """
@@ -91,35 +91,37 @@ def read_options(opts: bytes) -> CallOptions:
 
 @lru_cache(maxsize=4096)
 def _read(opts: bytes) -> CallOptions:
-    """Read options that are set; what is asked of a job several times is read once."""
+    """Return options from JSON, cached."""
     return decode(opts, CallOptions)
 
 
 def is_step(job: Job) -> bool:
-    """Tell whether a job is a step of a workflow; not where its options cannot be read."""
+    """Return whether a job is a step of a workflow; False if its options cannot be read."""
     if not job.opts:
         return False
     try:
         return read_options(job.opts).step is not None
-    except StoreCorrupt:  # whoever runs it says so
+    except StoreCorrupt:  # the worker that runs it reports that
         return False
 
 
 def tags_of(job: Job) -> tuple[str, ...]:
-    """Tell a job's tags; none where its options cannot be read."""
+    """Return a job's tags; none if its options cannot be read."""
     try:
         return read_options(job.opts).tags
-    except StoreCorrupt:  # whoever runs it says so
+    except StoreCorrupt:  # the worker that runs it reports that
         return ()
 
 
 def read_tags(tags: object) -> tuple[str, ...]:
-    """Read tags as a caller gives them: each once, in order.
+    """Return the tags of a call, sorted and without duplicates.
 
-    Raises: BadInput: they are no texts, too many, too long, or cannot be shown on a line.
+    Raises: BadInput: a tag is not a printable string of 1 to 64 characters, or there are too many.
     """
     if isinstance(tags, str) or not isinstance(tags, Iterable):
-        raise BadInput(f"tags={tags!r:.80} is no list of texts.", hint='Write tags=["import"].')
+        raise BadInput(
+            f"`tags` must be a list of strings (got {tags!r:.80}).", hint='Use tags=["import"].'
+        )
     read: set[str] = set()
     for tag in tags:
         if (
@@ -128,16 +130,20 @@ def read_tags(tags: object) -> tuple[str, ...]:
             or not tag.isprintable()
         ):
             raise BadInput(
-                f"{tag!r:.80} is no tag.", hint=f"Use 1 to {TAG_CHARACTERS_MAX} signs on a line."
+                f"A tag must be a printable string (got {tag!r:.80}).",
+                hint=f"Use 1 to {TAG_CHARACTERS_MAX} characters.",
             )
         read.add(tag)
     if len(read) > TAGS_MAX:
-        raise BadInput(f"These are {len(read)} tags.", hint=f"Use at most {TAGS_MAX}.")
+        raise BadInput(
+            f"`tags` must have at most {TAGS_MAX} items (got {len(read)}).",
+            hint=f"Use at most {TAGS_MAX}.",
+        )
     return tuple(sorted(read))
 
 
 def is_past(job: Job, now_us: int) -> bool:
-    """Tell whether a job has expired.
+    """Return whether a job has expired.
 
     Raises: StoreCorrupt: its options cannot be read.
     """
@@ -149,17 +155,20 @@ def is_past(job: Job, now_us: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Unique:
-    """At most one job alive for a key.
+    """A unique key: only one unfinished job of a queue holds it at a time.
 
-    key: a text; `{name}` stands for the call's argument of that name, as in "hello:{to}".
-      Keys of different queues have nothing to do with each other.
-    within: a timedelta or seconds; the key is held so long from the call on, also when the job
-      ends sooner. None: as long as the job is scheduled, ready, running or retrying.
-    mode: what becomes of a call while another job holds the key: "reject" raises Duplicate,
-      "existing" answers that job, "replace" cancels it for this call if it still waits and
-      raises Duplicate otherwise, "earliest" answers it, made due at the earlier of both times,
-      "last" cancels it if it waits, for this call at the earlier of both times, and otherwise
-      stores this call beside it.
+    Attributes:
+        key: The key; `{name}` is replaced by the argument of this name, as in "hello:{to}".
+        within: Duration that the key is held after the call, even if the job ends sooner; a
+            timedelta or seconds. None holds it until the job ends.
+        mode: What a call does while another job holds the key. "reject" raises Duplicate.
+            "existing" returns the other job. "replace" cancels it if it still waits, and raises
+            Duplicate otherwise. "earliest" returns it, due at the earlier of both times. "last"
+            cancels it if it waits and stores this call at the earlier of both times; otherwise
+            it stores this call in addition.
+
+    Raises:
+        BadInput: A value is invalid.
     """
 
     key: Annotated[
@@ -170,12 +179,12 @@ class Unique:
     mode: Mode = "reject"
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
+        """Check the values."""
         check_constraints(self)
         if self.within is not None and self.mode == "last":
             raise BadInput(
-                'A key of the mode "last" is held while its job waits, and not for a period.',
-                hint="Leave within out, and say after=, so that the first call waits for others.",
+                'A key of the mode "last" is held while its job waits; `within` does not apply.',
+                hint="Omit `within`, and pass `after` so that the first call waits for others.",
             )
         if self.within is not None and not 0 < duration_us(self.within) <= WAIT_US_MAX:
             raise BadInput(
@@ -185,53 +194,53 @@ class Unique:
         fields_of(self.key, _WHAT)
 
     def check(self, names: Iterable[str], task: str) -> None:
-        """Make sure that the key names arguments that the task has."""
+        """Check that the key names arguments of the task."""
         check_fields(self.key, _WHAT, names, task)
 
     def rule(self, arguments: Mapping[str, object]) -> Rule:
-        """Fill in the key for one call.
+        """Return the key of one call.
 
-        Raises: BadInput: it comes out empty, too long, or as no text that a store can keep.
+        Raises: BadInput: the key is empty, too long, or not valid Unicode.
         """
         key = self.key.format(**{name: arguments[name] for name in fields_of(self.key, _WHAT)})
         if not 0 < len(key) <= KEY_CHARACTERS_MAX or any(
             "\ud800" <= one <= "\udfff" for one in key
         ):
             raise BadInput(
-                f"The unique key {key!r:.80} cannot be kept.",
+                f"The unique key {key!r:.80} is invalid.",
                 hint=f"Use 1 to {KEY_CHARACTERS_MAX} characters.",
             )
         return Rule(key, self.mode, 0 if self.within is None else duration_us(self.within))
 
 
 def fields_of(text: str, what: str) -> list[str]:
-    """List the arguments that a text names; nothing but names may stand in the braces.
+    """Return the arguments that a string names in its braces.
 
-    Args: what: for the error, what the text is.
+    Args: what: what the string is, for the error.
     """
     try:
         parts = list(Formatter().parse(text))
     except ValueError as error:
         raise BadInput(
-            f"The {what} {text!r} cannot be read: {error}.", hint="Double a plain brace: {{."
+            f"The {what} {text!r} cannot be read: {error}.", hint="Double a literal brace: {{."
         ) from error
     fields = [field for _, field, _, _ in parts if field is not None]
     if not all(field.isidentifier() for field in fields) or any(
         spec or conversion for _, _, spec, conversion in parts
     ):
         raise BadInput(
-            f"The {what} {text!r} holds more than names in its braces.",
-            hint='Write the names of arguments, as in "hello:{to}".',
+            f"The {what} {text!r} has more than names in its braces.",
+            hint='Use the names of arguments, as in "hello:{to}".',
         )
     return fields
 
 
 def check_fields(text: str, what: str, names: Iterable[str], task: str) -> None:
-    """Make sure that a text names arguments that a task has."""
+    """Check that a string names arguments of a task."""
     known = set(names)
     for field in fields_of(text, what):
         if field not in known:
             raise BadInput(
                 f"The {what} {text!r} names {field!r}, which {task} does not take.",
-                hint=f"It takes {', '.join(sorted(known)) or 'nothing'}.",
+                hint=f"Its arguments are {', '.join(sorted(known)) or 'none'}.",
             )

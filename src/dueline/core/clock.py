@@ -1,4 +1,4 @@
-"""Where time comes from."""
+"""Clocks, and the estimate of the store's time."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -10,25 +10,25 @@ from dueline.core.errors import BadInput, StoreUnavailable
 
 SECOND_US = 1_000_000
 DAY_US = 86_400 * SECOND_US
-DRIFT = 5_000  # a bad quartz is off by a ten-thousandth; that much again for its own reckoning
+DRIFT = 5_000  # a bad quartz is off by 1/10,000; twice that, for both clocks
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-_WAIT_S = (0.005, 0.25)  # the first pause between two looks, and the longest
+_WAIT_S = (0.005, 0.25)  # the first pause between two polls, and the longest
 
 
 class Clock(Protocol):
-    """A machine's time; passed in, so that tests and the simulation own it."""
+    """A machine's clock; passed in, so that tests and the simulation can replace it."""
 
     def wall_us(self) -> int:
         """Read the wall clock: microseconds UTC since 1970."""
         ...
 
     def monotonic_us(self) -> int:
-        """Read a clock that never jumps: microseconds since some instant."""
+        """Read the monotonic clock, in microseconds."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Sleep for some seconds."""
         ...
 
 
@@ -44,24 +44,23 @@ class SystemClock:
         return time.monotonic_ns() // 1000
 
     def sleep(self, seconds: float) -> None:
-        """Wait so many seconds."""
+        """Sleep for some seconds."""
         time.sleep(seconds)
 
 
 JUMP_US_MIN: Final = 50_000
-"""A wall clock that moved by more against the monotonic one was set, not slewed."""
+"""A wall clock that moved more than this against the monotonic one was set, not slewed."""
 
 
 class StoreTime:
     """The store's time as this process estimates it.
 
-    Keeps (store - own monotonic) from the round trip with the least delay, so that a machine
-    whose wall clock is minutes off neither starts a job early nor loses one (rule L3).
-    A reading is replaced when it is older than `renew_us`, since clocks drift: 100 ppm, bad
-    for a quartz, make 1 ms in 10 s, which is the allowance of invariant 4. It is replaced at once
-    when this machine's wall clock was set, since that may be the store's clock too. While the
-    store does not answer the last reading goes on, with an error that grows as much: whoever asks
-    for the time has no part in an outage.
+    Keeps the difference (store - own monotonic) from the round trip with the least delay, so that
+    a machine whose wall clock is minutes off neither starts a job early nor loses one (rule L3).
+    A reading is replaced when it is older than `renew_us`, since clocks drift: 100 ppm, bad for a
+    quartz, are 1 ms in 10 s, the allowance of invariant 4. It is replaced at once when this
+    machine's wall clock was set, since that may be the store's clock too. While the store does
+    not answer, the last reading stays in use with a growing error.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class StoreTime:
         self._again_us = 0
 
     def sample(self) -> None:
-        """Read the store's clock once; keep the reading if it is the surest so far."""
+        """Read the store's clock once; keep the reading if it is the most accurate."""
         sent = self._clock.monotonic_us()
         store_us = self._read_store_us()
         came = self._clock.monotonic_us()
@@ -90,7 +89,7 @@ class StoreTime:
             self._kept = _Reading(store_us - (sent + came) // 2, error_us, came, wall_us)
 
     def _reading(self) -> "_Reading":
-        """Give the reading as it is worth now."""
+        """Return the reading with its present error."""
         kept = self._kept
         if kept is None:
             self.sample()
@@ -102,7 +101,7 @@ class StoreTime:
         if now_us - kept.taken_us <= self._renew_us and not has_jumped:
             return kept
         if now_us >= self._again_us:
-            self._again_us = now_us + SECOND_US  # others need not wait for the same answer
+            self._again_us = now_us + SECOND_US  # other threads need not wait for the same answer
             with suppress(StoreUnavailable):
                 self.sample()
                 kept = self._kept or kept
@@ -110,25 +109,25 @@ class StoreTime:
         return kept._replace(error_us=kept.error_us + overdue_us // DRIFT)
 
     def earliest_us(self) -> int:
-        """Tell the least that the store's time can be now: what claims are judged by."""
+        """Return the earliest possible time of the store; claims use it."""
         offset_us, error_us, *_ = self._reading()
         return self._clock.monotonic_us() + offset_us - error_us
 
     def latest_us(self) -> int:
-        """Tell the most that the store's time can be now: what deadlines are counted from."""
+        """Return the latest possible time of the store; deadlines count from it."""
         offset_us, error_us, *_ = self._reading()
         return self._clock.monotonic_us() + offset_us + error_us
 
     def skew_us(self) -> int:
-        """Tell how far the machine's wall clock is ahead of the store's (negative: behind)."""
+        """Return how far this wall clock is ahead of the store's (negative: behind)."""
         offset_us = self._reading().offset_us
         return self._clock.wall_us() - self._clock.monotonic_us() - offset_us
 
 
 class _Reading(NamedTuple):
-    """The store's time less the monotonic clock, give or take the error, as read then.
+    """The store's time minus the monotonic clock, with an error, at `taken_us`.
 
-    wall_us: this machine's wall clock less its monotonic clock then.
+    wall_us: this machine's wall clock minus its monotonic clock at that time.
     """
 
     offset_us: int
@@ -138,14 +137,14 @@ class _Reading(NamedTuple):
 
 
 def to_us(instant: datetime) -> int:
-    """Turn an aware datetime into microseconds UTC, without rounding through a float."""
+    """Return an aware datetime as microseconds UTC, without rounding through a float."""
     return (instant - EPOCH) // timedelta(microseconds=1)
 
 
 def to_datetime(instant_us: int) -> datetime:
-    """Return microseconds UTC as an aware datetime; the first or last there is if out of range.
+    """Return microseconds UTC as an aware datetime, clamped to the range of datetime.
 
-    A stored row can hold any number, and a page that shows the row must not fail on it.
+    A stored row can hold any number, and showing the row must not fail on it.
     """
     try:
         return EPOCH + timedelta(microseconds=instant_us)
@@ -155,9 +154,9 @@ def to_datetime(instant_us: int) -> datetime:
 
 
 def duration_us(span: timedelta | float) -> int:
-    """Turn a timedelta or a number of seconds into microseconds.
+    """Return a timedelta or a number of seconds as microseconds.
 
-    Raises: BadInput: it is neither, or no finite number.
+    Raises: BadInput: the value is of another type, or not finite.
     """
     if isinstance(span, timedelta):
         return span // timedelta(microseconds=1)
@@ -166,40 +165,44 @@ def duration_us(span: timedelta | float) -> int:
         if isinstance(seconds, int | float) and not isinstance(seconds, bool):
             return round(seconds * SECOND_US)
     except (ValueError, OverflowError) as error:
-        raise BadInput(f"{span!r} is not a length of time.", hint="Use seconds.") from error
+        raise BadInput(
+            f"{span!r} is not a duration.", hint="Use a finite number of seconds."
+        ) from error
     raise BadInput(
-        f"{span!r:.80} is not a length of time.", hint="Use a timedelta, or a number of seconds."
+        f"{span!r:.80} is not a duration.", hint="Use a timedelta, or a number of seconds."
     )
 
 
 def asked_instant_us(instant: object, name: str) -> int:
-    """Read an instant given as the argument `name`: an aware datetime."""
+    """Return the aware datetime of the argument `name` as microseconds UTC."""
     if not isinstance(instant, datetime) or instant.tzinfo is None or instant.utcoffset() is None:
         raise BadInput(
-            f"{name}={instant!r} is not an aware datetime: it does not say in which time zone "
-            "it is.",
-            hint="Write datetime.now(UTC), or datetime(2027, 1, 1, tzinfo=ZoneInfo(...)).",
+            f"`{name}` must be a datetime with a time zone (got {instant!r:.80}).",
+            hint="Use datetime.now(UTC), or datetime(2027, 1, 1, tzinfo=ZoneInfo(...)).",
         )
     return to_us(instant)
 
 
 def asked_span_us(span: object, name: str) -> int:
-    """Read a length of time given as the argument `name`: a timedelta or seconds, 0 or more."""
+    """Return the duration of the argument `name`, a timedelta or seconds, as microseconds."""
     if isinstance(span, bool) or not isinstance(span, (int, float, timedelta)):
-        raise BadInput(f"{name}={span!r} is neither a timedelta nor a number of seconds.")
+        raise BadInput(
+            f"`{name}` must be a timedelta or a number of seconds (got {span!r:.80}).",
+            hint="Use 30, or timedelta(minutes=5).",
+        )
     try:
         span_us = duration_us(span)
     except (ValueError, OverflowError):
         span_us = -1
     if span_us < 0:
-        raise BadInput(f"{name}={span!r} is not a time to wait.", hint="Use 0 or more.")
+        raise BadInput(f"`{name}` must be 0 or more (got {span!r:.80}).", hint="Use 0 or more.")
     return span_us
 
 
 def pauses(clock: Clock, timeout_s: float | None) -> Iterator[float | None]:
-    """Say how many seconds to wait before each next look at something; None after the last.
+    """Yield the seconds to wait before each next poll, then None.
 
-    Args: timeout_s: of all of them; None for ever.
+    Args: timeout_s: total duration; None for no limit.
     """
     give_up_us = None
     if timeout_s is not None:

@@ -1,4 +1,4 @@
-"""Bytes from values, values from bytes."""
+"""Encoding and decoding of values."""
 
 import math
 import os
@@ -23,106 +23,108 @@ JSON: Final = 0
 PAYLOAD_BYTES_MAX: Final = 256 * 1024
 RESULT_BYTES_MAX: Final = 1024 * 1024
 DEPTH_MAX: Final = 64
-"""Bodies and results hold no more arrays and objects inside each other."""
+"""Maximum nesting of arrays and objects in bodies and results."""
 
 DAMAGE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What reading raises where the bytes are damaged."""
+"""Exceptions that decoding raises for damaged bytes."""
 
 _BINARY: Final = (bytes, bytearray, memoryview)
 
-_FLAT_BYTES: Final = 2 * DEPTH_MAX  # what is shorter is not too deep: levels open and close
+_FLAT_BYTES: Final = 2 * DEPTH_MAX  # shorter bodies cannot be too deep: each level has two brackets
 
 _encoder = msgspec.json.Encoder()
 _decoders: Final[dict[Any, Callable[[bytes], Any]]] = {}
 _learning: Final = threading.RLock()
-os.register_at_fork(  # no child is left with a lock, or a class that is half known
+os.register_at_fork(  # a child gets no locked lock and no half-inspected class
     before=_learning.acquire, after_in_parent=_learning.release, after_in_child=_learning.release
 )
 
 
 def learned(make: Callable[[], T]) -> T:
-    """Make what reads a type, for one thread after the other.
+    """Call a function that makes msgspec inspect a type, one thread at a time.
 
-    msgspec notes what it knows of a class on the class before it knows all of it; where another
-    thread reads that class then, the process crashes (0.22: a worker in 1,600 starts).
+    msgspec stores what it knows of a class on the class before it knows all of it. If another
+    thread reads the class then, the process crashes (seen with msgspec 0.22).
     """
     with _learning:
         return make()
 
 
 class Cells(msgspec.Struct, frozen=True, gc=False):
-    """A value of ours that is made, written or read for every job; as JSON, an object.
+    """A value that is created, written or read for every job; as JSON, an object.
 
-    C code makes it 7 times as fast as a frozen dataclass, and reads it 8 times as fast (November
-    2026). Nothing that could be part of a circle belongs in it.
+    It is several times as fast as a frozen dataclass. It must not be part of a reference cycle.
     """
 
     def changed(self, **cells: object) -> Self:
-        """Copy it, with other values for some cells."""
+        """Return a copy with other values for some cells."""
         return msgspec.structs.replace(self, **cells)
 
 
 def encode(value: object) -> bytes:
-    """Write a value of ours as JSON; dataclasses become objects."""
+    """Return an internal value as JSON; dataclasses become objects."""
     return _encoder.encode(value)
 
 
 def decode(data: bytes, kind: type[T]) -> T:
-    """Read a value of ours; what does not fit its type is damage."""
+    """Return an internal value from JSON.
+
+    Raises: StoreCorrupt: the data is not of this type.
+    """
     try:
         return cast("T", (_decoders.get(kind) or _decoder_of(kind))(data))
     except DAMAGE as error:
         raise StoreCorrupt(
             f"The store holds a {kind.__name__} that cannot be read: {error}.",
-            hint="Was it written by another program, or a newer dueline?",
+            hint="Check whether another program or a newer dueline wrote it.",
         ) from error
 
 
 def _decoder_of(kind: type[T]) -> Callable[[bytes], T]:
-    """Make what reads a type of ours, once: it takes longer than reading a value."""
+    """Return the cached decoder of an internal type."""
     decoder = _decoders[kind] = AS_JSON.decoder(kind)
     return decoder
 
 
 def pack(value: object) -> bytes:
-    """Write a message between processes of one worker: tuples, bytes, text, numbers."""
+    """Encode a message between processes of one worker: tuples, bytes, strings, numbers."""
     return msgspec.msgpack.encode(value)
 
 
 def unpack(data: bytes) -> Any:  # noqa: ANN401  (the receiver knows what was sent)
-    """Read a message between processes of one worker; tuples come back as lists."""
+    """Decode a message between processes of one worker; tuples come back as lists."""
     return msgspec.msgpack.decode(data)
 
 
 def encode_result(value: object, task: str) -> bytes:
-    """Write what a handler returned.
+    """Encode the result of a handler.
 
-    Raises: BadInput: it cannot be written as JSON, or is larger than 1 MiB.
+    Raises: BadInput: the result is not JSON, or larger than 1 MiB.
     """
     try:
         data = _strictly(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BadInput(
             f"The result of {task} cannot be written as JSON: {text_of(error)}.",
-            hint="Return plain values, or keep no results: app.queue(..., keep=0).",
+            hint="Return plain values, or keep no results with app.queue(..., keep=0).",
         ) from error
     if len(data) > RESULT_BYTES_MAX:
         raise BadInput(
             f"The result of {task} has {len(data)} bytes; {RESULT_BYTES_MAX} are allowed.",
-            hint="Store it elsewhere and return where.",
+            hint="Store it elsewhere and return its location.",
         )
     return data
 
 
 def decode_result(data: str, kind: Any) -> Any:  # noqa: ANN401  (any type annotation will do)
-    """Read a result as the handler's annotated type, or as plain JSON where that fails.
+    """Decode a result as the handler's annotated type, or as plain JSON if that fails.
 
-    Raises: StoreCorrupt: it is no JSON.
+    Raises: StoreCorrupt: the result is not JSON.
     """
     try:
         return AS_JSON.decoder(kind)(data.encode())
     except (*DAMAGE, UnicodeEncodeError):
-        pass  # of another type than it has by now, or damaged
+        pass  # the annotation has changed since, or the data is damaged
     try:
         return msgspec.json.decode(data)
     except (*DAMAGE, UnicodeEncodeError) as error:
@@ -130,7 +132,7 @@ def decode_result(data: str, kind: Any) -> Any:  # noqa: ANN401  (any type annot
 
 
 class Content(msgspec.Struct, omit_defaults=True, gc=False):
-    """What a stream's row holds: an object with the members `value` and, maybe, `key`."""
+    """The content of a stream's row: an object with `value` and optionally `key`."""
 
     value: Any
     key: str | None = None
@@ -140,9 +142,9 @@ _event_decoder = msgspec.json.Decoder(Content)
 
 
 def encode_events(events: Sequence[tuple[Any, str | None]]) -> list[bytes]:
-    """Write events, each a value and an ordering key or None.
+    """Encode events, each a value and an ordering key or None.
 
-    Raises: BadInput: one cannot be written as JSON, or is larger than 256 KiB.
+    Raises: BadInput: an event is not JSON, or larger than 256 KiB.
     """
     try:
         bodies = [_encoder.encode(Content(value, key)) for value, key in events]
@@ -170,12 +172,12 @@ def decode_event(body: bytes) -> Content:
 
 
 def _strictly(value: object) -> bytes:
-    """Write a value that JSON can carry and any reader can read.
+    """Encode a value as JSON that any reader can read.
 
-    Raises: ValueError, TypeError, OverflowError, RecursionError: it is none.
+    Raises: ValueError, TypeError, OverflowError, RecursionError: the value is not JSON.
     """
     data = _encoder.encode(value)
-    # The encoder writes null for what is no number; the suspicion costs far less than the proof.
+    # The encoder writes null for NaN; looking for "null" first is far cheaper than the check.
     if b"null" in data and any(map(is_no_number, members(msgspec.to_builtins(value)))):
         raise ValueError("NaN and infinity have no form in JSON")
     if _may_be_deep(data) and depth_of(msgspec.json.decode(data)) > DEPTH_MAX:
@@ -184,7 +186,7 @@ def _strictly(value: object) -> bytes:
 
 
 def is_no_number(value: object) -> bool:
-    """Tell whether this is NaN or infinity."""
+    """Return whether a value is NaN or infinity."""
     return isinstance(value, float) and not math.isfinite(value)
 
 
@@ -193,7 +195,7 @@ def _may_be_deep(data: bytes) -> bool:
 
 
 def _are_suspect(bodies: Sequence[bytes]) -> bool:
-    """Tell whether one of the bodies needs a closer look before it is stored."""
+    """Return whether one of the bodies needs a full check before it is stored."""
     longest = max(map(len, bodies), default=0)
     return (
         longest > PAYLOAD_BYTES_MAX
@@ -203,7 +205,7 @@ def _are_suspect(bodies: Sequence[bytes]) -> bool:
 
 
 def plain_bodies(values: Sequence[object]) -> list[bytes] | None:
-    """Write values as JSON; None where one of them may not be stored, and needs a closer look.
+    """Encode values as JSON; return None if one of them needs a full check.
 
     Raises: as `Form.write`.
     """
@@ -231,7 +233,7 @@ def binary_in(value: object) -> Counter[bytes]:
 
 
 def depth_of(value: object) -> int:
-    """Tell how many arrays and objects lie inside each other in a plain value."""
+    """Return the nesting depth of arrays and objects in a plain value."""
     level = [value]
     depth = 0
     while level := [one for one in level if isinstance(one, list | dict)]:
@@ -241,7 +243,7 @@ def depth_of(value: object) -> int:
 
 
 def members(value: object) -> Iterator[object]:
-    """List a plain value and all that is in it."""
+    """Yield a plain value and all values in it."""
     level = [value]
     while level:
         yield from level
@@ -255,11 +257,11 @@ def _children(value: object) -> Iterable[object]:
 
 
 class Form(NamedTuple):
-    """A way to write arguments.
+    """An encoding of arguments.
 
     name: for messages. write: raises ValueError, TypeError, OverflowError or RecursionError for
-    what has no place in it. decoder: makes what reads values of a type. arrays: how the body of
-    an array begins.
+    values that it cannot encode. decoder: returns the decoder of a type. arrays: first bytes of
+    the body of an array.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Time as people write it."""
+"""Durations and timestamps as strings."""
 
 import re
 
@@ -19,25 +19,23 @@ _SPAN_US_MAX = 1_000_000 * DAY_US
 
 
 def parse_span(text: str) -> int:
-    """Read a length of time, such as 90s, 10m, 2h, 3d or 1h30m, as microseconds.
+    """Return a duration such as 90s, 10m, 2h, 3d or 1h30m in microseconds.
 
-    A bare number counts seconds.
+    A number without a unit counts seconds.
 
-    Raises: BadInput: it is none, or longer than a million days.
+    Raises: BadInput: the string is not a duration, or longer than a million days.
     """
     spelt = text if text[-1:].isalpha() else f"{text}s"
     if not _SPAN.fullmatch(spelt):
-        raise BadInput(
-            f"{text!r:.80} is not a length of time.", hint="Write it as 90s, 10m, 2h, 3d or 1h30m."
-        )
+        raise BadInput(f"{text!r:.80} is not a duration.", hint="Use 90s, 10m, 2h, 3d or 1h30m.")
     span_us = sum(round(float(number) * _UNITS_US[unit]) for number, unit in _PART.findall(spelt))
     if span_us > _SPAN_US_MAX:
-        raise BadInput(f"{text!r} is too long a time.", hint="Use at most a million days.")
+        raise BadInput(f"The duration {text!r} is too long.", hint="Use at most a million days.")
     return span_us
 
 
 def span_text(span_us: int, *, units: int = 2) -> str:
-    """Write a length of time in its largest units: 1h30m, 12s, 40ms."""
+    """Return a duration in its largest units: 1h30m, 12s, 40ms."""
     span_us = abs(span_us)
     if span_us < SECOND_US:
         return f"{span_us // 1000}ms"
@@ -52,7 +50,7 @@ def span_text(span_us: int, *, units: int = 2) -> str:
 
 
 def distance_text(instant_us: int, now_us: int, *, units: int = 2) -> str:
-    """Write how far an instant lies from now: in 5m, 3s ago, now."""
+    """Return a timestamp relative to now: in 5m, 3s ago, now."""
     if abs(instant_us - now_us) < SECOND_US // 2:
         return "now"
     span = span_text(instant_us - now_us, units=units)
@@ -60,10 +58,10 @@ def distance_text(instant_us: int, now_us: int, *, units: int = 2) -> str:
 
 
 def instant_text(instant_us: int) -> str:
-    """Write an instant as ISO 8601 in UTC, to the second: 2027-01-01T00:00:00Z."""
+    """Return a timestamp as ISO 8601 in UTC, to the second: 2027-01-01T00:00:00Z."""
     return to_datetime(instant_us).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def exact_text(instant_us: int) -> str:
-    """Write an instant as ISO 8601 in UTC, to the microsecond."""
+    """Return a timestamp as ISO 8601 in UTC, to the microsecond."""
     return to_datetime(instant_us).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

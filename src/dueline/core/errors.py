@@ -9,10 +9,11 @@ if TYPE_CHECKING:
 
 
 class DuelineError(Exception):
-    """Something went wrong in dueline.
+    """Base class of all errors of dueline.
 
-    message: what happened, to what; the first line of the class's docstring by default.
-    hint: what to do about it; empty where there is nothing.
+    Attributes:
+        message: What happened; by default the first line of the class's docstring.
+        hint: What to do about it; empty if there is nothing to do.
     """
 
     def __init__(self, message: str = "", *, hint: str = "") -> None:
@@ -21,7 +22,7 @@ class DuelineError(Exception):
         super().__init__(f"{self.message} {hint}".strip())
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Survive a pipe: as it is, whatever the arguments were that it was made with."""
+        """Support pickling with all attributes."""
         return (_rebuild, (type(self), self.args), self.__dict__)
 
 
@@ -32,15 +33,15 @@ def _rebuild(kind: type[DuelineError], args: tuple[object, ...]) -> DuelineError
 
 
 class BadInput(DuelineError, ValueError):
-    """The call was wrong; nothing was written."""
+    """An argument is invalid; nothing was written."""
 
 
 class ConfigError(BadInput):
-    """No app or store could be found, or its settings cannot be read."""
+    """No application or store is configured, or the configuration is invalid."""
 
 
 class NotFound(DuelineError, LookupError):
-    """Nothing goes by that name or id."""
+    """There is nothing with this name or id."""
 
 
 class Conflict(DuelineError):
@@ -48,14 +49,16 @@ class Conflict(DuelineError):
 
 
 class LeaseLost(Conflict):
-    """The claim ended and somebody else may hold the job now; this result was thrown away."""
+    """The claim or lease expired, so another process may hold it; nothing was written."""
 
 
 class Duplicate(Conflict):
-    """Another job has the unique key; nothing was written.
+    """Another job holds the unique key; nothing was written.
 
-    job_id: that job's, as text. unsent: of many calls, how many at the end were not sent, the
-    one that was refused included.
+    Attributes:
+        job_id: Id of that job, as a string.
+        unsent: After `enqueue_many`: number of calls at the end that were not stored, including
+            the rejected one.
     """
 
     job_id: str = ""
@@ -63,10 +66,11 @@ class Duplicate(Conflict):
 
 
 class QuotaExceeded(Conflict):
-    """A queue, or a tenant in it, may have no more jobs now; nothing was written.
+    """A quota of the queue or tenant is exhausted; nothing was written.
 
-    retry_after: in how many seconds there may be room; None: so many at once never fit. unsent:
-    as of Duplicate.
+    Attributes:
+        retry_after: Seconds until there may be room; None if the batch is larger than the quota.
+        unsent: As in `Duplicate`.
     """
 
     retry_after: float | None = None
@@ -76,16 +80,18 @@ class QuotaExceeded(Conflict):
 class StoreUnavailable(DuelineError):
     """The store could not be reached or did not answer in time; nothing was written.
 
-    unsent: of many calls, how many at the end are not stored; those before are.
+    Attributes:
+        unsent: After `enqueue_many`: number of calls at the end that are not stored; the calls
+            before them are.
     """
 
     unsent: int = 0
 
 
 class StoreReplaced(StoreUnavailable):
-    """The queue file was removed or replaced while it was open; the call is not stored in it.
+    """The SQLite file was removed or replaced while it was open; nothing was written.
 
-    Every later call raises it too, until the store is closed and opened again.
+    Every later call raises this error too, until the store is closed and opened again.
     """
 
 
@@ -94,11 +100,13 @@ class Unknown(StoreUnavailable):
 
 
 class EnqueueUnknown(Unknown):
-    """Some jobs may or may not be stored; enqueueing `jobs` again neither loses nor doubles them.
+    """Jobs may or may not be stored; enqueueing `jobs` again neither loses nor doubles them.
 
-    jobs: the rows whose fate is unknown, with the keys that were chosen for them. unsent: of many
-    calls, how many at the end, behind those, were not sent at all. start: of a workflow, what
-    `app.start_again` takes; its jobs are not enqueued again one by one.
+    Attributes:
+        jobs: The rows in doubt, with their keys.
+        unsent: After `enqueue_many`: number of calls after these that were not sent at all.
+        start: The start of a workflow, for `app.start_again`; its jobs must not be enqueued again
+            one by one.
     """
 
     jobs: Sequence["Job"] = ()
@@ -106,28 +114,29 @@ class EnqueueUnknown(Unknown):
 
     @classmethod
     def about(cls, jobs: Sequence["Job"]) -> "EnqueueUnknown":
-        """Make the error about these rows, at least one."""
+        """Return the error about these rows, at least one."""
         error = cls(
             f"The store did not say whether {len(jobs)} job(s) were stored, the first of them "
             f"{jobs[0].id.hex()}.",
-            hint="Enqueue the error's `jobs` again: that neither loses nor doubles them.",
+            hint="Enqueue the error's `jobs` again; this neither loses nor doubles them.",
         )
         error.jobs = jobs
         return error
 
 
 class AppendUnknown(Unknown):
-    """Some events may or may not be stored; `append_again` with `rows` makes sure of them.
+    """Events may or may not be stored; call `append_again` with `rows` to store them.
 
-    rows: those whose fate is unknown, with the ids that were chosen for them. One that is
-    appended again may be read twice, with the same id.
+    Attributes:
+        rows: The events in doubt, with their ids. An event that is appended again may be read
+            twice, with the same id.
     """
 
     rows: Sequence["Row"] = ()
 
 
 class CommitUnknown(Unknown):
-    """The transaction may or may not have been committed; its rows and jobs share one fate."""
+    """The transaction may or may not be committed, with all of its rows and jobs."""
 
 
 class StoreCorrupt(DuelineError):
@@ -135,7 +144,7 @@ class StoreCorrupt(DuelineError):
 
 
 class SchemaMismatch(StoreCorrupt):
-    """The store's schema is not one that this version reads."""
+    """This version does not support the store's schema or features."""
 
 
 class JobFailed(DuelineError):
@@ -143,4 +152,4 @@ class JobFailed(DuelineError):
 
 
 class JobTimeout(DuelineError):
-    """A handler ran longer than its task's `timeout`."""
+    """A handler ran longer than the `timeout` of its task."""

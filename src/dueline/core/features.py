@@ -30,7 +30,7 @@ KNOWN: Final = BASELINE
 
 
 class Features:
-    """The features of one store; threads may share it."""
+    """The features of one store; thread-safe."""
 
     def __init__(self, records: Records, *, ids: Ids) -> None:
         self._records = records
@@ -44,7 +44,7 @@ class Features:
         return inside
 
     def check(self) -> None:
-        """Read the names.
+        """Read the names and check that this version knows all of them.
 
         Raises:
           SchemaMismatch: the store uses a feature that this version does not know.
@@ -52,24 +52,24 @@ class Features:
         names = names_of(self._records)
         if unknown := sorted(names - KNOWN):
             raise SchemaMismatch(
-                f"The store uses what dueline {VERSION} does not know: {', '.join(unknown)}.",
-                hint="A newer version works on it: upgrade this process.",
+                f"The store uses features unknown to dueline {VERSION}: {', '.join(unknown)}.",
+                hint="Upgrade this process to the version that wrote them.",
             )
         self._used = names
 
     def use(self, name: str) -> bool:
-        """Write a feature's name into the store, if it is not there.
+        """Write a feature's name into the store if it is missing.
 
         Args:
           name: one of KNOWN.
 
         Returns:
-          Whether other processes have to read the names again before rows of the feature are
-          written: it is new here, and some of them may not know it.
+          Whether other processes must read the names again before rows of the feature are
+          written, because the feature is new here and some of them may not know it.
 
         Raises:
           SchemaMismatch: as `check`.
-          StoreUnavailable: the store cannot be had; only the name may have been written.
+          StoreUnavailable: the store did not answer; only the name may have been written.
         """
         assert name in KNOWN, name
         if name in self._used:
@@ -80,10 +80,8 @@ class Features:
         put = Put(name, self._ids.token(), encode({"version": VERSION}), expect=NO_VERSION)
         try:
             is_new = self._records.commit(PARTITION, (put,))
-        except Unknown as error:  # the next use looks again
-            raise StoreUnavailable(
-                f"The store did not say whether it has noted the feature {name}."
-            ) from error
+        except Unknown as error:  # the next use reads again
+            raise StoreUnavailable(f"The store did not confirm the feature {name}.") from error
         self._used |= {name}
         return is_new and name not in BASELINE
 

@@ -1,4 +1,4 @@
-"""A job's row, its states."""
+"""The row of a job and its states."""
 
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
@@ -12,18 +12,18 @@ JobId = NewType("JobId", bytes)
 Token = NewType("Token", bytes)
 
 UNCLAIMED_TOKEN = Token(bytes(16))
-"""The token of a row that was never claimed: every repeat of a birth writes the same cells."""
+"""Token of a row that was never claimed; each repeat of an insert writes the same cells."""
 
 
 class Claim(NamedTuple):
-    """One claim of a job: the same worker may come to hold the job again under another."""
+    """One claim of a job; the same worker may claim the job again with another fence."""
 
     job_id: JobId
     fence: int
 
 
 class State(IntEnum):
-    """How far the last claim of a row came; kept in the row."""
+    """Progress of the last claim of a row, stored in the row."""
 
     WAITING = 0
     CLAIMED = 1
@@ -32,23 +32,22 @@ class State(IntEnum):
 
 
 class Job(NamedTuple):
-    """One row of one lane; whatever happens to a job moves its `at_us`, or drops it.
+    """One row of one lane; every change to a job moves its `at_us`, or deletes the row.
 
-    A tuple, not a dataclass: a worker makes 100,000 of them a second and a store binds them
-    as they are (a frozen dataclass with slots took 2.1 us to make, this 0.4; November 2026).
+    A tuple, not a dataclass: workers create very many of them, and stores bind them as they are.
 
-    Birth cells, written once:
+    Cells written once, by the insert:
       lane, pos_us, id, hop: the key; pos_us = max(due, now) in microseconds UTC; id 16 bytes.
-      due_us: the instant the caller asked for. enqueued_us: when the call was made.
-      task: registered name. codec: how body is written (codec.py). body: the arguments.
-      opts: further options of the caller, JSON; empty when there are none.
-    Cells that change with claims and verdicts:
-      at_us: the earliest instant at which anyone may next touch the job.
-      fence: claims so far, only grows. token: 16 bytes, the row's version.
-      worker, claimed_us: who claimed it last, and when (empty and 0 before the first claim).
-      errors, crashes: failed attempts, and claims that died on a started job.
-      alone: run with nothing beside it, since a claim of it died.
-      state: see State. outcome: how it ended, once that is decided (empty before).
+      due_us: the requested time. enqueued_us: the time of the call.
+      task: registered name. codec: codec of the body (codec.py). body: the arguments.
+      opts: further options of the call, JSON; empty if there are none.
+    Cells that change with claims and outcomes:
+      at_us: the earliest time at which a process may next change the job.
+      fence: number of claims. token: 16 bytes, the version of the row.
+      worker, claimed_us: the last claim (empty and 0 before the first one).
+      errors, crashes: failed attempts, and claims whose worker died after the start.
+      alone: run in isolation, because a worker died on it.
+      state: see State. outcome: the final outcome, once it is decided (empty before).
       error: the last error, at most 4 KiB.
     """
 
@@ -75,21 +74,18 @@ class Job(NamedTuple):
     error: str = ""
 
     def claim(self) -> Claim:
-        """Name the last claim of this job."""
+        """Return the last claim of this job."""
         return Claim(self.id, self.fence)
 
     def is_claimed(self) -> bool:
-        """Tell whether the last claim has neither ended in a verdict nor been given back."""
+        """Return whether the last claim has neither an outcome nor been released."""
         return self.state in (State.CLAIMED, State.STARTED)
 
 
 def copies_of(
     like: Job, lanes: Iterable[Lane], ids: Sequence[JobId], bodies: Sequence[bytes]
 ) -> list[Job]:
-    """Make rows that are like one but for their lanes, ids and bodies, one for each id.
-
-    By C code: 0.3 us a row, by its name 0.8 (November 2026).
-    """
+    """Return copies of a row with other lanes, ids and bodies, one for each id."""
     cells: dict[str, Iterable[object]] = dict(zip(Job._fields, map(repeat, like), strict=True))
     cells |= {"lane": lanes, "id": ids, "body": bodies}
     return made(Job, zip(*cells.values(), strict=False))

@@ -1,4 +1,4 @@
-"""A job's state, for people."""
+"""The states of jobs as users see them."""
 
 from contextlib import suppress
 
@@ -10,9 +10,9 @@ from dueline.core.lane import DEAD_SUFFIX
 
 
 def status_of(job: Job, now_us: int) -> str:
-    """Name the state of a job that has a row, as shown to people.
+    """Return the state of a job that has a row.
 
-    One that waits past its expiry is called expired: no worker runs it any more.
+    A job that waits past its expiry is expired: no worker runs it.
     """
     if job.lane.queue.endswith(DEAD_SUFFIX):
         return "dead"
@@ -26,15 +26,15 @@ def status_of(job: Job, now_us: int) -> str:
 
 
 def ahead_of(job: Job, now_us: int) -> int:
-    """Return how far ahead of now a row was written by its own times, in microseconds.
+    """Return how far a row's own times are ahead of now, in microseconds.
 
-    It is 0 below a second, which clocks in step may differ by.
+    It is 0 below a second, since synchronized clocks may differ that much.
     """
     ahead_us = max(job.enqueued_us, job.claimed_us) - now_us
     return ahead_us if ahead_us > SECOND_US else 0
 
 
 def _is_expired(job: Job, now_us: int) -> bool:
-    with suppress(StoreCorrupt):  # whoever claims it says so
+    with suppress(StoreCorrupt):  # the worker that claims it reports that
         return is_past(job, now_us)
     return False

@@ -1,7 +1,7 @@
-"""Which limits a call has.
+"""Names of limits.
 
-A limit is a semaphore's name, or its name, a colon and a key: jobs of each key are limited by
-themselves, as by "host:{host}", where {host} stands for the call's argument of that name.
+A limit is the name of a semaphore or rate, optionally followed by a colon and a key, such as
+"host:{host}", where {host} is an argument of the call. Each key is limited by itself.
 """
 
 import re
@@ -22,47 +22,55 @@ _Capacity = Annotated[int, integer(0, CAPACITY_MAX)]
 
 
 def semaphore_of(limit: str) -> str:
-    """Name the semaphore, or the rate, of a limit: "host" of "host:example.org"."""
+    """Return the semaphore or rate of a limit: "host" for "host:example.org"."""
     return limit.partition(":")[0]
 
 
 def check_semaphore(name: object, capacity: object = 1) -> None:
-    """Let a semaphore's name and capacity pass, or say what is wrong with them."""
+    """Raise BadInput if a semaphore's name or capacity is invalid."""
     if not isinstance(name, str) or not _SEMAPHORE.fullmatch(name):
         raise BadInput(
-            f"{name!r:.80} is no semaphore's name.",
+            f"{name!r:.80} is not a valid limit name.",
             hint="Use a lower-case letter, then up to 62 of a-z 0-9 _ -.",
         )
     check_value(capacity, _Capacity, "capacity")
 
 
 def read_limits(limits: object, names: Iterable[str], task: str) -> tuple[str, ...]:
-    """Read the limits of a task; their braces name arguments that it has.
+    """Return the limits of a task; their braces name its arguments.
 
-    Raises: BadInput: they are no such texts, or too many.
+    Raises: BadInput: a limit is invalid, or there are too many.
     """
     if isinstance(limits, str) or not isinstance(limits, Iterable):
-        raise BadInput(f"limits={limits!r:.80} is no list.", hint='Write limits=["warehouse"].')
+        raise BadInput(
+            f"`limits` must be a list of strings (got {limits!r:.80}).",
+            hint='Use limits=["warehouse"].',
+        )
     read = tuple(limits)
     if len(read) > LIMITS_MAX:
-        raise BadInput(f"These are {len(read)} limits.", hint=f"Use at most {LIMITS_MAX}.")
+        raise BadInput(
+            f"`limits` must have at most {LIMITS_MAX} items (got {len(read)}).",
+            hint=f"Use at most {LIMITS_MAX}.",
+        )
     for limit in read:
         if not isinstance(limit, str):
-            raise BadInput(f"The limit {limit!r:.80} is no text.", hint='Write ["warehouse"].')
+            raise BadInput(
+                f"A limit must be a string (got {limit!r:.80}).", hint='Use limits=["warehouse"].'
+            )
         check_semaphore(semaphore_of(limit))
         check_fields(limit, _WHAT, names, task)
     return read
 
 
 def is_same_for_all(limits: Sequence[str]) -> bool:
-    """Tell whether all calls have the very same limits."""
+    """Return whether all calls have the same limits."""
     return not any(fields_of(limit, _WHAT) for limit in limits)
 
 
 def limits_of_call(limits: Sequence[str], arguments: Mapping[str, object]) -> tuple[str, ...]:
-    """Name what limits one call.
+    """Return the limits of one call.
 
-    Raises: BadInput: a key comes out empty, too long, or with control characters.
+    Raises: BadInput: a key is empty, too long, or has control characters.
     """
     named = tuple(
         limit.format(**{name: arguments[name] for name in fields_of(limit, _WHAT)})
@@ -72,7 +80,7 @@ def limits_of_call(limits: Sequence[str], arguments: Mapping[str, object]) -> tu
         _, colon, key = name.partition(":")
         if (colon and not key) or len(key) > KEY_CHARACTERS_MAX or not key.isprintable():
             raise BadInput(
-                f"The limit {name!r:.80} cannot be kept.",
+                f"The limit {name!r:.80} has an invalid key.",
                 hint=f"Use a key of 1 to {KEY_CHARACTERS_MAX} printable characters.",
             )
     return named

@@ -1,4 +1,4 @@
-"""What a store answers page by page: all of it, or one record."""
+"""Iteration over the pages of a store."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -13,11 +13,11 @@ JOBS_A_PAGE: Final = 500
 ROWS_A_PAGE: Final = 1000
 
 EVER: Final = 2**62
-"""A bucket behind all there are."""
+"""A bucket after all others."""
 
 
 def record_at(records: Records, partition: str, key: str) -> Record | None:
-    """Read one record; None where there is none, or it has expired."""
+    """Return one record; None if it does not exist or has expired."""
     for record in records.read(partition, after=_before(key), limit=1):
         if record.key == key:
             return record
@@ -25,11 +25,11 @@ def record_at(records: Records, partition: str, key: str) -> Record | None:
 
 
 def _before(key: str) -> str | None:
-    """Give a text right before a key: nothing lies between them but what holds U+10FFFF."""
+    """Return a string directly before a key; only strings with U+10FFFF are between them."""
     if not key:
         return None
     last = chr(ord(key[-1]) - 1)
-    if last == "\udfff":  # a surrogate is no character
+    if last == "\udfff":  # skip the surrogates
         last = "\ud7ff"
     return key[:-1] + last + "\U0010ffff"
 
@@ -37,9 +37,9 @@ def _before(key: str) -> str | None:
 def records_in(
     records: Records, partition: str, *, after: str | None = None, page_size: int = RECORDS_A_PAGE
 ) -> Iterator[Record]:
-    """Read a partition of records in key order, past the key `after`, to its end.
+    """Yield the records of a partition after the key `after`, in key order.
 
-    Args: page_size: how many are read at once; few where records are large.
+    Args: page_size: number of records per read; small for large records.
     """
     while True:
         page = records.read(partition, after=after, limit=page_size)
@@ -58,7 +58,7 @@ def lane_pages(
     after: Pointer | None = None,
     page_size: int = LANES_A_PAGE,
 ) -> Iterator[LanePage]:
-    """Read the lane list of a shard, up to a listing bucket; there is one page at least."""
+    """Yield the lane list of a shard up to a listing bucket; at least one page."""
     while True:
         page = jobs.lanes(queue, shard, until_bucket=until_bucket, after=after, limit=page_size)
         yield page
@@ -68,7 +68,7 @@ def lane_pages(
 
 
 def jobs_in(jobs: Jobs, lane: Lane) -> Iterator[Job]:
-    """Read all rows of a lane, in (at, id) order."""
+    """Yield all rows of a lane, in (at, id) order."""
     after = None
     while True:
         page = jobs.scan(lane, after=after, until_us=None, limit=JOBS_A_PAGE)
@@ -86,7 +86,7 @@ def rows_in(
     after: tuple[int, bytes] | None,
     page_size: int = ROWS_A_PAGE,
 ) -> Iterator[Row]:
-    """Read the rows of a shard in order, past `after`, to its end; beyond its mark not all."""
+    """Yield the rows of a shard after `after`, in order; not all after its watermark."""
     while True:
         page = streams.tail(stream, shard, after=after, limit=page_size)
         yield from page.rows

@@ -1,7 +1,7 @@
-"""Where a process runs, and whether it still does.
+"""Identity of a process, and whether it still runs.
 
-What is said here of another process is proof, or nothing: two processes see each other only on
-one machine, since the same boot, among the same process numbers.
+Another process is only judged if it runs on the same machine, since the same boot, in the same
+PID namespace.
 """
 
 import os
@@ -11,50 +11,50 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 _PROC: Final = Path("/proc")
-_STATE, _STARTED = 0, 19  # places in what follows the name in /proc/PID/stat
+_STATE, _STARTED = 0, 19  # positions after the name in /proc/PID/stat
 _ENDED: Final = ("Z", "X")
 
 
 class Whereabouts(NamedTuple):
-    """A process, wherever it is.
+    """The identity of a process.
 
-    space: the machine, its boot and its process numbers; empty where that cannot be told.
-    pid: its number there. born: when it began, since numbers are given again.
+    space: machine, boot and PID namespace; empty if unknown. pid: process number in it.
+    started: start time of the process, because numbers are reused.
     """
 
     space: str
     pid: int
-    born: str
+    started: str
 
 
 def own() -> Whereabouts:
-    """Tell where this process runs; nowhere that others could tell, but on Linux."""
+    """Return the identity of this process; without `space` except on Linux."""
     with suppress(OSError):
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
         numbers = (_PROC / "self/ns/pid").readlink()
-        born = _stat(os.getpid())[_STARTED]
-        return Whereabouts(f"{socket.gethostname()}/{boot}/{numbers}", os.getpid(), born)
+        started = _stat(os.getpid())[_STARTED]
+        return Whereabouts(f"{socket.gethostname()}/{boot}/{numbers}", os.getpid(), started)
     return Whereabouts("", 0, "")
 
 
 def is_gone(other: Whereabouts, here: Whereabouts) -> bool:
-    """Tell whether a process has ended for certain, as seen from here; False where unknown."""
+    """Return whether a process has certainly ended; False if unknown."""
     if not here.space or other.space != here.space:
         return False
     try:
-        os.kill(other.pid, 0)  # the only sign of those that /proc hides from us
+        os.kill(other.pid, 0)  # also works for processes that /proc hides
     except ProcessLookupError:
         return True
     except OSError:
         return False
     with suppress(OSError):
-        told = _stat(other.pid)
-        return told[_STARTED] != other.born or told[_STATE] in _ENDED
+        status = _stat(other.pid)
+        return status[_STARTED] != other.started or status[_STATE] in _ENDED
     return False
 
 
 def worker_name() -> str:
-    """Make a worker's id: `<host>:<pid>:<random>`."""
+    """Return a new id of a worker: `<host>:<pid>:<random>`."""
     return f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}"
 
 

@@ -1,4 +1,4 @@
-"""Which queues there are, what they are set to."""
+"""The queues of a store and their settings."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
@@ -24,7 +24,7 @@ from dueline.core.store import NO_VERSION, SETTINGS_PARTITION, Delete, Put, Reco
 SETTINGS_AGE_US_MAX = 4_900_000  # then read again: a change is seen everywhere within 5 s
 
 LATE_US = 10 * SECOND_US
-"""Who put a job into a queue this long after it read of it looks whether it still stands."""
+"""After this time, a process that stored a job checks that the queue still exists."""
 
 _PAGE = 500
 _ROUNDS_MAX = 5
@@ -34,9 +34,9 @@ _NAMES_SHOWN = 5
 class Entry(NamedTuple):
     """A queue as it was read.
 
-    read_us: on the own clock, up to when it is known to be so. seen_us: when it was read last.
-    leaving_us: None: all of it stays. 0: the shards that are left over, or without any the whole
-    queue, are about to go. Else since when all who read of it, by the store's clock, see that.
+    read_us: own clock, when it was last known to be current. seen_us: when it was last read.
+    leaving_us: None if the queue stays; 0 if its leftover shards, or without any the whole queue,
+    are about to be removed; else the store's time since which all readers see that.
     """
 
     settings: QueueSettings
@@ -46,7 +46,7 @@ class Entry(NamedTuple):
     leaving_us: int | None
 
     def stands(self, shard: int) -> bool:
-        """Tell whether jobs that come to a shard are read, and will be."""
+        """Return whether workers read a shard now and later."""
         if self.leaving_us is None:
             return shard < self.settings.shards_read
         return self.settings.has_leftovers and shard < self.settings.shards
@@ -54,7 +54,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """What the record of a queue says beside its settings."""
+    """The part of a queue's record that is not settings."""
 
     leaving_us: int | None = None
 
@@ -74,24 +74,24 @@ class Catalog:
         self.features = Features(records, ids=ids)
 
     def inside(self, records: Records) -> "Catalog":
-        """Return a catalog of the same store as an open transaction sees it; nothing is cached."""
+        """Return a catalog of the same store inside an open transaction; it caches nothing."""
         made = Catalog(records, clock=self._clock, ids=self._ids, defaults=self._defaults)
         made.features = self.features.inside(records)
         return made
 
     @property
     def defaults(self) -> QueueSettings:
-        """A new queue's settings."""
+        """The settings of a new queue."""
         return self._defaults
 
     def settings(self, queue: str) -> QueueSettings:
-        """Read a queue's settings, as they stood at most 5 s ago; the first use makes it.
+        """Return a queue's settings, at most 5 s old; the first use creates the queue.
 
-        A record that cannot be read changes nothing of what was read before.
+        If the record becomes unreadable, the settings that were read before stay in use.
 
         Raises:
           SchemaMismatch: the store uses a feature that this version does not know.
-          StoreCorrupt: the queue's record cannot be read, and never could.
+          StoreCorrupt: the queue's record cannot be read, and was never read before.
         """
         cached = self._settings.get(queue)
         now_us = self._clock.monotonic_us()
@@ -101,15 +101,15 @@ class Catalog:
             return self._read(queue).settings
         except SchemaMismatch:
             raise
-        except StoreCorrupt:  # jobs that are held are finished under what was known
+        except StoreCorrupt:  # claimed jobs finish under the known settings
             if (known := self._known.get(queue)) is None:
                 raise
             return known
 
     def is_current(self, queue: str, version: bytes) -> bool:
-        """Tell whether the cached settings are of this version, which `lanes` has just answered.
+        """Return whether the cached settings have this version, which `lanes` just returned.
 
-        If so, they need not be read again for a while.
+        If so, they count as read now.
         """
         cached = self._settings.get(queue)
         if cached is None or cached.version != version:
@@ -118,26 +118,26 @@ class Catalog:
         return True
 
     def forget(self, queue: str) -> None:
-        """Read the queue's settings anew at their next use."""
+        """Read the queue's settings again at their next use."""
         self._settings.pop(queue, None)
 
     def configure(self, queue: str, **changes: object) -> QueueSettings:
-        """Store changes to a queue's settings; the queue is made if need be.
+        """Change a queue's settings; create the queue if needed.
 
         Raises:
-          BadInput: a value out of range; nothing was written.
-          Conflict: others change the same settings again and again; nothing was written.
+          BadInput: a value is out of range; nothing was written.
+          Conflict: other processes keep changing the same settings; nothing was written.
         """
         check_queue_name(queue)
         check_settings(replace(self._defaults, **changes))  # type: ignore[arg-type]  # see below
         return self.change(queue, lambda old: replace(old, **changes))  # type: ignore[arg-type]
 
     def adopt(self, feature: str) -> None:
-        """Write down that the store uses a feature (`dueline.core.features`).
+        """Record that the store uses a feature (`dueline.core.features`).
 
-        Where other processes may not know it, all queues get their settings stored anew, so that
-        every process reads the names within SETTINGS_AGE_US_MAX: rows of the feature must not be
-        written before (rule V2).
+        If other processes may not know it, the settings of all queues are stored again, so that
+        every process reads the names within SETTINGS_AGE_US_MAX. Rows of the feature must not be
+        written before that (rule V2).
 
         Raises: SchemaMismatch: the store uses a feature that this version does not know.
         """
@@ -148,7 +148,7 @@ class Catalog:
                     self._put(queue, entry.settings, entry.version, entry.leaving_us)
 
     def change(self, queue: str, how: Callable[[QueueSettings], QueueSettings]) -> QueueSettings:
-        """Store settings that follow from those that there are; the queue is made if need be.
+        """Store settings computed from the present ones; create the queue if needed.
 
         Raises: as `configure`.
         """
@@ -161,9 +161,9 @@ class Catalog:
         raise Conflict(f"The settings of {queue} keep changing.", hint="Try again.")
 
     def chosen(self, queue: str | None) -> list[str]:
-        """Name one queue, or all of them where None is asked for; none is made.
+        """Return one queue's name, or all names for None, without creating a queue.
 
-        Raises: BadInput: that is no queue's name. NotFound: there is no such queue.
+        Raises: BadInput: the name is invalid. NotFound: the queue does not exist.
         """
         if queue is None:
             return self.names()
@@ -171,16 +171,18 @@ class Catalog:
             names = self.names()
             raise NotFound(
                 f"There is no queue {queue}.",
-                hint=f"There is {', '.join(names[:_NAMES_SHOWN])}." if names else "There is none.",
+                hint=f"Queues: {', '.join(names[:_NAMES_SHOWN])}."
+                if names
+                else "There are no queues.",
             )
         return [queue]
 
-    # Queues that nobody uses
+    # Unused queues
 
     def used(self, lanes: Iterable[Lane]) -> None:
-        """Keep the shards into which jobs were just put; most often that takes no look (rule Q1).
+        """Keep the shards of new jobs; usually without a read (rule Q1).
 
-        Raises: Unknown: the store did not answer; some of them may not be read any more.
+        Raises: Unknown: the store did not answer; some shards may no longer be read.
         """
         largest: dict[str, int] = {}
         for lane in lanes:
@@ -190,7 +192,7 @@ class Catalog:
             self._keep(queue, shard)
 
     def _keep(self, queue: str, shard: int) -> None:
-        """Keep the shards of a queue up to one."""
+        """Keep the shards of a queue up to this one."""
         cached = self._settings.get(queue)
         now_us = self._clock.monotonic_us()
         if cached and now_us - cached.seen_us <= LATE_US and cached.stands(shard):
@@ -204,11 +206,11 @@ class Catalog:
                 if self._put(queue, replace(entry.settings, shards_read=read), entry.version):
                     return
         except (StoreUnavailable, Conflict) as error:
-            raise Unknown(f"The store did not say whether the queue {queue} stands.") from error
+            raise Unknown(f"The store did not confirm that the queue {queue} exists.") from error
         raise Unknown(f"The queue {queue} keeps changing.")
 
     def entry(self, queue: str) -> Entry | None:
-        """Read how a queue stands now; it is not made."""
+        """Read a queue without creating it."""
         read_us = self._clock.monotonic_us()
         record = record_at(self._records, SETTINGS_PARTITION, queue)
         if record is None:
@@ -218,21 +220,21 @@ class Catalog:
         return Entry(settings, record.version, read_us, read_us, leaving_us)
 
     def mark_leaving(self, queue: str, entry: Entry, since_us: int) -> bool:
-        """Say that what is left over of a queue is about to go, if it stands as it was read."""
+        """Mark the leftovers of a queue for removal, if the queue is unchanged."""
         return self._put(queue, entry.settings, entry.version, leaving_us=since_us)
 
     def remove(self, queue: str, entry: Entry) -> bool:
-        """Let a queue vanish, if it stands as it was read."""
+        """Delete a queue, if it is unchanged."""
         self.forget(queue)
         return self._records.commit(SETTINGS_PARTITION, (Delete(queue, expect=entry.version),))
 
     def narrow(self, queue: str, entry: Entry) -> bool:
-        """Let the shards that are left over be read no more, if the queue stands as it was read."""
+        """Stop reading leftover shards, if the queue is unchanged."""
         settings = replace(entry.settings, shards_read=entry.settings.shards)
         return self._put(queue, settings, entry.version)
 
     def _read(self, queue: str) -> Entry:
-        """Read how a queue stands; make it if need be."""
+        """Read a queue; create it if needed."""
         check_queue_name(queue)
         for _ in range(_ROUNDS_MAX):
             entry = self.entry(queue)
@@ -242,7 +244,7 @@ class Catalog:
                 self._known[queue] = entry.settings
                 return entry
             self._put(queue, self._defaults, NO_VERSION)
-        raise Conflict(f"The queue {queue} cannot be made.", hint="Try again.")
+        raise Conflict(f"The queue {queue} cannot be created.", hint="Try again.")
 
     def _put(
         self, queue: str, settings: QueueSettings, expect: bytes, leaving_us: int | None = None
@@ -254,10 +256,10 @@ class Catalog:
         put = Put(queue, self._ids.token(), value, expect=expect)
         return self._records.commit(SETTINGS_PARTITION, (put,))
 
-    # All of them
+    # All queues
 
     def names(self) -> list[str]:
-        """List the queues, in order of their names."""
+        """Return the names of the queues, in order."""
         found: list[str] = []
         after = None
         while True:
@@ -268,5 +270,5 @@ class Catalog:
             after = page[-1]
 
     def names_after(self, after: str | None, limit: int) -> list[str]:
-        """List some queues, in order of their names, past `after`."""
+        """Return some names of queues after `after`, in order."""
         return [one.key for one in self._records.read(SETTINGS_PARTITION, after=after, limit=limit)]

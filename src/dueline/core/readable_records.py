@@ -1,7 +1,7 @@
-"""Records of one kind, without those that are damaged.
+"""Readable records of one kind.
 
-A record that cannot be read must not keep its neighbours from being read. `dueline doctor` names
-those that are skipped here.
+A damaged record must not prevent the reading of others. `dueline doctor` names the records that
+are skipped here.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Unreadable(NamedTuple):
-    """A record or a job that cannot be read. place: where it is. why: what is wrong with it."""
+    """A damaged record or job. place: its location. why: the problem."""
 
     place: str
     why: str

@@ -1,4 +1,4 @@
-"""What a failure becomes."""
+"""Retry policies, and the decision after each attempt."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,14 +28,14 @@ from dueline.core.job import Job
 from dueline.core.user_code import raise_interrupt
 
 CRASHES_MAX = 3
-"""Claims of a job that may die on it before it is taken for poison."""
+"""Number of crashed claims after which a job counts as poison."""
 
 ATTEMPTS_MAX = 100
 
 RUN_KEPT = 0.97
-"""How much of what is known of run times outlives one shorter job: half is gone after 23."""
+"""Weight of the known run time against one shorter job: half remains after 23 jobs."""
 WAIT_US_MAX = 3660 * DAY_US
-"""No wait is longer: ten years, as far ahead as a job may be due. Stores keep 64-bit instants."""
+"""Maximum wait: ten years, as for due times. Stores keep 64-bit timestamps."""
 
 
 _Seconds = Annotated[
@@ -79,17 +79,17 @@ class Retry:
         check_constraints(self)
 
     def wants(self, error: BaseException) -> bool:
-        """Tell whether this error is one to try again."""
+        """Return whether this error is retried."""
         return isinstance(error, self.on) and not isinstance(error, self.unless)
 
     def wait_us(self, errors: int, chance: float) -> int:
-        """Tell how long the n-th failure waits; chance is random in [0, 1)."""
+        """Return the wait after the n-th failure. chance: random in [0, 1)."""
         bound_s = min(self.cap, self.base * 2.0 ** (errors - 1))
         return round(bound_s * chance * SECOND_US)
 
 
 def wants(retry: Retry, error: BaseException) -> bool:
-    """Return whether a policy wants an error retried; it does where asking it raises."""
+    """Return whether a policy retries an error; also if the policy itself raises."""
     try:
         return bool(retry.wants(error))
     except BaseException as raised:  # noqa: BLE001  (see `contain`)
@@ -99,7 +99,7 @@ def wants(retry: Retry, error: BaseException) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RetryLater:
-    """The job stays and is next touched at `at_us`; word is what history calls the attempt."""
+    """The job stays and is next due at `at_us`. word: the attempt's outcome in the history."""
 
     at_us: int
     errors: int
@@ -113,11 +113,11 @@ Decision = Outcome | RetryLater
 
 
 def decide(ended: Ended, retry: Retry, chance: float, *, is_once: bool = False) -> Decision:
-    """Say what becomes of a job whose attempt is over.
+    """Return the outcome of a job after an attempt, or when it runs again.
 
     Args:
       ended: the attempt. retry: its task's policy. chance: random in [0, 1), for the jitter.
-      is_once: its queue delivers at most once.
+      is_once: whether its queue delivers at most once.
     """
     job, ending, now_us = ended.job, ended.ending, ended.ended_us
     if is_once and (outcome := _ended_once(ending, now_us)):
@@ -153,16 +153,16 @@ def decide(ended: Ended, retry: Retry, chance: float, *, is_once: bool = False) 
                 now_us, job.errors, crashes, alone=True, error=_cut(detail), word="crashed"
             )
         case Settled() | Each():
-            raise AssertionError("what is settled, or many endings, is not decided here")
+            raise AssertionError("settled attempts and batches are not decided here")
 
 
 def _ended_once(ending: Ending, now_us: int) -> Outcome | None:
-    """Say how a job ended whose handler was called and is never called again; None: it was not."""
+    """Return the outcome of a called handler that never runs again; None if it was not called."""
     match ending:
         case Failed():
             return _dead(ending, now_us)
         case Snoozed():
-            error = "It asked to be run again, but its queue delivers at most once."
+            error = "The handler snoozed, but the queue delivers at most once."
             return Outcome("dead", now_us, error=error)
         case Crashed(detail):
             return lost(now_us, detail)
@@ -170,7 +170,7 @@ def _ended_once(ending: Ending, now_us: int) -> Outcome | None:
 
 
 def lost(now_us: int, detail: str = "The worker died, or lost its lease.") -> Outcome:
-    """Say how a job of an at-most-once queue ended whose handler was called and never heard of."""
+    """Return the outcome of an at-most-once job whose worker died in the handler."""
     return Outcome("lost", now_us, error=_cut(f"{detail} It may have run."))
 
 
@@ -197,23 +197,23 @@ def _as_it_was(job: Job, at_us: int, word: str) -> RetryLater:
 
 
 def _own_place(job: Job, now_us: int) -> int:
-    """Put a job that was given back where it stood, so that it is not overtaken."""
+    """Return the original position of a released job, so that later jobs do not overtake it."""
     return now_us if job.errors or job.crashes else min(job.pos_us, now_us)
 
 
 def is_poison(crashes: int) -> bool:
-    """Tell whether a job took so many processes with it that it runs no more (rule A1)."""
+    """Return whether a job crashed too many processes to run again (rule A1)."""
     return crashes >= CRASHES_MAX
 
 
 def dead_of_poison(crashes: int, now_us: int, detail: str = "") -> Outcome:
-    """Say how such a job ended."""
+    """Return the outcome of a poison job."""
     return Outcome("dead", now_us, error=_cut(f"Poison: {crashes} workers died on it. {detail}"))
 
 
 def cancelled(now_us: int, error: str) -> Outcome:
-    """Say how a job ended that would be tried again, if its end were not wished for."""
-    return Outcome("cancelled", now_us, error=_cut(f"Its end was asked for. {error}".rstrip()))
+    """Return the outcome of a job that would be retried, but whose cancellation was requested."""
+    return Outcome("cancelled", now_us, error=_cut(f"Cancellation was requested. {error}".rstrip()))
 
 
 def _cut(text: str) -> str:
@@ -221,13 +221,12 @@ def _cut(text: str) -> str:
 
 
 def learn_run_us(known_us: float, took_us: Sequence[int]) -> float:
-    """Learn how long jobs run from some that ended: up at once, down slowly.
+    """Return the new estimate of run times after some jobs: it rises at once and falls slowly.
 
-    An average that falls as fast as it rises takes two seconds of work for 50 ms of it as soon
-    as a few short jobs come in a row (`make demo`, November 2026: waits of 150 ms between claim
-    and start at the median, 6 ms this way).
+    An average that falls quickly makes workers claim too many jobs after a few short ones, so
+    that long jobs wait after their claim.
 
-    Args: known_us: what was learnt before, 0 for nothing. took_us: run times, at least one.
+    Args: known_us: the last estimate, 0 for none. took_us: run times, at least one.
     """
     mean_us = sum(took_us) / len(took_us)
     keep = RUN_KEPT ** len(took_us)
@@ -235,8 +234,8 @@ def learn_run_us(known_us: float, took_us: Sequence[int]) -> float:
 
 
 def buffer_size(run_us: float, threads: int, *, work_us: int = 50_000, most: int = 1000) -> int:
-    """Tell how many jobs to hold beyond the running ones: `work_us` of work, at most `most`.
+    """Return how many jobs to hold beyond the running ones: `work_us` of work, at most `most`.
 
-    Args: run_us: mean run time of a job, 0 while unknown. threads: that run them.
+    Args: run_us: mean run time of a job, 0 if unknown. threads: number of threads.
     """
     return min(most, int(work_us * threads / run_us)) if run_us else 0

@@ -1,10 +1,10 @@
-"""Text from users and stores, made safe to show."""
+"""Safe output of strings from users and stores."""
 
 import json
 
 
 def printable(text: str) -> str:
-    """Replace what a terminal would obey, such as escape sequences and bidirectional marks."""
+    """Return a string whose control and bidirectional characters are escaped."""
     if text.isprintable():
         return text
     return "".join(
@@ -13,19 +13,19 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text on one line, so that it cannot pass for a line of its own."""
+    """Return a string on one line, so that it cannot fake a line of output."""
     return printable(" ".join(text.split()))
 
 
 def indented(text: str) -> str:
-    """Return lines that are indented, so that none can pass for a log record."""
+    """Return indented lines, so that none can fake a log record."""
     return "\n".join(f"    {printable(line)}" for line in text.splitlines())
 
 
 def json_text(value: object) -> str:
-    """Return a value as JSON in which all that a terminal would obey is escaped."""
+    """Return a value as JSON with control and bidirectional characters escaped."""
     text = json.dumps(value, ensure_ascii=False)
     if text.isprintable():
         return text
-    # Outside of strings JSON holds printable characters alone, so each of these is in a string.
+    # Outside strings, JSON only has printable characters: each of these is in a string.
     return "".join(sign if sign.isprintable() else json.dumps(sign)[1:-1] for sign in text)

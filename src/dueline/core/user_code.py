@@ -1,4 +1,4 @@
-"""Calls of the application's code, which may raise whatever it likes."""
+"""Calls of the application's code, which may raise any exception."""
 
 import logging
 import signal
@@ -16,16 +16,16 @@ UNREADABLE: Final = "(its text cannot be shown)"
 
 
 class Raised(NamedTuple):
-    """What a call raised in place of returning a value."""
+    """An exception that a call raised."""
 
     error: BaseException
 
 
 def contain(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | Raised:
-    """Call code of the application; return its value, or what it raised.
+    """Call code of the application; return its value, or the exception as `Raised`.
 
     SystemExit, KeyboardInterrupt, GeneratorExit and asyncio.CancelledError are failures of that
-    code like any other: none of them may end a thread that works for other jobs, too.
+    code like any other: none of them may end a thread that also works for other jobs.
 
     Raises: KeyboardInterrupt: Ctrl-C was pressed; see `raise_interrupt`.
     """
@@ -37,7 +37,7 @@ def contain(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | 
 
 
 def raise_interrupt(error: BaseException) -> None:
-    """Raise an exception again if it is a Ctrl-C, and not something that code raised by itself.
+    """Raise an exception again if it is a Ctrl-C, not raised by the code itself.
 
     Python turns SIGINT into KeyboardInterrupt in the main thread, while no other handler of the
     signal is set. Workers and consumers set one: what is raised there comes from the application.
@@ -57,13 +57,13 @@ def name_of(error: BaseException) -> str:
 
 
 def text_of(error: object) -> str:
-    """Return what `str` makes of a value, also where its `__str__` raises."""
+    """Return `str` of a value, also if its `__str__` raises."""
     text = contain(lambda: _storable(str(error)))
     return UNREADABLE if isinstance(text, Raised) else text
 
 
 class Description(NamedTuple):
-    """What is stored of an exception: the name of its class, its text, its traceback."""
+    """The stored parts of an exception: class name, text and traceback."""
 
     name: str
     text: str
@@ -71,9 +71,9 @@ class Description(NamedTuple):
 
 
 def describe(error: BaseException) -> Description:
-    """Describe an exception, whatever it raises when it is asked for its text.
+    """Return the description of an exception, also if its own code raises.
 
-    The name is the one that a metaclass cannot hide. Lone surrogates are replaced.
+    A metaclass cannot hide the name. Lone surrogates are replaced.
     """
     name: str = type.__dict__["__name__"].__get__(type(error))
     try:
@@ -92,14 +92,14 @@ def describe(error: BaseException) -> Description:
 
 
 def log_raised(log: logging.Logger, raised: Raised, message: str, *args: object) -> None:
-    """Log at level ERROR what code of the application raised, with its traceback."""
+    """Log an exception of the application's code at level ERROR with its traceback."""
     error = raised.error
-    # A formatter asks the exception for its text, its notes and its cause: code of theirs, too.
+    # A formatter calls the exception's own code for its text, notes and cause.
     logged = contain(log.error, message, *args, exc_info=(type(error), error, error.__traceback__))
     if isinstance(logged, Raised):
         log.error(f"{message}\n%s", *args, indented(describe(error).traceback))  # noqa: G004
 
 
 def _storable(text: str) -> str:
-    """Replace lone surrogates, as in file names that are not UTF-8: no store can keep them."""
+    """Replace lone surrogates, as in file names that are not UTF-8: stores cannot keep them."""
     return str.encode(text, errors="backslashreplace").decode()

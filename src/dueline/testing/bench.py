@@ -1,4 +1,4 @@
-"""An application on a test's bench."""
+"""An application in memory, driven by a test."""
 
 import asyncio
 import inspect
@@ -40,17 +40,21 @@ from dueline.worker.triage import triage
 from dueline.worker.workflow_steps import WorkflowSteps
 
 RUNS_MAX = 10_000
-"""A drain that runs more jobs than this would go on for ever."""
+"""Maximum number of jobs of a drain; more would not end."""
 
 WORKER = "test"
 
 
 @dataclass(slots=True)
 class Drained:
-    """What became of the attempts of a drain: each is counted once.
+    """The outcomes of the attempts of a drain; each attempt is counted once.
 
-    succeeded: the job is done. failed: it is dead. retried: it failed, and waits to be tried
-    again. snoozed, cancelled: the handler said so.
+    Attributes:
+        succeeded: Attempts after which the job is done.
+        failed: Attempts after which the job is dead.
+        retried: Failed attempts after which the job waits for a retry.
+        snoozed: Attempts that the handler snoozed.
+        cancelled: Attempts that the handler cancelled.
     """
 
     succeeded: int = 0
@@ -61,9 +65,11 @@ class Drained:
 
 
 class AppOnBench:
-    """An application whose jobs run when the test says so, in the test's thread.
+    """An application whose jobs run in the test's thread when the test calls `drain`.
 
-    app: the application itself. clock: its time.
+    Attributes:
+        app: The application.
+        clock: Its clock.
     """
 
     def __init__(self, app: Dueline, clock: VirtualClock) -> None:
@@ -74,18 +80,23 @@ class AppOnBench:
     # Run
 
     def drain(self, *, raises: bool = True) -> Drained:
-        """Run the jobs that are due, and those that they enqueue, until none is.
+        """Run due jobs, and the jobs that they enqueue, until none is due.
 
-        They are claimed, run and settled by the engine that workers run, the most urgent
-        first, one after the other. Time stands still meanwhile: a job that is retried or due
-        later waits for `clock.advance` and another drain.
+        Jobs are claimed, run and settled one by one by the code that workers use, the most urgent
+        first. The clock does not move: jobs that are retried or due later need `clock.advance`
+        and another drain.
 
-        Args: raises: raise what a handler raised, once its job is settled; False to count it.
+        Args:
+            raises: Raise the exception of a handler after its job is settled; False to count it.
 
-        Raises: AssertionError: the jobs enqueue others without end.
+        Returns:
+            The outcomes of the attempts.
+
+        Raises:
+            AssertionError: The jobs enqueue others without end.
         """
         counts = Drained()
-        if self._is_draining:  # called from a handler: the drain that runs it goes on
+        if self._is_draining:  # called from a handler of the running drain
             return counts
         self._is_draining = True
         engine = _Engine(self.app)
@@ -96,12 +107,12 @@ class AppOnBench:
         finally:
             self._is_draining = False
             engine.give_back()
-        raise AssertionError(f"{RUNS_MAX} jobs were run, and there is no end to them.")
+        raise AssertionError(f"More than {RUNS_MAX} jobs ran: the jobs enqueue others without end.")
 
     # Look
 
     def enqueued(self) -> list[Job]:
-        """List the rows of jobs that wait, in the order of enqueueing."""
+        """Return the rows of waiting jobs, in the order of enqueueing."""
         queues = self.app.queues
         rows = [
             row for name in queues.engine.catalog.names() for row in queues.engine.jobs_of(name)
@@ -119,13 +130,19 @@ class AppOnBench:
         queue: str | None = None,
         **kwargs: object,
     ) -> None:
-        """Make sure that a call of a task waits.
+        """Assert that a call of a task is enqueued.
 
         Args:
-          args, kwargs: the call's arguments, however they were written; any where none are given.
-          after, due, priority, queue: as in `using`; any where they are left out.
+            task: The task.
+            *args: Positional arguments of the call; without any arguments, all calls match.
+            after: Duration between the call and the due time; by default any.
+            due: Due time; by default any.
+            priority: Priority; by default any.
+            queue: Queue; by default any.
+            **kwargs: Named arguments of the call.
 
-        Raises: AssertionError: none does; it lists what is enqueued.
+        Raises:
+            AssertionError: No such call is enqueued; the message lists the enqueued jobs.
         """
         if not self._matching(
             task, args, kwargs, after=after, due=due, priority=priority, queue=queue
@@ -144,10 +161,10 @@ class AppOnBench:
         queue: str | None = None,
         **kwargs: object,
     ) -> None:
-        """Make sure that no such call of a task waits; see `assert_enqueued`."""
+        """Assert that no such call of a task is enqueued; see `assert_enqueued`."""
         if self._matching(task, args, kwargs, after=after, due=due, priority=priority, queue=queue):
             unwanted = _call_text(task.name, args, kwargs)
-            raise AssertionError(f"Enqueued all the same: {unwanted}{self._what_is()}")
+            raise AssertionError(f"Enqueued: {unwanted}{self._what_is()}")
 
     def _matching(
         self,
@@ -177,7 +194,7 @@ class AppOnBench:
 
     def _what_is(self) -> str:
         lines = [self._describe(row) for row in self.enqueued()]
-        return "\nEnqueued is:" + "".join(f"\n  {line}" for line in lines or ["nothing"])
+        return "\nEnqueued jobs:" + "".join(f"\n  {line}" for line in lines or ["nothing"])
 
     def _describe(self, row: Job) -> str:
         handler = self.app.tasks.get(row.task)
@@ -190,7 +207,7 @@ class AppOnBench:
 
 
 class _Engine:
-    """The parts of a worker, driven by hand."""
+    """The parts of a worker, driven step by step."""
 
     def __init__(self, app: Dueline) -> None:
         self._app = app
@@ -202,9 +219,9 @@ class _Engine:
         self._gathered: dict[tuple[str, str, str], list[Assignment]] = {}
 
     def step(self, counts: Drained, *, raises: bool) -> bool:
-        """Run the most urgent job that is due; tell whether there was one.
+        """Run the most urgent due job; return whether there was one.
 
-        Those of tasks with chunks wait until one is full, or nothing else is due.
+        Jobs of batch tasks wait until a batch is full, or nothing else is due.
         """
         names = self._queues.engine.catalog.names()
         claimer = Claimer(
@@ -227,7 +244,7 @@ class _Engine:
         return True
 
     def _admit(self, job: Job, counts: Drained, given: bytes, *, raises: bool) -> None:
-        """Run a job, or let it wait for others of its chunk."""
+        """Run a job, or add it to its batch."""
         keep = self._queues.engine.catalog.settings(job.lane.queue).keep_us > 0 or is_step(job)
         last = self._reports.last([job])[0].get(job.id)
         assignment = Assignment(job, keep, last=last, given=given)
@@ -243,7 +260,7 @@ class _Engine:
             self._run(self._gathered.pop(kind), counts, raises=raises)
 
     def _run_gathered(self, counts: Drained, *, raises: bool) -> bool:
-        """Run the chunk that has waited longest; tell whether there was one."""
+        """Run the batch that has waited longest; return whether there was one."""
         for kind in self._gathered:
             self._run(self._gathered.pop(kind), counts, raises=raises)
             self._steps.advance()
@@ -251,7 +268,7 @@ class _Engine:
         return False
 
     def give_back(self) -> None:
-        """Let go of jobs that were gathered and not run."""
+        """Release jobs of batches that did not run."""
         now_us = self._queues.engine.time.latest_us()
         left = [one for line in self._gathered.values() for one in line]
         self._gathered.clear()
@@ -259,7 +276,7 @@ class _Engine:
             self._settler.settle([Ended(one.job, GivenBack(), 0, now_us) for one in left], [])
 
     def _run(self, some: list[Assignment], counts: Drained, *, raises: bool) -> None:
-        """Run a job, or the jobs of a chunk."""
+        """Run a job or a batch."""
         queues, first = self._queues, some[0]
         started_us = queues.engine.time.latest_us()
         self._execution.error = None
@@ -272,14 +289,14 @@ class _Engine:
         for one in ended:
             self._count(one.job, one.ending, counts)
         if raises and isinstance(ending, GivenBack):
-            self._app.task_named(first.job.task)  # raises: it is not known
+            self._app.task_named(first.job.task)  # raises NotFound
         failed = any(isinstance(one.ending, Failed) for one in ended)
         if raises and failed and self._execution.error is not None:
             raise self._execution.error
 
     def _call(self, assignment: Assignment, started_us: int) -> Ending:
         if self._execution.is_async(assignment) and _is_on_loop():
-            with ThreadPoolExecutor(1) as beside:  # this thread's loop is taken
+            with ThreadPoolExecutor(1) as beside:  # the loop of this thread is running
                 return beside.submit(self._execution.run, assignment, started_us).result()
         return self._execution.run(assignment, started_us)
 
@@ -298,7 +315,7 @@ class _Engine:
 
 
 class _Unlimited:
-    """Permits for all there is: one job runs at a time, and no test waits for a rate."""
+    """Unlimited permits: one job runs at a time, and no test waits for a rate."""
 
     def __init__(self, time: StoreTime) -> None:
         self._time = time
@@ -310,17 +327,17 @@ class _Unlimited:
         return Granted(count, self._time.latest_us() + lease_us, {})
 
     def unused(self, limits: Sequence[str], count: int) -> None:
-        """Need nothing back."""
+        """Ignore unused permits."""
 
     def used(self, limits: Sequence[str], claims: Sequence[Claim]) -> None:
-        """Note nothing."""
+        """Ignore used permits."""
 
     def is_open(self, _name: str) -> bool:
         return True
 
 
 class _Execution(Execution):
-    """Remembers what a handler raised first that made a job fail."""
+    """Keeps the first exception of a handler that failed a job."""
 
     error: BaseException | None = None
 
@@ -332,12 +349,12 @@ class _Execution(Execution):
 
 
 class _InlineQueues(Queues):
-    """Runs what is due as soon as it is enqueued."""
+    """Runs due jobs as soon as they are enqueued."""
 
     def __init__(self, queues: Queues, bench: AppOnBench) -> None:
         self.__dict__.update(queues.__dict__)
         self._bench = bench
-        self._original = self  # a copy is the view from inside a transaction: nothing runs there
+        self._original = self  # a copy is the view inside a transaction, where nothing runs
 
     def enqueue(self, calls: EnqueueRequest) -> Sequence[Job]:
         rows = super().enqueue(calls)
@@ -350,10 +367,16 @@ class _InlineQueues(Queues):
 def on_bench(
     app: Dueline, *, clock: VirtualClock | None = None, inline: bool = False
 ) -> Iterator[AppOnBench]:
-    """Switch an application to an empty memory store and a clock of the test's, for a while.
+    """Switch an application to an empty memory store and a test clock while the block runs.
 
-    Args: inline: jobs that are due run as soon as they are enqueued, and raise there; their
-      arguments go through the store all the same.
+    Args:
+        app: The application.
+        clock: The clock; by default a new one.
+        inline: Run due jobs as soon as they are enqueued, and raise their exceptions there. Their
+            arguments are still encoded and decoded.
+
+    Yields:
+        The application under test.
     """
     clock = clock or VirtualClock()
     with app.switched("memory://", clock=clock):
@@ -372,7 +395,7 @@ def _is_on_loop() -> bool:
 
 
 def _bound(handler: Handler, codec: int, body: bytes) -> Mapping[str, object]:
-    """Read a call's arguments by the names of the parameters, defaults filled in."""
+    """Return the arguments of a call by parameter name, with defaults."""
     args, kwargs = handler.read(codec, body)
     if isinstance(handler, BatchHandler):
         return {ARGUMENT: handler.value_of(codec, body)}

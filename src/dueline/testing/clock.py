@@ -1,4 +1,4 @@
-"""A clock that tests move."""
+"""A clock that tests control."""
 
 from datetime import datetime, timedelta
 
@@ -7,10 +7,9 @@ from dueline.core.errors import BadInput
 
 
 class VirtualClock:
-    """Stands still until it is moved; who sleeps by it moves it, and does not wait.
+    """A clock that only moves when a test advances it; `sleep` advances it without a wait.
 
-    It starts at the machine's present, so that an instant that the code under test takes from
-    elsewhere is near.
+    It starts at the machine's present time, so that times from other sources are close to it.
     """
 
     def __init__(self) -> None:
@@ -19,19 +18,26 @@ class VirtualClock:
 
     @property
     def now(self) -> datetime:
-        """The present, in UTC."""
+        """The present time in UTC."""
         return to_datetime(self._wall_us)
 
     def advance(
         self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0
     ) -> None:
-        """Let time pass.
+        """Advance the clock by the sum of the durations.
 
-        Raises: BadInput: it would run backwards.
+        Args:
+            seconds: Number of seconds.
+            minutes: Number of minutes.
+            hours: Number of hours.
+            days: Number of days.
+
+        Raises:
+            BadInput: The sum is negative.
         """
         span = timedelta(seconds=seconds, minutes=minutes, hours=hours, days=days)
         if (passed_us := duration_us(span)) < 0:
-            raise BadInput(f"Time cannot go back by {-span}.")
+            raise BadInput(f"The clock cannot go back by {-span}.", hint="Use a positive duration.")
         self._wall_us += passed_us
         self._monotonic_us += passed_us
 
@@ -40,9 +46,9 @@ class VirtualClock:
         return self._wall_us
 
     def monotonic_us(self) -> int:
-        """Read the clock that never jumps."""
+        """Read the monotonic clock."""
         return self._monotonic_us
 
     def sleep(self, seconds: float) -> None:
-        """Move on instead of waiting."""
+        """Advance the clock instead of waiting."""
         self.advance(seconds)

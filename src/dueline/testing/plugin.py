@@ -13,25 +13,26 @@ INI = "dueline_app"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let the application be named in pytest's configuration."""
+    """Add the setting that names the application."""
     parser.addini(INI, "MODULE:ATTR of the Dueline application under test")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tell of the marker."""
+    """Register the marker."""
     config.addinivalue_line(
-        "markers", "dueline(inline=False): run the app on the bench; inline: jobs run at enqueue"
+        "markers",
+        "dueline(inline=False): run the application in memory; inline: run jobs at enqueue",
     )
 
 
 @pytest.fixture
 def dueline_target(request: pytest.FixtureRequest) -> Dueline:
-    """Find the application under test by the setting `dueline_app`; override it at will."""
+    """Return the application of the setting `dueline_app`; override it if needed."""
     place = str(request.config.getini(INI))
     if not place:
         pytest.fail(
             f'No application is named: set {INI} = "MODULE:ATTR" in pytest\'s configuration, '
-            "or write a fixture dueline_target that returns it.",
+            "or define a fixture dueline_target that returns it.",
             pytrace=False,
         )
     return load_app(place)
@@ -39,7 +40,7 @@ def dueline_target(request: pytest.FixtureRequest) -> Dueline:
 
 @pytest.fixture
 def dueline_clock() -> VirtualClock:
-    """Make the application's clock, which stands still until `advance`."""
+    """Return the application's clock, which only moves by `advance`."""
     return VirtualClock()
 
 
@@ -56,6 +57,6 @@ def dueline_app(
 
 @pytest.fixture(autouse=True)
 def _dueline_marked(request: pytest.FixtureRequest) -> None:
-    """Put the application on the bench for tests that bear the marker and name no fixture."""
+    """Run the application in memory for tests with the marker but without the fixture."""
     if request.node.get_closest_marker("dueline") is not None:
         request.getfixturevalue("dueline_app")

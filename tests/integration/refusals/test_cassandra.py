@@ -52,7 +52,7 @@ def test_a_node_that_is_down_exits_3_and_leaves_no_traceback() -> None:
     )
     assert (done.returncode, done.stdout) == (3, "")
     what, why, attempt = done.stderr.splitlines()
-    assert what == "dueline: the store cannot be used; nothing was written"
+    assert what == "dueline: the store is unavailable; nothing was written"
     assert f"cassandra://{NOBODY}/jobs does not answer" in why
     assert "Connection refused" in why
     assert attempt == "    try: Check that it is running and reachable."

@@ -33,7 +33,7 @@ def test_a_keyspace_is_set_up_and_then_examined(shell: Shell, url: str) -> None:
     assert set(answer.data["made"]) == made
     answer = shell("--store", url, "migrate")
     assert (answer.code, answer.out) == (0, "schema  2\n")
-    assert answer.err == "Nothing was missing: the store is set up already.\n"
+    assert answer.err == "The schema is up to date.\n"
 
     answer = shell("--store", url, "doctor", "-o", "json")
     assert answer.code == 0

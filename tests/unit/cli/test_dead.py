@@ -78,7 +78,7 @@ def test_all_ids_are_looked_at_before_one_is_retried(shell: Shell, dead: list[st
 
 def test_a_dry_run_only_counts(shell: Shell, dead: list[str]) -> None:
     answer = shell.app("dead", "retry", "--all", "--dry-run", "-o", "json")
-    assert (answer.code, answer.err) == (0, "Dead jobs that match: 3.\n")
+    assert (answer.code, answer.err) == (0, "Matching dead-letter jobs: 3.\n")
     assert answer.data == {"matching": 3, "retried": 0, "dry_run": True}
     assert sorted(shell.ids("--state", "dead")) == sorted(dead)
 
@@ -87,7 +87,7 @@ def test_many_are_retried_only_with_a_yes(shell: Shell, dead: list[str]) -> None
     process = shell.spawn("--store", "sqlite:///jobs.db", "dead", "retry", "--queue", "mute")
     out, err = process.communicate(timeout=WAIT_S)
     assert (process.returncode, out) == (5, "")
-    assert err.startswith("Dead jobs that match: 1.\ndueline: refused; nothing was changed\n")
+    assert err.startswith("Matching dead-letter jobs: 1.\ndueline: refused; nothing was changed\n")
     assert len(shell.ids("--state", "dead")) == 3
     answer = shell.app("dead", "retry", "--queue", "mute", "--yes")
     assert "retried   1\n" in answer.out
@@ -125,4 +125,4 @@ def test_nothing_dead_needs_no_yes(shell: Shell) -> None:
 def test_either_ids_or_a_filter_are_needed(shell: Shell, words: list[str]) -> None:
     answer = shell.app("dead", "retry", *words)
     assert answer.code == 2
-    assert answer.why == "Either ids are given, or --all or a filter."
+    assert answer.why == "Pass either ids, or --all or a filter."

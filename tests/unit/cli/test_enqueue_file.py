@@ -81,5 +81,5 @@ def test_if_a_write_fails_it_is_said_up_to_which_line_jobs_are_stored(
     path = write(shell, "", *(f"[{number}]" for number in range(700)))
     answer = shell.app("enqueue", "tasks.add", "--file", path)
     assert answer.code == 3
-    assert "Of 700 jobs 500 are stored: up to line 501." in answer.err
+    assert "500 of 700 jobs are stored: up to line 501." in answer.err
     assert len(shell.ids("--limit", "1000")) == 500

@@ -17,7 +17,7 @@ def test_without_a_store_there_is_nothing_to_work_with(shell: Shell) -> None:
     assert (answer.code, answer.out) == (7, "")
     assert answer.why == "No store is named."
     answer = shell("enqueue", "tasks.add", "1")
-    assert (answer.code, answer.why) == (7, "No app is named.")
+    assert (answer.code, answer.why) == (7, "No application is named.")
     assert list(shell.folder.glob("*.db")) == []
 
 
@@ -25,8 +25,8 @@ def test_without_a_store_there_is_nothing_to_work_with(shell: Shell) -> None:
     ("written", "why"),
     [
         ("store = ", "cannot be read"),
-        ("stor = 'sqlite:///jobs.db'", "has an entry 'stor' that means nothing here"),
-        ("store = 3", "has an entry 'store' that means nothing here"),
+        ("stor = 'sqlite:///jobs.db'", "unknown or invalid key 'stor'"),
+        ("store = 3", "unknown or invalid key 'store'"),
     ],
 )
 def test_a_configuration_that_cannot_be_read_exits_7(shell: Shell, written: str, why: str) -> None:
@@ -39,7 +39,7 @@ def test_a_configuration_that_cannot_be_read_exits_7(shell: Shell, written: str,
 @pytest.mark.parametrize(
     ("app", "why"),
     [
-        ("nothing:app", "The app's module 'nothing' cannot be imported"),
+        ("nothing:app", "The application module 'nothing' cannot be imported"),
         ("tasks:nothing", "The module 'tasks' has no 'nothing'."),
         ("tasks:add", "tasks:add is a Task, not a Dueline application."),
         ("nothing.py:app", "There is no file nothing.py."),
@@ -121,7 +121,7 @@ def test_a_folder_without_rights_exits_3(shell: Shell, monkeypatch: pytest.Monke
         (["jobs", "show"], "Missing argument 'ID'"),
         (["--bogus", "doctor"], "No such option: --bogus"),
         (["-o", "xml", "version"], "'xml' is not one of"),
-        (["jobs", "list", "--store"], "Nothing follows --store"),
+        (["jobs", "list", "--store"], "--store needs a value"),
     ],
 )
 def test_what_is_no_command_exits_2(shell: Shell, words: list[str], why: str) -> None:

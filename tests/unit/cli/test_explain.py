@@ -357,7 +357,7 @@ def test_the_next_jobs_are_those_that_start(scene: Scene) -> None:
     assert scene.ran()[0] == "1"
     assert scene.ran()[-1] == "0"
     listed = scene.shell("--store", STORE, "jobs", "next", "-q", "default", "--limit", "2")
-    assert listed.err == "There is no such job.\n"
+    assert listed.err == "No jobs match.\n"
 
 
 def test_an_explanation_is_awaited(scene: Scene) -> None:

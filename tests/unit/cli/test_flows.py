@@ -42,7 +42,7 @@ def lines(shell: Shell, *words: str) -> list[str]:
 
 def test_workflows_are_listed_the_newest_first(shell: Shell) -> None:
     # V7
-    assert shell.app("flows", "list").err.startswith("There is no workflow")
+    assert shell.app("flows", "list").err.startswith("No workflows.")
     first, second = start(sums, "first"), start(failing)
     head, *rows = shell.app("flows", "list").out.splitlines()
     assert head.split() == ["ID", "NAME", "STATE", "STEPS", "LEFT", "STARTED"]

@@ -24,7 +24,7 @@ def test_a_job_without_attempts_has_an_empty_history(shell: Shell) -> None:
     job_id = shell.enqueue("tasks.add", "1")
     answer = shell.app("jobs", "history", job_id)
     assert (answer.code, answer.out) == (0, "")
-    assert answer.err.startswith("No attempt of it has ended yet")
+    assert answer.err.startswith("No attempt has ended yet")
     assert shell.app("jobs", "history", "00" * 16).code == 4
 
 
@@ -37,7 +37,7 @@ def test_a_tail_prints_attempts_as_they_end(shell: Shell) -> None:
     try:
         assert tail.stdout is not None
         assert tail.stderr is not None
-        assert tail.stderr.readline() == "Attempts are printed as they end; Ctrl-C ends this.\n"
+        assert tail.stderr.readline() == "Printing attempts as they end; press Ctrl-C to stop.\n"
         shell.enqueue("tasks.echo", "1")
         job_id = shell.enqueue("tasks.add", "1")
         shell.work()

@@ -37,7 +37,7 @@ def test_the_store_of_the_flag_is_written_down(empty: Shell) -> None:
 def test_nothing_is_written_over(shell: Shell) -> None:
     before = (shell.folder / "tasks.py").read_text(encoding="utf-8")
     answer = shell("init")
-    assert (answer.code, answer.why) == (5, "There is a file tasks.py here already.")
+    assert (answer.code, answer.why) == (5, "The file tasks.py exists already.")
     assert (shell.folder / "tasks.py").read_text(encoding="utf-8") == before
     assert not (shell.folder / "dueline.toml").exists()
     assert not (shell.folder / "jobs.db").exists()

@@ -35,10 +35,10 @@ def test_a_list_is_one_document_or_a_line_a_job(shell: Shell) -> None:
 
 def test_a_list_says_that_it_is_empty_or_not_all_on_stderr(shell: Shell) -> None:
     answer = shell.app("jobs", "list")
-    assert (answer.code, answer.out, answer.err) == (0, "", "There is no such job.\n")
+    assert (answer.code, answer.out, answer.err) == (0, "", "No jobs match.\n")
     for _ in range(2):
         shell.enqueue("tasks.add", "1")
-    assert "there are more (--limit)" in shell.app("jobs", "list", "--limit", "1").err
+    assert "raise --limit to see more" in shell.app("jobs", "list", "--limit", "1").err
 
 
 def test_jobs_are_listed_by_state_queue_task_and_tenant(shell: Shell) -> None:
@@ -75,8 +75,8 @@ def test_arguments_in_other_codecs_are_shown_or_said_to_be_closed(shell: Shell) 
         for codec, job_id in ids.items()
     }
     assert (shown[1], shown[2]) == (["YQ=="], ["abc"])
-    assert shown[64].startswith("(6 bytes that cannot be shown: The arguments are in the codec 64")
-    assert shown[3].startswith("(2 bytes that cannot be shown: The arguments cannot be decompress")
+    assert shown[64].startswith("(6 bytes, not shown: The arguments are in the codec 64")
+    assert shown[3].startswith("(2 bytes, not shown: The arguments cannot be decompress")
 
 
 def test_an_ended_job_shows_its_result_and_attempts(shell: Shell) -> None:

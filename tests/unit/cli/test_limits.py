@@ -58,7 +58,7 @@ def test_semaphores_that_were_set_and_those_that_jobs_name_are_listed(
 ) -> None:
     # F1
     answer = shell.app("limits", "list")
-    assert (answer.out, "Nobody has set a semaphore" in answer.err) == ("", True)
+    assert (answer.out, "No semaphore is set" in answer.err) == ("", True)
     shell.enqueue("tasks.free")
     shell.enqueue("tasks.fetch", "a")
     app.semaphore("warehouse", capacity=4)
@@ -78,7 +78,7 @@ def test_a_capacity_is_set_and_forgotten(shell: Shell, app: Dueline) -> None:
     assert semaphore.capacities(app.store) == {"warehouse": 0}
     answer = shell.app("limits", "remove", "warehouse")
     assert answer.code == 0
-    assert "The capacity of warehouse is 1 again" in answer.err
+    assert "warehouse has the default capacity of 1 again" in answer.err
     assert semaphore.capacities(app.store) == {}
     assert shell.app("limits", "remove", "warehouse").code == 4
 
@@ -123,7 +123,7 @@ def test_a_capacity_or_a_name_that_is_wrong_changes_nothing(shell: Shell, app: D
 
 def test_holders_are_shown_with_those_who_wait(shell: Shell, app: Dueline) -> None:
     answer = shell.app("limits", "holders", "host")
-    assert "Nobody holds a permit." in answer.err
+    assert "No permits are held." in answer.err
     for limit in ("host:a", "host:b", "hosts"):
         hold(app, limit, w1=1, w2_waits=3)
     data = shell.app("limits", "holders", "host:a", "-o", "json").data

@@ -37,7 +37,7 @@ def test_all_that_match_are_cancelled(shell: Shell) -> None:
     gone = [shell.enqueue("tasks.add", str(number)) for number in range(3)]
     words = ("jobs", "cancel", "--all-matching", "--task", "tasks.add", "--state", "ready")
     answer = shell.app(*words, "--dry-run", "-o", "json")
-    assert (answer.code, answer.err) == (0, "Jobs that match: 3.\n")
+    assert (answer.code, answer.err) == (0, "Matching jobs: 3.\n")
     assert (answer.data["matching"], answer.data["cancelled"]) == (3, 0)
     assert shell.app(*words).code == 5
     assert len(shell.ids()) == 5
@@ -53,10 +53,10 @@ def test_a_refusal_is_three_lines_behind_the_number(shell: Shell) -> None:
     shell.enqueue("tasks.add", "1")
     err = shell.app("jobs", "cancel", "--all-matching").err.splitlines()
     assert err == [
-        "Jobs that match: 1.",
+        "Matching jobs: 1.",
         "dueline: refused; nothing was changed",
-        "    why: Nobody said yes; jobs that would be cancelled: 1.",
-        "    try: Add --yes, or --dry-run to see the number only.",
+        "    why: The change was not confirmed. Jobs that would be cancelled: 1.",
+        "    try: Add --yes, or --dry-run to count only.",
     ]
 
 
@@ -65,7 +65,7 @@ def test_a_limit_leaves_the_rest_for_a_repeat(shell: Shell) -> None:
         shell.enqueue("tasks.add", str(number))
     words = ("jobs", "cancel", "--all-matching", "--yes", "--limit", "3", "-o", "json")
     answer = shell.app(*words)
-    assert answer.err == "Jobs that match: 3, and more: repeat this.\n"
+    assert answer.err == "Matching jobs: 3, and more: run this again.\n"
     assert answer.data["cancelled"] == 3
     assert shell.app(*words).data["cancelled"] == 2
     assert shell.ids() == []
@@ -93,7 +93,7 @@ def test_what_is_killed_goes_on_when_it_is_repeated_and_comes_to_each_job_once(
     assert len(before) == COME_TO
     answer = shell.app(*words, "-o", "json")
     assert answer.code == 0
-    assert "This goes on with what was begun at " in answer.err
+    assert "Resuming the run of " in answer.err
     assert answer.data["rescheduled"] == len(jobs) - COME_TO
     assert changed() == Counter(job.id.hex() for job in jobs)
     assert len({row.at_us for row in app.queues.engine.jobs_of("many")}) == 1
@@ -115,7 +115,7 @@ def test_those_of_a_due_time_are_chosen(shell: Shell) -> None:
     assert shell.ids("--state", "ready") == [soon]
     assert shell.ids("--state", "scheduled") == [late]
     answer = shell.app("jobs", "retry", "--all-matching", "--due-before", "soon")
-    assert (answer.code, answer.why) == (2, "'soon' is not an instant.")
+    assert (answer.code, answer.why) == (2, "'soon' is not an ISO 8601 timestamp.")
     assert shell.app(*words[:-1], "2030-06-01T00:00:00").code == 2
 
 
@@ -136,7 +136,7 @@ def test_all_that_match_are_rescheduled(shell: Shell) -> None:
     assert shell.app(*words, "--yes", "-o", "json").data["rescheduled"] == 3
     assert sorted(shell.ids("--state", "scheduled")) == sorted(ids)
     assert shell.ids("--state", "ready") == [other]
-    assert shell.app(*words, "--state", "dead").why == "Dead jobs have no due time."
+    assert shell.app(*words, "--state", "dead").why == "Dead-letter jobs have no due time."
 
 
 @pytest.mark.parametrize("verb", ["cancel", "retry"])
@@ -145,26 +145,26 @@ def test_ids_or_all_that_match_but_not_both(shell: Shell, verb: str) -> None:
     for words in ([], [job_id, "--all-matching"], [job_id, "--queue", "default"], ["--queue", "x"]):
         answer = shell.app("jobs", verb, *words)
         assert answer.code == 2, words
-        assert answer.why.startswith("Either ids are given, or --all-matching")
+        assert answer.why.startswith("Pass either ids, or --all-matching")
     assert shell.app("jobs", verb, "--all-matching", "--state", "done").code == 2
     assert shell.app("jobs", verb, "--all-matching", "--queue", "nothing").code == 4
 
 
 def test_dead_jobs_are_not_cancelled(shell: Shell) -> None:
     answer = shell.app("jobs", "cancel", "--all-matching", "--state", "dead", "--yes")
-    assert (answer.code, answer.why) == (2, "Dead jobs cannot be cancelled.")
+    assert (answer.code, answer.why) == (2, "Dead-letter jobs cannot be cancelled.")
 
 
 def test_dead_jobs_of_some_age_are_forgotten(shell: Shell) -> None:
     job_id = shell.enqueue("tasks.fail", "no")
     shell.work()
     young = shell.app("dead", "purge", "--older-than", "1h", "--yes", "-o", "json")
-    assert young.data == {"matching": 0, "forgotten": 0, "dry_run": False}
+    assert young.data == {"matching": 0, "deleted": 0, "dry_run": False}
     words = ("dead", "purge", "--older-than", "0s", "-o", "json")
     assert shell.app(*words, "--dry-run").data["matching"] == 1
     assert shell.app(*words).code == 5
     assert shell.ids("--state", "dead") == [job_id]
-    assert shell.app(*words, "--yes").data["forgotten"] == 1
+    assert shell.app(*words, "--yes").data["deleted"] == 1
     assert shell.ids("--state", "dead") == []
     assert shell.app("dead", "purge").code == 2
     assert shell.app("dead", "purge", "--older-than", "old").code == 2

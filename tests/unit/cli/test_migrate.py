@@ -28,7 +28,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> type[Served]:
 def test_a_file_has_nothing_to_be_made(shell: Shell) -> None:
     answer = shell.app("migrate")
     assert (answer.code, answer.out) == (0, "schema  2\n")
-    assert answer.err == "Nothing was missing: the store is set up already.\n"
+    assert answer.err == "The schema is up to date.\n"
     assert shell.app("migrate", "-o", "json").data == {"schema": "2", "made": []}
 
 

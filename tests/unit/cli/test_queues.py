@@ -24,7 +24,7 @@ def test_queues_are_listed_with_their_numbers(shell: Shell) -> None:
 def test_no_queue_is_no_error(shell: Shell) -> None:
     answer = shell("--store", "sqlite:///empty.db", "queues", "list")
     assert (answer.code, answer.out) == (0, "")
-    assert answer.err == "There is no queue yet; the first job makes one.\n"
+    assert answer.err == "No queues. The first job creates one.\n"
 
 
 def test_a_queue_shows_its_settings_and_workers(shell: Shell) -> None:
@@ -126,7 +126,7 @@ def test_a_drain_gives_up_in_time(shell: Shell) -> None:
     shell.enqueue("tasks.add", "1", "--after", "1h")
     answer = shell.app("queues", "drain", "default", "--timeout", "10ms")
     assert answer.code == 124
-    assert answer.why == "Left are 0 ready, 0 running, 1 scheduled and 0 retrying jobs."
+    assert answer.why == "Jobs left: 0 ready, 0 running, 1 scheduled, 0 retrying."
 
 
 def test_a_drain_says_that_the_queue_is_paused(shell: Shell) -> None:
@@ -134,7 +134,7 @@ def test_a_drain_says_that_the_queue_is_paused(shell: Shell) -> None:
     shell.app("queues", "pause", "default")
     answer = shell.app("queues", "drain", "default", "--timeout", "10ms")
     assert answer.code == 124
-    assert answer.err.startswith("The queue default is paused: no job leaves it.\n")
+    assert answer.err.startswith("The queue default is paused, so its jobs do not run.\n")
 
 
 def test_a_purge_cancels_what_waits(shell: Shell) -> None:
@@ -142,7 +142,7 @@ def test_a_purge_cancels_what_waits(shell: Shell) -> None:
     other = shell.enqueue("tasks.sleep", "0")
     answer = shell.app("queues", "purge", "default", "--dry-run", "-o", "json")
     assert answer.data == {"queue": "default", "waiting": 2, "cancelled": 0, "dry_run": True}
-    assert answer.err == "Jobs that wait in default: 2.\n"
+    assert answer.err == "Waiting jobs in default: 2.\n"
     assert shell.app("queues", "purge", "default").code == 5
     assert len(shell.ids()) == 3
     answer = shell.app("queues", "purge", "default", "--yes", "-o", "json")
@@ -166,7 +166,7 @@ def test_a_quota_is_set_shown_and_taken_away(shell: Shell) -> None:
     # F9
     shell.enqueue("tasks.add", "1")
     answer = shell.app("queues", "quota", "default")
-    assert (answer.out, answer.err) == ("", "The queue default takes in whatever comes.\n")
+    assert (answer.out, answer.err) == ("", "The queue default has no quotas.\n")
     for options in (("--depth", "1"), ("--each-tenant", "--rate", "50", "--per", "10s")):
         assert shell.app("queues", "quota", "default", *options).code == 0
     head, each, queue = shell.app("queues", "quota", "default").out.splitlines()

@@ -51,7 +51,7 @@ def test_it_is_paused_resumed_triggered_and_removed(shell: Shell) -> None:
     assert shell.ids() == []
     answer = shell.app("schedules", "list")
     assert answer.out == ""
-    assert answer.err.startswith("There is no schedule yet")
+    assert answer.err.startswith("No schedules.")
 
 
 def test_a_list_says_that_no_worker_stores_their_jobs(shell: Shell) -> None:

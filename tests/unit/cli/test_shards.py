@@ -42,7 +42,7 @@ def test_a_setting_that_is_wrong_or_missing_changes_nothing(shell: Shell) -> Non
 
 def test_the_latest_shard_comes_first_and_idle_ones_are_left_out(shell: Shell) -> None:
     answer = shell.app("shards", "lag")
-    assert (answer.out, answer.err) == ("", "Nothing is ready.\n")
+    assert (answer.out, answer.err) == ("", "No jobs are ready.\n")
     shell.enqueue("tasks.add", "1")
     shell.enqueue("tasks.sleep", "0", "--after", "1h")
     (one,) = shell.app("shards", "lag", "-o", "json").data
@@ -52,7 +52,7 @@ def test_the_latest_shard_comes_first_and_idle_ones_are_left_out(shell: Shell) -
 
 def test_owners_are_told_with_their_epochs_and_whether_they_still_hold_it(shell: Shell) -> None:
     answer = shell.app("shards", "owners")
-    assert (answer.out, answer.err) == ("", "Nobody ever held one.\n")
+    assert (answer.out, answer.err) == ("", "No lease was ever held.\n")
     app = Dueline("sqlite:///jobs.db")
     queues = app.queues
     leases = Leases(

@@ -12,7 +12,7 @@ from tests.harness.shell import WAIT_S, Shell
 def test_no_worker_is_no_error(shell: Shell) -> None:
     shell.enqueue("tasks.add", "1")
     answer = shell.app("workers", "list")
-    assert (answer.code, answer.out, answer.err) == (0, "", "No worker is alive.\n")
+    assert (answer.code, answer.out, answer.err) == (0, "", "No live workers.\n")
 
 
 def test_live_workers_are_listed(shell: Shell) -> None:

@@ -110,7 +110,7 @@ def test_an_app_in_a_file_of_another_folder_has_child_processes_too(shell: Shell
         (["-q", "mail:0"], 2, "The queue mail has 0 slots"),
         (["--concurrency", "0"], 2, "concurrency is at least 1"),
         (["--processes", "-1"], 2, "processes at least 0"),
-        (["--drain", "soon"], 2, "'soon' is not a length of time"),
+        (["--drain", "soon"], 2, "'soon' is not a duration"),
     ],
 )
 def test_wrong_settings_are_told_and_nothing_runs(

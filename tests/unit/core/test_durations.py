@@ -31,13 +31,13 @@ def test_a_length_of_time_is_read(text: str, span_us: int) -> None:
     "text", ["", "x", "10x", "-5s", "5 s", "1h 30m", "s", "1e3s", "٣s", "9" * 400]
 )
 def test_what_is_no_length_of_time_is_refused(text: str) -> None:
-    with pytest.raises(BadInput, match="is not a length of time"):
+    with pytest.raises(BadInput, match="is not a duration"):
         parse_span(text)
 
 
 def test_a_time_beyond_all_calendars_is_refused() -> None:
     assert parse_span("1000000d") == 1_000_000 * DAY_US
-    with pytest.raises(BadInput, match="is too long a time"):
+    with pytest.raises(BadInput, match="is too long"):
         parse_span("999999999999w999999999999w")
 
 

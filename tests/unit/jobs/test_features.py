@@ -98,7 +98,7 @@ def test_a_worker_ends_politely_and_its_jobs_wait(app: Dueline, tmp_path: Path) 
     )
     assert ended.returncode == 3
     assert LATER in ended.stderr
-    assert "upgrade this process" in ended.stderr
+    assert "Upgrade this process" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 

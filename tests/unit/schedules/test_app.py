@@ -123,7 +123,7 @@ def test_what_cannot_be_a_schedule_is_refused_where_it_is_declared(
         note.using(unique="k"),
         note.using(expires=datetime(2027, 1, 1, tzinfo=UTC)),
     ):
-        with pytest.raises(BadInput, match="A schedule has no due"):
+        with pytest.raises(BadInput, match="A schedule does not support"):
             app.schedule("s", wrong, every=MINUTE)
     with pytest.raises(BadInput, match=r"above @app\.task"):
         app.cron("0 * * * *")(lambda: None)  # type: ignore[type-var]

@@ -167,7 +167,7 @@ def test_the_command_counts_asks_and_redrives(
 
     assert answer("--dry-run") == (10, 0)
     assert run(words) == 5
-    assert "would be run again: 10" in capsys.readouterr().err
+    assert "would be retried: 10" in capsys.readouterr().err
     assert answer("--yes") == (10, 10)
     assert answer("--yes") == (0, 0)
     assert run([*words, "--out", str(clinic.lake / "none")]) == 4

@@ -281,7 +281,7 @@ def test_the_command_counts_asks_and_replays(
     def answer(*more: str) -> tuple[int, int, int]:
         assert run([*words, *more]) == 0
         told = capsys.readouterr()
-        assert "too large to be kept" in told.err
+        assert "too large to record" in told.err
         data = json.loads(told.out)["data"]
         assert len(data["cannot"]) == data["left_out"]
         return data["matching"], data["left_out"], data["added"]

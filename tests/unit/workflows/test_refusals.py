@@ -121,17 +121,20 @@ def test_what_a_step_gives_is_checked_by_the_next(app: Dueline) -> None:
 
 def test_options_that_no_step_has_are_refused(here: Dueline) -> None:
     add = here.task_named("add")
-    with pytest.raises(BadInput, match="no tx, unique or window"):
+    with pytest.raises(BadInput, match="does not support `tx`, `unique` and `window`"):
         add.using(unique=Unique("{a}")).step(1)
-    with pytest.raises(BadInput, match="no tx, unique or window"):
+    with pytest.raises(BadInput, match="does not support `tx`, `unique` and `window`"):
         add.using(window=60).step(1)
-    with here.transaction() as tx, pytest.raises(BadInput, match="no tx, unique or window"):
+    with (
+        here.transaction() as tx,
+        pytest.raises(BadInput, match="does not support `tx`, `unique` and `window`"),
+    ):
         add.using(tx=tx).step(1)
 
 
 def test_a_limit_by_an_argument_is_refused_where_others_give_arguments(app: Dueline) -> None:
     keyed = app.task_named("add").using(limits=["host:{a}"])
-    with pytest.raises(BadInput, match="names an argument, and other steps give it some"):
+    with pytest.raises(BadInput, match="names an argument that other steps may provide"):
         app.start(step(app, "add", 1).then(keyed.step()))
     assert app.start(keyed.step(1)).step(0).status == "ready"
     plain = app.task_named("add").using(limits=["all"])

@@ -92,7 +92,7 @@ def test_a_flow_is_found_again_and_waited_for(app: Dueline) -> None:
     again = app.flow(flow.id)
     assert (again, again.name, again.status) == (flow, "twice", "running")
     assert [(found, name) for found, name in app.flows()] == [(flow, "twice")]
-    with pytest.raises(TimeoutError, match="2 of 2 steps are left"):
+    with pytest.raises(TimeoutError, match="2 of 2 steps left"):
         again.result(0)
     app.run_worker(burst=True)
     assert asyncio.run(again.aresult(0)) == 3

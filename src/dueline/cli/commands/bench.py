@@ -1,4 +1,4 @@
-"""`dueline bench`: how fast this machine's queue is."""
+"""`dueline bench`: measure the throughput and start latency of a store."""
 
 import asyncio
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ HEAD_START_US = SECOND_US // 2
 POLL_S = 0.05
 WAIT_US_MAX = 60 * SECOND_US
 
-bench = typer.Typer(help="Measure how fast the queue is.")
+bench = typer.Typer(help="Measure throughput and start latency.")
 
 
 @bench.command("run")
@@ -41,19 +41,23 @@ def run_bench(
     context: typer.Context,
     *,
     jobs: Annotated[
-        int, typer.Option("--jobs", metavar="N", min=1, max=1_000_000, help="In bulk.")
+        int, typer.Option("--jobs", metavar="N", min=1, max=1_000_000, help="Number of jobs.")
     ] = 10_000,
     queue: Annotated[
-        str, typer.Option("--queue", metavar="NAME", help="Where the jobs go; it must be empty.")
+        str, typer.Option("--queue", metavar="NAME", help="Queue to use; must be empty.")
     ] = "bench",
     concurrency: Annotated[
-        int, typer.Option("--concurrency", metavar="N", min=1, help="Handlers at once.")
+        int,
+        typer.Option(
+            "--concurrency", metavar="N", min=1, help="Maximum number of concurrent handlers."
+        ),
     ] = 16,
 ) -> int:
-    """Enqueue jobs that do nothing, run them here, and print how fast and how late that was.
+    """Measure throughput and start latency with no-op jobs.
 
-    In a temporary file, or in the store of --store, whose other queues are not touched. Jobs are
-    enqueued in bulk, then some one by one, all are drained; then one is due every 20 ms.
+    Uses a temporary SQLite file, or the store of --store without touching its other queues. The
+    command enqueues jobs in bulk, then one by one, drains all of them, and then runs a schedule
+    with one job every 20 ms.
 
     Example: dueline bench run --jobs 50000 --store "sqlite:///bench.db?synchronous=NORMAL"
     """
@@ -63,7 +67,7 @@ def run_bench(
 
         @app.task(name="bench.noop", queue=queue)
         def noop() -> None:
-            """Do nothing."""
+            """Return at once."""
 
         measured: dict[str, Value] = {
             "store": app.queues.engine.store.describe()["store"],
@@ -71,19 +75,19 @@ def run_bench(
         }
         try:
             measured |= _rates(app, noop, queue, jobs, concurrency)
-            measured |= _lateness(app, noop, queue)
+            measured |= _start_latency(app, noop, queue)
         except KeyboardInterrupt:
-            note(f"Jobs may be left: see `dueline queues purge {queue}`.")
+            note(f"Jobs may be left in the queue: see `dueline queues purge {queue}`.")
             return Exit.INTERRUPTED
-        told = {"command": context.command_path.partition(" ")[2], "store": mask(url)}
-        Output(session_of(context).form, app.queues.engine.time.latest_us(), told).entry(measured)
+        meta = {"command": context.command_path.partition(" ")[2], "store": mask(url)}
+        Output(session_of(context).form, app.queues.engine.time.latest_us(), meta).entry(measured)
     return Exit.DONE
 
 
 def check_unused(queues: Queues, queue: str) -> None:
-    """Make sure that a queue holds no job, and that nobody serves it; it is not made.
+    """Check that a queue has no jobs and no workers, without creating it.
 
-    Raises: Conflict: it is in use; nothing was changed.
+    Raises: Conflict: the queue is in use; nothing was changed.
     """
     if queue not in queues.engine.catalog.names():
         return
@@ -91,29 +95,29 @@ def check_unused(queues: Queues, queue: str) -> None:
     if counts.living() or counts.dead or counts.workers:
         raise Conflict(
             f"The queue {queue} is in use: it holds jobs, or a worker serves it.",
-            hint="Name another with --queue, or leave --store away.",
+            hint="Use another --queue, or omit --store.",
         )
 
 
 @contextmanager
 def _place(url: str | None) -> Iterator[str]:
-    """Give the store's address, or one of a file that goes with the end of the block."""
+    """Yield the store's URL, or that of a temporary file that is deleted after the block."""
     if url is not None:
         yield url
         return
     with TemporaryDirectory(prefix="dueline-bench-") as folder:
         path = Path(folder) / "jobs.db"
-        note(f"The jobs go into a temporary file, {path}.")
+        note(f"Using a temporary file, {path}.")
         yield f"sqlite:///{path}"
 
 
 def _rates(app: Dueline, noop: Task[[], None], queue: str, jobs: int, concurrency: int) -> Entry:
     """Measure how fast jobs are enqueued and drained.
 
-    Raises: KeyboardInterrupt: a signal came between.
+    Raises: KeyboardInterrupt: a signal stopped the worker.
     """
     clock = app.clock
-    app.queues.engine.catalog.settings(queue)  # makes the queue
+    app.queues.engine.catalog.settings(queue)  # creates the queue
     began_us = clock.monotonic_us()
     with bar("enqueue", jobs) as show_done:
         for start in range(0, jobs, CHUNK):
@@ -137,8 +141,8 @@ def _rates(app: Dueline, noop: Task[[], None], queue: str, jobs: int, concurrenc
     }
 
 
-def _lateness(app: Dueline, noop: Task[[], None], queue: str) -> Entry:
-    """Measure how late jobs of a light schedule start, by the history of the queue."""
+def _start_latency(app: Dueline, noop: Task[[], None], queue: str) -> Entry:
+    """Measure the start latency of a light schedule from the history of the queue."""
     queues = app.queues
     began_us = queues.engine.time.earliest_us()
     noop.enqueue()
@@ -160,7 +164,7 @@ def _lateness(app: Dueline, noop: Task[[], None], queue: str) -> Entry:
 
 
 async def _work(app: Dueline, queue: str, *, until_us: int) -> None:
-    """Run a worker beside, until nothing is left of a schedule, and somewhat longer."""
+    """Run a worker until the scheduled jobs have ended, or a minute after the last one."""
     queues = app.queues
     with bar("jobs due every 20 ms", SCHEDULED) as show_done:
         async with app.worker([queue]):

@@ -1,4 +1,4 @@
-"""`dueline dead`: see, retry, forget dead jobs."""
+"""`dueline dead`: list, retry and delete dead-letter jobs."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -10,8 +10,8 @@ from dueline.admin.bulk_runs import BulkRun
 from dueline.admin.search import JobFilter, search
 from dueline.api.job_handle import parse_id
 from dueline.cli import job_rows
-from dueline.cli.bulk_actions import run, tell
-from dueline.cli.commands.jobs import show_job, tell_rest
+from dueline.cli.bulk_actions import note_matching, run
+from dueline.cli.commands.jobs import note_rest, show_job
 from dueline.cli.confirm import is_agreed, refuse
 from dueline.cli.errors import Exit
 from dueline.cli.options import (
@@ -36,7 +36,7 @@ from dueline.core.job import State as RowState
 from dueline.jobs.bulk import dead_before, drop_dead, retry_all
 from dueline.jobs.queue import Queues
 
-dead = typer.Typer(help="See dead jobs, run them again, or forget them.")
+dead = typer.Typer(help="List, retry and delete dead-letter jobs.")
 
 
 @dead.command("list")
@@ -48,7 +48,7 @@ def list_dead(
     tenant: TenantOption = None,
     limit: LimitOption = LIMIT,
 ) -> None:
-    """List dead jobs, those that died first first."""
+    """List dead-letter jobs, the oldest first."""
     with session_of(context).queues() as queues:
         rows = search(queues.engine, JobFilter(State.DEAD, queue, task, tenant), limit=limit)
         now_us = queues.engine.time.latest_us()
@@ -56,12 +56,12 @@ def list_dead(
         Output.of(context, queues.engine).entries(
             shown, job_rows.DEAD_COLUMNS, count=len(shown), more=rows.more, capped=rows.is_capped
         )
-    tell_rest(len(shown), more=rows.more, is_capped=rows.is_capped)
+    note_rest(len(shown), more=rows.more, is_capped=rows.is_capped)
 
 
 @dead.command()
 def show(context: typer.Context, job: IdArgument) -> None:
-    """Show all that is known of a dead job."""
+    """Show a dead-letter job."""
     show_job(context, parse_id(job), state=State.DEAD)
 
 
@@ -70,23 +70,27 @@ def retry(
     context: typer.Context,
     job: MaybeIdsArgument = None,
     *,
-    every: Annotated[bool, typer.Option("--all", help="All dead jobs, of all queues.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Retry all dead-letter jobs of all queues.")
+    ] = False,
     queue: QueueOption = None,
     task: TaskOption = None,
     tenant: TenantOption = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> int:
-    """Run dead jobs again, with their errors and crashes at 0.
+    """Retry dead-letter jobs.
 
-    Give their ids, or all that are like --queue, --task and --tenant, or --all. For all, the
-    number is printed first, and somebody has to say yes.
+    Pass ids, filters (--queue, --task, --tenant) or --all. Their counts of errors and crashes
+    restart at 0. Without ids, the command prints the number of jobs and asks for confirmation.
+
+    Example: dueline dead retry --task tasks.send --yes
     """
     is_mass = every or any((queue, task, tenant))
     if is_mass == bool(job):
         raise BadInput(
-            "Either ids are given, or --all or a filter.",
-            hint="Write `dueline dead retry ID...`, or `dueline dead retry --queue NAME`.",
+            "Pass either ids, or --all or a filter.",
+            hint="Use `dueline dead retry ID...`, or `dueline dead retry --queue NAME`.",
         )
     with session_of(context).queues() as queues:
         if job:
@@ -95,7 +99,7 @@ def retry(
         else:
             bulk_run = BulkRun(queues.engine, JobFilter(State.DEAD, queue, task, tenant), "retry ")
             matching, count = bulk_run.count(), 0
-            tell(bulk_run, "Dead jobs that match", matching)
+            note_matching(bulk_run, "Matching dead-letter jobs", matching)
             if matching and not dry_run and not is_agreed("Retry them?", yes=yes):
                 return refuse("retried", matching)
             if not dry_run:
@@ -110,15 +114,15 @@ def purge(
     context: typer.Context,
     *,
     older_than: Annotated[
-        str, typer.Option(metavar="TIME", help="Only those that died so long ago: 90s 12h 30d.")
+        str, typer.Option(metavar="DURATION", help="Minimum age: 90s, 12h, 30d.")
     ],
     queue: QueueOption = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> int:
-    """Forget dead jobs, which then cannot be retried any more.
+    """Delete old dead-letter jobs.
 
-    The number is printed first, and somebody has to say yes.
+    Deleted jobs cannot be retried. The command prints their number and asks for confirmation.
 
     Example: dueline dead purge --older-than 30d
     """
@@ -126,22 +130,22 @@ def purge(
     with session_of(context).queues() as queues:
         before_us = queues.engine.time.latest_us() - span_us
         matching = sum(1 for _ in dead_before(queues.engine, queue, before_us))
-        note(f"Dead jobs that match: {matching}.")
-        if matching and not dry_run and not is_agreed("Forget them?", yes=yes):
-            return refuse("forgotten", matching)
-        forgotten = 0
+        note(f"Matching dead-letter jobs: {matching}.")
+        if matching and not dry_run and not is_agreed("Delete them?", yes=yes):
+            return refuse("deleted", matching)
+        deleted = 0
         if not dry_run:
             with bar("purging dead jobs", matching) as show_done:
                 for page in drop_dead(queues.engine, dead_before(queues.engine, queue, before_us)):
-                    forgotten += page.done
-                    show_done(forgotten)
-        entry: Entry = {"matching": matching, "forgotten": forgotten, "dry_run": dry_run}
+                    deleted += page.done
+                    show_done(deleted)
+        entry: Entry = {"matching": matching, "deleted": deleted, "dry_run": dry_run}
         Output.of(context, queues.engine).entry(entry)
     return Exit.DONE
 
 
 def _named(queues: Queues, ids: Sequence[str]) -> list[Job]:
-    """Look dead jobs up; all must be there before the first is changed."""
+    """Return dead-letter jobs; all must exist before the first is changed."""
     rows: list[Job] = []
     for job_id in dict.fromkeys(parse_id(text) for text in ids):
         found = queues.find(job_id)

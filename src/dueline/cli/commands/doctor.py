@@ -1,4 +1,4 @@
-"""`dueline doctor`: look for what is wrong."""
+"""`dueline doctor`: diagnose a store."""
 
 from typing import Annotated
 
@@ -19,14 +19,13 @@ def doctor(
     *,
     time: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help=f"Limit the comparison of indexes ({TIME})."),
+        typer.Option(metavar="DURATION", help=f"Maximum duration of the index check ({TIME})."),
     ] = None,
 ) -> int:
-    """Look for what is wrong; exits 6 if something is.
+    """Diagnose the store, clocks, workers and queues.
 
-    Looks at the store, the clocks, the workers and whether every queue is served, and prints
-    what the store promises: what it survives, and what it does not. In a SQLite file all indexes
-    are compared with their tables, if there is time.
+    Also prints what the store guarantees. In an SQLite file all indexes are compared with their
+    tables, within --time. Exits 6 if something is wrong.
 
     Example: dueline doctor --time 10m
     """

@@ -1,4 +1,4 @@
-"""`dueline enqueue`: put one job in."""
+"""`dueline enqueue`: enqueue jobs."""
 
 import json
 import re
@@ -34,46 +34,51 @@ _NAMED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 def enqueue(
     context: typer.Context,
-    task: Annotated[str, typer.Argument(metavar="TASK", help="A task of the application.")],
+    task: Annotated[str, typer.Argument(metavar="TASK", help="Name of the task.")],
     argument: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ARG", help="JSON, or NAME=JSON; other words are texts."),
+        typer.Argument(metavar="ARG", help="JSON, NAME=JSON, or a plain string."),
     ] = None,
     *,
     file: FileOption = None,
     after: AfterOption = None,
     due: DueOption = None,
     priority: Annotated[
-        int | None, typer.Option(metavar="N", help="Larger runs first; 0 is the default.")
+        int | None, typer.Option(metavar="N", help="Priority; default: the task's own.")
     ] = None,
     deadline: DeadlineOption = None,
     queue: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Another queue than the task's own.")
+        str | None, typer.Option(metavar="NAME", help="Queue; default: the task's own.")
     ] = None,
-    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Whose job it is.")] = None,
+    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Tenant of the job.")] = None,
     tag: TagsOption = None,
     expires: ExpiresOption = None,
     window: WindowOption = None,
     unique: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Only while no living job has this key.")
+        str | None, typer.Option(metavar="KEY", help="Unique key; see --mode.")
     ] = None,
     mode: Annotated[
-        UniqueMode | None, typer.Option("--mode", help="With --unique: what if one has it.")
+        UniqueMode | None, typer.Option("--mode", help="Set what happens if the key is taken.")
     ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for the result, and print it.")
-    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the result and print it.")] = False,
     timeout: Annotated[
-        str | None, typer.Option(metavar="TIME", help="With --wait: give up after so long.")
+        str | None, typer.Option(metavar="DURATION", help="Limit the duration of --wait.")
     ] = None,
 ) -> int:
-    """Put a job in; prints its id, with --wait its result. Or as many as a file has lines.
+    """Enqueue a job, or one job per line of a file.
 
-    With --wait it exits 1 if the job ends without a result, 124 if --timeout ran out.
+    Prints the job's id, or with --wait its result. Arguments are checked against the task before
+    anything is written. Negative numbers go after `--`. With --wait, exits 1 if the job ends
+    without a result, and 124 after --timeout.
+
+    Example: dueline enqueue tasks.send ann@example.org --after 10m
     """
     most = _most(timeout, wait=wait)
     if file is not None and (argument or wait or unique):
-        raise BadInput("--file stands beside arguments, --wait or --unique.", hint="Leave it out.")
+        raise BadInput(
+            "--file cannot be combined with arguments, --wait or --unique.",
+            hint="Put the arguments into the file.",
+        )
     args, kwargs = read_arguments(argument or ())
     app = session_of(context).application()
     try:
@@ -105,9 +110,9 @@ def enqueue(
 
 
 def read_arguments(words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
-    """Read the arguments of a call as they are typed: in order, then by name.
+    """Read the arguments of a call: positional ones first, then named ones.
 
-    Raises: BadInput: one is neither JSON nor a text, or stands in the wrong place.
+    Raises: BadInput: an argument is invalid, repeated or in the wrong order.
     """
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
@@ -115,17 +120,20 @@ def read_arguments(words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
         named = _NAMED.fullmatch(word)
         if named is None:
             if kwargs:
-                raise BadInput(f"{word!r} stands behind named arguments.", hint="Name it too.")
+                raise BadInput(
+                    f"The positional argument {word!r:.80} follows a named one.",
+                    hint="Pass it first, or by name.",
+                )
             args.append(_value(word))
         elif named[1] in kwargs:
-            raise BadInput(f"The argument {named[1]} is given twice.")
+            raise BadInput(f"The argument {named[1]} is passed twice.")
         else:
             kwargs[named[1]] = _value(named[2])
     return args, kwargs
 
 
 def _value(text: str) -> Any:  # noqa: ANN401  (whatever JSON holds)
-    """Read JSON; what neither is nor looks like JSON is a text."""
+    """Read JSON; a word that does not look like JSON is a string."""
     try:
         return json.loads(text, parse_constant=_refuse)
     except RecursionError as error:
@@ -140,21 +148,21 @@ def _value(text: str) -> Any:  # noqa: ANN401  (whatever JSON holds)
 
 
 def _refuse(word: str) -> None:
-    """Let NaN and Infinity be texts: JSON does not know them."""
+    """Raise ValueError for NaN and Infinity, which are not JSON."""
     raise ValueError(word)
 
 
 def _most(timeout: str | None, *, wait: bool) -> timedelta | None:
     if timeout is not None and not wait:
-        raise BadInput("--timeout is given without --wait.", hint="Add --wait.")
+        raise BadInput("--timeout needs --wait.", hint="Add --wait.")
     return _span(timeout)
 
 
 def _key(key: str | None, mode: UniqueMode | None) -> Unique | None:
-    """Take a key as it stands: braces are no names here."""
+    """Return a key with its braces escaped: they do not name arguments here."""
     if key is None:
         if mode is not None:
-            raise BadInput("--mode is given without --unique.", hint="Add --unique KEY.")
+            raise BadInput("--mode needs --unique.", hint="Add --unique KEY.")
         return None
     plain = key.replace("{", "{{").replace("}", "}}")
     return Unique(plain) if mode is None else Unique(plain, mode=mode.value)
@@ -168,7 +176,7 @@ def _check_kept(app: Dueline, queue: str) -> None:
     if app.queues.engine.catalog.settings(queue).keep_us == 0:
         raise BadInput(
             f"The queue {queue} keeps no results, so there is nothing to wait for.",
-            hint="Leave --wait out, or set keep= of the queue.",
+            hint=f"Omit --wait, or use `dueline queues set {queue} --keep 1d`.",
         )
 
 
@@ -190,13 +198,13 @@ def _wait(context: typer.Context, app: Dueline, job: Job[Any], most: timedelta |
     except TimeoutError as error:
         output.data({"id": job.id, "state": job.status})
         return say_failure(
-            "the time to wait ran out; the job goes on",
+            "--timeout expired; the job continues",
             why=str(error),
             attempt=f"See `dueline jobs explain {job.id}`.",
             code=Exit.TIMEOUT,
         )
     except KeyboardInterrupt:
-        note(f"The job {job.id} goes on.")
+        note(f"The job {job.id} continues.")
         raise
     output.text(text, {"id": job.id, "state": "done", "result": Raw(text)})
     return Exit.DONE

@@ -1,4 +1,4 @@
-"""What happens to jobs."""
+"""`dueline events`: print the history of jobs."""
 
 from typing import Annotated
 
@@ -23,15 +23,16 @@ def events(
         typer.Option("-q", "--queue", metavar="NAME", help="Only jobs of this queue."),
     ] = None,
     since: Annotated[
-        str, typer.Option(metavar="SPAN", help="How far back to begin, such as 10m or 2d.")
+        str, typer.Option(metavar="DURATION", help="Start of the period before now: 10m, 2d.")
     ] = "1h",
     follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="Go on until Ctrl-C (exit 130).")
+        bool, typer.Option("-f", "--follow", help="Continue until Ctrl-C (exit 130).")
     ] = False,
 ) -> int:
-    """Print what happened to jobs, in order: attempts, and in queues with history=all everything.
+    """Print the history of jobs in order.
 
-    Nothing is missed, however late it was written.
+    Prints attempts, and in queues with history=all also new jobs and changes. No event is missed,
+    even if it was written late.
 
     Example: dueline events --follow -q mail -o ndjson
     """

@@ -1,4 +1,4 @@
-"""`dueline flows`: workflows, and what becomes of them."""
+"""`dueline flows`: show and change workflows."""
 
 import json
 from itertools import islice
@@ -25,17 +25,17 @@ from dueline.workflows.workflow import WorkflowView
 
 COLUMNS = ("id", "name", "state", "steps", "left", "started")
 
-flows = typer.Typer(help="See and change workflows.")
+flows = typer.Typer(help="Show and change workflows.")
 
-FlowArgument = Annotated[str, typer.Argument(metavar="ID", help="The workflow's id.")]
+FlowArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of the workflow.")]
 StepOption = Annotated[
-    int | None, typer.Option("--step", metavar="N", help="Only this step, and those that need it.")
+    int | None, typer.Option("--step", metavar="N", help="Only this step and the steps after it.")
 ]
 
 
 @flows.command("list")
 def list_flows(context: typer.Context, *, limit: LimitOption = LIMIT) -> None:
-    """List the workflows of which something is kept, the newest first.
+    """List workflows, the newest first.
 
     Example: dueline flows list --limit 10
     """
@@ -46,9 +46,9 @@ def list_flows(context: typer.Context, *, limit: LimitOption = LIMIT) -> None:
         more = next(listed, None) is not None
         Output.of(context, queues.engine).entries(shown, COLUMNS, count=len(shown), more=more)
     if more:
-        note(f"Only {len(shown)} are shown; there are more (--limit).")
+        note(f"Only {len(shown)} are shown; raise --limit to see more.")
     elif not shown:
-        note("There is no workflow; app.start(...) starts one.")
+        note("No workflows. Start one with app.start(...).")
 
 
 @flows.command()
@@ -56,13 +56,11 @@ def show(
     context: typer.Context,
     flow: FlowArgument,
     *,
-    whole: Annotated[
-        bool, typer.Option("--all", help="A line a step, however many are alike.")
-    ] = False,
+    whole: Annotated[bool, typer.Option("--all", help="Show every step on its own line.")] = False,
 ) -> None:
-    """Draw a workflow as the tree of its parts, with the states of its steps.
+    """Show a workflow as a tree with the states of its steps.
 
-    Of many steps that are alike there is one line for all. As JSON there is one a step.
+    Similar parallel steps share one line; JSON has one entry per step.
 
     Example: dueline flows show 0196f2...
     """
@@ -93,7 +91,7 @@ def cancel(
     step: StepOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """End the steps that wait, and ask for the end of those that run.
+    """Cancel waiting steps and ask running steps to stop.
 
     Example: dueline flows cancel 0196f2... --step 3
     """
@@ -116,7 +114,7 @@ def retry(
     step: StepOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Run the dead steps anew; what waits for them goes on then.
+    """Retry dead-letter steps; steps that wait for them then continue.
 
     Example: dueline flows retry 0196f2...
     """
@@ -136,13 +134,13 @@ def retry(
 def signal(
     context: typer.Context,
     flow: FlowArgument,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What the steps wait for.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the signal.")],
     *,
-    value: Annotated[
-        str, typer.Option(metavar="JSON", help="What they give; null if nothing is said.")
-    ] = "null",
+    value: Annotated[str, typer.Option(metavar="JSON", help="Value of the signal.")] = "null",
 ) -> None:
-    """Let the steps go on that wait for a signal; the first value counts.
+    """Send a signal to waiting steps.
+
+    A second signal of the same name is rejected.
 
     Example: dueline flows signal 0196f2... approved --value '{"by": "ann"}'
     """
@@ -152,7 +150,7 @@ def signal(
         raise BadInput(f"{value!r:.80} is nested too deeply.") from error
     except ValueError as error:
         raise BadInput(
-            f"{value!r:.80} is not JSON: {error}.", hint="""Texts are quoted: --value '"yes"'."""
+            f"{value!r:.80} is not JSON: {error}.", hint="""Quote strings: --value '"yes"'."""
         ) from error
     written = encode_result(read, f"the signal {name:.80}")
     with session_of(context).queues() as queues:
@@ -165,7 +163,7 @@ def signal(
 def _look(queues: Queues, flow: JobId) -> WorkflowView | None:
     try:
         return WorkflowView(queues.engine, flow)
-    except NotFound:  # it is just being forgotten
+    except NotFound:  # deleted meanwhile
         return None
 
 
@@ -183,7 +181,7 @@ def _entry(look: WorkflowView) -> dict[str, Value]:
 
 
 def _more(look: WorkflowView, every: list[StepStatus]) -> dict[str, Value]:
-    """Tell how long it took, and what it gives, or why nothing."""
+    """Return its duration, and its result or the reason why it has none."""
     shown: dict[str, Value] = {}
     last_us = max((one.at_us for one in every), default=0)
     if not look.progress().left and last_us:

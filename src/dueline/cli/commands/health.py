@@ -1,4 +1,4 @@
-"""`dueline health`: yes or no, for probes."""
+"""`dueline health`: health checks for probes."""
 
 from typing import Annotated
 
@@ -20,17 +20,18 @@ def health(
     context: typer.Context,
     *,
     ready: Annotated[
-        bool, typer.Option("--ready", help="Look also whether jobs are being served.")
+        bool, typer.Option("--ready", help="Check also that jobs are served.")
     ] = False,
     max_age: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help=f"With --ready: a job may wait so long ({MAX_AGE})."),
+        typer.Option(metavar="DURATION", help=f"Maximum wait of a ready job ({MAX_AGE})."),
     ] = None,
 ) -> int:
-    """Say in one line whether the store can be written; exits 6 if not.
+    """Check that the store can be written.
 
-    With --ready also whether every queue that is not paused has its oldest ready job served in
-    time, and a live worker where jobs are ready, and whether jobs of schedules are stored.
+    With --ready, also checks that each queue that is not paused has a live worker if jobs are
+    ready, that no job waits longer than --max-age, and that schedules create their jobs. Prints
+    one line; exits 6 if a check fails.
 
     Example: dueline health --ready --max-age 10m
     """

@@ -1,4 +1,4 @@
-"""`dueline init`: begin a project here."""
+"""`dueline init`: create a project in this folder."""
 
 import json
 import os
@@ -25,7 +25,7 @@ _TASKS = '''"""Tasks: `dueline enqueue tasks.hello Ann`, then `dueline worker`."
 
 from dueline import Dueline
 
-app = Dueline()  # its store is named in dueline.toml
+app = Dueline()  # dueline.toml names the store
 
 
 @app.task
@@ -35,10 +35,10 @@ def hello(name: str) -> str:
 
 
 def init(context: typer.Context) -> None:
-    """Write dueline.toml and a sample of tasks here, and set the store up.
+    """Create dueline.toml, a sample tasks.py and the store.
 
-    The store is that of --store; on a terminal it is asked for, and elsewhere an SQLite file.
-    Nothing that is there already is written over.
+    Without --store, the command asks for it on a terminal, and uses an SQLite file otherwise.
+    Existing files are never overwritten (exit 5).
 
     Example: dueline init --store sqlite:///jobs.db
     """
@@ -46,15 +46,15 @@ def init(context: typer.Context) -> None:
     for path in (config, TASKS):
         if path.exists():
             raise Conflict(
-                f"There is a file {path} here already.",
-                hint="Work with it, or choose another folder.",
+                f"The file {path} exists already.",
+                hint="Use it, or choose another folder.",
             )
     url = session_of(context).store or _asked()
     app = Dueline(url)
     try:
         store = app.queues.engine.store
         made = store.migrate().made if isinstance(store, Migratable) else []
-        app.queues.engine.catalog.names()  # a file is made by its first use
+        app.queues.engine.catalog.names()  # the first use creates an SQLite file
         settings = f'store = {json.dumps(url)}\napp = "{TASKS.stem}:app"\n'
         _write(config, settings, mode=_FILE_MODE if mask(url) == url else _SECRET_MODE)
         _write(TASKS, _TASKS, mode=_FILE_MODE)
@@ -66,7 +66,7 @@ def init(context: typer.Context) -> None:
     if mask(url) != url:
         note(
             f"{FILE_NAME} holds a password, so only you can read it. Keep it out of version "
-            "control, or write ?password_file=PATH or ?password_env=NAME in the address."
+            "control, or use ?password_file=PATH or ?password_env=NAME in the URL."
         )
     note(f"Next: dueline enqueue {TASKS.stem}.hello Ann, and dueline worker.")
 
@@ -74,12 +74,12 @@ def init(context: typer.Context) -> None:
 def _asked() -> str:
     if not sys.stdin.isatty():
         return DEFAULT_STORE
-    note("Where are jobs kept? sqlite:///FILE for one machine, cassandra://HOST/KEYSPACE for many.")
+    note("Store of the jobs: sqlite:///FILE for one machine, cassandra://HOST/KEYSPACE for many.")
     answer: str = typer.prompt("Store", default=DEFAULT_STORE, err=True)
     return answer
 
 
 def _write(path: Path, text: str, *, mode: int) -> None:
-    """Write a file that is not there yet. mode: its permissions, before the umask."""
+    """Write a new file. mode: its permissions, before the umask."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
         file.write(text)

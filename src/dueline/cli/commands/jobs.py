@@ -1,4 +1,4 @@
-"""`dueline jobs`: see and change single jobs."""
+"""`dueline jobs`: show and change jobs."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -46,7 +46,7 @@ from dueline.jobs.queue import Queues
 ATTEMPTS_SHOWN = 20
 TAIL_EVERY_S = 0.5
 
-jobs = typer.Typer(help="See and change jobs.")
+jobs = typer.Typer(help="Show and change jobs.")
 
 
 @jobs.command("list")
@@ -60,10 +60,12 @@ def list_jobs(
     tag: TagOption = None,
     limit: LimitOption = LIMIT,
 ) -> None:
-    """List jobs by their times, the earliest first; ended ones by --state, the latest first.
+    """List jobs by time.
 
-    A job's time is when it is due, or when its lease ends. See `dueline jobs next` for the order
-    in which ready jobs start.
+    The time of a job is when it is due, or when its lease ends. Jobs in an ended --state come
+    from the history, the latest first. `dueline jobs next` lists ready jobs in starting order.
+
+    Example: dueline jobs list --queue mail --state retrying
     """
     like = JobFilter(state, queue, task, tenant, tag=tag)
     with session_of(context).queues() as queues:
@@ -78,20 +80,21 @@ def list_jobs(
             shown = [job_rows.of_row(one, now_us) for one in rows.jobs]
             columns, more, is_capped = job_rows.LIST_COLUMNS, rows.more, rows.is_capped
         output.entries(shown, columns, count=len(shown), more=more, capped=is_capped)
-    tell_rest(len(shown), more=more, is_capped=is_capped)
+    note_rest(len(shown), more=more, is_capped=is_capped)
 
 
 @jobs.command("next")
 def next_jobs(
     context: typer.Context,
-    queue: Annotated[str, typer.Option("-q", "--queue", metavar="NAME", help="Of this queue.")],
+    queue: Annotated[str, typer.Option("-q", "--queue", metavar="NAME", help="Name of the queue.")],
     *,
     limit: LimitOption = LIMIT,
 ) -> None:
-    """List ready jobs in the order in which they start.
+    """List ready jobs in starting order.
 
-    As a worker that serves this queue alone, with one slot, claims them: by priority, aged where
-    the queue says so, tenants in turn. Jobs that a pause or a limit keeps are left out.
+    This is the order of a worker that serves only this queue, with one slot: by priority (with
+    aging, if the queue has it), then tenants in turn. Jobs that a pause or a limit holds back are
+    omitted.
 
     Example: dueline jobs next -q mail
     """
@@ -103,29 +106,29 @@ def next_jobs(
         more = len(found) > limit
         output = Output.of(context, queues.engine)
         output.entries(shown, job_rows.LIST_COLUMNS, count=len(shown), more=more)
-    tell_rest(len(shown), more=more, is_capped=False)
+    note_rest(len(shown), more=more, is_capped=False)
 
 
-def tell_rest(count: int, *, more: bool, is_capped: bool) -> None:
-    """Say on stderr that a list is empty, or does not hold everything."""
+def note_rest(count: int, *, more: bool, is_capped: bool) -> None:
+    """Print to stderr that a list is empty or incomplete."""
     if is_capped:
-        note("Not all jobs were read, there are too many: use --queue, --task or --tenant.")
+        note("Too many jobs to read all of them: use --queue, --task or --tenant.")
     elif more:
-        note(f"Only {count} are shown; there are more (--limit).")
+        note(f"Only {count} are shown; raise --limit to see more.")
     elif not count:
-        note("There is no such job.")
+        note("No jobs match.")
 
 
 @jobs.command()
 def show(context: typer.Context, job: IdArgument) -> None:
-    """Show all that is known of a job: its row, result and attempts."""
+    """Show a job: its row, arguments, progress, result and attempts."""
     show_job(context, parse_id(job), state=None)
 
 
 def show_job(context: typer.Context, job_id: JobId, *, state: State | None) -> None:
-    """Show a job, and its latest attempts.
+    """Show a job and its latest attempts.
 
-    Raises: NotFound: there is none, or it is not in the state that is asked for.
+    Raises: NotFound: the job does not exist, or is not in this state.
     """
     with session_of(context).queues() as queues:
         output = Output.of(context, queues.engine)
@@ -151,7 +154,7 @@ def show_job(context: typer.Context, job_id: JobId, *, state: State | None) -> N
 
 @jobs.command()
 def history(context: typer.Context, job: IdArgument) -> None:
-    """List all attempts of a job that have ended, the first first.
+    """List the ended attempts of a job, the first first.
 
     Example: dueline jobs history 0196f2...
     """
@@ -165,9 +168,9 @@ def history(context: typer.Context, job: IdArgument) -> None:
         columns = (*job_rows.ATTEMPT_COLUMNS, "error")
         output.entries(shown, columns, count=len(shown), capped=past.is_capped)
     if past.is_capped:
-        note("Not all of the history was read, there is too much.")
+        note("Not all of the history was read: it is too long.")
     elif not shown:
-        note("No attempt of it has ended yet, or the queue keeps no history.")
+        note("No attempt has ended yet, or the queue records no history.")
 
 
 @jobs.command()
@@ -180,7 +183,10 @@ def tail(
     ] = None,
     task: TaskOption = None,
 ) -> int:
-    """Print attempts as they end, until Ctrl-C (exit 130).
+    """Print attempts as they end.
+
+    Continues until Ctrl-C (exit 130). An attempt recorded more than 5 s after its end is missed;
+    see `dueline events --follow`.
 
     Example: dueline jobs tail -q mail -o ndjson
     """
@@ -189,7 +195,7 @@ def tail(
         queues.engine.catalog.chosen(queue)
         output = Output.of(context, queues.engine)
         follower = Follower(queues.engine.store, since_us=queues.engine.time.latest_us())
-        note("Attempts are printed as they end; Ctrl-C ends this.")
+        note("Printing attempts as they end; press Ctrl-C to stop.")
         try:
             while True:
                 names = queues.engine.catalog.names() if queue is None else [queue]
@@ -205,14 +211,17 @@ def tail(
 
 @jobs.command()
 def explain(context: typer.Context, job: IdArgument) -> int:
-    """Name the one reason why a job is not running."""
+    """Explain why a job is not running.
+
+    Example: dueline jobs explain 0196f2...
+    """
     job_id = parse_id(job)
     with session_of(context).queues() as queues:
         explanation = explain_job(queues, job_id)
         if explanation.reason == "unknown":
             raise NotFound(
-                f"No job {job_id.hex()} is known.",
-                hint="It ended and its result is no longer kept, or this is another store.",
+                f"There is no job {job_id.hex()}.",
+                hint="It ended and its result has expired, or this is another store.",
             )
         entry: Entry = {
             "id": job_id.hex(),
@@ -232,16 +241,17 @@ def cancel(
     *,
     bulk: BulkOptions,
 ) -> int:
-    """End waiting jobs, which then never run; ask for the end of running ones.
+    """Cancel waiting jobs and ask running jobs to stop.
 
-    Give their ids, or --all-matching and filters. For all, the number is printed first, and
-    somebody has to say yes.
+    Pass ids, or --all-matching with filters: then the command prints the number of jobs and asks
+    for confirmation. If it is interrupted, run it again within 24 hours: it resumes where it
+    stopped and never processes a job twice.
 
     Example: dueline jobs cancel --all-matching --queue mail --dry-run
     """
     like = like_of(job, bulk, about=context.command_path)
     if bulk.state == State.DEAD:
-        raise BadInput("Dead jobs cannot be cancelled.", hint="See `dueline dead purge`.")
+        raise BadInput("Dead-letter jobs cannot be cancelled.", hint="Use `dueline dead purge`.")
     if bulk.every:
         words = ("cancel", "cancelled")
         return change_matching(
@@ -266,9 +276,10 @@ def retry(
     *,
     bulk: BulkOptions,
 ) -> int:
-    """Run waiting or dead jobs as soon as possible.
+    """Run waiting or dead-letter jobs as soon as possible.
 
-    Give their ids, or --all-matching and filters, as for `jobs cancel`; dead ones by --state.
+    Pass ids, or --all-matching with filters, as for `jobs cancel`. Dead-letter jobs match only
+    with --state dead.
 
     Example: dueline jobs retry --all-matching --state retrying --task tasks.send
     """
@@ -297,27 +308,28 @@ def reschedule(
     job: MaybeIdsArgument = None,
     *,
     after: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Due so long from now: 90s 10m 2h 3d.")
+        str | None,
+        typer.Option(metavar="DURATION", help="Due after this duration: 90s, 10m, 2h, 3d."),
     ] = None,
     due: Annotated[
         str | None,
-        typer.Option(metavar="ISO", help="Due at this instant: 2027-01-01T09:00:00+02:00."),
+        typer.Option(metavar="TIMESTAMP", help="Due at this time: 2027-01-01T09:00:00+02:00."),
     ] = None,
     bulk: BulkOptions,
 ) -> int:
-    """Let waiting jobs be due at another time.
+    """Change the due time of waiting jobs.
 
-    Give their ids, or --all-matching and filters, as for `jobs cancel`.
+    Pass ids, or --all-matching with filters, as for `jobs cancel`.
 
     Example: dueline jobs reschedule --all-matching --queue mail --after 10m
     """
     if (after is None) == (due is None):
-        raise BadInput("Not one of --after and --due is given.", hint="Give one of them.")
+        raise BadInput("Pass exactly one of --after and --due.", hint="Use --after 10m.")
     at_us = None if due is None else asked_instant_us(read_instant(due), "--due")
     span_us = 0 if after is None else parse_span(after)
     like = like_of(job, bulk, about=context.command_path)
     if bulk.state == State.DEAD:
-        raise BadInput("Dead jobs have no due time.", hint="See `dueline dead retry`.")
+        raise BadInput("Dead-letter jobs have no due time.", hint="Use `dueline dead retry`.")
 
     if bulk.every:
 
@@ -342,13 +354,18 @@ def change(
     context: typer.Context,
     job: IdsArgument,
     *,
-    priority: Annotated[int | None, typer.Option(metavar="N", help="Larger runs first.")] = None,
+    priority: Annotated[
+        int | None, typer.Option(metavar="N", help="New priority; larger runs first.")
+    ] = None,
     tag: TagsOption = None,
-    no_tags: Annotated[bool, typer.Option("--no-tags", help="Take its tags away.")] = False,
+    no_tags: Annotated[bool, typer.Option("--no-tags", help="Remove all tags.")] = False,
 ) -> int:
-    """Give waiting jobs another priority, or other tags in place of theirs."""
+    """Change the priority or the tags of waiting jobs.
+
+    Example: dueline jobs change 0196f2... --priority 5
+    """
     if tag and no_tags:
-        raise BadInput("Both --tag and --no-tags are given.", hint="Give one of them.")
+        raise BadInput("--tag and --no-tags exclude each other.", hint="Pass one of them.")
     tags = [] if no_tags else tag or None
 
     def change(queues: Queues, job_id: JobId) -> str:
@@ -361,7 +378,7 @@ def change(
 def _each(
     context: typer.Context, ids: Sequence[str], change: Callable[[Queues, JobId], str]
 ) -> int:
-    """Change jobs one by one; those that refuse are told of, and give the exit code."""
+    """Change jobs one by one; print each rejection, the first of which is the exit code."""
     job_ids = [parse_id(text) for text in ids]
     code: int = Exit.DONE
     with session_of(context).queues() as queues:

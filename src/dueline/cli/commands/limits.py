@@ -1,4 +1,4 @@
-"""`dueline limits`: how many jobs run at once, or start in a time."""
+"""`dueline limits`: show and set semaphores and rates."""
 
 from typing import Annotated
 
@@ -20,34 +20,34 @@ RATE_COLUMNS = ("rate", "count", "per", "burst")
 HOLDER_COLUMNS = ("limit", "worker", "permits", "until")
 WAITER_COLUMNS = ("limit", "waiting", "permits", "priority", "queue", "since")
 
-limits = typer.Typer(help="See and set how many jobs run at once, and how often they start.")
+limits = typer.Typer(help="Show and set semaphores and rates.")
 
-SemaphoreArgument = Annotated[str, typer.Argument(metavar="NAME", help="The semaphore's name.")]
+SemaphoreArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the semaphore.")]
 
 
 @limits.command("list")
 def list_limits(context: typer.Context) -> None:
-    """List the semaphores: those that were set, and those that jobs in queues name.
+    """List semaphores.
 
-    One that nobody has set has a capacity of 1. `keys` counts its limits, such as
-    host:example.org, of which permits are held or waited for; `held` the permits; `waiting` the
-    workers that wait for some.
+    Includes semaphores that are not set but named by jobs; their capacity is 1. `keys` counts
+    limits such as host:example.org that are in use, `held` the permits in use, and `waiting` the
+    workers that wait for permits.
     """
     with session_of(context).engine() as engine:
         shown = [_semaphore(engine, name, one) for name, one in semaphores(engine).items()]
         Output.of(context, engine).entries(shown, COLUMNS, count=len(shown))
     if not shown:
-        note("Nobody has set a semaphore, and no job has a limit.")
+        note("No semaphore is set, and no job has a limit.")
 
 
 @limits.command("rates")
 def list_rates(context: typer.Context) -> None:
-    """List the rates: how many jobs start in which span."""
+    """List rates."""
     with session_of(context).engine() as engine:
         shown = [_rate(name, one) for name, one in rate.rates(engine.store).items()]
         Output.of(context, engine).entries(shown, RATE_COLUMNS, count=len(shown))
     if not shown:
-        note("Nobody has set a rate.")
+        note("No rate is set.")
 
 
 @limits.command("set")
@@ -55,19 +55,20 @@ def set_capacity(
     context: typer.Context,
     name: SemaphoreArgument,
     capacity: Annotated[
-        int, typer.Argument(metavar="N", help="How many jobs run at once; 0 for none.")
+        int, typer.Argument(metavar="N", help="Maximum number of running jobs; 0 for none.")
     ],
 ) -> None:
-    """Let at most so many jobs run at once that have this limit, or so many of each key.
+    """Set how many jobs with a limit run at the same time.
 
-    Workers know it within two seconds; jobs that run go on.
+    A limit with a key, such as host:example.org, has this capacity for each key. Workers apply
+    the change within two seconds; running jobs continue.
 
     Example: dueline limits set warehouse 4
     """
     if ":" in name:
         raise BadInput(
-            f"{name} is one key of a semaphore, and all keys have the same capacity.",
-            hint=f"Set that of {semaphore_of(name)}.",
+            f"{name} is a key of a semaphore; all keys have the same capacity.",
+            hint=f"Use {semaphore_of(name)}.",
         )
     check_semaphore(name, capacity)
     with session_of(context).engine() as engine:
@@ -78,17 +79,18 @@ def set_capacity(
 @limits.command("rate")
 def set_rate(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The rate's name.")],
-    count: Annotated[int, typer.Argument(metavar="N", help="How many jobs start in the span.")],
-    per: Annotated[str, typer.Option(help="The span, such as 1s or 1h.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the rate.")],
+    count: Annotated[int, typer.Argument(metavar="N", help="Maximum number of starts per period.")],
+    per: Annotated[str, typer.Option(metavar="DURATION", help="Length of the period: 1s, 1h.")],
     burst: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Start evenly, and so many at once after a pause."),
+        typer.Option(metavar="N", help="Start evenly, with bursts of N jobs."),
     ] = None,
 ) -> None:
-    """Let at most so many jobs start in a span that have this limit, or so many of each key.
+    """Set how many jobs with a limit start in a period.
 
-    Without --burst no span of that length sees more of them start.
+    A limit with a key has this rate for each key. Without --burst, no period of this length has
+    more starts.
 
     Example: dueline limits rate mailchimp 10 --per 1s
     """
@@ -103,10 +105,12 @@ def holders(
     context: typer.Context,
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="A semaphore, or one limit such as host:example.org."),
+        typer.Argument(metavar="NAME", help="Semaphore, or a limit such as host:example.org."),
     ],
 ) -> None:
-    """Show which workers hold permits of a limit, or of all keys of a semaphore, and who waits.
+    """Show which workers hold or wait for permits.
+
+    NAME is a limit, or a semaphore for all of its keys.
 
     Example: dueline limits holders host:example.org
     """
@@ -127,26 +131,26 @@ def holders(
         ]
         Output.of(context, engine).entry(shown, parts=parts)
     if not shown["held"]:
-        note("Nobody holds a permit.")
+        note("No permits are held.")
 
 
 @limits.command()
 def remove(context: typer.Context, name: SemaphoreArgument) -> None:
-    """Forget what a limit was set to: it is a semaphore with a capacity of 1 again.
+    """Remove the settings of a semaphore or rate.
 
-    Permits that are held stay.
+    The limit is then a semaphore with a capacity of 1. Permits that are held stay valid.
 
     Example: dueline limits remove warehouse
     """
     with session_of(context).engine() as engine:
         known = rate.rates(engine.store).keys() | semaphore.capacities(engine.store).keys()
         if name not in known:
-            raise NotFound(f"Nobody has set {name:.80}.", hint="See `dueline limits list`.")
+            raise NotFound(f"{name:.80} is not set.", hint="See `dueline limits list`.")
         semaphore.forget(engine.store, name)
         rate.forget(engine.store, name)
         entry: Entry = {"semaphore": name, "capacity": CAPACITY_DEFAULT, "set": False}
         Output.of(context, engine).entry(entry)
-    note(f"The capacity of {name} is {CAPACITY_DEFAULT} again, as of all that nobody has set.")
+    note(f"{name} has the default capacity of {CAPACITY_DEFAULT} again.")
 
 
 def _semaphore(engine: Engine, name: str, capacity: int | None) -> Entry:

@@ -1,4 +1,4 @@
-"""`dueline migrate`: set a store up."""
+"""`dueline migrate`: create the schema of a store."""
 
 import typer
 
@@ -8,9 +8,10 @@ from dueline.core.store import Migratable, Migration
 
 
 def migrate(context: typer.Context) -> None:
-    """Make what the store lacks; what is there stays as it is.
+    """Create missing keyspaces and tables of a store.
 
-    A server's store needs it once, before its first use; a file is made at its first use.
+    A Cassandra store needs this once, before its first use; existing tables are not changed. An
+    SQLite file is created at its first use. Tables of another program or version are rejected.
     """
     with session_of(context).queues() as queues:
         store = queues.engine.store
@@ -20,4 +21,4 @@ def migrate(context: typer.Context) -> None:
             done = Migration([], store.describe().get("schema", "none"))
         Output.of(context, queues.engine).entry({"schema": done.version, "made": done.made})
     if not done.made:
-        note("Nothing was missing: the store is set up already.")
+        note("The schema is up to date.")

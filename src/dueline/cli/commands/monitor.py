@@ -1,4 +1,4 @@
-"""`dueline monitor`: do the chores, and nothing else."""
+"""`dueline monitor`: run maintenance only."""
 
 import logging
 import signal
@@ -13,15 +13,15 @@ _SIGNALLED = 128
 
 
 def monitor(context: typer.Context) -> int:
-    """Stand for the monitor's office, and do its chores until stopped.
+    """Run maintenance tasks without running jobs.
 
-    Every worker does so beside its jobs, unless it runs with --no-monitor; one of them all holds
-    the office at a time. No job or schedule waits for the chores: without them what a dead worker
-    holds is run again only when its lease ends, and nothing is deleted when its retention ends.
+    Takes part in the election of the maintenance leader, as every worker does unless it runs with
+    --no-monitor. Jobs and schedules do not depend on maintenance. Without it, jobs of a dead worker
+    run again only when their lease ends, and expired records are not deleted.
 
     SIGTERM or Ctrl-C stops it. Exits 143 after SIGTERM, 130 after Ctrl-C.
     """
-    from dueline.api.maintenance import make_maintenance_threads  # noqa: PLC0415  (no other command does chores)
+    from dueline.api.maintenance import make_maintenance_threads  # noqa: PLC0415  (no other command runs maintenance)
 
     log_to_stderr(logging.INFO)
     stops = {signal.SIGTERM, signal.SIGINT}

@@ -1,4 +1,4 @@
-"""`dueline pipeline`: a history in tables, judged."""
+"""`dueline pipeline`: tables of the history, and checks of them."""
 
 import json
 import shlex
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 
-pipeline = typer.Typer(help="Make tables of what queues did, on Spark or without, and judge it.")
+pipeline = typer.Typer(help="Build and check tables of the job history.")
 
 
 @pipeline.command("run")
@@ -46,40 +46,41 @@ pipeline = typer.Typer(help="Make tables of what queues did, on Spark or without
 def run(
     context: typer.Context,
     steps: Annotated[
-        list[str] | None, typer.Argument(metavar="STEP", help="bronze, silver, gold; or all.")
+        list[str] | None,
+        typer.Argument(metavar="STEP", help="bronze, silver or gold; default: all."),
     ] = None,
     *,
     out: OutOption = OUT,
     queue: QueuesOption = None,
     engine: EngineOption = Engine.SPARK,
-    once: Annotated[bool, typer.Option("--once", help="Once, up to now: the default.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Run once (default).")] = False,
     every: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Again and again, so long after the last.")
+        str | None, typer.Option(metavar="DURATION", help="Repeat with this pause.")
     ] = None,
     target: Annotated[
-        str, typer.Option(metavar="TIME", help="A start that is no later than this is in time.")
+        str, typer.Option(metavar="DURATION", help="Start latency objective.")
     ] = "1s",
     period: PeriodOptions,
     objective: Annotated[
-        float, typer.Option(metavar="SHARE", help="The share of starts that should be in time.")
+        float, typer.Option(metavar="SHARE", help="Share of starts within --target.")
     ] = 0.99,
     cluster: ClusterOptions,
     print_submit: Annotated[
-        bool, typer.Option("--print-submit", help="Print how a cluster runs this; run nothing.")
+        bool, typer.Option("--print-submit", help="Print the spark-submit command only.")
     ] = False,
 ) -> int:
-    """Copy what is new in the history, and bring the tables up to date.
+    """Update the tables from the history.
 
-    Bronze is the history as it is, silver a row an attempt, gold counts and histograms by minute,
-    and tables for operators: slo, fairness, suspicious, poison, flow. Each run does what is new.
-    Tables that are begun with --since or --until hold that period ever after.
+    Bronze holds the history as it is, silver one row per attempt, gold counts and histograms per
+    minute and the tables slo, fairness, suspicious, poison and flow. Each run processes what is
+    new. Tables that were created with --since or --until keep that period.
 
     Example: dueline pipeline run --out lake --engine arrow
     """
     if once and every is not None:
-        raise BadInput("--once and --every exclude each other.", hint="Give one of them.")
+        raise BadInput("--once and --every exclude each other.", hint="Pass one of them.")
     if not 0 < objective < 1:
-        raise BadInput(f"--objective {objective} is no share below 1.", hint="Write 0.99.")
+        raise BadInput(f"--objective must be between 0 and 1 (got {objective}).", hint="Use 0.99.")
     if print_submit:
         names = [word for one in queue or () for word in ("--queue", one)]
         names += [] if period.since is None else ["--since", period.since]
@@ -96,7 +97,7 @@ def run(
         begun = time.monotonic()
         try:
             done = made.run(steps or (), progress(begun), since_us=since_us, until_us=until_us)
-        except StoreCorrupt as error:  # the history has lost rows that were not copied
+        except StoreCorrupt as error:  # history expired before it was copied
             show_error(error)
             return Exit.CHECK
         except KeyboardInterrupt:
@@ -113,7 +114,7 @@ def run(
 
 @pipeline.command("status")
 def status(context: typer.Context, *, out: OutOption = OUT, queue: QueuesOption = None) -> None:
-    """Tell what the tables hold, and how far behind the store they are.
+    """Show what the tables hold and their lag behind the store.
 
     Example: dueline pipeline status --out lake
     """
@@ -136,12 +137,13 @@ def verify(
     out: OutOption = OUT,
     queue: QueuesOption = None,
     archive: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="An archive, and not the tables.")
+        Path | None, typer.Option(metavar="DIR", help="Check an archive instead of the tables.")
     ] = None,
 ) -> int:
-    """Compare the store with bronze, bronze with silver, silver with gold; exits 6 if they differ.
+    """Compare the tables with the store and with each other.
 
-    With --archive, compare the files of an archive with its manifest instead.
+    With --archive, compares the files of an archive with its manifest instead. Exits 6 if they
+    differ.
 
     Example: dueline pipeline verify --out lake
     """
@@ -160,13 +162,13 @@ def verify(
     bad = [one for one in checks if not one.is_good]
     for one in bad:
         say_failure(
-            "the tables do not hold what they should"
+            "the tables are incomplete or damaged"
             if archive is None
-            else "the archive does not hold what it should",
+            else "the archive is incomplete or damaged",
             why=f"{one.name}: {one.finding}",
-            attempt="Run `dueline pipeline run` again; if that changes nothing, make them anew."
+            attempt="Run `dueline pipeline run` again; if that does not help, rebuild the tables."
             if archive is None
-            else "Take another copy of it, or remove the folder and archive again.",
+            else "Restore a copy, or delete the folder and archive again.",
             code=Exit.CHECK,
         )
     return Exit.CHECK if bad else Exit.DONE
@@ -182,35 +184,33 @@ def audit(
     engine: EngineOption = Engine.SPARK,
     expected: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Ids of all jobs that were acknowledged, one a line."),
+        typer.Option(metavar="FILE", help="Ids of all acknowledged jobs, one per line."),
     ] = None,
     capacity: Annotated[
         list[str] | None,
-        typer.Option(metavar="TASK=N", help="So many attempts of a task may run at once."),
+        typer.Option(metavar="TASK=N", help="Maximum number of concurrent attempts of a task."),
     ] = None,
     order: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", min=0, help="So many less urgent jobs may be claimed while a job is ready."
-        ),
+        typer.Option(metavar="N", min=0, help="Maximum number of less urgent jobs claimed first."),
     ] = None,
     attempts: Annotated[
         list[str] | None,
         typer.Option(metavar="TASK=N", help="Maximum number of failed attempts of a task."),
     ] = None,
     results: Annotated[
-        bool, typer.Option("--results", help="Compare kept results with the history.")
+        bool, typer.Option("--results", help="Compare stored results with the history.")
     ] = False,
     period: PeriodOptions,
     cluster: ClusterOptions,
 ) -> int:
-    """Prove from the history that no job was lost, early, or finished twice; exits 6 if one was.
+    """Check that no job was lost, early or finished twice.
 
-    Copies what is new first. Says of each queue whether it is clean, failed, or not audited: that
-    nothing was lost can be told only where the history is `all` or `arguments`. Jobs that were
-    enqueued before the tables begin, or outside of --since and --until, are counted as unjudged.
-    --capacity, --order, --attempts and --results apply further rules. The output names each rule
-    that was not applied, and what it needs.
+    Updates the tables first. Each queue is clean, failed or not audited; lost jobs are only
+    detected in queues with the history `all` or `arguments`. Jobs from before the tables begin,
+    or outside --since and --until, are counted as unjudged. --capacity, --order, --attempts and
+    --results apply further rules; the output lists each rule that was not applied, and what it
+    needs. Exits 6 if a check fails.
 
     Example: dueline pipeline audit --out lake --engine arrow --capacity shop.charge=3
     """
@@ -234,8 +234,8 @@ def audit(
         return Exit.DONE
     return say_failure(
         "the audit failed",
-        why=f"{len(said.findings)} finding(s): what must not be has happened",
-        attempt="See `dueline jobs show ID` for the lives of the jobs.",
+        why=f"The audit has {len(said.findings)} finding(s).",
+        attempt="Use `dueline jobs show ID` for the history of a job.",
         code=Exit.CHECK,
     )
 
@@ -266,7 +266,7 @@ def _show_audit(context: typer.Context, said: "Judged") -> None:
             "not_known": dict(said.not_known),
         }
     )
-    note(f"looked for: {', '.join(said.looked_for)}; not: {', '.join(said.not_audited)}")
+    note(f"Audited: {', '.join(said.looked_for)}; not audited: {', '.join(said.not_audited)}")
 
 
 @pipeline.command("report")
@@ -275,16 +275,18 @@ def report(
     context: typer.Context,
     *,
     out: OutOption = OUT,
-    file: Annotated[
-        Path, typer.Option("--file", metavar="FILE", help="The page that is written.")
-    ] = Path("report.html"),
-    title: Annotated[str, typer.Option(metavar="TEXT", help="Its title.")] = "What queues did",
+    file: Annotated[Path, typer.Option("--file", metavar="FILE", help="File to write.")] = Path(
+        "report.html"
+    ),
+    title: Annotated[
+        str, typer.Option(metavar="TEXT", help="Title of the report.")
+    ] = "Queue report",
     period: PeriodOptions,
 ) -> None:
-    """Write a page of pictures: lateness, throughput, backlog, fairness, failures.
+    """Write an HTML report of the tables.
 
-    One file without scripts, of what the tables hold; of a period, in whole minutes, with --since
-    and --until.
+    One file without scripts: start latency, throughput, backlog, fairness and failures. --since
+    and --until select whole minutes.
 
     Example: dueline pipeline report --out lake --file report.html
     """
@@ -299,13 +301,13 @@ def report(
 def past(
     context: typer.Context,
     *,
-    at: Annotated[str, typer.Option(metavar="ISO", help="When: 2027-01-01T09:00:00+02:00.")],
+    at: Annotated[str, typer.Option(metavar="TIMESTAMP", help="Time: 2027-01-01T09:00:00+02:00.")],
     out: OutOption = OUT,
     queue: QueuesOption = None,
 ) -> None:
-    """Tell what queues held at an instant, from their history in the tables.
+    """Show what queues held at a past time.
 
-    Only where the history is `all` can it be told; other queues are named `not audited`.
+    Only known for queues with the history `all` or `arguments`; others are `not audited`.
 
     Example: dueline pipeline past --at 2026-11-22T09:00:00Z --out lake
     """
@@ -317,7 +319,10 @@ def past(
 
 @pipeline.command("doctor")
 def doctor(context: typer.Context) -> int:
-    """Tell whether Spark can run here: its package, Java, Arrow; exits 7 if not."""
+    """Check that Spark can run here.
+
+    Checks pyspark, pandas, pyarrow and Java. Exits 7 if one is missing.
+    """
     from dueline.spark.runtime.java import choose_java  # noqa: PLC0415  (no other command needs it)
 
     checks: list[Entry] = []
@@ -341,7 +346,7 @@ def _word(is_good: bool) -> str:
 def _submit(
     context: typer.Context, words_of_run: Collection[str], out: Path, cluster: ClusterOptions
 ) -> str:
-    """Write the line that runs the steps on a cluster; the store's password is not in it."""
+    """Return the command that runs the steps on a cluster, without the store's password."""
     address = session_of(context).address
     found = find_spec("pyspark_dueline")
     assert found is not None, "it is a part of dueline"
@@ -357,8 +362,8 @@ def _submit(
 
 
 def _numbers(words: Collection[str], option: str) -> Mapping[str, int]:
-    """Read numbers by task."""
-    hint = f"Write --{option} shop.charge=3."
+    """Return numbers by task."""
+    hint = f"Use --{option} shop.charge=3."
     read = read_counts(words, what=option, hint=hint)
     for task, count in read.items():
         if not task or not count:
@@ -371,14 +376,14 @@ def _ids_in(file: Path) -> list[str]:
         lines = file.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError as error:
         raise NotFound(
-            f"There is no file {file}.", hint="Give a file with an id a line."
+            f"There is no file {file}.", hint="Use a file with one id per line."
         ) from error
     words = [line.strip() for line in lines if line.strip()]
     return [json.loads(word) if word.startswith('"') else word for word in words]
 
 
 def _instants(entry: Mapping[str, Any]) -> Entry:
-    """Show what is named `_us` as an instant."""
+    """Return an entry whose `_us` fields are timestamps."""
     return {
         name.removesuffix("_us"): Instant(value)
         if name.endswith("_us") and value is not None

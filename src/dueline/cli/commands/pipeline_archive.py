@@ -1,4 +1,4 @@
-"""`dueline pipeline archive`: what a history told, kept elsewhere."""
+"""`dueline pipeline archive`: write the history to files."""
 
 import time
 from pathlib import Path
@@ -28,36 +28,37 @@ from dueline.core.errors import StoreCorrupt
 def archive(
     context: typer.Context,
     *,
-    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="The folder of the archive.")],
+    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Folder of the archive.")],
     period: PeriodOptions,
     out: OutOption = OUT,
     queue: QueuesOption = None,
     engine: EngineOption = Engine.SPARK,
     cluster: ClusterOptions,
 ) -> int:
-    """Write the history of a period to Parquet files with a manifest, which `verify` compares.
+    """Write the history of a period to Parquet files.
 
-    Copies what is new first. Without --until it is all that is settled now. An archive that is
-    whole stays as it is; one that was cut off is made anew.
+    Updates the tables first. Without --until, the period ends with the last settled event. A
+    complete archive is not changed; an interrupted one is written again. `dueline pipeline verify
+    --archive DIR` checks its manifest.
 
     Example: dueline pipeline archive --until 2026-11-01T00:00:00Z --to october --engine arrow
     """
     since_us, until_us = period.read()
     made = open_pipeline(context, out, queue, engine, cluster)
     try:
-        told = made.archive(to, progress(time.monotonic()), since_us=since_us, until_us=until_us)
-    except StoreCorrupt as error:  # the history has lost rows, or the folder is damaged
+        written = made.archive(to, progress(time.monotonic()), since_us=since_us, until_us=until_us)
+    except StoreCorrupt as error:  # history expired, or the folder is damaged
         show_error(error)
         return Exit.CHECK
     output_of(context).entry(
         {
             "archive": str(to),
-            "files": told.files,
-            "rows": told.rows,
-            "until": Instant(told.until_us),
-            "is_new": told.is_new,
+            "files": written.files,
+            "rows": written.rows,
+            "until": Instant(written.until_us),
+            "is_new": written.is_new,
         }
     )
-    if not told.is_new:
-        note("It was there already, and whole; nothing was written.")
+    if not written.is_new:
+        note("The archive is complete already; nothing was written.")
     return Exit.DONE

@@ -1,4 +1,4 @@
-"""`dueline pipeline compact`: few large files."""
+"""`dueline pipeline compact`: merge small files."""
 
 import time
 from typing import Annotated
@@ -15,13 +15,12 @@ def compact(
     *,
     out: OutOption = OUT,
     rows: Annotated[
-        int, typer.Option(metavar="N", min=1, help="At most so many rows in a part.")
+        int, typer.Option(metavar="N", min=1, help="Maximum number of rows per file.")
     ] = ROWS,
 ) -> None:
-    """Make few large files of the many that frequent runs leave; no row is changed.
+    """Merge small files of the tables into large ones.
 
-    What is replaced goes with the next run, or when this is repeated, so that whoever reads the
-    tables meanwhile still finds it.
+    No row changes. The next run deletes the replaced files, so that current readers can finish.
 
     Example: dueline pipeline compact --out lake
     """
@@ -29,5 +28,5 @@ def compact(
     from dueline.spark.pipeline.compaction import compact as merge  # noqa: PLC0415  (may not be installed)
     from dueline.spark.pipeline.table_store import Folder  # noqa: PLC0415
 
-    told = merge(Folder(out), rows, progress(time.monotonic()))
-    output_of(context).entry({"out": str(out), **told._asdict()})
+    merged = merge(Folder(out), rows, progress(time.monotonic()))
+    output_of(context).entry({"out": str(out), **merged._asdict()})

@@ -1,4 +1,4 @@
-"""`dueline pipeline redrive`: dead jobs run again, by how they died."""
+"""`dueline pipeline redrive`: retry dead-letter jobs by their error."""
 
 import time
 from typing import Annotated
@@ -35,7 +35,7 @@ def redrive(
     task: TaskOption = None,
     error: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="Only this error: a part of it, or as `poison` has it."),
+        typer.Option(metavar="TEXT", help="Only this error: substring or fingerprint."),
     ] = None,
     period: PeriodOptions,
     yes: YesOption = False,
@@ -43,10 +43,11 @@ def redrive(
     engine: EngineOption = Engine.ARROW,
     cluster: ClusterOptions,
 ) -> int:
-    """Run dead jobs again that died of an error, or in a period, as the tables tell.
+    """Retry dead-letter jobs by error or period.
 
-    Each death is redriven once, however often this is repeated. The number is printed first, and
-    somebody has to say yes.
+    Reads the table silver; fingerprints are those of the table poison. Each death is retried once,
+    even if the command runs again. Prints the number of jobs and asks for confirmation (exit 5
+    without it).
 
     Example: dueline pipeline redrive --task tasks.send --error TimeoutError --out lake
     """
@@ -63,9 +64,9 @@ def redrive(
     with session_of(context).queues() as queues:
         kinds = by_death.kinds(queues, deaths)
         matching = sum(one.dead for one in kinds)
-        note(f"Deaths in the tables: {len(deaths)}; jobs that are still dead so: {matching}.")
-        if matching and not dry_run and not is_agreed("Run them again?", yes=yes):
-            return refuse("run again", matching)
+        note(f"Deaths in the tables: {len(deaths)}; jobs still dead from them: {matching}.")
+        if matching and not dry_run and not is_agreed("Retry them?", yes=yes):
+            return refuse("retried", matching)
         done = 0
         if matching and not dry_run:
             done = by_death.redrive(queues, deaths, progress(time.monotonic()))

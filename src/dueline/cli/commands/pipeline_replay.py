@@ -1,4 +1,4 @@
-"""`dueline pipeline replay`: jobs of the past, enqueued again."""
+"""`dueline pipeline replay`: enqueue past jobs again."""
 
 import time
 from collections.abc import Sequence
@@ -36,34 +36,32 @@ SHOWN = 20
 def replay(
     context: typer.Context,
     *,
-    name: Annotated[
-        str, typer.Option("--name", metavar="NAME", help="The replay's: it puts each job once.")
-    ],
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the replay.")],
     archive: Annotated[
         list[Path] | None,
-        typer.Option(metavar="DIR", help="An archive, and not the tables; repeatable."),
+        typer.Option(metavar="DIR", help="Read an archive instead; repeatable."),
     ] = None,
     out: OutOption = OUT,
     queue: QueuesOption = None,
     task: TaskOption = None,
     outcome: Annotated[
         list[str] | None,
-        typer.Option(metavar="WHAT", help="How they ended; repeatable. done by default."),
+        typer.Option(metavar="WHAT", help="Outcome; repeatable; default: done."),
     ] = None,
     period: PeriodOptions,
     rate: Annotated[
-        float | None, typer.Option(metavar="N", help="N jobs a second; all at once by default.")
+        float | None, typer.Option(metavar="N", help="Jobs per second; default: all at once.")
     ] = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     engine: EngineOption = Engine.ARROW,
     cluster: ClusterOptions,
 ) -> int:
-    """Enqueue jobs again that ended in a period, as new jobs with the same arguments.
+    """Enqueue past jobs again with the same arguments.
 
-    Each job once under a name, however often this is repeated. Only queues whose history is
-    `arguments` keep them; what cannot be replayed is counted, and named. The number is printed
-    first, and somebody has to say yes.
+    A replay of one --name enqueues each job once, even if the command runs again within 30 days.
+    Only queues with the history `arguments` record arguments; the output counts and names jobs
+    that cannot be replayed. Prints the number of jobs and asks for confirmation.
 
     Example: dueline pipeline replay --name again --archive october --task tasks.send --rate 50
     """
@@ -103,11 +101,11 @@ def replay(
 
 def _say(found: "Found", matching: int) -> None:
     jobs = found.count("jobs")
-    note(f"Jobs that ended so: {jobs}; of those can be replayed: {matching}.")
+    note(f"Matching jobs: {jobs}; of these, {matching} can be replayed.")
     if matching < jobs:
         note(
-            f"Left out: {found.count('too_large')} whose arguments are too large to be kept,"
-            f" {found.count('not_kept')} whose arguments were not kept. {_what_to_set(found)}"
+            f"Omitted: {found.count('too_large')} whose arguments are too large to record,"
+            f" {found.count('not_kept')} whose arguments were not recorded. {_what_to_set(found)}"
         )
 
 
@@ -120,12 +118,12 @@ def _parts(found: "Found") -> list[Part]:
 
 
 def _what_to_set(found: "Found") -> str:
-    """Say what keeps arguments from now on, where that would have helped."""
+    """Return how to record arguments from now on, if that would have helped."""
     names: Sequence[str] = sorted({one.queue for one in found.kinds if one.not_kept})
     if not names:
         return ""
     return (
         f"Set `dueline queues set {names[0]} --history arguments`: jobs of {', '.join(names)}"
-        " that are enqueued from then on can be replayed, and their births are looked for in"
-        " the same tables or archives."
+        " enqueued after that can be replayed, if their enqueue events are in the same tables or"
+        " archives."
     )

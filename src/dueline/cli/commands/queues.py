@@ -1,4 +1,4 @@
-"""`dueline queues`: what they hold, how they are set."""
+"""`dueline queues`: show, pause and empty queues."""
 
 from collections.abc import Callable, Sequence
 from typing import Annotated
@@ -37,38 +37,38 @@ COLUMNS = (
 QUOTA_COLUMNS = ("quota", "tenant", "depth", "waiting", "rate", "per", "left")
 WORKER_COLUMNS = ("worker", "held", "slots", "started", "beat")
 
-queues = typer.Typer(help="See, pause and empty queues.")
+queues = typer.Typer(help="Show, configure, pause and empty queues.")
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name.")]
-NamesArgument = Annotated[list[str], typer.Argument(metavar="NAME", help="The queues' names.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the queue.")]
+NamesArgument = Annotated[list[str], typer.Argument(metavar="NAME", help="Names of queues.")]
 
 TenantOption = Annotated[
     list[str] | None,
-    typer.Option("--tenant", metavar="NAME", help='Only this one\'s jobs; "" for no tenant.'),
+    typer.Option("--tenant", metavar="NAME", help='Only this tenant; "" for none; repeatable.'),
 ]
 
 TaskOption = Annotated[
     list[str] | None,
-    typer.Option("--task", metavar="NAME", help="Only jobs of this task."),
+    typer.Option("--task", metavar="NAME", help="Only this task; repeatable."),
 ]
 
 
 @queues.command("list")
 def list_queues(context: typer.Context) -> None:
-    """List the queues with their numbers of jobs."""
+    """List queues with their job counts."""
     with session_of(context).queues() as opened:
         workers = live_workers(opened.engine)
         counts = [count(opened.engine, name, workers) for name in opened.engine.catalog.names()]
         shown = [numbers_of(one) for one in counts]
         Output.of(context, opened.engine).entries(shown, COLUMNS, count=len(shown))
-    _tell_capped(counts)
+    _note_capped(counts)
     if not counts:
-        note("There is no queue yet; the first job makes one.")
+        note("No queues. The first job creates one.")
 
 
 @queues.command()
 def show(context: typer.Context, name: NameArgument) -> None:
-    """Show a queue: its numbers of jobs, its settings, its live workers."""
+    """Show a queue's job counts, settings and live workers."""
     with session_of(context).queues() as opened:
         (name,) = opened.engine.catalog.chosen(name)
         workers = [one for one in live_workers(opened.engine) if name in one.queues]
@@ -91,7 +91,7 @@ def show(context: typer.Context, name: NameArgument) -> None:
         if settings.quotas:
             parts.append(Part("quotas", _quotas(opened, name), QUOTA_COLUMNS))
         Output.of(context, opened.engine).entry(shown, parts=parts)
-    _tell_capped([counts])
+    _note_capped([counts])
 
 
 @queues.command()
@@ -102,9 +102,10 @@ def pause(
     tenant: TenantOption = None,
     task: TaskOption = None,
 ) -> None:
-    """Let no job of these queues start, or none of some tenants or tasks, after 5 s at most.
+    """Pause queues, or tenants or tasks in them.
 
-    Jobs that a worker has already claimed run to their end, and new ones may be enqueued.
+    Workers stop claiming their jobs within five seconds; running jobs finish. New jobs can still
+    be enqueued.
 
     Example: dueline queues pause mail --tenant acme
     """
@@ -119,7 +120,9 @@ def resume(
     tenant: TenantOption = None,
     task: TaskOption = None,
 ) -> None:
-    """End a pause, that of queues or of tenants or tasks; workers go on after 5 s at most.
+    """Resume paused queues, tenants or tasks.
+
+    Workers continue within five seconds.
 
     Example: dueline queues resume mail
     """
@@ -134,7 +137,7 @@ def _set_pause(
     change: Callable[..., QueueSettings],
 ) -> None:
     with session_of(context).queues() as opened:
-        for name in names:  # all must be there before the first is changed
+        for name in names:  # all must exist before the first is changed
             opened.engine.catalog.chosen(name)
         settings = {
             name: change(opened.engine, name, tenants=tenants, tasks=tasks) for name in names
@@ -159,33 +162,35 @@ def quota(
     name: NameArgument,
     *,
     tenant: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of this one's jobs only.")
+        str | None, typer.Option(metavar="NAME", help="Limit this tenant only.")
     ] = None,
     each_tenant: Annotated[
-        bool, typer.Option("--each-tenant", help="Of each one's jobs that has none of its own.")
+        bool, typer.Option("--each-tenant", help="Limit each tenant without its own quota.")
     ] = False,
     depth: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="How many jobs may wait.")
+        int | None, typer.Option(metavar="N", min=1, help="Maximum number of waiting jobs.")
     ] = None,
     rate: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="How many may come in a span.")
+        int | None, typer.Option(metavar="N", min=1, help="Maximum number of new jobs per period.")
     ] = None,
-    per: Annotated[str | None, typer.Option(metavar="TIME", help="That span: 10s 1m.")] = None,
-    none: Annotated[bool, typer.Option("--none", help="Take the quota away.")] = False,
+    per: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Length of the period: 10s, 1m.")
+    ] = None,
+    none: Annotated[bool, typer.Option("--none", help="Remove the quota.")] = False,
 ) -> None:
-    """Set how many jobs a queue takes in, or a tenant in it; without options, show it.
+    """Show or set the quotas of a queue.
 
-    Every client knows it after 5 s at most. `waiting` is as of the last count, and what came
-    since; `left` is empty where jobs would be counted first.
+    Clients apply a change within five seconds. `waiting` is the last count plus the jobs enqueued
+    since then; `left` is empty if the next call would count jobs first.
 
     Example: dueline queues quota mail --tenant acme --depth 10000 --rate 100 --per 1s
     """
     span_s = None if per is None else parse_span(per) / SECOND_US
     new = asked_quota(tenant, depth, rate, span_s, each_tenant=each_tenant)
     if none and (depth or rate):
-        raise BadInput("A quota is set or taken away.", hint="Leave out --none, or all else.")
+        raise BadInput("--none excludes --depth and --rate.", hint="Pass one of them.")
     if not (none or depth or rate) and (tenant is not None or each_tenant):
-        raise BadInput("No quota is given.", hint="Give --depth, --rate with --per, or --none.")
+        raise BadInput("No quota is given.", hint="Pass --depth, --rate with --per, or --none.")
     with session_of(context).queues() as opened:
         (name,) = opened.engine.catalog.chosen(name)
         if none or depth or rate:
@@ -193,11 +198,11 @@ def quota(
         shown = _quotas(opened, name)
         Output.of(context, opened.engine).entries(shown, QUOTA_COLUMNS, count=len(shown))
     if not shown:
-        note(f"The queue {name} takes in whatever comes.")
+        note(f"The queue {name} has no quotas.")
 
 
 def _quotas(opened: Queues, name: str) -> list[Entry]:
-    """Show the quotas of a queue."""
+    """Return the output of the quotas of a queue."""
     return [
         {
             "quota": "each tenant" if one.quota.scope == "each" else one.quota.scope,
@@ -218,12 +223,13 @@ def drain_queue(
     name: NameArgument,
     *,
     timeout: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Give up after so long: 90s 10m 2h.")
+        str | None, typer.Option(metavar="DURATION", help="Maximum duration: 90s, 10m, 2h.")
     ] = None,
 ) -> int:
-    """Wait until a queue holds no job that waits or runs, those for later included.
+    """Wait until a queue is empty.
 
-    Workers have to serve it meanwhile. Exits 124 if --timeout ran out.
+    Waits for all jobs that wait or run, including scheduled ones; workers must serve the queue.
+    Exits 124 after --timeout.
 
     Example: dueline queues drain mail --timeout 10m
     """
@@ -231,7 +237,7 @@ def drain_queue(
     with session_of(context).queues() as opened:
         (name,) = opened.engine.catalog.chosen(name)
         if opened.engine.catalog.settings(name).is_paused:
-            note(f"The queue {name} is paused: no job leaves it.")
+            note(f"The queue {name} is paused, so its jobs do not run.")
         most = count(opened.engine, name, ()).living()
         with bar(f"draining {name}", most) as show_done:
             left = drain(
@@ -246,10 +252,10 @@ def drain_queue(
     if not left.living():
         return Exit.DONE
     return say_failure(
-        "the time to wait ran out; the queue is as it was",
-        why=f"Left are {left.ready} ready, {left.running} running, {left.scheduled} scheduled and "
-        f"{left.retrying} retrying jobs.",
-        attempt=f"See `dueline queues show {name}`, and whether a worker serves it.",
+        "--timeout expired; the queue was not changed",
+        why=f"Jobs left: {left.ready} ready, {left.running} running, {left.scheduled} scheduled, "
+        f"{left.retrying} retrying.",
+        attempt=f"Use `dueline queues show {name}` to see whether a worker serves it.",
         code=Exit.TIMEOUT,
     )
 
@@ -262,17 +268,17 @@ def purge(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> int:
-    """Cancel all jobs of a queue that wait; running and dead ones stay.
+    """Cancel all waiting jobs of a queue.
 
-    The number is printed first, and somebody has to say yes. What is interrupted goes on with
-    the rest when it is repeated.
+    Running and dead-letter jobs stay. Prints the number of jobs and asks for confirmation. If the
+    command is interrupted, run it again to cancel the rest.
 
     Example: dueline queues purge mail --dry-run
     """
     with session_of(context).queues() as opened:
         (name,) = opened.engine.catalog.chosen(name)
         waiting = sum(1 for _ in waiting_in(opened.engine, name))
-        note(f"Jobs that wait in {name}: {waiting}.")
+        note(f"Waiting jobs in {name}: {waiting}.")
         if waiting and not dry_run and not is_agreed("Cancel them?", yes=yes):
             return refuse("cancelled", waiting)
         changed = BulkResult() if dry_run else _purge(opened, name, waiting)
@@ -296,7 +302,7 @@ def _purge(opened: Queues, name: str, waiting: int) -> BulkResult:
 
 
 def worker_entry(one: Presence) -> Entry:
-    """Show a live worker."""
+    """Return the output of a live worker."""
     return {
         "worker": one.worker,
         "queues": one.queues,
@@ -313,7 +319,7 @@ def worker_entry(one: Presence) -> Entry:
 
 
 def numbers_of(counts: Counts) -> Entry:
-    """Show a queue's numbers of jobs."""
+    """Return the output of a queue's job counts."""
     oldest_us = counts.oldest_ready_us
     return {
         "queue": counts.queue,
@@ -329,7 +335,7 @@ def numbers_of(counts: Counts) -> Entry:
     }
 
 
-def _tell_capped(counts: list[Counts]) -> None:
+def _note_capped(counts: list[Counts]) -> None:
     capped = [one.queue for one in counts if one.is_capped]
     if capped:
-        note(f"There are more jobs than were counted in {', '.join(capped)}.")
+        note(f"Not all jobs were counted in {', '.join(capped)}.")

@@ -1,4 +1,4 @@
-"""`dueline schedules`: calls that recur."""
+"""`dueline schedules`: show and change schedules."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -19,11 +19,11 @@ from dueline.schedules.schedule import Schedule, Timing, coming
 COLUMNS = ("schedule", "task", "when", "next", "paused", "stored", "skipped")
 NEXT_MAX = 1000
 
-schedules = typer.Typer(help="See and change calls that recur.")
+schedules = typer.Typer(help="Show and change schedules.")
 
 
 class CatchUp(StrEnum):
-    """Which missed times are made up for."""
+    """Which missed occurrences run later."""
 
     SKIP = "skip"
     LAST = "last"
@@ -31,7 +31,7 @@ class CatchUp(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What becomes of a time while the job before it waits or runs."""
+    """What an occurrence does while the previous job waits or runs."""
 
     ALLOW = "allow"
     SKIP = "skip"
@@ -39,12 +39,12 @@ class Overlap(StrEnum):
     REPLACE = "replace"
 
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule.")]
 
 
 @schedules.command("list")
 def list_schedules(context: typer.Context) -> None:
-    """List all schedules, and when each is next.
+    """List schedules with their next occurrence.
 
     Example: dueline schedules list
     """
@@ -57,12 +57,12 @@ def list_schedules(context: typer.Context) -> None:
         for check in recurring(queues.engine, live_workers(queues.engine)):
             note(f"{check.finding[0].upper()}{check.finding[1:]}. {check.advice}")
     if not shown:
-        note("There is no schedule yet; `dueline schedules add` or app.schedule(...) makes one.")
+        note("No schedules. Create one with `dueline schedules add` or app.schedule(...).")
 
 
 @schedules.command("show")
 def show(context: typer.Context, name: NameArgument) -> None:
-    """Show all that is known of a schedule.
+    """Show a schedule.
 
     Example: dueline schedules show nightly
     """
@@ -88,15 +88,20 @@ def show(context: typer.Context, name: NameArgument) -> None:
 
 
 @schedules.command("next")
-def tell_next(
+def list_next(
     context: typer.Context,
     name: NameArgument,
     *,
     count: Annotated[
-        int, typer.Option("-n", "--count", min=1, max=NEXT_MAX, help="How many times.")
+        int,
+        typer.Option(
+            "-n", "--count", min=1, max=NEXT_MAX, metavar="N", help="Number of occurrences."
+        ),
     ] = 5,
 ) -> None:
-    """Tell the next times of a schedule; none while it is paused.
+    """List the next occurrences of a schedule.
+
+    A paused schedule has none.
 
     Example: dueline schedules next nightly -n 3
     """
@@ -105,42 +110,46 @@ def tell_next(
         shown: list[Entry] = [{"time": instant_text(us), "at": Instant(us)} for us in times]
         Output.of(context, queues.engine).entries(shown, ("time", "at"), count=len(shown))
     if not shown:
-        note(f"{name} is paused.")
+        note(f"The schedule {name} is paused.")
 
 
 @schedules.command("add")
 def add(
     context: typer.Context,
     name: NameArgument,
-    task: Annotated[str, typer.Argument(metavar="TASK", help="A task of the application.")],
+    task: Annotated[str, typer.Argument(metavar="TASK", help="Name of the task.")],
     argument: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ARG", help="JSON, or NAME=JSON; other words are texts."),
+        typer.Argument(metavar="ARG", help="JSON, NAME=JSON, or a plain string."),
     ] = None,
     *,
     cron: Annotated[
-        str | None, typer.Option(metavar="EXPR", help='Such as "30 3 * * mon-fri".')
+        str | None, typer.Option(metavar="EXPR", help='Cron expression: "30 3 * * mon-fri".')
     ] = None,
     every: Annotated[
-        str | None, typer.Option(metavar="TIME", help="The interval: 90s 10m 2h 3d.")
+        str | None, typer.Option(metavar="DURATION", help="Interval: 90s, 10m, 2h, 3d.")
     ] = None,
-    tz: Annotated[str, typer.Option(metavar="ZONE", help="Of --cron: Europe/Vilnius.")] = "UTC",
+    tz: Annotated[
+        str, typer.Option(metavar="ZONE", help="Time zone of --cron: Europe/Vilnius.")
+    ] = "UTC",
     catch_up: Annotated[
-        CatchUp, typer.Option("--catch-up", help="What becomes of times that were missed.")
+        CatchUp, typer.Option("--catch-up", help="Set which missed occurrences run later.")
     ] = CatchUp.SKIP,
     overlap: Annotated[
         Overlap,
-        typer.Option("--overlap", help="Of a time that comes while the job before it lives."),
+        typer.Option("--overlap", help="Set what happens if the previous job has not ended."),
     ] = Overlap.ALLOW,
     queue: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Another queue than the task's own.")
+        str | None, typer.Option(metavar="NAME", help="Queue; default: the task's own.")
     ] = None,
     priority: Annotated[
-        int | None, typer.Option(metavar="N", help="Larger runs first; 0 is the default.")
+        int | None, typer.Option(metavar="N", help="Priority; default: the task's own.")
     ] = None,
-    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Whose jobs they are.")] = None,
+    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Tenant of the jobs.")] = None,
 ) -> None:
-    """Make a schedule, or change the one of this name.
+    """Create or change a schedule.
+
+    Needs either --cron or --every. Each occurrence creates one job; any live worker stores it.
 
     Example: dueline schedules add nightly tasks.report '"all"' --cron "30 3 * * *"
     """
@@ -159,7 +168,7 @@ def add(
 
 @schedules.command("pause")
 def pause(context: typer.Context, name: NameArgument) -> None:
-    """Let no more jobs come of a schedule, until it is resumed.
+    """Pause a schedule.
 
     Example: dueline schedules pause nightly
     """
@@ -170,7 +179,9 @@ def pause(context: typer.Context, name: NameArgument) -> None:
 
 @schedules.command("resume")
 def resume(context: typer.Context, name: NameArgument) -> None:
-    """Go on with the next time; what the pause left out is not made up for.
+    """Resume a schedule with its next occurrence.
+
+    Occurrences during the pause do not run.
 
     Example: dueline schedules resume nightly
     """
@@ -181,7 +192,9 @@ def resume(context: typer.Context, name: NameArgument) -> None:
 
 @schedules.command("trigger")
 def trigger(context: typer.Context, name: NameArgument) -> None:
-    """Store one job of a schedule, due now, beside those of its times; prints its id.
+    """Enqueue one job of a schedule now.
+
+    Prints its id. Later occurrences do not change.
 
     Example: dueline schedules trigger nightly
     """
@@ -192,7 +205,9 @@ def trigger(context: typer.Context, name: NameArgument) -> None:
 
 @schedules.command("remove")
 def remove(context: typer.Context, name: NameArgument) -> None:
-    """Take a schedule away; one that code declares comes back with the next process.
+    """Remove a schedule and its waiting jobs.
+
+    A schedule that code declares returns with the next process.
 
     Example: dueline schedules remove nightly
     """
@@ -202,7 +217,7 @@ def remove(context: typer.Context, name: NameArgument) -> None:
 
 
 def _show(context: typer.Context, queues: Queues, name: str) -> None:
-    """Show a schedule as it is now."""
+    """Print a schedule as it is now."""
     entry = _entry(name, engine.find(queues.engine, name), queues.engine.time.latest_us())
     Output.of(context, queues.engine).entry(entry)
 

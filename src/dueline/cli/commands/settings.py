@@ -1,4 +1,4 @@
-"""`dueline queues set`: change how a queue is set, while it is in use."""
+"""`dueline queues set`: change the settings of a queue."""
 
 from typing import Annotated, Any
 
@@ -14,42 +14,45 @@ from dueline.core.queue_settings import QueueSettings, chosen_shards, weights_of
 
 def set_queue(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The queue's name.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the queue.")],
     *,
     shards: Annotated[
         str | None,
-        typer.Option(metavar="N|N-M", help="Slices that new jobs spread over; N to M, by load."),
+        typer.Option(metavar="N|N-M", help="Number of shards, or a range by load."),
     ] = None,
     lease: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How long a claim lasts without a beat.")
+        str | None, typer.Option(metavar="DURATION", help="Duration of a claim without heartbeat.")
     ] = None,
     keep: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How long results are kept; 0s: not at all.")
+        str | None, typer.Option(metavar="DURATION", help="Retention of results; 0s for none.")
     ] = None,
     aging: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Waited for a step of priority; 0s: none.")
+        str | None,
+        typer.Option(metavar="DURATION", help="Wait that raises the priority by one; 0s: never."),
     ] = None,
     history: Annotated[
-        str | None, typer.Option(metavar="WHAT", help="attempts, all, arguments or off.")
+        str | None, typer.Option(metavar="LEVEL", help="attempts, all, arguments or off.")
     ] = None,
     history_keep: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How long history is kept.")
+        str | None, typer.Option(metavar="DURATION", help="Retention of the history.")
     ] = None,
     dead_keep: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How long dead jobs are kept; 0s: for ever.")
+        str | None,
+        typer.Option(metavar="DURATION", help="Retention of dead-letter jobs; 0s: unlimited."),
     ] = None,
     deliver: Annotated[
-        str | None, typer.Option(metavar="HOW", help="at_least_once or at_most_once.")
+        str | None, typer.Option(metavar="MODE", help="at_least_once or at_most_once.")
     ] = None,
     weight: Annotated[
         list[str] | None,
-        typer.Option(metavar="TENANT=N", help="N turns to others' one; all there are are given."),
+        typer.Option(metavar="TENANT=N", help="Turns of a tenant; repeat for all tenants."),
     ] = None,
 ) -> None:
-    """Change a queue's settings while it is in use; everybody goes by them after 5 s at most.
+    """Change the settings of a queue.
 
-    Jobs that are there stay where they are, and are found there: another number of shards
-    concerns new ones alone.
+    Clients and workers apply the change within five seconds. A new number of shards applies to
+    new jobs; workers still read the old shards until they are empty. --weight replaces all
+    weights: a tenant of weight 3 has three turns for one of the others.
 
     Example: dueline queues set mail --shards 7
     """
@@ -68,7 +71,7 @@ def set_queue(
     changes["weights"] = None if weight is None else _read_weights(weight)
     changes = {key: value for key, value in changes.items() if value is not None}
     if not changes:
-        raise BadInput("Nothing is to be changed.", hint="Give --shards 7, for example.")
+        raise BadInput("No setting is given.", hint="Use --shards 7, for example.")
     with session_of(context).engine() as engine:
         (name,) = engine.catalog.chosen(name)
         settings = engine.catalog.configure(name, **changes)
@@ -93,13 +96,13 @@ def _entry(name: str, settings: QueueSettings) -> Entry:
 
 
 def _read_shards(text: str) -> int | tuple[int, int]:
-    """Read a number of shards, or the least and the most of them."""
+    """Read a number of shards, or a range."""
     least, _, most = text.partition("-")
     if not least.isdecimal() or (text != least and not most.isdecimal()):
-        raise BadInput(f"{text!r:.80} is no number of shards.", hint="Write --shards 8 or 8-64.")
+        raise BadInput(f"{text!r:.80} is not a number of shards.", hint="Use --shards 8 or 8-64.")
     return (int(least), int(most)) if most else int(least)
 
 
 def _read_weights(words: list[str]) -> tuple[tuple[str, int], ...]:
-    """Read weights; whoever weighs 1 needs none."""
-    return weights_of(read_counts(words, what="weight", hint="Write --weight acme=3."))
+    """Read the weights of tenants; those of weight 1 are omitted."""
+    return weights_of(read_counts(words, what="weight", hint="Use --weight acme=3."))

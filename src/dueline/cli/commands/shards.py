@@ -1,4 +1,4 @@
-"""`dueline shards`: how work is cut, who holds which part, how late each is."""
+"""`dueline shards`: show shards and leases."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,22 +18,22 @@ COLUMNS = ("queue", "shard", "takes_new", "lanes", "swept", "closed", "lag")
 LAG_COLUMNS = ("queue", "shard", "lag", "ready_since", "lanes")
 OWNER_COLUMNS = ("scope", "name", "holder", "epoch", "until", "is_held")
 
-shards = typer.Typer(help="See shards of queues, and who holds what by lease.")
+shards = typer.Typer(help="Show shards of queues, and leases.")
 
 QueueOption = Annotated[
     str | None, typer.Option("-q", "--queue", metavar="NAME", help="Only this queue.")
 ]
 ScopeOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="SCOPE", help="Only leases of this scope."),
+    typer.Option(metavar="SCOPE", help="Only leases of this scope; repeatable."),
 ]
 
 
 @shards.command("list")
 def list_shards(context: typer.Context, *, queue: QueueOption = None) -> None:
-    """List the shards of queues: their lanes, their marks, whether new jobs come to them.
+    """List the shards of queues with their lanes and watermarks.
 
-    One that is left over from a larger number of shards takes no new jobs and is only read.
+    A shard that is left over from a larger number of shards takes no new jobs.
 
     Example: dueline shards list -q mail
     """
@@ -45,7 +45,7 @@ def list_shards(context: typer.Context, *, queue: QueueOption = None) -> None:
 
 @shards.command()
 def lag(context: typer.Context, *, queue: QueueOption = None) -> None:
-    """List the shards in which jobs are ready, the latest first.
+    """List shards with ready jobs, the longest wait first.
 
     Example: dueline shards lag
     """
@@ -56,14 +56,15 @@ def lag(context: typer.Context, *, queue: QueueOption = None) -> None:
         shown = [_entry(one, now_us) for one in late]
         Output.of(context, engine).entries(shown, LAG_COLUMNS, count=len(shown))
     if not late:
-        note("Nothing is ready.")
+        note("No jobs are ready.")
 
 
 @shards.command()
 def owners(context: typer.Context, *, scope: ScopeOption = None) -> None:
-    """List who holds what by lease: the office of the monitor, the shards of streams.
+    """List the holders of leases.
 
-    A queue's shards have no owner: any worker may claim from any of them.
+    Leases are held by the maintenance leader and by consumers of stream shards. Shards of queues
+    have no owner: any worker may claim from any of them.
 
     Example: dueline shards owners --scope stream-leases/clicks/billing
     """
@@ -76,20 +77,22 @@ def owners(context: typer.Context, *, scope: ScopeOption = None) -> None:
         ]
         Output.of(context, engine).entries(shown, OWNER_COLUMNS, count=len(shown))
     if not shown:
-        note("Nobody ever held one.")
+        note("No lease was ever held.")
 
 
 @shards.command()
 def release(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A lease, such as `monitor`.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the lease, such as `monitor`.")
+    ],
     *,
-    scope: Annotated[str, typer.Option(metavar="SCOPE", help="Its scope.")] = ELECTIONS,
+    scope: Annotated[str, typer.Option(metavar="SCOPE", help="Scope of the lease.")] = ELECTIONS,
 ) -> None:
-    """Take a lease from whoever holds it, so that others may take it at once.
+    """Release a lease for its holder.
 
-    Who held it finds it lost at its next beat; what it still writes under it is refused as soon
-    as another has begun.
+    Another process can acquire the lease at once. The old holder notices at its next heartbeat;
+    its writes are rejected once the new holder has started.
 
     Example: dueline shards release monitor
     """
@@ -98,7 +101,7 @@ def release(
         if grant is None:
             raise NotFound(
                 f"There is no lease {name} in {scope}, or it changed just now.",
-                hint="See `dueline shards owners`.",
+                hint="Use `dueline shards owners`.",
             )
         freed = replace(grant, until_us=0)
         now_us = engine.time.earliest_us()
@@ -108,12 +111,12 @@ def release(
 @shards.command()
 def rebalance(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="STREAM/GROUP", help="A group's name.")],
+    name: Annotated[str, typer.Argument(metavar="STREAM/GROUP", help="Stream and group.")],
 ) -> None:
-    """Take a stream's shards from members that hold more than their share, or are gone.
+    """Release the shards of a group's members that hold too many.
 
-    Members share shards fairly by themselves; this is for one that is stuck. The others take
-    what it held within a beat, and what it still writes is refused.
+    Members balance shards by themselves; use this for a member that is stuck. The others take the
+    released shards within a heartbeat, and writes of the old holder are rejected.
 
     Example: dueline shards rebalance clicks/billing
     """
@@ -135,7 +138,7 @@ def rebalance(
                 freed.append(_owner(scope, str(shard), replace(grant, until_us=0), now_us))
         Output.of(context, engine).entries(freed, OWNER_COLUMNS, count=len(freed))
     if not freed:
-        note("Nobody holds more than its share.")
+        note("No member holds more than its share.")
 
 
 def _scopes(engine: Engine) -> Iterator[str]:

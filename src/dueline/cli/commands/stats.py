@@ -1,4 +1,4 @@
-"""`dueline stats`: how much is where, how fast it goes."""
+"""`dueline stats`: job counts, throughput and start latency."""
 
 import sys
 from typing import Annotated
@@ -23,13 +23,13 @@ def stats(
     context: typer.Context,
     *,
     watch: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Print it again every so often: 2, 10s.")
+        str | None, typer.Option(metavar="DURATION", help="Repeat at this interval: 2, 10s.")
     ] = None,
 ) -> int:
-    """Count jobs by queue and state, and say how fast and how late they ran of late.
+    """Show job counts, throughput and start latency.
 
-    Throughput and lateness are those of the last 10 seconds, or of the last one or five minutes
-    where little has ended; they are read from the history.
+    Throughput and start latency come from the history of the last 10 seconds, or of the last one
+    or five minutes if few jobs have ended.
 
     Example: dueline stats --watch 2
     """
@@ -59,7 +59,7 @@ def _show(context: typer.Context, engine: Engine) -> None:
 
 
 def throughput_entry(one: Throughput) -> Entry:
-    """Show how fast jobs ended, and how late they started."""
+    """Return the output of throughput and start latency."""
     return {
         "span": Span(one.span_us),
         "done_per_second": round(one.per_s(), 2),

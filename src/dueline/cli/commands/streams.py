@@ -1,4 +1,4 @@
-"""`dueline streams`: logs, who reads them, how far they have come."""
+"""`dueline streams`: show and reshard streams."""
 
 from typing import Annotated
 
@@ -15,14 +15,14 @@ from dueline.streams import groups, resharding
 COLUMNS = ("stream", "shards", "shards_read", "keep", "groups")
 PART_COLUMNS = ("group", "shard", "takes_new", "holder", "behind", "waits", "read")
 
-streams = typer.Typer(help="See streams, who reads them, how far they have come.")
+streams = typer.Typer(help="Show streams and consumer groups.")
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream's name.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the stream.")]
 
 
 @streams.command("list")
 def list_streams(context: typer.Context) -> None:
-    """List the streams that were used: their shards, how long events are kept, their groups.
+    """List streams with their shards, retention and groups.
 
     Example: dueline streams list
     """
@@ -32,12 +32,12 @@ def list_streams(context: typer.Context) -> None:
         ]
         Output.of(context, engine).entries(shown, COLUMNS, count=len(shown))
     if not shown:
-        note("There is no stream yet; the first append makes one.")
+        note("No streams. The first append creates one.")
 
 
 @streams.command("show")
 def show(context: typer.Context, name: NameArgument) -> None:
-    """Show a stream: for each group and shard who holds it, and how far behind it is.
+    """Show the holder and lag of each group and shard of a stream.
 
     Example: dueline streams show clicks
     """
@@ -57,11 +57,12 @@ def reshard(
     context: typer.Context,
     name: NameArgument,
     *,
-    shards: Annotated[int, typer.Option(metavar="N", help="Slices that keys spread over.")],
+    shards: Annotated[int, typer.Option(metavar="N", help="New number of shards.")],
 ) -> None:
-    """Cut a stream into another number of shards while it is in use.
+    """Change the number of shards of a stream.
 
-    Events of one key stay in order: each group reads the shards of before to their end first.
+    Works while the stream is in use. Events of one key stay in order: each group first reads the
+    old shards to their end.
 
     Example: dueline streams reshard clicks --shards 12
     """
@@ -71,9 +72,9 @@ def reshard(
 
 
 def settings_of(engine: Engine, name: str) -> StreamSettings:
-    """Read a stream's settings.
+    """Return the settings of a stream.
 
-    Raises: NotFound: nobody has used it.
+    Raises: NotFound: the stream does not exist.
     """
     settings = resharding.settings_of(engine.store, name)
     if settings is None:
@@ -92,7 +93,7 @@ def _entry(engine: Engine, name: str, settings: StreamSettings) -> Entry:
 
 
 def lag_entries(engine: Engine, name: str, settings: StreamSettings, group: str) -> list[Entry]:
-    """Show how far behind a group is, shard by shard, and who holds each."""
+    """Return the lag and holder of each shard of a group."""
     now_us = engine.time.earliest_us()
     held = grants(engine.store, groups.leases_at(name, group))
     found: list[Entry] = []

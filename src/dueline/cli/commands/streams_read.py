@@ -1,4 +1,4 @@
-"""`dueline streams`: what is in a stream, and who has come how far in it."""
+"""`dueline streams`: read a stream, show and move its groups."""
 
 import json
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ SOUGHT_COLUMNS = ("shard", "before", "position", "behind")
 
 EVERY_S = 0.5
 
-GroupOption = Annotated[str, typer.Option("-g", "--group", metavar="GROUP", help="Whose place.")]
+GroupOption = Annotated[str, typer.Option("-g", "--group", metavar="GROUP", help="Consumer group.")]
 
 
 def read(
@@ -40,10 +40,10 @@ def read(
     *,
     since: Annotated[
         str,
-        typer.Option(metavar="PLACE", help="From there on: oldest, newest, 10m, ISO, a position."),
+        typer.Option(metavar="POSITION", help="Start: oldest, newest, 10m, timestamp, position."),
     ] = "oldest",
     until: Annotated[
-        str | None, typer.Option(metavar="PLACE", help="Up to there, written in the same way.")
+        str | None, typer.Option(metavar="POSITION", help="End, in the same form.")
     ] = None,
     shard: Annotated[
         list[int] | None, typer.Option(metavar="N", help="Only this shard; repeatable.")
@@ -52,20 +52,20 @@ def read(
         str | None, typer.Option(metavar="KEY", help="Only events with this ordering key.")
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="At most so many; all by default.")
+        int | None, typer.Option(metavar="N", min=1, help="Maximum number of events; default: all.")
     ] = None,
     follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="Go on until Ctrl-C (exit 130).")
+        bool, typer.Option("-f", "--follow", help="Continue until Ctrl-C (exit 130).")
     ] = False,
 ) -> int:
-    """Print a stream's events in order, up to the present: when, where, their values.
+    """Print the events of a stream in order.
 
-    Reading moves no group. With -o ndjson an event is a JSON object on a line of its own.
+    Reading does not move any group. With -o ndjson each event is one line.
 
     Example: dueline streams read clicks --since 10m -o ndjson
     """
     if follow and until is not None:
-        raise BadInput("--follow goes on, so there is no --until.", hint="Leave one of them out.")
+        raise BadInput("--follow and --until exclude each other.", hint="Pass one of them.")
     clock = SystemClock()
     with session_of(context).engine() as engine:
         _expect_shards(name, settings_of(engine, name), shard or [])
@@ -83,7 +83,7 @@ def read(
 
 
 def list_groups(context: typer.Context, name: NameArgument) -> None:
-    """Show who reads a stream: each group's members, its place and lag in each shard.
+    """Show the members, positions and lag of the groups of a stream.
 
     Example: dueline streams groups clicks
     """
@@ -100,7 +100,7 @@ def list_groups(context: typer.Context, name: NameArgument) -> None:
         ]
         Output.of(context, engine).entry({"stream": name}, parts=parts)
     if not known:
-        note("No group reads it; the first start of a consumer registers one.")
+        note("No groups. The first start of a consumer registers one.")
 
 
 def seek(
@@ -109,13 +109,14 @@ def seek(
     *,
     group: GroupOption,
     to: Annotated[
-        str, typer.Option(metavar="PLACE", help="oldest, newest, 10m, ISO, or a position.")
+        str, typer.Option(metavar="POSITION", help="oldest, newest, 10m, timestamp or position.")
     ],
 ) -> None:
-    """Let a group go on at another place, in all shards: it handles again what lies behind it.
+    """Move a group to another position in all shards.
 
-    Or skips what lies before. Stop its consumers first: it is refused while one is there. Where
-    products were stored with their position they are made again, too.
+    The group handles events after the position again, or skips events before it. Stop its
+    consumers first: the command is rejected while a member is alive (exit 5). Products that were
+    stored with their position are created again.
 
     Example: dueline streams seek clicks --group billing --to 2h
     """
@@ -147,7 +148,7 @@ def _expect_shards(name: str, settings: StreamSettings, only: list[int]) -> None
 
 
 class _Reading:
-    """Reads the shards of a stream on and on, those of later cuts too."""
+    """Reads the shards of a stream continuously, including those of later resharding."""
 
     def __init__(
         self, engine: Engine, clock: Clock, name: str, after: Position, only: list[int] | None
@@ -160,7 +161,7 @@ class _Reading:
         self._readers: dict[int, ShardReader] = {}
 
     def events(self) -> Iterator[Event]:
-        """Read what there is, in order."""
+        """Return the present events in order."""
         for shard in self._only or resharding.shards_of(settings_of(self._engine, self._name)):
             if shard not in self._readers:
                 self._readers[shard] = self._reader(shard)
@@ -226,7 +227,7 @@ def _member_entries(engine: Engine, name: str, group: str) -> Iterator[Entry]:
 def _shard_entries(
     engine: Engine, name: str, settings: StreamSettings, group: str
 ) -> Iterator[Entry]:
-    """Show how far a group is in each shard; parked: how many keys are set aside."""
+    """Yield the state of a group in each shard. parked: number of dead-lettered keys."""
     places = groups.places(engine.store, name, group)
     for lag in lag_entries(engine, name, settings, group):
         shard = lag["shard"]
@@ -241,7 +242,7 @@ def _shard_entries(
 
 
 def _place_text(place: Place | None) -> str | None:
-    """Write a place as `--to` and `--since` read it."""
+    """Return a position as `--to` and `--since` read it."""
     if place is None:
         return None
     return "the end" if place >= resharding.END else str(Position(*place))

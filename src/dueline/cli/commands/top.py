@@ -1,4 +1,4 @@
-"""`dueline top`: the store, live, on a whole screen."""
+"""`dueline top`: a live view of a store."""
 
 from typing import Annotated
 
@@ -12,17 +12,16 @@ from dueline.core.durations import parse_span
 def top(
     context: typer.Context,
     *,
-    every: Annotated[
-        str, typer.Option(metavar="TIME", help="How often the picture is taken anew.")
-    ] = "1s",
+    every: Annotated[str, typer.Option(metavar="DURATION", help="Refresh interval.")] = "1s",
 ) -> int:
-    """Watch the store on a whole screen: throughput, lateness, backlog, workers; q ends it.
+    """Show throughput, start latency, backlog and workers live.
 
-    Rates are those of the last minute. Where there is no terminal, one picture is printed.
+    Rates are those of the last minute. Press q to quit. Without a terminal, the screen is printed
+    once.
 
     Example: dueline top
     """
-    from dueline.cli.screen import watch  # noqa: PLC0415  (draws, and is slow to load)
+    from dueline.cli.screen import watch  # noqa: PLC0415  (slow to load)
 
     every_s = max(0.1, parse_span(every) / 1e6)
     session = session_of(context)

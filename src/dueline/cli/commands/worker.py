@@ -21,43 +21,48 @@ _SIGNALLED = 128
 
 def worker(
     context: typer.Context,
-    app: Annotated[
-        str | None, typer.Argument(metavar="MODULE:APP", help="The application.")
-    ] = None,
+    app: Annotated[str | None, typer.Argument(metavar="MODULE:APP", help="Application.")] = None,
     *,
     queue: Annotated[
         list[str] | None,
         typer.Option(
-            "-q", "--queue", metavar="NAME[:SLOTS]", help="A queue to serve; may be repeated."
+            "-q",
+            "--queue",
+            metavar="NAME[:SLOTS]",
+            help="Queue to serve, with its slots; repeatable.",
         ),
     ] = None,
     concurrency: Annotated[
-        int, typer.Option("-c", "--concurrency", metavar="N", help="Jobs run at once, in all.")
+        int,
+        typer.Option("-c", "--concurrency", metavar="N", help="Maximum number of concurrent jobs."),
     ] = CONCURRENCY,
     processes: Annotated[
-        int, typer.Option(metavar="N", help="Child processes that run them; 0: threads.")
+        int, typer.Option(metavar="N", help="Number of child processes; 0 for threads.")
     ] = 0,
     recycle_jobs: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Replace a child process after so many jobs."),
+        typer.Option(metavar="N", help="Replace a child process after N jobs."),
     ] = None,
     recycle_mb: Annotated[
         int | None,
-        typer.Option(metavar="MIB", help="Replace one that holds so much memory."),
+        typer.Option(metavar="MIB", help="Replace a child process above this memory."),
     ] = None,
     drain: Annotated[
-        str, typer.Option(metavar="TIME", help="How long running jobs may go on at a stop.")
+        str, typer.Option(metavar="DURATION", help="Time for running jobs to finish after SIGTERM.")
     ] = f"{DRAIN_S:g}s",
-    burst: Annotated[bool, typer.Option("--burst", help="End when nothing is due.")] = False,
+    burst: Annotated[bool, typer.Option("--burst", help="Exit when no job is due.")] = False,
     monitor: Annotated[
-        bool, typer.Option("--monitor/--no-monitor", help="Do chores, if elected.")
+        bool, typer.Option("--monitor/--no-monitor", help="Take part in maintenance.")
     ] = True,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Log a line a job.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Log one line per job.")] = False,
 ) -> int:
-    """Run jobs until stopped; with --burst until nothing is due.
+    """Run jobs.
 
-    SIGTERM or Ctrl-C stops it: the first lets running jobs end, a second gives them back at once.
-    Exits 0 after a burst, 143 after SIGTERM, 130 after Ctrl-C.
+    Serves the queues of -q; by default `default`, the declared queues and those of the tasks. The
+    first SIGTERM or Ctrl-C lets running jobs finish, a second one releases them at once. Logs go
+    to stderr. Exits 0 after --burst, 143 after SIGTERM, 130 after Ctrl-C.
+
+    Example: dueline worker tasks:app -q mail:4 --processes 2
     """
     drain_s = parse_span(drain) / SECOND_US
     serving = _slots(queue) if queue else None
@@ -82,20 +87,20 @@ def _slots(names: Sequence[str]) -> dict[str, int | None]:
     for text in names:
         name, colon, slots = text.partition(":")
         if colon and not (slots.isascii() and slots.isdigit()):
-            raise BadInput(f"{text!r} is not NAME or NAME:SLOTS.", hint="Write -q mail:16.")
+            raise BadInput(f"{text!r} is not NAME or NAME:SLOTS.", hint="Use -q mail:16.")
         serving[name] = int(slots) if colon else None
     return serving
 
 
 class _Formatter(logging.Formatter):
-    """Indents tracebacks: what an exception says cannot pass for a record of this log."""
+    """Indents tracebacks, so that the text of an exception cannot fake a log record."""
 
     def formatException(self, ei: Any) -> str:  # noqa: ANN401, N802  (the name is logging's)
         return indented(super().formatException(ei))
 
 
 def log_to_stderr(level: int) -> None:
-    """Log one line a record, in UTC; a failure's traceback follows its line."""
+    """Log to stderr, one line per record with the time in UTC; tracebacks follow their line."""
     handler = logging.StreamHandler(sys.stderr)
     formatter = _Formatter(
         "%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", datefmt="%Y-%m-%dT%H:%M:%S"

@@ -1,4 +1,4 @@
-"""`dueline workers`: who is alive."""
+"""`dueline workers`: list live workers."""
 
 import typer
 
@@ -9,12 +9,14 @@ from dueline.coordination.worker_registry import live_workers
 
 COLUMNS = ("worker", "queues", "held", "running", "slots", "version", "clock_offset", "beat")
 
-workers = typer.Typer(help="See workers.")
+workers = typer.Typer(help="Show workers.")
 
 
 @workers.command("list")
 def list_workers(context: typer.Context) -> None:
-    """List the live workers: what they serve and hold, how far their clocks are off.
+    """List live workers.
+
+    Shows the queues they serve, the jobs they hold and run, and their clock offset.
 
     Example: dueline workers list
     """
@@ -22,4 +24,4 @@ def list_workers(context: typer.Context) -> None:
         shown = [worker_entry(one) for one in live_workers(engine)]
         Output.of(context, engine).entries(shown, COLUMNS, count=len(shown))
     if not shown:
-        note("No worker is alive.")
+        note("No live workers.")
