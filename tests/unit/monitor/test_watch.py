@@ -110,7 +110,7 @@ def test_a_process_that_was_killed_is_gone_and_one_that_runs_is_not(tmp_path: Pa
     stat = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
     other = Whereabouts(own().space, process.pid, stat[19])
     assert not is_gone(other, own())
-    assert is_gone(other._replace(born="1"), own())  # its number was given again
+    assert is_gone(other._replace(started="1"), own())  # its number was given again
     assert not is_gone(other._replace(space="elsewhere"), own())
     assert not is_gone(other, Whereabouts("", 0, ""))
     process.kill()
