@@ -173,7 +173,7 @@ def test_an_unknown_id_is_told(shell: Shell, verb: str) -> None:
 def test_what_is_no_id_is_told(shell: Shell, verb: str) -> None:
     answer = shell.app("jobs", verb, "12")
     assert answer.code == 2
-    assert answer.why == "'12' is not a job's id."
+    assert answer.why == "'12' is not a job id."
 
 
 def test_a_queue_that_is_not_there_is_told(shell: Shell) -> None:

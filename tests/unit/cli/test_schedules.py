@@ -40,7 +40,7 @@ def test_it_is_paused_resumed_triggered_and_removed(shell: Shell) -> None:
     assert "paused    yes" in shell.app("schedules", "pause", "s").out
     assert shell.ids() == []
     answer = shell.app("schedules", "next", "s")
-    assert (answer.out, answer.err) == ("", "s is paused.\n")
+    assert (answer.out, answer.err) == ("", "The schedule s is paused.\n")
     job_id = shell.app("schedules", "trigger", "s").out.strip()
     assert shell.ids() == [job_id]
     shell.work()

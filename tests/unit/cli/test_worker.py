@@ -107,9 +107,9 @@ def test_an_app_in_a_file_of_another_folder_has_child_processes_too(shell: Shell
         (["-q", "No!"], 2, "'No!' is not a queue name"),
         (["-q", "mail:x"], 2, "'mail:x' is not NAME or NAME:SLOTS"),
         (["-q", "mail:"], 2, "'mail:' is not NAME or NAME:SLOTS"),
-        (["-q", "mail:0"], 2, "The queue mail has 0 slots"),
-        (["--concurrency", "0"], 2, "concurrency is at least 1"),
-        (["--processes", "-1"], 2, "processes at least 0"),
+        (["-q", "mail:0"], 2, "`queues['mail']` must be an integer of at least 1"),
+        (["--concurrency", "0"], 2, "`concurrency` must be an integer of at least 1"),
+        (["--processes", "-1"], 2, "`processes` must be an integer of at least 0"),
         (["--drain", "soon"], 2, "'soon' is not a duration"),
     ],
 )

@@ -220,7 +220,7 @@ def explain(context: typer.Context, job: IdArgument) -> int:
         explanation = explain_job(queues, job_id)
         if explanation.reason == "unknown":
             raise NotFound(
-                f"There is no job {job_id.hex()}.",
+                f"No job {job_id.hex()} is known.",
                 hint="It ended and its result has expired, or this is another store.",
             )
         entry: Entry = {
