@@ -150,7 +150,7 @@ class RecordingStore:
     def _given(self, verdict: Verdict) -> Event | None:
         """Say what a verdict does; None where it only clears away what has ended."""
         job = verdict.job
-        token = "" if job.token == UNCLAIMED_TOKEN else job.token.hex()  # many rows are born with it
+        token = "" if job.token == UNCLAIMED_TOKEN else job.token.hex()  # new rows share it
         same = {"id": job.id.hex(), "attempt": job.fence, "token": token}
         match verdict:
             case Extend(_, at_us):

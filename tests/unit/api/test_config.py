@@ -95,9 +95,9 @@ def test_no_file_is_read_where_none_is_needed(tmp_path: Path) -> None:
     ("text", "why"),
     [
         ("store = ", "cannot be read"),
-        ("store = 3", "an entry 'store'"),
-        ('shop = "x"', "an entry 'shop'"),
-        ("[store]\nurl = 'x'", "an entry 'store'"),
+        ("store = 3", "invalid key 'store'"),
+        ('shop = "x"', "invalid key 'shop'"),
+        ("[store]\nurl = 'x'", "invalid key 'store'"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, text: str, why: str) -> None:
@@ -144,9 +144,9 @@ def test_a_file_is_imported_under_its_stem_with_its_folder_on_the_path(
 @pytest.mark.parametrize(
     ("place", "text", "why", "hint"),
     [
-        ("gone_x:app", None, "'gone_x' cannot be imported", "the folder"),
+        ("gone_x:app", None, "'gone_x' cannot be imported", "the current folder"),
         ("gone_x.py:app", None, "no file gone_x.py", "FILE.py:ATTR"),
-        ("broken_x:app", "import nowhere_x", "'broken_x' cannot be imported", "imports nowhere_x"),
+        ("broken_x:app", "import nowhere_x", "'broken_x' cannot be imported", "Install nowhere_x"),
         ("broken_x:app", "1 / 0", "ZeroDivisionError: division by zero", "import broken_x"),
         ("broken_x:app", "x = (", "SyntaxError", "import broken_x"),
         ("broken_x.py:app", "1 / 0", "ZeroDivisionError", ""),
