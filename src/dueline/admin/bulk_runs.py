@@ -13,12 +13,13 @@ from hashlib import sha256
 
 from dueline.admin.search import JobFilter, lanes_like
 from dueline.core.clock import DAY_US
-from dueline.core.codec import decode, encode
+from dueline.core.codec import encode
 from dueline.core.engine import Engine
 from dueline.core.errors import Conflict, StoreUnavailable
 from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane, living_queue
-from dueline.core.pagination import jobs_in, record_at
+from dueline.core.pagination import jobs_in
+from dueline.core.readable_records import value_at
 from dueline.core.store import NO_VERSION, Delete, Put
 from dueline.jobs.bulk import PAGE, BulkResult
 
@@ -70,13 +71,9 @@ class BulkRun:
         self._engine = engine
         self._like = like
         self._key = sha256(encode([words, like])).hexdigest()[:32]
-        self._version = NO_VERSION
-        self._progress = BulkProgress(engine.time.latest_us())
-        record = record_at(engine.store, PARTITION, self._key)
-        self.is_begun = record is not None
-        if record is not None:
-            self._progress = decode(record.value, BulkProgress)
-            self._version = record.version
+        begun, self._version = value_at(engine.store, PARTITION, self._key, BulkProgress)
+        self.is_begun = begun is not None
+        self._progress = begun or BulkProgress(engine.time.latest_us())
 
     @property
     def began_us(self) -> int:

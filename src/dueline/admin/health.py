@@ -20,7 +20,7 @@ from dueline.core.store import Delete, Put
 from dueline.core.store_capabilities import ComparesIndexes
 from dueline.jobs.counts import count
 from dueline.jobs.shard_status import LATE_US, neglected
-from dueline.limits.usage import Waiting
+from dueline.limits.usage import BusyLimits
 from dueline.monitor.audit import findings
 from dueline.schedules import scheduler
 from dueline.streams.group_health import stuck_groups
@@ -184,7 +184,7 @@ def _late_queues(
     """Find queues with jobs that wait too long; also return how many were checked."""
     now_us = engine.time.latest_us()
     served = {name for one in live_workers(engine) for name in one.queues}
-    waiting = Waiting(engine)
+    waiting = BusyLimits(engine)
     found: list[Check] = []
     first = int.from_bytes(engine.ids.token()) % max(1, len(names))
     checked = 0

@@ -152,7 +152,7 @@ def search_ended(engine: Engine, like: JobFilter, *, limit: int, most: int = SCA
     for back_us in _BACK_US:
         read = 0
         found: list[Attempt] = []
-        for one in islice(_history(engine, names, now_us - back_us), most):
+        for one in islice(history_of(engine, names, now_us - back_us), most):
             read += 1
             if (
                 one.outcome == like.state
@@ -177,7 +177,7 @@ def attempts_of(
     wanted = job_id.hex()
     read = 0
     found: list[Attempt] = []
-    for one in islice(_history(engine, names, created_us(job_id)), most):
+    for one in islice(history_of(engine, names, created_us(job_id)), most):
         read += 1
         if one.job == wanted:
             found.append(one)
@@ -185,7 +185,10 @@ def attempts_of(
     return Past(found[:limit], more=len(found) > limit, is_capped=read == most)
 
 
-def _history(engine: Engine, names: Sequence[str], since_us: int) -> Iterator[Attempt]:
+def history_of(
+    engine: Engine, names: Sequence[str], since_us: int, *, everything: bool = True
+) -> Iterator[Attempt]:
+    """Yield the attempts of some queues since a timestamp, as `attempts` does."""
     for name in names:
         shards = engine.catalog.settings(name).shards_read
-        yield from attempts(engine.store, name, shards, since_us=since_us, everything=True)
+        yield from attempts(engine.store, name, shards, since_us=since_us, everything=everything)

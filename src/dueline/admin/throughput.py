@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from dueline.admin.search import history_of
 from dueline.core.attempt import Attempt
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
-from dueline.jobs.history import attempts
 
 WINDOWS_US = (10 * SECOND_US, 60 * SECOND_US, 300 * SECOND_US)
 """How far back history is read, until there are enough attempts."""
@@ -59,16 +59,10 @@ def recent(engine: Engine, names: Sequence[str], *, most: int = ATTEMPTS_MAX) ->
     """Aggregate the last seconds, or minutes if few jobs ended."""
     now_us = engine.time.latest_us()
     for span_us in WINDOWS_US:
-        some = list(islice(_attempts(engine, names, now_us - span_us), most))
+        some = list(islice(history_of(engine, names, now_us - span_us, everything=False), most))
         if len(some) >= ENOUGH:
             break
     return throughput_of(some, span_us)._replace(is_capped=len(some) >= most)
-
-
-def _attempts(engine: Engine, names: Sequence[str], since_us: int) -> Iterable[Attempt]:
-    for name in names:
-        shards = engine.catalog.settings(name).shards_read
-        yield from attempts(engine.store, name, shards, since_us=since_us)
 
 
 def _quantile(ordered: Sequence[int], percent: int) -> int | None:

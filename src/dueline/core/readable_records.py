@@ -1,4 +1,4 @@
-"""Readable records of one kind.
+"""Decoded records: one, or all of a kind without those that are damaged.
 
 A damaged record must not prevent the reading of others. `dueline doctor` names the records that
 are skipped here.
@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeVar
 
 from dueline.core.codec import decode
 from dueline.core.errors import StoreCorrupt
-from dueline.core.pagination import records_in
-from dueline.core.store import Record, Records
+from dueline.core.pagination import record_at, records_in
+from dueline.core.store import NO_VERSION, Record, Records
 
 T = TypeVar("T")
 
@@ -20,6 +20,12 @@ class Unreadable(NamedTuple):
 
     place: str
     why: str
+
+
+def value_at(records: Records, partition: str, key: str, kind: type[T]) -> tuple[T | None, bytes]:
+    """Read the value and the version of one record; None and NO_VERSION if it does not exist."""
+    record = record_at(records, partition, key)
+    return (None, NO_VERSION) if record is None else (decode(record.value, kind), record.version)
 
 
 def readable(records: Records, partition: str, kind: type[T]) -> Iterator[tuple[Record, T]]:

@@ -12,7 +12,7 @@ from dueline.core.job_status import status_of
 from dueline.core.lane import PRIORITY_MIN, Lane, bucket_of, limits_of, tenant_of
 from dueline.core.queue_settings import QueueSettings
 from dueline.jobs.lane_planner import aged
-from dueline.limits.usage import Waiting
+from dueline.limits.usage import BusyLimits
 
 AHEAD_MAX: Final = 10_000
 """Maximum number of rows that are read to find which jobs come first."""
@@ -131,7 +131,7 @@ class _Ready:
         self._now_us = now_us
         self._settings = {name: engine.catalog.settings(name) for name in sorted(names)}
         self._weights = dict(chain.from_iterable(one.weights for one in self._settings.values()))
-        self._waiting = Waiting(engine)
+        self._waiting = BusyLimits(engine)
         self._left = AHEAD_MAX
 
     @property

@@ -10,7 +10,7 @@ from dueline.core.durations import span_text
 from dueline.core.engine import Engine
 from dueline.core.lane import Lane, Marks, bucket_of, tenant_of
 from dueline.core.pagination import lane_pages
-from dueline.limits.usage import Waiting
+from dueline.limits.usage import BusyLimits
 
 LANES_MAX = 10_000
 """Maximum number of lanes of a shard that are read."""
@@ -69,7 +69,7 @@ def _look(engine: Engine, queue: str, number: int, today: int, *, takes_new: boo
         lanes |= new
         if len(lanes) >= LANES_MAX:
             break
-    waiting = Waiting(engine)
+    waiting = BusyLimits(engine)
     ready = sorted(head for head in heads if head[0] <= now_us)
     ready_us = (at_us for at_us, lane in ready if not waiting.has(lane))
     return Shard(

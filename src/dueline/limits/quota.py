@@ -9,13 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from dueline.core.clock import SECOND_US
-from dueline.core.codec import decode, encode
+from dueline.core.codec import encode
 from dueline.core.engine import Engine
 from dueline.core.ids import Ids
-from dueline.core.pagination import record_at
 from dueline.core.queue_settings import QueueSettings, Quota, with_quota
-from dueline.core.readable_records import Unreadable, unreadable
-from dueline.core.store import NO_VERSION, Put, Records
+from dueline.core.readable_records import Unreadable, unreadable, value_at
+from dueline.core.store import Put, Records
 from dueline.limits import rate
 from dueline.limits.rate import GRAINS, Meter, Rate
 
@@ -136,10 +135,8 @@ def _partition(queue: str) -> str:
 
 def read(records: Records, queue: str, quota: Quota) -> tuple[QuotaRecord, bytes]:
     """Read the record of a quota, and its version."""
-    record = record_at(records, _partition(queue), key_of(quota))
-    if record is None:
-        return QuotaRecord(), NO_VERSION
-    return decode(record.value, QuotaRecord), record.version
+    used, version = value_at(records, _partition(queue), key_of(quota), QuotaRecord)
+    return used or QuotaRecord(), version
 
 
 def unreadable_of(records: Records, queue: str) -> Iterator[Unreadable]:

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Final, cast
 
 from dueline.core.clock import DAY_US, SECOND_US
-from dueline.core.codec import decode, encode
+from dueline.core.codec import encode
 from dueline.core.constraints import check_constraints, check_value, constraint, integer
 from dueline.core.ids import Ids
 from dueline.core.limit_names import check_semaphore, semaphore_of
-from dueline.core.pagination import record_at, records_in
-from dueline.core.readable_records import Unreadable, readable, unreadable
-from dueline.core.store import NO_VERSION, Delete, Put, Records
+from dueline.core.pagination import records_in
+from dueline.core.readable_records import Unreadable, readable, unreadable, value_at
+from dueline.core.store import Delete, Put, Records
 
 GRAINS: Final = 100
 """Number of parts of a window; a start counts as of the end of its part."""
@@ -155,10 +155,8 @@ def _partition(name: str) -> str:
 
 def read(records: Records, name: str) -> tuple[Meter, bytes]:
     """Read the meter of a limit, and its version."""
-    record = record_at(records, _partition(name), name)
-    if record is None:
-        return Meter(), NO_VERSION
-    return decode(record.value, Meter), record.version
+    meter, version = value_at(records, _partition(name), name, Meter)
+    return meter or Meter(), version
 
 
 def write(

@@ -19,8 +19,8 @@ from dueline.core.clock import SECOND_US
 from dueline.core.codec import decode, encode
 from dueline.core.ids import Ids
 from dueline.core.limit_names import semaphore_of
-from dueline.core.pagination import record_at, records_in
-from dueline.core.readable_records import Unreadable, readable, unreadable
+from dueline.core.pagination import records_in
+from dueline.core.readable_records import Unreadable, readable, unreadable, value_at
 from dueline.core.store import NO_VERSION, Commit, Delete, Put, Records, Write
 
 CAPACITY_DEFAULT: Final = 1
@@ -223,10 +223,8 @@ def _partition(name: str) -> str:
 
 def read(records: Records, name: str) -> tuple[Permits, bytes]:
     """Read the permits of a limit, and their version."""
-    record = record_at(records, _partition(name), name)
-    if record is None:
-        return Permits(), NO_VERSION
-    return decode(record.value, Permits), record.version
+    permits, version = value_at(records, _partition(name), name, Permits)
+    return permits or Permits(), version
 
 
 def write(records: Records, name: str, permits: Permits, *, expect: bytes, ids: Ids) -> bool:

@@ -45,14 +45,16 @@ class LimitUsage(NamedTuple):
 def usage_of(engine: Engine, name: str) -> LimitUsage:
     """Read the usage of one limit."""
     permits, _ = semaphore.read(engine.store, name)
-    return _use(engine, name, permits, semaphore.capacities(engine.store))
+    now_us = engine.time.earliest_us()
+    return _use(name, permits, semaphore.capacities(engine.store), now_us)
 
 
 def usages_of(engine: Engine, name: str) -> list[LimitUsage]:
     """Read the usage of all limits of a semaphore that are held, waited for or suspended."""
     capacities = semaphore.capacities(engine.store)
     found = semaphore.in_use(engine.store, name)
-    uses = [_use(engine, limit, permits, capacities) for limit, permits in found.items()]
+    now_us = engine.time.earliest_us()
+    uses = [_use(limit, permits, capacities, now_us) for limit, permits in found.items()]
     return [use for use in uses if use.holders or use.waiting or use.closed_us]
 
 
@@ -79,6 +81,7 @@ class ExhaustedRate(NamedTuple):
 
 def look(engine: Engine, names: Iterable[str]) -> tuple[list[ExhaustedRate], list[LimitUsage]]:
     """Read limits: the rates that allow nothing now, and the usage of all semaphores."""
+    now_us = engine.time.earliest_us()
     rates, capacities = rate.rates(engine.store), semaphore.capacities(engine.store)
     slow: list[ExhaustedRate] = []
     uses: list[LimitUsage] = []
@@ -86,16 +89,15 @@ def look(engine: Engine, names: Iterable[str]) -> tuple[list[ExhaustedRate], lis
         one = rates.get(semaphore_of(name))
         if one is None:
             permits, _ = semaphore.read(engine.store, name)
-            uses.append(_use(engine, name, permits, capacities))
-        elif found := _metered(engine, name, one):
+            uses.append(_use(name, permits, capacities, now_us))
+        elif found := _metered(engine, name, one, now_us):
             slow.append(found)
     return slow, uses
 
 
-def _metered(engine: Engine, name: str, one: Rate) -> ExhaustedRate | None:
+def _metered(engine: Engine, name: str, one: Rate, now_us: int) -> ExhaustedRate | None:
     """Read a rate; None: a job may start now."""
     meter, _ = rate.read(engine.store, name)
-    now_us = engine.time.earliest_us()
     if rate.left(meter, one, now_us) > 0:
         return None
     return ExhaustedRate(name, one, rate.next_us(meter, one, now_us))
@@ -107,7 +109,7 @@ def rate_text(one: Rate) -> str:
     return f"{one.count} in {span_text(one.per_us)}{burst}"
 
 
-class Waiting:
+class BusyLimits:
     """Tells which lanes wait for permits, so that nobody is late with them.
 
     Each semaphore and each rate is read once.
@@ -118,6 +120,7 @@ class Waiting:
         self._uses: dict[str, Mapping[str, LimitUsage]] = {}
         self._rates: Mapping[str, Rate] | None = None
         self._slow: dict[str, bool] = {}
+        self._now_us = engine.time.earliest_us()
 
     def has(self, lane: Lane) -> bool:
         """Return whether a limit of a lane is busy."""
@@ -130,7 +133,7 @@ class Waiting:
         one = self._rates.get(key)
         if one is not None:
             if name not in self._slow:
-                self._slow[name] = _metered(self._engine, name, one) is not None
+                self._slow[name] = _metered(self._engine, name, one, self._now_us) is not None
             return self._slow[name]
         if key not in self._uses:
             uses: Sequence[LimitUsage] = [
@@ -142,8 +145,8 @@ class Waiting:
         return known[name].is_busy if name in known else known[key].capacity == 0
 
 
-def _use(engine: Engine, name: str, permits: Permits, capacities: Mapping[str, int]) -> LimitUsage:
-    now_us = engine.time.earliest_us()  # as workers see it: no permit expires early
+def _use(name: str, permits: Permits, capacities: Mapping[str, int], now_us: int) -> LimitUsage:
+    """Return the usage at the earliest that the time can be: as for workers, none expires early."""
     semaphore_name = semaphore_of(name)
     return LimitUsage(
         name,

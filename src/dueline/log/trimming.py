@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from dueline.core.codec import decode, encode
-from dueline.core.pagination import record_at, records_in
-from dueline.core.store import NO_VERSION, Put, Records, Store
+from dueline.core.pagination import records_in
+from dueline.core.readable_records import value_at
+from dueline.core.store import Put, Records, Store
 from dueline.log import checkpoint
 from dueline.log.checkpoint import Checkpoint, Place
 
@@ -78,8 +79,8 @@ def move_past_trimmed(
 
     Returns: the current checkpoint; None: another process has written it since.
     """
-    record = record_at(records, partition_of(stream), _key(shard))
-    last = begin if record is None else decode(record.value, _Stored).place
+    trimmed, _ = value_at(records, partition_of(stream), _key(shard), _Stored)
+    last = begin if trimmed is None else trimmed.place
     if last <= (present.place or begin):
         return present
     wanted = checkpoint.with_place(present, last, rows=0, version=version, note=note)
@@ -90,10 +91,9 @@ def _say(records: Records, stream: str, shard: int, last: Place, version: bytes)
     """Write the position of the last row, unless a later one is stored; False: conflicts."""
     key, value = _key(shard), encode(_Stored(last[0], last[1].hex()))
     for _ in range(_ROUNDS_MAX):
-        present = record_at(records, partition_of(stream), key)
-        if present is not None and decode(present.value, _Stored).place >= last:
+        present, expect = value_at(records, partition_of(stream), key, _Stored)
+        if present is not None and present.place >= last:
             return True
-        expect = NO_VERSION if present is None else present.version
         if records.commit(partition_of(stream), (Put(key, version, value, expect=expect),)):
             return True
     return False

@@ -39,9 +39,10 @@ class Sample:
 
 def sample(engine: Engine, after: str | None) -> StepResult:
     """Sample some queues. A queue that stays empty is not stored, so idle queues cost no space."""
+    now_us = engine.time.latest_us()
     names = engine.catalog.names_after(after, QUEUES_A_STEP)
     workers = present(engine.store)
-    found = [put for name in names if (put := _sampled(engine, name, workers)) is not None]
+    found = [put for name in names if (put := _sampled(engine, name, workers, now_us)) is not None]
     return StepResult(len(found), names[-1] if len(names) == QUEUES_A_STEP else None, found)
 
 
@@ -51,9 +52,8 @@ def samples_of(records: Records, queue: str) -> list[Sample]:
     return [] if record is None else decode(record.value, list[Sample])
 
 
-def _sampled(engine: Engine, name: str, workers: Sequence[Presence]) -> Put | None:
+def _sampled(engine: Engine, name: str, workers: Sequence[Presence], now_us: int) -> Put | None:
     counts = count(engine, name, workers, most=SCAN_MAX)
-    now_us = engine.time.latest_us()
     oldest_us = counts.oldest_ready_us
     before = samples_of(engine.store, name)
     if not (counts.living() or counts.dead or before):

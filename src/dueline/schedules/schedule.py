@@ -16,12 +16,11 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from cronsim import CronSim, CronSimError
 
 from dueline.core.clock import SECOND_US, to_datetime, to_us
-from dueline.core.codec import decode, encode
+from dueline.core.codec import encode
 from dueline.core.errors import BadInput
 from dueline.core.ids import derived
 from dueline.core.job import JobId
-from dueline.core.pagination import record_at
-from dueline.core.readable_records import readable
+from dueline.core.readable_records import readable, value_at
 from dueline.core.store import Commit, Delete, Put, Records
 
 CatchUp = Literal["skip", "last", "all"]
@@ -342,8 +341,8 @@ def before_change(schedule: Schedule, now_us: int) -> bytes:
 
 def stored(records: Records, name: str) -> Stored | None:
     """Read a schedule; None if it does not exist."""
-    record = record_at(records, PARTITION, name)
-    return None if record is None else _read(name, record.value, record.version)
+    schedule, version = value_at(records, PARTITION, name, Schedule)
+    return None if schedule is None else Stored(name, schedule, version)
 
 
 def all_stored(records: Records) -> list[Stored]:
@@ -352,10 +351,6 @@ def all_stored(records: Records) -> list[Stored]:
         Stored(record.key, schedule, record.version)
         for record, schedule in readable(records, PARTITION, Schedule)
     ]
-
-
-def _read(name: str, value: bytes, version: bytes) -> Stored:
-    return Stored(name, decode(value, Schedule), version)
 
 
 def put(name: str, schedule: Schedule, *, version: bytes, expect: bytes) -> Commit:

@@ -14,10 +14,9 @@ from typing import Final
 from dueline.core.codec import decode, encode
 from dueline.core.engine import Engine
 from dueline.core.errors import Conflict, NotFound
-from dueline.core.pagination import record_at
 from dueline.core.queue_settings import Cut, StreamSettings, check_stream_settings, shard_of
-from dueline.core.readable_records import readable
-from dueline.core.store import NO_VERSION, Put, Row, Store
+from dueline.core.readable_records import readable, value_at
+from dueline.core.store import Put, Row, Store
 from dueline.core.watermark import SEALED_US
 from dueline.log.checkpoint import Checkpoint, Place
 from dueline.streams import dead_letters, groups
@@ -105,7 +104,7 @@ def stored(engine: Engine, name: str, shards: int | None, keep_us: int | None) -
     Raises: Conflict: the stream has another number of shards than declared.
     """
     for _ in range(_ROUNDS_MAX):
-        version, present = _read(engine, name)
+        present, version = value_at(engine.store, PARTITION, name, StreamSettings)
         wanted = present or StreamSettings(shards or engine.catalog.defaults.shards)
         if keep_us is not None:
             wanted = replace(wanted, keep_us=keep_us)
@@ -127,7 +126,7 @@ def reshard(engine: Engine, name: str, shards: int) -> StreamSettings:
       Conflict: other processes keep changing it.
     """
     for _ in range(_ROUNDS_MAX):
-        version, present = _read(engine, name)
+        present, version = value_at(engine.store, PARTITION, name, StreamSettings)
         if present is None:
             raise NotFound(f"No stream {name} has been used.", hint="See `dueline streams list`.")
         wanted = present
@@ -144,7 +143,7 @@ def reshard(engine: Engine, name: str, shards: int) -> StreamSettings:
 
 def drop_old_shards(engine: Engine, name: str) -> None:
     """Remove the oldest shards from the settings once they are empty and no group needs them."""
-    version, present = _read(engine, name)
+    present, version = value_at(engine.store, PARTITION, name, StreamSettings)
     if present is None or not present.before:
         return
     oldest, *rest = present.before
@@ -161,13 +160,6 @@ def _is_done_with(store: Store, name: str, shard: int) -> bool:
     return all(is_over(groups.places(store, name, group).get(shard)) for group in known)
 
 
-def _read(engine: Engine, name: str) -> tuple[bytes, StreamSettings | None]:
-    record = record_at(engine.store, PARTITION, name)
-    if record is None:
-        return NO_VERSION, None
-    return record.version, decode(record.value, StreamSettings)
-
-
 def _write(engine: Engine, name: str, wanted: StreamSettings, version: bytes) -> bool:
     put = Put(name, engine.ids.token(), encode(wanted), expect=version)
     return engine.store.commit(PARTITION, (put,))
@@ -179,8 +171,7 @@ def _changing(name: str) -> Conflict:
 
 def settings_of(store: Store, name: str) -> StreamSettings | None:
     """Read the settings of a stream; None: it was never used."""
-    record = record_at(store, PARTITION, name)
-    return None if record is None else decode(record.value, StreamSettings)
+    return value_at(store, PARTITION, name, StreamSettings)[0]
 
 
 def streams(store: Store) -> list[tuple[str, StreamSettings]]:

@@ -121,11 +121,10 @@ def _noted(engine: Engine, flow: JobId, step: int, full: set[int]) -> set[int]:
 
 def wake_steps(engine: Engine, flow: JobId, steps: Sequence[int]) -> int:
     """Move parked steps to now; return how many."""
-    count = 0
+    count, now_us = 0, engine.time.earliest_us()
     for start in range(0, len(steps), _PAGE):
         ids = [records.job_of(flow, step) for step in steps[start : start + _PAGE]]
         rows = [row for row in engine.store.find(ids) if row is not None and is_parked(row)]
-        now_us = engine.time.earliest_us()
         moves = [_moved(engine, row, max(row.due_us, now_us)) for row in rows]
         if moves:
             count += sum(engine.recording_store.settle(moves))

@@ -17,7 +17,6 @@ from dueline.jobs.completion import finish_of
 from dueline.jobs.explain import explain
 from dueline.jobs.explanation import Explanation, Reason
 from dueline.limits import permits, semaphore
-from dueline.limits.usage import Waiting
 from tests.harness.world import LEASE_US, World, world_on
 
 
