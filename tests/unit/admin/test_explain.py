@@ -17,6 +17,7 @@ from dueline.jobs.completion import finish_of
 from dueline.jobs.explain import explain
 from dueline.jobs.explanation import Explanation, Reason
 from dueline.limits import permits, semaphore
+from dueline.limits.usage import BusyLimits
 from tests.harness.world import LEASE_US, World, world_on
 
 
@@ -306,7 +307,7 @@ def test_a_limit_that_a_handler_closed_says_until_when(world: World) -> None:
         "since a handler raised Throttled."
     )
     assert found.facts["closed_us"] == world.now_us + 40 * SECOND_US
-    assert Waiting(world.queues.engine).has(world.row(job_id).lane)
+    assert BusyLimits(world.queues.engine).has(world.row(job_id).lane)
     world.clock.advance(40)
     world.live()
     assert "closed" not in why(world, job_id, "waiting").sentence
