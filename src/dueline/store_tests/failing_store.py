@@ -1,27 +1,15 @@
 """A store that fails on demand."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Literal, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from dueline.core.errors import Unknown
-from dueline.core.job import Job, JobId, Token
-from dueline.core.lane import Lane, Marks, Pointer
-from dueline.core.store import (
-    Claimed,
-    Group,
-    JobPage,
-    LanePage,
-    Record,
-    Row,
-    RowPage,
-    Store,
-    Verdict,
-    Want,
-    Write,
-)
+from dueline.core.store import Store
 from dueline.core.store_capabilities import PrefetchResult, SupportsPrefetch
 
+P = ParamSpec("P")
 Answer = TypeVar("Answer")
 
 
@@ -32,13 +20,27 @@ class Fault(Enum):
     AFTER = "applied, and the answer was lost"
 
 
+def _forwarded(
+    method: Callable[Concatenate[Any, P], Answer],
+) -> Callable[Concatenate["FailingStore", P], Answer]:
+    """Return a method of the protocol that passes on, or fails."""
+
+    @wraps(method)
+    def call(self: "FailingStore", /, *args: P.args, **kwargs: P.kwargs) -> Answer:
+        forward: Callable[P, Answer] = getattr(self._store, method.__name__)
+        return self._call(lambda: forward(*args, **kwargs))
+
+    return call
+
+
 class FailingStore:
-    """Passes calls on to a store, and fails the n-th as a plan says.
+    """Passes calls on to a store, and fails the n-th by a plan.
 
-    To try every place at which something can fail: run a scenario with `{1: fault}`,
-    `{2: fault}`, … until `calls` stays below the number that was to fail.
+    To try every point of failure, run a scenario with `{1: fault}`, `{2: fault}`, … until `calls`
+    stays below the number that should fail.
 
-    calls: how many calls of the store there were so far; the first is number 1.
+    Attributes:
+      calls: Number of calls of the store so far; the first one is number 1.
     """
 
     transactional: bool
@@ -61,125 +63,28 @@ class FailingStore:
             raise Unknown(f"call {number} was {fault.value}")
         return answer
 
-    def add(self, jobs: Sequence[Job]) -> Sequence[bool]:
-        """Pass on, or fail."""
-        return self._call(lambda: self._store.add(jobs))
+    add = _forwarded(Store.add)
+    claim = _forwarded(Store.claim)
+    settle = _forwarded(Store.settle)
+    find = _forwarded(Store.find)
+    scan = _forwarded(Store.scan)
+    lanes = _forwarded(Store.lanes)
+    sweep = _forwarded(Store.sweep)
+    read = _forwarded(Store.read)
+    commit = _forwarded(Store.commit)
+    append = _forwarded(Store.append)
+    tail = _forwarded(Store.tail)
+    close_until = _forwarded(Store.close_until)
+    expire = _forwarded(Store.expire)
+    together = _forwarded(Store.together)
+    clock_us = _forwarded(Store.clock_us)
+    _prefetch = _forwarded(SupportsPrefetch.prefetch)
 
-    def claim(
-        self,
-        wants: Sequence[Want],
-        *,
-        limit: int,
-        now_us: int,
-        lease_us: int,
-        worker: str,
-        token: Token,
-    ) -> Claimed:
-        """Pass on, or fail."""
-        return self._call(
-            lambda: self._store.claim(
-                wants, limit=limit, now_us=now_us, lease_us=lease_us, worker=worker, token=token
-            )
-        )
-
-    def prefetch(
-        self,
-        wants: Sequence[Want],
-        *,
-        limit: int,
-        now_us: int,
-        until_us: int,
-        lease_us: int,
-        worker: str,
-        token: Token,
-    ) -> PrefetchResult:
+    def prefetch(self, *args: Any, **kwargs: Any) -> PrefetchResult:  # noqa: ANN401  (as they come)
         """Pass on, or fail; return no job if the store does not support prefetch."""
-        store = self._store
-        if not isinstance(store, SupportsPrefetch):
+        if not isinstance(self._store, SupportsPrefetch):
             return PrefetchResult([], {})
-        return self._call(
-            lambda: store.prefetch(
-                wants,
-                limit=limit,
-                now_us=now_us,
-                until_us=until_us,
-                lease_us=lease_us,
-                worker=worker,
-                token=token,
-            )
-        )
-
-    def settle(self, verdicts: Sequence[Verdict]) -> Sequence[bool]:
-        """Pass on, or fail."""
-        return self._call(lambda: self._store.settle(verdicts))
-
-    def find(self, ids: Sequence[JobId]) -> Sequence[Job | None]:
-        """Pass on, or fail."""
-        return self._call(lambda: self._store.find(ids))
-
-    def scan(
-        self, lane: Lane, *, after: tuple[int, JobId] | None, until_us: int | None, limit: int
-    ) -> JobPage:
-        """Pass on, or fail."""
-        return self._call(
-            lambda: self._store.scan(lane, after=after, until_us=until_us, limit=limit)
-        )
-
-    def lanes(
-        self, queue: str, shard: int, *, until_bucket: int, after: Pointer | None, limit: int
-    ) -> LanePage:
-        """Pass on, or fail."""
-        return self._call(
-            lambda: self._store.lanes(
-                queue, shard, until_bucket=until_bucket, after=after, limit=limit
-            )
-        )
-
-    def sweep(self, queue: str, shard: int, *, now_us: int, width_us: int) -> Marks:
-        """Pass on, or fail."""
-        return self._call(lambda: self._store.sweep(queue, shard, now_us=now_us, width_us=width_us))
-
-    def read(self, partition: str, *, after: str | None, limit: int) -> Sequence[Record]:
-        """Pass on, or fail."""
-        return self._call(lambda: self._store.read(partition, after=after, limit=limit))
-
-    def commit(self, partition: str, writes: Sequence[Write]) -> bool:
-        """Pass on, or fail."""
-        return self._call(lambda: self._store.commit(partition, writes))
-
-    def append(self, rows: Sequence[Row]) -> Sequence[int | None]:
-        """Pass on, or fail."""
-        return self._call(lambda: self._store.append(rows))
-
-    def tail(
-        self,
-        stream: str,
-        shard: int,
-        *,
-        after: tuple[int, bytes] | None,
-        limit: int,
-        until_us: int | None = None,
-    ) -> RowPage:
-        """Pass on, or fail."""
-        return self._call(
-            lambda: self._store.tail(stream, shard, after=after, limit=limit, until_us=until_us)
-        )
-
-    def close_until(self, stream: str, shard: int, *, at_us: int) -> int:
-        """Pass on, or fail."""
-        return self._call(lambda: self._store.close_until(stream, shard, at_us=at_us))
-
-    def expire(self, stream: str, shard: int, *, before_us: int) -> None:
-        """Pass on, or fail."""
-        self._call(lambda: self._store.expire(stream, shard, before_us=before_us))
-
-    def together(self, groups: Sequence[Group]) -> Sequence[bool]:
-        """Pass on, or fail."""
-        return self._call(lambda: self._store.together(groups))
-
-    def clock_us(self) -> int:
-        """Pass on, or fail."""
-        return self._call(self._store.clock_us)
+        return self._prefetch(*args, **kwargs)
 
     def describe(self) -> Mapping[str, str]:
         """Pass on; this never fails and is not counted."""
