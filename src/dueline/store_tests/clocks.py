@@ -32,7 +32,6 @@ class WatchedClock:
     """A clock that stands still, and counts the reads of its wall clock."""
 
     def __init__(self, wall_us: int) -> None:
-        """Take the time, in microseconds UTC."""
         self.looks = 0
         self._wall_us = wall_us
         self._monotonic_us = 0

@@ -64,7 +64,14 @@ def nothing(_step: str) -> None:
 
 
 class SteppedMemoryStore:
-    """One client of a cluster in memory, with its own caches, as in a process of its own."""
+    """One client of a cluster in memory, with its own caches, as in a process of its own.
+
+    Args:
+      clock: The machine's clock, for `clock_us` and the expiry of records only.
+      cluster: The data, which other clients may share; empty by default.
+      step: Called with the name of each primitive before it; an exception stops the client.
+      remember: Whether claims use the cursor cache.
+    """
 
     transactional: bool = False
     scope: Literal["process", "machine", "network"] = "process"
@@ -77,14 +84,6 @@ class SteppedMemoryStore:
         step: Callable[[str], None] = nothing,
         remember: bool = True,
     ) -> None:
-        """Take a clock, for `clock_us` and the expiry of records only.
-
-        Args:
-          clock: The machine's clock.
-          cluster: The data, which other clients may share; empty by default.
-          step: Called with the name of each primitive before it; an exception stops the client.
-          remember: Whether claims use the cursor cache.
-        """
         self._clock = clock
         self._node = Node(cluster or Cluster(), step)
         self._cursors = CursorCache(is_on=remember)

@@ -101,6 +101,13 @@ class LaneScan:
 
     Rows not read yet are behind the last row read, and so is their `at_us`. All rows due before
     that position are known, in order.
+
+    Args:
+      lane: The lane.
+      now_us: The current time.
+      most: Maximum number of jobs wanted, > 0.
+      start: The cursor at which the scan starts.
+      known: The known rows before it.
     """
 
     def __init__(
@@ -112,10 +119,6 @@ class LaneScan:
         start: Key = START,
         known: Mapping[Key, RowVersion] | None = None,
     ) -> None:
-        """Start at a cursor with the known rows before it, or at the lane's start.
-
-        Args: most: Maximum number of jobs wanted, > 0.
-        """
         self.lane = lane
         self.now_us = now_us
         self.most = most
@@ -183,10 +186,13 @@ class LaneScan:
 
 
 class CursorCache:
-    """The caches of the lanes that a process claims from. Thread-safe."""
+    """The caches of the lanes that a process claims from. Thread-safe.
+
+    Args:
+      is_on: If False, every scan starts at the lane's start.
+    """
 
     def __init__(self, *, is_on: bool = True) -> None:
-        """Start empty; with `is_on=False` every scan starts at the lane's start."""
         self._is_on = is_on
         self._lock = threading.Lock()
         self._caches: OrderedDict[Lane, _LaneCache] = OrderedDict()

@@ -78,7 +78,7 @@ class CassandraRecords:
             present = self._present(partition, writes, lost=lost)
             status = _status(writes, present, now_us, is_unsure=lost is not None)
             if status is WriteStatus.UNKNOWN and lost:
-                raise lost  # mine may have been there and gone again
+                raise lost  # it may have been applied and replaced
             if status is not WriteStatus.OPEN:
                 return status is WriteStatus.HELD
         if lost:
@@ -86,9 +86,10 @@ class CassandraRecords:
         raise StoreUnavailable(f"The records of {partition} keep changing.", hint="Try again.")
 
     def put_all(self, commits: Sequence[Commit]) -> None:
-        """Apply commits that expect nothing, all at once.
+        """Apply commits without expectations, all at once.
 
-        Raises: Unknown: some may have been applied or not.
+        Raises:
+          Unknown: Some may have been applied.
         """
         now_us = self._now_us() if commits else 0
         answers = self._session.decide_many(
@@ -99,7 +100,7 @@ class CassandraRecords:
         )
         for commit, answer in zip(commits, answers, strict=True):
             if isinstance(answer, Answer):
-                if not answer.is_applied:  # nothing was expected, so that nothing can refuse it
+                if not answer.is_applied:  # a write without a condition cannot be refused
                     raise Unknown(
                         f"The records of {commit.partition} may have been written or not: a write "
                         "without a condition was answered as refused.",

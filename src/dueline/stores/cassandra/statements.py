@@ -211,7 +211,7 @@ def thin_page(
 ) -> Call:
     """Read keys and versions of rows, in the order of keys.
 
-    Args: ats_us: Only rows whose `at_us` is in this range, both ends included.
+    With `ats_us`, only rows whose `at_us` is in this range, both ends included.
     """
     if ats_us is not None:
         return (_THIN_BETWEEN, (*lane, *page.after, *until, *ats_us, page.limit))

@@ -49,18 +49,17 @@ SETTINGS_AGE_US_MAX = SECOND_US
 
 
 class CassandraStore:
-    """Jobs, records and streams in one keyspace."""
+    """Jobs, records and streams in one keyspace; connects at the first call.
+
+    Args:
+      place: The keyspace and its cluster.
+      clock: The machine's clock; estimates the server's time between two readings.
+    """
 
     transactional = False
     scope: Literal["process", "machine", "network"] = "network"
 
     def __init__(self, place: Place, *, clock: Clock) -> None:
-        """Take the keyspace's address; connects at the first call.
-
-        Args:
-          place: The keyspace and its cluster.
-          clock: The machine's clock; estimates the server's time between two readings.
-        """
         self._session = CassandraSession(place)
         self._clock = clock
         self._time = StoreTime(self.clock_us, clock)

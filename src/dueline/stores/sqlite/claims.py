@@ -79,7 +79,7 @@ def _due(
 ) -> list[tuple[Any, ...]]:
     """Return the due rows of one lane, or the first one of each of several.
 
-    Args: times_us: The end of the lease, and now.
+    `times_us` is the end of the lease, and now.
     """
     at_us, now_us = times_us
     if len(wants) == 1:

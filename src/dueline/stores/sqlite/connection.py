@@ -84,15 +84,17 @@ class SqliteConnection:
 
     There is one for all calls. With a second one for transactions, a thread that waits for the file
     would hold the first, and the thread that has the file could wait for it.
+
+    Args:
+      path: The queue file, absolute.
+      synchronous: FULL or NORMAL.
+      clock: The machine's clock.
+      may_be_shared: Whether the folder may be writable for every user.
     """
 
     def __init__(
         self, path: Path, *, synchronous: str, clock: Clock, may_be_shared: bool = False
     ) -> None:
-        """Take the absolute path of the queue file; `synchronous` is FULL or NORMAL.
-
-        Args: may_be_shared: Whether the folder may be writable for every user.
-        """
         self._path = path
         self._may_be_shared = may_be_shared
         self._synchronous = synchronous

@@ -48,7 +48,14 @@ from dueline.stores.sqlite.transaction import Guard, SqliteTransaction
 
 
 class SqliteStore:
-    """Jobs, records and streams in one file on a local disk."""
+    """Jobs, records and streams in one file on a local disk, created at the first call.
+
+    Args:
+      path: The queue file; its folder must exist.
+      clock: The machine's clock, which is also the store's.
+      synchronous: FULL (commits survive loss of power) or NORMAL (the last ones may not).
+      may_be_shared: Whether the folder may be writable for every user.
+    """
 
     transactional = True
     scope: Literal["process", "machine", "network"] = "machine"
@@ -61,14 +68,6 @@ class SqliteStore:
         synchronous: str = "FULL",
         may_be_shared: bool = False,
     ) -> None:
-        """Take the queue file's path; the first call creates or upgrades the file.
-
-        Args:
-          path: The file; its folder must exist.
-          clock: The machine's clock, which is also the store's.
-          synchronous: FULL (commits survive loss of power) or NORMAL (the last ones may not).
-          may_be_shared: Whether the folder may be writable for every user.
-        """
         self._path = path.absolute()
         self._clock = clock
         self._synchronous = synchronous

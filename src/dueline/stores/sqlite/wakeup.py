@@ -101,16 +101,14 @@ class SocketListener:
 
     After one datagram the thread waits until the worker polls, so that a busy worker is not
     interrupted. Datagrams sent meanwhile stay in the socket, or are not sent.
+
+    Raises:
+      OSError: The socket cannot be bound; nothing is left behind.
     """
 
     is_open = True
 
     def __init__(self, folder: "_Folder", queues: frozenset[str], wakeup: threading.Event) -> None:
-        """Bind the socket.
-
-        Raises:
-          OSError: It cannot be bound; nothing is left behind.
-        """
         self._folder = folder
         self._name = os.urandom(8).hex()
         self._queues = frozenset(queue.encode() for queue in queues)

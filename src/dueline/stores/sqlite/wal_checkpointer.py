@@ -36,15 +36,17 @@ IDLE_S: Final = 10.0
 
 
 class Checkpointer:
-    """Checkpoints the log of one open connection. Thread-safe."""
+    """Checkpoints the log of one open connection. Thread-safe; starts a thread when needed.
+
+    Args:
+      path: The file.
+      database: The connection that writes to it.
+      is_in_place: Returns whether the file at the path is still the one that was opened.
+    """
 
     def __init__(
         self, path: Path, database: apsw.Connection, is_in_place: Callable[[], bool]
     ) -> None:
-        """Take the file and the connection that writes to it; start no thread yet.
-
-        Args: is_in_place: Returns whether the file at the path is still the one that was opened.
-        """
         self._path = path
         self._is_in_place = is_in_place
         self._written = 0
