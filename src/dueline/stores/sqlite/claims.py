@@ -9,10 +9,11 @@ from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any
 
-from dueline.core.job import Job, JobId, State, Token
+from dueline.core.job import Job, JobId, State
 from dueline.core.lane import Lane
 from dueline.core.store import Claimed, Want
 from dueline.core.store_capabilities import Prefetched, PrefetchResult
+from dueline.stores.row_updates import Terms, claimed
 from dueline.stores.sqlite import job_rows
 from dueline.stores.sqlite.connection import Database, blobs, fetch, first, integers, texts
 from dueline.stores.sqlite.job_rows import SELECT_CLAIM
@@ -27,17 +28,9 @@ _FIRST_DUE = (
 _place_of = itemgetter(slice(4))  # of a Lane: all but its tenant
 
 
-def claim(
-    database: Database,
-    wants: Sequence[Want],
-    *,
-    limit: int,
-    now_us: int,
-    lease_us: int,
-    worker: str,
-    token: Token,
-) -> Claimed:
+def claim(database: Database, wants: Sequence[Want], *, limit: int, terms: Terms) -> Claimed:
     """Claim the first due rows, want by want, by one update."""
+    now_us, lease_us, worker, token = terms
     found: list[Job] = []
     rowids: list[int] = []
     died: dict[JobId, Job] = {}
@@ -175,17 +168,10 @@ def _complete(
 
 
 def prefetch(
-    database: Database,
-    wants: Sequence[Want],
-    *,
-    limit: int,
-    now_us: int,
-    until_us: int,
-    lease_us: int,
-    worker: str,
-    token: Token,
+    database: Database, wants: Sequence[Want], *, limit: int, until_us: int, terms: Terms
 ) -> PrefetchResult:
     """Claim the first rows that become due soon, want by want, by one update."""
+    now_us, lease_us, worker, token = terms
     found: list[Prefetched] = []
     numbers: dict[Lane, int | None] = {}
     for lane, most in wants:
@@ -198,10 +184,8 @@ def prefetch(
             " AND state = ? AND outcome = x'' ORDER BY at_us, jobs.id LIMIT ?",
             (number, now_us, until_us, State.WAITING, min(most, limit - len(found))),
         )
-        for row in (job_rows.to_job(lane, row) for row in due):
-            job = row._replace(at_us=row.at_us + lease_us, fence=row.fence + 1, token=token,
-                               worker=worker, claimed_us=now_us, state=State.CLAIMED)  # fmt: skip
-            found.append(Prefetched(job, row.at_us))
+        jobs = (job_rows.to_job(lane, row) for row in due)
+        found += [Prefetched(claimed(job, terms), job.at_us) for job in jobs]
     if found:
         database.execute(
             "UPDATE jobs SET at_us = at_us + ?, fence = fence + 1, token = ?, worker = ?,"

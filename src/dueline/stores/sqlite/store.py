@@ -32,6 +32,7 @@ from dueline.core.store import (
 )
 from dueline.core.store_capabilities import LanesWithRows, PrefetchResult
 from dueline.core.tuples import made
+from dueline.stores.row_updates import Terms
 from dueline.stores.sqlite import batches, claims, damage, job_rows, streams
 from dueline.stores.sqlite import jobs as sqlite_jobs
 from dueline.stores.sqlite.connection import (
@@ -147,16 +148,9 @@ class SqliteStore:
         token: Token,
     ) -> Claimed:
         """Claim the first due rows, want by want."""
+        terms = Terms(now_us, lease_us, worker, token)
         return self._connection.write_unflushed(
-            lambda database: claims.claim(
-                database,
-                wants,
-                limit=limit,
-                now_us=now_us,
-                lease_us=lease_us,
-                worker=worker,
-                token=token,
-            )
+            lambda database: claims.claim(database, wants, limit=limit, terms=terms)
         )
 
     def prefetch(
@@ -171,16 +165,10 @@ class SqliteStore:
         token: Token,
     ) -> PrefetchResult:
         """Claim the first rows that become due soon."""
+        terms = Terms(now_us, lease_us, worker, token)
         return self._connection.write_unflushed(
             lambda database: claims.prefetch(
-                database,
-                wants,
-                limit=limit,
-                now_us=now_us,
-                until_us=until_us,
-                lease_us=lease_us,
-                worker=worker,
-                token=token,
+                database, wants, limit=limit, until_us=until_us, terms=terms
             )
         )
 
