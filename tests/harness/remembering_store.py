@@ -32,7 +32,7 @@ LAWS = _OF_PROCESSES | {
     "test_next_at_counts_what_is_claimed",
     "test_next_at_counts_what_is_due_later",
     "test_next_at_follows_every_verdict",
-    "test_next_at_of_an_empty_lane_is_none",
+    "test_an_empty_lane_has_no_next_at",
     "test_no_job_is_claimed_before_its_time",
     "test_nothing_is_listed_at_or_below_swept",
     "test_threads_claim_each_job_once",

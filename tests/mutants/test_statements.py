@@ -63,7 +63,7 @@ IN_SQLITE = [
     Mistake("B1", "a repeated insert replaces a claim", "INSERT OR IGNORE INTO jobs",
             "INSERT OR REPLACE INTO jobs", "adding_again_leaves_a_claim_as_it_is"),
     Mistake("E2", "a lane is listed under a closed bucket", "SET listing = max(?, min(",
-            "SET listing = max(0 * ?, min(", "a_birth_into_a_lane_that_was_forgotten_is_seen"),
+            "SET listing = max(0 * ?, min(", "an_insert_into_a_lane_that_was_forgotten_is_seen"),
     Mistake("B1", "a carried job keeps its hop", "pos_us = at_us, hop = hop + 1",
             "pos_us = at_us, hop = hop", "a_carried_job_keeps_what_it_is"),
     Mistake("L1", "a record has no version", "SELECT version FROM records WHERE",

@@ -93,7 +93,7 @@ class BoundLaws:
         assert claim(store, lane, now_us=NOW_US - 1).next_at_us == {lane: NOW_US}
         assert claim(store, lane).next_at_us == {lane: NOW_US + 5}
 
-    def test_next_at_of_an_empty_lane_is_none(self, store: Store) -> None:
+    def test_an_empty_lane_has_no_next_at(self, store: Store) -> None:
         lane = lane_of()
         assert claim(store, lane).next_at_us == {lane: None}
         put_in(store, new_job(1))

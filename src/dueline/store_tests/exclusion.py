@@ -77,7 +77,7 @@ class ExclusionLaws:
         claims = at_once(claim_until_empty)
         assert sorted(chain.from_iterable(claims)) == [id_of(number) for number in range(1, 301)]
 
-    def test_of_many_threads_that_finish_a_claim_one_is_told_so(self, store: Store) -> None:
+    def test_of_many_threads_that_finish_a_claim_one_succeeds(self, store: Store) -> None:
         put_in(store, *new_jobs(20))
         for job in claim(store, lane_of()).jobs:
             drops = at_once(partial(_drop, store, job))

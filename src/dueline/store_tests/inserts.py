@@ -30,7 +30,7 @@ FULL = new_job(1, at_us=NOW_US + 5, body=bytes(range(256)))._replace(
 class InsertLaws:
     """A new job is stored once, unchanged, and exists until it ends."""
 
-    def test_a_job_is_read_back_as_it_was_born(self, store: Store) -> None:
+    def test_a_job_is_read_back_as_it_was_inserted(self, store: Store) -> None:
         put_in(store, FULL)
         assert rows_in(store, FULL.lane) == [FULL]
         assert list(store.find([FULL.id])) == [FULL]

@@ -82,7 +82,7 @@ def close_buckets(store: Store, now_us: int = NOW_US) -> int:
 class LaneListLaws:
     """A reader of the lane list finds every lane with a due job."""
 
-    def test_a_birth_lists_its_lane(self, store: Store) -> None:
+    def test_an_insert_lists_its_lane(self, store: Store) -> None:
         lanes = [lane_of(priority=priority) for priority in (-5, 0, 5)]
         for lane in lanes:
             put_in(store, *new_jobs(2, first=lane.priority + 10, lane=lane))
@@ -200,14 +200,14 @@ class LaneListLaws:
         until = bucket_of(NOW_US + LEASE_US, WIDTH_US)
         assert {pointer.lane for pointer in pointers_in(store, until_bucket=until)} == {lane_of()}
 
-    def test_a_late_birth_is_listed_above_the_closed_buckets(self, store: Store) -> None:
+    def test_a_late_insert_is_listed_above_the_closed_buckets(self, store: Store) -> None:
         reader = Reader(store)
         close_buckets(store, NOW_US + 5 * WIDTH_US)
         assert reader.poll(NOW_US + 5 * WIDTH_US) == set()
         put_in(store, new_job(1))
         assert reader.poll(NOW_US + 5 * WIDTH_US) == {lane_of()}
 
-    def test_a_birth_into_a_lane_that_was_forgotten_is_seen(self, store: Store) -> None:
+    def test_an_insert_into_a_lane_that_was_forgotten_is_seen(self, store: Store) -> None:
         later_us = NOW_US + 5 * WIDTH_US
         put_in(store, new_job(1), new_job(2))
         first, second = claim(store, lane_of()).jobs
@@ -293,7 +293,7 @@ def lanes_in(store: Store, *, limit: int = A_PAGE) -> set[Lane]:
 class LanesWithRowsLaws:
     """A store that lists lanes with rows returns each one, wherever it is listed."""
 
-    def test_every_lane_that_holds_a_row_is_told_of(self, store: Store) -> None:
+    def test_every_lane_that_holds_a_row_is_listed(self, store: Store) -> None:
         put_in(store, *(new_job(number, lane=lane) for number, lane in enumerate(MANY_LANES)))
         put_in(store, new_job(30, lane=MANY_LANES[0]), new_job(31, lane=MANY_LANES[0]))
         claim(store, MANY_LANES[1])

@@ -135,7 +135,7 @@ class ProcessLaws:
             assert {row.fence for row in rows_in(store, lane_of(priority=priority))} == {1}
         store.close()
 
-    def test_of_many_processes_that_finish_a_claim_one_is_told_so(
+    def test_of_many_processes_that_finish_a_claim_one_succeeds(
         self, factory: StoreFactory
     ) -> None:
         url = factory.fresh()

@@ -89,7 +89,7 @@ class WatermarkLaws:
         assert store.close_until("log", 1, at_us=5) == 5
         assert store.close_until("other", 0, at_us=-1) == -1
 
-    def test_a_row_at_or_below_the_mark_comes_to_lie_above_it(self, store: Store) -> None:
+    def test_a_row_at_or_below_the_mark_is_stored_above_it(self, store: Store) -> None:
         store.close_until("log", 0, at_us=NOW_US)
         rows = [row_of(1, at_us=NOW_US - WEEK_US), row_of(2), row_of(3, at_us=NOW_US + 1)]
         rows.append(row_of(4, at_us=NOW_US + 2))
@@ -98,7 +98,7 @@ class WatermarkLaws:
         assert [row for row in stream_of(store) if row.at_us > NOW_US] == moved
         assert ids_in(stream_of(store)) == [row.id for row in moved]
 
-    def test_a_group_that_comes_late_comes_to_lie_above_the_mark_too(self, store: Store) -> None:
+    def test_a_group_that_comes_late_is_stored_above_the_mark_too(self, store: Store) -> None:
         store.close_until("log", 0, at_us=NOW_US)
         commit = Commit("p", [Put("key", b"v" * 16, b"")])
         assert list(store.together([Group(commits=[commit], rows=[row_of(1)])])) == [True]

@@ -321,7 +321,7 @@ class CassandraSession:
         under_way: deque[tuple[_Asked[Outcome], Any]] = deque()
         outcomes: list[Outcome | DuelineError] = []
 
-        def send(one: _Asked[Outcome]) -> Any:  # noqa: ANN401  (a future, or why there is none)
+        def send(one: _Asked[Outcome]) -> Any:  # noqa: ANN401  (a future or an error)
             try:
                 return session.execute_async(one.statement)
             except Exception as error:  # noqa: BLE001
