@@ -14,9 +14,6 @@ BULLET_WORDS_MAX = 45
 REFERENCES = ("docs/reference/", "docs/decisions/", "docs/protocols.md", "docs/features.md")
 """Pages to look things up in, which may be long."""
 
-NOT_YET = ("docs/cli.md",)
-"""Old pages that are still to be split; none may be added."""
-
 NAMES = [str(path.relative_to(ROOT)) for path in PAGES]
 
 
@@ -25,7 +22,7 @@ def prose(name: str) -> list[Piece]:
     return list(pieces((ROOT / name).read_text(encoding="utf-8")))
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith(NOT_YET)])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_page_and_what_it_is_made_of_are_short(name: str) -> None:
     found = prose(name)
     long = [

@@ -9,9 +9,6 @@ from tests.harness.markdown import ROOT
 from tools.pictures import IMAGES, PICTURES
 from tools.site_hooks import expanded, paths, with_plain_fences, with_source_links
 
-NOT_YET = {"cli.md"}
-"""Old pages that are still to be moved."""
-
 CONFIG = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 
@@ -51,9 +48,7 @@ def test_nothing_is_loaded_from_elsewhere() -> None:
 def test_every_page_has_its_place_in_the_navigation() -> None:
     named = set(re.findall(r"[\w./-]+(?:\.md|/\*)$", CONFIG, re.MULTILINE))
     pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
-    left_out = {
-        page for page in pages - named if f"{page.rpartition('/')[0]}/*" not in named
-    } - NOT_YET
+    left_out = {page for page in pages - named if f"{page.rpartition('/')[0]}/*" not in named}
     assert left_out == set()
 
 

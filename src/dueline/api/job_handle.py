@@ -3,11 +3,12 @@
 import uuid
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any
 
+from dueline.api.handle import Handle, R_co
 from dueline.core.attempt import read_epitaph
 from dueline.core.call_options import tags_of
-from dueline.core.clock import Clock, asked_instant_us, asked_span_us, pauses
+from dueline.core.clock import Clock, asked_instant_us, asked_span_us
 from dueline.core.codec import decode_result
 from dueline.core.errors import BadInput, JobFailed
 from dueline.core.job import JobId
@@ -17,36 +18,18 @@ from dueline.jobs.explanation import Explanation
 from dueline.jobs.queue import Found, Queues
 from dueline.tasks.progress import Progress
 
-R_co = TypeVar("R_co", covariant=True)
 
-
-class Job(Generic[R_co]):
+class Job(Handle[R_co]):
     """A handle on an enqueued job; `R` is the type of its result.
 
     `task.enqueue(...)` returns it, `app.job(job_id)` creates it from an id.
     """
 
-    __slots__ = ("_clock", "_id", "_kind", "_queues")
+    __slots__ = ("_kind",)
 
     def __init__(self, job_id: JobId, queues: Queues, clock: Clock, kind: Any = Any) -> None:  # noqa: ANN401
-        self._id = job_id
-        self._queues = queues
-        self._clock = clock
+        super().__init__(job_id, queues, clock)
         self._kind = kind
-
-    def __repr__(self) -> str:
-        return f"<Job {self.id}>"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Job) and other._id == self._id
-
-    def __hash__(self) -> int:
-        return hash(self._id)
-
-    @property
-    def id(self) -> str:
-        """The id of the job: 32 hexadecimal digits, ordered by the time of enqueueing."""
-        return self._id.hex()
 
     @property
     def status(self) -> str:
@@ -59,56 +42,12 @@ class Job(Generic[R_co]):
         """
         return self._queues.find(self._id).status
 
-    def result(self, timeout: float | None = None) -> R_co:
-        """Wait for the job to end and return the result of its handler.
+    def _read(self) -> tuple[bool, Found]:
+        found = self._queues.find(self._id)
+        return found.outcome is not None or found.status in ("dead", "expired"), found
 
-        Args:
-            timeout: Maximum wait in seconds; None for no limit, 0 for a single check.
-
-        Returns:
-            What the handler returned.
-
-        Raises:
-            JobFailed: The job ended without a result.
-            TimeoutError: The job has not ended in time.
-            NotFound: The job does not exist, or its queue keeps no results.
-        """
-        for pause_s in pauses(self._clock, timeout):
-            found = self._queues.find(self._id)
-            if self._is_over(found):
-                return self._value(found)
-            if pause_s is None:
-                break
-            self._clock.sleep(pause_s)
-        raise TimeoutError(f"The job {self.id} is still {found.status}.")
-
-    async def aresult(self, timeout: float | None = None) -> R_co:  # noqa: ASYNC109  (as `result`)
-        """Wait for the result like `result`, without blocking the event loop.
-
-        Args:
-            timeout: Maximum wait in seconds; None for no limit, 0 for a single check.
-
-        Returns:
-            The result of the handler.
-
-        Raises:
-            JobFailed: There is no result.
-            TimeoutError: There is no result in time.
-            NotFound: The result has expired.
-        """
-        import asyncio  # noqa: PLC0415  (slow to load)
-
-        for pause_s in pauses(self._clock, timeout):
-            found = await asyncio.to_thread(self._queues.find, self._id)
-            if self._is_over(found):
-                return self._value(found)
-            if pause_s is None:
-                break
-            await asyncio.sleep(pause_s)
-        raise TimeoutError(f"The job {self.id} is still {found.status}.")
-
-    def _is_over(self, found: Found) -> bool:
-        return found.outcome is not None or found.status in ("dead", "expired")
+    def _late(self, found: Found) -> TimeoutError:
+        return TimeoutError(f"The job {self.id} is still {found.status}.")
 
     def _value(self, found: Found) -> R_co:
         outcome = found.outcome

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from dueline.api.connection import Connection
+from dueline.api.handle import Handle
 from dueline.api.job_handle import Job, parse_id
-from dueline.core.clock import Clock, pauses
+from dueline.core.clock import Clock
 from dueline.core.codec import decode_result, encode_result
 from dueline.core.errors import EnqueueUnknown, JobFailed
 from dueline.core.job import JobId
@@ -20,33 +21,17 @@ from dueline.workflows.readiness import Failure
 from dueline.workflows.workflow import FlowProgress, Start, WorkflowView
 
 
-class Flow:
+class Flow(Handle[Any]):
     """A handle on a started workflow.
 
     `app.start(...)` returns it, `app.flow(flow_id)` creates it from an id.
     """
 
-    __slots__ = ("_clock", "_id", "_look", "_queues")
+    __slots__ = ("_look",)
 
     def __init__(self, flow: JobId, queues: Queues, clock: Clock) -> None:
-        self._id = flow
-        self._queues = queues
-        self._clock = clock
+        super().__init__(flow, queues, clock)
         self._look: WorkflowView | None = None
-
-    def __repr__(self) -> str:
-        return f"<Flow {self.id}>"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Flow) and other._id == self._id
-
-    def __hash__(self) -> int:
-        return hash(self._id)
-
-    @property
-    def id(self) -> str:
-        """The id of the workflow: 32 hexadecimal digits."""
-        return self._id.hex()
 
     @property
     def look(self) -> WorkflowView:
@@ -92,60 +77,16 @@ class Flow:
         self.look.branch(number)
         return Job(records.job_of(self._id, number), self._queues, self._clock)
 
-    def result(self, timeout: float | None = None) -> Any:  # noqa: ANN401  (of the last part)
-        """Wait for the workflow to end and return the result of its last part.
-
-        Args:
-            timeout: Maximum wait in seconds; None for no limit, 0 for a single check.
-
-        Returns:
-            The result of the last part.
-
-        Raises:
-            JobFailed: The workflow has no result; the message names the step that failed.
-            TimeoutError: The workflow has not ended in time.
-            NotFound: The workflow does not exist, or has expired.
-        """
-        for pause_s in pauses(self._clock, timeout):
-            outcome = self.look.outcome()
-            if outcome is not None:
-                return self._value(outcome)
-            if pause_s is None:
-                break
-            self._clock.sleep(pause_s)
-        raise self._late()
-
-    async def aresult(self, timeout: float | None = None) -> Any:  # noqa: ANN401, ASYNC109
-        """Wait for the result like `result`, without blocking the event loop.
-
-        Args:
-            timeout: Maximum wait in seconds; None for no limit, 0 for a single check.
-
-        Returns:
-            The result of the last part.
-
-        Raises:
-            JobFailed: There is no result.
-            TimeoutError: There is no result in time.
-            NotFound: The result has expired.
-        """
-        import asyncio  # noqa: PLC0415  (slow to load)
-
-        for pause_s in pauses(self._clock, timeout):
-            outcome = await asyncio.to_thread(self.look.outcome)
-            if outcome is not None:
-                return self._value(outcome)
-            if pause_s is None:
-                break
-            await asyncio.sleep(pause_s)
-        raise self._late()
+    def _read(self) -> tuple[bool, str | Failure | None]:
+        outcome = self.look.outcome()
+        return outcome is not None, outcome
 
     def _value(self, outcome: str | Failure) -> Any:  # noqa: ANN401
         if isinstance(outcome, Failure):
             raise JobFailed(f"The workflow {self.id} has no result. {self.look.why(outcome)}")
         return decode_result(outcome, Any)
 
-    def _late(self) -> TimeoutError:
+    def _late(self, _: None) -> TimeoutError:
         progress = self.progress
         return TimeoutError(
             f"The workflow {self.id} still runs: {progress.left} of {progress.total} steps left."

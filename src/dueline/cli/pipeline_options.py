@@ -76,22 +76,26 @@ class PeriodOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterOptions:
-    """The Spark master and settings."""
+class TableOptions(PeriodOptions):
+    """The tables of a command, their period, and how they are built."""
 
+    out: OutOption = OUT
+    queue: QueuesOption = None
+    engine: EngineOption = Engine.SPARK
     master: MasterOption = "local[*]"
     conf: ConfOption = None
 
 
-LOCAL = ClusterOptions()
+@dataclass(frozen=True, slots=True)
+class ArrowTableOptions(TableOptions):
+    """The options of commands that read the tables in this process by default."""
+
+    engine: EngineOption = Engine.ARROW
 
 
 def open_pipeline(
     context: typer.Context,
-    out: Path,
-    queues: Sequence[str] | None,
-    engine: Engine,
-    cluster: ClusterOptions = LOCAL,
+    tables: TableOptions,
     *,
     target_us: int = 1_000_000,
     objective: float = 0.99,
@@ -100,13 +104,16 @@ def open_pipeline(
 
     Raises: ConfigError: a package is missing.
     """
-    need("pyarrow", *(("pyspark", "pandas") if engine is Engine.SPARK else ()))
+    need("pyarrow", *(("pyspark", "pandas") if tables.engine is Engine.SPARK else ()))
     from dueline.spark.pipeline.engine import Settings  # noqa: PLC0415  (may not be installed)
     from dueline.spark.pipeline.pipeline import pipeline as make  # noqa: PLC0415
 
-    settings = Settings(session_of(context).address, queues or (), target_us, objective)
     return make(
-        out, settings, engine=engine.value, master=cluster.master, conf=_conf_of(cluster.conf or ())
+        tables.out,
+        Settings(session_of(context).address, tables.queue or (), target_us, objective),
+        engine=tables.engine.value,
+        master=tables.master,
+        conf=_conf_of(tables.conf or ()),
     )
 
 

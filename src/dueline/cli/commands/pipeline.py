@@ -17,12 +17,11 @@ from dueline.cli.options import read_counts, read_instant
 from dueline.cli.output import Entry, Instant, Part, note
 from dueline.cli.pipeline_options import (
     OUT,
-    ClusterOptions,
-    Engine,
-    EngineOption,
+    ArrowTableOptions,
     OutOption,
     PeriodOptions,
     QueuesOption,
+    TableOptions,
     need,
     open_pipeline,
     output_of,
@@ -35,6 +34,7 @@ from dueline.core.errors import BadInput, ConfigError, NotFound, StoreCorrupt
 
 if TYPE_CHECKING:
     from dueline.spark.pipeline.audit import Judged
+    from dueline.spark.pipeline.pipeline import Pipeline
 
 SHOWN = 20
 
@@ -50,9 +50,7 @@ def run(
         typer.Argument(metavar="STEP", help="bronze, silver or gold; default: all."),
     ] = None,
     *,
-    out: OutOption = OUT,
-    queue: QueuesOption = None,
-    engine: EngineOption = Engine.SPARK,
+    tables: TableOptions,
     once: Annotated[bool, typer.Option("--once", help="Run once (default).")] = False,
     every: Annotated[
         str | None, typer.Option(metavar="DURATION", help="Repeat with this pause.")
@@ -60,11 +58,9 @@ def run(
     target: Annotated[
         str, typer.Option(metavar="DURATION", help="Start latency objective.")
     ] = "1s",
-    period: PeriodOptions,
     objective: Annotated[
         float, typer.Option(metavar="SHARE", help="Share of starts within --target.")
     ] = 0.99,
-    cluster: ClusterOptions,
     print_submit: Annotated[
         bool, typer.Option("--print-submit", help="Print the spark-submit command only.")
     ] = False,
@@ -82,16 +78,13 @@ def run(
     if not 0 < objective < 1:
         raise BadInput(f"--objective must be between 0 and 1 (got {objective}).", hint="Use 0.99.")
     if print_submit:
-        names = [word for one in queue or () for word in ("--queue", one)]
-        names += [] if period.since is None else ["--since", period.since]
-        names += [] if period.until is None else ["--until", period.until]
-        print(_submit(context, [*(steps or ()), *names], out, cluster))  # noqa: T201
+        names = [word for one in tables.queue or () for word in ("--queue", one)]
+        names += [] if tables.since is None else ["--since", tables.since]
+        names += [] if tables.until is None else ["--until", tables.until]
+        print(_submit(context, [*(steps or ()), *names], tables))  # noqa: T201
         return Exit.DONE
-    since_us, until_us = period.read()
-    made = open_pipeline(
-        context, out, queue, engine, cluster,
-        target_us=parse_span(target), objective=objective,
-    )  # fmt: skip
+    since_us, until_us = tables.read()
+    made = open_pipeline(context, tables, target_us=parse_span(target), objective=objective)
     every_s = None if every is None else parse_span(every) / 1e6
     while True:
         begun = time.monotonic()
@@ -103,7 +96,7 @@ def run(
         except KeyboardInterrupt:
             return Exit.INTERRUPTED
         entries: list[Entry] = [one._asdict() for one in done]
-        output_of(context).entries(entries, ("name", "rows", "parts"), out=str(out))
+        output_of(context).entries(entries, ("name", "rows", "parts"), out=str(tables.out))
         if every_s is None:
             return Exit.DONE
         try:
@@ -118,7 +111,7 @@ def status(context: typer.Context, *, out: OutOption = OUT, queue: QueuesOption 
 
     Example: dueline pipeline status --out lake
     """
-    tables, shards = open_pipeline(context, out, queue, Engine.ARROW).status()
+    tables, shards = _read_tables(context, out, queue).status()
     shown: list[Entry] = [_instants(one) for one in tables]
     lags: list[Entry] = [_instants(one) for one in shards]
     output_of(context).entry(
@@ -148,7 +141,7 @@ def verify(
     Example: dueline pipeline verify --out lake
     """
     if archive is None:
-        checks = open_pipeline(context, out, queue, Engine.ARROW).verify()
+        checks = _read_tables(context, out, queue).verify()
     else:
         need("pyarrow")
         from dueline.spark.pipeline.archive import Archive  # noqa: PLC0415  (may not be installed)
@@ -179,9 +172,7 @@ def verify(
 def audit(
     context: typer.Context,
     *,
-    out: OutOption = OUT,
-    queue: QueuesOption = None,
-    engine: EngineOption = Engine.SPARK,
+    tables: TableOptions,
     expected: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Ids of all acknowledged jobs, one per line."),
@@ -201,8 +192,6 @@ def audit(
     results: Annotated[
         bool, typer.Option("--results", help="Compare stored results with the history.")
     ] = False,
-    period: PeriodOptions,
-    cluster: ClusterOptions,
 ) -> int:
     """Check that no job was lost, early or finished twice.
 
@@ -215,11 +204,11 @@ def audit(
     Example: dueline pipeline audit --out lake --engine arrow --capacity shop.charge=3
     """
     known = None if expected is None else _ids_in(expected)
-    made = open_pipeline(context, out, queue, engine, cluster)
+    made = open_pipeline(context, tables)
     from dueline.spark.pipeline.audit_rules import Promises  # noqa: PLC0415
     from dueline.spark.pipeline.history_bounds import NO_END, EnqueuePeriod  # noqa: PLC0415  (may not be installed)
 
-    since_us, until_us = period.read()
+    since_us, until_us = tables.read()
     said = made.audit(
         progress(time.monotonic()),
         expected=known,
@@ -291,7 +280,7 @@ def report(
     Example: dueline pipeline report --out lake --file report.html
     """
     since_us, until_us = period.read()
-    made = open_pipeline(context, out, None, Engine.ARROW)
+    made = _read_tables(context, out, None)
     text = made.report(title, since_us=since_us, until_us=until_us)
     file.write_text(text, encoding="utf-8")
     output_of(context).text(str(file), {"file": str(file), "bytes": len(text.encode())})
@@ -312,7 +301,7 @@ def past(
     Example: dueline pipeline past --at 2026-11-22T09:00:00Z --out lake
     """
     instant_us = asked_instant_us(read_instant(at), "--at")
-    entries: list[Entry] = list(open_pipeline(context, out, queue, Engine.ARROW).past(instant_us))
+    entries: list[Entry] = list(_read_tables(context, out, queue).past(instant_us))
     shown = ("queue", "history", "verdict", "waiting", "running", "dead", "done", "cancelled")
     output_of(context).entries(entries, shown)
 
@@ -339,23 +328,26 @@ def doctor(context: typer.Context) -> int:
     return Exit.DONE if all(one["verdict"] == "good" for one in checks) else Exit.CONFIG
 
 
+def _read_tables(context: typer.Context, out: Path, queue: list[str] | None) -> "Pipeline":
+    """Return the pipeline for reading its tables in this process."""
+    return open_pipeline(context, ArrowTableOptions(out=out, queue=queue))
+
+
 def _word(is_good: bool) -> str:
     return "good" if is_good else "bad"
 
 
-def _submit(
-    context: typer.Context, words_of_run: Collection[str], out: Path, cluster: ClusterOptions
-) -> str:
+def _submit(context: typer.Context, words_of_run: Collection[str], tables: TableOptions) -> str:
     """Return the command that runs the steps on a cluster, without the store's password."""
     address = session_of(context).address
     found = find_spec("pyspark_dueline")
     assert found is not None, "it is a part of dueline"
     assert found.origin is not None
     entry = Path(found.origin).with_name("submitted.py")
-    words = ["spark-submit", "--master", cluster.master]
-    words += [word for one in cluster.conf or () for word in ("--conf", one)]
+    words = ["spark-submit", "--master", tables.master]
+    words += [word for one in tables.conf or () for word in ("--conf", one)]
     words += ["--py-files", "dueline.zip", str(entry), "pipeline", "run", *words_of_run]
-    words += ["--out", str(out)]
+    words += ["--out", str(tables.out)]
     if mask(address) == address:
         words += ["--store", address]
     return shlex.join(words)

@@ -9,18 +9,7 @@ import typer
 from dueline.cli.errors import Exit, show_error
 from dueline.cli.option_groups import with_option_groups
 from dueline.cli.output import Instant, note
-from dueline.cli.pipeline_options import (
-    OUT,
-    ClusterOptions,
-    Engine,
-    EngineOption,
-    OutOption,
-    PeriodOptions,
-    QueuesOption,
-    open_pipeline,
-    output_of,
-    progress,
-)
+from dueline.cli.pipeline_options import TableOptions, open_pipeline, output_of, progress
 from dueline.core.errors import StoreCorrupt
 
 
@@ -29,11 +18,7 @@ def archive(
     context: typer.Context,
     *,
     to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Folder of the archive.")],
-    period: PeriodOptions,
-    out: OutOption = OUT,
-    queue: QueuesOption = None,
-    engine: EngineOption = Engine.SPARK,
-    cluster: ClusterOptions,
+    tables: TableOptions,
 ) -> int:
     """Write the history of a period to Parquet files.
 
@@ -43,8 +28,8 @@ def archive(
 
     Example: dueline pipeline archive --until 2026-11-01T00:00:00Z --to october --engine arrow
     """
-    since_us, until_us = period.read()
-    made = open_pipeline(context, out, queue, engine, cluster)
+    since_us, until_us = tables.read()
+    made = open_pipeline(context, tables)
     try:
         written = made.archive(to, progress(time.monotonic()), since_us=since_us, until_us=until_us)
     except StoreCorrupt as error:  # history expired, or the folder is damaged

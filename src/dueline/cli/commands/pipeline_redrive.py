@@ -10,17 +10,7 @@ from dueline.cli.errors import Exit
 from dueline.cli.option_groups import with_option_groups
 from dueline.cli.options import DryRunOption, TaskOption, YesOption
 from dueline.cli.output import Entry, Output, Part, note
-from dueline.cli.pipeline_options import (
-    OUT,
-    ClusterOptions,
-    Engine,
-    EngineOption,
-    OutOption,
-    PeriodOptions,
-    QueuesOption,
-    open_pipeline,
-    progress,
-)
+from dueline.cli.pipeline_options import ArrowTableOptions, open_pipeline, progress
 from dueline.cli.session import session_of
 
 SHOWN = 20
@@ -30,18 +20,14 @@ SHOWN = 20
 def redrive(
     context: typer.Context,
     *,
-    out: OutOption = OUT,
-    queue: QueuesOption = None,
     task: TaskOption = None,
     error: Annotated[
         str | None,
         typer.Option(metavar="TEXT", help="Only this error: substring or fingerprint."),
     ] = None,
-    period: PeriodOptions,
+    tables: ArrowTableOptions,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
-    engine: EngineOption = Engine.ARROW,
-    cluster: ClusterOptions,
 ) -> int:
     """Retry dead-letter jobs by error or period.
 
@@ -51,8 +37,8 @@ def redrive(
 
     Example: dueline pipeline redrive --task tasks.send --error TimeoutError --out lake
     """
-    since_us, until_us = period.read()
-    made = open_pipeline(context, out, queue, engine, cluster)
+    since_us, until_us = tables.read()
+    made = open_pipeline(context, tables)
     from dueline.spark.pipeline import dead_jobs as by_death  # noqa: PLC0415  (may not be installed)
 
     wanted = by_death.Wanted(task=task or "", error=error or "")

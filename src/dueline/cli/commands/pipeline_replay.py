@@ -12,17 +12,7 @@ from dueline.cli.errors import Exit
 from dueline.cli.option_groups import with_option_groups
 from dueline.cli.options import DryRunOption, TaskOption, YesOption
 from dueline.cli.output import Entry, Instant, Output, Part, note
-from dueline.cli.pipeline_options import (
-    OUT,
-    ClusterOptions,
-    Engine,
-    EngineOption,
-    OutOption,
-    PeriodOptions,
-    QueuesOption,
-    open_pipeline,
-    progress,
-)
+from dueline.cli.pipeline_options import ArrowTableOptions, open_pipeline, progress
 from dueline.cli.session import session_of
 from dueline.core.errors import Conflict
 
@@ -41,21 +31,17 @@ def replay(
         list[Path] | None,
         typer.Option(metavar="DIR", help="Read an archive instead; repeatable."),
     ] = None,
-    out: OutOption = OUT,
-    queue: QueuesOption = None,
     task: TaskOption = None,
     outcome: Annotated[
         list[str] | None,
         typer.Option(metavar="WHAT", help="Outcome; repeatable; default: done."),
     ] = None,
-    period: PeriodOptions,
+    tables: ArrowTableOptions,
     rate: Annotated[
         float | None, typer.Option(metavar="N", help="Jobs per second; default: all at once.")
     ] = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
-    engine: EngineOption = Engine.ARROW,
-    cluster: ClusterOptions,
 ) -> int:
     """Enqueue past jobs again with the same arguments.
 
@@ -65,8 +51,8 @@ def replay(
 
     Example: dueline pipeline replay --name again --archive october --task tasks.send --rate 50
     """
-    since_us, until_us = period.read()
-    made = open_pipeline(context, out, queue, engine, cluster)
+    since_us, until_us = tables.read()
+    made = open_pipeline(context, tables)
     from dueline.spark.pipeline.replay import (  # noqa: PLC0415  (may not be installed)
         chosen_of,
         order_of,

@@ -1,0 +1,90 @@
+"""The common part of handles on jobs and workflows."""
+
+from typing import Any, Generic, TypeVar
+
+from dueline.core.clock import Clock, pauses
+from dueline.core.job import JobId
+from dueline.jobs.queue import Queues
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Handle(Generic[R_co]):
+    """The id of a job or workflow, and the wait for its result."""
+
+    __slots__ = ("_clock", "_id", "_queues")
+
+    def __init__(self, handle_id: JobId, queues: Queues, clock: Clock) -> None:
+        self._id = handle_id
+        self._queues = queues
+        self._clock = clock
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and other._id == self._id
+
+    def __hash__(self) -> int:
+        return hash(self._id)
+
+    @property
+    def id(self) -> str:
+        """The id: 32 hexadecimal digits, ordered by the time of creation."""
+        return self._id.hex()
+
+    def result(self, timeout: float | None = None) -> R_co:
+        """Wait for the end of the job or workflow and return its result.
+
+        Args:
+            timeout: Maximum wait in seconds; None for no limit, 0 for a single check.
+
+        Returns:
+            What the handler of the job, or the last part of the workflow, returned.
+
+        Raises:
+            JobFailed: There is no result; the message says why.
+            TimeoutError: The job or workflow has not ended in time.
+            NotFound: It does not exist, or its result has expired or is not kept.
+        """
+        for pause_s in pauses(self._clock, timeout):
+            has_ended, read = self._read()
+            if has_ended:
+                return self._value(read)
+            if pause_s is None:
+                break
+            self._clock.sleep(pause_s)
+        raise self._late(read)
+
+    async def aresult(self, timeout: float | None = None) -> R_co:  # noqa: ASYNC109  (as `result`)
+        """Wait for the result like `result`, without blocking the event loop.
+
+        Args:
+            timeout: Maximum wait in seconds; None for no limit, 0 for a single check.
+
+        Returns:
+            The result.
+
+        Raises:
+            JobFailed: As in `result`; so are TimeoutError and NotFound.
+        """
+        import asyncio  # noqa: PLC0415  (slow to load)
+
+        for pause_s in pauses(self._clock, timeout):
+            has_ended, read = await asyncio.to_thread(self._read)
+            if has_ended:
+                return self._value(read)
+            if pause_s is None:
+                break
+            await asyncio.sleep(pause_s)
+        raise self._late(read)
+
+    def _read(self) -> tuple[bool, Any]:
+        """Return whether it has ended, and what `_value` or `_late` takes."""
+        raise NotImplementedError
+
+    def _value(self, read: Any) -> R_co:  # noqa: ANN401
+        raise NotImplementedError
+
+    def _late(self, read: Any) -> TimeoutError:  # noqa: ANN401
+        raise NotImplementedError
