@@ -78,11 +78,7 @@ class ArrowEngine:
         return Step(BRONZE, rows, parts)
 
     def _rows(self, engine: Engine, offsets: dict[str, Sequence[Any]]) -> Iterator[tuple[str, Row]]:
-        """Yield new rows of each shard, and keep the positions in `offsets`.
-
-        Raises:
-            StoreCorrupt: Rows were trimmed before they were copied.
-        """
+        """Yield new rows of each shard, and keep the positions in `offsets`."""
         bounds = self._folder.manifest(BRONZE)
         for queue in self._settings.queues or engine.catalog.names():
             stream = queue + HISTORY_SUFFIX
@@ -303,11 +299,7 @@ def _before(until_us: int, rows: Sequence[Row]) -> Sequence[Row]:
 
 
 def _check_kept(engine: Engine, queue: str, shard: int, begin: Place) -> None:
-    """Check that no rows were trimmed past a position; called after reading on from it.
-
-    Raises:
-        StoreCorrupt: Rows were trimmed before they were read.
-    """
+    """Check that no rows were trimmed past a position; called after reading on from it."""
     last = trimming.places(engine.store, queue + HISTORY_SUFFIX).get(shard, begin)
     if last > begin:
         raise StoreCorrupt(

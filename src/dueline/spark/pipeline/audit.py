@@ -79,15 +79,6 @@ class Auditor:
         bounds: Manifest,
         period: EnqueuePeriod,
     ) -> None:
-        """Keep what the audit needs.
-
-        Args:
-            folder: The tables.
-            engine: The store.
-            history: How much the history of each queue holds.
-            bounds: The manifest of bronze.
-            period: When the jobs to judge were enqueued.
-        """
         self._folder = folder
         self._engine = engine
         self._history = history

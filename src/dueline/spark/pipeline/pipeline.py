@@ -252,11 +252,7 @@ class Pipeline:
         return chosen._replace(queues=self._settings.queues)
 
     def _settled_us(self) -> int:
-        """Raise the watermarks to the present; return the time before which rows are final.
-
-        Raises:
-            NotFound: There is no such queue.
-        """
+        """Raise the watermarks to the present; return the time before which rows are final."""
         with existing_engine(self._settings.store) as engine:
             store = engine.store
             some = [

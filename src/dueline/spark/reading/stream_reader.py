@@ -51,11 +51,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans batches on the driver; tasks read them."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        """Check the options and the requested columns.
-
-        Raises:
-            BadInput: The table cannot be followed, or an option is wrong.
-        """
         self._url = options.store()
         self._options = options
         self._table = options.one_of("table", TABLES, "events")
@@ -223,11 +218,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return within(found, most)
 
     def _mark(self, engine: Engine, ref: Shard, after: Position) -> int:
-        """Return a shard's watermark, raised first if there are rows after the position.
-
-        Raises:
-            StoreCorrupt: The watermark is below the query's position.
-        """
+        """Return a shard's watermark, raised first if there are rows after the position."""
         stream, shard = ref.stream, ref.shard
         present = engine.store.close_until(stream, shard, at_us=-1)
         if after[0] > present + 1:

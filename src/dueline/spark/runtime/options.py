@@ -61,11 +61,6 @@ class Options:
     """
 
     def __init__(self, given: Mapping[str, str], known: Collection[str]) -> None:
-        """Check the names of options.
-
-        Raises:
-            BadInput: An option is unknown, or set twice.
-        """
         names = {name.lower(): name for name in known} | {
             alias: name for alias, name in ALIASES.items() if name in known
         }

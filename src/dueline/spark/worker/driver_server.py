@@ -40,7 +40,6 @@ class Line:
     """The worker's end of the connection to one task."""
 
     def __init__(self) -> None:
-        """Wait for the task; `error` says why it cannot work."""
         self.error = ""
         self.has_come = False
         self._guard = threading.Lock()
@@ -118,7 +117,6 @@ class Gate:
     """
 
     def __init__(self, host: str, bind: str, *, key: bytes, port: int = 0) -> None:
-        """Listen on `bind`:`port` (0 for any port); tasks connect to `host`."""
         self._lines: dict[int, Line] = {}
         self._arriving: set[_Arrival] = set()
         self._closed = threading.Event()
@@ -183,11 +181,6 @@ class _Arrival:
     """A connection whose peer has not shown the key yet."""
 
     def __init__(self, taken: socket.socket) -> None:
-        """Take an accepted socket.
-
-        Raises:
-            OSError: There are no descriptors left; the connection is closed.
-        """
         self._due_s = time.monotonic() + HANDSHAKE_S
         self._socket = taken
         try:

@@ -51,11 +51,6 @@ class _Sink:
     """What the batch sink and the stream sink share."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:  # noqa: FBT001
-        """Check the options and the columns of the data.
-
-        Raises:
-            BadInput: No jobs can be made of the data.
-        """
         if overwrite:
             raise BadInput(
                 "A queue cannot be overwritten.",

@@ -68,16 +68,6 @@ class Ledger:
         expires_us: int,
         rejects: bool = False,
     ) -> None:
-        """Read what was added before.
-
-        Args:
-            store: Store of the queue.
-            write: Name of the write.
-            partition: Number of the partition.
-            token: Makes versions.
-            expires_us: Until when a replay is recognized.
-            rejects: Whether unfinished jobs of another write are an error.
-        """
         self._store = store
         self._place = f"spark/{write}"
         self._partition = partition
@@ -161,14 +151,7 @@ class Ledger:
     def _put_chunk(
         self, ids: Sequence[JobId], jobs: Sequence[Job], changes: Sequence[Move], now_us: int
     ) -> bool:
-        """Add a new chunk; return False if its key is taken, a change fails, or it is unknown.
-
-        Args:
-            ids: Ids of the chunk.
-            jobs: Jobs of those ids that do not exist.
-            changes: Changes of those that exist.
-            now_us: Time of the write.
-        """
+        """Add a new chunk; return False if its key is taken, a change fails, or it is unknown."""
         own = [key for key in self._chunks if key.startswith(f"{self._partition:06}/")]
         number = max((int(key.partition("/")[2]) for key in own), default=-1) + 1
         key = f"{self._partition:06}/{number:08}"
