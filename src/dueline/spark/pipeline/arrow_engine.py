@@ -183,9 +183,8 @@ class ArrowEngine:
         silver = self._folder.current(SILVER)
         rows = parts = 0
         for table in GOLD:
-            before = self._folder.current(table)
-            stale = [day for day, part in silver.parts.items() if before.parts.get(day) != part]
-            facts = dict(before.facts)
+            stale = self._folder.stale_days(table)
+            facts = dict(self._folder.current(table).facts)
             for day in stale:
                 lines = list(getattr(tables_arrow, table)(self._silver([day])))
                 self._write(table, silver.parts[day], lines, SHAPES[table])
@@ -201,11 +200,7 @@ class ArrowEngine:
             for table, lines in self._whole().items():
                 part = self._folder.other(table)
                 self._write(table, part, lines, SHAPES[table])
-                facts = {"all": {"rows": len(lines)}}
-                self._folder.publish(
-                    table,
-                    Manifest(engine=NAME, done=silver.done, parts={"all": part}, facts=facts),
-                )
+                self._folder.publish_whole(table, silver, part, len(lines))
                 rows, parts = rows + len(lines), parts + 1
         return Step("gold", rows, parts)
 

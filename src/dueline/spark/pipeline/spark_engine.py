@@ -181,8 +181,7 @@ class SparkEngine:
             "gold_run": tables_spark.gold_run,
         }
         for table in GOLD:
-            before = self._folder.current(table)
-            stale = [day for day, part in silver.parts.items() if before.parts.get(day) != part]
+            before, stale = self._folder.current(table), self._folder.stale_days(table)
             if not stale:
                 continue
             made = makes[table](self._read(SILVER, stale))
@@ -203,15 +202,7 @@ class SparkEngine:
                 path = self._folder.path(table, part)
                 frame.coalesce(1).write.mode("overwrite").parquet(str(path))
                 count = self._folder.extent(table, part)[0]
-                self._folder.publish(
-                    table,
-                    Manifest(
-                        engine=NAME,
-                        done=silver.done,
-                        parts={"all": part},
-                        facts={"all": {"rows": count}},
-                    ),
-                )
+                self._folder.publish_whole(table, silver, part, count)
                 rows, parts = rows + count, parts + 1
         return Step("gold", rows, parts)
 

@@ -113,6 +113,20 @@ class Folder:
         fresh.replace(place)
         self._drop(table, {*before.parts.values(), *manifest.parts.values()})
 
+    def publish_whole(self, table: str, silver: Manifest, part: str, rows: int) -> None:
+        """Replace a table that each run rebuilds from silver."""
+        facts = {"all": {"rows": rows}}
+        parts = {"all": part}
+        self.publish(
+            table, Manifest(engine=silver.engine, done=silver.done, parts=parts, facts=facts)
+        )
+
+    def stale_days(self, table: str) -> list[str]:
+        """Return the days of silver that a table does not include yet."""
+        parts = self.current(table).parts
+        silver = self.current(SILVER).parts
+        return [day for day, part in silver.items() if parts.get(day) != part]
+
     def sweep(self, table: str) -> None:
         """Delete all parts that the manifest does not name."""
         self._drop(table, self.manifest(table).parts.values())
