@@ -1,6 +1,7 @@
 """Readers as Spark makes them, driven by hand."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from dueline import Dueline
@@ -67,12 +68,20 @@ COLUMNS = (
 )
 
 
+@cache
+def _wanted(table: str, columns: str) -> Any:
+    """Return the Arrow schema of columns: to make it from Spark's takes longer than to use it."""
+    from dueline.spark.reading import schemas
+
+    kinds = dict(column.split() for column in columns.split(", "))
+    return schemas.wanted(table, schemas.struct_of(kinds))
+
+
 def table_of(rows: Sequence[Row], columns: str, table: str = "attempts") -> list[dict[str, Any]]:
     """Read rows as Spark is given them."""
     from dueline.spark.reading import schemas
 
-    schema = schemas.struct_of(dict(column.split() for column in columns.split(", ")))
-    wanted = schemas.wanted(table, schema)
+    wanted = _wanted(table, columns)
     found: list[dict[str, Any]] = schemas.batch_of_rows(rows, wanted, table=table).to_pylist()
     return found
 

@@ -3,10 +3,14 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from dueline import Dueline, Retry
+from dueline.api.task import Task
 
 SECOND = 1_000_000
 BORN = 1_795_000_020 * SECOND
@@ -126,22 +130,43 @@ def quiet(_: str) -> None:
     """Show nothing."""
 
 
-def app_with_a_past(folder: Path) -> Dueline:
-    """Make a store whose queue records all: jobs that were run, died, were cancelled, wait."""
-    app = Dueline(f"sqlite:///{folder / 'jobs.db'}?synchronous=NORMAL")
-    app.queue("mail", shards=3, history="arguments")
+@cache
+def _past() -> tuple[TemporaryDirectory[str], Path]:
+    """Make the file that `app_with_a_past` copies, once in each process."""
+    folder = TemporaryDirectory(prefix="dueline-past-")
+    file = Path(folder.name) / "jobs.db"
+    app = _app_on(file)
     live_on(app, 300)
+    app.close()
+    return folder, file
+
+
+def _app_on(file: Path) -> Dueline:
+    app = Dueline(f"sqlite:///{file}?synchronous=NORMAL")
+    app.queue("mail", shards=3, history="arguments")
     return app
 
 
-def live_on(app: Dueline, jobs: int) -> None:
-    """Enqueue more jobs, and run them."""
+def app_with_a_past(folder: Path) -> Dueline:
+    """Copy a store whose queue records all: jobs that were run, died, were cancelled, wait."""
+    copyfile(_past()[1], folder / "jobs.db")
+    app = _app_on(folder / "jobs.db")
+    _counting(app, 300)
+    return app
 
+
+def _counting(app: Dueline, jobs: int) -> Task[[int], None]:
     @app.task(name=f"count to {jobs}", queue="mail", retry=Retry(attempts=2, base=0.001, cap=0.001))
     def count(number: int) -> None:
         if number % 50 == 0:
             raise ValueError(f"number {number} is one of fifty")
 
+    return count
+
+
+def live_on(app: Dueline, jobs: int) -> None:
+    """Enqueue more jobs, and run them."""
+    count = _counting(app, jobs)
     count.enqueue_many([(number,) for number in range(1, jobs)])
     count.using(tenant="acme").enqueue_many([(number,) for number in range(40)])
     app.run_worker(burst=True)
