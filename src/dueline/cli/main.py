@@ -11,6 +11,7 @@ import typer
 
 from dueline import __version__
 from dueline.cli.errors import show_error, show_usage
+from dueline.cli.options import option
 from dueline.cli.output import Output
 from dueline.cli.session import Format, Session, session_of
 from dueline.core.clock import SystemClock
@@ -92,12 +93,8 @@ def _at(place: str) -> Any:  # noqa: ANN401  (see above)
 def options(
     context: typer.Context,
     *,
-    store: Annotated[
-        str | None, typer.Option(metavar="URL", help="Store, such as sqlite:///jobs.db.")
-    ] = None,
-    app: Annotated[
-        str | None, typer.Option(metavar="MODULE:ATTR", help="Application, such as tasks:app.")
-    ] = None,
+    store: Annotated[str | None, option("URL", "Store, such as sqlite:///jobs.db.")] = None,
+    app: Annotated[str | None, option("MODULE:ATTR", "Application, such as tasks:app.")] = None,
     output: Annotated[Format, typer.Option("-o", "--output", help="Output format.")] = Format.TABLE,
 ) -> None:
     """Store the global options; they may also follow the command."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,6 +26,16 @@ def read_counts(words: Iterable[str], *, what: str, hint: str) -> dict[str, int]
             raise BadInput(f"{word!r:.80} is not a valid {what}.", hint=hint)
         read[name] = int(number)
     return read
+
+
+def option(metavar: str, text: str, *names: str, **bounds: Any) -> Any:  # noqa: ANN401  (Typer's)
+    """Return an option with a value; its name is that of the parameter unless names are given."""
+    return typer.Option(*names, metavar=metavar, help=text, **bounds)
+
+
+def argument(metavar: str, text: str) -> Any:  # noqa: ANN401  (Typer's)
+    """Return a positional argument."""
+    return typer.Argument(metavar=metavar, help=text)
 
 
 class State(StrEnum):
@@ -56,64 +66,45 @@ StateOption = Annotated[
     State | None,
     typer.Option("--state", help="Only jobs in this state; default: unfinished jobs."),
 ]
-QueueOption = Annotated[
-    str | None, typer.Option("--queue", metavar="NAME", help="Only jobs of this queue.")
-]
-TaskOption = Annotated[
-    str | None, typer.Option("--task", metavar="NAME", help="Only jobs of this task.")
-]
-TenantOption = Annotated[
-    str | None, typer.Option("--tenant", metavar="NAME", help="Only jobs of this tenant.")
-]
-TagOption = Annotated[
-    str | None, typer.Option("--tag", metavar="TAG", help="Only jobs with this tag.")
-]
-TagsOption = Annotated[
-    list[str] | None, typer.Option("--tag", metavar="TAG", help="Tag of the job; repeatable.")
-]
+QueueOption = Annotated[str | None, option("NAME", "Only jobs of this queue.", "--queue")]
+TaskOption = Annotated[str | None, option("NAME", "Only jobs of this task.", "--task")]
+TenantOption = Annotated[str | None, option("NAME", "Only jobs of this tenant.", "--tenant")]
+TagOption = Annotated[str | None, option("TAG", "Only jobs with this tag.", "--tag")]
+TagsOption = Annotated[list[str] | None, option("TAG", "Tag of the job; repeatable.", "--tag")]
 AfterOption = Annotated[
-    str | None,
-    typer.Option(metavar="DURATION", help="Start after this duration: 90s, 10m, 2h, 3d."),
+    str | None, option("DURATION", "Start after this duration: 90s, 10m, 2h, 3d.")
 ]
 DueOption = Annotated[
-    str | None,
-    typer.Option(metavar="TIMESTAMP", help="Start at this time: 2027-01-01T09:00:00+02:00."),
+    str | None, option("TIMESTAMP", "Start at this time: 2027-01-01T09:00:00+02:00.")
 ]
 FileOption = Annotated[
-    str | None,
-    typer.Option("--file", metavar="PATH", help="Read one job per line as JSON; - for stdin."),
+    str | None, option("PATH", "Read one job per line as JSON; - for stdin.", "--file")
 ]
 DeadlineOption = Annotated[
     str | None,
-    typer.Option(
-        "--deadline", metavar="DURATION", help="Finish within this duration; instead of --priority."
-    ),
+    option("DURATION", "Finish within this duration; instead of --priority.", "--deadline"),
 ]
 ExpiresOption = Annotated[
-    str | None,
-    typer.Option(metavar="DURATION", help="Expire after this duration: 90s, 10m, 2h, 3d."),
+    str | None, option("DURATION", "Expire after this duration: 90s, 10m, 2h, 3d.")
 ]
 WindowOption = Annotated[
-    str | None,
-    typer.Option(metavar="DURATION", help="Start at a random time within this duration."),
+    str | None, option("DURATION", "Start at a random time within this duration.")
 ]
 LimitOption = Annotated[
-    int, typer.Option("--limit", metavar="N", min=1, max=LIMIT_MAX, help="Maximum number of jobs.")
+    int, option("N", "Maximum number of jobs.", "--limit", min=1, max=LIMIT_MAX)
 ]
 DueBeforeOption = Annotated[
-    str | None,
-    typer.Option("--due-before", metavar="TIMESTAMP", help="Only jobs that are due earlier."),
+    str | None, option("TIMESTAMP", "Only jobs that are due earlier.", "--due-before")
 ]
 MassLimitOption = Annotated[
-    int | None,
-    typer.Option("--limit", metavar="N", min=1, max=LIMIT_MAX, help="Maximum number of jobs."),
+    int | None, option("N", "Maximum number of jobs.", "--limit", min=1, max=LIMIT_MAX)
 ]
 AllMatchingOption = Annotated[
     bool, typer.Option("--all-matching", help="Change all matching jobs instead of ids.")
 ]
-MaybeIdsArgument = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of jobs.")]
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of the job.")]
-IdsArgument = Annotated[list[str], typer.Argument(metavar="ID", help="Ids of jobs.")]
+MaybeIdsArgument = Annotated[list[str] | None, argument("ID", "Ids of jobs.")]
+IdArgument = Annotated[str, argument("ID", "Id of the job.")]
+IdsArgument = Annotated[list[str], argument("ID", "Ids of jobs.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Count only; change nothing.")]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dueline.api.connect import mask
-from dueline.cli.options import read_instant
+from dueline.cli.options import option, read_instant
 from dueline.cli.output import Output, note
 from dueline.cli.session import session_of
 from dueline.core.clock import SystemClock, asked_instant_us
@@ -29,27 +29,21 @@ class Engine(StrEnum):
     ARROW = "arrow"
 
 
-OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the tables.")]
+OutOption = Annotated[Path, option("DIR", "Folder of the tables.", "--out")]
 EngineOption = Annotated[
     Engine, typer.Option("--engine", help="Build with Spark, or in this process (arrow).")
 ]
-MasterOption = Annotated[
-    str, typer.Option("--master", metavar="URL", help="Spark master: local[*], spark://...")
-]
+MasterOption = Annotated[str, option("URL", "Spark master: local[*], spark://...", "--master")]
 ConfOption = Annotated[
-    list[str] | None,
-    typer.Option("--conf", metavar="KEY=VALUE", help="Spark setting; repeatable."),
+    list[str] | None, option("KEY=VALUE", "Spark setting; repeatable.", "--conf")
 ]
 QueuesOption = Annotated[
-    list[str] | None,
-    typer.Option("--queue", metavar="NAME", help="Only this queue; repeatable; default: all."),
+    list[str] | None, option("NAME", "Only this queue; repeatable; default: all.", "--queue")
 ]
 SinceOption = Annotated[
-    str | None, typer.Option("--since", metavar="TIMESTAMP", help="Start of the period, inclusive.")
+    str | None, option("TIMESTAMP", "Start of the period, inclusive.", "--since")
 ]
-UntilOption = Annotated[
-    str | None, typer.Option("--until", metavar="TIMESTAMP", help="End of the period, exclusive.")
-]
+UntilOption = Annotated[str | None, option("TIMESTAMP", "End of the period, exclusive.", "--until")]
 OUT = Path("lake")
 
 

@@ -14,6 +14,7 @@ from dueline.admin.throughput import throughput_of
 from dueline.api.connect import mask
 from dueline.api.task import Task
 from dueline.cli.errors import Exit
+from dueline.cli.options import option
 from dueline.cli.output import Entry, Output, Value, note
 from dueline.cli.progress_bar import bar
 from dueline.cli.session import session_of
@@ -40,17 +41,10 @@ bench = typer.Typer(help="Measure throughput and start latency.")
 def run_bench(
     context: typer.Context,
     *,
-    jobs: Annotated[
-        int, typer.Option("--jobs", metavar="N", min=1, max=1_000_000, help="Number of jobs.")
-    ] = 10_000,
-    queue: Annotated[
-        str, typer.Option("--queue", metavar="NAME", help="Queue to use; must be empty.")
-    ] = "bench",
+    jobs: Annotated[int, option("N", "Number of jobs.", "--jobs", min=1, max=1_000_000)] = 10_000,
+    queue: Annotated[str, option("NAME", "Queue to use; must be empty.", "--queue")] = "bench",
     concurrency: Annotated[
-        int,
-        typer.Option(
-            "--concurrency", metavar="N", min=1, help="Maximum number of concurrent handlers."
-        ),
+        int, option("N", "Maximum number of concurrent handlers.", "--concurrency", min=1)
     ] = 16,
 ) -> int:
     """Measure throughput and start latency with no-op jobs.

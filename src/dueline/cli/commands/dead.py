@@ -25,6 +25,7 @@ from dueline.cli.options import (
     TaskOption,
     TenantOption,
     YesOption,
+    option,
 )
 from dueline.cli.output import Entry, Output, note
 from dueline.cli.progress_bar import bar
@@ -113,9 +114,7 @@ def retry(
 def purge(
     context: typer.Context,
     *,
-    older_than: Annotated[
-        str, typer.Option(metavar="DURATION", help="Minimum age: 90s, 12h, 30d.")
-    ],
+    older_than: Annotated[str, option("DURATION", "Minimum age: 90s, 12h, 30d.")],
     queue: QueueOption = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,

@@ -7,6 +7,7 @@ import typer
 from dueline.admin.health import examine
 from dueline.cli.commands.queues import WORKER_COLUMNS, worker_entry
 from dueline.cli.errors import Exit, say_failure
+from dueline.cli.options import option
 from dueline.cli.output import Output, Part
 from dueline.cli.session import session_of
 from dueline.core.durations import parse_span
@@ -18,8 +19,7 @@ def doctor(
     context: typer.Context,
     *,
     time: Annotated[
-        str | None,
-        typer.Option(metavar="DURATION", help=f"Maximum duration of the index check ({TIME})."),
+        str | None, option("DURATION", f"Maximum duration of the index check ({TIME}).")
     ] = None,
 ) -> int:
     """Diagnose the store, clocks, workers and queues.

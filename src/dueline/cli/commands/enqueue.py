@@ -21,6 +21,8 @@ from dueline.cli.options import (
     TagsOption,
     UniqueMode,
     WindowOption,
+    argument,
+    option,
     read_instant,
 )
 from dueline.cli.output import Output, Raw, note
@@ -34,36 +36,27 @@ _NAMED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 def enqueue(
     context: typer.Context,
-    task: Annotated[str, typer.Argument(metavar="TASK", help="Name of the task.")],
+    task: Annotated[str, argument("TASK", "Name of the task.")],
     argument: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="ARG", help="JSON, NAME=JSON, or a plain string."),
+        list[str] | None, argument("ARG", "JSON, NAME=JSON, or a plain string.")
     ] = None,
     *,
     file: FileOption = None,
     after: AfterOption = None,
     due: DueOption = None,
-    priority: Annotated[
-        int | None, typer.Option(metavar="N", help="Priority; default: the task's own.")
-    ] = None,
+    priority: Annotated[int | None, option("N", "Priority; default: the task's own.")] = None,
     deadline: DeadlineOption = None,
-    queue: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Queue; default: the task's own.")
-    ] = None,
-    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Tenant of the job.")] = None,
+    queue: Annotated[str | None, option("NAME", "Queue; default: the task's own.")] = None,
+    tenant: Annotated[str | None, option("NAME", "Tenant of the job.")] = None,
     tag: TagsOption = None,
     expires: ExpiresOption = None,
     window: WindowOption = None,
-    unique: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Unique key; see --mode.")
-    ] = None,
+    unique: Annotated[str | None, option("KEY", "Unique key; see --mode.")] = None,
     mode: Annotated[
         UniqueMode | None, typer.Option("--mode", help="Set what happens if the key is taken.")
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the result and print it.")] = False,
-    timeout: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Limit the duration of --wait.")
-    ] = None,
+    timeout: Annotated[str | None, option("DURATION", "Limit the duration of --wait.")] = None,
 ) -> int:
     """Enqueue a job, or one job per line of a file.
 

@@ -6,6 +6,7 @@ import typer
 
 from dueline.cli import job_rows
 from dueline.cli.errors import Exit
+from dueline.cli.options import option
 from dueline.cli.output import Output
 from dueline.cli.session import session_of
 from dueline.core.clock import SystemClock
@@ -19,12 +20,9 @@ def events(
     context: typer.Context,
     *,
     queue: Annotated[
-        str | None,
-        typer.Option("-q", "--queue", metavar="NAME", help="Only jobs of this queue."),
+        str | None, option("NAME", "Only jobs of this queue.", "-q", "--queue")
     ] = None,
-    since: Annotated[
-        str, typer.Option(metavar="DURATION", help="Start of the period before now: 10m, 2d.")
-    ] = "1h",
+    since: Annotated[str, option("DURATION", "Start of the period before now: 10m, 2d.")] = "1h",
     follow: Annotated[
         bool, typer.Option("-f", "--follow", help="Continue until Ctrl-C (exit 130).")
     ] = False,

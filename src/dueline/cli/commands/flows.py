@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dueline.api.job_handle import parse_id
-from dueline.cli.options import LIMIT, DryRunOption, LimitOption
+from dueline.cli.options import LIMIT, DryRunOption, LimitOption, argument, option
 from dueline.cli.output import Entry, Instant, Output, Part, Raw, Span, Value, note
 from dueline.cli.session import Format, session_of
 from dueline.cli.workflow_tree import COLUMNS as STEP_COLUMNS
@@ -27,10 +27,8 @@ COLUMNS = ("id", "name", "state", "steps", "left", "started")
 
 flows = typer.Typer(help="Show and change workflows.")
 
-FlowArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of the workflow.")]
-StepOption = Annotated[
-    int | None, typer.Option("--step", metavar="N", help="Only this step and the steps after it.")
-]
+FlowArgument = Annotated[str, argument("ID", "Id of the workflow.")]
+StepOption = Annotated[int | None, option("N", "Only this step and the steps after it.", "--step")]
 
 
 @flows.command("list")
@@ -134,9 +132,9 @@ def retry(
 def signal(
     context: typer.Context,
     flow: FlowArgument,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the signal.")],
+    name: Annotated[str, argument("NAME", "Name of the signal.")],
     *,
-    value: Annotated[str, typer.Option(metavar="JSON", help="Value of the signal.")] = "null",
+    value: Annotated[str, option("JSON", "Value of the signal.")] = "null",
 ) -> None:
     """Send a signal to waiting steps.
 

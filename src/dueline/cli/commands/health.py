@@ -6,6 +6,7 @@ import typer
 
 from dueline.admin.health import elected, is_ready, is_writable
 from dueline.cli.errors import Exit
+from dueline.cli.options import option
 from dueline.cli.output import Entry, Output
 from dueline.cli.session import session_of
 from dueline.coordination.worker_registry import live_workers
@@ -23,8 +24,7 @@ def health(
         bool, typer.Option("--ready", help="Check also that jobs are served.")
     ] = False,
     max_age: Annotated[
-        str | None,
-        typer.Option(metavar="DURATION", help=f"Maximum wait of a ready job ({MAX_AGE})."),
+        str | None, option("DURATION", f"Maximum wait of a ready job ({MAX_AGE}).")
     ] = None,
 ) -> int:
     """Check that the store can be written.

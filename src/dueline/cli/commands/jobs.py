@@ -28,6 +28,7 @@ from dueline.cli.options import (
     TagsOption,
     TaskOption,
     TenantOption,
+    option,
     read_instant,
 )
 from dueline.cli.output import Entry, Output, Part, note
@@ -86,7 +87,7 @@ def list_jobs(
 @jobs.command("next")
 def next_jobs(
     context: typer.Context,
-    queue: Annotated[str, typer.Option("-q", "--queue", metavar="NAME", help="Name of the queue.")],
+    queue: Annotated[str, option("NAME", "Name of the queue.", "-q", "--queue")],
     *,
     limit: LimitOption = LIMIT,
 ) -> None:
@@ -178,8 +179,7 @@ def tail(
     context: typer.Context,
     *,
     queue: Annotated[
-        str | None,
-        typer.Option("-q", "--queue", metavar="NAME", help="Only jobs of this queue."),
+        str | None, option("NAME", "Only jobs of this queue.", "-q", "--queue")
     ] = None,
     task: TaskOption = None,
 ) -> int:
@@ -235,12 +235,7 @@ def explain(context: typer.Context, job: IdArgument) -> int:
 
 @jobs.command()
 @with_option_groups
-def cancel(
-    context: typer.Context,
-    job: MaybeIdsArgument = None,
-    *,
-    bulk: BulkOptions,
-) -> int:
+def cancel(context: typer.Context, job: MaybeIdsArgument = None, *, bulk: BulkOptions) -> int:
     """Cancel waiting jobs and ask running jobs to stop.
 
     Pass ids, or --all-matching with filters: then the command prints the number of jobs and asks
@@ -270,12 +265,7 @@ def cancel(
 
 @jobs.command()
 @with_option_groups
-def retry(
-    context: typer.Context,
-    job: MaybeIdsArgument = None,
-    *,
-    bulk: BulkOptions,
-) -> int:
+def retry(context: typer.Context, job: MaybeIdsArgument = None, *, bulk: BulkOptions) -> int:
     """Run waiting or dead-letter jobs as soon as possible.
 
     Pass ids, or --all-matching with filters, as for `jobs cancel`. Dead-letter jobs match only
@@ -308,12 +298,10 @@ def reschedule(
     job: MaybeIdsArgument = None,
     *,
     after: Annotated[
-        str | None,
-        typer.Option(metavar="DURATION", help="Due after this duration: 90s, 10m, 2h, 3d."),
+        str | None, option("DURATION", "Due after this duration: 90s, 10m, 2h, 3d.")
     ] = None,
     due: Annotated[
-        str | None,
-        typer.Option(metavar="TIMESTAMP", help="Due at this time: 2027-01-01T09:00:00+02:00."),
+        str | None, option("TIMESTAMP", "Due at this time: 2027-01-01T09:00:00+02:00.")
     ] = None,
     bulk: BulkOptions,
 ) -> int:
@@ -354,9 +342,7 @@ def change(
     context: typer.Context,
     job: IdsArgument,
     *,
-    priority: Annotated[
-        int | None, typer.Option(metavar="N", help="New priority; larger runs first.")
-    ] = None,
+    priority: Annotated[int | None, option("N", "New priority; larger runs first.")] = None,
     tag: TagsOption = None,
     no_tags: Annotated[bool, typer.Option("--no-tags", help="Remove all tags.")] = False,
 ) -> int:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from dueline.cli.options import argument, option
 from dueline.cli.output import Entry, Instant, Output, Part, Span, note
 from dueline.cli.session import session_of
 from dueline.core.durations import parse_span
@@ -22,7 +23,7 @@ WAITER_COLUMNS = ("limit", "waiting", "permits", "priority", "queue", "since")
 
 limits = typer.Typer(help="Show and set semaphores and rates.")
 
-SemaphoreArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the semaphore.")]
+SemaphoreArgument = Annotated[str, argument("NAME", "Name of the semaphore.")]
 
 
 @limits.command("list")
@@ -54,9 +55,7 @@ def list_rates(context: typer.Context) -> None:
 def set_capacity(
     context: typer.Context,
     name: SemaphoreArgument,
-    capacity: Annotated[
-        int, typer.Argument(metavar="N", help="Maximum number of running jobs; 0 for none.")
-    ],
+    capacity: Annotated[int, argument("N", "Maximum number of running jobs; 0 for none.")],
 ) -> None:
     """Set how many jobs with a limit run at the same time.
 
@@ -79,13 +78,10 @@ def set_capacity(
 @limits.command("rate")
 def set_rate(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the rate.")],
-    count: Annotated[int, typer.Argument(metavar="N", help="Maximum number of starts per period.")],
-    per: Annotated[str, typer.Option(metavar="DURATION", help="Length of the period: 1s, 1h.")],
-    burst: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Start evenly, with bursts of N jobs."),
-    ] = None,
+    name: Annotated[str, argument("NAME", "Name of the rate.")],
+    count: Annotated[int, argument("N", "Maximum number of starts per period.")],
+    per: Annotated[str, option("DURATION", "Length of the period: 1s, 1h.")],
+    burst: Annotated[int | None, option("N", "Start evenly, with bursts of N jobs.")] = None,
 ) -> None:
     """Set how many jobs with a limit start in a period.
 
@@ -103,10 +99,7 @@ def set_rate(
 @limits.command()
 def holders(
     context: typer.Context,
-    name: Annotated[
-        str,
-        typer.Argument(metavar="NAME", help="Semaphore, or a limit such as host:example.org."),
-    ],
+    name: Annotated[str, argument("NAME", "Semaphore, or a limit such as host:example.org.")],
 ) -> None:
     """Show which workers hold or wait for permits.
 

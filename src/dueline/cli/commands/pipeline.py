@@ -13,7 +13,7 @@ import typer
 from dueline.api.connect import mask
 from dueline.cli.errors import Exit, say_failure, show_error
 from dueline.cli.option_groups import with_option_groups
-from dueline.cli.options import read_counts, read_instant
+from dueline.cli.options import argument, option, read_counts, read_instant
 from dueline.cli.output import Entry, Instant, Part, note
 from dueline.cli.pipeline_options import (
     OUT,
@@ -46,21 +46,14 @@ pipeline = typer.Typer(help="Build and check tables of the job history.")
 def run(
     context: typer.Context,
     steps: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="STEP", help="bronze, silver or gold; default: all."),
+        list[str] | None, argument("STEP", "bronze, silver or gold; default: all.")
     ] = None,
     *,
     tables: TableOptions,
     once: Annotated[bool, typer.Option("--once", help="Run once (default).")] = False,
-    every: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Repeat with this pause.")
-    ] = None,
-    target: Annotated[
-        str, typer.Option(metavar="DURATION", help="Start latency objective.")
-    ] = "1s",
-    objective: Annotated[
-        float, typer.Option(metavar="SHARE", help="Share of starts within --target.")
-    ] = 0.99,
+    every: Annotated[str | None, option("DURATION", "Repeat with this pause.")] = None,
+    target: Annotated[str, option("DURATION", "Start latency objective.")] = "1s",
+    objective: Annotated[float, option("SHARE", "Share of starts within --target.")] = 0.99,
     print_submit: Annotated[
         bool, typer.Option("--print-submit", help="Print the spark-submit command only.")
     ] = False,
@@ -130,7 +123,7 @@ def verify(
     out: OutOption = OUT,
     queue: QueuesOption = None,
     archive: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Check an archive instead of the tables.")
+        Path | None, option("DIR", "Check an archive instead of the tables.")
     ] = None,
 ) -> int:
     """Compare the tables with the store and with each other.
@@ -174,20 +167,16 @@ def audit(
     *,
     tables: TableOptions,
     expected: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Ids of all acknowledged jobs, one per line."),
+        Path | None, option("FILE", "Ids of all acknowledged jobs, one per line.")
     ] = None,
     capacity: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TASK=N", help="Maximum number of concurrent attempts of a task."),
+        list[str] | None, option("TASK=N", "Maximum number of concurrent attempts of a task.")
     ] = None,
     order: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=0, help="Maximum number of less urgent jobs claimed first."),
+        int | None, option("N", "Maximum number of less urgent jobs claimed first.", min=0)
     ] = None,
     attempts: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TASK=N", help="Maximum number of failed attempts of a task."),
+        list[str] | None, option("TASK=N", "Maximum number of failed attempts of a task.")
     ] = None,
     results: Annotated[
         bool, typer.Option("--results", help="Compare stored results with the history.")
@@ -264,12 +253,8 @@ def report(
     context: typer.Context,
     *,
     out: OutOption = OUT,
-    file: Annotated[Path, typer.Option("--file", metavar="FILE", help="File to write.")] = Path(
-        "report.html"
-    ),
-    title: Annotated[
-        str, typer.Option(metavar="TEXT", help="Title of the report.")
-    ] = "Queue report",
+    file: Annotated[Path, option("FILE", "File to write.", "--file")] = Path("report.html"),
+    title: Annotated[str, option("TEXT", "Title of the report.")] = "Queue report",
     period: PeriodOptions,
 ) -> None:
     """Write an HTML report of the tables.
@@ -290,7 +275,7 @@ def report(
 def past(
     context: typer.Context,
     *,
-    at: Annotated[str, typer.Option(metavar="TIMESTAMP", help="Time: 2027-01-01T09:00:00+02:00.")],
+    at: Annotated[str, option("TIMESTAMP", "Time: 2027-01-01T09:00:00+02:00.")],
     out: OutOption = OUT,
     queue: QueuesOption = None,
 ) -> None:

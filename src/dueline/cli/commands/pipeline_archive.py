@@ -8,6 +8,7 @@ import typer
 
 from dueline.cli.errors import Exit, show_error
 from dueline.cli.option_groups import with_option_groups
+from dueline.cli.options import option
 from dueline.cli.output import Instant, note
 from dueline.cli.pipeline_options import TableOptions, open_pipeline, output_of, progress
 from dueline.core.errors import StoreCorrupt
@@ -17,7 +18,7 @@ from dueline.core.errors import StoreCorrupt
 def archive(
     context: typer.Context,
     *,
-    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Folder of the archive.")],
+    to: Annotated[Path, option("DIR", "Folder of the archive.", "--to")],
     tables: TableOptions,
 ) -> int:
     """Write the history of a period to Parquet files.

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from dueline.cli.options import option
 from dueline.cli.pipeline_options import OUT, OutOption, need, output_of, progress
 
 ROWS = 1_000_000
@@ -14,9 +15,7 @@ def compact(
     context: typer.Context,
     *,
     out: OutOption = OUT,
-    rows: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Maximum number of rows per file.")
-    ] = ROWS,
+    rows: Annotated[int, option("N", "Maximum number of rows per file.", min=1)] = ROWS,
 ) -> None:
     """Merge small files of the tables into large ones.
 

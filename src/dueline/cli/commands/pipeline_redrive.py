@@ -8,7 +8,7 @@ import typer
 from dueline.cli.confirm import is_agreed, refuse
 from dueline.cli.errors import Exit
 from dueline.cli.option_groups import with_option_groups
-from dueline.cli.options import DryRunOption, TaskOption, YesOption
+from dueline.cli.options import DryRunOption, TaskOption, YesOption, option
 from dueline.cli.output import Entry, Output, Part, note
 from dueline.cli.pipeline_options import ArrowTableOptions, open_pipeline, progress
 from dueline.cli.session import session_of
@@ -22,8 +22,7 @@ def redrive(
     *,
     task: TaskOption = None,
     error: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="Only this error: substring or fingerprint."),
+        str | None, option("TEXT", "Only this error: substring or fingerprint.")
     ] = None,
     tables: ArrowTableOptions,
     yes: YesOption = False,

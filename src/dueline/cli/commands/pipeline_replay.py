@@ -10,7 +10,7 @@ import typer
 from dueline.cli.confirm import is_agreed, refuse
 from dueline.cli.errors import Exit
 from dueline.cli.option_groups import with_option_groups
-from dueline.cli.options import DryRunOption, TaskOption, YesOption
+from dueline.cli.options import DryRunOption, TaskOption, YesOption, option
 from dueline.cli.output import Entry, Instant, Output, Part, note
 from dueline.cli.pipeline_options import ArrowTableOptions, open_pipeline, progress
 from dueline.cli.session import session_of
@@ -26,20 +26,16 @@ SHOWN = 20
 def replay(
     context: typer.Context,
     *,
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the replay.")],
+    name: Annotated[str, option("NAME", "Name of the replay.", "--name")],
     archive: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="DIR", help="Read an archive instead; repeatable."),
+        list[Path] | None, option("DIR", "Read an archive instead; repeatable.")
     ] = None,
     task: TaskOption = None,
     outcome: Annotated[
-        list[str] | None,
-        typer.Option(metavar="WHAT", help="Outcome; repeatable; default: done."),
+        list[str] | None, option("WHAT", "Outcome; repeatable; default: done.")
     ] = None,
     tables: ArrowTableOptions,
-    rate: Annotated[
-        float | None, typer.Option(metavar="N", help="Jobs per second; default: all at once.")
-    ] = None,
+    rate: Annotated[float | None, option("N", "Jobs per second; default: all at once.")] = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> int:

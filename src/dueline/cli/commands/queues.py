@@ -8,7 +8,7 @@ import typer
 from dueline.api.limits import asked_quota
 from dueline.cli.confirm import is_agreed, refuse
 from dueline.cli.errors import Exit, say_failure
-from dueline.cli.options import DryRunOption, YesOption
+from dueline.cli.options import DryRunOption, YesOption, argument, option
 from dueline.cli.output import Entry, Instant, Output, Part, Span, note
 from dueline.cli.progress_bar import bar
 from dueline.cli.session import session_of
@@ -39,18 +39,14 @@ WORKER_COLUMNS = ("worker", "held", "slots", "started", "beat")
 
 queues = typer.Typer(help="Show, configure, pause and empty queues.")
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the queue.")]
-NamesArgument = Annotated[list[str], typer.Argument(metavar="NAME", help="Names of queues.")]
+NameArgument = Annotated[str, argument("NAME", "Name of the queue.")]
+NamesArgument = Annotated[list[str], argument("NAME", "Names of queues.")]
 
 TenantOption = Annotated[
-    list[str] | None,
-    typer.Option("--tenant", metavar="NAME", help='Only this tenant; "" for none; repeatable.'),
+    list[str] | None, option("NAME", 'Only this tenant; "" for none; repeatable.', "--tenant")
 ]
 
-TaskOption = Annotated[
-    list[str] | None,
-    typer.Option("--task", metavar="NAME", help="Only this task; repeatable."),
-]
+TaskOption = Annotated[list[str] | None, option("NAME", "Only this task; repeatable.", "--task")]
 
 
 @queues.command("list")
@@ -161,21 +157,15 @@ def quota(
     context: typer.Context,
     name: NameArgument,
     *,
-    tenant: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Limit this tenant only.")
-    ] = None,
+    tenant: Annotated[str | None, option("NAME", "Limit this tenant only.")] = None,
     each_tenant: Annotated[
         bool, typer.Option("--each-tenant", help="Limit each tenant without its own quota.")
     ] = False,
-    depth: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Maximum number of waiting jobs.")
-    ] = None,
+    depth: Annotated[int | None, option("N", "Maximum number of waiting jobs.", min=1)] = None,
     rate: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Maximum number of new jobs per period.")
+        int | None, option("N", "Maximum number of new jobs per period.", min=1)
     ] = None,
-    per: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Length of the period: 10s, 1m.")
-    ] = None,
+    per: Annotated[str | None, option("DURATION", "Length of the period: 10s, 1m.")] = None,
     none: Annotated[bool, typer.Option("--none", help="Remove the quota.")] = False,
 ) -> None:
     """Show or set the quotas of a queue.
@@ -222,9 +212,7 @@ def drain_queue(
     context: typer.Context,
     name: NameArgument,
     *,
-    timeout: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Maximum duration: 90s, 10m, 2h.")
-    ] = None,
+    timeout: Annotated[str | None, option("DURATION", "Maximum duration: 90s, 10m, 2h.")] = None,
 ) -> int:
     """Wait until a queue is empty.
 

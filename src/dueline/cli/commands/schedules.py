@@ -7,6 +7,7 @@ import typer
 
 from dueline.admin.health import recurring
 from dueline.cli.commands.enqueue import read_arguments
+from dueline.cli.options import argument, option
 from dueline.cli.output import Entry, Instant, Output, Raw, Span, note
 from dueline.cli.session import session_of
 from dueline.coordination.worker_registry import live_workers
@@ -39,7 +40,7 @@ class Overlap(StrEnum):
     REPLACE = "replace"
 
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule.")]
+NameArgument = Annotated[str, argument("NAME", "Name of the schedule.")]
 
 
 @schedules.command("list")
@@ -117,21 +118,14 @@ def list_next(
 def add(
     context: typer.Context,
     name: NameArgument,
-    task: Annotated[str, typer.Argument(metavar="TASK", help="Name of the task.")],
+    task: Annotated[str, argument("TASK", "Name of the task.")],
     argument: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="ARG", help="JSON, NAME=JSON, or a plain string."),
+        list[str] | None, argument("ARG", "JSON, NAME=JSON, or a plain string.")
     ] = None,
     *,
-    cron: Annotated[
-        str | None, typer.Option(metavar="EXPR", help='Cron expression: "30 3 * * mon-fri".')
-    ] = None,
-    every: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Interval: 90s, 10m, 2h, 3d.")
-    ] = None,
-    tz: Annotated[
-        str, typer.Option(metavar="ZONE", help="Time zone of --cron: Europe/Vilnius.")
-    ] = "UTC",
+    cron: Annotated[str | None, option("EXPR", 'Cron expression: "30 3 * * mon-fri".')] = None,
+    every: Annotated[str | None, option("DURATION", "Interval: 90s, 10m, 2h, 3d.")] = None,
+    tz: Annotated[str, option("ZONE", "Time zone of --cron: Europe/Vilnius.")] = "UTC",
     catch_up: Annotated[
         CatchUp, typer.Option("--catch-up", help="Set which missed occurrences run later.")
     ] = CatchUp.SKIP,
@@ -139,13 +133,9 @@ def add(
         Overlap,
         typer.Option("--overlap", help="Set what happens if the previous job has not ended."),
     ] = Overlap.ALLOW,
-    queue: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Queue; default: the task's own.")
-    ] = None,
-    priority: Annotated[
-        int | None, typer.Option(metavar="N", help="Priority; default: the task's own.")
-    ] = None,
-    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Tenant of the jobs.")] = None,
+    queue: Annotated[str | None, option("NAME", "Queue; default: the task's own.")] = None,
+    priority: Annotated[int | None, option("N", "Priority; default: the task's own.")] = None,
+    tenant: Annotated[str | None, option("NAME", "Tenant of the jobs.")] = None,
 ) -> None:
     """Create or change a schedule.
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dueline.cli.options import read_counts
+from dueline.cli.options import argument, option, read_counts
 from dueline.cli.output import Entry, Output, Span
 from dueline.cli.session import session_of
 from dueline.core.durations import parse_span
@@ -14,38 +14,24 @@ from dueline.core.queue_settings import QueueSettings, chosen_shards, weights_of
 
 def set_queue(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the queue.")],
+    name: Annotated[str, argument("NAME", "Name of the queue.")],
     *,
-    shards: Annotated[
-        str | None,
-        typer.Option(metavar="N|N-M", help="Number of shards, or a range by load."),
-    ] = None,
+    shards: Annotated[str | None, option("N|N-M", "Number of shards, or a range by load.")] = None,
     lease: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Duration of a claim without heartbeat.")
+        str | None, option("DURATION", "Duration of a claim without heartbeat.")
     ] = None,
-    keep: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Retention of results; 0s for none.")
-    ] = None,
+    keep: Annotated[str | None, option("DURATION", "Retention of results; 0s for none.")] = None,
     aging: Annotated[
-        str | None,
-        typer.Option(metavar="DURATION", help="Wait that raises the priority by one; 0s: never."),
+        str | None, option("DURATION", "Wait that raises the priority by one; 0s: never.")
     ] = None,
-    history: Annotated[
-        str | None, typer.Option(metavar="LEVEL", help="attempts, all, arguments or off.")
-    ] = None,
-    history_keep: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Retention of the history.")
-    ] = None,
+    history: Annotated[str | None, option("LEVEL", "attempts, all, arguments or off.")] = None,
+    history_keep: Annotated[str | None, option("DURATION", "Retention of the history.")] = None,
     dead_keep: Annotated[
-        str | None,
-        typer.Option(metavar="DURATION", help="Retention of dead-letter jobs; 0s: unlimited."),
+        str | None, option("DURATION", "Retention of dead-letter jobs; 0s: unlimited.")
     ] = None,
-    deliver: Annotated[
-        str | None, typer.Option(metavar="MODE", help="at_least_once or at_most_once.")
-    ] = None,
+    deliver: Annotated[str | None, option("MODE", "at_least_once or at_most_once.")] = None,
     weight: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TENANT=N", help="Turns of a tenant; repeat for all tenants."),
+        list[str] | None, option("TENANT=N", "Turns of a tenant; repeat for all tenants.")
     ] = None,
 ) -> None:
     """Change the settings of a queue.

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from dueline.cli.options import argument, option
 from dueline.cli.output import Entry, Instant, Output, Span, note
 from dueline.cli.session import session_of
 from dueline.coordination.leases import ELECTIONS, Grant, grants, set_free
@@ -20,13 +21,8 @@ OWNER_COLUMNS = ("scope", "name", "holder", "epoch", "until", "is_held")
 
 shards = typer.Typer(help="Show shards of queues, and leases.")
 
-QueueOption = Annotated[
-    str | None, typer.Option("-q", "--queue", metavar="NAME", help="Only this queue.")
-]
-ScopeOption = Annotated[
-    list[str] | None,
-    typer.Option(metavar="SCOPE", help="Only leases of this scope; repeatable."),
-]
+QueueOption = Annotated[str | None, option("NAME", "Only this queue.", "-q", "--queue")]
+ScopeOption = Annotated[list[str] | None, option("SCOPE", "Only leases of this scope; repeatable.")]
 
 
 @shards.command("list")
@@ -83,11 +79,9 @@ def owners(context: typer.Context, *, scope: ScopeOption = None) -> None:
 @shards.command()
 def release(
     context: typer.Context,
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Name of the lease, such as `monitor`.")
-    ],
+    name: Annotated[str, argument("NAME", "Name of the lease, such as `monitor`.")],
     *,
-    scope: Annotated[str, typer.Option(metavar="SCOPE", help="Scope of the lease.")] = ELECTIONS,
+    scope: Annotated[str, option("SCOPE", "Scope of the lease.")] = ELECTIONS,
 ) -> None:
     """Release a lease for its holder.
 
@@ -110,8 +104,7 @@ def release(
 
 @shards.command()
 def rebalance(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="STREAM/GROUP", help="Stream and group.")],
+    context: typer.Context, name: Annotated[str, argument("STREAM/GROUP", "Stream and group.")]
 ) -> None:
     """Release the shards of a group's members that hold too many.
 

@@ -8,6 +8,7 @@ import typer
 from dueline.admin.throughput import Throughput, recent
 from dueline.cli.commands.queues import COLUMNS, numbers_of
 from dueline.cli.errors import Exit
+from dueline.cli.options import option
 from dueline.cli.output import Entry, Output, Part, Span
 from dueline.cli.session import session_of
 from dueline.coordination.worker_registry import present
@@ -22,9 +23,7 @@ _CLEAR = "\x1b[H\x1b[2J"
 def stats(
     context: typer.Context,
     *,
-    watch: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Repeat at this interval: 2, 10s.")
-    ] = None,
+    watch: Annotated[str | None, option("DURATION", "Repeat at this interval: 2, 10s.")] = None,
 ) -> int:
     """Show job counts, throughput and start latency.
 

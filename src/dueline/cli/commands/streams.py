@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from dueline.cli.options import argument, option
 from dueline.cli.output import Entry, Output, Part, Span, note
 from dueline.cli.session import session_of
 from dueline.coordination.leases import grants
@@ -17,7 +18,7 @@ PART_COLUMNS = ("group", "shard", "takes_new", "holder", "behind", "waits", "rea
 
 streams = typer.Typer(help="Show streams and consumer groups.")
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the stream.")]
+NameArgument = Annotated[str, argument("NAME", "Name of the stream.")]
 
 
 @streams.command("list")
@@ -57,7 +58,7 @@ def reshard(
     context: typer.Context,
     name: NameArgument,
     *,
-    shards: Annotated[int, typer.Option(metavar="N", help="New number of shards.")],
+    shards: Annotated[int, option("N", "New number of shards.")],
 ) -> None:
     """Change the number of shards of a stream.
 

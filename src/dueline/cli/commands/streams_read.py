@@ -9,6 +9,7 @@ import typer
 
 from dueline.cli.commands.streams import NameArgument, lag_entries, settings_of
 from dueline.cli.errors import Exit
+from dueline.cli.options import option
 from dueline.cli.output import Entry, Instant, Output, Part, Raw, Span, note
 from dueline.cli.session import session_of
 from dueline.cli.stream_positions import read_place
@@ -31,7 +32,7 @@ SOUGHT_COLUMNS = ("shard", "before", "position", "behind")
 
 EVERY_S = 0.5
 
-GroupOption = Annotated[str, typer.Option("-g", "--group", metavar="GROUP", help="Consumer group.")]
+GroupOption = Annotated[str, option("GROUP", "Consumer group.", "-g", "--group")]
 
 
 def read(
@@ -39,20 +40,13 @@ def read(
     name: NameArgument,
     *,
     since: Annotated[
-        str,
-        typer.Option(metavar="POSITION", help="Start: oldest, newest, 10m, timestamp, position."),
+        str, option("POSITION", "Start: oldest, newest, 10m, timestamp, position.")
     ] = "oldest",
-    until: Annotated[
-        str | None, typer.Option(metavar="POSITION", help="End, in the same form.")
-    ] = None,
-    shard: Annotated[
-        list[int] | None, typer.Option(metavar="N", help="Only this shard; repeatable.")
-    ] = None,
-    key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Only events with this ordering key.")
-    ] = None,
+    until: Annotated[str | None, option("POSITION", "End, in the same form.")] = None,
+    shard: Annotated[list[int] | None, option("N", "Only this shard; repeatable.")] = None,
+    key: Annotated[str | None, option("KEY", "Only events with this ordering key.")] = None,
     limit: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Maximum number of events; default: all.")
+        int | None, option("N", "Maximum number of events; default: all.", min=1)
     ] = None,
     follow: Annotated[
         bool, typer.Option("-f", "--follow", help="Continue until Ctrl-C (exit 130).")
@@ -108,9 +102,7 @@ def seek(
     name: NameArgument,
     *,
     group: GroupOption,
-    to: Annotated[
-        str, typer.Option(metavar="POSITION", help="oldest, newest, 10m, timestamp or position.")
-    ],
+    to: Annotated[str, option("POSITION", "oldest, newest, 10m, timestamp or position.")],
 ) -> None:
     """Move a group to another position in all shards.
 

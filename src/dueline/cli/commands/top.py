@@ -5,14 +5,13 @@ from typing import Annotated
 import typer
 
 from dueline.api.connect import mask
+from dueline.cli.options import option
 from dueline.cli.session import session_of
 from dueline.core.durations import parse_span
 
 
 def top(
-    context: typer.Context,
-    *,
-    every: Annotated[str, typer.Option(metavar="DURATION", help="Refresh interval.")] = "1s",
+    context: typer.Context, *, every: Annotated[str, option("DURATION", "Refresh interval.")] = "1s"
 ) -> int:
     """Show throughput, start latency, backlog and workers live.
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dueline.api.worker_plan import CONCURRENCY, DRAIN_S
+from dueline.cli.options import argument, option
 from dueline.cli.process_tuning import tuned
 from dueline.cli.session import session_of
 from dueline.core.clock import SECOND_US
@@ -21,34 +22,24 @@ _SIGNALLED = 128
 
 def worker(
     context: typer.Context,
-    app: Annotated[str | None, typer.Argument(metavar="MODULE:APP", help="Application.")] = None,
+    app: Annotated[str | None, argument("MODULE:APP", "Application.")] = None,
     *,
     queue: Annotated[
         list[str] | None,
-        typer.Option(
-            "-q",
-            "--queue",
-            metavar="NAME[:SLOTS]",
-            help="Queue to serve, with its slots; repeatable.",
-        ),
+        option("NAME[:SLOTS]", "Queue to serve, with its slots; repeatable.", "-q", "--queue"),
     ] = None,
     concurrency: Annotated[
-        int,
-        typer.Option("-c", "--concurrency", metavar="N", help="Maximum number of concurrent jobs."),
+        int, option("N", "Maximum number of concurrent jobs.", "-c", "--concurrency")
     ] = CONCURRENCY,
-    processes: Annotated[
-        int, typer.Option(metavar="N", help="Number of child processes; 0 for threads.")
-    ] = 0,
+    processes: Annotated[int, option("N", "Number of child processes; 0 for threads.")] = 0,
     recycle_jobs: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Replace a child process after N jobs."),
+        int | None, option("N", "Replace a child process after N jobs.")
     ] = None,
     recycle_mb: Annotated[
-        int | None,
-        typer.Option(metavar="MIB", help="Replace a child process above this memory."),
+        int | None, option("MIB", "Replace a child process above this memory.")
     ] = None,
     drain: Annotated[
-        str, typer.Option(metavar="DURATION", help="Time for running jobs to finish after SIGTERM.")
+        str, option("DURATION", "Time for running jobs to finish after SIGTERM.")
     ] = f"{DRAIN_S:g}s",
     burst: Annotated[bool, typer.Option("--burst", help="Exit when no job is due.")] = False,
     monitor: Annotated[
