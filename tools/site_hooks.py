@@ -23,7 +23,7 @@ class Page(Protocol):
 
 
 def on_config(config: Any) -> Any:  # noqa: ANN401  # mkdocs is not where this is checked
-    """Leave pages that do not exist out of the navigation, and add those of whole folders."""
+    """Add the pages of whole folders to the navigation."""
     docs = Path(config["docs_dir"])
     config["nav"] = expanded(config["nav"], docs, set(paths(config["nav"])))
     return config
@@ -51,13 +51,11 @@ def expanded(nav: Nav, docs: Path, named: set[str]) -> Nav:
     for entry in nav:
         if isinstance(entry, dict):
             (title, value), *_ = entry.items()
-            inner = expanded(value if isinstance(value, list) else [value], docs, named)
-            if inner:
-                new.append({title: inner if isinstance(value, list) else inner[0]})
+            new.append({title: expanded(value, docs, named) if isinstance(value, list) else value})
         elif entry.endswith("/*"):
             found = sorted((docs / entry[:-2]).glob("*.md"))
             new += [path for page in found if (path := f"{entry[:-1]}{page.name}") not in named]
-        elif (docs / entry).exists():
+        else:
             new.append(entry)
     return new
 

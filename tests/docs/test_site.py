@@ -21,7 +21,7 @@ def test_pages_without_an_entry_are_added_by_folder(tmp_path: Path) -> None:
     named = {"index.md", "why.md", "a/two.md", "a/*"}
     assert set(paths(nav)) == named
     assert expanded(nav, tmp_path, named) == [
-        {"Home": ["index.md"]},
+        {"Home": ["index.md", {"Why": "why.md"}]},
         {"A": [{"Two": "a/two.md"}, "a/one.md"]},
     ]
 
