@@ -33,7 +33,7 @@ from dueline.streams.batch import Batch
 from dueline.streams.event import Event, Position
 from dueline.streams.stream import Stream
 from dueline.tasks.batch_handler import Call
-from dueline.tasks.batch_options import Chunk
+from dueline.tasks.batch_options import BatchOptions
 from dueline.tasks.handler import Cancel, Context, Snooze, Throttled
 from dueline.tasks.progress import Progress
 from dueline.workflows.parts import chord, graph, group, pipeline, wait_for
@@ -45,9 +45,9 @@ __all__ = [
     "AsyncTask",
     "BadInput",
     "Batch",
+    "BatchOptions",
     "Call",
     "Cancel",
-    "Chunk",
     "CommitUnknown",
     "ConfigError",
     "Conflict",

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from dueline import (
-    Chunk,
+    BatchOptions,
 )
 
-AT_ONCE = Chunk(size=10, within=0)
+AT_ONCE = BatchOptions(size=10, within=0)
 
 
 @dataclass

@@ -9,7 +9,7 @@ import os
 import time
 from pathlib import Path
 
-from dueline import Call, Chunk, Context, Dueline, Retry
+from dueline import BatchOptions, Call, Context, Dueline, Retry
 from dueline.tasks.hooks import RunEvent, SettleEvent
 
 FOLDER_VARIABLE = "DUELINE_FAILURES_FOLDER"
@@ -76,7 +76,7 @@ def hold(tag: str) -> int:
     return os.getpid()
 
 
-@app.task(name="hold_all", chunk=Chunk(size=3, within=0.5))
+@app.task(name="hold_all", batch=BatchOptions(size=3, within=0.5))
 def hold_all(calls: list[Call[str]]) -> list[int]:
     """Wait until one of them is let go."""
     for call in calls:
@@ -86,7 +86,7 @@ def hold_all(calls: list[Call[str]]) -> list[int]:
     return [len(calls)] * len(calls)
 
 
-@app.task(name="linger", chunk=Chunk(size=2, within=600))
+@app.task(name="linger", batch=BatchOptions(size=2, within=600))
 def linger(calls: list[Call[str]]) -> None:
     """Be two."""
     for call in calls:
@@ -95,7 +95,7 @@ def linger(calls: list[Call[str]]) -> None:
 
 @app.task(
     name="spin_all",
-    chunk=Chunk(size=2, within=0.5),
+    batch=BatchOptions(size=2, within=0.5),
     kill_after=KILL_AFTER_S,
     retry=Retry(attempts=1),
 )

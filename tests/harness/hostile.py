@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NoReturn
 
-from dueline import Call, Cancel, Chunk, Dueline, Retry
+from dueline import BatchOptions, Call, Cancel, Dueline, Retry
 from dueline.tasks.hooks import RanEvent, RunEvent, SettleEvent
 
 KINDS: Final[dict[str, type[BaseException]]] = {
@@ -19,7 +19,7 @@ KINDS: Final[dict[str, type[BaseException]]] = {
 }
 
 URL_VARIABLE: Final = "DUELINE_HOSTILE_URL"
-TWO: Final = Chunk(size=2, within=0.01, by="{value}")
+TWO: Final = BatchOptions(size=2, within=0.01, by="{value}")
 TWICE: Final = Retry(attempts=2, base=0, cap=0)
 
 
@@ -183,25 +183,25 @@ def _add_others(app: Dueline) -> None:
             asyncio.get_running_loop().call_soon(fail, kind)
             await asyncio.sleep(0.01)
 
-    @app.task(name="batch", retry=TWICE, chunk=TWO)
+    @app.task(name="batch", retry=TWICE, batch=TWO)
     def batch(calls: list[Call[str]]) -> None:
         for call in calls:
             fail(call.value)
 
-    @app.task(name="batch_shape", retry=TWICE, chunk=TWO)
+    @app.task(name="batch_shape", retry=TWICE, batch=TWO)
     def batch_shape(calls: list[Call[str]]) -> Any:  # noqa: ANN401
         return NoShape(kind) if (kind := calls[0].value) else None  # no list of results
 
-    @app.task(name="abatch", retry=TWICE, chunk=TWO)
+    @app.task(name="abatch", retry=TWICE, batch=TWO)
     async def abatch(calls: list[Call[str]]) -> None:
         for call in calls:
             fail(call.value)
 
-    @app.task(name="batch_sealed", retry=TWICE, codec="sealed", chunk=TWO)
+    @app.task(name="batch_sealed", retry=TWICE, codec="sealed", batch=TWO)
     def batch_sealed(calls: list[Call[str]]) -> None:
         """Do nothing: its arguments cannot be read."""
 
-    @app.task(name="batch_key", retry=TWICE, chunk=Chunk(size=2, within=0.01, by="{key}"))
+    @app.task(name="batch_key", retry=TWICE, batch=BatchOptions(size=2, within=0.01, by="{key}"))
     def batch_key(calls: list[Call[Doc]]) -> None:
         """Do nothing: which jobs go together cannot be told."""
 

@@ -19,7 +19,7 @@ from dueline.api.task_declaration import (
     read_unique,
     task_name,
 )
-from dueline.api.task_decorator import Registering, RegisteringChunks, TaskTerms
+from dueline.api.task_decorator import Registering, RegisteringBatches, TaskTerms
 from dueline.api.worker_plan import CONCURRENCY, DRAIN_S, plan_of
 from dueline.api.workflows import WorkflowMethods
 from dueline.core.call_options import Unique
@@ -38,7 +38,7 @@ from dueline.core.queue_settings import (
 from dueline.core.retry import Retry
 from dueline.jobs.queue import Queues
 from dueline.jobs.transaction import Transaction, transaction
-from dueline.tasks.batch_options import Chunk
+from dueline.tasks.batch_options import BatchOptions
 from dueline.tasks.handler import Context
 from dueline.tasks.payload_codecs import Payloads
 
@@ -116,8 +116,8 @@ class Dueline(ScheduleMethods, LimitMethods, WorkflowMethods, CoordinationMethod
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
     @overload
     def task(
-        self, function: None = None, /, *, chunk: Chunk, **terms: Unpack[TaskTerms]
-    ) -> RegisteringChunks: ...
+        self, function: None = None, /, *, batch: BatchOptions, **terms: Unpack[TaskTerms]
+    ) -> RegisteringBatches: ...
     @overload
     def task(self, function: None = None, /, **terms: Unpack[TaskTerms]) -> Registering: ...
 
@@ -135,7 +135,7 @@ class Dueline(ScheduleMethods, LimitMethods, WorkflowMethods, CoordinationMethod
         unique: Unique | str | None = None,
         codec: str | None = None,
         limits: Iterable[str] = (),
-        chunk: Chunk | None = None,
+        batch: BatchOptions | None = None,
     ) -> Any:
         """Register a function as a task.
 
@@ -154,7 +154,7 @@ class Dueline(ScheduleMethods, LimitMethods, WorkflowMethods, CoordinationMethod
             codec: How arguments are stored, such as "msgpack"; see `app.payloads`.
             limits: Limits that each job uses, such as "warehouse", or "host:{host}" with a key
                 from its arguments; see `app.semaphore` and `app.rate`.
-            chunk: Size of the batches that the function takes as a list of calls; see `Chunk`.
+            batch: Size of the batches that the function takes as a list; see `BatchOptions`.
 
         Returns:
             The task, or a decorator that makes it.
@@ -171,7 +171,7 @@ class Dueline(ScheduleMethods, LimitMethods, WorkflowMethods, CoordinationMethod
         def register(function: Callable[..., Any]) -> Task[..., Any] | AsyncTask[..., Any]:
             handler = handler_of(
                 function,
-                chunk,
+                batch,
                 name=task_name(function, name),
                 retry=retry,
                 timeout_us=timeout_us,

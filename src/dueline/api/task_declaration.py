@@ -12,7 +12,7 @@ from dueline.core.errors import BadInput
 from dueline.core.retry import Retry
 from dueline.jobs.transaction import Transaction
 from dueline.tasks.batch_handler import BatchHandler
-from dueline.tasks.batch_options import Chunk
+from dueline.tasks.batch_options import BatchOptions
 from dueline.tasks.handler import Handler
 
 _NAME_CHARACTERS_MAX = 255
@@ -23,15 +23,15 @@ Call = Sequence[Any] | Mapping[str, Any]
 
 def handler_of(
     function: Callable[..., Any],
-    chunk: Chunk | None,
+    batch: BatchOptions | None,
     *,
     retry: Retry | None,
     **terms: Any,  # noqa: ANN401
 ) -> Handler:
-    """Return the handler of a task. chunk: options of its batches; None for single jobs."""
-    if chunk is None:
+    """Return the handler of a task. batch: options of its batches; None for single jobs."""
+    if batch is None:
         return Handler(function, retry=retry or Retry(), **terms)
-    return BatchHandler(function, chunk=chunk, retry=retry or Retry(), **terms)
+    return BatchHandler(function, batch=batch, retry=retry or Retry(), **terms)
 
 
 def check_retry(retry: object) -> None:

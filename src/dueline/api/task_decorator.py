@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class TaskTerms(TypedDict, total=False):
-    """Keyword arguments of `@app.task(...)` other than `chunk`."""
+    """Keyword arguments of `@app.task(...)` other than `batch`."""
 
     name: str | None
     queue: str
@@ -46,7 +46,7 @@ class Registering(Protocol):
     def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
 
-class RegisteringChunks(Protocol):
+class RegisteringBatches(Protocol):
     """A decorator that makes a task of a function that takes batches of calls."""
 
     @overload

@@ -10,7 +10,7 @@ from dueline.core.errors import BadInput
 from dueline.core.job import Job
 from dueline.core.user_code import Raised, contain
 from dueline.tasks.arguments import Arguments
-from dueline.tasks.batch_options import Chunk
+from dueline.tasks.batch_options import BatchOptions
 from dueline.tasks.handler import Cancel, Context, Finishing, Handler, Snooze
 from dueline.tasks.progress import Control, NoControl, Progress
 
@@ -93,21 +93,24 @@ class Given(Protocol):
 class BatchHandler(Handler):
     """A function that takes a list of calls, each with one argument of its own."""
 
-    __slots__ = ("chunk",)
+    __slots__ = ("batch",)
 
-    chunk: Chunk
+    batch: BatchOptions
 
-    def __init__(self, function: Callable[..., Any], *, chunk: Chunk, **terms: Any) -> None:  # noqa: ANN401
+    def __init__(self, function: Callable[..., Any], *, batch: BatchOptions, **terms: Any) -> None:  # noqa: ANN401
         """Read the function's signature.
 
-        Raises: BadInput: it does not take a list of calls, or `chunk` does not fit them.
+        Raises: BadInput: it does not take a list of calls, or `batch` does not fit them.
         """
-        if not isinstance(chunk, Chunk):
-            raise BadInput(f"chunk={chunk!r:.80} is no Chunk.", hint="Write chunk=Chunk(size=100).")
-        self.chunk = chunk
+        if not isinstance(batch, BatchOptions):
+            raise BadInput(
+                f"`batch` must be BatchOptions (got {batch!r:.80}).",
+                hint="Write batch=BatchOptions(size=100).",
+            )
+        self.batch = batch
         super().__init__(function, **terms)
         self.result_kind = _member_of(self.result_kind)
-        chunk.check(self.arguments.names, self.name)
+        batch.check(self.arguments.names, self.name)
 
     def _arguments(self, function: Callable[..., Any]) -> Arguments:
         return _OneValue(_value_kind(function, self.name), self.name)
@@ -129,7 +132,7 @@ class BatchHandler(Handler):
 
     def key_of(self, one: Given) -> str | None:
         """Return the key by which jobs are gathered; None if it cannot be computed."""
-        if not self.chunk.by:
+        if not self.batch.by:
             return ""
         key = contain(self._key_of, one)  # the run of the job reports what is wrong
         return None if isinstance(key, Raised) else key
@@ -137,8 +140,8 @@ class BatchHandler(Handler):
     def _key_of(self, one: Given) -> str:
         value = self.value_of(one.job.codec, one.job.body, one.given)
         named = self.arguments.named((value,), {})
-        names = fields_of(self.chunk.by, "chunk key")
-        return self.chunk.by.format(**{name: named[name] for name in names})
+        names = fields_of(self.batch.by, "batch key")
+        return self.batch.by.format(**{name: named[name] for name in names})
 
 
 async def _awaited(returned: Awaitable[Any], call: Call[Any]) -> Any:  # noqa: ANN401
@@ -196,7 +199,9 @@ def _value_kind(function: Callable[..., Any], task: str) -> Any:  # noqa: ANN401
         calls = get_args(kind)
         if get_origin(kind) in (list, Sequence) and (get_origin(calls[0]) or calls[0]) is Call:
             return (*get_args(calls[0]), Any)[0]
-    raise BadInput(f"The task {task} has a chunk, and does not take a list of calls.", hint=_HINT)
+    raise BadInput(
+        f"The task {task} has `batch`, but its function does not take a list of calls.", hint=_HINT
+    )
 
 
 def _member_of(kind: Any) -> Any:  # noqa: ANN401

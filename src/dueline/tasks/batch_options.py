@@ -14,7 +14,7 @@ WITHIN_US_MAX: Final = 3_600 * SECOND_US
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class BatchOptions:
     """How jobs of a task are gathered into one call of its function.
 
     size: maximum number of jobs, up to 1000. within: how long the worker waits for more jobs after
@@ -42,4 +42,4 @@ class Chunk:
 
     def check(self, names: Iterable[str], task: str) -> None:
         """Check that `by` names arguments of the task."""
-        check_fields(self.by, "chunk key", names, task)
+        check_fields(self.by, "batch key", names, task)

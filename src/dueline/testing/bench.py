@@ -256,7 +256,7 @@ class _Engine:
         kind = (job.task, job.lane.queue, key)
         line = self._gathered.setdefault(kind, [])
         line.append(assignment)
-        if len(line) >= handler.chunk.size:
+        if len(line) >= handler.batch.size:
             self._run(self._gathered.pop(kind), counts, raises=raises)
 
     def _run_gathered(self, counts: Drained, *, raises: bool) -> bool:

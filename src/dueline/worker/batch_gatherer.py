@@ -91,9 +91,9 @@ class BatchGatherer:
                     continue
                 kind = (one.job.task, one.job.lane.queue, key)
                 line = at_once if one.job.claim() in self._marked else self._open
-                gathering = line.setdefault(kind, _Gathering(now_us + handler.chunk.within_us))
+                gathering = line.setdefault(kind, _Gathering(now_us + handler.batch.within_us))
                 gathering.jobs.append(one)
-                if len(gathering.jobs) >= handler.chunk.size:
+                if len(gathering.jobs) >= handler.batch.size:
                     ready.append(self._joined(line.pop(kind)))
             ready += map(self._joined, at_once.values())
         if ready:
@@ -175,7 +175,7 @@ class BatchGatherer:
         """
         tasks = [job.task for job in taken]
         is_all = bool(tasks) and all(task in self._handlers for task in tasks)
-        most = max(self._handlers[task].chunk.size for task in set(tasks)) if is_all else 0
+        most = max(self._handlers[task].batch.size for task in set(tasks)) if is_all else 0
         self.more = min(2 * len(tasks), most)
 
     # What the worker sees of the runner

@@ -114,7 +114,7 @@ class Worker:
             serving=tuple(settings.serving),
             tasks=tuple(settings.tasks),
             batches={
-                n: (one.chunk.size, one.chunk.within_us)
+                n: (one.batch.size, one.batch.within_us)
                 for n, one in settler.batch_handlers.items()
             },
         )

@@ -6,7 +6,7 @@ from dueline.core.job import Job
 from dueline.core.retry import Retry
 from dueline.jobs.queue import Queues
 from dueline.tasks.batch_handler import BatchHandler, Call
-from dueline.tasks.batch_options import Chunk
+from dueline.tasks.batch_options import BatchOptions
 from dueline.worker.assignment import Assignment
 from tests.harness.calls import call, claim_all, numbers, put
 from tests.harness.clocks import NOW_US, HandClock
@@ -23,8 +23,8 @@ def take(calls: list[Call[int]]) -> None:
 
 
 def bench_of(queues: Queues, clock: HandClock, *, size: int = 3, **terms) -> Bench:  # type: ignore[no-untyped-def]  # noqa: ANN003
-    chunk = Chunk(size=size, within=WITHIN_US / SECOND_US, by=terms.pop("by", ""))
-    handler = BatchHandler(take, chunk=chunk, name=TASK, retry=Retry(), timeout_us=None)
+    batch = BatchOptions(size=size, within=WITHIN_US / SECOND_US, by=terms.pop("by", ""))
+    handler = BatchHandler(take, batch=batch, name=TASK, retry=Retry(), timeout_us=None)
     return Bench(queues, clock, batch_handlers=handler, **terms)
 
 

@@ -20,7 +20,8 @@ APP = """
 import time
 from pathlib import Path
 
-from dueline import Call, Chunk, Context, Dueline, Retry, Snooze, Throttled, pipeline, wait_for
+from dueline import BatchOptions, Call, Context, Dueline, Retry, Snooze, Throttled
+from dueline import pipeline, wait_for
 
 app = Dueline("sqlite:///jobs.db?synchronous=NORMAL")
 app.queue("aging", aging=0.1)
@@ -40,7 +41,7 @@ def note(name: str) -> None:
         file.write(f"{name}\\n")
 
 
-@app.task(name="gather", chunk=Chunk(size=50, within=600))
+@app.task(name="gather", batch=BatchOptions(size=50, within=600))
 def gather(calls: list[Call[str]]) -> None:
     pass
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dueline import Call, Chunk, Dueline, Retry, Snooze, group, pipeline, wait_for
+from dueline import BatchOptions, Call, Dueline, Retry, Snooze, group, pipeline, wait_for
 
 LEASE_S = 0.4
 QUICK = Retry(attempts=3, base=0.001, cap=0.002)
@@ -52,7 +52,7 @@ def application(url: str) -> tuple[Dueline, Mapping[str, Any]]:
     def print_(page: int) -> str:
         return f"page {page}"
 
-    @app.task(name="many", queue="bills", chunk=Chunk(size=5, within=0.01))
+    @app.task(name="many", queue="bills", batch=BatchOptions(size=5, within=0.01))
     def many(numbers: list[Call[int]]) -> None:
         assert numbers
 

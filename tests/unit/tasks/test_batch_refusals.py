@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dueline import BadInput, Call, Chunk, Context, Dueline
+from dueline import BadInput, BatchOptions, Call, Context, Dueline
 from tests.harness.batch_tasks import AT_ONCE, Doc
 
 
@@ -20,7 +20,7 @@ def test_a_function_that_takes_no_list_of_calls_is_refused(
     plain: Dueline, function: Callable[..., None]
 ) -> None:
     with pytest.raises(BadInput, match="does not take a list of calls"):
-        plain.task(name="bad", chunk=Chunk())(function)
+        plain.task(name="bad", batch=BatchOptions())(function)
 
 
 @pytest.mark.parametrize(
@@ -37,22 +37,22 @@ def test_a_function_that_takes_no_list_of_calls_is_refused(
 )
 def test_a_chunk_out_of_range_is_refused(terms: dict[str, Any]) -> None:
     with pytest.raises(BadInput):
-        Chunk(**terms)
+        BatchOptions(**terms)
 
 
 def test_a_chunk_by_what_no_call_has_is_refused(plain: Dueline) -> None:
     def fits(calls: list[Call[Doc]]) -> None: ...
 
     with pytest.raises(BadInput, match="names 'colour'"):
-        plain.task(name="bad", chunk=Chunk(by="{colour}"))(fits)
-    with pytest.raises(BadInput, match="is no Chunk"):
-        plain.task(name="bad", chunk=10)(fits)  # type: ignore[call-overload]
+        plain.task(name="bad", batch=BatchOptions(by="{colour}"))(fits)
+    with pytest.raises(BadInput, match="must be BatchOptions"):
+        plain.task(name="bad", batch=10)(fits)  # type: ignore[call-overload]
 
 
 def test_only_an_exception_makes_a_call_fail() -> None:
     app = Dueline("memory://")
 
-    @app.task(name="bad", chunk=AT_ONCE)
+    @app.task(name="bad", batch=AT_ONCE)
     def bad(calls: list[Call[int]]) -> None:
         calls[0].fail("no")  # type: ignore[arg-type]
 

@@ -10,9 +10,9 @@ import pytest
 
 from dueline import (
     BadInput,
+    BatchOptions,
     Call,
     Cancel,
-    Chunk,
     Dueline,
     Duplicate,
     JobFailed,
@@ -74,7 +74,7 @@ def test_a_function_takes_many_jobs_and_answers_for_each(app: Dueline, *, is_asy
         await asyncio.sleep(0)
         return measure(calls)
 
-    task: Any = app.task(name="measure", chunk=AT_ONCE)(ameasure if is_async else measure)
+    task: Any = app.task(name="measure", batch=AT_ONCE)(ameasure if is_async else measure)
     jobs = [task.enqueue(Doc(f"{pages}", pages)) for pages in range(3)]
     jobs.append(task.using(tenant="ann", priority=7).enqueue(value=Doc("urgent", 9)))
     work(app)
@@ -90,7 +90,7 @@ def test_a_function_takes_many_jobs_and_answers_for_each(app: Dueline, *, is_asy
 
 
 def test_what_is_said_of_one_job_holds_for_it_alone(app: Dueline) -> None:
-    @app.task(name="mixed", chunk=AT_ONCE, retry=ONCE)
+    @app.task(name="mixed", batch=AT_ONCE, retry=ONCE)
     def mixed(calls: list[Call[str]]) -> list[str]:
         for call in calls:
             match call.value:
@@ -119,7 +119,7 @@ def test_what_is_said_of_one_job_holds_for_it_alone(app: Dueline) -> None:
 
 
 def test_what_is_raised_fails_all_of_which_nothing_else_was_said(app: Dueline) -> None:
-    @app.task(name="breaks", chunk=AT_ONCE, retry=Retry(attempts=2, base=3600))
+    @app.task(name="breaks", batch=AT_ONCE, retry=Retry(attempts=2, base=3600))
     def breaks(calls: list[Call[int]]) -> None:
         calls[0].done()
         raise OSError("away")
@@ -139,7 +139,7 @@ def test_what_is_raised_fails_all_of_which_nothing_else_was_said(app: Dueline) -
 def test_a_chunk_may_be_snoozed_or_cancelled_whole(
     app: Dueline, raised: Exception, status: str
 ) -> None:
-    @app.task(name="stops", chunk=AT_ONCE)
+    @app.task(name="stops", batch=AT_ONCE)
     def stops(calls: list[Call[int]]) -> None:
         raise raised
 
@@ -150,7 +150,7 @@ def test_a_chunk_may_be_snoozed_or_cancelled_whole(
 
 @pytest.mark.parametrize("returned", [[1], [1, 2, 3], 7])
 def test_answers_that_do_not_fit_the_calls_are_failures(plain: Dueline, returned: object) -> None:
-    @plain.task(name="wrong", chunk=AT_ONCE)
+    @plain.task(name="wrong", batch=AT_ONCE)
     def wrong(calls: list[Call[int]]) -> list[int]:
         return cast("list[int]", returned)
 
@@ -162,7 +162,7 @@ def test_answers_that_do_not_fit_the_calls_are_failures(plain: Dueline, returned
 
 
 def test_a_result_that_cannot_be_written_fails_its_own_job(plain: Dueline) -> None:
-    @plain.task(name="odd", chunk=AT_ONCE)
+    @plain.task(name="odd", batch=AT_ONCE)
     def odd(calls: list[Call[int]]) -> list[object]:
         return [object(), 2]
 
@@ -172,7 +172,7 @@ def test_a_result_that_cannot_be_written_fails_its_own_job(plain: Dueline) -> No
 
 
 def test_a_value_that_does_not_fit_fails_its_own_job(plain: Dueline) -> None:
-    @plain.task(name="typed", chunk=AT_ONCE)
+    @plain.task(name="typed", batch=AT_ONCE)
     def typed(calls: list[Call[int]]) -> list[int]:
         return [call.value for call in calls]
 
@@ -189,7 +189,7 @@ def test_expired_jobs_are_left_out(plain: Dueline) -> None:
     # C15
     given: list[int] = []
 
-    @plain.task(name="timely", chunk=Chunk(size=10, within=0.2))
+    @plain.task(name="timely", batch=BatchOptions(size=10, within=0.2))
     def timely(calls: list[Call[int]]) -> None:
         given.extend(call.value for call in calls)
 
@@ -201,13 +201,13 @@ def test_expired_jobs_are_left_out(plain: Dueline) -> None:
 
 
 def test_called_here_it_runs_with_one_call(plain: Dueline) -> None:
-    @plain.task(name="here", chunk=AT_ONCE)
+    @plain.task(name="here", batch=AT_ONCE)
     def here(calls: list[Call[int]]) -> list[int]:
         if calls[0].value < 0:
             calls[0].fail(ValueError("negative"))
         return [call.value * 2 for call in calls]
 
-    @plain.task(name="ahere", chunk=AT_ONCE)
+    @plain.task(name="ahere", batch=AT_ONCE)
     async def ahere(calls: list[Call[int]]) -> list[int]:
         return [call.value * 3 for call in calls]
 
@@ -223,7 +223,7 @@ def test_called_here_it_runs_with_one_call(plain: Dueline) -> None:
 def test_keys_of_limits_and_of_uniqueness_are_fields_of_the_value(app: Dueline) -> None:
     app.semaphore("host", capacity=1)
 
-    @app.task(name="fetch", chunk=Chunk(size=2, within=0, by="{name}"), unique="doc:{name}")
+    @app.task(name="fetch", batch=BatchOptions(size=2, within=0, by="{name}"), unique="doc:{name}")
     def fetch(calls: list[Call[Doc]]) -> list[str]:
         return [f"{call.value.name} of {len(calls)}" for call in calls]
 
@@ -241,7 +241,7 @@ def test_hooks_hear_of_each_job(plain: Dueline) -> None:
     # A6
     heard: list[tuple[str, str]] = []
 
-    @plain.task(name="heard", chunk=AT_ONCE, retry=ONCE)
+    @plain.task(name="heard", batch=AT_ONCE, retry=ONCE)
     def listened(calls: list[Call[int]]) -> None:
         calls[1].fail(ValueError("no"))
 
@@ -268,7 +268,7 @@ def test_progress_of_each_job_is_there_for_its_next_attempt(app: Dueline) -> Non
     # C18
     seen: list[tuple[int, object]] = []
 
-    @app.task(name="resumed", chunk=AT_ONCE, retry=Retry(base=0))
+    @app.task(name="resumed", batch=AT_ONCE, retry=Retry(base=0))
     def resumed(calls: list[Call[int]]) -> None:
         for call in calls:
             seen.append((call.value, getattr(call.last_progress, "done", None)))
@@ -308,7 +308,7 @@ def test_one_transaction_ends_many_jobs_with_their_product(
     monkeypatch.chdir(tmp_path)
     app = Dueline(url)
 
-    @app.task(name="stored", chunk=AT_ONCE, retry=ONCE)
+    @app.task(name="stored", batch=AT_ONCE, retry=ONCE)
     def stored(calls: list[Call[int]]) -> None:
         with app.transaction() as tx:
             for call in calls[:2]:
@@ -327,7 +327,7 @@ def test_a_running_member_is_told_that_its_end_is_wished_for(plain: Dueline) -> 
     # C19
     told: list[int] = []
 
-    @plain.task(name="asked", chunk=AT_ONCE)
+    @plain.task(name="asked", batch=AT_ONCE)
     def asked(calls: list[Call[int]]) -> None:
         if calls[0].attempt == 1 and not told:
             jobs[1].cancel()
@@ -347,7 +347,7 @@ def test_a_running_member_is_told_that_its_end_is_wished_for(plain: Dueline) -> 
 
 
 def test_steps_of_a_workflow_may_share_a_call(app: Dueline) -> None:
-    @app.task(name="double", chunk=Chunk(size=3, within=0))
+    @app.task(name="double", batch=BatchOptions(size=3, within=0))
     def double(calls: list[Call[int]]) -> list[int]:
         return [call.value * 2 for call in calls]
 

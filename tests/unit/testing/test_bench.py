@@ -8,9 +8,9 @@ import pytest
 
 from dueline import (
     BadInput,
+    BatchOptions,
     Call,
     Cancel,
-    Chunk,
     Context,
     Dueline,
     NotFound,
@@ -59,7 +59,7 @@ def endless() -> None:
     endless.enqueue()
 
 
-@app.task(name="sums", chunk=Chunk(size=3, within=600), retry=Retry(attempts=1))
+@app.task(name="sums", batch=BatchOptions(size=3, within=600), retry=Retry(attempts=1))
 def sums(calls: list[Call[int]]) -> list[int]:
     ran.append([call.value for call in calls])
     for call in calls:

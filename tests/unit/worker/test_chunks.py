@@ -13,7 +13,7 @@ from dueline.core.store import Drop, Extend, Store
 from dueline.jobs import cancel_requests
 from dueline.jobs.queue import Queues
 from dueline.tasks.batch_handler import BatchHandler
-from dueline.tasks.batch_options import Chunk
+from dueline.tasks.batch_options import BatchOptions
 from tests.harness.calls import LEASE_US, call, claim_all, number_of, put, row_in
 from tests.harness.cases import worker_chunks as cases
 from tests.harness.cases.worker_chunks import TASK, WITHIN_US, bench_of, chunks, put_chunked, take
@@ -218,7 +218,9 @@ def test_all_members_of_a_chunk_that_runs_are_known_to_have_started(
 
 def test_claims_of_what_waits_long_are_extended(queues: Queues, clock: HandClock) -> None:
     jobs = put_chunked(queues, 1)
-    handler = BatchHandler(take, chunk=Chunk(within=300), name=TASK, retry=Retry(), timeout_us=None)
+    handler = BatchHandler(
+        take, batch=BatchOptions(within=300), name=TASK, retry=Retry(), timeout_us=None
+    )
     bench = Bench(queues, clock, batch_handlers=handler)
     fences: set[int] = set()
 

@@ -9,7 +9,7 @@ from dueline.core.attempt import Done, Each, GivenBack
 from dueline.core.retry import Retry
 from dueline.jobs.queue import Queues
 from dueline.tasks.batch_handler import BatchHandler, Call
-from dueline.tasks.batch_options import Chunk
+from dueline.tasks.batch_options import BatchOptions
 from dueline.worker.assignment import Assignment
 from dueline.worker.context_controls import Controls
 from dueline.worker.execution import Execution
@@ -54,7 +54,9 @@ def test_only_the_members_of_a_batch_whose_claims_have_lapsed_are_left_out() -> 
     def together(batch: list[Call[int]]) -> None:
         seen.append([call.value for call in batch])
 
-    handler = BatchHandler(together, name="many", retry=Retry(), timeout_us=None, chunk=Chunk(3))
+    handler = BatchHandler(
+        together, name="many", retry=Retry(), timeout_us=None, batch=BatchOptions(3)
+    )
     execution = Execution({"many": handler})
     jobs = [claimed(number, "many") for number in range(3)]
     execution.controls.extend({jobs[1].claim(): AFTER_US})

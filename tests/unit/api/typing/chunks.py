@@ -3,12 +3,12 @@
 from datetime import timedelta
 from typing import assert_type
 
-from dueline import Call, Chunk, Dueline, Job, Task
+from dueline import Call, BatchOptions, Dueline, Job, Task
 
 app = Dueline("sqlite:///jobs.db")
 
 
-@app.task(chunk=Chunk(size=100, within=2.0, by="{value}"))
+@app.task(batch=BatchOptions(size=100, within=2.0, by="{value}"))
 def index(calls: list[Call[str]]) -> list[int]:
     for call in calls:
         assert_type(call.value, str)
@@ -21,7 +21,7 @@ def index(calls: list[Call[str]]) -> list[int]:
     return [len(call.value) for call in calls]
 
 
-@app.task(queue="index", chunk=Chunk(within=timedelta(seconds=2)))
+@app.task(queue="index", batch=BatchOptions(within=timedelta(seconds=2)))
 async def index_all(calls: list[Call[tuple[int, str]]]) -> None: ...
 
 
@@ -31,5 +31,5 @@ assert_type(index("page"), int)
 assert_type(index_all.enqueue((1, "page")), Job[None])
 index.enqueue(1)  # type: ignore[arg-type]
 index.enqueue("page", "page")  # type: ignore[call-arg]
-Chunk(size="many")  # type: ignore[arg-type]
-app.task(chunk=100)  # type: ignore[call-overload]
+BatchOptions(size="many")  # type: ignore[arg-type]
+app.task(batch=100)  # type: ignore[call-overload]
