@@ -2,30 +2,12 @@
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 # Before the laws are imported, so that a failed one shows the compared values.
-_MODULES = (
-    "bounds",
-    "clocks",
-    "coordination",
-    "exclusion",
-    "fencing",
-    "groups",
-    "helpers",
-    "inserts",
-    "isolation",
-    "lane_list",
-    "model",
-    "order",
-    "prefetch",
-    "processes",
-    "records",
-    "recovery",
-    "streams",
-)
-_names = [f"dueline.store_tests.{module}" for module in _MODULES]
+_names = [f"{__package__}.{path.stem}" for path in Path(__file__).parent.glob("*.py")]
 pytest.register_assert_rewrite(*(name for name in _names if name not in sys.modules))
 
 from dueline.core.store import Store  # noqa: E402
