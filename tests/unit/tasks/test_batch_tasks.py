@@ -292,7 +292,7 @@ def test_a_time_limit_holds_for_the_whole_call(plain: Dueline, *, is_async: bool
         calls[0].done()
         await asyncio.sleep(60)
 
-    terms: Any = {"name": "slow", "chunk": AT_ONCE, "timeout": 0.2, "retry": ONCE}
+    terms: Any = {"name": "slow", "batch": AT_ONCE, "timeout": 0.2, "retry": ONCE}
     task: Any = plain.task(**terms)(aslow if is_async else slow)
     jobs = [task.enqueue(number) for number in range(3)]
     work(plain)
