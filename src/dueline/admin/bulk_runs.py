@@ -61,13 +61,16 @@ class BulkProgress:
 
 
 class BulkRun:
-    """One bulk run: an operation on the jobs of a filter. The same operation resumes it."""
+    """One bulk run: an operation on the jobs of a filter. The same operation resumes it.
+
+    Args:
+        words: Identifies the operation.
+
+    Raises:
+        StoreCorrupt: Its record cannot be read.
+    """
 
     def __init__(self, engine: Engine, like: JobFilter, words: str) -> None:
-        """Take the engine, the filter, and a string that identifies the operation.
-
-        Raises: StoreCorrupt: its record cannot be read.
-        """
         self._engine = engine
         self._like = like
         self._key = sha256(encode([words, like])).hexdigest()[:32]

@@ -117,8 +117,10 @@ class CoordinationMethods(Connection):
             BadInput: `threads` is less than 1.
         """
         names = self._consumer_names() if consumers is None else consumers
-        quiet = HandlerIsolation(self.clock)
-        made = [self._make_consumer(*self._find_consumer(name), threads, quiet) for name in names]
+        isolation = HandlerIsolation(self.clock)
+        made = [
+            self._make_consumer(*self._find_consumer(name), threads, isolation) for name in names
+        ]
         if not made:
             raise NotFound("No consumer is registered.", hint='Use @stream.consumer("group").')
         for _, loop in made:
@@ -174,7 +176,7 @@ class CoordinationMethods(Connection):
         return found, found.consumers[group]
 
     def _make_consumer(
-        self, stream: Stream, registered: Registered, threads: int, quiet: HandlerIsolation
+        self, stream: Stream, registered: Registered, threads: int, isolation: HandlerIsolation
     ) -> tuple[Consumer, ConsumerThreads]:
         check_value(threads, Count, "threads")
         queues, (group, handle, terms, start) = self.queues, registered
@@ -189,7 +191,7 @@ class CoordinationMethods(Connection):
             terms=terms,
             owner=self,
             from_us=queues.engine.time.earliest_us() if start == "newest" else from_us,
-            quiet=quiet,
+            isolation=isolation,
         )
         loop = ConsumerThreads(
             consumer,

@@ -102,6 +102,10 @@ class Leases:
     """The leases of one scope, as one holder sees them; in steps, without a thread.
 
     A scope is a partition of records: the shards of a consumer group, or the elections.
+
+    Args:
+        holder: Unique to the process and the try, such as `<host>:<pid>:<random>`.
+        ttl_us: How long a grant lasts without a heartbeat, at least TTL_US_MIN.
     """
 
     def __init__(
@@ -115,12 +119,6 @@ class Leases:
         clock: Clock,
         ids: Ids,
     ) -> None:
-        """Take the records, the scope and the holder; reads nothing yet.
-
-        Args:
-          holder: unique to the process and the try, such as `<host>:<pid>:<random>`.
-          ttl_us: how long a grant lasts without a heartbeat, at least TTL_US_MIN.
-        """
         assert ttl_us >= TTL_US_MIN
         self.holder = holder
         self.ttl_us = ttl_us

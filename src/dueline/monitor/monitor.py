@@ -61,6 +61,11 @@ class Monitor:
     """A candidate for maintenance leader; runs the tasks in steps while it is the leader.
 
     epoch: of its leadership; None: another worker is the leader, as far as is known.
+
+    Args:
+        holder: Name of the candidate, unique to the process and the try.
+        chance: Returns a number in [0, 1), so that candidates spread out.
+        warn: Called with each line that a task wants logged, while this is the leader.
     """
 
     def __init__(
@@ -73,12 +78,6 @@ class Monitor:
         tasks: Sequence[MaintenanceTask] = TASKS,
         warn: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """Take the engine and the name of the candidate; reads nothing yet.
-
-        Args: holder: unique to the process and the try. chance: returns a number in [0, 1), so
-          that candidates spread out. warn: called with each line that a task wants logged, while
-          this is the leader.
-        """
         self.epoch: int | None = None
         self._engine = engine
         self._tasks = tasks

@@ -20,6 +20,13 @@ class MaintenanceThreads:
     """Runs the maintenance leader and checks schedules, in threads, while a `with` block lasts.
 
     All failures are logged and retried: no worker ends, or waits, because of them.
+
+    Args:
+        holder: The worker in whose name this acts.
+        check_schedules: Stores the overdue jobs of schedules, and returns after how many
+            microseconds to do so again.
+        is_monitor: Whether this is a candidate for maintenance leader. Schedules are checked in
+            any case.
     """
 
     def __init__(
@@ -31,15 +38,6 @@ class MaintenanceThreads:
         tasks: Sequence[MaintenanceTask],
         is_monitor: bool = True,
     ) -> None:
-        """Take the engine, and the worker in whose name this acts.
-
-        Args:
-          check_schedules: Stores the overdue jobs of schedules, and returns after how many
-            microseconds to do so again.
-          tasks: The maintenance tasks.
-          is_monitor: Whether this is a candidate for maintenance leader. Schedules are checked in
-            any case.
-        """
         self._monitor: Monitor | None = None
         self._over = threading.Event()
         self._check = check_schedules

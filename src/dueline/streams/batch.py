@@ -70,12 +70,13 @@ class Batch:
 
     shard: of all events. attempt: 1 for the first. epoch: of the lease under which they are
     handled; larger than the epoch of every earlier holder, so it fences writes to other systems.
+
+    key: the parked key of these events, None for new ones.
     """
 
     def __init__(
         self, owner: BatchOwner, rows: Sequence[Row], hold: HeldShard, *, key: str | None
     ) -> None:
-        """Take the rows. key: the parked key of these events, None for new ones."""
         self.events = [Event(row) for row in rows]
         self.shard = rows[0].shard
         self.epoch = hold.epoch

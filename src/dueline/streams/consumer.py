@@ -36,7 +36,14 @@ RETRY_US_MAX: Final = 30 * SECOND_US
 
 
 class Consumer:
-    """One member of a group: the shards that it holds, and its progress in each."""
+    """One member of a group: the shards that it holds, and its progress in each.
+
+    Args:
+        name: Name of the member, unique to the process and the start.
+        settings: Reads the current settings of the stream.
+        from_us: Where the group begins if it is new.
+        isolation: Shared by all members of a process; None for one of its own.
+    """
 
     def __init__(
         self,
@@ -50,16 +57,8 @@ class Consumer:
         terms: ConsumerOptions,
         owner: object = None,
         from_us: int = 0,
-        quiet: HandlerIsolation | None = None,
+        isolation: HandlerIsolation | None = None,
     ) -> None:
-        """Take the engine and the name of the member; reads nothing yet.
-
-        Args:
-          name: of the member, unique to the process and the start.
-          settings: reads the current settings of the stream.
-          from_us: where the group begins if it is new.
-          quiet: shared by all members of a process; None for one of its own.
-        """
         self.name = name
         self.owner = owner
         self._engine = engine
@@ -78,7 +77,7 @@ class Consumer:
             clock=clock,
             ids=engine.ids,
         )
-        self._quiet = quiet or HandlerIsolation(clock)
+        self._isolation = isolation or HandlerIsolation(clock)
         self._lock = threading.Lock()
         self._holds: dict[int, HeldShard] = {}
         self._busy: dict[int, int] = {}
@@ -200,7 +199,7 @@ class Consumer:
         """Let others poll a shard."""
         with self._lock:
             self._busy.pop(shard, None)
-            self._quiet.leave(self._runner(shard))
+            self._isolation.leave(self._runner(shard))
             self._has_idle_surplus |= shard in self._leaving
 
     def poll(self, shard: int) -> Batch | None:
@@ -264,7 +263,7 @@ class Consumer:
             if self._terms.park_after is not None and deaths >= self._terms.park_after:
                 self._set_aside(Batch(self, rows, hold, key=key), deaths)
                 return None
-        if not self._quiet.enter(self._runner(shard), alone=is_suspect and first == last):
+        if not self._isolation.enter(self._runner(shard), alone=is_suspect and first == last):
             return None
         if is_suspect and hold.noted != attempt:
             noted = begun(trial, first, last, epoch=hold.epoch, key=key or "")
@@ -363,7 +362,7 @@ class Consumer:
         Raises: as `commit`.
         """
         hold, park_after = batch.hold, self._terms.park_after
-        self._quiet.leave(self._runner(batch.shard))
+        self._isolation.leave(self._runner(batch.shard))
         if batch.tx is not None:
             self._after_transaction(batch)
             return False
@@ -451,7 +450,7 @@ class Consumer:
         hold.tries = hold.again_us = 0
         hold.noted = None
         self._leases.clear_expired(str(batch.shard))
-        self._quiet.leave(self._runner(batch.shard))
+        self._isolation.leave(self._runner(batch.shard))
         if batch.key is None:
             place = _place(batch.rows[-1])
             hold.handed = [row for row in hold.handed if _place(row) > place]
@@ -470,7 +469,7 @@ class Consumer:
     def forget(self, shard: int) -> None:
         """Drop the state of a shard, so that the next poll reads its checkpoint."""
         self._holds.pop(shard, None)
-        self._quiet.leave(self._runner(shard))
+        self._isolation.leave(self._runner(shard))
 
 
 def _place(row: Row) -> Place:

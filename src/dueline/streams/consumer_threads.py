@@ -29,7 +29,13 @@ TIDY_EVERY_S: Final = 60.0
 
 
 class ConsumerThreads:
-    """The threads of one member of a group."""
+    """The threads of one member of a group.
+
+    Args:
+        threads: Maximum number of shards that are handled at once.
+        channel: The wake-up channel that is notified of appends.
+        tidy: Called periodically, to delete old events.
+    """
 
     def __init__(
         self,
@@ -42,13 +48,6 @@ class ConsumerThreads:
         channel: str,
         tidy: Callable[[], None],
     ) -> None:
-        """Take the member and its handler; starts nothing yet.
-
-        Args:
-          threads: maximum number of shards that are handled at once.
-          channel: the wakeup channel that is notified when something was appended.
-          tidy: called periodically, to delete old events.
-        """
         self._consumer = consumer
         self._handle = handle
         self._beat_s = ttl_us / SECOND_US / BEATS_A_TTL

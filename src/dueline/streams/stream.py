@@ -58,6 +58,14 @@ class Stream:
     """An append-only log that any number of groups read by position; threads may share it.
 
     Creating one does not connect to the store.
+
+    Args:
+        connect: Returns the engine; connects at the first use.
+        owner: The application: transactions of others are refused.
+        shards, keep_us: Declared settings; None: as stored.
+
+    Raises:
+        BadInput: A name or value is out of range.
     """
 
     def __init__(
@@ -69,14 +77,6 @@ class Stream:
         shards: int | None,
         keep_us: int | None,
     ) -> None:
-        """Take the declared settings of the stream; None: as stored.
-
-        Args:
-          connect: Returns the engine; connects at the first use.
-          owner: The application: transactions of others are refused.
-
-        Raises: BadInput: a name or value is out of range.
-        """
         self.name = check_queue_name(name)
         check_stream_settings(StreamSettings(1 if shards is None else shards, keep_us))
         self._connect = connect

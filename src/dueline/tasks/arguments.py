@@ -33,15 +33,17 @@ class _Call(msgspec.Struct):
 
 
 class Arguments:
-    """Encodes and decodes the arguments of one function, checked against its annotations."""
+    """Encodes and decodes the arguments of one function, checked against its annotations.
+
+    Args:
+        task: Name for messages.
+        skip: Number of leading parameters that callers omit.
+
+    Raises:
+        BadInput: An annotation cannot be resolved, or JSON cannot represent it.
+    """
 
     def __init__(self, function: Callable[..., object], task: str, *, skip: int) -> None:
-        """Read the signature.
-
-        Args: task: the name for messages. skip: number of leading parameters that callers omit.
-
-        Raises: BadInput: an annotation cannot be resolved, or JSON cannot represent it.
-        """
         parameters = list(inspect.signature(function).parameters.values())[skip:]
         self._task = task
         self._signature = inspect.Signature(parameters)

@@ -91,17 +91,17 @@ class Given(Protocol):
 
 
 class BatchHandler(Handler):
-    """A function that takes a list of calls, each with one argument of its own."""
+    """A function that takes a list of calls, each with one argument of its own.
+
+    Raises:
+        BadInput: It does not take a list of calls, or `batch` does not fit them.
+    """
 
     __slots__ = ("batch",)
 
     batch: BatchOptions
 
     def __init__(self, function: Callable[..., Any], *, batch: BatchOptions, **terms: Any) -> None:  # noqa: ANN401
-        """Read the function's signature.
-
-        Raises: BadInput: it does not take a list of calls, or `batch` does not fit them.
-        """
         if not isinstance(batch, BatchOptions):
             raise BadInput(
                 f"`batch` must be BatchOptions (got {batch!r:.80}).",

@@ -86,10 +86,6 @@ class Context:
         *,
         started_us: int = 0,
     ) -> None:
-        """Take the row of the job, the control and the handler.
-
-        Args: started_us: when the handler was called, by the store's time.
-        """
         self.job_id = job.id
         self.fence = job.fence
         self.attempt = job.errors + 1
@@ -174,7 +170,18 @@ class Context:
 
 
 class Handler:
-    """A registered function, with its name, the codec of its arguments and its retry policy."""
+    """A registered function, with its name, the codec of its arguments and its retry policy.
+
+    Args:
+        timeout_us: When JobTimeout is raised in it.
+        kill_after_us: When the child process that runs it is killed.
+        payloads: The codecs of the application.
+        codec: Codec of its arguments, None for the default of the application.
+        limits: See `limit_names.read_limits`.
+
+    Raises:
+        BadInput: Its annotations cannot be used, or a Context is not its first parameter.
+    """
 
     __slots__ = (
         "_codec",
@@ -203,14 +210,6 @@ class Handler:
         codec: str | None = None,
         limits: object = (),
     ) -> None:
-        """Read the signature of the function.
-
-        Args: timeout_us: when JobTimeout is raised in it. kill_after_us: when the child process
-        that runs it is killed. payloads: the codecs of the application. codec: the codec of its
-        arguments, None for the default of the application. limits: see `limit_names.read_limits`.
-
-        Raises: BadInput: its annotations cannot be used, or a Context is not its first parameter.
-        """
         self.name = name
         self.function = function
         self.retry = retry

@@ -139,13 +139,13 @@ def _pages(jobs: Sequence[Job]) -> Iterator[Sequence[Job]]:
 
 
 class WorkflowView:
-    """A view of one workflow that can be read repeatedly; final outcomes are read once."""
+    """A view of one workflow that can be read repeatedly; final outcomes are read once.
+
+    Raises:
+        NotFound: The workflow does not exist, or has expired.
+    """
 
     def __init__(self, engine: Engine, flow: JobId) -> None:
-        """Take the engine and the id of the workflow.
-
-        Raises: NotFound: the workflow does not exist, or has expired.
-        """
         layout = records.read(engine.store, flow)
         if layout is None:
             raise NotFound(
