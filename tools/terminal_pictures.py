@@ -115,7 +115,7 @@ def save(name: str, command: str, printed: str) -> None:
     """Draw what a command printed."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     console.print(Text(f"$ {command}", style="bold"))
-    console.print(Text.from_ansi(printed.rstrip()))
+    console.print(Text.from_ansi(printed.rstrip()), "\n", sep="")  # room below the last line
     svg = console.export_svg(title="dueline", code_format=FORMAT, unique_id=f"dueline-{name}")
     lines = (line.rstrip() for line in svg.splitlines())
     (IMAGES / f"{name}.svg").write_text("\n".join(lines) + "\n", encoding="utf-8")
