@@ -14,7 +14,7 @@ from dueline.core.store import Store
 from dueline.core.wakeup import FALLBACK_US, LocalWakeups, NoWakeups, Wakeups
 from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import EnqueueRequest, Queues
-from dueline.worker.backoff import GAP_US_MAX_UNHEARD, PollTimer
+from dueline.worker.backoff import GAP_US_MAX_WITHOUT_WAKEUPS, PollTimer
 from dueline.worker.execution import Execution
 from dueline.worker.settler import Settler
 from dueline.worker.thread_runner import ThreadRunner
@@ -279,7 +279,9 @@ class Town:
             clock=clock,
             wakeup=wakeup,
             listener=listener,
-            pace=PollTimer(FALLBACK_US if listener.is_open else GAP_US_MAX_UNHEARD, chance.random),
+            pace=PollTimer(
+                FALLBACK_US if listener.is_open else GAP_US_MAX_WITHOUT_WAKEUPS, chance.random
+            ),
         )
 
     # The operator

@@ -30,7 +30,7 @@ from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.tasks.handler import Handler
 from dueline.tasks.progress import ProgressReport
 from dueline.worker.assignment import Assignment
-from dueline.worker.backoff import GAP_US_MAX_UNHEARD, PollTimer
+from dueline.worker.backoff import GAP_US_MAX_WITHOUT_WAKEUPS, PollTimer
 from dueline.worker.execution import Execution
 from dueline.worker.settler import Settler
 from dueline.worker.worker import Worker, WorkerSettings
@@ -178,7 +178,7 @@ class Stage:
             clock=self.clock,
             wakeup=wakeup,
             listener=NoListener(),
-            pace=PollTimer(GAP_US_MAX_UNHEARD, lambda: 0.0),
+            pace=PollTimer(GAP_US_MAX_WITHOUT_WAKEUPS, lambda: 0.0),
         )
         worker._beat = Silence(lambda: 0, wakeup=wakeup)
         worker.run()

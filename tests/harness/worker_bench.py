@@ -12,7 +12,7 @@ from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Handler
 from dueline.tasks.progress import ProgressReport
 from dueline.worker.assignment import Assignment, overtaking
-from dueline.worker.backoff import GAP_US_MAX_UNHEARD, PollTimer
+from dueline.worker.backoff import GAP_US_MAX_WITHOUT_WAKEUPS, PollTimer
 from dueline.worker.heartbeat import HeartbeatThread
 from dueline.worker.settler import Settler
 from dueline.worker.worker import Worker, WorkerSettings
@@ -196,7 +196,7 @@ class Bench:
         isolates: bool = False,
         drain_us: int = 25_000_000,
         retry: Retry | None = None,
-        gap_us_max: int = GAP_US_MAX_UNHEARD,
+        gap_us_max: int = GAP_US_MAX_WITHOUT_WAKEUPS,
         batch_handlers: Handler | None = None,
     ) -> None:
         """Take the engine and what matters of the settings; ends jobs as they begin.

@@ -17,7 +17,7 @@ from dueline.core.process_identity import worker_name
 from dueline.core.wakeup import FALLBACK_US
 from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Handler
-from dueline.worker.backoff import GAP_US_MAX_UNHEARD, PollTimer
+from dueline.worker.backoff import GAP_US_MAX_WITHOUT_WAKEUPS, PollTimer
 from dueline.worker.child_handle import spawning
 from dueline.worker.execution import Execution
 from dueline.worker.process_runner import ProcessRunner, threads_each
@@ -79,7 +79,9 @@ def make_worker(
         clock=app.clock,
         wakeup=wakeup,
         listener=listener,
-        pace=PollTimer(FALLBACK_US if listener.is_open else GAP_US_MAX_UNHEARD, random.random),
+        pace=PollTimer(
+            FALLBACK_US if listener.is_open else GAP_US_MAX_WITHOUT_WAKEUPS, random.random
+        ),
     )
 
 

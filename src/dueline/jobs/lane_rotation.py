@@ -28,7 +28,7 @@ class LaneRotation:
         self.next_at_us: dict[Lane, int | None] = {}
         self._lanes: dict[Kind, list[Pointer]] = {}
         self._turns: dict[int, RoundRobin] = {}
-        self._asleep: list[tuple[int, Kind]] = []  # a heap: when a kind may have a turn again
+        self._suspended: list[tuple[int, Kind]] = []  # a heap: when a kind may have a turn again
 
     def renew(self, pointers: Iterable[Pointer], heads: Mapping[Lane, int | None]) -> None:
         """Take the lane list as it was just read, and drop what claims found out.
@@ -40,7 +40,7 @@ class LaneRotation:
             heads: The least `at_us` of lanes, as far as the list has it; None for empty ones.
         """
         self.next_at_us = dict(heads)
-        self._asleep = []
+        self._suspended = []
         self._lanes = {}
         self.lanes = 0
         for pointer in pointers:
@@ -69,7 +69,7 @@ class LaneRotation:
                 else:
                     turns.had(tenant)
             elif at_us is not None and kind in self._lanes:
-                heapq.heappush(self._asleep, (at_us, kind))
+                heapq.heappush(self._suspended, (at_us, kind))
 
     def first(
         self, count: int, now_us: int, room: Mapping[str, int], *, of_each: bool = False
@@ -101,7 +101,7 @@ class LaneRotation:
                 if due:
                     found += due
                     count -= 1
-            self._put_to_sleep(priority, idle)
+            self._suspend(priority, idle)
         return found
 
     def unknown(self, most: int) -> list[Lane]:
@@ -129,16 +129,16 @@ class LaneRotation:
             if (at_us := self.next_at_us.get(pointer.lane, now_us)) is not None and at_us <= now_us
         ]
 
-    def _put_to_sleep(self, priority: int, tenants: Sequence[str]) -> None:
+    def _suspend(self, priority: int, tenants: Sequence[str]) -> None:
         """Skip tenants without a lane to claim from until a job of theirs is due."""
         for tenant in tenants:
             self._turns[priority].remove(tenant)
             known = [self.next_at_us[pointer.lane] for pointer in self._lanes[priority, tenant]]
             at_us = min((at_us for at_us in known if at_us is not None), default=None)
             if at_us is not None:
-                heapq.heappush(self._asleep, (at_us, (priority, tenant)))
+                heapq.heappush(self._suspended, (at_us, (priority, tenant)))
 
     def _wake(self, now_us: int) -> None:
-        while self._asleep and self._asleep[0][0] <= now_us:
-            _, (priority, tenant) = heapq.heappop(self._asleep)
+        while self._suspended and self._suspended[0][0] <= now_us:
+            _, (priority, tenant) = heapq.heappop(self._suspended)
             self._turns.setdefault(priority, RoundRobin()).add([tenant])

@@ -42,14 +42,14 @@ def _place(row: Job) -> int | None:
 
 def defer(engine: Engine, claimed: Iterable[Job]) -> int:
     """Defer claimed jobs; return how many."""
-    return _settle(engine, [_aside(engine, job, _stood(job)) for job in claimed])
+    return _settle(engine, [_aside(engine, job, _place_before_claim(job)) for job in claimed])
 
 
 def move_to_limits(engine: Engine, claimed: Iterable[tuple[Job, Sequence[str]]]) -> int:
     """Move claimed jobs to lanes with limits, each with its own; return how many."""
     moves = []
     for job, names in claimed:
-        move = _move(engine, job, _stood(job), None)
+        move = _move(engine, job, _place_before_claim(job), None)
         tenant = lane_tenant(tenant_of(job.lane), names)
         moves.append(move._replace(to=job.lane._replace(tenant=tenant, bucket=move.listing)))
     count = _settle(engine, moves)
@@ -57,7 +57,7 @@ def move_to_limits(engine: Engine, claimed: Iterable[tuple[Job, Sequence[str]]])
     return count
 
 
-def _stood(job: Job) -> int:
+def _place_before_claim(job: Job) -> int:
     """Return where a job was before it was claimed, as `retry` does for a released one."""
     return job.claimed_us if job.errors or job.crashes else job.pos_us
 

@@ -271,7 +271,7 @@ class Queues:
         Raises: As `cancel`.
         """
         for _ in range(_ROUNDS_MAX):
-            self._see_through(job_id)
+            self._complete_stored(job_id)
             found = self.find(job_id)
             row = found.row
             if row is None or found.status in ("running", "expired"):
@@ -339,7 +339,7 @@ class Queues:
                 return
         raise conflict_error(job_id, word, "changing")
 
-    def _see_through(self, job_id: JobId) -> None:
+    def _complete_stored(self, job_id: JobId) -> None:
         """Apply the effects of an outcome that another process stored."""
         row = self._store.find([job_id])[0]
         if row is not None and row.outcome:

@@ -83,9 +83,9 @@ class UniqueJobs:
                 return job
             holder = None if original is None else self._holder(original)
             if holder is not None and holder.holds():
-                standing = self._stand(job, rule, holder, again=again)
-                if standing is not None:
-                    return standing
+                placed = self._apply_mode(job, rule, holder, again=again)
+                if placed is not None:
+                    return placed
             elif self._put(job, rule, NO_VERSION if original is None else original.id):
                 return job
         raise Conflict(f"The unique key {rule.key!r} keeps changing hands.", hint="Try again.")
@@ -153,7 +153,7 @@ class UniqueJobs:
 
     # What becomes of a call
 
-    def _stand(self, job: Job, rule: Rule, holder: _Holder, *, again: bool) -> Job | None:
+    def _apply_mode(self, job: Job, rule: Rule, holder: _Holder, *, again: bool) -> Job | None:
         """Apply the mode while another job holds the key; None if that is changing."""
         row = holder.row
         if rule.mode == "reject":

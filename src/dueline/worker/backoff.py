@@ -12,13 +12,13 @@ LISTING_AGE_US_MAX = 250_000
 if it is not notified of them.
 """
 
-URGED_AGE_US_MIN = 20_000
+BUSY_NOTIFIED_AGE_US_MIN = 20_000
 """Minimum interval between reads of a busy worker that is notified, which bounds the reads while
 jobs are enqueued without a pause.
 """
 
 GAP_US_MIN = 50_000
-GAP_US_MAX_UNHEARD = 250_000
+GAP_US_MAX_WITHOUT_WAKEUPS = 250_000
 """Maximum time between polls of a worker that cannot be notified."""
 
 LISTING_SHARE = 5
@@ -29,7 +29,7 @@ TOOK_US_MAX = 2_000_000
 suspended process.
 """
 
-CALLED_SHARE = 2
+NOTIFIED_SHARE = 2
 """The same as LISTING_SHARE, for a worker that is notified again and again."""
 
 JITTER = 1 / 8
@@ -57,11 +57,11 @@ class PollTimer:
 
     def notified(self) -> None:
         """Poll at once, or as soon as polls leave time for other work."""
-        self._next_us = min(self._next_us, self._looked_us + CALLED_SHARE * self._took_us)
+        self._next_us = min(self._next_us, self._looked_us + NOTIFIED_SHARE * self._took_us)
 
     def notified_while_busy(self) -> None:
         """Poll soon although there is work: a new job may be more urgent."""
-        age_us = max(URGED_AGE_US_MIN, LISTING_SHARE * self._took_us)
+        age_us = max(BUSY_NOTIFIED_AGE_US_MIN, LISTING_SHARE * self._took_us)
         self._next_us = min(self._next_us, self._looked_us + age_us)
 
     def polled(self, began_us: int, ended_us: int) -> None:

@@ -90,7 +90,7 @@ class Claimer:
         self._prefetched_until_us = 0  # jobs due until then are prefetched
         self._can_prefetch = isinstance(engine.store, SupportsPrefetch)
         self._rota = LaneRotation()
-        self._rolls: dict[tuple[str, int], LaneListCache] = {}
+        self._lane_lists: dict[tuple[str, int], LaneListCache] = {}
         self._aging: dict[str, int] = {}
         self._warned_us: dict[str, int] = {}
         self._turn = 0
@@ -127,12 +127,12 @@ class Claimer:
         at_once = self._readers.map if self._readers else map
         pointers: list[Pointer] = []
         heads: dict[Lane, int | None] = {}
-        rolls, self._rolls = self._rolls, {}  # a list read halfway is dropped
+        lane_lists, self._lane_lists = self._lane_lists, {}  # a list read halfway is dropped
         now_us = self._engine.time.earliest_us()
-        for found, known in at_once(partial(self._read, rolls, now_us), shards):
+        for found, known in at_once(partial(self._read, lane_lists, now_us), shards):
             pointers += found
             heads |= known
-        self._rolls = rolls
+        self._lane_lists = lane_lists
         self._rota.renew(pointers, heads)
         self._limited.forget()
         self._prefetched_until_us = 0
@@ -159,14 +159,14 @@ class Claimer:
                     self._rota.next_at_us[lane] = page.jobs[0].at_us
 
     def _read(
-        self, rolls: dict[tuple[str, int], LaneListCache], now_us: int, place: Place
+        self, lane_lists: dict[tuple[str, int], LaneListCache], now_us: int, place: Place
     ) -> _Lanes:
         queue, shard, width_us = place
         today = bucket_of(now_us, width_us)
         until_bucket = bucket_of(now_us + self._look_ahead_us, width_us)
-        roll = rolls.setdefault((queue, shard), LaneListCache(queue, shard))
+        lane_list = lane_lists.setdefault((queue, shard), LaneListCache(queue, shard))
         known = self._rota.next_at_us
-        found, heads, version = roll.read(
+        found, heads, version = lane_list.read(
             self._engine.store, known, until_bucket=until_bucket, now_us=now_us
         )
         if not self._engine.catalog.is_current(queue, version):
@@ -176,10 +176,10 @@ class Claimer:
             return [], {}
         past = [pointer.lane for pointer in found if pointer.listing < today]
         empty = sum(known.get(lane, 0) is None or heads.get(lane, 0) is None for lane in past)
-        if roll.is_sweep_due(empty, now_us):
+        if lane_list.is_sweep_due(empty, now_us):
             began_us = self._engine.time.earliest_us()
             self._engine.store.sweep(queue, shard, now_us=now_us, width_us=width_us)
-            roll.swept(began_us, self._engine.time.earliest_us())
+            lane_list.swept(began_us, self._engine.time.earliest_us())
         if settings.paused_tenants:
             paused = frozenset(settings.paused_tenants)
             found = [pointer for pointer in found if tenant_of(pointer.lane) not in paused]

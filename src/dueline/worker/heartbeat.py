@@ -176,7 +176,7 @@ class PresenceReporter:
         self._reported, self._reported_us = load, now_us
         every_us = lease_us // BEATS_A_LEASE
         announce(engine.store, presence, version=engine.ids.token(), beat_every_us=every_us)
-        self._enrol(now_us)
+        self._register(now_us)
         self._enrolled_until_us = now_us + BEATS_MISSED_MAX * every_us
         return lease_us
 
@@ -199,7 +199,7 @@ class PresenceReporter:
         is_room_new = (last.held < last.slots) != (load.held < load.slots)
         return ROOM_EVERY_US if is_room_new else CHANGE_EVERY_US_NETWORK
 
-    def _enrol(self, now_us: int) -> None:
+    def _register(self, now_us: int) -> None:
         """Register, again after a silence in which this worker was taken for dead."""
         if now_us >= self._enrolled_until_us:
             member = Registration(self._worker, self._serving, *own())

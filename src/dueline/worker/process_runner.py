@@ -35,7 +35,7 @@ AHEAD_MAX = 100
 STUCK_US = 4 * AHEAD_US
 """A child whose threads have all run longer than this gets no jobs in advance."""
 
-STILLBORN_MAX = 3
+FAILED_STARTS_MAX = 3
 
 WEIGH_EVERY_US = SECOND_US
 """Interval at which the memory of children is checked."""
@@ -95,7 +95,7 @@ class ProcessRunner:
         self._lost = RecentClaims()
         self._reports: dict[Claim, ProgressReport] = {}
         self._until_us: Mapping[Claim, int] = {}
-        self._stillborn = 0
+        self._failed_starts = 0
         self._is_closing = False
 
     def start(self) -> None:
@@ -119,7 +119,7 @@ class ProcessRunner:
         Raises:
           ConfigError: The children cannot load the application.
         """
-        if self._stillborn >= STILLBORN_MAX:
+        if self._failed_starts >= FAILED_STARTS_MAX:
             raise ConfigError(
                 "The worker's child processes exit before they have loaded the application.",
                 hint="Read their messages above. Can the application be imported by its name?",
@@ -134,16 +134,16 @@ class ProcessRunner:
                 lone = children.pop(0)
                 if lone.is_ready and not lone.given:
                     some = [self._alone.popleft()]
-                    self._forewarn(lone, some)
+                    self._send_claim_changes(lone, some)
                     lone.give(offset_us, now_us, some)
             children = [one for one in children if one.is_ready and not one.has_lone()]
             for child, count in self._shares(children):
                 some = [self._ready.popleft() for _ in range(count)]
-                self._forewarn(child, some)
+                self._send_claim_changes(child, some)
                 child.give(offset_us, now_us, some)
             self._free_stuck(children)
 
-    def _forewarn(self, child: ChildHandle, coming: Sequence[Assignment]) -> None:
+    def _send_claim_changes(self, child: ChildHandle, coming: Sequence[Assignment]) -> None:
         """Send a child what happened to claims while they waited here, before the jobs."""
         if self._until_us:
             each = [member.job.claim() for one in coming for member in one.chunk or (one,)]
@@ -352,7 +352,7 @@ class ProcessRunner:
     def _fill_up(self) -> None:
         """Start missing children."""
         missing = self._wanted() - sum(not child.is_worn for child in self._children)
-        if self._is_closing or self._stillborn >= STILLBORN_MAX:
+        if self._is_closing or self._failed_starts >= FAILED_STARTS_MAX:
             return
         for _ in range(missing):
             child = self._spawn()
@@ -375,7 +375,7 @@ class ProcessRunner:
                 match message:
                     case Ready():
                         child.is_ready = True
-                        self._stillborn = 0
+                        self._failed_starts = 0
                     case Started():
                         child.on_started(message, self._clock.monotonic_us())
                     case Returned(claims):
@@ -390,9 +390,9 @@ class ProcessRunner:
                         if given is not None:
                             self._ended.append(to_ended(message, given.job))
             self._wakeup.set()
-        self._bury(child)
+        self._on_exit(child)
 
-    def _bury(self, child: ChildHandle) -> None:
+    def _on_exit(self, child: ChildHandle) -> None:
         """Store what ended with a dead child, and start another in its place."""
         is_killed = child.process.wait() == -signal.SIGKILL  # then it did not fail to load
         with self._guard:
@@ -403,6 +403,6 @@ class ProcessRunner:
                 (self._alone if given.alone else self._ready).appendleft(given)
             self._ended.extend(ended)
             if not child.is_ready and not is_killed:
-                self._stillborn += 1
+                self._failed_starts += 1
             self._fill_up()
         self._wakeup.set()

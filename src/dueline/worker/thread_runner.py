@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from dueline.worker.async_runner import CoroutineRunner
 
-NEWS_EVERY_US = 5_000
+NOTIFY_EVERY_US = 5_000
 """Interval at which endings are reported in groups while more jobs are ready."""
 
 SHORT_US = 1_000
@@ -118,7 +118,7 @@ class ThreadRunner:
             return
         wanted = waiting
         if 0 < self.run_us < SHORT_US:
-            wanted = 1 + int(waiting * self.run_us) // NEWS_EVERY_US
+            wanted = 1 + int(waiting * self.run_us) // NOTIFY_EVERY_US
         with self._work:
             if self._is_closing or not self._has_work():
                 return
@@ -318,7 +318,7 @@ class ThreadRunner:
             offset_us, ended_us = self._offset_us, read_us()
             end((assignment.job, ending, now_us + offset_us, ended_us + offset_us))
             now_us = ended_us
-            if ended_us - self._notified_us > NEWS_EVERY_US:
+            if ended_us - self._notified_us > NOTIFY_EVERY_US:
                 self._notify(ended_us)
         return now_us
 
@@ -357,7 +357,7 @@ class ThreadRunner:
         ended_us = self._clock.monotonic_us()
         started_us = 0 if type(ending) is GivenBack else now_us + offset_us
         self._ended.append((assignment.job, ending, started_us, ended_us + offset_us))
-        if ended_us - self._notified_us > NEWS_EVERY_US:
+        if ended_us - self._notified_us > NOTIFY_EVERY_US:
             self._notify(ended_us)
         return ended_us
 

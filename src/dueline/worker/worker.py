@@ -313,7 +313,7 @@ class Worker:
         steps = self._steps.sort(taken)
         taken = self._held.keep(steps.fit, steps.given, of=taken)
         jobs = [job for job, _ in taken]
-        self._inform(jobs)
+        self._prepare_context(jobs)
         plain, careful = parted(taken, self._engine.catalog.settings)
         self._slots.seen(jobs)
         assignments = self._held.assignments(plain, self._clock.monotonic_us())
@@ -324,7 +324,7 @@ class Worker:
             self._runner.submit(assignments)
         self._guarded(lambda: self._steps.park_and_end(steps))
 
-    def _inform(self, jobs: Sequence[Job]) -> None:
+    def _prepare_context(self, jobs: Sequence[Job]) -> None:
         """Prepare what handlers are given: durable fences, and the progress of earlier attempts."""
         if self._settler.needs_fences(jobs):
             flush_claims(self._engine.store)
@@ -359,7 +359,7 @@ class Worker:
         plain, _ = parted(self._deferred.sort(sorted_.fit).fit, settings)
         gone = {one.job.id for one in self._cancellations.refused(plain)}
         jobs = [job for job in plain if job.id not in gone and not is_step(job)]
-        self._inform(jobs)
+        self._prepare_context(jobs)
         self._prefetched.prepare(self._held.assignments(jobs))
 
     def _start_early(self, assignments: Sequence[Assignment]) -> Sequence[Assignment]:

@@ -9,9 +9,9 @@ import pytest
 from dueline.core.clock import SystemClock
 from dueline.core.errors import ConfigError
 from dueline.worker.child_handle import spawning
-from dueline.worker.process_runner import STILLBORN_MAX, ProcessRunner
+from dueline.worker.process_runner import FAILED_STARTS_MAX, ProcessRunner
 
-BORN = 2 * STILLBORN_MAX
+BORN = 2 * FAILED_STARTS_MAX
 AT_MOST_S = 60
 
 

@@ -4,11 +4,11 @@ import pytest
 
 from dueline.core.wakeup import FALLBACK_US
 from dueline.worker.backoff import (
-    GAP_US_MAX_UNHEARD,
+    BUSY_NOTIFIED_AGE_US_MIN,
+    GAP_US_MAX_WITHOUT_WAKEUPS,
     GAP_US_MIN,
     JITTER,
     LISTING_AGE_US_MAX,
-    URGED_AGE_US_MIN,
     PollTimer,
 )
 
@@ -29,7 +29,7 @@ def gaps_us(pace: PollTimer, looks: int, now_us: int = NOW_US) -> list[int]:
 
 def test_looks_that_find_nothing_grow_rarer_up_to_the_most() -> None:
     # O4
-    assert gaps_us(PollTimer(GAP_US_MAX_UNHEARD, lambda: 0.0), 5) == [
+    assert gaps_us(PollTimer(GAP_US_MAX_WITHOUT_WAKEUPS, lambda: 0.0), 5) == [
         50_000, 100_000, 200_000, 250_000, 250_000,
     ]  # fmt: skip
     assert gaps_us(PollTimer(FALLBACK_US, lambda: 0.0), 10)[-3:] == [FALLBACK_US] * 3
@@ -67,11 +67,11 @@ def test_who_has_work_and_is_told_of_more_looks_soon_and_not_at_once() -> None:
     pace.polled(NOW_US, NOW_US + 1_000)
     pace.found()
     pace.notified_while_busy()
-    assert pace.wait_us(NOW_US) == URGED_AGE_US_MIN
-    pace.polled(NOW_US, NOW_US + URGED_AGE_US_MIN)
+    assert pace.wait_us(NOW_US) == BUSY_NOTIFIED_AGE_US_MIN
+    pace.polled(NOW_US, NOW_US + BUSY_NOTIFIED_AGE_US_MIN)
     pace.found()
     pace.notified_while_busy()
-    assert pace.wait_us(NOW_US) == 5 * URGED_AGE_US_MIN  # a fifth of the time
+    assert pace.wait_us(NOW_US) == 5 * BUSY_NOTIFIED_AGE_US_MIN  # a fifth of the time
     pace.polled(NOW_US, NOW_US)
     pace.notified()
     pace.notified_while_busy()

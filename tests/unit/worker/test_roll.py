@@ -122,22 +122,22 @@ def test_a_claim_that_lapses_is_seen_when_it_does(clock: HandClock) -> None:
 def test_lanes_are_swept_when_some_are_empty_or_a_few_for_long(clock: HandClock) -> None:
     queues, store = engine_of(clock, Cluster())
     backlog(queues, clock)
-    roll = LaneListCache("q", 0)
+    lane_list = LaneListCache("q", 0)
     today = bucket_of(clock.wall_us(), WIDTH_US)
-    roll.read(store, {}, until_bucket=today, now_us=clock.wall_us())
+    lane_list.read(store, {}, until_bucket=today, now_us=clock.wall_us())
     now_us = clock.wall_us()
-    assert not roll.is_sweep_due(1, now_us), "who has just come leaves that to others"
+    assert not lane_list.is_sweep_due(1, now_us), "who has just come leaves that to others"
     now_us += SWEEP_EVERY_US
-    assert roll.is_sweep_due(1, now_us)
-    roll.swept(now_us, now_us + 1)
+    assert lane_list.is_sweep_due(1, now_us)
+    lane_list.swept(now_us, now_us + 1)
     now_us += SWEEP_EVERY_US
-    assert not roll.is_sweep_due(1, now_us), "a few of many are let be for a while"
-    assert roll.is_sweep_due(BUCKETS // SWEEP_SHARE, now_us)
-    assert not roll.is_sweep_due(0, now_us + SWEEP_EVERY_US)
-    assert roll.is_sweep_due(1, now_us + SWEEP_EVERY_US)
-    roll.swept(now_us, now_us + SWEEP_EVERY_US)
-    assert not roll.is_sweep_due(1, now_us + 20 * SWEEP_EVERY_US), "it takes long"
-    assert roll.is_sweep_due(1, now_us + 21 * SWEEP_EVERY_US)
+    assert not lane_list.is_sweep_due(1, now_us), "a few of many are let be for a while"
+    assert lane_list.is_sweep_due(BUCKETS // SWEEP_SHARE, now_us)
+    assert not lane_list.is_sweep_due(0, now_us + SWEEP_EVERY_US)
+    assert lane_list.is_sweep_due(1, now_us + SWEEP_EVERY_US)
+    lane_list.swept(now_us, now_us + SWEEP_EVERY_US)
+    assert not lane_list.is_sweep_due(1, now_us + 20 * SWEEP_EVERY_US), "it takes long"
+    assert lane_list.is_sweep_due(1, now_us + 21 * SWEEP_EVERY_US)
 
 
 # --- a worker that looks, and others, in every order of their steps ----------------------------

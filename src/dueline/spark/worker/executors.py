@@ -16,7 +16,7 @@ from dueline.spark.worker.driver_server import Gate, Line
 from dueline.spark.worker.executor_worker import Work, serving
 from dueline.tasks.handler import Handler
 from dueline.worker.child_handle import ChildHandle
-from dueline.worker.process_runner import STILLBORN_MAX, ProcessRunner, threads_each
+from dueline.worker.process_runner import FAILED_STARTS_MAX, ProcessRunner, threads_each
 
 IDLE_US: Final = 5 * SECOND_US
 """A member that is idle for this long gives its place back to Spark."""
@@ -132,7 +132,7 @@ class Fleet(ProcessRunner):
         Raises:
             ConfigError: No task can load the application.
         """
-        if self._stillborn >= STILLBORN_MAX:
+        if self._failed_starts >= FAILED_STARTS_MAX:
             raise ConfigError(
                 f"Spark's tasks end before they load the application. {self._why}".rstrip(),
                 hint="Install dueline and the application on the executors, as on the driver.",
@@ -202,8 +202,8 @@ class Fleet(ProcessRunner):
             child.process.join()
         self._gate.close()
 
-    def _bury(self, child: ChildHandle) -> None:
+    def _on_exit(self, child: ChildHandle) -> None:
         line: Any = child.pipe
         assert isinstance(line, Line), "the pipe of a Spark task"
         self._why = line.error or self._why
-        super()._bury(child)
+        super()._on_exit(child)
