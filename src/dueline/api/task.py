@@ -349,7 +349,7 @@ class Using(Generic[P, R]):
         event = None
         if hooks.has("before_enqueue") or hooks.has("after_enqueue"):
             event = EnqueueEvent(name, options.queue, priority, options.tenant, due_us, len(bodies))
-            hooks.ask("before_enqueue", event)
+            hooks.call_or_raise("before_enqueue", event)
         rows = inside.enqueue(
             EnqueueRequest(
                 options.queue,
@@ -366,7 +366,7 @@ class Using(Generic[P, R]):
             )
         )
         if event is not None:
-            hooks.tell("after_enqueue", replace(event, job_ids=[row.id.hex() for row in rows]))
+            hooks.call("after_enqueue", replace(event, job_ids=[row.id.hex() for row in rows]))
         return list(map(Job, map(_id_of, rows), repeat(queues), repeat(clock), repeat(kind)))
 
 

@@ -130,7 +130,7 @@ class Context:
         """
         if self._control.is_lost(self._claim):
             raise self._lost()
-        self._control.tell(self._claim, report_of(done, total, note))
+        self._control.report(self._claim, report_of(done, total, note))
 
     def _lost(self) -> LeaseLost:
         return LeaseLost(f"The claim on job {self.job_id.hex()} was lost.")

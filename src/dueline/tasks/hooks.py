@@ -96,13 +96,13 @@ class SettleEvent:
 class Hooks:
     """Functions that are called for events, in the order in which they were added.
 
-    hear_runs: whether a function is registered for the runs of handlers.
+    has_run_hooks: whether a function is registered for the runs of handlers.
     """
 
     def __init__(self) -> None:
 
         self._functions: dict[str, list[Callable[[Any], object]]] = {}
-        self.hear_runs = False
+        self.has_run_hooks = False
 
     @overload
     def on(self, name: EnqueueName, /) -> HookDecorator[EnqueueEvent]: ...
@@ -122,7 +122,7 @@ class Hooks:
 
         def add(function: Callable[[Any], object]) -> Any:  # noqa: ANN401  (see HookDecorator)
             self._functions.setdefault(name, []).append(function)
-            self.hear_runs = self.has("before_run") or self.has("after_run")
+            self.has_run_hooks = self.has("before_run") or self.has("after_run")
             return function
 
         return add
@@ -131,12 +131,12 @@ class Hooks:
         """Return whether a function is registered: events are only created then."""
         return name in self._functions
 
-    def ask(self, name: str, event: object) -> None:
+    def call_or_raise(self, name: str, event: object) -> None:
         """Call the functions; their exceptions propagate."""
         for function in self._functions.get(name, ()):
             function(event)
 
-    def tell(self, name: str, event: object) -> None:
+    def call(self, name: str, event: object) -> None:
         """Call the functions; their exceptions are logged, and change nothing.
 
         Raises: JobTimeout: the job timed out in a hook before its handler.

@@ -50,7 +50,7 @@ class Control(Protocol):
         """Return whether the cancellation of the job was requested."""
         ...
 
-    def tell(self, claim: Claim, report: ProgressReport) -> None:
+    def report(self, claim: Claim, report: ProgressReport) -> None:
         """Pass on the progress of the handler."""
         ...
 
@@ -66,7 +66,7 @@ class NoControl:
         """Never."""
         return False
 
-    def tell(self, claim: Claim, report: ProgressReport) -> None:
+    def report(self, claim: Claim, report: ProgressReport) -> None:
         """Drop it."""
 
 

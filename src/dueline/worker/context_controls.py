@@ -98,7 +98,7 @@ class Controls:
         """Return whether the job was cancelled."""
         return claim in self.cancelled
 
-    def tell(self, claim: Claim, report: ProgressReport) -> None:
+    def report(self, claim: Claim, report: ProgressReport) -> None:
         """Keep a handler's last report until it is taken."""
         with self._guard:
             self._reports[claim] = report

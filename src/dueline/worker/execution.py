@@ -106,7 +106,7 @@ class Execution:
             ending = done_with(assignment, context, handler.function(*args, **kwargs))
         except BaseException as error:  # noqa: BLE001  (SystemExit in a handler is a failure too)
             ending = self.ending_of(error, handler, assignment.job)
-        if context is None and not self._hooks.hear_runs:
+        if context is None and not self._hooks.has_run_hooks:
             return ending
         return self.end(assignment.job, context, ending)
 
@@ -163,7 +163,7 @@ class Execution:
         if (codec := assignment.job.codec) and not self._handlers[assignment.job.task].reads(codec):
             return GivenBack(UNKNOWN_TASK_WAIT_US)
         if self._hooks.has("before_run"):
-            self._hooks.tell("before_run", run_event(assignment.job))
+            self._hooks.call("before_run", run_event(assignment.job))
         return None
 
     def begin_batch(self, assignment: Assignment) -> None:
@@ -183,7 +183,7 @@ class Execution:
         is_doubtful = now_us > job.at_us or assignment.start_by_us
         if is_doubtful and self.controls.has_expired(assignment, now_us):
             return None
-        if assignment.keep or job.opts or job.codec or self._hooks.hear_runs:
+        if assignment.keep or job.opts or job.codec or self._hooks.has_run_hooks:
             return None
         if self.controls.has_cancelled(job):
             return None
@@ -210,7 +210,7 @@ class Execution:
         if context is not None:
             ending = _settled(job, context, ending)
         if self._hooks.has("after_run"):
-            self._hooks.tell("after_run", ran_event(job, ending))
+            self._hooks.call("after_run", ran_event(job, ending))
         return ending
 
     def _context(self, assignment: Assignment, handler: Handler, at_us: int) -> Context | None:

@@ -230,18 +230,18 @@ class Settler:
         elif isinstance(decision, Outcome):
             if self._hooks.has(decision.state):
                 event = settled_event(ended.job, decision.error, ended_us=ended.ended_us)
-                self._hooks.tell(decision.state, event)
+                self._hooks.call(decision.state, event)
         elif decision.error and self._hooks.has("retry"):
             event = settled_event(
                 ended.job, decision.error, decision.at_us, ended_us=ended.ended_us
             )
-            self._hooks.tell("retry", event)
+            self._hooks.call("retry", event)
 
     def _notify_lost(self, job: Job) -> None:
         """Call hooks for a lost claim, once for each claim."""
         if self._hooks.has("lease_lost") and job.claim() not in self._notified_lost:
             self._notified_lost.add([job.claim()])
-            self._hooks.tell("lease_lost", settled_event(job, ""))
+            self._hooks.call("lease_lost", settled_event(job, ""))
 
     def end(self, over: Sequence[EndedBeforeRun]) -> None:
         """End claimed jobs that do not run: lost, poison or expired."""
@@ -254,7 +254,7 @@ class Settler:
         for (job, outcome, _), sure in zip(over, held, strict=True):
             if sure and self._hooks.has(outcome.state):
                 event = settled_event(job, outcome.error, ended_us=outcome.ended_us)
-                self._hooks.tell(outcome.state, event)
+                self._hooks.call(outcome.state, event)
 
     def complete(self, jobs: Sequence[Job]) -> None:
         """Apply the effects of outcomes that another worker stored.
@@ -342,7 +342,7 @@ class Settler:
 
     def needs_fences(self, jobs: Sequence[Job]) -> bool:
         """Return whether a handler or a hook is given the fence of one of these jobs."""
-        return bool(jobs) and (self._hooks.hear_runs or bool(self.taking_context(jobs)))
+        return bool(jobs) and (self._hooks.has_run_hooks or bool(self.taking_context(jobs)))
 
     def _mark(self, job: Job) -> Extend:
         """Return the mark of a started handler; it does not extend claims with permits."""

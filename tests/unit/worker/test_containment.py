@@ -168,7 +168,7 @@ def test_whatever_a_hook_raises_the_others_are_called(kind: str) -> None:
         hooks.on(name)(called.append)  # type: ignore[call-overload]
     with passed_on(lambda _: None):
         for name in set(NAMES) - {"before_enqueue"}:
-            hooks.tell(name, kind)
+            hooks.call(name, kind)
     assert len(called) == len(NAMES) - 1
 
 

@@ -29,7 +29,7 @@ class Flushes:
             raise StoreUnavailable("The disk stands still.", hint="Wait.")
 
 
-def hear_runs(bench: Bench) -> None:
+def has_run_hooks(bench: Bench) -> None:
     bench.worker._settler._hooks.on("before_run")(lambda _: None)
 
 
@@ -38,7 +38,7 @@ def test_a_job_starts_only_when_the_claim_is_flushed_of_which_a_hook_is_told(  #
 ) -> None:
     put(queues, call(0), call(1))
     bench = Bench(queues, clock)
-    hear_runs(bench)
+    has_run_hooks(bench)
     flushes = Flushes(bench, monkeypatch, failing=2)
     assert bench.run() == [0, 1]
     assert flushes.given == [[], [], []]
@@ -49,7 +49,7 @@ def test_a_job_that_is_claimed_ahead_is_flushed_before_its_time(
 ) -> None:
     put(queues, call(0, due_us=queues.engine.time.latest_us() + SECOND_US))
     bench = Bench(queues, clock, burst=False)
-    hear_runs(bench)
+    has_run_hooks(bench)
     flushes = Flushes(bench, monkeypatch)
     flushed_us: list[int] = []
     began_us: list[int] = []
