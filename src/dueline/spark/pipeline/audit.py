@@ -48,13 +48,7 @@ class Standing(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """The result of an audit: by queue, the findings, and the rules that were applied.
-
-    Attributes:
-        looked_for: As in `Audited`.
-        not_audited: As in `Audited`.
-        not_known: As in `Audited`.
-    """
+    """The result of an audit: by queue, the findings, and rules as in `Audited`."""
 
     queues: Sequence[Standing]
     findings: Sequence[Mapping[str, Any]]
@@ -98,13 +92,6 @@ class Auditor:
 
         Jobs are read first, the history after them, so it has the jobs that ended in between.
         Jobs that seem lost are looked up by id, since a scan can miss a row that moves.
-
-        Args:
-            engine: Engine of the tables.
-            say: Shows progress.
-            expected: Ids of all enqueued jobs.
-            promises: Further rules.
-            with_results: Whether to compare stored results with the history.
 
         Raises:
             BadInput: `expected` needs a history of `all` or `arguments`, and a queue has less.

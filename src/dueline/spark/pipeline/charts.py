@@ -47,8 +47,6 @@ def lines(labels: Sequence[str], series: Series, *, marks: Mapping[float, str]) 
     """Draw a line for each series; None is a gap, and a single point a dot.
 
     Args:
-        labels: Labels of the x axis.
-        series: Values by the name of the line.
         marks: Labels of the y axis, by value; the first and last value are its ends.
     """
     low, high = min(marks), max(marks)

@@ -21,7 +21,6 @@ class Wanted(NamedTuple):
 
     Attributes:
         error: Part of the error, or its fingerprint as in the table `poison`.
-        since_us: Earliest time of death.
         until_us: Time before which the job died.
     """
 

@@ -37,8 +37,6 @@ def bound(
     """Start tables with a period, or check that it is theirs; return the manifest of bronze.
 
     Args:
-        folder: The tables.
-        engine: The store.
         names: Queues to copy.
         since_us: Start of the period; None for the beginning, or that of the tables.
         until_us: End of the period; None for no end, or that of the tables.
@@ -78,9 +76,7 @@ def is_inside(
     """Return whether an audit judges a job: it is in the tables and in the requested period.
 
     Args:
-        period: The requested period.
         begins: Start of the history in the tables, by queue.
-        job_id: Id of the job.
         queue: Queue in its rows; None for a job without rows.
         enqueued: Enqueue time in its rows; None for a job without rows.
     """

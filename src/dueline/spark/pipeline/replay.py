@@ -34,12 +34,7 @@ Line = Mapping[str, Any]
 
 
 class Chosen(NamedTuple):
-    """A filter of jobs by their last end; empty fields match all.
-
-    Attributes:
-        since_us: Earliest time of the end.
-        until_us: Time before which the job ended.
-    """
+    """A filter of jobs by their last end, before `until_us`; empty fields match all."""
 
     queues: Sequence[str] = ()
     task: str = ""

@@ -90,11 +90,8 @@ class Ledger:
         """Add the jobs of some ids, each once; return how many did not exist before.
 
         Args:
-            ids: Ids of the jobs.
-            make: Makes the jobs.
             moves: Changes jobs that exist from another write; called again if one is rejected.
             check: Checks all existing jobs, also those of this write, before any is added.
-            now_us: Time of the write.
 
         Raises:
             StoreUnavailable: Some jobs may have been added; the same call adds the rest.
