@@ -60,7 +60,7 @@ def triage(
     if not (
         once
         or any(map(_before_of, taken))
-        or any(any(map(told_by, jobs)) for told_by in (_outcome_of, _alone_of, _opts_of))
+        or any(any(map(read, jobs)) for read in (_outcome_of, _alone_of, _opts_of))
     ):
         return Triage([], [], [], list(taken))
     sorted_ = Triage([], [], [], [])

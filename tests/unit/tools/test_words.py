@@ -25,7 +25,9 @@ def test_a_planted_word_is_found(text: str) -> None:
     assert len(list(find("a.py", text, WORDS))) == 1
 
 
-@pytest.mark.parametrize("text", ["stubborn", "airborne", "x is None", "so far many", "reborn"])
+@pytest.mark.parametrize(
+    "text", ["stubborn", "airborne", "x is None", "so far many", "reborn", "`test_born.py`"]
+)
 def test_other_words_are_not(text: str) -> None:
     assert list(find("a.py", text, WORDS)) == []
 
