@@ -13,7 +13,7 @@ def test_jobs_are_listed_by_a_tag(shell: Shell) -> None:
     shell.work()
     answer = shell.app("jobs", "list", "--state", "done", "--tag", "night")
     assert answer.code == 2
-    assert "history keeps none" in answer.why
+    assert "history has no tags" in answer.why
 
 
 def test_tags_of_a_waiting_job_are_replaced_or_taken_away(shell: Shell) -> None:
