@@ -4,7 +4,7 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.constraints import (
@@ -47,7 +47,14 @@ _STREAM_KEEP = constraint(
     gt=0, le=KEEP_US_MAX,
 )  # fmt: skip
 
+_NO_HISTORY = 'Use history="off" to record none.'
+_UNTIL_PURGED = "Use 0 to keep dead-letter jobs until they are purged."
+
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+
+
+def _up_to_ten_years(text: str, hint: str, *, ge: int = 0, name: str | None = None) -> Any:  # noqa: ANN401
+    return constraint(text, hint, name=name, ge=ge, le=KEEP_US_MAX)
 
 
 class Quota(NamedTuple):
@@ -98,38 +105,22 @@ class QueueSettings:
     ] = 30 * SECOND_US
     history: History = "attempts"
     keep_us: Annotated[
-        int,
-        constraint(
-            "a duration of at most ten years", "Use 0 to keep no results.", ge=0, le=KEEP_US_MAX
-        ),
+        int, _up_to_ten_years("a duration of at most ten years", "Use 0 to keep no results.")
     ] = DAY_US
     aging_us: Annotated[
-        int,
-        constraint(
-            "0, or a duration from 1 ms to ten years", "Use 0 for no aging.", ge=0, le=KEEP_US_MAX
-        ),
+        int, _up_to_ten_years("0, or a duration from 1 ms to ten years", "Use 0 for no aging.")
     ] = 0
     is_paused: bool = False
     deliver: Deliver = "at_least_once"
     history_us: Annotated[
         int,
-        constraint(
-            "a duration from 1 s to ten years",
-            'Use history="off" to record none.',
-            name="history_keep",
-            ge=SECOND_US,
-            le=KEEP_US_MAX,
+        _up_to_ten_years(
+            "a duration from 1 s to ten years", _NO_HISTORY, ge=SECOND_US, name="history_keep"
         ),
     ] = 7 * DAY_US
     dead_us: Annotated[
         int,
-        constraint(
-            "0, or a duration from 1 s to ten years",
-            "Use 0 to keep dead-letter jobs until they are purged.",
-            name="dead_keep",
-            ge=0,
-            le=KEEP_US_MAX,
-        ),
+        _up_to_ten_years("0, or a duration from 1 s to ten years", _UNTIL_PURGED, name="dead_keep"),
     ] = 0
     paused_tenants: _Paused = ()
     paused_tasks: _Paused = ()
