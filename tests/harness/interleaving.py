@@ -1,58 +1,58 @@
 """Every order in which the steps of two can come."""
 
-import threading
 from collections.abc import Callable, Sequence
 
-WAIT_S = 60
+from greenlet import getcurrent, greenlet
+
 ORDERS_MAX = 20_000
 
 Act = Callable[[], object]
 
 
 class Turns:
-    """Lets one of two threads take its next step; both stand still in between.
+    """Let one of two acts take its next step; both stand still in between.
+
+    The acts are greenlets of one thread: an order takes no time for switches between threads, and
+    a lock that is held at a step must not be wanted by the other act, which would wait for ever.
 
     order: who takes the next step where both can, 0 to let the one go on that did, 1 to switch;
     past its end nobody switches. choices: what was chosen, and how many choices there were.
     """
 
     def __init__(self, order: Sequence[int], switches_max: int) -> None:
-        """Take the order, and how often to switch at most."""
         self._order = order
         self._switches_left = switches_max
         self.choices: list[tuple[int, int]] = []
-        self._gates = [threading.Semaphore(0), threading.Semaphore(0)]
-        self._main = threading.Semaphore(0)
-        self._ended = [False, False]
-        self._here = threading.local()
-        self.errors: list[BaseException] = []
+        self._acts: list[greenlet] = []
+        self._main = getcurrent()
 
     def step(self, _name: str) -> None:
-        """Stand still until it is this thread's turn; in others nothing happens."""
-        number = getattr(self._here, "number", None)
-        if number is not None:
-            self._main.release()
-            assert self._gates[number].acquire(timeout=WAIT_S)
+        """Stand still until it is this act's turn; elsewhere nothing happens."""
+        if getcurrent() in self._acts:
+            self._main.switch()
 
     def run(self, acts: Sequence[Act]) -> None:
-        """Lead both to their ends."""
-        threads = [
-            threading.Thread(target=self._lead, args=(number, act), daemon=True)
-            for number, act in enumerate(acts)
-        ]
-        for thread in threads:  # each comes to stand before its first step
-            thread.start()
-            assert self._main.acquire(timeout=WAIT_S)
+        """Run both to their ends; raise the first error of either, once both have ended."""
+        errors: list[BaseException] = []
+
+        def run_one(act: Act) -> None:
+            try:
+                self.step("start")
+                act()
+            except BaseException as error:  # noqa: BLE001  (raised below, by the test itself)
+                errors.append(error)
+
+        self._main = getcurrent()
+        self._acts = [greenlet(run_one) for _ in acts]
+        for one, act in zip(self._acts, acts, strict=True):  # each stops before its first step
+            one.switch(act)
         present = 0
-        while not all(self._ended):
-            if self._ended[present] or (not self._ended[1 - present] and self._choose()):
+        while not all(one.dead for one in self._acts):
+            if self._acts[present].dead or (not self._acts[1 - present].dead and self._choose()):
                 present = 1 - present
-            self._gates[present].release()
-            assert self._main.acquire(timeout=WAIT_S)
-        for thread in threads:
-            thread.join(timeout=WAIT_S)
-        if self.errors:
-            raise self.errors[0]
+            self._acts[present].switch()
+        if errors:
+            raise errors[0]
 
     def _choose(self) -> int:
         choices = 2 if self._switches_left else 1
@@ -61,16 +61,6 @@ class Turns:
         self.choices.append((chosen, choices))
         self._switches_left -= chosen
         return chosen
-
-    def _lead(self, number: int, act: Act) -> None:
-        self._here.number = number
-        try:
-            self.step("start")
-            act()
-        except BaseException as error:  # noqa: BLE001  (raised by `run`, in the test's thread)
-            self.errors.append(error)
-        self._ended[number] = True
-        self._main.release()
 
 
 def every_order(lead: Callable[[Turns], object], *, switches_max: int = 1000) -> int:
