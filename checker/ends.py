@@ -30,10 +30,9 @@ def stale(life: JobEvents, seen: RunFacts) -> Iterator[Fault]:
         for verdict in filter(is_ok, given):
             attempt = attempts.get(verdict.token, verdict.attempt)
             began_us = began(verdict, given, seen)
-            is_last = verdict.f == "settle"
             for later in taken:
                 if later.attempt > attempt and (
-                    later.t <= began_us or (is_last and later.f == "start" and later.t < verdict.t)
+                    later.t <= began_us or _is_passed(verdict, life, began_us, later)
                 ):
                     words = f"accepted an outcome ({verdict.f}) of claim {attempt} after claim"
                     yield f"{words} {later.attempt}", life.all()
@@ -47,6 +46,15 @@ def stale(life: JobEvents, seen: RunFacts) -> Iterator[Fault]:
                     yield words, life.all()
 
 
+def _is_passed(verdict: Event, life: JobEvents, began_us: int, later: Event) -> bool:
+    """Return whether a job started again before the answer to its end.
+
+    A redriven job may: it had ended, and the answer came late.
+    """
+    is_in_between = verdict.f == "settle" and later.f == "start" and later.t < verdict.t
+    return is_in_between and not life.is_revived(began_us, later.t)
+
+
 def _is_released(verdict: Event, life: JobEvents, began_us: int) -> bool:
     return any(
         is_ok(event) and event.token == verdict.token and event.t <= began_us
@@ -57,7 +65,8 @@ def _is_released(verdict: Event, life: JobEvents, began_us: int) -> bool:
 
 def finished_twice(life: JobEvents, seen: RunFacts) -> Iterator[Fault]:
     """Yield ends after an end."""
-    ends = sorted(filter(is_ok, life.settle), key=lambda event: event.t)
+    # In the order of their claims: the answer to the first may come after the second ended.
+    ends = sorted(filter(is_ok, life.settle), key=lambda event: (event.attempt, event.t))
     for first, second in pairwise(ends):
         if not life.is_revived(began(first, life.settle, seen), second.t):
             yield f"ended under claim {first.attempt} and under {second.attempt}", life.all()
