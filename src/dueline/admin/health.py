@@ -95,7 +95,7 @@ def examine(engine: Engine, *, compare_us: int = COMPARE_US) -> Report:
             checks += look()
         except SchemaMismatch:
             raise
-        except StoreCorrupt as error:  # the other checks go on
+        except StoreCorrupt as error:  # the other checks continue
             checks.append(Check("store", "bad", error.message, error.hint))
     return Report(checks, store, workers)
 

@@ -179,7 +179,7 @@ class HeldPermits:
         return least, {}
 
     def _since(self, limits: Sequence[str], priority: int, now_us: int) -> int:
-        """Return when permits of these limits were first asked for; a long pause starts anew."""
+        """Return when permits of these limits were first requested; a long pause resets that."""
         kind = (tuple(limits), priority)
         since_us, asked_us = self._waits.get(kind, (now_us, now_us))
         if now_us - asked_us > semaphore.WAIT_US:

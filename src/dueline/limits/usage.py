@@ -110,10 +110,7 @@ def rate_text(one: Rate) -> str:
 
 
 class BusyLimits:
-    """Tells which lanes wait for permits, so that nobody is late with them.
-
-    Each semaphore and each rate is read once.
-    """
+    """The limits that make lanes wait; each semaphore and each rate is read once."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

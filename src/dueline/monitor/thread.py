@@ -1,4 +1,4 @@
-"""The threads in which maintenance runs beside a worker."""
+"""The maintenance threads of a worker."""
 
 import random
 import threading
@@ -105,6 +105,6 @@ def _guarded(step: Callable[[], int], what: str) -> float:
         return step() / 1e6
     except DuelineError as error:
         log.warning("%s has to wait: %s", what, error)
-    except Exception:  # noqa: BLE001  (a worker goes on without its maintenance)
+    except Exception:  # noqa: BLE001  (a worker continues without maintenance)
         log.exception("a step of %s failed", what)
     return FAILED_S
