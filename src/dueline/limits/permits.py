@@ -135,7 +135,7 @@ class HeldPermits:
             name: one for name in limits if (one := self._rates.get(semaphore_of(name))) is not None
         }
         names = [name for name in limits if name not in rates]
-        readings = {name: self._meters.look(name, one) for name, one in rates.items()}
+        readings = {name: self._meters.read(name, one) for name, one in rates.items()}
         lacking = {name: seen.next_us for name, seen in readings.items() if seen.left <= 0}
         count = min([count, *(reading.left for reading in readings.values())])
         if lacking:

@@ -46,7 +46,7 @@ class RateMeters:
         self._taken_for: dict[Claim, dict[str, int]] = {}  # by limit, when
         self.start_by_us: dict[Claim, int] = {}
 
-    def look(self, name: str, one: Rate) -> MeterReading:
+    def read(self, name: str, one: Rate) -> MeterReading:
         """Read a meter."""
         now_us = self._engine.time.earliest_us()
         meter, version = rate.read(self._engine.store, name)
@@ -76,7 +76,7 @@ class RateMeters:
                 self._taken_us[name] = now_us
                 return count, reading.next_us
             self._unused[name], self._moved[name] = back, later
-            reading = self.look(name, one)
+            reading = self.read(name, one)
         return 0, reading.next_us
 
     def unused(self, name: str, count: int) -> None:
@@ -124,7 +124,7 @@ class RateMeters:
     def _give_back(self, name: str, one: Rate) -> None:
         try:
             for _ in range(_ROUNDS_MAX):
-                reading = self.look(name, one)
+                reading = self.read(name, one)
                 if self._write(name, one, reading, reading.meter):
                     return
         except (StoreUnavailable, StoreCorrupt):  # it counts as used

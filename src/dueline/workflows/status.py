@@ -29,21 +29,21 @@ class StepStatus(NamedTuple):
 
 
 def step_statuses(
-    engine: Engine, look: WorkflowView, steps: Iterable[int] | None = None
+    engine: Engine, view: WorkflowView, steps: Iterable[int] | None = None
 ) -> list[StepStatus]:
     """Return the status of steps, in order; None: of all."""
-    chosen = list(range(len(look.layout.nodes)) if steps is None else steps)
-    ends = look.ends()
+    chosen = list(range(len(view.layout.nodes)) if steps is None else steps)
+    ends = view.ends()
     left = [step for step in chosen if step not in ends or not ends[step].is_final]
     rows: dict[int, Job] = {}
-    for row in look.rows(left):
+    for row in view.rows(left):
         place = records.place_of(row)
         if place is not None:
             rows[place.number] = row
     now_us = engine.time.latest_us()
     ends = {  # read once more: a step that ended in between has no row
         step: end
-        for step, end in look.ends().items()
+        for step, end in view.ends().items()
         if end.is_final or not _is_living(rows.get(step), now_us)
     }
     found = []
@@ -52,7 +52,7 @@ def step_statuses(
         if end is not None:
             found.append(StepStatus(step, end.state, end.ended_us, end.error))
         else:
-            found.append(_stand(look.layout, step, ends, rows.get(step), now_us))
+            found.append(_stand(view.layout, step, ends, rows.get(step), now_us))
     return found
 
 
@@ -97,7 +97,7 @@ def named(layout: Layout, step: int) -> str:
     return f"step {step} ({layout.nodes[step].title})"
 
 
-def readiness_of(engine: Engine, look: WorkflowView, step: int) -> Readiness:
+def readiness_of(engine: Engine, view: WorkflowView, step: int) -> Readiness:
     """Return whether a step may run, as a worker would decide."""
-    needs = look.layout.needs_by_block(step)
-    return judge(look.layout, step, records.ends(engine.store, look.flow, needs))
+    needs = view.layout.needs_by_block(step)
+    return judge(view.layout, step, records.ends(engine.store, view.flow, needs))

@@ -240,24 +240,24 @@ class WorkflowView:
         return sorted(found)
 
 
-def signal(engine: Engine, look: WorkflowView, name: str, value: bytes) -> None:
+def signal(engine: Engine, view: WorkflowView, name: str, value: bytes) -> None:
     """Send a signal to the steps that wait for it.
 
     Raises:
       NotFound: no step waits for it. Conflict: it was sent before; nothing was changed.
     """
-    steps = [number for number, node in enumerate(look.layout.nodes) if node.signal == name]
+    steps = [number for number, node in enumerate(view.layout.nodes) if node.signal == name]
     if not steps:
-        names = sorted({node.signal for node in look.layout.nodes if node.signal})
+        names = sorted({node.signal for node in view.layout.nodes if node.signal})
         raise NotFound(
-            f"No step of the workflow {look.flow.hex()} waits for {name!r:.80}.",
+            f"No step of the workflow {view.flow.hex()} waits for {name!r:.80}.",
             hint=f"Its signals: {', '.join(names)}." if names else "No step waits for a signal.",
         )
-    commit = records.signal(look.flow, name, value, version=engine.ids.token())
+    commit = records.signal(view.flow, name, value, version=engine.ids.token())
     is_first = engine.store.commit(commit.partition, commit.writes)
-    wake_steps(engine, look.flow, steps)  # in any case: the first sender may have been killed
+    wake_steps(engine, view.flow, steps)  # in any case: the first sender may have been killed
     if not is_first:
         raise Conflict(
-            f"The signal {name} was already sent to the workflow {look.flow.hex()}.",
+            f"The signal {name} was already sent to the workflow {view.flow.hex()}.",
             hint="The first value counts.",
         )

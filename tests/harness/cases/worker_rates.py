@@ -72,7 +72,7 @@ def two_who_looked_at_once_take_no_more_than_there_is() -> None:
     # Rule N5
     world, one = world_on("memory", Path()), Rate(5, SECOND_US)
     first, second = RateMeters(world.queues.engine), RateMeters(world.queues.engine)
-    seen = [who.look("mail", one) for who in (first, second)]
+    seen = [who.read("mail", one) for who in (first, second)]
     assert first.take("mail", one, seen[0], 4)[0] == 4
     assert second.take("mail", one, seen[1], 4)[0] == 1
 
