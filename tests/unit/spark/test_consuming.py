@@ -185,7 +185,7 @@ def test_an_application_that_executors_cannot_load_ends_the_query(
     query = consume(spark, app, "work", members=1)
     with pytest.raises(ConfigError, match=r"nowhere_at_all"):
         query.awaitTermination(END_S)
-    with pytest.raises(BadInput, match="no number of Spark tasks"):
+    with pytest.raises(BadInput, match="`members` must be an integer of at least 1"):
         consume(spark, app, "work", members=0)
     assert next(iter(app.queues.engine.jobs_of("work"))).crashes == 0
     app.close()
