@@ -26,7 +26,7 @@ from dueline.jobs.lane_rotation import LaneRotation
 from dueline.jobs.tenant_round_robin import interleaved
 from dueline.jobs.tenant_weights import LOOKED_AT, TenantWeights
 from dueline.limits.blocked_lanes import BlockedLanes
-from dueline.limits.permits import Granted, PermitSource
+from dueline.limits.permits import SLOTS, Granted, PermitSource
 from dueline.worker.lane_list import LaneListCache
 from dueline.worker.shard_affinity import Place, ShardAffinity, affinity_of
 
@@ -230,16 +230,24 @@ class Claimer:
         """Postpone all lanes whose limits were just refused, and return the others.
 
         A claim postpones one lane of each kind only, so each bucket would take a round of its own.
+        Where no slot is left for jobs with limits, all of their lanes are postponed at once: there
+        may be one for each of ten thousand keys.
         """
         if not self._limited.has_refusals():
             return pointers
+        has_slots = not self._limited.among((SLOTS,), now_us)
         free: list[Pointer] = []
+        without_slot: list[Lane] = []
         for pointer in pointers:
-            lacking = self._limited.among(limits_of(pointer.lane), now_us)
-            if lacking:
+            limits = limits_of(pointer.lane)
+            if limits and not has_slots:
+                without_slot.append(pointer.lane)
+            elif limits and (lacking := self._limited.among(limits, now_us)):
                 self._postpone([pointer.lane], lacking)
             else:
                 free.append(pointer)
+        if without_slot:
+            self._postpone(without_slot, (SLOTS,))
         return free
 
     def _postpone(self, lanes: Collection[Lane], lacking: Collection[str]) -> None:
@@ -259,6 +267,8 @@ class Claimer:
         taken: list[ClaimedJob] = []
         for (lease_us, queue, limits), some in self._runs(wants, room):
             most = min(limit - len(taken), left.get(queue, limit))
+            if limits and self._limited.among((SLOTS,), now_us):
+                continue  # the next claim postpones all such lanes at once
             try:
                 until_us = None
                 if limits and most > 0:
