@@ -57,13 +57,14 @@ endif
 test-spark: $(SPARK_VENV)/.project ## run the tests on Spark, in a separate environment (needs Java 17)
 	$(SPARK_VENV)/bin/python -m pytest -q tests/unit/spark
 
-check: $(VENV)/.project ## format, lint, types, layers, structure, module lengths
+check: $(VENV)/.project ## format, lint, types, layers, module lengths, structure, words
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports --no-logo
 	$(PY) -m tools.module_lengths $(CODE)
 	$(PY) -m tools.structure
+	$(PY) -m tools.words
 
 words: $(VENV)/.project ## find words that the project does not use (tools/words.txt)
 	$(PY) -m tools.words

@@ -397,6 +397,12 @@ def failure(named: Named) -> Exception | None:
     return None
 
 
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.breaks.__name__)
+def test_a_mutant_breaks_what_is_there(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A renamed function makes a mutant useless, which `make mutants` finds late."""
+    mutant.breaks(monkeypatch)
+
+
 @pytest.mark.mutants
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.breaks.__name__)
 def test_without_its_rule_a_test_fails(
