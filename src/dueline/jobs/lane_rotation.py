@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, islice
 from operator import itemgetter
 
-from dueline.core.lane import Lane, Pointer
+from dueline.core.lane import LIMIT_MARK, Lane, Pointer
 from dueline.jobs.tenant_round_robin import RoundRobin
 
 _priority_of = itemgetter(0)  # of a Kind
@@ -20,11 +20,13 @@ class LaneRotation:
 
     Attributes:
       lanes: How many there are.
+      unlimited: How many of them hold jobs without limits.
       next_at_us: What claims found out since the list was read; other lanes are unknown.
     """
 
     def __init__(self) -> None:
         self.lanes = 0
+        self.unlimited = 0
         self.next_at_us: dict[Lane, int | None] = {}
         self._lanes: dict[Kind, list[Pointer]] = {}
         self._turns: dict[int, RoundRobin] = {}
@@ -42,12 +44,13 @@ class LaneRotation:
         self.next_at_us = dict(heads)
         self._suspended = []
         self._lanes = {}
-        self.lanes = 0
+        self.lanes = self.unlimited = 0
         for pointer in pointers:
             lane = pointer.lane
             if heads.get(lane, 0) is not None:  # otherwise it is empty
                 self._lanes.setdefault((lane.priority, lane.tenant), []).append(pointer)
                 self.lanes += 1
+                self.unlimited += LIMIT_MARK not in lane.tenant
         before, self._turns = self._turns, {}
         for priority, turns in before.items():
             known = [tenant for tenant in turns if (priority, tenant) in self._lanes]

@@ -201,6 +201,8 @@ class Claimer:
         time = self._engine.time
         now_us = self._asked_us = time.earliest_us()
         latest_us = time.latest_us()
+        if not self._rota.unlimited and self._limited.among((SLOTS,), now_us):
+            return []  # without a look at each of what may be ten thousand lanes
         weighs = bool(self._weights.weights)
         kinds = max(limit, LOOKED_AT) if weighs else limit  # each of them has at least one job
         # If a lane holds no due job after all, the next of its kind is tried.

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -181,6 +181,36 @@ def test_a_limit_that_is_refused_is_asked_for_once_for_all_buckets(
     claimer.refresh()
     assert claimed(claimer) == [20]
     assert asked == [("key",)]
+
+
+def test_no_more_keys_of_a_limit_are_asked_for_than_there_are_slots(
+    queues: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # S8: there may be ten thousand keys with a job each
+    for number in range(100):
+        put(queues, call(number)._replace(limits=[(f"host:{number}",)]))
+    asked: list[Sequence[str]] = []
+    permits = HeldPermits(queues.engine, "w")
+    take = permits.take
+
+    def note(limits: Sequence[str], *wanted: Any, **terms: Any) -> Granted:  # noqa: ANN401
+        asked.append(limits)
+        return take(limits, *wanted, **terms)
+
+    monkeypatch.setattr(permits, "take", note)
+    claimer = Claimer(queues.engine, ["default"], "w", permits=permits)
+    claimer.refresh()
+    done: list[int] = []
+    for _ in range(20):
+        claimer.unblock(permits.begin(list, 4))
+        done += claimed(claimer, 50)
+        assert claimed(claimer, 50) == []  # no slot is left
+    assert len({*done}) == len(done) == 80
+    assert len(asked) <= 2 * 80
+    put(queues, call(100))
+    claimer.refresh()
+    permits.begin(list, 0)
+    assert claimed(claimer, 50) == [100]  # the lanes that wait for a slot hide no other
 
 
 def test_a_claim_that_has_visited_all_lanes_leaves_nothing_to_look_at(queues: Queues) -> None:
