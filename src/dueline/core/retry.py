@@ -79,22 +79,17 @@ class Retry:
         check_constraints(self)
 
     def wants(self, error: BaseException) -> bool:
-        """Return whether this error is retried."""
-        return isinstance(error, self.on) and not isinstance(error, self.unless)
+        """Return whether this error is retried; also if its class raises when it is asked."""
+        try:
+            return isinstance(error, self.on) and not isinstance(error, self.unless)
+        except BaseException as raised:  # noqa: BLE001  (see `contain`)
+            raise_interrupt(raised)
+            return True
 
     def wait_us(self, errors: int, chance: float) -> int:
         """Return the wait after the n-th failure. chance: random in [0, 1)."""
         bound_s = min(self.cap, self.base * 2.0 ** (errors - 1))
         return round(bound_s * chance * SECOND_US)
-
-
-def wants(retry: Retry, error: BaseException) -> bool:
-    """Return whether a policy retries an error; also if the policy itself raises."""
-    try:
-        return bool(retry.wants(error))
-    except BaseException as raised:  # noqa: BLE001  (see `contain`)
-        raise_interrupt(raised)
-        return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from dueline.core.attempt import Crashed, Ended, Failed, GivenBack
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import JobTimeout
 from dueline.core.job import Claim
-from dueline.core.retry import wants
 from dueline.tasks.handler import Handler
 from dueline.worker.assignment import Assignment
 from dueline.worker.child_protocol import (
@@ -197,7 +196,7 @@ class ChildHandle:
         assert handler.kill_after_us is not None
         limit_s = handler.kill_after_us / SECOND_US
         message = f"killed: it ran longer than {limit_s:g} s (kill_after)"
-        return Failed(JobTimeout.__name__, message, "", wants(handler.retry, JobTimeout()))
+        return Failed(JobTimeout.__name__, message, "", handler.retry.wants(JobTimeout()))
 
 
 def spawning(command: Sequence[str], handlers: Mapping[str, Handler]) -> Callable[[], ChildHandle]:

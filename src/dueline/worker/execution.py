@@ -12,7 +12,7 @@ from dueline.core.clock import SECOND_US, duration_us
 from dueline.core.errors import BadInput, JobTimeout, LeaseLost
 from dueline.core.job import Claim, Job
 from dueline.core.logging import log
-from dueline.core.retry import WAIT_US_MAX, wants
+from dueline.core.retry import WAIT_US_MAX
 from dueline.core.user_code import Raised, contain, describe, raise_interrupt, text_of
 from dueline.tasks.batch_handler import BatchHandler
 from dueline.tasks.handler import Cancel, Context, Handler, Snooze, Throttled
@@ -296,7 +296,7 @@ def failure(error: BaseException, handler: Handler) -> Failed:
     An exception that raises when it is read is described, too.
     """
     # Arguments that do not fit, and results that cannot be encoded, fail on every attempt.
-    retry = wants(handler.retry, error) and not issubclass(type(error), BadInput)
+    retry = handler.retry.wants(error) and not issubclass(type(error), BadInput)
     name, text, traceback = describe(error)
     return Failed(name, text, traceback[-TRACEBACK_CHARACTERS_MAX:], retry, _retry_after_us(error))
 

@@ -71,6 +71,11 @@ class Settler:
         self.batch_handlers = {
             n: one for n, one in handlers.items() if isinstance(one, BatchHandler)
         }
+        self.context_tasks = frozenset(
+            name
+            for name, one in handlers.items()
+            if name in self.batch_handlers or one.takes_context
+        )
         self._chance = chance
 
     def settle(
@@ -309,7 +314,9 @@ class Settler:
         settings = self._engine.catalog.settings(job.lane.queue)
         handler = self._handlers.get(job.task)
         retry = handler.retry if handler else _DEFAULT_RETRY
-        again = decide(ended, retry, self._chance.random(), is_once=settings.is_once)
+        again = decide(
+            ended, retry, self._chance.random(), is_once=settings.deliver == "at_most_once"
+        )
         if cancelled_claims and isinstance(again, RetryLater) and job.claim() in cancelled_claims:
             again = cancelled(ended.ended_us, again.error)
         if isinstance(again, Outcome):
@@ -330,19 +337,11 @@ class Settler:
         )
         return again, Group((move,), rows=rows)
 
-    def taking_context(self, jobs: Sequence[Job]) -> list[Job]:
-        """Return the jobs whose handlers take a Context."""
-        tasks = {
-            task
-            for task in set(map(_task_of, jobs))
-            if task in self.batch_handlers
-            or ((handler := self._handlers.get(task)) is not None and handler.takes_context)
-        }
-        return [job for job in jobs if job.task in tasks] if tasks else []
-
     def needs_fences(self, jobs: Sequence[Job]) -> bool:
         """Return whether a handler or a hook is given the fence of one of these jobs."""
-        return bool(jobs) and (self._hooks.has_run_hooks or bool(self.taking_context(jobs)))
+        if not jobs:
+            return False
+        return self._hooks.has_run_hooks or not self.context_tasks.isdisjoint(map(_task_of, jobs))
 
     def _mark(self, job: Job) -> Extend:
         """Return the mark of a started handler; it does not extend claims with permits."""

@@ -211,7 +211,8 @@ class Worker:
             return
         self._flushed_us = now_us
         tried = [one.job for one in self._ended if not isinstance(one.ending, Done)]
-        if tried and (reporting := self._settler.taking_context(tried)):
+        reporting = [job for job in tried if job.task in self._settler.context_tasks]
+        if reporting:
             # What they reported is stored before another worker runs them.
             self._report([job.claim() for job in reporting])
         lost = self._settler.settle(self._ended, starts, self._cancellations.known)
@@ -328,7 +329,8 @@ class Worker:
         """Prepare what handlers are given: durable fences, and the progress of earlier attempts."""
         if self._settler.needs_fences(jobs):
             flush_claims(self._engine.store)
-        last, lost = self._reports.last(self._settler.taking_context(jobs))
+        context_tasks = self._settler.context_tasks
+        last, lost = self._reports.last([job for job in jobs if job.task in context_tasks])
         self._held.last |= last
         self._lose(lost)
 

@@ -8,7 +8,6 @@ import pyarrow as pa
 from dueline.core.attempt import Done, Ending, Failed
 from dueline.core.codec import encode_result
 from dueline.core.errors import BadInput
-from dueline.core.retry import wants
 from dueline.core.user_code import Raised, contain, text_of
 from dueline.tasks.handler import Handler
 from dueline.worker.assignment import Assignment
@@ -148,7 +147,7 @@ def _plain(column: Any) -> list[Any]:  # noqa: ANN401  (a column of Arrow's, or 
 
 def _ending(value: object, error: object, one: Assignment, handler: Handler) -> Ending:
     if error is not None:
-        return Failed(ROW_FAILED, text_of(error), "", retry=wants(handler.retry, RuntimeError()))
+        return Failed(ROW_FAILED, text_of(error), "", retry=handler.retry.wants(RuntimeError()))
     if not one.keep:
         return Done(b"")
     try:
