@@ -3,6 +3,7 @@
 Each runs in a process of its own, where the statement is changed before it reaches the driver.
 """
 
+import re
 import subprocess
 import sys
 import time
@@ -19,6 +20,14 @@ from tests.mutants.table import tell
 ROOT = Path(__file__).parent.parent.parent
 SQLITE = "tests/stores/sqlite/test_laws.py::TestSqlite"
 CASSANDRA = "tests/stores/cassandra/test_laws.py::TestCassandra"
+LAWS = {
+    law
+    for path in [
+        *ROOT.glob("src/dueline/store_tests/*.py"),
+        *ROOT.glob("tests/stores/*/test_laws.py"),
+    ]
+    for law in re.findall(r"def test_(\w+)\(", path.read_text(encoding="utf-8"))
+}
 
 OF_ALL = "(SELECT value FROM carray(?))"
 LISTED = "(listing) FROM lanes WHERE queue = ? AND shard = ? AND listing <= ?"
@@ -87,7 +96,7 @@ IN_CASSANDRA = [
     Mistake("U3", "a repeated insert writes over a claim", "USING TIMESTAMP 1", "",
             "adding_again_leaves_a_claim_as_it_is"),
     Mistake("P2", "an end needs another token", "IF claim_token = ?", "IF claim_token != ?",
-            "a_late_verdict_on_a_claim_that_nobody_took_over_holds"),
+            "a_late_outcome_is_accepted_without_another_claim"),
     Mistake("L1", "a write needs another version", "IF version = ?", "IF version != ?",
             "a_put_that_expects_a_version_holds_on_that_one"),
 ]  # fmt: skip
@@ -107,6 +116,11 @@ def expect_noticed(store: str, mistake: Mistake, record: Callable[[str, object],
     )
     assert run.returncode == pytest.ExitCode.TESTS_FAILED, run.stdout[-2000:] + run.stderr[-2000:]
     tell(record, f"{mistake.rule:<3} {mistake.name}", law, time.monotonic() - began_s)
+
+
+@pytest.mark.parametrize("mistake", [*IN_SQLITE, *IN_CASSANDRA], ids=lambda one: one.name)
+def test_a_mistake_names_a_law(mistake: Mistake) -> None:
+    assert mistake.law in LAWS
 
 
 @pytest.mark.mutants

@@ -151,7 +151,7 @@ def test_one_queue_or_all_of_them_are_chosen_and_none_is_made(catalog: Catalog) 
     assert catalog.chosen("mail") == ["mail"]
     with pytest.raises(NotFound) as raised:
         catalog.chosen("other")
-    assert raised.value.hint == "There is etl, mail."
+    assert raised.value.hint == "Queues: etl, mail."
 
 
 def test_settings_that_cannot_be_read_are_damage(catalog: Catalog, store: Store) -> None:
@@ -195,7 +195,7 @@ def test_a_queue_that_vanishes_each_time_is_given_up(store: Store, clock: HandCl
         def commit(self, *_: object) -> bool:
             return False
 
-    with pytest.raises(Conflict, match="The queue mail cannot be made"):
+    with pytest.raises(Conflict, match="The queue mail cannot be created"):
         catalog_of(Forgetful(store, {}), clock).settings("mail")
 
 

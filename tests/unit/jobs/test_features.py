@@ -77,7 +77,7 @@ def test_a_process_that_does_not_know_a_feature_refuses_the_store(app: Dueline) 
     other = Dueline(app.url)
     with pytest.raises(SchemaMismatch, match=LATER) as refused:
         other.queues.engine.catalog.settings("default")
-    assert "upgrade" in refused.value.hint
+    assert "Upgrade" in refused.value.hint
     with pytest.raises(SchemaMismatch, match=LATER):
         other.queues.engine.catalog.adopt(LIMITS)
     other.close()

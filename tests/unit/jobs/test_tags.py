@@ -73,7 +73,7 @@ def test_dead_jobs_are_found_by_a_tag(queues: Queues, clock: HandClock) -> None:
 
 def test_ended_jobs_are_not_looked_for_by_a_tag(queues: Queues) -> None:
     put(queues, call(1))
-    with pytest.raises(BadInput, match="history keeps none"):
+    with pytest.raises(BadInput, match="history has no tags"):
         search_ended(queues.engine, JobFilter("done", tag="import"), limit=5)
 
 
