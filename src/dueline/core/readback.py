@@ -44,11 +44,14 @@ def status_of_write(
     """
     if present == named:
         return WriteStatus.OPEN
-    if present is not None:
-        return WriteStatus.HELD if present == written else WriteStatus.REFUSED
-    if is_unsure and is_carry:
+    if present is not None and present == written:
+        return WriteStatus.HELD
+    if is_unsure and present is None and is_carry:
         return WriteStatus.UNKNOWN
-    return WriteStatus.HELD if is_unsure and written is None else WriteStatus.REFUSED
+    if is_unsure and written not in (None, named):
+        return WriteStatus.UNKNOWN  # applied, it let another process claim the row, or end the job
+    is_deleted = is_unsure and present is None and written is None
+    return WriteStatus.HELD if is_deleted else WriteStatus.REFUSED
 
 
 def status_of_commit(

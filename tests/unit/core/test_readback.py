@@ -14,11 +14,8 @@ def test_a_row_tells_by_its_token(*, is_unsure: bool) -> None:
     def status(present: int) -> WriteStatus:
         return status_of_write(token_of(present), named=NAMED, written=WRITTEN, is_unsure=is_unsure)
 
-    assert [status(1), status(2), status(3)] == [
-        WriteStatus.OPEN,
-        WriteStatus.HELD,
-        WriteStatus.REFUSED,
-    ]
+    replaced = WriteStatus.UNKNOWN if is_unsure else WriteStatus.REFUSED
+    assert [status(1), status(2), status(3)] == [WriteStatus.OPEN, WriteStatus.HELD, replaced]
 
 
 def test_an_extension_is_open_while_the_row_bears_its_token() -> None:
@@ -29,9 +26,15 @@ def test_an_extension_is_open_while_the_row_bears_its_token() -> None:
 def test_a_row_that_has_gone_counts_as_taken_by_a_request_that_was_given_up() -> None:
     assert status_of_write(None, named=NAMED, written=None, is_unsure=True) is WriteStatus.HELD
     assert status_of_write(None, named=NAMED, written=None, is_unsure=False) is WriteStatus.REFUSED
-    assert (
-        status_of_write(None, named=NAMED, written=WRITTEN, is_unsure=True) is WriteStatus.REFUSED
-    )
+
+
+def test_a_row_that_another_process_has_replaced_does_not_show_a_move() -> None:
+    # Once it was applied, another may claim the job at once, and end it.
+    for present in (OTHER, None):
+        status = status_of_write(present, named=NAMED, written=WRITTEN, is_unsure=True)
+        assert status is WriteStatus.UNKNOWN
+        extension = status_of_write(present, named=NAMED, written=NAMED, is_unsure=True)
+        assert extension is WriteStatus.REFUSED  # the lease is lost in any case
 
 
 def test_nobody_knows_of_a_stub_that_has_gone() -> None:
