@@ -232,9 +232,10 @@ class Verdicts:
         known: list[tuple[_Item, bool]] = []
         if isinstance(answer, Answer):
             present = {rows.key_in(row): row for row in answer.rows}
+            tokens = {key: row["claim_token"] for key, row in present.items()}
             for item in batch:
                 row = present.get(item.key)
-                if self._is_known(item, row["claim_token"] if row else None, known):
+                if self._is_known(item, batch, tokens, known):
                     continue
                 if row is not None:
                     _learn_from(row, item)
@@ -261,17 +262,30 @@ class Verdicts:
         read = [rows.found(lane, row).job for row in answered]
         present = {key_of(job): job.token for job in read}
         known: list[tuple[_Item, bool]] = []
-        again += [item for item in batch if not self._is_known(item, present.get(item.key), known)]
+        again += [item for item in batch if not self._is_known(item, batch, present, known)]
         return known
 
     def _is_known(
-        self, item: _Item, present: Token | None, known: list[tuple[_Item, bool]]
+        self,
+        item: _Item,
+        batch: Sequence[_Item],
+        present: Mapping[Key, Token],
+        known: list[tuple[_Item, bool]],
     ) -> bool:
-        """Return whether a row shows the result of an outcome; add the result to `known`."""
-        status = item.status(present)
+        """Return whether a row shows the result of an outcome; add the result to `known`.
+
+        Args:
+            item: The outcome.
+            batch: What was sent with it, which is applied as one.
+            present: The tokens of the rows.
+            known: Receives the result.
+        """
+        status = item.status(present.get(item.key))
         if status is WriteStatus.UNKNOWN:
-            assert item.lost is not None
-            raise item.lost
+            if not any(one.status(present.get(one.key)) is WriteStatus.OPEN for one in batch):
+                assert item.lost is not None
+                raise item.lost
+            status = WriteStatus.REFUSED  # another row of the batch is as it was before
         if status is WriteStatus.HELD:
             self._learn([item])
         if status is not WriteStatus.OPEN:
