@@ -198,10 +198,13 @@ class Bench:
         retry: Retry | None = None,
         gap_us_max: int = GAP_US_MAX_WITHOUT_WAKEUPS,
         batch_handlers: Handler | None = None,
+        takes_context: bool = False,
     ) -> None:
         """Take the engine and what matters of the settings; ends jobs as they begin.
 
-        Args: chunked: the handler of `tests.chunked`, if there is one.
+        Args:
+            batch_handlers: The handler of `tests.chunked`, if there is one.
+            takes_context: Whether the handler of `tests.task` takes a Context.
         """
         serving = {"default": None} if serving is None else serving
         for queue in serving:
@@ -212,6 +215,7 @@ class Bench:
         self.wakeup.meanwhile = self.run_all
         self.runner = HandRunner(queues, threads, isolates=isolates)
         self.handler = Handler(len, name="tests.task", retry=retry or Retry(), timeout_us=None)
+        self.handler.takes_context = takes_context
         handlers = {"tests.task": self.handler}
         if batch_handlers is not None:
             handlers[batch_handlers.name] = batch_handlers

@@ -46,8 +46,7 @@ def the_last_report_is_written_and_there_for_the_next_attempt(
 ) -> None:
     # C18
     (job,) = put(queues, call(1))
-    bench = Bench(queues, clock, retry=Retry(base=0, cap=0))
-    bench.handler.takes_context = True
+    bench = Bench(queues, clock, retry=Retry(base=0, cap=0), takes_context=True)
     lasts: list[Progress | None] = []
 
     def report() -> None:
