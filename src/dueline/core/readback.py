@@ -30,7 +30,6 @@ def status_of_write(
     named: Token,
     written: Token | None,
     is_unsure: bool,
-    is_carry: bool = False,
 ) -> WriteStatus:
     """Return the status of a conditional write to one row.
 
@@ -40,14 +39,11 @@ def status_of_write(
       written: The token that the write leaves; None if it deletes the row.
       is_unsure: An earlier request for it timed out. A row that is absent now counts as deleted
         by that request.
-      is_carry: The write leaves a stub, which another process may have completed since.
     """
     if present == named:
         return WriteStatus.OPEN
     if present is not None and present == written:
         return WriteStatus.HELD
-    if is_unsure and present is None and is_carry:
-        return WriteStatus.UNKNOWN
     if is_unsure and written not in (None, named):
         return WriteStatus.UNKNOWN  # applied, it let another process claim the row, or end the job
     is_deleted = is_unsure and present is None and written is None

@@ -310,7 +310,6 @@ class SteppedMemoryStore:
             named=change.token,
             written=written,
             is_unsure=is_unsure,
-            is_carry=change.stub is not None,
         )
 
     def _move(self, move: Move) -> bool:

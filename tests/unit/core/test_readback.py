@@ -39,9 +39,7 @@ def test_a_row_that_another_process_has_replaced_does_not_show_a_move() -> None:
 
 def test_nobody_knows_of_a_stub_that_has_gone() -> None:
     def status(*, is_unsure: bool) -> WriteStatus:
-        return status_of_write(
-            None, named=NAMED, written=WRITTEN, is_unsure=is_unsure, is_carry=True
-        )
+        return status_of_write(None, named=NAMED, written=WRITTEN, is_unsure=is_unsure)
 
     assert (status(is_unsure=True), status(is_unsure=False)) == (
         WriteStatus.UNKNOWN,

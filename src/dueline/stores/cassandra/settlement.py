@@ -75,7 +75,6 @@ class _Item:
             named=self.verdict.job.token,
             written=None if after is None else after.token,
             is_unsure=self.lost is not None,
-            is_carry=self.is_carry,
         )
 
 
@@ -282,7 +281,9 @@ class Verdicts:
         """
         status = item.status(present.get(item.key))
         if status is WriteStatus.UNKNOWN:
-            if not any(one.status(present.get(one.key)) is WriteStatus.OPEN for one in batch):
+            # Extended rows keep their tokens, so they do not show whether the batch was applied.
+            others = [one for one in batch if not isinstance(one.verdict, Extend)]
+            if not any(one.status(present.get(one.key)) is WriteStatus.OPEN for one in others):
                 assert item.lost is not None
                 raise item.lost
             status = WriteStatus.REFUSED  # another row of the batch is as it was before
