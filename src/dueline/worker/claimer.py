@@ -201,7 +201,7 @@ class Claimer:
         time = self._engine.time
         now_us = self._asked_us = time.earliest_us()
         latest_us = time.latest_us()
-        if not self._rota.unlimited and self._limited.among((SLOTS,), now_us):
+        if not self._rota.unlimited and self._lacks_slots(now_us):
             return []  # without a look at each of what may be ten thousand lanes
         weighs = bool(self._weights.weights)
         kinds = max(limit, LOOKED_AT) if weighs else limit  # each of them has at least one job
@@ -237,12 +237,12 @@ class Claimer:
         """
         if not self._limited.has_refusals():
             return pointers
-        has_slots = not self._limited.among((SLOTS,), now_us)
+        lacks_slots = self._lacks_slots(now_us)
         free: list[Pointer] = []
         without_slot: list[Lane] = []
         for pointer in pointers:
             limits = limits_of(pointer.lane)
-            if limits and not has_slots:
+            if limits and lacks_slots:
                 without_slot.append(pointer.lane)
             elif limits and (lacking := self._limited.among(limits, now_us)):
                 self._postpone([pointer.lane], lacking)
@@ -251,6 +251,10 @@ class Claimer:
         if without_slot:
             self._postpone(without_slot, (SLOTS,))
         return free
+
+    def _lacks_slots(self, now_us: int) -> bool:
+        """Return whether no slot was left for jobs with limits a moment ago."""
+        return bool(self._limited.among((SLOTS,), now_us))
 
     def _postpone(self, lanes: Collection[Lane], lacking: Collection[str]) -> None:
         """Skip lanes until the limits that refused them may be asked again."""
@@ -269,7 +273,7 @@ class Claimer:
         taken: list[ClaimedJob] = []
         for (lease_us, queue, limits), some in self._runs(wants, room):
             most = min(limit - len(taken), left.get(queue, limit))
-            if limits and self._limited.among((SLOTS,), now_us):
+            if limits and self._lacks_slots(now_us):
                 continue  # the next claim postpones all such lanes at once
             try:
                 until_us = None

@@ -314,9 +314,7 @@ class Settler:
         settings = self._engine.catalog.settings(job.lane.queue)
         handler = self._handlers.get(job.task)
         retry = handler.retry if handler else _DEFAULT_RETRY
-        again = decide(
-            ended, retry, self._chance.random(), is_once=settings.deliver == "at_most_once"
-        )
+        again = decide(ended, retry, self._chance.random(), is_once=settings.is_once)
         if cancelled_claims and isinstance(again, RetryLater) and job.claim() in cancelled_claims:
             again = cancelled(ended.ended_us, again.error)
         if isinstance(again, Outcome):
