@@ -1,5 +1,6 @@
 """The common part of handles on jobs and workflows."""
 
+from abc import ABC, abstractmethod
 from typing import Any, Generic, TypeVar
 
 from dueline.core.clock import Clock, pauses
@@ -9,7 +10,7 @@ from dueline.jobs.queue import Queues
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Handle(Generic[R_co]):
+class Handle(ABC, Generic[R_co]):
     """The id of a job or workflow, and the wait for its result."""
 
     __slots__ = ("_clock", "_id", "_queues")
@@ -79,12 +80,14 @@ class Handle(Generic[R_co]):
             await asyncio.sleep(pause_s)
         raise self._late(read)
 
+    @abstractmethod
     def _read(self) -> tuple[bool, Any]:
         """Return whether it has ended, and what `_value` or `_late` takes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _value(self, read: Any) -> R_co:  # noqa: ANN401
-        raise NotImplementedError
+        """Return the result, or raise the error that says why it is missing."""
 
+    @abstractmethod
     def _late(self, read: Any) -> TimeoutError:  # noqa: ANN401
-        raise NotImplementedError
+        """Return the error of a wait that was too short."""

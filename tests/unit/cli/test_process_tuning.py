@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dueline.cli.process_tuning import TURN_S_MAX, YOUNG_OBJECTS, tuned
+from dueline.cli.commands.worker import TURN_S_MAX, YOUNG_OBJECTS, tuned
 from tests.harness.shell import Shell
 
 TASK = """

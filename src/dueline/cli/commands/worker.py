@@ -1,16 +1,17 @@
 """`dueline worker`: run jobs."""
 
+import gc
 import logging
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
 from dueline.api.worker_plan import CONCURRENCY, DRAIN_S
 from dueline.cli.options import argument, option
-from dueline.cli.process_tuning import tuned
 from dueline.cli.session import session_of
 from dueline.core.clock import SECOND_US
 from dueline.core.durations import parse_span
@@ -18,6 +19,9 @@ from dueline.core.errors import BadInput
 from dueline.core.text import indented
 
 _SIGNALLED = 128
+
+YOUNG_OBJECTS = 20_000
+TURN_S_MAX = 0.001
 
 
 def worker(
@@ -102,3 +106,21 @@ def log_to_stderr(level: int) -> None:
     logger.handlers = [handler]
     logger.setLevel(level)
     logger.propagate = False
+
+
+@contextmanager
+def tuned() -> Iterator[None]:
+    """Tune the garbage collector and thread switching for a worker while the block runs.
+
+    A worker creates and drops a few tuples for each job, none in a cycle, so that frequent
+    collections of young objects only cost time. A job passes three threads before its handler
+    is called, so that shorter turns start it sooner next to a handler that computes.
+    """
+    thresholds, turn_s = gc.get_threshold(), sys.getswitchinterval()
+    gc.set_threshold(max(thresholds[0], YOUNG_OBJECTS), *thresholds[1:])
+    sys.setswitchinterval(min(turn_s, TURN_S_MAX))
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        sys.setswitchinterval(turn_s)
