@@ -32,6 +32,9 @@ _BINARY: Final = (bytes, bytearray, memoryview)
 
 _FLAT_BYTES: Final = 2 * DEPTH_MAX  # shorter bodies cannot be too deep: each level has two brackets
 
+NULL: Final = b"null"
+"""The result of a handler that returns None."""
+
 _encoder = msgspec.json.Encoder()
 _decoders: Final[dict[Any, Callable[[bytes], Any]]] = {}
 _learning: Final = threading.RLock()

@@ -7,7 +7,7 @@ outcome, under derived ids, and then the `Drop`. A process that finds a row with
 the effects, which adds nothing, and drops the row. The handler never runs again (rule P5).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -186,26 +186,36 @@ def successes(done: Sequence[Ended], settings: Mapping[str, QueueSettings]) -> G
         done: The successful attempts.
         settings: Settings of each queue among them.
     """
-    with_history = {queue for queue, one in settings.items() if one.history != "off"}
-    kept = {queue: one.keep_us for queue, one in settings.items() if one.keep_us}
-    recorded = done
-    if len(with_history) < len(settings):
-        recorded = [one for one in done if one.job.lane.queue in with_history]
+    recorded: list[Ended] = []
     commits: list[Commit] = []
-    of_steps: list[tuple[Job, int, str]] = []
-    if kept or any(map(_opts_of, map(_job_of, done))):
-        for one in done:
-            job, keep_us = one.job, kept.get(one.job.lane.queue)
-            if keep_us:
-                commits.append(results.keep(job.id, _done(one), keep_us=keep_us))
-            if job.opts:
-                of_steps.append((job, one.ended_us, _value(one)))
-    commits += records.record_done(of_steps)
+    for queue, same in _by_queue(done, settings):
+        if settings[queue].history != "off":
+            recorded += same
+        if keep_us := settings[queue].keep_us:
+            jobs, endings, _, ended_us = zip(*same, strict=True)
+            values = map(_value_of, endings)
+            commits += results.keep_done(map(_id_of, jobs), ended_us, values, keep_us=keep_us)
+    if any(map(_opts_of, map(_job_of, done))):
+        steps = [(one.job, one.ended_us, _value(one)) for one in done if one.job.opts]
+        commits += records.record_done(steps)
     drops = made(Drop, [(one.job,) for one in done])
     return Group(drops, commits, rows=rows_of_done(recorded))
 
 
-_job_of, _opts_of = field(Ended, "job"), field(Job, "opts")
+_job_of, _value_of = field(Ended, "job"), field(Done, "value")
+_opts_of, _id_of = field(Job, "opts"), field(Job, "id")
+
+
+def _by_queue(
+    done: Sequence[Ended], queues: Collection[str]
+) -> Iterable[tuple[str, Sequence[Ended]]]:
+    """Group attempts by their queues."""
+    if len(queues) == 1:
+        return zip(queues, (done,), strict=True)
+    groups: dict[str, list[Ended]] = {}
+    for one in done:
+        groups.setdefault(one.job.lane.queue, []).append(one)
+    return groups.items()
 
 
 def finish_together(
@@ -239,10 +249,6 @@ def joined(groups: Sequence[Group]) -> Group:
         [job for group in groups for job in group.jobs],
         [row for group in groups for row in group.rows],
     )
-
-
-def _done(ended: Ended) -> Outcome:
-    return Outcome("done", ended.ended_us, value=_value(ended))
 
 
 def _value(ended: Ended) -> str:

@@ -3,7 +3,7 @@
 An outcome has a time to live; a live job never has one (rule A5).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from dueline.core.attempt import Outcome
 from dueline.core.codec import decode, encode
@@ -33,6 +33,26 @@ def keep(job_id: JobId, outcome: Outcome, *, keep_us: int) -> Commit:
     ended_us = outcome.ended_us
     put = Put(key, ended_us.to_bytes(16), encode(outcome), None, ended_us + keep_us)
     return Commit(partition, (put,))
+
+
+def keep_done(
+    jobs: Iterable[JobId], ended_us: Iterable[int], values: Iterable[bytes], *, keep_us: int
+) -> list[Commit]:
+    """Return the writes that `keep` makes for each of several successful jobs.
+
+    Args:
+        jobs: The jobs.
+        ended_us: When each ended.
+        values: The result of each.
+        keep_us: How long they are kept.
+    """
+    puts: dict[str, list[Put]] = {}
+    for job_id, at_us, value in zip(jobs, ended_us, values, strict=True):
+        partition, key = _place(job_id)
+        body = encode(Outcome("done", at_us, value.decode()))
+        put = Put(key, at_us.to_bytes(16), body, None, at_us + keep_us)
+        puts.setdefault(partition, []).append(put)
+    return [Commit(partition, some) for partition, some in puts.items()]
 
 
 def absent(job_id: JobId) -> Commit:

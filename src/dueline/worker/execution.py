@@ -17,7 +17,7 @@ from dueline.core.user_code import Raised, contain, describe, raise_interrupt, t
 from dueline.tasks.batch_handler import BatchHandler
 from dueline.tasks.handler import Cancel, Context, Handler, Snooze, Throttled
 from dueline.tasks.hooks import Hooks
-from dueline.worker.assignment import NOTHING, Assignment, done_with
+from dueline.worker.assignment import Assignment, done_with
 from dueline.worker.batch_execution import BatchRun
 from dueline.worker.context_controls import CANCELLED, Controls
 from dueline.worker.hook_events import ran_event, run_event
@@ -170,7 +170,7 @@ class Execution:
         """Do nothing; child processes report here that a batch handler is about to be called."""
 
     def run_plainly(self, assignment: Assignment, now_us: int) -> Ending | None:
-        """Call a plain function whose result is not kept, at the least cost.
+        """Call a plain function at the least cost.
 
         Args:
             assignment: The job.
@@ -183,7 +183,7 @@ class Execution:
         is_doubtful = now_us > job.at_us or assignment.start_by_us
         if is_doubtful and self.controls.has_expired(assignment, now_us):
             return None
-        if assignment.keep or job.opts or job.codec or self._hooks.has_run_hooks:
+        if job.opts or job.codec or self._hooks.has_run_hooks:
             return None
         if self.controls.has_cancelled(job):
             return None
@@ -200,10 +200,9 @@ class Execution:
             raise_interrupt(error)
             return None
         try:
-            Variables().run(function, *args)
+            return done_with(assignment, None, Variables().run(function, *args))
         except BaseException as error:  # noqa: BLE001  (see above)
             return self.ending_of(error, handler, job)
-        return NOTHING
 
     def end(self, job: Job, context: Context | None, ending: Ending) -> Ending:
         """Call hooks with how a handler ended; return the ending."""

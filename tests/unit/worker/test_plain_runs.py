@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dueline.core.attempt import Cancelled, Done
+from dueline.core.attempt import Cancelled, Done, Failed
 from dueline.core.clock import SECOND_US, SystemClock
 from dueline.core.job import Claim, Job
 from dueline.core.retry import Retry
@@ -116,6 +116,28 @@ def test_what_waits_behind_a_running_handler_can_be_cancelled_and_taken_back() -
     finally:
         slow.open.set()
         crew.close()
+
+
+@pytest.mark.parametrize(
+    ("value", "keep", "ending"),
+    [
+        (None, True, Done(b"null")),
+        ({"a": [None]}, True, Done(b'{"a":[null]}')),
+        (7, False, Done(b"")),
+    ],
+)
+def test_a_result_is_kept_the_short_way(value: object, keep: bool, ending: Done) -> None:  # noqa: FBT001
+    execution = Execution(
+        {NAME: Handler(lambda _: value, name=NAME, retry=Retry(), timeout_us=None)}
+    )
+    assert execution.run_plainly(Assignment(row_of(1), keep=keep), 0) == ending
+
+
+def test_a_result_that_is_no_json_fails_the_short_way() -> None:
+    task = Handler(lambda _: float("nan"), name=NAME, retry=Retry(), timeout_us=None)
+    ending = Execution({NAME: task}).run_plainly(Assignment(row_of(1), keep=True), 0)
+    assert isinstance(ending, Failed)
+    assert (ending.error_type, ending.retry) == ("BadInput", False)
 
 
 def test_a_child_tells_of_the_start_of_a_handler_of_which_no_result_is_wanted() -> None:
