@@ -34,7 +34,8 @@ class Failed(NamedTuple):
     """The handler raised.
 
     retry: whether the task's policy retries this error.
-    retry_after_us: the wait that the error asks for; None if it does not.
+    retry_after_us: the wait that the error asks for; None if it does not. case: which policy of
+    `Retry.per_error` holds, see `Retry.case_of`.
     """
 
     error_type: str
@@ -42,6 +43,7 @@ class Failed(NamedTuple):
     traceback: str
     retry: bool
     retry_after_us: int | None = None
+    case: int = 0
 
 
 class Snoozed(NamedTuple):

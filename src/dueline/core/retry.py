@@ -1,9 +1,10 @@
 """Retry policies, and the decision after each attempt."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from sys import float_info
-from typing import Annotated
+from typing import Annotated, Self
 
 from dueline.core.attempt import (
     ERROR_CHARACTERS_MAX,
@@ -22,7 +23,7 @@ from dueline.core.attempt import (
     epitaph_of,
 )
 from dueline.core.clock import DAY_US, SECOND_US
-from dueline.core.constraints import check_constraints, constraint, integer
+from dueline.core.constraints import check_constraints, check_value, constraint, integer
 from dueline.core.errors import BadInput
 from dueline.core.job import Job
 from dueline.core.user_code import raise_interrupt
@@ -31,6 +32,9 @@ CRASHES_MAX = 3
 """Number of crashed claims after which a job counts as poison."""
 
 ATTEMPTS_MAX = 100
+_ATTEMPTS = 8
+_BASE_S = 2.0
+_CAP_S = 3600.0
 
 RUN_KEPT = 0.97
 """Weight of the known run time against one shorter job: half remains after 23 jobs."""
@@ -44,52 +48,144 @@ _Seconds = Annotated[
 ]
 
 
+_Share = Annotated[
+    float, constraint("a number from 0 to 1", "Use 0 for none, 1 for all.", ge=0, le=1)
+]
+
+
 @dataclass(frozen=True, slots=True)
 class Retry:
     """How failed attempts of a job are retried, such as `Retry(attempts=5, base=10)`.
 
     The n-th retry waits a random duration of at most `min(cap, base * 2 ** (n - 1))` seconds
-    (full jitter: aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter).
+    (full jitter: aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter). With `delays`,
+    it waits the n-th of them, or the last one: `Retry(delays=[10, 30, 60])`.
 
     Attributes:
-        attempts: Number of attempts, 1 to 100; then the job becomes a dead-letter job.
+        attempts: Number of attempts, 1 to 100: one more than the retries. Then the job becomes a
+            dead-letter job. By default 8, or one more than there are `delays`.
         base: Upper bound of the first wait in seconds; it doubles with each failure.
         cap: Largest upper bound of a wait, in seconds.
         on: Exceptions that are retried; other exceptions dead-letter the job at once.
         unless: Exceptions of `on` that are not retried.
+        delays: Waits in seconds or as timedeltas, instead of `base` and `cap`.
+        jitter: Random share of each wait, 0 to 1: with 0.2, a wait is 80 to 100 % of its full
+            duration. By default 1, or 0 with `delays`.
+        per_error: Policies for some exceptions; the first class that fits decides, and its policy
+            replaces this one. Attempts count all failures of the job, whatever raised them.
 
     Raises:
         BadInput: A value is out of range, or `on` or `unless` is not a tuple of exceptions.
     """
 
-    attempts: Annotated[int, integer(1, ATTEMPTS_MAX)] = 8
-    base: _Seconds = 2.0
-    cap: _Seconds = 3600.0
+    attempts: Annotated[int, integer(1, ATTEMPTS_MAX)] = None  # type: ignore[assignment]  # see below
+    base: _Seconds = _BASE_S
+    cap: _Seconds = _CAP_S
     on: tuple[type[BaseException], ...] = (Exception,)
     unless: tuple[type[BaseException], ...] = ()
+    delays: Sequence[float | timedelta] = ()
+    jitter: _Share = None  # type: ignore[assignment]  # see below
+    per_error: Mapping[type[BaseException], "Retry"] = None  # type: ignore[assignment]  # see below
 
     def __post_init__(self) -> None:
-        """Check the values."""
+        """Check the values, and set the defaults that depend on others."""
         kinds: tuple[object, ...] = (self.on, self.unless)
         if not all(isinstance(some, tuple) and all(map(_is_error, some)) for some in kinds):
             raise BadInput(
                 "`on` and `unless` must be tuples of exception classes.",
                 hint="Use on=(ConnectionError,).",
             )
+        object.__setattr__(self, "delays", _read_delays(self.delays))
+        if self.delays and (self.base, self.cap) != (_BASE_S, _CAP_S):
+            raise BadInput(
+                "`delays` and `base` or `cap` exclude each other.", hint="Pass the delays alone."
+            )
+        if self.attempts is None:
+            attempts = len(self.delays) + 1 if self.delays else _ATTEMPTS
+            object.__setattr__(self, "attempts", attempts)
+        if self.jitter is None:
+            object.__setattr__(self, "jitter", 0.0 if self.delays else 1.0)
+        if self.per_error is None:
+            object.__setattr__(self, "per_error", {})
         check_constraints(self)
+        _check_policies(self.per_error)
+
+    @classmethod
+    def fixed(
+        cls,
+        delay: float | timedelta,
+        *,
+        attempts: int = _ATTEMPTS,
+        jitter: float = 0.0,
+        on: tuple[type[BaseException], ...] = (Exception,),
+        unless: tuple[type[BaseException], ...] = (),
+    ) -> Self:
+        """Return a policy whose waits are all equal, such as `Retry.fixed(60, attempts=5)`.
+
+        Args:
+            delay: Every wait, a timedelta or seconds.
+            attempts: Number of attempts, one more than the retries.
+            jitter: Random share of each wait, 0 to 1.
+            on: Exceptions that are retried.
+            unless: Exceptions of `on` that are not retried.
+        """
+        return cls(attempts, delays=[delay], jitter=jitter, on=on, unless=unless)
+
+    def case_of(self, error: BaseException) -> int:
+        """Return which policy of `per_error` holds for an error, from 1; 0 for this policy."""
+        try:
+            fitting = (n for n, kind in enumerate(self.per_error, 1) if isinstance(error, kind))
+            return next(fitting, 0)
+        except BaseException as raised:  # noqa: BLE001  (see `contain`)
+            raise_interrupt(raised)
+            return 0
+
+    def of_case(self, case: int) -> "Retry":
+        """Return the policy that `case_of` found; this one for an unknown number."""
+        return dict(enumerate(self.per_error.values(), 1)).get(case, self)
 
     def wants(self, error: BaseException) -> bool:
         """Return whether this error is retried; also if its class raises when it is asked."""
+        policy = self.of_case(self.case_of(error))
         try:
-            return isinstance(error, self.on) and not isinstance(error, self.unless)
+            return isinstance(error, policy.on) and not isinstance(error, policy.unless)
         except BaseException as raised:  # noqa: BLE001  (see `contain`)
             raise_interrupt(raised)
             return True
 
     def wait_us(self, errors: int, chance: float) -> int:
         """Return the wait after the n-th failure. chance: random in [0, 1)."""
-        bound_s = min(self.cap, self.base * 2.0 ** (errors - 1))
-        return round(bound_s * chance * SECOND_US)
+        if self.delays:
+            full_s = self.delays[min(errors, len(self.delays)) - 1]
+            assert isinstance(full_s, float)
+        else:
+            full_s = min(self.cap, self.base * 2.0 ** (errors - 1))
+        return round(full_s * (1 - self.jitter + self.jitter * chance) * SECOND_US)
+
+
+def _read_delays(delays: object) -> tuple[float, ...]:
+    """Return delays in seconds."""
+    if isinstance(delays, str) or not isinstance(delays, Sequence):
+        raise BadInput(
+            f"`delays` must be a list of waits (got {delays!r:.80}).",
+            hint="Use delays=[10, 30, 60], or Retry.fixed(60).",
+        )
+    seconds = [one.total_seconds() if isinstance(one, timedelta) else one for one in delays]
+    for one in seconds:
+        check_value(one, _Seconds, "delays")
+    return tuple(map(float, seconds))
+
+
+def _check_policies(policies: object) -> None:
+    """Raise BadInput if this is not a mapping of exceptions to policies without `per_error`."""
+    if not isinstance(policies, Mapping) or not all(
+        _is_error(kind) and isinstance(policy, Retry) and not policy.per_error
+        for kind, policy in policies.items()
+    ):
+        raise BadInput(
+            "`per_error` must map exception classes to policies that have no `per_error`.",
+            hint="Use per_error={ConnectionError: Retry.fixed(60)}.",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +218,7 @@ def decide(ended: Ended, retry: Retry, chance: float, *, is_once: bool = False) 
             return Outcome("done", now_us, value=value.decode())
         case Failed():
             errors = job.errors + 1
+            retry = retry.of_case(ending.case)
             if not ending.retry or errors >= retry.attempts:
                 return _dead(ending, now_us)
             wait_us = ending.retry_after_us

@@ -25,8 +25,8 @@ _HINT: Final = "Write def index(calls: list[Call[Doc]]) -> list[int], or -> None
 class Call(Context, Generic[T]):
     """One job of a batch: the value that it was enqueued with, and all that a Context has.
 
-    Its outcome, set with `done`, `fail`, `snooze` or `cancel`, does not depend on the other jobs;
-    the last call counts.
+    Its outcome, set with `done`, `fail`, `retry`, `snooze` or `cancel`, does not depend on the
+    other jobs; the last call counts.
     """
 
     __slots__ = ("is_ended", "priority", "raised", "result", "tenant", "value")
@@ -60,6 +60,12 @@ class Call(Context, Generic[T]):
         if not isinstance(error, BaseException):
             raise BadInput(f"fail is given {error!r:.80}.", hint='Write fail(ValueError("..")).')
         self.is_ended, self.raised = True, error
+
+    def retry(  # type: ignore[override]  # the other jobs of the batch go on
+        self, *, after: timedelta | float | None = None
+    ) -> None:
+        """Mark this attempt as failed, and retry the job after this wait or as its policy says."""
+        self.fail(self._retry_request(after))
 
     def snooze(self, after: timedelta | float) -> None:
         """Run this job again after a timedelta or a number of seconds; no attempt is spent."""

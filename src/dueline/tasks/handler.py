@@ -1,16 +1,18 @@
 """Handlers: registered functions, their Context, and what they may raise."""
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar, get_type_hints
+from typing import Any, NoReturn, Protocol, TypeVar, get_type_hints
 
-from dueline.core.clock import duration_us
+from dueline.core.clock import asked_span_us, duration_us
 from dueline.core.codec import AS_JSON, JSON
 from dueline.core.errors import BadInput, DuelineError, LeaseLost
 from dueline.core.job import Claim, Job
 from dueline.core.limit_names import limits_of_call, read_limits
 from dueline.core.retry import Retry
+from dueline.core.user_code import name_of, text_of
 from dueline.tasks.arguments import Arguments
 from dueline.tasks.payload_codecs import PLAIN, Payloads
 from dueline.tasks.progress import Control, NoControl, Progress, report_of
@@ -34,6 +36,12 @@ class Throttled(Snooze):
     For responses such as "429, retry after 30 seconds": no job with one of these limits starts
     until then, in any worker. No attempt is spent, and running jobs continue.
     """
+
+
+class RetryRequested(DuelineError):
+    """Raised by `ctx.retry`: this attempt failed, and the job runs again later."""
+
+    retry_after: float | timedelta | None = None
 
 
 class Cancel(DuelineError):
@@ -115,6 +123,31 @@ class Context:
             raise self._lost()
         if self._control.is_cancelled(self._claim):
             raise Cancel("Its end was asked for.")
+
+    def retry(self, *, after: timedelta | float | None = None) -> NoReturn:
+        """Fail this attempt and retry the job, whatever `on` of its policy says.
+
+        Do not catch the exception that this raises. In an `except` block, the job keeps the
+        caught error as the reason. When the attempts are used up, the job becomes a dead-letter
+        job; use `raise Snooze(...)` to run again without spending an attempt.
+
+        Args: after: wait, a timedelta or seconds; by default as the policy says.
+
+        Raises:
+          RetryRequested: always.
+          BadInput: the wait is out of range.
+        """
+        raise self._retry_request(after)
+
+    def _retry_request(self, after: timedelta | float | None) -> RetryRequested:
+        cause = sys.exception()
+        reason = "" if cause is None else f" {name_of(cause)}: {text_of(cause)}".rstrip(": ")
+        error = RetryRequested(f"The handler asked for a retry.{reason}")
+        error.__cause__ = cause
+        if after is not None:
+            asked_span_us(after, "after")
+            error.retry_after = after
+        return error
 
     def progress(self, done: float, total: float, note: str = "") -> None:
         """Report the progress of the job; callers see it within a second.

@@ -196,7 +196,9 @@ class ChildHandle:
         assert handler.kill_after_us is not None
         limit_s = handler.kill_after_us / SECOND_US
         message = f"killed: it ran longer than {limit_s:g} s (kill_after)"
-        return Failed(JobTimeout.__name__, message, "", handler.retry.wants(JobTimeout()))
+        policy, error = handler.retry, JobTimeout()
+        wanted, case = policy.wants(error), policy.case_of(error)
+        return Failed(JobTimeout.__name__, message, "", wanted, case=case)
 
 
 def spawning(command: Sequence[str], handlers: Mapping[str, Handler]) -> Callable[[], ChildHandle]:

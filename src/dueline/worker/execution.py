@@ -15,7 +15,14 @@ from dueline.core.logging import log
 from dueline.core.retry import WAIT_US_MAX
 from dueline.core.user_code import Raised, contain, describe, raise_interrupt, text_of
 from dueline.tasks.batch_handler import BatchHandler
-from dueline.tasks.handler import Cancel, Context, Handler, Snooze, Throttled
+from dueline.tasks.handler import (
+    Cancel,
+    Context,
+    Handler,
+    RetryRequested,
+    Snooze,
+    Throttled,
+)
 from dueline.tasks.hooks import Hooks
 from dueline.worker.assignment import Assignment, done_with
 from dueline.worker.batch_execution import BatchRun
@@ -295,9 +302,14 @@ def failure(error: BaseException, handler: Handler) -> Failed:
     An exception that raises when it is read is described, too.
     """
     # Arguments that do not fit, and results that cannot be encoded, fail on every attempt.
-    retry = handler.retry.wants(error) and not issubclass(type(error), BadInput)
+    policy, kind = handler.retry, type(error)
+    is_asked = issubclass(kind, RetryRequested)
+    retry = is_asked or (policy.wants(error) and not issubclass(kind, BadInput))
+    cause = error.__cause__ if is_asked else None  # it decides on the policy
+    case = policy.case_of(error if cause is None else cause)
     name, text, traceback = describe(error)
-    return Failed(name, text, traceback[-TRACEBACK_CHARACTERS_MAX:], retry, _retry_after_us(error))
+    wait_us = _retry_after_us(error)
+    return Failed(name, text, traceback[-TRACEBACK_CHARACTERS_MAX:], retry, wait_us, case)
 
 
 def _retry_after_us(error: BaseException) -> int | None:

@@ -1,6 +1,8 @@
 """What becomes of a job whose attempt is over."""
 
 import math
+from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -169,6 +171,83 @@ def test_on_and_unless_go_by_the_class_of_the_error(
 ) -> None:
     # R2: per exception
     assert policy.wants(error) is wanted
+
+
+# --- delays, jitter, policies of errors ------------------------------------------------------
+
+
+def waits_s(policy: Retry, chance: float = 0.5) -> list[float]:
+    """Return the waits of a policy between its attempts."""
+    return [policy.wait_us(errors, chance) / SECOND_US for errors in range(1, policy.attempts)]
+
+
+def test_listed_delays_are_waited_exactly_and_give_one_more_attempt() -> None:
+    policy = Retry(delays=[10, timedelta(seconds=30), 60])
+    assert policy.attempts == 4
+    assert waits_s(policy) == [10, 30, 60]
+    assert waits_s(policy, 0.0) == [10, 30, 60]
+
+
+def test_the_last_delay_repeats_up_to_the_attempts() -> None:
+    assert waits_s(Retry(attempts=5, delays=[1, 2])) == [1, 2, 2, 2]
+    assert waits_s(Retry.fixed(60, attempts=5)) == [60] * 4
+    assert Retry.fixed(timedelta(minutes=1)).attempts == 8
+
+
+@given(st.floats(0, 1), st.floats(0, 1, exclude_max=True))
+def test_jitter_is_the_random_share_of_a_wait(jitter: float, chance: float) -> None:
+    expected_s = 60 * (1 - jitter + jitter * chance)
+    for policy in (Retry.fixed(60, jitter=jitter), Retry(base=60, jitter=jitter)):
+        wait_s = policy.wait_us(1, chance) / SECOND_US
+        assert wait_s == pytest.approx(expected_s, abs=1e-6)
+        assert 60 * (1 - jitter) - 1e-6 <= wait_s <= 60
+
+
+def test_no_jitter_waits_the_full_exponential() -> None:
+    assert waits_s(Retry(attempts=5, base=2, cap=10, jitter=0), 0.01) == [2, 4, 8, 10]
+
+
+def test_an_error_with_a_policy_of_its_own_follows_it() -> None:
+    policy = Retry(
+        attempts=3,
+        per_error={TooMany: Retry.fixed(60, attempts=5), OSError: Retry(attempts=1)},
+        on=(ValueError,),
+    )
+    assert [policy.case_of(error) for error in (ValueError(), TooMany(), OSError())] == [0, 1, 2]
+    assert policy.wants(TooMany())
+    assert policy.wants(ValueError())
+    assert not policy.wants(KeyError())
+    job = row_of(at_us=BORN_US)._replace(errors=3)
+    limited = failed()._replace(case=1)
+    assert again(decided(limited, job, retry=policy)).at_us == NOW_US + 60 * SECOND_US
+    assert decided(failed(), job, retry=policy) == DEAD
+    assert decided(limited, job._replace(errors=4), retry=policy) == DEAD
+    assert decided(failed()._replace(case=2), retry=policy) == DEAD
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"delays": "10"},
+        {"delays": 10},
+        {"delays": [10, -1]},
+        {"delays": [math.nan]},
+        {"delays": ["10"]},
+        {"delays": [10], "base": 5},
+        {"delays": [10], "cap": 5},
+        {"jitter": 1.1},
+        {"jitter": -0.1},
+        {"jitter": "full"},
+        {"per_error": [OSError]},
+        {"per_error": {"OSError": Retry()}},
+        {"per_error": {OSError: 5}},
+        {"per_error": {OSError: Retry(per_error={TooMany: Retry()})}},
+    ],
+)
+def test_other_waits_out_of_range_are_refused(terms: dict[str, Any]) -> None:
+    with pytest.raises(BadInput) as raised:
+        Retry(**terms)
+    assert raised.value.hint
 
 
 @pytest.mark.parametrize("attempts", [0, -1, 101])

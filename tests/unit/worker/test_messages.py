@@ -74,7 +74,7 @@ jobs = st.builds(
 )
 endings = st.one_of(
     st.builds(Done, st.binary()),
-    st.builds(Failed, TEXT, TEXT, TEXT, st.booleans(), st.none() | INSTANTS),
+    st.builds(Failed, TEXT, TEXT, TEXT, st.booleans(), st.none() | INSTANTS, st.integers(0, 9)),
     st.builds(Snoozed, INSTANTS),
     st.builds(Cancelled, TEXT),
     st.builds(Crashed, TEXT),
@@ -93,8 +93,9 @@ members = st.builds(
 )  # fmt: skip
 chunks = st.lists(members, max_size=2).map(tuple)
 assignments = members | st.builds(
-    Assignment, jobs, flags, flags, st.none(), flags, st.just(b""), chunks
-)
+    Assignment, jobs, flags, flags, st.none(), flags, st.just(b""), chunks,
+    st.integers(0, 2**62), st.integers(0, 2**62),
+)  # fmt: skip
 messages = st.one_of(
     st.builds(
         Run,
