@@ -20,7 +20,7 @@ from dueline.tasks.handler import Handler
 from dueline.worker.backoff import GAP_US_MAX_WITHOUT_WAKEUPS, PollTimer
 from dueline.worker.child_handle import spawning
 from dueline.worker.execution import Execution
-from dueline.worker.process_runner import ProcessRunner, threads_each
+from dueline.worker.process_runner import ProcessRunner, jobs_each, threads_each
 from dueline.worker.runner import Runner
 from dueline.worker.settler import Settler
 from dueline.worker.thread_runner import ThreadRunner
@@ -141,7 +141,7 @@ def _runner(
     each = threads_each(threads, plan.processes)
     command = [sys.executable, "-m", "dueline.api.worker_child", place, str(each)]
     return ProcessRunner(
-        spawning(command, app.tasks),
+        spawning(command, app.tasks, jobs=jobs_each(each)),
         processes=plan.processes,
         threads=threads,
         clock=app.clock,

@@ -7,13 +7,13 @@ from dueline.core.errors import DuelineError
 from dueline.worker.child_process import serve
 
 
-def main(place: str, threads: str, descriptor: str) -> None:
-    """Import the application and serve the parent process through the descriptor."""
+def main(place: str, threads: str, pipe: str, board: str) -> None:
+    """Import the application and serve the parent process through the descriptors."""
     try:
         app = load_app(place)
     except DuelineError as error:
         sys.exit(str(error))
-    serve(int(descriptor), dict(app.tasks), int(threads), app.hooks)
+    serve(int(pipe), int(board), dict(app.tasks), int(threads), app.hooks)
 
 
 if __name__ == "__main__":

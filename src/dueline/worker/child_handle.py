@@ -8,21 +8,24 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Protocol
 
-from dueline.core.attempt import Crashed, Ended, Failed, GivenBack
+from dueline.core.attempt import Crashed, Ended, Ending, Failed, GivenBack
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import JobTimeout
 from dueline.core.job import Claim
 from dueline.tasks.handler import Handler
 from dueline.worker.assignment import Assignment
+from dueline.worker.child_board import Board, create_memory
 from dueline.worker.child_protocol import (
     Extended,
     Finished,
     Leave,
+    Lost,
     Message,
     Recall,
     Run,
-    Started,
     dump,
+    load_ending,
+    to_ended,
 )
 from dueline.worker.recycling import RecycleAfter
 
@@ -47,16 +50,27 @@ class Pipe(Protocol):
 class ChildHandle:
     """A child process, its pipe, and the jobs that it was given.
 
+    Args:
+      process: The process.
+      pipe: The connection to it.
+      handlers: The handlers by task.
+      board: The memory shared with it; None on another machine, which sends messages instead.
+
     Attributes:
       is_worn: Another child replaces it.
       is_leaving: Its replacement is ready, so it gets no more jobs.
     """
 
-    def __init__(self, process: Process, pipe: Pipe, handlers: Mapping[str, Handler]) -> None:
+    def __init__(
+        self,
+        process: Process,
+        pipe: Pipe,
+        handlers: Mapping[str, Handler],
+        board: Board | None = None,
+    ) -> None:
         self.process = process
         self.pipe = pipe
         self.given: dict[Claim, Assignment] = {}
-        self.started: dict[Claim, int] = {}
         self.ran = 0
         self.is_ready = False
         self.is_recalled = False
@@ -64,8 +78,14 @@ class ChildHandle:
         self.is_leaving = False
         self._is_exit_asked = False
         self._handlers = handlers
-        self._kill_us: dict[Claim, int] = {}
+        self._has_kills = any(one.kill_after_us is not None for one in handlers.values())
         self._overdue: set[Claim] = set()
+        self._started: dict[Claim, int] = {}  # without a board
+        self._finished: dict[Claim, Finished] = {}  # what its cell is too small for
+        self._board = board
+        self._free = [*board.cells()] if board else []
+        self._cells: dict[Claim, int] = {}
+        self._claims: dict[int, Claim] = {}
 
     def has_lone(self) -> bool:
         """Return whether it runs a job that must run alone."""
@@ -76,34 +96,55 @@ class ChildHandle:
         members = {member.job.claim() for one in self.given.values() for member in one.chunk}
         return [claim for claim in claims if claim in self.given or claim in members]
 
+    def started(self) -> dict[Claim, int]:
+        """Return the claims whose handlers run, and since when by the monotonic clock."""
+        board = self._board
+        if board is None:
+            return dict(self._started)
+        begun = {claim: board.started_us(cell) for claim, cell in self._cells.items()}
+        return {claim: at_us for claim, at_us in begun.items() if at_us > 0}
+
+    def unstarted(self) -> list[Claim]:
+        """Return the claims whose handlers were not called."""
+        board = self._board
+        if board is None:
+            return [claim for claim in self.given if claim not in self._started]
+        return [claim for claim, cell in self._cells.items() if not board.started_us(cell)]
+
     def unstarted_since_us(self) -> list[int]:
         """Return since when each of its unstarted jobs waits."""
-        if len(self.given) <= len(self.started):
-            return []
-        return [
-            one.since_us
-            for claim, one in self.given.items()
-            if claim not in self.started and not one.alone
-        ]
+        waiting = [self.given[claim] for claim in self.unstarted()]
+        return [one.since_us for one in waiting if not one.alone]
 
     # Messages to the child
 
     def give(self, offset_us: int, now_us: int, assignments: Sequence[Assignment]) -> None:
         """Send it jobs to run. offset_us: the store's time minus the monotonic clock."""
-        self.given.update((one.job.claim(), one) for one in assignments)
-        self.send(Run(offset_us, now_us, assignments))
+        claims = [one.job.claim() for one in assignments]
+        self.given.update(zip(claims, assignments, strict=True))
+        cells: list[int] = []
+        if self._board is not None:
+            cells = [self._free.pop() for _ in claims]
+            self._cells.update(zip(claims, cells, strict=True))
+            self._claims.update(zip(cells, claims, strict=True))
+        self.send(Run(offset_us, now_us, assignments, cells))
 
     def extend(self, until_us: Mapping[Claim, int]) -> None:
         """Send it the new ends of those of its claims that have not started."""
-        unstarted = [one for claim, one in self.given.items() if claim not in self.started]
+        unstarted = [self.given[claim] for claim in self.unstarted()]
         members = [member for one in unstarted for member in one.chunk or (one,)]
         claims = [one.job.claim() for one in members]
         if some := {claim: until_us[claim] for claim in claims if claim in until_us}:
             self.send(Extended(some))
 
+    def forget(self, lost: Sequence[Claim]) -> None:
+        """Send it which of its claims were lost; it returns those that it has not started."""
+        if theirs := self.having(lost):
+            self.send(Lost(theirs))
+
     def recall(self) -> None:
         """Ask it to return the jobs that it has not started."""
-        if not self.is_recalled and len(self.given) > len(self.started):
+        if not self.is_recalled and self.unstarted():
             self.is_recalled = True
             self.send(Recall())
 
@@ -124,30 +165,63 @@ class ChildHandle:
 
     # Messages from the child
 
-    def on_started(self, started: Started, monotonic_us: int) -> None:
-        """Note that it calls a handler, and when that handler must be killed."""
-        self.started[started.claim] = started.started_us
-        given = self.given.get(started.claim)
-        handler = self._handlers.get(given.job.task) if given else None
-        if handler is not None and handler.kill_after_us is not None:
-            self._kill_us[started.claim] = monotonic_us + handler.kill_after_us
+    def on_started(self, claim: Claim, monotonic_us: int) -> None:
+        """Note that it calls a handler; the jobs of a batch are not given one by one."""
+        if claim in self.given:
+            self._started[claim] = monotonic_us
 
-    def on_finished(self, finished: Finished) -> Assignment | None:
-        """Note that a handler ended; return its assignment, None if its claim was lost."""
+    def on_returned(self, claims: Sequence[Claim]) -> list[Assignment]:
+        """Take back jobs that it will not start."""
+        return [one for one in map(self._take, claims) if one is not None]
+
+    def on_finished(self, finished: Finished) -> Ended | None:
+        """Note that a handler ended; return that, None if its cell will be reported."""
+        if self._board is not None:
+            self._finished[finished.claim] = finished
+            return None
         self.ran += 1
-        self.started.pop(finished.claim, None)
-        self._kill_us.pop(finished.claim, None)
-        return self.given.pop(finished.claim, None)
+        given = self._take(finished.claim)
+        return None if given is None else to_ended(finished, given.job)
+
+    def on_written(self, cells: Sequence[int]) -> list[Ended]:
+        """Read how the jobs of some cells ended."""
+        self.ran += len(cells)
+        ended = [self._ending(self._claims[cell]) for cell in cells]
+        for cell in cells:
+            self._take(self._claims[cell])
+        return [one for one in ended if one is not None]
+
+    def _take(self, claim: Claim) -> Assignment | None:
+        """Forget a job that the child will neither start nor end; its cell is free then."""
+        self._started.pop(claim, None)
+        cell = self._cells.pop(claim, None)
+        if cell is not None:
+            assert self._board is not None, "cells are on it"
+            self._board.start(cell, 0)
+            del self._claims[cell]
+            self._free.append(cell)
+        return self.given.pop(claim, None)
+
+    def _ending(self, claim: Claim) -> Ended | None:
+        """Return how a job ended; None if it has not."""
+        job = self.given[claim].job
+        if (finished := self._finished.pop(claim, None)) is not None:
+            return to_ended(finished, job)
+        data = None if self._board is None else self._board.ending(self._cells[claim])
+        return load_ending(data, job) if data else None
 
     # Limits
 
     def kill_overdue(self, monotonic_us: int) -> None:
         """Kill it if a handler runs longer than its task's `kill_after`."""
-        if not self._kill_us:
+        if not self._has_kills or self._overdue:
             return
-        overdue = {claim for claim, end_us in self._kill_us.items() if end_us <= monotonic_us}
-        if overdue and not self._overdue:
-            self._overdue = overdue
+        for claim, at_us in self.started().items():
+            handler = self._handlers.get(self.given[claim].job.task)
+            limit_us = handler.kill_after_us if handler else None
+            if limit_us is not None and monotonic_us - at_us >= limit_us:
+                self._overdue.add(claim)
+        if self._overdue:
             self.process.kill()
 
     def recycle_if_due(self, wear: RecycleAfter, *, weigh: bool) -> None:
@@ -162,7 +236,9 @@ class ChildHandle:
         """The process id."""
         return self.process.pid
 
-    def endings_of_dead(self, now_us: int) -> tuple[list[Assignment], list[Ended]]:
+    def endings_of_dead(
+        self, monotonic_us: int, offset_us: int
+    ) -> tuple[list[Assignment], list[Ended]]:
         """Return what becomes of its jobs after it died.
 
         If it was killed because a handler ran too long, only that handler's job fails. The jobs
@@ -173,18 +249,28 @@ class ChildHandle:
         """
         detail = self.death()
         waiting: list[Assignment] = []
-        ended: list[Ended] = []
+        all_ended: list[Ended] = []
+        started, now_us = self.started(), monotonic_us + offset_us
         for claim, given in self.given.items():
-            started_us = self.started.get(claim)
-            if started_us is None:
+            ending: Ending
+            if (ended := self._ending(claim)) is not None:
+                all_ended.append(ended)
+                continue
+            if claim not in started:
                 waiting.append(given)
-            elif claim in self._overdue:
-                ended.append(Ended(given.job, self._killed(given), started_us, now_us))
-            elif self._overdue:
-                ended.append(Ended(given.job, GivenBack(), started_us, now_us))
+                continue
+            if claim in self._overdue:
+                ending = self._killed(given)
             else:
-                ended.append(Ended(given.job, Crashed(detail), started_us, now_us))
-        return waiting, ended
+                ending = GivenBack() if self._overdue else Crashed(detail)
+            all_ended.append(Ended(given.job, ending, started[claim] + offset_us, now_us))
+        return waiting, all_ended
+
+    def close(self) -> None:
+        """Release what a dead child leaves."""
+        self.pipe.close()
+        if self._board is not None:
+            self._board.close()
 
     def death(self) -> str:
         """Describe how the process ended."""
@@ -201,23 +287,26 @@ class ChildHandle:
         return Failed(JobTimeout.__name__, message, "", wanted, case=case)
 
 
-def spawning(command: Sequence[str], handlers: Mapping[str, Handler]) -> Callable[[], ChildHandle]:
+def spawning(
+    command: Sequence[str], handlers: Mapping[str, Handler], *, jobs: int
+) -> Callable[[], ChildHandle]:
     """Return a function that starts child processes on this machine.
 
     Args:
-        command: The program; the descriptor of its pipe is appended.
+        command: The program; the descriptors of its pipe and of its board are appended.
         handlers: The handlers by task.
+        jobs: Maximum number of jobs that a child is given at once.
     """
 
     def spawn() -> ChildHandle:
         ours, theirs = socket.socketpair()
+        memory = create_memory(jobs)
         with theirs:
+            passed = (theirs.fileno(), memory)
             process = subprocess.Popen(  # noqa: S603  (our own interpreter and module)
-                [*command, str(theirs.fileno())],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
+                [*command, *map(str, passed)], pass_fds=passed, stdin=subprocess.DEVNULL
             )
-        return ChildHandle(process, Connection(ours.detach()), handlers)
+        return ChildHandle(process, Connection(ours.detach()), handlers, Board(memory))
 
     return spawn
 

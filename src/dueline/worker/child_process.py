@@ -4,15 +4,18 @@ import os
 import signal
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 
 from dueline.core.attempt import Ending, GivenBack
-from dueline.core.clock import SystemClock
-from dueline.core.job import Claim
+from dueline.core.clock import SECOND_US, Clock, SystemClock
+from dueline.core.job import Claim, Job
+from dueline.core.tuples import field
 from dueline.tasks.handler import Handler
 from dueline.tasks.hooks import Hooks
 from dueline.worker.assignment import Assignment
+from dueline.worker.child_board import ENDING_BYTES_MAX, Board
 from dueline.worker.child_protocol import (
     CancelAsked,
     Extended,
@@ -26,16 +29,24 @@ from dueline.worker.child_protocol import (
     Returned,
     Run,
     Started,
+    Written,
     dump,
+    dump_ending,
     load,
 )
 from dueline.worker.execution import Execution
-from dueline.worker.thread_runner import ThreadRunner
+from dueline.worker.thread_runner import NOTIFY_EVERY_US, ThreadRunner
 
 _TICK_S = 0.05
 
+_GROUP_S = NOTIFY_EVERY_US / SECOND_US
+"""How long an ending waits for others at most."""
+
 REPORT_EVERY_US = 200_000
 """Minimum time between two progress reports to the parent."""
+
+_claim_of = field(Job, "id", "fence")
+"""The claim of a job, as a plain tuple, which equals it."""
 
 
 class Child:
@@ -47,7 +58,8 @@ class Child:
       threads: Number of handlers that run at the same time.
       hooks: The application's hooks.
       make_runner: Creates the runner.
-      is_remote: The parent's monotonic clock belongs to another machine.
+      board: The memory shared with the parent; None if that is on another machine, and its
+        monotonic clock another one. Then starts and endings are sent one by one.
     """
 
     def __init__(
@@ -58,10 +70,9 @@ class Child:
         hooks: Hooks,
         make_runner: Callable[..., ThreadRunner] = ThreadRunner,
         *,
-        is_remote: bool = False,
+        board: Board | None = None,
     ) -> None:
         self._pipe = pipe
-        self._is_remote = is_remote
         self._sending = threading.Lock()
         self._collecting = threading.Lock()
         self._clock = SystemClock()
@@ -69,12 +80,18 @@ class Child:
         self._reported_us = 0
         self._is_leaving = False
         self._wakeup = threading.Event()
+        execution: Execution = _ReportingExecution(handlers, hooks, self._report_start)
+        self._notes: _Notes | None = None
+        if board is not None:
+            self._notes = _Notes(board, self._clock, self._send)
+            execution = _NotingExecution(handlers, hooks, self._notes)
         self._runner = make_runner(
-            _ReportingExecution(handlers, hooks, self._report_start),
+            execution,
             threads=threads,
             clock=self._clock,
             now_us=self._now_us,
             wakeup=self._wakeup,
+            **({} if self._notes is None else {"ended": self._notes}),
         )
 
     def run(self) -> None:
@@ -93,13 +110,17 @@ class Child:
                 break
             if isinstance(message, Run):
                 self._offset_us = message.offset_us
-                if self._is_remote:
+                if self._notes is None:
                     self._offset_us = message.now_us - self._clock.monotonic_us()
+                else:
+                    self._notes.add(message)
                 self._runner.submit(message.assignments)
             elif isinstance(message, Extended):
                 self._runner.extend_more(message.until_us)
             elif isinstance(message, Lost):
+                back = self._runner.withdraw(message.claims)
                 self._runner.forget(message.claims)
+                self._send(Returned([job.claim() for job in back]))
             elif isinstance(message, CancelAsked):
                 self._runner.cancel(message.claims)
             elif isinstance(message, Recall):
@@ -122,7 +143,7 @@ class Child:
 
     def _report(self) -> None:
         while not self._is_leaving:
-            self._wakeup.wait(_TICK_S)
+            self._wakeup.wait(_GROUP_S if self._runner.load() else _TICK_S)
             self._wakeup.clear()
             self._report_endings()
             self._runner.interrupt_overdue()
@@ -130,11 +151,14 @@ class Child:
 
     def _report_endings(self) -> None:
         with self._collecting:
+            cells = [] if self._notes is None else self._notes.take()
             all_ended = self._runner.collect()
             self._report_progress(at_once=bool(all_ended))
-            for ended in all_ended:
-                claim = ended.job.claim()
-                self._send(Finished(claim, ended.ending, ended.started_us, ended.ended_us))
+            if cells:
+                self._send(Written(cells))
+            elif self._notes is None:
+                for job, ending, *times in all_ended:
+                    self._send(Finished(job.claim(), ending, *times))
 
     def _report_progress(self, *, at_once: bool) -> None:
         """Forward progress reports, before the endings of their handlers."""
@@ -152,8 +176,76 @@ class Child:
             os._exit(0)
 
 
+class _Notes(deque[tuple[Job, Ending, int, int]]):
+    """Notes on the board: when handlers are called, and how jobs end as the runner appends that."""
+
+    def __init__(self, board: Board, clock: Clock, send: Callable[[Message], None]) -> None:
+        super().__init__()
+        self._board = board
+        self._clock = clock
+        self._send = send
+        self._cells: dict[Claim, int] = {}
+        self._over: deque[int] = deque()
+
+    def add(self, run: Run) -> None:
+        """Take the cells of jobs that the runner will get."""
+        claims = [one.job.claim() for one in run.assignments]
+        self._cells.update(zip(claims, run.cells, strict=True))
+
+    def start(self, job: Job) -> None:
+        """Note that a handler is about to be called; the jobs of a batch have one cell."""
+        cell = self._cells.get(_claim_of(job))
+        if cell is not None:
+            self._board.start(cell, self._clock.monotonic_us())
+
+    def take_back(self, job: Job) -> None:
+        """Note that it was not called after all."""
+        self._board.start(self._cells[_claim_of(job)], 0)
+
+    def append(self, one: tuple[Job, Ending, int, int]) -> None:
+        """Note how a job ended, before others can take that."""
+        job, ending, started_us, ended_us = one
+        cell = self._cells.pop(_claim_of(job))
+        data = dump_ending(ending, started_us, ended_us)
+        if len(data) > ENDING_BYTES_MAX:
+            self._send(Finished(job.claim(), ending, started_us, ended_us))
+            data = b""
+        self._board.end(cell, data)
+        super().append(one)
+        self._over.append(cell)
+
+    def take(self) -> list[int]:
+        """Return the cells of jobs that have ended since the last call."""
+        take = self._over.popleft
+        return [take() for _ in range(len(self._over))]  # this thread alone takes
+
+
+class _NotingExecution(Execution):
+    """Notes each call first: if the process dies in a handler, its job is a suspect."""
+
+    def __init__(self, handlers: Mapping[str, Handler], hooks: Hooks, notes: _Notes) -> None:
+        super().__init__(handlers, hooks)
+        self._notes = notes
+
+    def run_plainly(self, assignment: Assignment, now_us: int) -> Ending | None:
+        self._notes.start(assignment.job)
+        ending = super().run_plainly(assignment, now_us)
+        if ending is None:
+            self._notes.take_back(assignment.job)
+        return ending
+
+    def begin(self, assignment: Assignment, now_us: int) -> Ending | None:
+        if self.controls.has_expired(assignment, now_us):
+            return GivenBack()
+        self._notes.start(assignment.job)
+        return super().begin(assignment, now_us)
+
+    def begin_batch(self, assignment: Assignment) -> None:
+        self._notes.start(assignment.job)
+
+
 class _ReportingExecution(Execution):
-    """Reports each start first: if the process dies in a handler, its job is a suspect."""
+    """Reports each call first, as the above."""
 
     def __init__(
         self, handlers: Mapping[str, Handler], hooks: Hooks, report: Callable[[Claim], None]
@@ -175,10 +267,10 @@ class _ReportingExecution(Execution):
         self._report(assignment.job.claim())
 
 
-def serve(descriptor: int, handlers: dict[str, Handler], threads: int, hooks: Hooks) -> None:
+def serve(pipe: int, board: int, handlers: dict[str, Handler], threads: int, hooks: Hooks) -> None:
     """Run a child process. The parent handles signals; the child ends when its pipe closes."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.close()
-    Child(Connection(descriptor), handlers, threads, hooks).run()
+    Child(Connection(pipe), handlers, threads, hooks, board=Board(board)).run()
     os._exit(0)

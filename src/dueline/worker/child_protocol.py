@@ -29,11 +29,13 @@ class Run(NamedTuple):
     Attributes:
       offset_us: The store's time minus the monotonic clock of the parent's machine.
       now_us: The store's time, for a child on another machine.
+      cells: Their cells on the board; empty without one.
     """
 
     offset_us: int
     now_us: int
     assignments: Sequence[Assignment]
+    cells: Sequence[int] = ()
 
 
 class Extended(NamedTuple):
@@ -67,13 +69,13 @@ class Ready(NamedTuple):
 
 
 class Returned(NamedTuple):
-    """Child to parent, in answer to a recall: these jobs will not be started."""
+    """Child to parent, after a recall or a loss: these jobs will not be started."""
 
     claims: Sequence[Claim]
 
 
 class Started(NamedTuple):
-    """Child to parent, before a handler is called."""
+    """Child without a board to parent, before a handler is called."""
 
     claim: Claim
     started_us: int
@@ -87,12 +89,18 @@ class Progressed(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """Child to parent, after a handler."""
+    """Child to parent, after a handler, if there is no board or its cell is too small."""
 
     claim: Claim
     ending: Ending
     started_us: int
     ended_us: int
+
+
+class Written(NamedTuple):
+    """Child to parent: the jobs of these cells have ended."""
+
+    cells: Sequence[int]
 
 
 Message = (
@@ -107,6 +115,7 @@ Message = (
     | Started
     | Progressed
     | Finished
+    | Written
 )
 
 _ENDINGS: Final[dict[str, type[Ending]]] = {
@@ -130,8 +139,10 @@ def load(data: bytes) -> Message:
     """Decode a message."""
     kind, parts = unpack(data)
     match kind:
+        case "Written":
+            return Written(parts[0])
         case "Run":
-            return Run(parts[0], parts[1], [*map(_assignment, parts[2])])
+            return Run(parts[0], parts[1], [*map(_assignment, parts[2])], parts[3])
         case "Extended":
             return Extended({_claim(claim): until_us for claim, until_us in parts[0]})
         case "Lost":
@@ -152,6 +163,17 @@ def load(data: bytes) -> Message:
             return Progressed(_claim(parts[0]), ProgressReport(*parts[1]))
     claim, name, fields, *rest = parts
     return Finished(_claim(claim), _ending(name, fields), *rest)
+
+
+def dump_ending(ending: Ending, started_us: int, ended_us: int) -> bytes:
+    """Encode how a job ended, for its cell."""
+    return pack((*_parts(ending), started_us, ended_us))
+
+
+def load_ending(data: bytes, job: Job) -> Ended:
+    """Decode the content of a cell."""
+    name, fields, started_us, ended_us = unpack(data)
+    return Ended(job, _ending(name, fields), started_us, ended_us)
 
 
 def _parts(ending: Ending) -> tuple[str, Sequence[Any]]:

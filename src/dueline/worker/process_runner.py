@@ -22,8 +22,8 @@ from dueline.worker.child_protocol import (
     Ready,
     Returned,
     Started,
+    Written,
     load,
-    to_ended,
 )
 from dueline.worker.context_controls import CANCELLED, RecentClaims
 from dueline.worker.recycling import NO_RECYCLING, RecycleAfter
@@ -44,6 +44,11 @@ WEIGH_EVERY_US = SECOND_US
 def threads_each(threads: int, processes: int) -> int:
     """Return the number of threads of each child."""
     return -(-threads // processes)
+
+
+def jobs_each(threads: int) -> int:
+    """Return the maximum number of jobs that a child with this number of threads is given."""
+    return threads + AHEAD_MAX
 
 
 class ProcessRunner:
@@ -175,8 +180,8 @@ class ProcessRunner:
         return [(child, share) for child, share in zip(children, shares, strict=True) if share]
 
     def _is_stuck(self, child: ChildHandle) -> bool:
-        late_us = self._now_us() - STUCK_US
-        return sum(began_us < late_us for began_us in child.started.values()) >= self._each
+        late_us = self._clock.monotonic_us() - STUCK_US
+        return sum(began_us < late_us for began_us in child.started().values()) >= self._each
 
     def _free_stuck(self, children: Sequence[ChildHandle]) -> None:
         """Take back what waits behind long handlers of one child while another has room."""
@@ -198,12 +203,7 @@ class ProcessRunner:
     def running(self) -> list[Job]:
         """Return the jobs whose handlers run now."""
         with self._guard:
-            return [
-                child.given[claim].job
-                for child in self._children
-                for claim in child.started
-                if claim in child.given
-            ]
+            return [child.given[claim].job for child in self._children for claim in child.started()]
 
     def take_back(self) -> list[Job]:
         """Take back the jobs that have not started.
@@ -257,18 +257,12 @@ class ProcessRunner:
 
     def forget(self, lost: Sequence[Claim]) -> None:
         """Drop unstarted jobs whose claims were lost; notify the children with the others."""
-        gone = set(lost)
         with self._guard:
             self._lost.add(lost)
-            self._ready = deque(one for one in self._ready if one.job.claim() not in gone)
-            self._alone = deque(one for one in self._alone if one.job.claim() not in gone)
+            self._ready = self._put_back([*self._ready])
+            self._alone = self._put_back([*self._alone])
             for child in self._children:
-                theirs = child.having(lost)
-                if theirs:
-                    for claim in theirs:
-                        if claim not in child.started:
-                            child.given.pop(claim, None)
-                    child.send(Lost(theirs))
+                child.forget(lost)
 
     def cancel(self, claims: Sequence[Claim]) -> None:
         """End jobs that no child has; notify the children with the others."""
@@ -283,9 +277,11 @@ class ProcessRunner:
         self._wakeup.set()
 
     def _put_back(self, assignments: Sequence[Assignment]) -> deque[Assignment]:
-        """Return jobs to the line, except those that were cancelled."""
+        """Return jobs to the line, except those that were cancelled or whose claims were lost."""
         waiting: deque[Assignment] = deque()
         for one in assignments:
+            if one.job.claim() in self._lost:
+                continue
             if one.job.claim() in self._cancelled:
                 self._ended.append(Ended(one.job, Cancelled(CANCELLED), 0, self._now_us()))
             else:
@@ -376,19 +372,19 @@ class ProcessRunner:
                     case Ready():
                         child.is_ready = True
                         self._failed_starts = 0
-                    case Started():
-                        child.on_started(message, self._clock.monotonic_us())
+                    case Started(claim):
+                        child.on_started(claim, self._clock.monotonic_us())
                     case Returned(claims):
                         child.is_recalled = False
-                        back = [child.given.pop(claim, None) for claim in claims]
-                        waiting = self._put_back([one for one in back if one is not None])
+                        waiting = self._put_back(child.on_returned(claims))
                         self._ready.extendleft(reversed(waiting))
                     case Progressed(claim, report):
                         self._reports[claim] = report
+                    case Written(cells):
+                        self._ended.extend(child.on_written(cells))
                     case Finished():
-                        given = child.on_finished(message)
-                        if given is not None:
-                            self._ended.append(to_ended(message, given.job))
+                        if (ended := child.on_finished(message)) is not None:
+                            self._ended.append(ended)
             self._wakeup.set()
         self._on_exit(child)
 
@@ -397,8 +393,10 @@ class ProcessRunner:
         is_killed = child.process.wait() == -signal.SIGKILL  # then it did not fail to load
         with self._guard:
             self._children.remove(child)
-            child.pipe.close()
-            waiting, ended = child.endings_of_dead(self._now_us())
+            monotonic_us = self._clock.monotonic_us()
+            offset_us = self._now_us() - monotonic_us
+            waiting, ended = child.endings_of_dead(monotonic_us, offset_us)
+            child.close()
             for given in reversed(self._put_back(waiting)):
                 (self._alone if given.alone else self._ready).appendleft(given)
             self._ended.extend(ended)

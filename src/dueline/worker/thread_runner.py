@@ -55,6 +55,7 @@ class ThreadRunner:
       now_us: Returns the store's time.
       wakeup: Set when there are endings to collect.
       loop: Event loop for coroutines; None for a loop of the runner's own.
+      ended: What endings are appended to until they are collected; None for a plain queue.
     """
 
     isolates = False
@@ -68,6 +69,7 @@ class ThreadRunner:
         now_us: Callable[[], int],
         wakeup: threading.Event,
         loop: "asyncio.AbstractEventLoop | None" = None,
+        ended: "deque[tuple[Job, Ending, int, int]] | None" = None,
     ) -> None:
         self.threads = threads
         self.run_us = 0.0
@@ -76,7 +78,7 @@ class ThreadRunner:
         self._now_us = now_us
         self._wakeup = wakeup
         self._ready: deque[Assignment] = deque()
-        self._ended: deque[tuple[Job, Ending, int, int]] = deque()  # Ended, or as much
+        self._ended = deque() if ended is None else ended  # Ended, or as much
         self._slots: list[_Slot] = []
         self._work = threading.Condition()
         self._idle = 0
@@ -227,13 +229,13 @@ class ThreadRunner:
     def forget(self, lost: Sequence[Claim]) -> None:
         """Drop unstarted jobs whose claims were lost; notify the handlers of the others."""
         self._execution.controls.lose(lost)
-        self._withdraw(lost)
+        self.withdraw(lost)
 
     def cancel(self, claims: Sequence[Claim]) -> None:
         """End jobs that have not started; notify the handlers of the others."""
         self._execution.controls.cancel(claims)
         now_us = self._clock.monotonic_us() + self._offset_us
-        for job in self._withdraw(claims):
+        for job in self.withdraw(claims):
             self._ended.append(Ended(job, Cancelled(CANCELLED), 0, now_us))
         self._wakeup.set()
 
@@ -241,7 +243,7 @@ class ThreadRunner:
         """Return the progress that handlers reported since the last call."""
         return self._execution.controls.take_reports()
 
-    def _withdraw(self, claims: Sequence[Claim]) -> list[Job]:
+    def withdraw(self, claims: Sequence[Claim]) -> list[Job]:
         """Take back those jobs whose handlers were not called yet."""
         gone = set(claims)
         taken = []

@@ -20,7 +20,7 @@ def run(program: str) -> int:
     clock, wakeup = SystemClock(), threading.Event()
     begun: list[int] = []
     runner = ProcessRunner(
-        spawning([sys.executable, "-c", program], {}), processes=1, threads=1, clock=clock,
+        spawning([sys.executable, "-c", program], {}, jobs=1), processes=1, threads=1, clock=clock,
         now_us=clock.wall_us, wakeup=wakeup,
     )  # fmt: skip
     runner.start()

@@ -45,7 +45,7 @@ def child() -> Runner:
         "2",
     ]
     return ProcessRunner(
-        spawning(command, failing_tasks.app.tasks),
+        spawning(command, failing_tasks.app.tasks, jobs=4),
         processes=1,
         threads=2,
         clock=clock,

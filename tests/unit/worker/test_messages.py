@@ -35,8 +35,11 @@ from dueline.worker.child_protocol import (
     Returned,
     Run,
     Started,
+    Written,
     dump,
+    dump_ending,
     load,
+    load_ending,
     to_ended,
 )
 from tests.harness.calls import row_of
@@ -102,7 +105,9 @@ messages = st.one_of(
         st.integers(-(2**62), 2**62),
         st.integers(0, 2**62),
         st.lists(assignments, max_size=3),
+        st.lists(st.integers(0, 2**20), max_size=3),
     ),
+    st.builds(Written, st.lists(st.integers(0, 2**20), max_size=3)),
     st.builds(Lost, st.lists(claims, max_size=3)),
     st.builds(CancelAsked, st.lists(claims, max_size=3)),
     st.builds(Progressed, claims, reports),
@@ -129,9 +134,16 @@ def test_every_ending_arrives_as_its_kind(ending: Ending) -> None:
     assert type(arrived.ending) is type(ending)
 
 
+@given(endings)
+def test_every_ending_arrives_by_the_board(ending: Ending) -> None:
+    arrived = load_ending(dump_ending(ending, 2, 3), row_of(3))
+    assert arrived == Ended(row_of(3), ending, 2, 3)
+    assert type(arrived.ending) is type(ending)
+
+
 @given(st.lists(jobs, min_size=1, max_size=2))
 def test_rows_arrive_with_their_lanes_and_claims(rows: list[Job]) -> None:
-    arrived = load(dump(Run(5, 7, [Assignment(row, keep=True) for row in rows])))
+    arrived = load(dump(Run(5, 7, [Assignment(row, keep=True) for row in rows], [])))
     assert isinstance(arrived, Run)
     for one, row in zip(arrived.assignments, rows, strict=True):
         assert isinstance(one, Assignment)
@@ -158,6 +170,7 @@ EXAMPLES: list[Message] = [
     Progressed(Claim(JobId(bytes(16)), 1), ProgressReport(0, 0, "")),
     Finished(Claim(JobId(bytes(16)), 1), Done(b""), 2, 3),
     Finished(Claim(JobId(bytes(16)), 1), Settled(), 2, 3),
+    Written([]),
 ]
 
 

@@ -62,7 +62,7 @@ def run(address: Address, number: int, work: Work) -> None:
     if pipe is not None:
         with pipe:
             runner = _runner(work, handlers)
-            Child(pipe, handlers, work.threads, hooks, runner, is_remote=True).run()
+            Child(pipe, handlers, work.threads, hooks, runner).run()
 
 
 def _runner(work: Work, handlers: Mapping[str, Handler]) -> Callable[..., ThreadRunner]:
