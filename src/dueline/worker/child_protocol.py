@@ -35,7 +35,7 @@ class Run(NamedTuple):
     offset_us: int
     now_us: int
     assignments: Sequence[Assignment]
-    cells: Sequence[int] = ()
+    cells: Sequence[int]
 
 
 class Extended(NamedTuple):

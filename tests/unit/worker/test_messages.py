@@ -158,7 +158,7 @@ def test_no_kind_of_message_or_ending_is_left_out() -> None:
 
 
 EXAMPLES: list[Message] = [
-    Run(1, 2, []),
+    Run(1, 2, [], []),
     Extended({Claim(JobId(bytes(16)), 1): 5}),
     Lost([]),
     CancelAsked([]),
