@@ -168,7 +168,7 @@ def _options(
     meanings = meanings_of(function)
     rows = []
     for name, one in inspect.signature(function).parameters.items():
-        if name in ("self", "function", *skip.split()):
+        if name in ("self", "function", "unknown", *skip.split()):
             continue
         default = "required" if one.default is one.empty else _value(one.default)
         if name in defaults:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Never, ParamSpec, TypeVar, Unpack, overload
 
 from dueline.api.coordination import CoordinationMethods
 from dueline.api.job_handle import Job, parse_id
@@ -39,6 +39,7 @@ from dueline.core.retry import Retry
 from dueline.jobs.queue import Queues
 from dueline.jobs.transaction import Transaction, transaction
 from dueline.tasks.batch_options import BatchOptions
+from dueline.tasks.familiar_words import TASK_OPTIONS, check_options
 from dueline.tasks.handler import Context
 from dueline.tasks.payload_codecs import Payloads
 
@@ -136,6 +137,7 @@ class Dueline(ScheduleMethods, LimitMethods, WorkflowMethods, CoordinationMethod
         codec: str | None = None,
         limits: Iterable[str] = (),
         batch: BatchOptions | None = None,
+        **unknown: Never,
     ) -> Any:
         """Register a function as a task.
 
@@ -155,13 +157,16 @@ class Dueline(ScheduleMethods, LimitMethods, WorkflowMethods, CoordinationMethod
             limits: Limits that each job uses, such as "warehouse", or "host:{host}" with a key
                 from its arguments; see `app.semaphore` and `app.rate`.
             batch: Size of the batches that the function takes as a list; see `BatchOptions`.
+            **unknown: None; an error names the option that was meant.
 
         Returns:
             The task, or a decorator that makes it.
 
         Raises:
-            BadInput: The name is taken, or the signature or the codec cannot be used.
+            BadInput: The name is taken, or the function, an option or the codec cannot be used.
         """
+        if unknown:
+            check_options(unknown, TASK_OPTIONS, TaskTerms.__annotations__, "`app.task`")
         options = Options(queue=check_queue_name(queue), priority=priority)
         timeout_us, kill_after_us = limits_us(timeout, kill_after)
         check_retry(retry)

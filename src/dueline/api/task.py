@@ -1,10 +1,11 @@
 """Tasks and their calls."""
 
+import inspect
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import cycle, islice, repeat
-from typing import Annotated, Any, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Never, NoReturn, ParamSpec, TypeVar, cast
 
 from dueline.api.connection import Connection
 from dueline.api.job_handle import Job
@@ -36,6 +37,7 @@ from dueline.core.tuples import field
 from dueline.jobs.queue import EnqueueRequest
 from dueline.jobs.transaction import Transaction, expect_transaction
 from dueline.schedules.schedule import Template
+from dueline.tasks.familiar_words import CALL_OPTIONS, check_options, unknown_method
 from dueline.tasks.handler import Handler
 from dueline.tasks.hooks import EnqueueEvent
 from dueline.workflows.parts import Step, StepCall
@@ -60,6 +62,12 @@ class Using(Generic[P, R]):
         self._handler = handler
         self._options = options
 
+    if not TYPE_CHECKING:  # for mypy, such an attribute does not exist
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Name what to write instead of a method of another queue."""
+            raise unknown_method(self._handler.name, name)
+
     def using(
         self,
         *,
@@ -76,6 +84,7 @@ class Using(Generic[P, R]):
         limits: Iterable[str] | None = None,
         wait: timedelta | float | None = None,
         deadline: datetime | timedelta | float | None = None,
+        **unknown: Never,
     ) -> "Using[P, R]":
         """Return the task with options for its calls.
 
@@ -96,6 +105,7 @@ class Using(Generic[P, R]):
             wait: Maximum duration to wait for room in a quota; not inside a transaction.
             deadline: Time, or duration from the call, by which the job should be done; instead
                 of a priority. The earliest deadline runs first, after all jobs with priorities.
+            **unknown: None; an error names the option that was meant.
 
         Returns:
             The task with these options; options that are not given keep their values.
@@ -104,6 +114,9 @@ class Using(Generic[P, R]):
             BadInput: A value is out of range, `due` has no time zone, or options exclude each
                 other.
         """
+        if unknown:
+            own = inspect.signature(self.using).parameters
+            check_options(unknown, CALL_OPTIONS, own, "`using`")
         changes: dict[str, Any] = {
             name: value
             for name, value in (("priority", priority), ("queue", queue), ("tenant", tenant))

@@ -1,5 +1,6 @@
 """Options of tasks and calls."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -84,10 +85,7 @@ def read_unique(unique: object, handler: Handler) -> Unique:
 
 def task_name(function: object, name: object) -> str:
     """Return the name of a task: as given, or from its function."""
-    if not callable(function):
-        raise BadInput(
-            f"A task must be a function (got {function!r:.80}).", hint="Use @app.task above a def."
-        )
+    _check_function(function, is_named=name is not None)
     if name is None:
         module, own = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
         name = f"{module_name(module)}.{own}" if own else ""
@@ -101,6 +99,41 @@ def task_name(function: object, name: object) -> str:
             hint=f"Use `name` with 1 to {_NAME_CHARACTERS_MAX} printable characters.",
         )
     return name
+
+
+def _check_function(function: object, *, is_named: bool) -> None:
+    """Raise BadInput for what a worker in another process cannot find or call."""
+    if isinstance(function, type):
+        raise BadInput(
+            f"A task must be a function (got the class {function.__name__}).",
+            hint="Write a function that creates the object and uses it.",
+        )
+    if inspect.ismethod(function) or not inspect.isroutine(function):
+        raise BadInput(
+            f"A task must be a function (got {function!r:.80}).",
+            hint="Use @app.task above a def at the top level of a module.",
+        )
+    own = function.__qualname__
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise BadInput(
+            f"The task {own} is a generator, whose body would not run.",
+            hint="Replace `yield`: return a list, or enqueue a job for each item.",
+        )
+    if "." in own.rpartition("<locals>.")[2] and _first_parameter(function) in ("self", "cls"):
+        raise BadInput(
+            f"The task {own} is a method, and a worker has no object to call it on.",
+            hint="Use a function at the top level of a module, and pass what it needs.",
+        )
+    if "<" in own and not is_named:
+        what = "a lambda" if own.endswith("<lambda>") else "defined inside a function"
+        raise BadInput(
+            f"The task {own} is {what}, so that no worker can import it under its name.",
+            hint="Move it to the top level of a module, or give it a name=.",
+        )
+
+
+def _first_parameter(function: Callable[..., Any]) -> str:
+    return next(iter(inspect.signature(function).parameters), "")
 
 
 def limits_us(

@@ -18,6 +18,7 @@ from dueline.core.codec import (
 )
 from dueline.core.errors import BadInput
 from dueline.core.user_code import text_of
+from dueline.tasks.familiar_words import hint_of_call
 
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError)
 """The exceptions of decoding a body that is damaged, or does not fit."""
@@ -181,7 +182,8 @@ class Arguments:
             return self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise BadInput(
-                f"The arguments do not fit {self._task}{self._signature}: {error}."
+                f"The arguments do not fit {self._task}{self._signature}: {error}.",
+                hint=hint_of_call(name for name in kwargs if name not in self._kinds),
             ) from error
 
     def plain_reader(self) -> Callable[[bytes], Sequence[Any]] | None:

@@ -342,16 +342,22 @@ class Handler:
         return self.arguments.decode(body, form)
 
 
+_CONTEXT_NAMES = ("ctx", "self")
+"""Names by which other queues pass the job."""
+
+
 def _takes_context(function: Callable[..., Any], name: str) -> bool:
     try:
         hints = get_type_hints(function)
     except NameError:
         return False  # Arguments reports the name
-    places: Sequence[int] = [
-        place
-        for place, parameter in enumerate(inspect.signature(function).parameters)
-        if hints.get(parameter) is Context
-    ]
+    names = [*inspect.signature(function).parameters]
+    if names and names[0] in _CONTEXT_NAMES and names[0] not in hints:
+        raise BadInput(
+            f"The first parameter of {name} is `{names[0]}` without an annotation.",
+            hint="Annotate it, `ctx: Context`, to get the job; use another name for an argument.",
+        )
+    places = [place for place, one in enumerate(names) if hints.get(one) is Context]
     if places not in ([], [0]):
         raise BadInput(
             f"The task {name} takes its Context as parameter {places[-1] + 1}.",

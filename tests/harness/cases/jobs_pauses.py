@@ -10,7 +10,7 @@ def a_paused_tenant_waits_and_the_others_go_on(url: str, tmp_path: Path) -> None
     app = Dueline(url.format(tmp_path))
     ran: list[str] = []
 
-    @app.task(queue="q")
+    @app.task(name="note", queue="q")
     def note(text: str) -> None:
         ran.append(text)
 

@@ -66,7 +66,7 @@ def no_less_urgent_job_passes_one_with_the_same_limit(url: str, tmp_path: Path) 
     def note(key: str, priority: int) -> None:
         begun[key].append(priority)
 
-    @app.task
+    @app.task(name="free")
     def free(number: int) -> None:
         """Do nothing."""
 

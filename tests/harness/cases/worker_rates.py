@@ -101,7 +101,7 @@ def a_handler_closes_its_limits_for_a_while(url: str, kind: str) -> None:
     else:
         app.semaphore("api", capacity=1)
 
-    @app.task(limits=["api:{key}"])
+    @app.task(name="call", limits=["api:{key}"])
     def call(key: str) -> None:
         ran.append(key)
         if key == "busy":

@@ -36,12 +36,12 @@ async def until_waiting(events: list[int], count: int) -> None:
 
 def test_jobs_are_enqueued_run_and_awaited_on_one_loop(app: Dueline) -> None:
     # A2, C17
-    @app.task
+    @app.task(name="double")
     async def double(number: int) -> int:
         await asyncio.sleep(0)
         return 2 * number
 
-    @app.task(retry=Retry(attempts=1))
+    @app.task(name="fails", retry=Retry(attempts=1))
     def fails() -> None:
         raise ValueError("no")
 
@@ -59,7 +59,7 @@ def test_jobs_are_enqueued_run_and_awaited_on_one_loop(app: Dueline) -> None:
 
 
 def test_awaiting_a_result_ends_in_time(app: Dueline) -> None:
-    @app.task
+    @app.task(name="later")
     def later() -> None: ...
 
     async def main() -> None:
@@ -77,7 +77,7 @@ def test_awaiting_a_result_ends_in_time(app: Dueline) -> None:
 def test_a_slow_store_does_not_block_the_loop(
     app: Dueline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    @app.task
+    @app.task(name="plain")
     def plain() -> None: ...
 
     plain.enqueue()
@@ -110,12 +110,12 @@ def test_a_slow_store_does_not_block_the_loop(
 
 
 def test_coroutines_share_the_loop_of_the_caller_and_plain_handlers_do_not(app: Dueline) -> None:
-    @app.task
+    @app.task(name="on_loop")
     async def on_loop() -> int:
         await asyncio.sleep(0)
         return threading.get_ident()
 
-    @app.task
+    @app.task(name="in_thread")
     def in_thread() -> int:
         return threading.get_ident()
 
@@ -134,7 +134,7 @@ def test_leaving_the_block_drains(app: Dueline, caplog: pytest.LogCaptureFixture
     entered: list[int] = []
     doors: list[asyncio.Event] = []
 
-    @app.task
+    @app.task(name="waits")
     async def waits(number: int) -> None:
         entered.append(number)
         await doors[0].wait()
@@ -163,7 +163,7 @@ def test_a_drain_that_is_cancelled_gives_back_at_once(app: Dueline) -> None:
     entered: list[int] = []
     cleaned: list[int] = []
 
-    @app.task
+    @app.task(name="forever")
     async def forever() -> None:
         entered.append(1)
         try:

@@ -34,7 +34,7 @@ def file() -> Iterator[Path]:
         path = Path(folder) / "jobs.db"
         app = Dueline(f"sqlite:///{path}")
 
-        @app.task
+        @app.task(name="note")
         def note(number: int) -> None:
             pass
 

@@ -11,7 +11,9 @@ def test_a_worker_inside_a_program_leaves_the_interpreter_as_it_is() -> None:
     before = (sys.getswitchinterval(), gc.get_threshold())
     seen: list[object] = []
 
-    @app.task()
+    @app.task(
+        name="look",
+    )
     def look() -> None:
         seen.append((sys.getswitchinterval(), gc.get_threshold()))
 

@@ -141,7 +141,7 @@ def test_many_calls_have_a_key_each(app: Dueline, greet: Task[..., str]) -> None
 
 
 def test_a_task_may_be_unique_itself(app: Dueline, clock: HandClock) -> None:
-    @app.task(unique=Unique("report:{day}", within=60))
+    @app.task(name="report", unique=Unique("report:{day}", within=60))
     def report(day: str) -> None: ...
 
     report.enqueue("monday")
@@ -163,7 +163,7 @@ def test_a_queue_may_deliver_at_most_once(app: Dueline) -> None:
     calls: list[int] = []
     app.queue("once", deliver="at_most_once")
 
-    @app.task(queue="once")
+    @app.task(name="charge", queue="once")
     def charge(order: int) -> None:
         calls.append(order)
         raise OSError("the bank does not answer")

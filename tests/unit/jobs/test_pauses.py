@@ -30,7 +30,7 @@ MANY = PAGE + 20
 def test_an_app_pauses_a_queue_and_resumes_it(url: str) -> None:
     app = Dueline(url)
 
-    @app.task
+    @app.task(name="add")
     def add(a: int) -> int:
         return a + 1
 

@@ -57,7 +57,7 @@ def test_what_a_transaction_takes_it_gives_back_when_it_is_undone(tmp_path: Path
     app = Dueline(f"sqlite:///{tmp_path}/a.db?synchronous=NORMAL")
     app.quota("q", depth=300)
 
-    @app.task(queue="q")
+    @app.task(name="work", queue="q")
     def work() -> None: ...
 
     def put(count: int, *, fails: bool) -> None:
@@ -81,7 +81,7 @@ def test_of_many_calls_those_before_are_stored_and_the_others_counted() -> None:
     app = Dueline("memory://")
     app.quota("q", depth=5)
 
-    @app.task(queue="q")
+    @app.task(name="work", queue="q")
     def work(number: int) -> None: ...
 
     with pytest.raises(QuotaExceeded) as error:

@@ -130,7 +130,7 @@ def test_a_birth_that_is_sent_again_does_not_bring_old_tags_back(queues: Queues)
 def test_tags_that_cannot_be_are_refused(bad: object) -> None:
     app = Dueline("memory://")
 
-    @app.task
+    @app.task(name="nothing")
     def nothing() -> None: ...
 
     with pytest.raises(BadInput):
@@ -140,7 +140,7 @@ def test_tags_that_cannot_be_are_refused(bad: object) -> None:
 def test_a_tagged_call_and_its_handle() -> None:
     app = Dueline("memory://")
 
-    @app.task
+    @app.task(name="nothing")
     def nothing(number: int) -> int:
         return number
 

@@ -76,7 +76,7 @@ def test_what_is_not_taken_up_others_take(tmp_path: Path) -> None:
     app = Dueline(f"sqlite:///{tmp_path}/a.db?synchronous=NORMAL")
     ran: list[str] = []
 
-    @app.task(queue="q")
+    @app.task(name="note", queue="q")
     def note(text: str) -> None:
         ran.append(text)
 

@@ -51,7 +51,7 @@ def test_a_page_about_nothing_says_so(tmp_path: Path) -> None:
     app.queue("mail", history="all")
     pipe = made(tmp_path / "lake", app)
 
-    @app.task(queue="mail")
+    @app.task(name="wait", queue="mail")
     def wait() -> None:
         """Never run here."""
 

@@ -69,19 +69,19 @@ def test_bytes_reach_the_handler_as_bytes_or_are_refused(url: str, tmp_path: Pat
     given: list[object] = []
     app = Dueline(url.format(tmp_path))
 
-    @app.task
+    @app.task(name="anything")
     def anything(value: Any, *more: Any, **named: Any) -> None:  # noqa: ANN401
         given.append((value, more, named))
 
-    @app.task
+    @app.task(name="plain")
     def plain(value: Any, other: str = "") -> None:  # noqa: ANN401
         given.append((value, other))
 
-    @app.task
+    @app.task(name="typed")
     def typed(value: bytes, table: dict[str, bytes], *more: bytes) -> None:
         given.append((value, table, more))
 
-    @app.task(codec="msgpack")
+    @app.task(name="packed", codec="msgpack")
     def packed(value: Any) -> None:  # noqa: ANN401
         given.append(value)
 

@@ -264,11 +264,11 @@ def test_inline_a_chunk_is_what_was_enqueued_at_once() -> None:
 def test_a_workflow_runs_on_the_bench() -> None:
     one = Dueline("memory://")
 
-    @one.task
+    @one.task(name="twice")
     def twice(number: int) -> int:
         return 2 * number
 
-    @one.task
+    @one.task(name="total")
     def total(numbers: list[int]) -> int:
         return sum(numbers)
 

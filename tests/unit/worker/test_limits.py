@@ -29,11 +29,11 @@ def test_no_more_run_at_once_than_a_semaphore_allows(url: str, tmp_path: Path) -
     app, crowd = Dueline(url.format(tmp_path)), Crowd(warehouse=3)
     app.semaphore("warehouse", capacity=3)
 
-    @app.task(limits=["warehouse", "host:{host}"])
+    @app.task(name="load", limits=["warehouse", "host:{host}"])
     def load(host: str, number: int) -> None:
         crowd.pass_through("warehouse", host)
 
-    @app.task
+    @app.task(name="free")
     def free(number: int) -> None:
         crowd.pass_through("free")
 
@@ -58,7 +58,7 @@ def test_random_limits_of_three_in_ten_are_all_served() -> None:
     # F2: no deadlock
     app, crowd = Dueline("memory://"), Crowd()
 
-    @app.task
+    @app.task(name="work")
     def work(number: int) -> None:
         crowd.pass_through("work")
 
@@ -75,7 +75,7 @@ def test_random_limits_of_three_in_ten_are_all_served() -> None:
 def test_a_semaphore_is_resized_live_and_nothing_runs_at_none() -> None:
     app, crowd = Dueline("memory://"), Crowd(warehouse=4)
 
-    @app.task(limits=["warehouse"])
+    @app.task(name="load", limits=["warehouse"])
     def load(number: int) -> None:
         crowd.pass_through("warehouse")
 
@@ -93,7 +93,7 @@ def test_a_semaphore_is_resized_live_and_nothing_runs_at_none() -> None:
 def test_a_semaphore_that_nobody_made_allows_one() -> None:
     app, crowd = Dueline("memory://"), Crowd()
 
-    @app.task(limits=["one"])
+    @app.task(name="load", limits=["one"])
     def load(number: int) -> None:
         crowd.pass_through("one")
 
@@ -112,7 +112,7 @@ def test_a_job_whose_caller_knew_of_no_limit_gets_its_tasks(url: str, tmp_path: 
 def test_limits_are_written_into_the_lane_beside_the_tenant() -> None:
     app = Dueline("memory://")
 
-    @app.task(limits=["b", "a:{key}"])
+    @app.task(name="load", limits=["b", "a:{key}"])
     def load(key: str, other: int = 0) -> None: ...
 
     jobs = load.using(tenant="acme").enqueue_many([("x",), ("y", 2), {"key": "x"}])
@@ -133,11 +133,11 @@ def test_limits_that_cannot_be_are_refused_and_change_nothing() -> None:
 
     for limits in ("warehouse", ["Warehouse"], ["host:{nobody}"], ["a"] * (LIMITS_MAX + 1), [1], 5):
         with pytest.raises(BadInput):
-            app.task(load, limits=limits)  # type: ignore[call-overload]
+            app.task(name="load", limits=limits)(load)  # type: ignore[arg-type]
     for name, capacity in (("No", 1), ("a", -1), ("a", 1.5), ("a", True)):
         with pytest.raises(BadInput):
             app.semaphore(name, capacity=capacity)  # type: ignore[arg-type]
-    task = app.task(limits=["host:{host}"])(load)
+    task = app.task(name="load", limits=["host:{host}"])(load)
     for host in ("", "a\x1fb", "x" * 201, "line\n"):
         with pytest.raises(BadInput):
             task.enqueue(host)

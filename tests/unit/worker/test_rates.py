@@ -110,7 +110,7 @@ def test_an_app_sets_rates_and_its_worker_ends_all_jobs() -> None:
     app, ran = Dueline("memory://"), list[str]()
     app.rate("mail", 20, per=0.02)
 
-    @app.task(limits=["mail:{to}"])
+    @app.task(name="send", limits=["mail:{to}"])
     def send(to: str) -> None:
         ran.append(to)
 

@@ -106,7 +106,9 @@ def test_a_wait_of_centuries_is_cut(app: Dueline) -> None:
 
 
 def test_an_exception_follows_the_policy_for_it(app: Dueline) -> None:
-    @app.task(retry=Retry(attempts=1, per_error={BusyError: Retry.fixed(600, attempts=2)}))
+    @app.task(
+        name="one", retry=Retry(attempts=1, per_error={BusyError: Retry.fixed(600, attempts=2)})
+    )
     def one(kind: str) -> None:
         raise BusyError if kind == "busy" else ValueError
 

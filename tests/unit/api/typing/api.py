@@ -208,7 +208,7 @@ def report(day: str) -> int:
 assert_type(report.enqueue("monday"), Job[int])
 app.task(unique=3)  # type: ignore[call-overload]
 send.using(after=10).enqueue("ann", 3)  # type: ignore[arg-type]
-send.using(prio=3)  # type: ignore[call-arg]
+send.using(prio=3)  # type: ignore[arg-type]
 send.using(due="tomorrow")  # type: ignore[arg-type]
 send.using(priority=0.5)  # type: ignore[arg-type]
 send.using(50)  # type: ignore[arg-type, call-arg]
