@@ -1,7 +1,6 @@
 """Processes of a run: producers, workers and an operator."""
 
 import random
-import threading
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -11,7 +10,7 @@ from dueline.core.errors import BadInput, Conflict, EnqueueUnknown, NotFound, St
 from dueline.core.ids import Ids
 from dueline.core.job import Job, JobId
 from dueline.core.store import Store
-from dueline.core.wakeup import FALLBACK_US, LocalWakeups, NoWakeups, Wakeups
+from dueline.core.wakeup import FALLBACK_US, LocalWakeups, NoWakeups, Signal, Wakeups
 from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.worker.backoff import GAP_US_MAX_WITHOUT_WAKEUPS, PollTimer
@@ -261,7 +260,7 @@ class Town:
         clock = ProcessClock(world, process)
         queues.engine.catalog.settings(QUEUE)
         queues.engine.time.latest_us()
-        wakeup = cast("threading.Event", green.Event())
+        wakeup = cast("Signal", green.Event())
         listener = queues.engine.wakeups.listen([QUEUE, process.name], wakeup)
         chance = random.Random(f"{self._seed}/{process.name}/chance")
         runner = ThreadRunner(

@@ -177,7 +177,7 @@ class Stage:
             WorkerSettings(f"w{self.clients}", {self.queue: None}, ["tests.task"], burst=True),
             clock=self.clock,
             wakeup=wakeup,
-            listener=NoListener(),
+            listener=NoListener(wakeup),
             pace=PollTimer(GAP_US_MAX_WITHOUT_WAKEUPS, lambda: 0.0),
         )
         worker._beat = Silence(lambda: 0, wakeup=wakeup)

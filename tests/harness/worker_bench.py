@@ -1,12 +1,12 @@
 """A worker on a bench: time, handlers and waiting are in the test's hands."""
 
 import random
-import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from dueline.core.attempt import Cancelled, Done, Ended, Ending
 from dueline.core.job import Claim, Job
 from dueline.core.retry import Retry
+from dueline.core.wakeup import Signal
 from dueline.jobs.history import attempts
 from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Handler
@@ -150,7 +150,7 @@ class HandRunner:
         self.is_closed = True
 
 
-class HandNews(threading.Event):
+class HandNews(Signal):
     """Instead of waiting, does what the test says, and lets the time pass."""
 
     def __init__(self, clock: HandClock) -> None:

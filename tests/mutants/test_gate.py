@@ -106,6 +106,11 @@ def on_memory() -> Sequence[object]:
     return ("memory", Path())
 
 
+def on_sockets() -> Sequence[object]:
+    """Wake the workers of a queue file."""
+    return (SocketWakeups(Path(tempfile.mkdtemp(), "jobs.db"), clock=HandClock()),)
+
+
 def on_steps() -> Sequence[object]:
     """Name the store without transactions, for tests that want no folder of it."""
     return ("steps", Path())
@@ -211,9 +216,10 @@ MUTANTS = (
     Mutant("B2", endings.the_key_of_a_retried_job_is_released, Named(
         worker_settler.retried_in_a_batch,
         lambda: ((world := world_on("memory", Path())).queues, world.clock))),
-    Mutant("O1", wakeups.news_that_are_taken_at_once_are_the_last, Named(
-        wakeups_sockets.taken_at_once,
-        lambda: (SocketWakeups(Path(tempfile.mkdtemp(), "jobs.db"), clock=HandClock()),))),
+    Mutant("T3", wakeups.a_dropped_datagram_is_not_suspected,
+           Named(wakeups_sockets.lost, on_sockets)),
+    Mutant("O1", wakeups.one_thread_is_woken_of_several,
+           Named(wakeups_sockets.all_threads, on_sockets)),
     Mutant("P1", claims.an_unfenced_claim,
            Named(jobs_claim_races.two_who_claim_hold_each_job_once)),
     Mutant("P1", claims.a_claim_by_the_token_alone, LATE_EXTENSION),

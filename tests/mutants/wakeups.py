@@ -6,17 +6,9 @@ from dueline.stores.sqlite.wakeup import SocketListener
 from tests.mutants.sources import change_source
 
 
-def news_that_are_taken_at_once_are_the_last(patch: pytest.MonkeyPatch) -> None:
-    change_source(
-        patch,
-        SocketListener,
-        "_loop",
-        """            self._goes_on.clear()
-            self._heard = True
-            self._wakeup.set()
-""",
-        """            self._heard = True
-            self._wakeup.set()
-            self._goes_on.clear()
-""",
-    )
+def a_dropped_datagram_is_not_suspected(patch: pytest.MonkeyPatch) -> None:
+    change_source(patch, SocketListener, "_receive", "if count > DATAGRAMS_SURE:", "if False:")
+
+
+def one_thread_is_woken_of_several(patch: pytest.MonkeyPatch) -> None:
+    change_source(patch, SocketListener, "wait", "            self._wakeup.set()\n", "")

@@ -14,7 +14,7 @@ from dueline.api.worker_plan import Plan
 from dueline.core.errors import ConfigError, SchemaMismatch, StoreCorrupt
 from dueline.core.logging import log
 from dueline.core.process_identity import worker_name
-from dueline.core.wakeup import FALLBACK_US
+from dueline.core.wakeup import FALLBACK_US, Signal
 from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Handler
 from dueline.worker.backoff import GAP_US_MAX_WITHOUT_WAKEUPS, PollTimer
@@ -60,7 +60,7 @@ def make_worker(
     """
     queues = app.queues
     plan = _without_unreadable(queues, plan)
-    wakeup = threading.Event()
+    wakeup = Signal()
     name = worker_name()
     channels = [*plan.serving, name]  # permits wake it by its name
     listener = queues.engine.wakeups.listen(channels, wakeup)

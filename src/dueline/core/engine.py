@@ -40,8 +40,8 @@ class Engine:
     catalog: Catalog
     wakeups: Wakeups
 
-    def wake(self, places: Iterable[tuple[str, int]]) -> None:
-        """Wake the workers of queues in which a job may soon be claimed: queue and `at_us`."""
+    def wake(self, places: Iterable[tuple[Lane, int]]) -> None:
+        """Wake the workers of lanes in which a job may soon be claimed: lane and `at_us`."""
         wake_before(self.wakeups, places, now_us=self.time.latest_us())
 
     def announce(self, jobs: Sequence[Job]) -> None:
@@ -51,7 +51,7 @@ class Engine:
           EnqueueUnknown: The store did not say whether the queues are still there.
         """
         places = set(map(_when_of, jobs))
-        self.wake({(lane.queue, at_us) for lane, at_us in places})
+        self.wake(places)
         try:
             self.catalog.used(lane for lane, _ in places)
         except Unknown as error:

@@ -3,11 +3,19 @@
 Optional, outside the store protocol. A lost wake-up delays a job until the worker's next poll.
 """
 
+import os
+import select
 import threading
-from collections.abc import Collection, Iterable
-from typing import Protocol
+import weakref
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple, Protocol
 
 from dueline.core.clock import SECOND_US
+from dueline.core.codec import decode, encode
+from dueline.core.errors import StoreCorrupt
+from dueline.core.lane import Lane
 from dueline.core.store import Move
 
 FALLBACK_US = 4_800_000
@@ -16,9 +24,116 @@ FALLBACK_US = 4_800_000
 WAKE_AHEAD_US = FALLBACK_US + SECOND_US
 """Maximum time until a job is due for which workers are woken: every worker polls before later."""
 
+WAKEUPS_MAX: Final = 16
+"""Maximum number of wake-ups that a listener keeps; more become one that asks for a poll."""
+
+
+class Wakeup(NamedTuple):
+    """What workers are told: jobs became due, or will soon.
+
+    A hint: it may be lost, come late, come twice, or name a lane whose jobs are gone. Whoever
+    sends it has committed the jobs before.
+
+    Attributes:
+      channel: A queue; or the name of one worker, or of a stream's channel.
+      at_us: When the first of the jobs is due; 0 if unknown.
+      lane: The lane with all of these jobs, so that a worker claims from it without reading the
+        lane list; None if there are several, or if something else changed.
+    """
+
+    channel: str
+    at_us: int = 0
+    lane: Lane | None = None
+
+    def to_bytes(self) -> bytes:
+        """Return it as a message."""
+        return encode(self)
+
+
+def read_wakeup(message: bytes) -> Wakeup | None:
+    """Return the wake-up of a message; None if it is not one."""
+    try:
+        return decode(message, Wakeup)
+    except StoreCorrupt:
+        return None
+
+
+def merged(wakeups: Iterable[Wakeup]) -> list[Wakeup]:
+    """Return one wake-up for each channel: without a lane if several differ."""
+    found: dict[str, Wakeup] = {}
+    for one in wakeups:
+        known = found.setdefault(one.channel, one)
+        if known is not one:
+            lane = one.lane if one.lane == known.lane else None
+            found[one.channel] = Wakeup(one.channel, min(one.at_us, known.at_us), lane)
+    return list(found.values())
+
+
+class Signal(threading.Event):
+    """An event that a thread can wait for together with a descriptor. Other threads set it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_on = False
+        self._reader, self._writer = os.pipe()
+        for descriptor in (self._reader, self._writer):
+            os.set_blocking(descriptor, False)
+            weakref.finalize(self, os.close, descriptor)
+
+    def is_set(self) -> bool:
+        """Return whether it is set."""
+        return self._is_on
+
+    def set(self) -> None:
+        """Set it, which ends a wait."""
+        if not self._is_on:
+            self._is_on = True
+            with suppress(BlockingIOError):  # full: it ends a wait anyway
+                os.write(self._writer, b"\0")
+
+    def clear(self) -> None:
+        """Clear it."""
+        if self._is_on:
+            self._is_on = False
+            self._drain()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is set, or the timeout; return whether it is set."""
+        self.wait_or_read(None, timeout)
+        return self._is_on
+
+    def wait_or_read(self, descriptor: int | None, timeout_s: float | None) -> bool:
+        """Wait until it is set, a descriptor can be read, or the timeout.
+
+        Returns:
+          Whether the descriptor can be read.
+        """
+        if self._is_on:
+            return False
+        watched = [self._reader] if descriptor is None else [self._reader, descriptor]
+        ready = _readable(watched, timeout_s)
+        if self._reader in ready and not self._is_on:  # cleared before the byte was written
+            self._drain()
+        return descriptor in ready
+
+    def _drain(self) -> None:
+        with suppress(BlockingIOError):
+            os.read(self._reader, 64)
+
+
+def _readable(descriptors: Sequence[int], timeout_s: float | None) -> Collection[int]:
+    """Wait for the first readable descriptors; `select` is exact, but ends at 1024."""
+    try:
+        return select.select(descriptors, (), (), timeout_s)[0]
+    except ValueError:
+        poll = select.poll()
+        for descriptor in descriptors:
+            poll.register(descriptor, select.POLLIN)
+        return [one for one, _ in poll.poll(None if timeout_s is None else timeout_s * 1000)]
+
 
 class WakeupListener(Protocol):
-    """Receives the wake-ups of one worker.
+    """Receives the wake-ups of one worker, which waits on it.
 
     Attributes:
       is_open: Whether wake-ups can arrive; a worker without them polls more often.
@@ -26,8 +141,12 @@ class WakeupListener(Protocol):
 
     is_open: bool
 
-    def take(self) -> bool:
-        """Return whether a wake-up arrived since the last call.
+    def wait(self, timeout_s: float) -> None:
+        """Wait until a wake-up arrives, the worker's event is set, or the timeout."""
+        ...
+
+    def take(self) -> Sequence[Wakeup]:
+        """Return the wake-ups since the last call; if one may be lost, one without a lane.
 
         Call it before a poll: a wake-up during the poll is returned by the next call.
         """
@@ -41,45 +160,58 @@ class WakeupListener(Protocol):
 class Wakeups(Protocol):
     """Wakes the workers of a store."""
 
-    def wake(self, queues: Collection[str]) -> None:
-        """Notify the workers that listen to one of these queues; never block or raise."""
+    def wake(self, wakeups: Collection[Wakeup]) -> None:
+        """Notify the workers that listen to one of these channels; never block or raise."""
         ...
 
-    def listen(self, queues: Collection[str], wakeup: threading.Event) -> WakeupListener:
-        """Open a listener for these queues; a wake-up sets `wakeup`.
+    def listen(self, channels: Collection[str], wakeup: Signal) -> WakeupListener:
+        """Open a listener for these channels: queues, and the worker's own name.
 
-        A worker also listens to its own name, so that it can be woken alone.
+        Args:
+          channels: The channels.
+          wakeup: The worker's event, which also ends its waits.
         """
         ...
 
 
-def place_of(move: Move) -> tuple[str, int]:
-    """Return the queue of a job after a move, and the time at which it is due."""
-    return (move.to or move.job.lane).queue, move.at_us
+def place_of(move: Move) -> tuple[Lane, int]:
+    """Return the lane of a job after a move, and the time at which it is due."""
+    return move.to or move.job.lane, move.at_us
 
 
-def wake_before(wakeups: Wakeups, places: Iterable[tuple[str, int]], *, now_us: int) -> None:
+def wake_before(wakeups: Wakeups, places: Iterable[tuple[Lane, int]], *, now_us: int) -> None:
     """Wake the workers of queues in which a job is due before their next poll.
 
     Args:
-      waker: Wakes the workers.
-      places: Queue and `at_us` of jobs that were inserted or moved.
+      wakeups: Wakes the workers.
+      places: Lane and `at_us` of jobs that were inserted or moved.
       now_us: The current time.
     """
     until_us = now_us + WAKE_AHEAD_US
-    queues = {queue for queue, at_us in places if at_us <= until_us}
-    if queues:
-        wakeups.wake(queues)
+    soon = [Wakeup(lane.queue, at_us, lane) for lane, at_us in places if at_us <= until_us]
+    if soon:
+        wakeups.wake(merged(soon) if len(soon) > 1 else soon)
 
 
 class NoListener:
-    """A listener that never receives a wake-up."""
+    """A listener that never receives a wake-up.
+
+    Args:
+      wakeup: The worker's event.
+    """
 
     is_open = False
 
-    def take(self) -> bool:
-        """Return False."""
-        return False
+    def __init__(self, wakeup: threading.Event) -> None:
+        self._wakeup = wakeup
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until the event is set, or the timeout."""
+        self._wakeup.wait(timeout_s)
+
+    def take(self) -> Sequence[Wakeup]:
+        """Return nothing."""
+        return ()
 
     def close(self) -> None:
         """Do nothing."""
@@ -88,13 +220,13 @@ class NoListener:
 class NoWakeups:
     """Sends no wake-ups: for stores that cannot reach their workers."""
 
-    def wake(self, queues: Collection[str]) -> None:
+    def wake(self, wakeups: Collection[Wakeup]) -> None:
         """Do nothing."""
 
-    def listen(self, queues: Collection[str], wakeup: threading.Event) -> WakeupListener:
+    def listen(self, channels: Collection[str], wakeup: threading.Event) -> WakeupListener:
         """Return a listener that never receives a wake-up."""
-        del queues, wakeup
-        return NoListener()
+        del channels
+        return NoListener(wakeup)
 
 
 class DeferredWakeups:
@@ -102,20 +234,20 @@ class DeferredWakeups:
 
     def __init__(self, wakeups: Wakeups) -> None:
         self._wakeups = wakeups
-        self._queues: set[str] = set()
+        self._collected: list[Wakeup] = []
 
-    def wake(self, queues: Collection[str]) -> None:
-        """Collect the queues."""
-        self._queues.update(queues)
+    def wake(self, wakeups: Collection[Wakeup]) -> None:
+        """Collect the wake-ups."""
+        self._collected = merged([*self._collected, *wakeups])
 
     def release(self) -> None:
         """Send the collected wake-ups."""
-        if self._queues:
-            self._wakeups.wake(self._queues)
+        if self._collected:
+            self._wakeups.wake(self._collected)
 
-    def listen(self, queues: Collection[str], wakeup: threading.Event) -> WakeupListener:
-        """Open a listener for these queues."""
-        return self._wakeups.listen(queues, wakeup)
+    def listen(self, channels: Collection[str], wakeup: Signal) -> WakeupListener:
+        """Open a listener for these channels."""
+        return self._wakeups.listen(channels, wakeup)
 
 
 class LocalWakeups:
@@ -125,14 +257,14 @@ class LocalWakeups:
         self._listeners: tuple[_LocalListener, ...] = ()  # replaced as one: threads share this
         self._guard = threading.Lock()
 
-    def wake(self, queues: Collection[str]) -> None:
-        """Notify the workers of these queues."""
+    def wake(self, wakeups: Collection[Wakeup]) -> None:
+        """Notify the workers of these channels."""
         for listener in self._listeners:
-            listener.hear(queues)
+            listener.hear(wakeups)
 
-    def listen(self, queues: Collection[str], wakeup: threading.Event) -> WakeupListener:
-        """Open a listener for these queues."""
-        listener = _LocalListener(self, frozenset(queues), wakeup)
+    def listen(self, channels: Collection[str], wakeup: threading.Event) -> WakeupListener:
+        """Open a listener for these channels."""
+        listener = _LocalListener(self, frozenset(channels), wakeup)
         with self._guard:
             self._listeners = (*self._listeners, listener)
         return listener
@@ -143,26 +275,31 @@ class LocalWakeups:
             self._listeners = tuple(one for one in self._listeners if one is not listener)
 
 
-class _LocalListener:
+class _LocalListener(NoListener):
     """The listener of one worker in this process."""
 
     is_open = True
 
     def __init__(
-        self, wakeups: LocalWakeups, queues: frozenset[str], wakeup: threading.Event
+        self, wakeups: LocalWakeups, channels: frozenset[str], wakeup: threading.Event
     ) -> None:
+        super().__init__(wakeup)
         self._wakeups = wakeups
-        self._queues = queues
-        self._wakeup = wakeup
-        self._heard = False
+        self._channels = channels
+        self._heard: deque[Wakeup] = deque(maxlen=WAKEUPS_MAX + 1)
 
-    def hear(self, queues: Collection[str]) -> None:
-        if not self._queues.isdisjoint(queues):
-            self._heard = True
-            self._wakeup.set()
+    def hear(self, wakeups: Collection[Wakeup]) -> None:
+        for one in wakeups:
+            if one.channel in self._channels:
+                is_full = len(self._heard) >= WAKEUPS_MAX
+                self._heard.append(Wakeup(one.channel) if is_full else one)
+                self._wakeup.set()
 
-    def take(self) -> bool:
-        heard, self._heard = self._heard, False
+    def take(self) -> Sequence[Wakeup]:
+        heard: list[Wakeup] = []
+        with suppress(IndexError):
+            while True:
+                heard.append(self._heard.popleft())
         return heard
 
     def close(self) -> None:

@@ -59,6 +59,24 @@ class LaneRotation:
         for priority, same in groupby(self._lanes, key=_priority_of):
             self._turns.setdefault(priority, RoundRobin()).add(tenant for _, tenant in same)
 
+    def learn(self, pointer: Pointer, at_us: int) -> None:
+        """Add a lane with a job that was just stored, which is due at `at_us`.
+
+        The list will have it. A lane that is already known, but not its head, may have earlier
+        jobs, and stays unknown.
+        """
+        lane = pointer.lane
+        mine = self._lanes.setdefault((lane.priority, lane.tenant), [])
+        is_new = all(one.lane != lane for one in mine)
+        if is_new:
+            mine.append(pointer)
+            self.lanes += 1
+            self.unlimited += LIMIT_MARK not in lane.tenant
+        if is_new or lane in self.next_at_us:
+            known_us = self.next_at_us.get(lane)
+            self.next_at_us[lane] = at_us if known_us is None else min(at_us, known_us)
+        self._turns.setdefault(lane.priority, RoundRobin()).add([lane.tenant])
+
     def visited(self, next_at_us: Mapping[Lane, int | None]) -> None:
         """Take what claims found out about lanes; their tenants have had their turn."""
         self.next_at_us.update(next_at_us)

@@ -12,6 +12,7 @@ from dueline.core.engine import Engine
 from dueline.core.errors import BadInput
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.validation import check_tenant
+from dueline.core.wakeup import Wakeup
 from dueline.jobs.paused_tasks import ASIDE_US, requeue
 
 
@@ -37,7 +38,7 @@ def pause(
         )
 
     settings = engine.catalog.change(queue, change)
-    engine.wakeups.wake([queue])  # idle workers poll, and read the settings
+    engine.wakeups.wake([Wakeup(queue)])  # idle workers poll, and read the settings
     return settings
 
 
@@ -62,5 +63,5 @@ def resume(
     if tasks:
         since_us = engine.time.earliest_us() - 2 * ASIDE_US
         requeue(engine, engine.lanes_of(queue), frozenset(tasks), since_us)
-    engine.wakeups.wake([queue])
+    engine.wakeups.wake([Wakeup(queue)])
     return settings

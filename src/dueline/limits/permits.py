@@ -19,6 +19,7 @@ from dueline.core.job import Claim, Job
 from dueline.core.lane import LIMIT_MARK, limits_of
 from dueline.core.limit_names import semaphore_of
 from dueline.core.logging import log
+from dueline.core.wakeup import Wakeup
 from dueline.limits import rate, semaphore
 from dueline.limits.rate import Rate
 from dueline.limits.rate_meters import RateMeters
@@ -317,7 +318,7 @@ class HeldPermits:
                 free = capacity - others - count
                 workers = semaphore.next_in_turn(permits, free, self._worker, now_us)
                 if wakes and workers:
-                    self._engine.wakeups.wake(workers)
+                    self._engine.wakeups.wake(list(map(Wakeup, workers)))
                 return
 
     # The heartbeat

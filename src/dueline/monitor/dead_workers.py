@@ -20,7 +20,7 @@ from dueline.core.maintenance import StepResult
 from dueline.core.process_identity import Whereabouts, own
 from dueline.core.store import NO_VERSION, Commit, Delete, Group, Move
 from dueline.core.store_capabilities import PREFETCH_US_MAX
-from dueline.core.wakeup import place_of
+from dueline.core.wakeup import Wakeup, place_of
 from dueline.jobs.claims import claims_in, lanes_with_claims
 from dueline.limits import semaphore
 from dueline.limits.semaphore import CAPACITY_DEFAULT, Permits
@@ -146,7 +146,8 @@ def _release_permits(
         if _write_permits(engine, worker, limit, left, version):
             capacity = capacities.get(semaphore_of(limit), CAPACITY_DEFAULT)
             free = capacity - left.in_use(now_us)
-            engine.wakeups.wake(semaphore.next_in_turn(left, free, worker, now_us))
+            workers = semaphore.next_in_turn(left, free, worker, now_us)
+            engine.wakeups.wake(list(map(Wakeup, workers)))
             return True
     return False  # the worker is back, or the permits expire before this succeeds
 

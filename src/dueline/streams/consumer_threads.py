@@ -13,7 +13,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.errors import DuelineError, LeaseLost
 from dueline.core.logging import log
 from dueline.core.user_code import Raised, contain, log_raised, text_of
-from dueline.core.wakeup import Wakeups
+from dueline.core.wakeup import Signal, Wakeups
 from dueline.streams.batch import Batch
 from dueline.streams.consumer import Consumer
 
@@ -53,7 +53,7 @@ class ConsumerThreads:
         self._beat_s = ttl_us / SECOND_US / BEATS_A_TTL
         self._tidy = tidy
         self._stopping = threading.Event()
-        self._wakeup = threading.Event()
+        self._wakeup = Signal()
         self._hurry = threading.Event()
         self._listener = wakeups.listen([channel], self._wakeup)
         self._beat = threading.Thread(target=self._beat_on, name="dueline-balance", daemon=True)
@@ -123,7 +123,7 @@ class ConsumerThreads:
             if _try(self._consumer.is_unsettled):
                 self._hurry.set()
             if not has_worked:
-                self._wakeup.wait(PAUSE_S if self._listener.is_open else PAUSE_UNHEARD_S)
+                self._listener.wait(PAUSE_S if self._listener.is_open else PAUSE_UNHEARD_S)
 
     def _one(self, shard: int) -> bool:
         """Handle one batch of a shard; return whether there was one."""

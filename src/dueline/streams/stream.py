@@ -20,6 +20,7 @@ from dueline.core.queue_settings import (
 )
 from dueline.core.store import Row, Store
 from dueline.core.tuples import made
+from dueline.core.wakeup import Wakeup
 from dueline.core.watermark import SEALED_US
 from dueline.jobs.transaction import expect_transaction
 from dueline.log.reader import ShardReader, merged
@@ -127,7 +128,7 @@ class Stream:
         resharding.reshard(engine, self.name, shards)
         self._shards = None
         self.look()
-        engine.wakeups.wake([channel(self.name)])
+        engine.wakeups.wake([Wakeup(channel(self.name))])
 
     # Appending
 
@@ -222,7 +223,7 @@ class Stream:
             lost = [row for row, place in pairs if place is None or place > SEALED_US]
             raise _unknown(self.name, lost)
         if not is_sealed:
-            engine.wakeups.wake([channel(self.name)])
+            engine.wakeups.wake([Wakeup(channel(self.name))])
         if last_us > min(map(_instant, rows)):
             rows = [row._replace(at_us=at) for row, at in zip(rows, lying, strict=True)]
         return rows

@@ -1,6 +1,6 @@
 """Polls the lane lists when it is time to."""
 
-from dueline.core.clock import Clock, StoreTime
+from dueline.core.clock import SECOND_US, Clock, StoreTime
 from dueline.core.wakeup import WakeupListener
 from dueline.worker.backoff import PollTimer
 from dueline.worker.claimer import Claimer
@@ -9,7 +9,7 @@ WAIT_US_MIN = 20
 
 
 class LaneListPoller:
-    """Reads the lane lists at intervals, and at once when a wakeup arrives."""
+    """Reads the lane lists at intervals, and at once when a wake-up asks for it."""
 
     def __init__(
         self,
@@ -25,11 +25,12 @@ class LaneListPoller:
         self._pace = pace
         self._time = time
         self._clock = clock
-        self._is_pending = False  # a wakeup arrived since the last poll
+        self._is_pending = False  # a wake-up since the last poll named no lane
 
     def poll(self) -> None:
         """Read the lane lists. If that fails, a poll is still due."""
-        if self._was_notified():  # wakeups from here on need another poll
+        self._hear()  # wake-ups from here on may need another poll
+        if self._is_pending:
             self._pace.notified()
             self._is_pending = False
         began_us = self._clock.monotonic_us()
@@ -44,21 +45,37 @@ class LaneListPoller:
         return True
 
     def poll_if_due_or_notified(self) -> bool:
-        """Poll before claiming, if it is time to or a wakeup arrived."""
-        if self._was_notified():
+        """Poll before claiming, if it is time to or a wake-up asks for it."""
+        self._hear()
+        if self._is_pending:
             self._pace.notified_while_busy()
         return self.poll_if_due()
 
     def poll_if_notified(self) -> bool:
-        """Poll if a wakeup arrived, unless polls would take too much of the time."""
-        if not self._was_notified():
-            return False
-        self._pace.notified()
-        return self.poll_if_due()
+        """Poll if a wake-up asks for it, unless polls would take too much of the time.
 
-    def _was_notified(self) -> bool:
-        self._is_pending = self._listener.take() or self._is_pending
-        return self._is_pending
+        Returns:
+            Whether there may be lanes that were not known before.
+        """
+        has_learned = self._hear()
+        if not self._is_pending:
+            return has_learned
+        self._pace.notified()
+        return self.poll_if_due() or has_learned
+
+    def _hear(self) -> bool:
+        """Take wake-ups; return whether one named a lane."""
+        wakeups = self._listener.take()
+        if not wakeups:
+            return False
+        was_pending, self._is_pending = self._is_pending, True  # if the next call fails
+        unknown = [one for one in wakeups if not self._claimer.learn(one)]
+        self._is_pending = was_pending or bool(unknown)
+        return len(unknown) < len(wakeups)
+
+    def wait(self, timeout_us: int) -> None:
+        """Wait for a wake-up, the worker's event or the timeout."""
+        self._listener.wait(timeout_us / SECOND_US)
 
     def close(self) -> None:
         """Close the listener."""

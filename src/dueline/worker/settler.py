@@ -132,7 +132,7 @@ class Settler:
             ]
             held = finish(self._engine.store, ends, groups)
         if again:
-            self._engine.wake((one.job.lane.queue, decision.at_us) for one, decision in again)
+            self._engine.wake((one.job.lane, decision.at_us) for one, decision in again)
         return self._report(done, [*over, *again], started, held)
 
     def _finish_done(

@@ -409,13 +409,17 @@ class Worker:
         is_starting = self._runner.waiting() or self._permits.start_by_us
         timeout_us = FLUSH_US if is_starting else WATCH_US
         is_full = self._runner.waiting() or self._slots.taken() >= self._runner.capacity
-        if not (is_full or self._is_stopping or self._marked_starts.needs_isolation()):
+        can_claim = not (is_full or self._is_stopping or self._marked_starts.needs_isolation())
+        if can_claim:
             most_us = timeout_us if self._slots.taken() else None
             timeout_us = self._poller.wait_us(most_us, is_ahead=self._can_prefetch())
             timeout_us = self._prefetched.wait_us(timeout_us)
         if self._gatherer:
             timeout_us = self._gatherer.wait_us(timeout_us)
-        self._wakeup.wait(timeout_us / 1e6)
+        if can_claim:
+            self._poller.wait(timeout_us)
+        else:  # wake-ups wait, too
+            self._wakeup.wait(timeout_us / SECOND_US)
 
     def _drain(self) -> None:
         give_up_us = self._clock.monotonic_us() + self._settings.drain_us

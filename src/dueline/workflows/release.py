@@ -20,6 +20,7 @@ from dueline.core.errors import StoreCorrupt
 from dueline.core.job import Job, JobId, State
 from dueline.core.lane import bucket_of
 from dueline.core.store import Move
+from dueline.core.wakeup import place_of
 from dueline.workflows import records
 from dueline.workflows.graph import BLOCK, Layout
 from dueline.workflows.readiness import Held, NotNeeded, Readiness, Waits, judge, reason
@@ -128,7 +129,7 @@ def wake_steps(engine: Engine, flow: JobId, steps: Sequence[int]) -> int:
         moves = [_moved(engine, row, max(row.due_us, now_us)) for row in rows]
         if moves:
             count += sum(engine.recording_store.settle(moves))
-            engine.wake((move.job.lane.queue, move.at_us) for move in moves)
+            engine.wake(map(place_of, moves))
     return count
 
 

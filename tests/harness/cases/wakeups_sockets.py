@@ -2,37 +2,40 @@
 
 import threading
 
+from dueline.core.lane import Lane
+from dueline.core.wakeup import Signal, Wakeup
 from dueline.stores.sqlite.wakeup import (
-    SocketListener,
+    DATAGRAMS_SURE,
     SocketWakeups,
 )
 
-TAKEN_S_MAX = 10.0
+LANE = Lane("mail", 0, 20_000, -5, "tenant")
 
 
-class TakenAtOnce(threading.Event):
-    """News that a worker takes in the very moment they come."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.listener: SocketListener | None = None
-        self.taken = threading.Semaphore(0)
-
-    def set(self) -> None:
-        super().set()
-        if self.listener is not None and self.listener.take():
-            self.taken.release()
-
-
-def taken_at_once(wakeups: SocketWakeups) -> None:
-    """Take each wake-up while its thread still announces it."""
-    wakeup = TakenAtOnce()
-    listener = wakeups.listen(["default"], wakeup)
-    assert isinstance(listener, SocketListener)
-    wakeup.listener = listener
+def lost(wakeups: SocketWakeups) -> None:
+    """Send more wake-ups than a socket surely holds: the lane lists must be read."""
+    listener = wakeups.listen(["mail"], Signal())
     try:
-        for _ in range(3):
-            wakeups.wake(["default"])
-            assert wakeup.taken.acquire(timeout=TAKEN_S_MAX)
+        for count in (1, DATAGRAMS_SURE, DATAGRAMS_SURE + 1, 40):
+            for shard in range(count):
+                wakeups.wake([Wakeup("mail", 17, LANE._replace(shard=shard))])
+            names_all = all(one.lane for one in listener.take())
+            assert names_all == (count <= DATAGRAMS_SURE)
+    finally:
+        listener.close()
+
+
+def all_threads(wakeups: SocketWakeups) -> None:
+    """Let several threads wait: one wake-up ends all waits."""
+    listener = wakeups.listen(["mail"], Signal())
+    threads = [threading.Thread(target=listener.wait, args=(60.0,)) for _ in range(3)]
+    try:
+        for thread in threads:
+            thread.start()
+        wakeups.wake([Wakeup("post")])
+        wakeups.wake([Wakeup("mail")])
+        for thread in threads:
+            thread.join(10.0)
+            assert not thread.is_alive()
     finally:
         listener.close()

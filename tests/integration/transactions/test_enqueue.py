@@ -17,7 +17,7 @@ from dueline import (
 )
 from dueline.core.errors import Unknown
 from dueline.core.store import Transactional, TransactionView
-from dueline.core.wakeup import LocalWakeups
+from dueline.core.wakeup import LocalWakeups, Signal
 from tests.harness.swaps import swap
 from tests.harness.transactions import numbered, status
 
@@ -142,7 +142,7 @@ def in_thread(use: object) -> BaseException:
 
 
 def test_another_thread_waits_and_then_sees_it_all(app: Dueline, send: Send) -> None:
-    inside, others = threading.Event(), []
+    inside, others = Signal(), []
     job: list[Job[int]] = []
 
     def write() -> None:
@@ -236,7 +236,7 @@ def test_an_unknown_that_the_block_raises_is_left_as_it_is(app: Dueline) -> None
 def test_workers_are_woken_by_a_commit_and_not_before(app: Dueline, send: Send) -> None:
     # O1: who looked before would see nothing, and not look again for a while
     swap(app.queues, wakeups=LocalWakeups())
-    listener = app.queues.engine.wakeups.listen(["default"], threading.Event())
+    listener = app.queues.engine.wakeups.listen(["default"], Signal())
     with app.transaction() as tx:
         send.using(tx=tx).enqueue(1)
         assert not listener.take()

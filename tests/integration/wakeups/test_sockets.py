@@ -11,13 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from dueline.core.lane import Lane
+from dueline.core.wakeup import Signal, Wakeup
 from dueline.stores.sqlite.wakeup import (
+    DATAGRAM_BYTES_MAX,
     DATAGRAMS_MAX,
     SOCKETS_AGE_US_MAX,
     SocketListener,
     SocketWakeups,
 )
-from tests.harness.cases.wakeups_sockets import taken_at_once
+from tests.harness.cases import wakeups_sockets
 from tests.harness.clocks import HandClock
 
 WAIT_S = 60.0
@@ -39,12 +42,12 @@ def wakeups(file: Path, clock: HandClock) -> SocketWakeups:
 
 
 @pytest.fixture
-def wakeup() -> threading.Event:
-    return threading.Event()
+def wakeup() -> Signal:
+    return Signal()
 
 
 @pytest.fixture
-def listener(wakeups: SocketWakeups, wakeup: threading.Event) -> Iterator[SocketListener]:
+def listener(wakeups: SocketWakeups, wakeup: Signal) -> Iterator[SocketListener]:
     listener = wakeups.listen(["default", "mail"], wakeup)
     assert isinstance(listener, SocketListener)
     yield listener
@@ -56,25 +59,24 @@ def folder_of(file: Path) -> Path:
 
 
 def test_who_serves_the_queue_hears_it(
-    wakeups: SocketWakeups, listener: SocketListener, wakeup: threading.Event
+    wakeups: SocketWakeups, listener: SocketListener, wakeup: Signal
 ) -> None:
     # O1
-    wakeups.wake(["mail"])
-    assert wakeup.wait(WAIT_S)
-    assert listener.take()
+    wakeups.wake([Wakeup("mail")])
+    listener.wait(WAIT_S)
+    assert wakeup.is_set()
+    assert listener.take() == [Wakeup("mail")]
     assert not listener.take()
 
 
 def test_it_can_be_woken_again_and_again(
-    wakeups: SocketWakeups, listener: SocketListener, wakeup: threading.Event
+    wakeups: SocketWakeups, listener: SocketListener, wakeup: Signal
 ) -> None:
     for _ in range(50):
-        wakeups.wake(["default", "mail"])
-        assert wakeup.wait(WAIT_S)
+        wakeups.wake([Wakeup("default"), Wakeup("mail")])
+        listener.wait(WAIT_S)
         wakeup.clear()
-        while not listener.take():  # it was heard before the news were cleared
-            assert wakeup.wait(WAIT_S)
-            wakeup.clear()
+        assert set(listener.take()) == {Wakeup("default"), Wakeup("mail")}
 
 
 class Flooded(socket.socket):
@@ -84,18 +86,16 @@ class Flooded(socket.socket):
 
     def recv(self, size: int, flags: int = 0) -> bytes:
         assert size
-        if not flags & socket.MSG_DONTWAIT:
-            return super().recv(size, flags)
+        assert not flags
         self.received += 1
         assert self.received < 100_000, "the worker is kept by what is sent"
         return b"mail"
 
 
 def test_a_flood_of_wakeups_keeps_no_worker(
-    wakeups: SocketWakeups, listener: SocketListener, wakeup: threading.Event
+    wakeups: SocketWakeups, listener: SocketListener, wakeup: Signal
 ) -> None:
-    wakeups.wake(["mail"])
-    assert wakeup.wait(WAIT_S)
+    wakeups.wake([Wakeup("mail")])
     flooded = Flooded(fileno=os.dup(listener._socket.fileno()))
     with flooded:
         calm, listener._socket = listener._socket, flooded
@@ -104,40 +104,93 @@ def test_a_flood_of_wakeups_keeps_no_worker(
     assert flooded.received <= DATAGRAMS_MAX
 
 
-def test_news_that_are_taken_at_once_are_not_the_last(wakeups: SocketWakeups) -> None:
+LANE = Lane("mail", 3, 20_000, -5, "tenant")
+
+
+def test_a_wake_up_names_the_lane_of_the_jobs(
+    wakeups: SocketWakeups, listener: SocketListener
+) -> None:
+    wakeups.wake([Wakeup("mail", 17, LANE)])
+    assert listener.take() == [Wakeup("mail", 17, LANE)]
+
+
+def test_a_lane_that_is_too_long_for_a_datagram_is_left_out(
+    wakeups: SocketWakeups, listener: SocketListener
+) -> None:
+    wakeups.wake([Wakeup("mail", 17, LANE._replace(tenant="t" * DATAGRAM_BYTES_MAX))])
+    assert listener.take() == [Wakeup("mail")]
+
+
+def test_where_one_may_be_lost_the_lane_lists_are_read(wakeups: SocketWakeups) -> None:
+    # T3: a more urgent lane may be among those that were dropped
+    wakeups_sockets.lost(wakeups)
+
+
+@pytest.mark.parametrize("said", [b"mail", b"\xff", b"[", b'["mail", 1, ["mail"]]', b""])
+def test_a_datagram_of_another_version_is_no_harm(
+    file: Path, listener: SocketListener, said: bytes
+) -> None:
+    (place,) = folder_of(file).iterdir()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.sendto(said, str(place))
+    assert listener.take() == ([Wakeup("mail")] if said == b"mail" else [])
+
+
+def test_a_worker_of_an_earlier_version_gets_the_name_of_the_queue(
+    wakeups: SocketWakeups, file: Path
+) -> None:
+    with bound(file, "0123456789abcdef") as worker:
+        wakeups.wake([Wakeup("mail", 17, LANE)])
+        assert worker.recv(255) == b"mail"
+
+
+def test_several_threads_wait_and_all_are_woken(wakeups: SocketWakeups) -> None:
     # O1
-    taken_at_once(wakeups)
+    wakeups_sockets.all_threads(wakeups)
+
+
+def test_its_event_ends_a_wait(listener: SocketListener, wakeup: Signal) -> None:
+    waiting = threading.Thread(target=listener.wait, args=(WAIT_S,))
+    waiting.start()
+    wakeup.set()
+    waiting.join(WAIT_S)
+    assert not waiting.is_alive()
+    assert not listener.take()
+
+
+def test_a_wait_ends_at_its_time(wakeups: SocketWakeups, listener: SocketListener) -> None:
+    wakeups.wake([Wakeup("post")])
+    listener.wait(0.01)
+    assert not listener.take()
 
 
 def test_what_is_said_of_other_queues_is_not_for_it(
-    wakeups: SocketWakeups, listener: SocketListener, wakeup: threading.Event
+    wakeups: SocketWakeups, listener: SocketListener, wakeup: Signal
 ) -> None:
-    wakeups.wake(["post"])
-    wakeups.wake(["mail"])  # comes later
-    assert wakeup.wait(WAIT_S)
+    wakeups.wake([Wakeup("post")])
+    wakeups.wake([Wakeup("mail")])  # comes later
     assert listener.take()
 
 
 def test_a_worker_that_does_not_look_holds_up_no_sender(
-    wakeups: SocketWakeups, listener: SocketListener, wakeup: threading.Event
+    wakeups: SocketWakeups, listener: SocketListener, wakeup: Signal
 ) -> None:
     for _ in range(2_000):
-        wakeups.wake(["default"])
-    assert wakeup.wait(WAIT_S)
+        wakeups.wake([Wakeup("default")])
+    listener.wait(WAIT_S)
     assert listener.take()
 
 
-def test_other_processes_are_heard(
-    file: Path, listener: SocketListener, wakeup: threading.Event
-) -> None:
+def test_other_processes_are_heard(file: Path, listener: SocketListener, wakeup: Signal) -> None:
     # O1
     script = (
         "import sys; from pathlib import Path; from dueline.core.clock import SystemClock\n"
+        "from dueline.core.wakeup import Wakeup\n"
         "from dueline.stores.sqlite.wakeup import SocketWakeups\n"
-        "SocketWakeups(Path(sys.argv[1]), clock=SystemClock()).wake(['default'])"
+        "SocketWakeups(Path(sys.argv[1]), clock=SystemClock()).wake([Wakeup('default')])"
     )
     subprocess.run([sys.executable, "-c", script, str(file)], check=True)
-    assert wakeup.wait(WAIT_S)
+    listener.wait(WAIT_S)
     assert listener.take()
 
 
@@ -146,8 +199,8 @@ def test_it_is_for_the_owner_alone(file: Path, listener: SocketListener) -> None
 
 
 def test_the_last_worker_takes_the_folder_along(wakeups: SocketWakeups, file: Path) -> None:
-    first = wakeups.listen(["default"], threading.Event())
-    second = wakeups.listen(["default"], threading.Event())
+    first = wakeups.listen(["default"], Signal())
+    second = wakeups.listen(["default"], Signal())
     assert len(list(folder_of(file).iterdir())) == 2
     first.close()
     assert len(list(folder_of(file).iterdir())) == 1
@@ -156,27 +209,23 @@ def test_the_last_worker_takes_the_folder_along(wakeups: SocketWakeups, file: Pa
 
 
 def test_it_closes_whether_or_not_it_was_heard(wakeups: SocketWakeups, file: Path) -> None:
-    wakeup = threading.Event()
+    wakeup = Signal()
     listener = wakeups.listen(["default"], wakeup)
     assert isinstance(listener, SocketListener)
-    wakeups.wake(["default"])
-    assert wakeup.wait(WAIT_S)
+    wakeups.wake([Wakeup("default")])
+    listener.wait(WAIT_S)
     listener.close()
-    listener._thread.join(WAIT_S)
-    assert not listener._thread.is_alive()
-    wakeups.wake(["default"])  # to one that has gone
+    wakeups.wake([Wakeup("default")])  # to one that has gone
 
 
 def test_it_closes_even_if_its_folder_was_removed(wakeups: SocketWakeups, file: Path) -> None:
-    listener = wakeups.listen(["default"], threading.Event())
+    listener = wakeups.listen(["default"], Signal())
     assert isinstance(listener, SocketListener)
     for place in folder_of(file).iterdir():
         place.unlink()
     folder_of(file).rmdir()
-    wakeups.wake(["default"])
+    wakeups.wake([Wakeup("default")])
     listener.close()
-    listener._thread.join(WAIT_S)
-    assert not listener._thread.is_alive()
 
 
 def bound(file: Path, name: str) -> socket.socket:
@@ -200,10 +249,10 @@ def test_what_a_killed_worker_left_is_removed_by_a_sender(
 ) -> None:
     dead = killed_worker(file)
     for _ in range(2):
-        wakeups.wake(["default"])
+        wakeups.wake([Wakeup("default")])
         assert dead.exists()  # it may be about to be bound
     clock.advance(us=SOCKETS_AGE_US_MAX + 1)
-    wakeups.wake(["default"])
+    wakeups.wake([Wakeup("default")])
     assert not dead.exists()
     assert not folder_of(file).exists()
 
@@ -212,35 +261,35 @@ def test_one_that_was_late_to_listen_is_not_removed(
     wakeups: SocketWakeups, file: Path, clock: HandClock
 ) -> None:
     late = killed_worker(file, "late")
-    wakeups.wake(["default"])
+    wakeups.wake([Wakeup("default")])
     late.unlink()
     worker = bound(file, "late")
     for _ in range(5):
         clock.advance(us=SOCKETS_AGE_US_MAX + 1)
-        wakeups.wake(["default"])
+        wakeups.wake([Wakeup("default")])
     assert late.exists()
     worker.close()
 
 
 def test_a_worker_that_comes_later_is_known_within_a_second(
-    wakeups: SocketWakeups, clock: HandClock, wakeup: threading.Event
+    wakeups: SocketWakeups, clock: HandClock, wakeup: Signal
 ) -> None:
-    wakeups.wake(["default"])  # reads the folder, which is not there yet
+    wakeups.wake([Wakeup("default")])  # reads the folder, which is not there yet
     listener = wakeups.listen(["default"], wakeup)
     clock.advance(us=SOCKETS_AGE_US_MAX + 1)
-    wakeups.wake(["default"])
-    assert wakeup.wait(WAIT_S)
+    wakeups.wake([Wakeup("default")])
+    assert listener.take()
     listener.close()
 
 
 def test_a_path_that_is_too_long_for_an_address_will_do(tmp_path: Path, clock: HandClock) -> None:
     folder = tmp_path / ("x" * 120)
     folder.mkdir()
-    wakeups, wakeup = SocketWakeups(folder / "jobs.db", clock=clock), threading.Event()
+    wakeups, wakeup = SocketWakeups(folder / "jobs.db", clock=clock), Signal()
     listener = wakeups.listen(["default"], wakeup)
     assert listener.is_open
-    wakeups.wake(["default"])
-    assert wakeup.wait(WAIT_S)
+    wakeups.wake([Wakeup("default")])
+    assert listener.take()
     listener.close()
     assert list(folder.iterdir()) == []
 
@@ -249,7 +298,7 @@ def test_a_path_that_is_too_long_for_an_address_will_do(tmp_path: Path, clock: H
 def test_a_folder_that_others_may_write_to_is_not_used(
     wakeups: SocketWakeups,
     file: Path,
-    wakeup: threading.Event,
+    wakeup: Signal,
     kind: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -268,26 +317,14 @@ def test_a_folder_that_others_may_write_to_is_not_used(
     listener = wakeups.listen(["default"], wakeup)
     assert not listener.is_open
     assert not listener.take()
-    wakeups.wake(["default"])
+    wakeups.wake([Wakeup("default")])
     listener.close()
     assert place.exists()
 
 
 def test_where_there_are_no_such_sockets_nothing_is_heard(
-    wakeups: SocketWakeups, wakeup: threading.Event, monkeypatch: pytest.MonkeyPatch
+    wakeups: SocketWakeups, wakeup: Signal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(socket, "AF_UNIX")
     assert not wakeups.listen(["default"], wakeup).is_open
-    wakeups.wake(["default"])
-
-
-def test_a_thread_that_hears_of_the_end_too_late_ends_all_the_same(
-    wakeups: SocketWakeups, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # a machine is so busy that it does not get to run in time
-    monkeypatch.setattr(SocketListener, "_loop", lambda _: None)
-    listener = wakeups.listen(["default"], threading.Event())
-    assert isinstance(listener, SocketListener)
-    monkeypatch.undo()
-    listener._socket.close()
-    listener._loop()
+    wakeups.wake([Wakeup("default")])

@@ -11,6 +11,7 @@ import pytest
 
 from dueline import Dueline
 from dueline.core.engine import Engine
+from dueline.core.wakeup import Wakeup
 from dueline.stores.sqlite import wakeup
 from dueline.worker import backoff
 from dueline.worker.worker import Worker
@@ -100,7 +101,7 @@ def test_a_worker_in_this_process_is_woken(
         with monkeypatch.context() as patch:  # F3: as when permits come free for it
             patch.setattr(Engine, "wake", lambda _engine, _places: None)
             last = echo.enqueue("four")
-        app.queues.engine.wakeups.wake([workers[0].name])
+        app.queues.engine.wakeups.wake([Wakeup(workers[0].name)])
         assert last.result(timeout=WAIT_S) == "four"
     finally:
         workers[0].stop()

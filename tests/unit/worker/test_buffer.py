@@ -1,6 +1,5 @@
 """How long a claimed job waits behind others in one worker."""
 
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 
 from dueline.core.errors import StoreUnavailable
 from dueline.core.job import Job
-from dueline.core.wakeup import LocalWakeups
+from dueline.core.wakeup import LocalWakeups, Signal
 from dueline.jobs.queue import Queues
 from tests.harness.calls import call, put
 from tests.harness.cases import worker_buffer as cases
@@ -39,7 +38,7 @@ def test_an_idle_worker_is_woken_for_what_is_released(queues: Queues, clock: Han
     put(queues, *(call(number) for number in range(JOBS)))
     slow = Slow(queues, clock, lasts_us=2_000_000)
     idle = Bench(queues, clock, threads=JOBS)
-    listener = queues.engine.wakeups.listen(["default"], threading.Event())
+    listener = queues.engine.wakeups.listen(["default"], Signal())
     found: list[int] = []
 
     def look() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dueline.core.clock import SECOND_US
-from dueline.core.wakeup import NoWakeups
+from dueline.core.wakeup import NoWakeups, Wakeup
 from dueline.jobs.queue import EnqueueRequest
 from dueline.worker.claimer import Claimer
 from tests.harness.permits import permits_of, take
@@ -21,9 +21,9 @@ class Bell(NoWakeups):
         """Wake nobody yet."""
         self.woken: list[str] = []
 
-    def wake(self, queues: Collection[str]) -> None:
-        """Note the queues."""
-        self.woken += queues
+    def wake(self, wakeups: Collection[Wakeup]) -> None:
+        """Note the channels."""
+        self.woken += [one.channel for one in wakeups]
 
 
 def test_who_waits_is_woken_for_what_a_job_needed_and_not_for_what_none_did() -> None:

@@ -1,20 +1,34 @@
 """Workers that are woken, and workers that are not."""
 
-import threading
-from collections.abc import Callable, Collection
+import os
+import select
+from collections.abc import Callable, Collection, Sequence
+from unittest.mock import Mock
 
 import pytest
 
 from dueline.core.attempt import Failed, GivenBack
 from dueline.core.clock import SECOND_US
 from dueline.core.ids import Ids
+from dueline.core.lane import Lane
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Extend, Store
-from dueline.core.wakeup import FALLBACK_US, WAKE_AHEAD_US, LocalWakeups
+from dueline.core.wakeup import (
+    FALLBACK_US,
+    WAKE_AHEAD_US,
+    LocalWakeups,
+    Signal,
+    Wakeup,
+    merged,
+    read_wakeup,
+)
+from dueline.jobs import pauses
 from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
 from dueline.store_tests.failing_store import FailingStore, Fault
 from dueline.stores.memory.store import MemoryStore
+from dueline.worker.assignment import Assignment
+from dueline.worker.backoff import LISTING_AGE_US_MAX
 from dueline.worker.poller import WAIT_US_MIN
 from tests.harness.calls import LEASE_US, call, calls, claim_all, put
 from tests.harness.clocks import HandClock
@@ -27,8 +41,8 @@ POLL_US_MAX = 5 * SECOND_US
 class Lossy(LocalWakeups):
     """Every wake-up is lost; the ears seem to be open all the same."""
 
-    def wake(self, queues: Collection[str]) -> None:
-        del queues
+    def wake(self, wakeups: Collection[Wakeup]) -> None:
+        del wakeups
 
 
 class Counting(FailingStore):
@@ -87,12 +101,12 @@ def test_an_idle_worker_is_woken_by_a_job(queues: Queues, clock: HandClock) -> N
 
 
 def test_a_job_in_another_queue_wakes_nobody(queues: Queues, clock: HandClock) -> None:
-    wakeup = threading.Event()
+    wakeup = Signal()
     listener = queues.engine.wakeups.listen(["mail"], wakeup)
     put(queues, call(1))
-    assert (listener.take(), wakeup.is_set()) == (False, False)
+    assert (listener.take(), wakeup.is_set()) == ([], False)
     put(queues, call(2, queue="mail"))
-    assert (listener.take(), wakeup.is_set()) == (True, True)
+    assert (bool(listener.take()), wakeup.is_set()) == (True, True)
     assert not listener.take()
     listener.close()
     put(queues, call(3, queue="mail"))
@@ -135,10 +149,145 @@ def test_a_job_beyond_midnight_starts_at_its_time(
     assert start_of(idle(queues, clock), clock, midnight_us, lambda: None) == midnight_us + 1
 
 
+def test_a_job_in_the_lane_that_a_wake_up_names_is_claimed_without_a_look(
+    store: Store, clock: HandClock
+) -> None:
+    # O1: and nothing is claimed or read for it in vain
+    counting = Counting(store)
+    queues = engine(counting, clock, LocalWakeups())
+
+    def put_alone() -> None:
+        put(queues, call(1))
+        counting.counted.clear()
+
+    at_us = clock.wall_us() + IDLE_US + 1
+    bench = idle(queues, clock)
+    seen: dict[str, int] = {}
+    submit = bench.runner.submit
+
+    def submitted(assignments: Sequence[Assignment]) -> None:
+        seen.update(counting.counted)
+        submit(assignments)
+
+    bench.runner.submit = submitted  # type: ignore[method-assign]
+    assert start_of(bench, clock, at_us, put_alone) == at_us
+    assert (seen.get("lanes", 0), seen["claim"]) == (0, 1)
+
+
+@pytest.mark.parametrize("ahead_us", [0, 2 * SECOND_US])
+def test_a_more_urgent_lane_that_is_known_goes_before_the_one_that_is_named(
+    queues: Queues, clock: HandClock, ahead_us: int
+) -> None:
+    # T3
+    due_us = clock.wall_us() + IDLE_US + ahead_us
+    put(queues, call(1, priority=5, due_us=due_us))
+    bench = idle(queues, clock, threads=1)
+    start_of(bench, clock, due_us, lambda: put(queues, call(2, due_us=due_us)))
+    assert bench.runner.began[0] == 1
+
+
+def test_an_urgent_lane_whose_wake_up_was_lost_is_found_right_after(
+    queues: Queues, clock: HandClock
+) -> None:
+    # T3: one claim from the named lane, then the lists are read
+    bench = idle(queues, clock, threads=1)
+
+    def put_both() -> None:
+        clock.advance(us=LISTING_AGE_US_MAX + 1)  # it has not looked for so long
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(LocalWakeups, "wake", Lossy.wake)
+            put(queues, call(7, priority=5))
+        put(queues, *(call(number) for number in range(3)))
+
+    began: list[int] = []
+
+    def meanwhile() -> None:
+        if len(bench.wakeup.waits_s) == 40:
+            put_both()
+        bench.run_all()
+        if len(bench.runner.began) == 4:
+            began[:] = bench.runner.began
+            bench.worker.stop()
+
+    bench.wakeup.meanwhile = meanwhile
+    bench.run()
+    assert began.index(7) <= 1
+
+
+@pytest.mark.parametrize("paused", ["queue", "tenant"])
+def test_a_wake_up_for_what_is_paused_is_no_claim(
+    queues: Queues, clock: HandClock, paused: str
+) -> None:
+    tenants = ("t",) if paused == "tenant" else ()
+    pauses.pause(queues.engine, "default", tenants=tenants)
+    bench = idle(queues, clock)
+    since_us = clock.wall_us()
+
+    def meanwhile() -> None:
+        if len(bench.wakeup.waits_s) == 20:
+            put(queues, call(1, tenant="t"))
+        bench.run_all()
+        if clock.wall_us() > since_us + IDLE_US:
+            bench.worker.stop()
+
+    bench.wakeup.meanwhile = meanwhile
+    assert bench.run() == []
+
+
+def test_a_wake_up_may_be_late_and_come_twice(queues: Queues, clock: HandClock) -> None:
+    bench = idle(queues, clock)
+    (job,) = put(queues, call(1))
+
+    def meanwhile() -> None:
+        bench.run_all()
+        if len(bench.wakeup.waits_s) == 10:
+            queues.engine.announce([job])
+            queues.engine.announce([job._replace(lane=job.lane._replace(tenant="gone"))])
+        if len(bench.wakeup.waits_s) == 30:
+            bench.worker.stop()
+
+    bench.wakeup.meanwhile = meanwhile
+    assert bench.run() == [1]
+
+
+def test_wake_ups_of_one_channel_are_one() -> None:
+    lane = Lane("q", 0, 1, 0, "")
+    some = [Wakeup("q", 7, lane), Wakeup("r", 1), Wakeup("q", 5, lane)]
+    assert merged(some) == [Wakeup("q", 5, lane), Wakeup("r", 1)]
+    assert merged([*some, Wakeup("q", 9, lane._replace(shard=1))])[0] == Wakeup("q", 5)
+    assert read_wakeup(some[0].to_bytes()) == some[0]
+
+
+def test_more_wake_ups_than_a_listener_keeps_ask_for_a_poll() -> None:
+    wakeups = LocalWakeups()
+    listener = wakeups.listen(["q"], Signal())
+    for shard in range(40):
+        wakeups.wake([Wakeup("q", 7, Lane("q", shard, 1, 0, ""))])
+    assert None in {one.lane for one in listener.take()}
+
+
+def test_an_event_ends_a_wait_with_a_descriptor_beside_it() -> None:
+    signal = Signal()
+    reader, writer = os.pipe()
+    assert not signal.wait_or_read(reader, 0)
+    os.write(writer, b"x")
+    assert signal.wait_or_read(reader, 60)
+    signal.set()
+    signal.set()
+    assert (signal.is_set(), signal.wait(60)) == (True, True)
+    signal.clear()
+    assert (signal.is_set(), signal.wait(0)) == (False, False)
+    with pytest.MonkeyPatch.context() as patch:  # as above 1,023 open files
+        patch.setattr(select, "select", Mock(side_effect=ValueError))
+        assert signal.wait_or_read(reader, 60)
+    os.close(reader)
+    os.close(writer)
+
+
 def test_nobody_is_woken_for_what_the_next_look_sees_in_time(
     queues: Queues, clock: HandClock
 ) -> None:
-    listener = queues.engine.wakeups.listen(["default"], threading.Event())
+    listener = queues.engine.wakeups.listen(["default"], Signal())
     put(queues, call(1, due_us=clock.wall_us() + WAKE_AHEAD_US + 1))
     assert not listener.take()
     put(queues, call(1, due_us=clock.wall_us() + WAKE_AHEAD_US))
@@ -162,7 +311,7 @@ def test_whoever_lets_a_job_be_due_sooner_wakes_the_workers(
         bench.wakeup.meanwhile = lambda: fail(bench)
         bench.run()
         assert queues.find(job.id).status == "dead"
-    listener = queues.engine.wakeups.listen(["default"], threading.Event())
+    listener = queues.engine.wakeups.listen(["default"], Signal())
     if change == "retry_all":
         row = queues.find(job.id).row
         assert row is not None
@@ -177,11 +326,11 @@ def test_a_job_that_is_tried_again_or_given_back_wakes_the_others(
 ) -> None:
     put(queues, call(1))
     bench = Bench(queues, clock)
-    listener = queues.engine.wakeups.listen(["default"], threading.Event())
+    listener = queues.engine.wakeups.listen(["default"], Signal())
     heard: list[bool] = []
 
     def once() -> None:
-        heard.append(listener.take())
+        heard.append(bool(listener.take()))
         bench.runner.begin()
         bench.runner.end(GivenBack() if len(heard) == 1 else Failed("E", "", "", retry=False))
 
@@ -206,7 +355,7 @@ def test_a_wake_up_outlives_a_store_that_fails(
 
     start_us = start_of(idle(queues, clock), clock, at_us, put_then_fail)
     # A claim whose answer was lost is claimed again when its lease is over.
-    lost_us = LEASE_US + FALLBACK_US if (number, fault) == (2, Fault.AFTER) else 0
+    lost_us = LEASE_US + FALLBACK_US if (number, fault) == (1, Fault.AFTER) else 0
     assert start_us <= at_us + SECOND_US + lost_us
 
 

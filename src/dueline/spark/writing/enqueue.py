@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from dueline.core.engine import Engine
 from dueline.core.job import Job, JobId
 from dueline.core.store import Move
+from dueline.core.wakeup import place_of
 from dueline.spark.writing.conflicts import EXISTING, REJECT, elsewhere, moves, reject_elsewhere
 from dueline.spark.writing.rows_to_jobs import NewJob, in_order, jobs_of
 from dueline.spark.writing.write_log import Dues, Ledger
@@ -109,6 +110,6 @@ def put_all(
         added = ledger.put(list(by_id), make, change, check, now_us=engine.time.earliest_us())
         done = done.plus(Written(len(some), added, rows_elsewhere(some, by_id, found)))
         engine.announce(made)
-        engine.wake((move.job.lane.queue, move.at_us) for move in moved)
+        engine.wake(map(place_of, moved))
     ledger.close()
     return done

@@ -21,6 +21,7 @@ from dueline.core.engine import Engine
 from dueline.core.errors import Conflict, StoreUnavailable
 from dueline.core.pagination import record_at
 from dueline.core.store import NO_VERSION, Commit, Group, Put
+from dueline.core.wakeup import place_of
 from dueline.spark.writing.conflicts import (
     EXISTING,
     REJECT,
@@ -123,7 +124,7 @@ def publish(
         commits = (Commit(STAGED_PARTITION, (put,)), counts_commit(counts))
         if engine.recording_store.together([Group(changes, commits, jobs)])[0]:
             engine.announce(jobs)
-            engine.wake((move.job.lane.queue, move.at_us) for move in changes)
+            engine.wake(map(place_of, changes))
             break
     else:
         raise StoreUnavailable(

@@ -1,22 +1,21 @@
 """Wakes the workers of a queue file.
 
 Each worker binds a Unix datagram socket in the folder `<file>-wake`. A process that has committed
-jobs sends their queue's name to every socket there. The folder is next to the file, so that every
-process that opens the file finds it; only the file's owner may use it. The socket of a killed
-worker refuses datagrams, and a sender removes it.
+jobs sends a wake-up to every socket there. The folder is next to the file, so that every process
+that opens the file finds it; only the file's owner may use it. The socket of a killed worker
+refuses datagrams, and a sender removes it.
 """
 
 import os
 import socket
 import stat
-import threading
 import weakref
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dueline.core.clock import SECOND_US, Clock
-from dueline.core.wakeup import NoListener, WakeupListener
+from dueline.core.wakeup import NoListener, Signal, Wakeup, WakeupListener, read_wakeup
 
 SOCKETS_AGE_US_MAX = SECOND_US
 """Maximum age of the list of sockets, in microseconds; a new worker polls more often until then."""
@@ -28,12 +27,21 @@ ADDRESS_BYTES_MAX = 100
 """Maximum length of a socket's address; some systems allow 104 bytes."""
 
 DATAGRAMS_MAX = 1024
-"""Maximum number of datagrams that are discarded at once; Linux queues 10 by default."""
+"""Maximum number of datagrams that are received at once."""
+
+DATAGRAMS_SURE = 3
+"""Number of datagrams received at once of which none was lost: every system queues more. Linux
+queues 10 by default and drops what comes then."""
+
+DATAGRAM_BYTES_MAX = 600
+"""Maximum size of a datagram, so that queues of 4 KiB hold more than DATAGRAMS_SURE; a wake-up
+that is longer is sent without its lane."""
+
+READS_LANES = "-lane"
+"""End of the names of sockets whose workers read wake-ups; others read the name of a channel."""
 
 _DESCRIPTORS = Path("/proc/self/fd")
-_NAME_BYTES_MAX = 255
 _ATTEMPTS = 3
-_JOIN_S = 1.0
 
 
 class SocketWakeups:
@@ -52,24 +60,25 @@ class SocketWakeups:
         self._suspects: set[str] = set()
         self._refused: set[str] = set()
 
-    def wake(self, queues: Collection[str]) -> None:
+    def wake(self, wakeups: Collection[Wakeup]) -> None:
         """Notify the workers; datagrams that would block are not sent."""
         with suppress(OSError, AttributeError):
             for name in self._listeners():
-                for queue in queues:
-                    self._send(name, queue.encode())
+                for one in wakeups:
+                    reads_lanes = name.endswith(READS_LANES)
+                    self._send(name, _datagram(one) if reads_lanes else one.channel.encode())
 
-    def listen(self, queues: Collection[str], wakeup: threading.Event) -> WakeupListener:
+    def listen(self, channels: Collection[str], wakeup: Signal) -> WakeupListener:
         """Bind a socket; if that fails, return a listener that never receives a wake-up."""
         for _ in range(_ATTEMPTS):
             try:
                 self._folder.make()
-                return SocketListener(self._folder, frozenset(queues), wakeup)
+                return SocketListener(self._folder, frozenset(channels), wakeup, self._clock)
             except FileNotFoundError:  # the last listener removed the folder
                 continue
             except (OSError, AttributeError):  # no such sockets on this system
                 break
-        return NoListener()
+        return NoListener(wakeup)
 
     def _listeners(self) -> list[str]:
         now_us = self._clock.monotonic_us()
@@ -96,11 +105,15 @@ class SocketWakeups:
             return
 
 
-class SocketListener:
-    """A worker's socket, and the thread that reads it.
+def _datagram(wakeup: Wakeup) -> bytes:
+    said = wakeup.to_bytes()
+    return said if len(said) <= DATAGRAM_BYTES_MAX else Wakeup(wakeup.channel).to_bytes()
 
-    After one datagram the thread waits until the worker polls, so that a busy worker is not
-    interrupted. Datagrams sent meanwhile stay in the socket, or are not sent.
+
+class SocketListener:
+    """A worker's socket, on which the worker itself waits.
+
+    A busy worker does not read it: datagrams stay in the socket, or are not sent.
 
     Raises:
       OSError: The socket cannot be bound; nothing is left behind.
@@ -108,59 +121,59 @@ class SocketListener:
 
     is_open = True
 
-    def __init__(self, folder: "_Folder", queues: frozenset[str], wakeup: threading.Event) -> None:
+    def __init__(
+        self, folder: "_Folder", channels: frozenset[str], wakeup: Signal, clock: Clock
+    ) -> None:
         self._folder = folder
-        self._name = os.urandom(8).hex()
-        self._queues = frozenset(queue.encode() for queue in queues)
+        self._name = os.urandom(8).hex() + READS_LANES
+        self._channels = channels
         self._wakeup = wakeup
-        self._heard = False
-        self._goes_on = threading.Event()
-        self._is_closing = False
+        self._clock = clock
+        self._heard: list[Wakeup] = []
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
+            self._socket.setblocking(False)  # noqa: FBT003  (its only parameter)
             with folder.address(self._name) as address:
                 self._socket.bind(address)
         except BaseException:
             self._socket.close()
             raise
-        self._thread = threading.Thread(target=self._loop, name="dueline-wakeups", daemon=True)
-        self._thread.start()
 
-    def take(self) -> bool:
-        """Return whether a datagram arrived, and discard up to DATAGRAMS_MAX queued ones."""
-        if not self._heard:
-            return False
-        with suppress(BlockingIOError):
-            for _ in range(DATAGRAMS_MAX):
-                self._socket.recv(_NAME_BYTES_MAX, socket.MSG_DONTWAIT)
-        self._heard = False
-        self._goes_on.set()
-        return True
+    def wait(self, timeout_s: float) -> None:
+        """Wait until a wake-up arrives, the worker's event is set, or the timeout.
+
+        Several threads may wait: a wake-up sets the event, which ends all waits.
+        """
+        end_us = self._clock.monotonic_us() + round(timeout_s * SECOND_US)
+        while self._wakeup.wait_or_read(self._socket.fileno(), timeout_s):
+            self._receive()
+            if self._heard:
+                self._wakeup.set()
+                return
+            timeout_s = max(0, end_us - self._clock.monotonic_us()) / SECOND_US
+
+    def take(self) -> Sequence[Wakeup]:
+        """Return the wake-ups that arrived, up to DATAGRAMS_MAX."""
+        self._receive()
+        heard, self._heard = self._heard, []
+        return heard
+
+    def _receive(self) -> None:
+        count = 0
+        with suppress(OSError):  # none is left, or the socket was closed
+            while count < DATAGRAMS_MAX:
+                said = self._socket.recv(DATAGRAM_BYTES_MAX)
+                count += 1
+                one = read_wakeup(said) or Wakeup(said.decode(errors="replace"))
+                if one.channel in self._channels and one not in self._heard:
+                    self._heard.append(one)
+        if count > DATAGRAMS_SURE:  # others may have been dropped
+            self._heard = [Wakeup(channel) for channel in self._channels]
 
     def close(self) -> None:
         """Remove the socket, and the folder if it was the last one."""
-        self._is_closing = True
-        self._goes_on.set()
-        with suppress(OSError), self._folder.address(self._name) as address:
-            self._socket.sendto(b"", socket.MSG_DONTWAIT, address)  # wakes the thread
-        with suppress(OSError):  # wakes it on Linux even if the folder was removed
-            self._socket.shutdown(socket.SHUT_RD)
         self._folder.remove(self._name)
-        self._thread.join(_JOIN_S)
         self._socket.close()
-
-    def _loop(self) -> None:
-        while not self._is_closing:
-            try:
-                said = self._socket.recv(_NAME_BYTES_MAX)
-            except OSError:  # the socket was closed
-                return
-            if said in self._queues:
-                self._goes_on.clear()
-                self._heard = True
-                self._wakeup.set()
-                if not self._is_closing:
-                    self._goes_on.wait()
 
 
 class _Folder:
