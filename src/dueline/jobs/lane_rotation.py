@@ -62,8 +62,8 @@ class LaneRotation:
     def learn(self, pointer: Pointer, at_us: int) -> None:
         """Add a lane with a job that was just stored, which is due at `at_us`.
 
-        The list will have it (rule R7). A lane that is already known, but not its head, may have earlier
-        jobs, and stays unknown.
+        The list will have it (rule R7). A lane that is known, but not its head, may have
+        earlier jobs, and stays unknown.
         """
         lane = pointer.lane
         mine = self._lanes.setdefault((lane.priority, lane.tenant), [])
