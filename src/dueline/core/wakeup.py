@@ -29,10 +29,10 @@ WAKEUPS_MAX: Final = 16
 
 
 class Wakeup(NamedTuple):
-    """What workers are told: jobs became due, or will soon.
+    """A message to workers: jobs became due, or will soon.
 
-    A hint: it may be lost, come late, come twice, or name a lane whose jobs are gone. Whoever
-    sends it has committed the jobs before.
+    A hint: it may be lost, come late, come twice, or name a lane whose jobs are gone. It is
+    sent after the jobs were committed.
 
     Attributes:
       channel: A queue; or the name of one worker, or of a stream's channel.
