@@ -4,24 +4,16 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
 from urllib.parse import urlsplit
 
 from benchmarks import ours, raw_cassandra
-from benchmarks.against_raw import BODY, TEXT, Comparison
+from benchmarks.ours import BODY, TEXT
 from benchmarks.raw_cassandra import Raw
 from benchmarks.rounds import Rounds
 from dueline.api.config import STORE_VARIABLE
 from dueline.api.connect import open_store
 from dueline.stores.cassandra.store import CassandraStore
 from tools.cassandra import cql
-
-COMPARISONS: Final = (
-    Comparison("drain_to_lock_per_job", "drain", "raw lock per job", 15.0),
-    Comparison("drain", "drain", "raw claim + drop", 0.60),
-    Comparison("drain_with_history", "drain with history", "raw claim + drop", None),
-    Comparison("bulk_enqueue", "bulk enqueue", "raw insert", None),
-)
 
 
 def find_host() -> str | None:

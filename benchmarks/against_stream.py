@@ -13,18 +13,12 @@ import apsw
 import msgspec
 
 from benchmarks import ours
-from benchmarks.against_raw import TEXT, Comparison
+from benchmarks.ours import TEXT
 from benchmarks.rounds import Rounds
 from dueline import Dueline
 from dueline.streams.stream import CHUNK
 
 SHARDS: Final = 6
-COMPARISONS: Final = (
-    Comparison("stream_append", "append events", "raw append", 0.50),
-    Comparison("stream_read", "read events", "raw read", 0.50),
-    Comparison("stream_append_sharded", "append events, sharded", "raw append", None),
-    Comparison("stream_read_sharded", "read events, sharded", "raw read", None),
-)
 
 _TABLE: Final = (
     "CREATE TABLE log (stream TEXT, shard INTEGER, at INTEGER, id BLOB, body BLOB,"

@@ -260,7 +260,7 @@ def writings(spark: Any, folder: Path, rows: int) -> dict[str, Act]:  # noqa: AN
     same = the_same(frame.toArrow())
 
     def insert(number: int) -> None:
-        database = raw.open_raw(folder / f"raw-{number}.db", "NORMAL")
+        database = raw.make_raw(folder / f"raw-{number}.db", "NORMAL")
         raw.insert_at_once(database, same)
         database.close()
 

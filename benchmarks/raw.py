@@ -1,47 +1,37 @@
 """The raw loop: what SQLite itself can do.
 
-The same tables, and the same changes to their rows, as the store makes; everything that can be
-left out is: no codec, no checks, ids made beforehand, constants bound, the rows of a claim never
-turned into anything. The fastest of the shapes that were tried (50,000 jobs, 500 a transaction,
-jobs/s at NORMAL and FULL, November 2026): inserts of 50 rows a statement 336k and 249k against
-245k and 203k with executemany; a claim that selects, then updates by rowid 161k and 169k against
-144k and 127k with UPDATE ... RETURNING. A drop of all that a claim left at one place took 1.0 us
-of a processor a row, by rowid 1.6, by id 2.1. History rows, 50 a statement, took 4.0 us of a
-processor each against 5.1 with executemany and 4.8 with 500 a statement; a table with a rowid as
-much.
+The project's own tables, and the same changes to their rows as the store makes. Everything that
+can be left out is: no codec, no checks, ids made beforehand, constants bound, the rows of a claim
+never turned into anything. History and results are the very rows that a worker has left, so that
+they follow what the store writes.
+The fastest of the shapes that were tried (50,000 jobs, 500 a transaction, jobs/s at NORMAL and
+FULL, November 2026): inserts of 50 rows a statement 336k and 249k against 245k and 203k with
+executemany; a claim that selects, then updates by rowid 161k and 169k against 144k and 127k with
+UPDATE ... RETURNING. A drop of all that a claim left at one place took 1.0 us of a processor a
+row, by rowid 1.6, by id 2.1.
 """
 
 import os
 import time
 from array import array
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from importlib import resources
+from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import apsw
 
-from dueline.core.clock import DAY_US
+from dueline.core.clock import DAY_US, SystemClock
 from dueline.core.ids import Ids
 from dueline.core.process_identity import worker_name
+from dueline.stores.sqlite.store import SqliteStore
 
-BATCH: Final = 500
+BATCH: Final = 1_000
 _ROWS: Final = 50  # of one insert statement; divides BATCH
 _LEASE_US: Final = 30_000_000
+_BESIDE: Final = {"jobs", "lanes", "marks", "bodies", "sqlite_sequence"}
+"""Tables that a claim and a drop change themselves."""
 
-_LIST = (
-    "INSERT INTO lanes (queue, shard, bucket, priority, tenant, listing) VALUES (?, ?, ?, ?, ?, ?)"
-    " ON CONFLICT DO UPDATE SET listing = min(coalesce(listing, excluded.listing),"
-    " excluded.listing) RETURNING id"
-)
-_INSERT_ROWS = (
-    "INSERT OR IGNORE INTO jobs (lane, pos_us, id, hop, due_us, enqueued_us, task, codec, body,"
-    " opts, at_us) VALUES "
-)
-_VALUES = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_INSERT = _INSERT_ROWS + ", ".join([_VALUES] * _ROWS)
-_INSERT_ONE = _INSERT_ROWS + _VALUES
 _DUE = (
     "SELECT rowid, id, task, body, fence FROM jobs WHERE lane = ? AND at_us <= ?"
     " ORDER BY at_us, id LIMIT ?"
@@ -52,114 +42,164 @@ _CLAIM = (
     " WHERE rowid IN (SELECT value FROM carray(?))"
 )
 _DROP = "DELETE FROM jobs WHERE lane = ? AND at_us = ? AND token = ?"  # all of a claim
-_TELL = "INSERT OR IGNORE INTO rows (stream, shard, at_us, id, body) VALUES " + ", ".join(  # noqa: S608
-    ["(?, ?, ?, ?, ?)"] * _ROWS
+
+_LIST = (
+    "INSERT INTO lanes (queue, shard, bucket, priority, tenant, listing)"
+    " VALUES ('bench', 0, ?, 0, '', ?)"
+)
+_INSERT_ONE = (
+    "INSERT OR IGNORE INTO jobs (lane, pos_us, id, hop, due_us, enqueued_us, task, codec, body,"
+    " opts, at_us) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
-Row = tuple[object, ...]
+Row = Sequence[Any]
 
 
 def open_raw(path: Path, synchronous: str) -> apsw.Connection:
-    """Make a queue file by the project's own script, with the store's settings."""
+    """Open a queue file with the store's settings."""
     database = apsw.Connection(str(path))
+    database.set_busy_timeout(30_000)
     for pragma in (f"synchronous = {synchronous}", "temp_store = MEMORY", "cache_size = -16000"):
-        database.execute("PRAGMA journal_mode = WAL")
         database.execute(f"PRAGMA {pragma}")
-    script = resources.files("dueline.stores").joinpath("sqlite.sql").read_text("utf-8")
-    with _transaction(database):
-        for _ in database.execute(script):
-            pass
     return database
 
 
-@contextmanager
-def _transaction(database: apsw.Connection) -> Iterator[None]:
+def make_raw(path: Path, synchronous: str) -> apsw.Connection:
+    """Make a queue file with the store's tables."""
+    SqliteStore(path, clock=SystemClock()).close()
+    return open_raw(path, synchronous)
+
+
+def insert_at_once(database: apsw.Connection, rows: Sequence[Row]) -> None:
+    """List a lane and insert rows into it by one executemany, in one transaction."""
+    bucket = time.time_ns() // 1000 // DAY_US
     database.execute("BEGIN IMMEDIATE")
-    yield
+    database.execute(_LIST, (bucket, bucket))
+    database.executemany(_INSERT_ONE, rows)
     database.execute("COMMIT")
 
 
-def rows(count: int, body: bytes) -> list[Row]:
-    """Make what `insert` binds; not part of what is timed."""
-    now_us = time.time_ns() // 1000
-    return [
-        (1, now_us, job_id, 0, now_us, now_us, "bench.noop", 0, body, b"", now_us)
-        for job_id in Ids().many(count, now_us)
-    ]
+class Inserts:
+    """Inserts of rows like one that the store has written, with ids of their own."""
+
+    def __init__(self, database: apsw.Connection) -> None:
+        """Read which columns the store binds, which are those without a default."""
+        self._database = database
+        found = database.execute(
+            "SELECT name FROM pragma_table_info('jobs') WHERE dflt_value IS NULL"
+        )
+        self._columns = [str(name) for (name,) in found]
+        names = ", ".join(self._columns)
+        self._values = f"({', '.join('?' * len(self._columns))})"
+        self._insert = f"INSERT OR IGNORE INTO jobs ({names}) VALUES "  # noqa: S608  (its columns)
+        (self._like,) = database.execute(f"SELECT {names} FROM jobs LIMIT 1").fetchall()  # noqa: S608
+
+    def rows(self, count: int) -> list[Row]:
+        """Make what is bound; not part of what is timed."""
+        now_us = time.time_ns() // 1000
+        place = self._columns.index("id")
+        return [
+            (*self._like[:place], one, *self._like[place + 1 :])
+            for one in Ids().many(count, now_us)
+        ]
+
+    def one(self, row: Row) -> None:
+        """Insert a row in a transaction of its own."""
+        self._database.execute("BEGIN IMMEDIATE")
+        self._database.execute(self._insert + self._values, row)
+        self._database.execute("COMMIT")
+
+    def singly(self, rows: Sequence[Row]) -> None:
+        """Insert rows, each in a transaction of its own."""
+        for row in rows:
+            self.one(row)
+
+    def many(self, rows: Sequence[Row], batch: int) -> None:
+        """Insert rows, as many a transaction as asked."""
+        insert = self._insert + ", ".join([self._values] * _ROWS)
+        for start in range(0, len(rows), batch):
+            self._database.execute("BEGIN IMMEDIATE")
+            some = rows[start : start + batch]
+            whole = len(some) - len(some) % _ROWS
+            for place in range(0, whole, _ROWS):
+                self._database.execute(insert, tuple(chain(*some[place : place + _ROWS])))
+            for row in some[whole:]:
+                self._database.execute(self._insert + self._values, row)
+            self._database.execute("COMMIT")
 
 
-def insert(database: apsw.Connection, births: Sequence[Row]) -> None:
-    """Insert rows, BATCH a transaction; each transaction lists the lane."""
-    bucket = time.time_ns() // 1000 // DAY_US
-    for start in range(0, len(births), BATCH):
-        with _transaction(database):
-            database.execute(_LIST, ("bench", 0, bucket, 0, "", bucket)).fetchall()
-            for place in range(start, start + BATCH, _ROWS):
-                bound = [cell for row in births[place : place + _ROWS] for cell in row]
-                database.execute(_INSERT, bound)
+def left_behind(drained: Path, before: Path, jobs: int) -> list[tuple[str, list[Row]]]:
+    """Read the rows that the drain of a file has added to it: history and results.
+
+    Args: drained: the file afterwards. before: a copy made before. jobs: that were drained.
+
+    Returns: insert statements of one row, and what each binds, for each table.
+    """
+    database = apsw.Connection(str(drained))
+    database.execute("ATTACH ? AS before", (str(before),))
+    found: list[tuple[str, list[Row]]] = []
+    names = [name for (name,) in database.execute("SELECT name FROM main.sqlite_master"
+             " WHERE type = 'table'")]  # fmt: skip
+    for name in (name for name in names if name not in _BESIDE):
+        added: list[Any] = database.execute(
+            f"SELECT * FROM main.{name} EXCEPT SELECT * FROM before.{name}"  # noqa: S608
+        ).fetchall()
+        if len(added) > jobs // 2_000:
+            bound = ", ".join("?" * len(added[0]))
+            found.append((f"INSERT OR IGNORE INTO {name} VALUES ({bound})", added))  # noqa: S608
+    database.close()
+    return found
 
 
-def insert_singly(database: apsw.Connection, births: Sequence[Row]) -> None:
-    """Insert rows, each in a transaction of its own."""
-    bucket = time.time_ns() // 1000 // DAY_US
-    for birth in births:
-        with _transaction(database):
-            database.execute(_LIST, ("bench", 0, bucket, 0, "", bucket)).fetchall()
-            database.execute(_INSERT_ONE, birth)
-
-
-def insert_at_once(database: apsw.Connection, births: Sequence[Row]) -> None:
-    """Insert rows by one executemany, in one transaction."""
-    bucket = time.time_ns() // 1000 // DAY_US
-    with _transaction(database):
-        database.execute(_LIST, ("bench", 0, bucket, 0, "", bucket)).fetchall()
-        database.executemany(_INSERT_ONE, births)
-
-
-class Told(NamedTuple):
-    """History rows that need only be appended: an id each, one body for all."""
-
-    ids: Sequence[bytes]
-    body: bytes
-
-
-def told(count: int, body: bytes) -> Told:
-    """Make history rows for `drain`; not part of what is timed."""
-    return Told([os.urandom(16) for _ in range(count)], body)
-
-
-def drain(database: apsw.Connection, history: Told | None = None) -> int:
+def drain(database: apsw.Connection, jobs: int, left: list[tuple[str, list[Row]]]) -> float:
     """Claim and drop every row, BATCH at once: a batch goes with the next one's claim.
 
-    Args: history: rows to append, one for each that is dropped; None for none.
+    Args: left: what is inserted meanwhile, in equal parts.
 
-    Returns: how many rows there were.
+    Returns: seconds.
     """
+    most = "SELECT lane FROM jobs GROUP BY lane ORDER BY count(*) DESC LIMIT 1"
+    ((lane,),) = database.execute(most).fetchall()
     worker, token = worker_name(), os.urandom(16)
     drained = until_us = 0
     claimed = array("q")
+    parts = [_parts(database, statement, rows, -(-jobs // BATCH)) for statement, rows in left]
+    began = time.perf_counter()
     while True:
         now_us = time.time_ns() // 1000
-        with _transaction(database):
-            if claimed:
-                database.execute(_DROP, (1, until_us, token))
-                dropped = database.changes()
-                if history is not None:
-                    _tell(database, history, drained, now_us)
-                drained += dropped
-            found: list[tuple[Any, ...]] = database.execute(_DUE, (1, now_us, BATCH)).fetchall()
-            claimed = array("q", [row[0] for row in found])
-            if claimed:
-                until_us = now_us + _LEASE_US
-                bound = (until_us, token, worker, now_us, apsw.carray(claimed))
-                database.execute(_CLAIM, bound)
+        database.execute("BEGIN IMMEDIATE")
+        if claimed:
+            database.execute(_DROP, (lane, until_us, token))
+            for insert in parts:
+                insert(drained // BATCH)
+            drained += len(claimed)
+        found: list[Any] = database.execute(_DUE, (lane, now_us, BATCH)).fetchall()
+        claimed = array("q", [row[0] for row in found])
+        if claimed:
+            until_us = now_us + _LEASE_US
+            bound = (until_us, token, worker, now_us, apsw.carray(claimed))
+            database.execute(_CLAIM, bound)
+        database.execute("COMMIT")
         if not claimed:
-            return drained
+            break
+    took_s = time.perf_counter() - began
+    assert drained >= jobs
+    return took_s
 
 
-def _tell(database: apsw.Connection, history: Told, first: int, now_us: int) -> None:
-    for start in range(first, first + BATCH, _ROWS):
-        bound: list[object] = []
-        for place in range(start, start + _ROWS):
-            bound += ("bench!history", 0, now_us + place, history.ids[place], history.body)
-        database.execute(_TELL, bound)
+def _parts(
+    database: apsw.Connection, statement: str, rows: list[Row], batches: int
+) -> Callable[[int], None]:
+    """Insert one of as many equal parts of some rows, _ROWS a statement."""
+    values = statement.partition("VALUES ")[2]
+    many = statement + f", {values}" * (_ROWS - 1)
+
+    def insert(number: int) -> None:
+        some = rows[len(rows) * number // batches : len(rows) * (number + 1) // batches]
+        whole = len(some) - len(some) % _ROWS
+        for place in range(0, whole, _ROWS):
+            database.execute(many, tuple(chain(*some[place : place + _ROWS])))
+        for row in some[whole:]:
+            database.execute(statement, row)
+
+    return insert

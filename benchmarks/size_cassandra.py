@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from benchmarks import naive_cassandra, raw_cassandra
 from benchmarks.against_cassandra import opened
-from benchmarks.against_raw import BODY, TEXT
+from benchmarks.ours import BODY, TEXT
 from benchmarks.raw_cassandra import Raw
 from benchmarks.traces_cassandra import kind_of, tombstones
 from dueline import Dueline

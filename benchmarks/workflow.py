@@ -1,50 +1,31 @@
 """How fast one worker process runs a large group, and the step that gathers it."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from benchmarks import ours
+from benchmarks.commands import Sample
 from dueline import Dueline, group, pipeline
 
 CHILDREN = 10_000
 PER_S_LEAST = 20_000
-LEAN = "without_results_and_history"
-"""What the bar is held against; the other way is that of the defaults."""
+"""Children a second without results and history, at NORMAL."""
 
 
-def measure(folder: Path, rounds: int) -> Mapping[str, Any]:
-    """Run a group and its callback, several times; one job in some that is no step, beside it."""
-    found: dict[str, Any] = {"children": CHILDREN}
-    for way in (LEAN, "with_both"):
-        app = Dueline(ours.sqlite(folder / f"{way}.db", "NORMAL"))
-        if way == LEAN:
-            app.queue(ours.QUEUE, history="off", keep=0)
-        steps, plain = _measured(app, rounds)
-        app.close()
-        found[way] = {
-            "children_per_s": round(steps[rounds // 2]),
-            "most": round(steps[-1]),
-            "of_jobs_that_are_no_steps": round(steps[rounds // 2] / plain[rounds // 2], 2),
-        }
-    return found
+def measure(folder: Path) -> Mapping[str, Sample]:
+    """Run a group and its callback, without results and history and with both."""
+    return {
+        name: _measured(folder / f"{name}.db", is_lean=name == "ours")
+        for name in ("ours", "default settings")
+    }
 
 
-def bars(found: Mapping[str, Any]) -> Sequence[Mapping[str, object]]:
-    """Compare with what is asked (W1)."""
-    measured = found[LEAN]["children_per_s"]
-    return [
-        {
-            "what": f"children of a group a second, {LEAN}",
-            "at_least": PER_S_LEAST,
-            "measured": measured,
-            "is_met": measured >= PER_S_LEAST,
-        }
-    ]
+def _measured(path: Path, *, is_lean: bool) -> Sample:
+    app = Dueline(ours.sqlite(path, "NORMAL"))
+    if is_lean:
+        app.queue(ours.QUEUE, history="off", keep=0)
 
-
-def _measured(app: Dueline, rounds: int) -> tuple[list[float], list[float]]:
     @app.task(name="bench.child", queue=ours.QUEUE)
     def child(number: int) -> int:
         return number
@@ -53,17 +34,17 @@ def _measured(app: Dueline, rounds: int) -> tuple[list[float], list[float]]:
     def gather(numbers: list[int]) -> int:
         return len(numbers)
 
-    steps, plain = [], []
-    for _ in range(rounds):
-        child.enqueue_many([(number,) for number in range(CHILDREN)])
-        plain.append(_per_s(app))
-        flow = app.start(pipeline(group(child.step(n) for n in range(CHILDREN)), gather.step()))
-        steps.append(_per_s(app))
-        assert flow.status == "done", flow.status
-    return sorted(steps), sorted(plain)
+    child.enqueue_many([(number,) for number in range(CHILDREN)])
+    plain, _ = _per_s(app)
+    flow = app.start(pipeline(group(child.step(n) for n in range(CHILDREN)), gather.step()))
+    steps, cpu_us = _per_s(app)
+    assert flow.status == "done", flow.status
+    app.close()
+    return {"per_s": steps, "cpu_us": cpu_us, "part_of_plain_jobs": steps / plain}
 
 
-def _per_s(app: Dueline) -> float:
-    began = time.perf_counter()
+def _per_s(app: Dueline) -> tuple[float, float]:
+    began, began_cpu = time.perf_counter(), time.process_time()
     ours.drain(app)
-    return CHILDREN / (time.perf_counter() - began)
+    cpu_us = (time.process_time() - began_cpu) / CHILDREN * 1e6
+    return CHILDREN / (time.perf_counter() - began), cpu_us
