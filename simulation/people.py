@@ -269,6 +269,7 @@ class Town:
             clock=clock,
             now_us=queues.engine.time.earliest_us,
             wakeup=wakeup,
+            processor_us=lambda: 0,  # not that of the machine: a run is repeatable
         )
         return Worker(
             queues.engine,

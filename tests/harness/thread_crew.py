@@ -9,7 +9,7 @@ from dueline.core.job import Job
 from dueline.core.retry import Retry
 from dueline.tasks.handler import Handler
 from dueline.worker.execution import Execution
-from dueline.worker.thread_runner import ThreadRunner
+from dueline.worker.thread_runner import ThreadRunner, used_us
 from tests.harness.calls import row_of
 from tests.harness.crew import Crew as RunnerCrew
 
@@ -25,6 +25,7 @@ class Crew(RunnerCrew):
         threads: int,
         timeout_us: int | None,
         clock: Clock,
+        processor_us: Callable[[], int],
     ) -> None:
         wakeup = threading.Event()
         handler = Handler(function, name=NAME, retry=Retry(), timeout_us=timeout_us)
@@ -34,6 +35,7 @@ class Crew(RunnerCrew):
             clock=clock,
             now_us=lambda: clock.monotonic_us() + 5000 * SECOND_US,
             wakeup=wakeup,
+            processor_us=processor_us,
         )
         super().__init__(runner, wakeup)
 
@@ -49,9 +51,10 @@ def crew(
     threads: int = 1,
     timeout_us: int | None = None,
     clock: Clock | None = None,
+    processor_us: Callable[[], int] = used_us,
 ) -> Iterator[Crew]:
     """Start a runner, and let its threads end."""
-    made = Crew(function, threads, timeout_us, clock or SystemClock())
+    made = Crew(function, threads, timeout_us, clock or SystemClock(), processor_us)
     made.runner.start()
     try:
         yield made

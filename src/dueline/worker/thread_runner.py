@@ -3,6 +3,7 @@
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from time import process_time_ns
 from typing import TYPE_CHECKING, cast
 
 from dueline.core.attempt import Cancelled, Ended, Ending, GivenBack
@@ -26,6 +27,9 @@ NOTIFY_EVERY_US = 5_000
 SHORT_US = 1_000
 """Jobs with a shorter mean run time are left to few threads: waking one costs about 50 us."""
 
+COMPUTING = 0.8
+"""Share of a processor core above which the process gains nothing by more threads."""
+
 
 _ended = cast("Callable[[type[Ended], tuple[Job, Ending, int, int]], Ended]", tuple.__new__)
 
@@ -42,6 +46,32 @@ class _Slot:
         self.interrupt = Interrupt()
 
 
+def used_us() -> int:
+    """Return the processor time that this process has used, in microseconds."""
+    return process_time_ns() // 1000
+
+
+class _ProcessorShare:
+    """How much of one processor core this process uses.
+
+    It is measured at intervals of NOTIFY_EVERY_US or longer.
+    """
+
+    def __init__(self, used_us: Callable[[], int]) -> None:
+        self._read_us = used_us
+        self._share = 0.0
+        self._at_us = self._used_us = 0
+
+    def read(self, now_us: int) -> float:
+        """Return the share in the last interval. now_us: by the monotonic clock."""
+        passed_us = now_us - self._at_us
+        if passed_us >= NOTIFY_EVERY_US:
+            used_us = self._read_us()
+            self._share = (used_us - self._used_us) / passed_us if self._at_us else 0.0
+            self._at_us, self._used_us = now_us, used_us
+        return self._share
+
+
 class ThreadRunner:
     """A fixed number of slots for jobs from one buffer.
 
@@ -56,6 +86,7 @@ class ThreadRunner:
       wakeup: Set when there are endings to collect.
       loop: Event loop for coroutines; None for a loop of the runner's own.
       ended: What endings are appended to until they are collected; None for a plain queue.
+      processor_us: Returns the processor time that this process has used.
     """
 
     isolates = False
@@ -70,6 +101,7 @@ class ThreadRunner:
         wakeup: threading.Event,
         loop: "asyncio.AbstractEventLoop | None" = None,
         ended: "deque[tuple[Job, Ending, int, int]] | None" = None,
+        processor_us: Callable[[], int] = used_us,
     ) -> None:
         self.threads = threads
         self.run_us = 0.0
@@ -82,11 +114,12 @@ class ThreadRunner:
         self._slots: list[_Slot] = []
         self._work = threading.Condition()
         self._idle = 0
+        self._busy = 0  # threads that have a slot: all but those that wait
+        self._share = _ProcessorShare(processor_us)
         self._notified_us = 0
         self._offset_us = 0  # the store's time minus the monotonic clock
         self._is_closing = False
         self._coroutines: CoroutineRunner | None = None
-        self._busy = 0  # threads that run a job; counted only beside coroutines
         if execution.has_async():
             self._coroutines = self._beside(loop)
 
@@ -112,21 +145,31 @@ class ThreadRunner:
         self.spread()
 
     def spread(self) -> None:
-        """Wake threads for ready jobs: one if jobs are short, otherwise one for each."""
+        """Wake threads for ready jobs: one or none if jobs are short, otherwise one for each."""
         if self._coroutines is not None:
-            self._deal()
+            with self._work:
+                self._deal()
         waiting = len(self._ready)
         if not waiting or not (self._idle or len(self._slots) < self.threads):
             return
         wanted = waiting
         if 0 < self.run_us < SHORT_US:
             wanted = 1 + int(waiting * self.run_us) // NOTIFY_EVERY_US
+            now_us = self._clock.monotonic_us()
+            if self._share.read(now_us) > COMPUTING and self._is_moving(now_us):
+                return
         with self._work:
             if self._is_closing or not self._has_work():
                 return
+            wanted = min(wanted, self._free())
             self._work.notify(min(wanted, self._idle))
             for _ in range(min(wanted - self._idle, self.threads - len(self._slots))):
                 self._start_thread()
+
+    def _is_moving(self, now_us: int) -> bool:
+        """Return whether some thread has just begun a job, so that it soon takes the next one."""
+        since_us = now_us - NOTIFY_EVERY_US
+        return any(slot.assignment and slot.started_us > since_us for slot in self._slots)
 
     def _start_thread(self) -> None:
         slot = _Slot()
@@ -134,40 +177,44 @@ class ThreadRunner:
             target=self._loop, args=(slot,), name=f"dueline-{len(self._slots)}", daemon=True
         )
         self._slots.append(slot)
+        self._busy += 1
         slot.thread.start()
 
-    # With coroutines: each of them and each busy thread has a slot
-
     def _free(self) -> int:
-        assert self._coroutines is not None, "slots are counted for its sake"
-        return self.threads - self._busy - len(self._coroutines)
+        """Count the free slots; a busy thread has one, and so has a coroutine."""
+        return self.threads - self._busy - len(self._coroutines or ())
 
     def _has_work(self) -> bool:
         """Return whether there is work for one more thread."""
-        if self._coroutines is None:
-            return bool(self._ready)
-        return bool(self._ready) and self._free() > 0  # the first is not a coroutine: see _deal
+        return bool(self._ready) and self._free() > 0
 
     def _deal(self) -> None:
         """Start the coroutines at the head of the line, while there are slots."""
         assert self._coroutines is not None, "there is no loop to begin them on"
         self._coroutines.offset_us = self._offset_us
-        with self._work:
-            while self._ready and self._free() > 0 and self._execution.is_async(self._ready[0]):
-                self._coroutines.begin(self._ready.popleft())
+        while self._has_work():
+            try:
+                first = self._ready.popleft()
+            except IndexError:  # a thread took it meanwhile
+                return
+            if not self._execution.is_async(first):
+                self._ready.appendleft(first)
+                return
+            self._coroutines.begin(first)
 
-    def _take_beside(self) -> Assignment:
-        """Take the next job for a thread.
+    def _hand_over(self, slot: _Slot, assignment: Assignment) -> None:
+        """Start a coroutine that a thread took.
 
         Raises:
-          IndexError: No job is ready, or no slot is free.
+          IndexError: It has the thread's slot, since no other is free.
         """
+        assert self._coroutines is not None, "there is no loop to begin it on"
+        slot.assignment = None
         with self._work:
-            self._deal()
-            if not self._has_work():
+            self._coroutines.offset_us = self._offset_us
+            self._coroutines.begin(assignment)
+            if self._free() < 0:
                 raise IndexError
-            self._busy += 1
-            return self._ready.popleft()
 
     def _end_coroutine(self, ended: Ended) -> None:
         """Note on the loop that a coroutine ended, and start what waited for its slot."""
@@ -290,11 +337,10 @@ class ThreadRunner:
             self._coroutines.close()
 
     def _loop(self, slot: _Slot) -> None:
-        run_all = self._run_all if self._coroutines is None else self._run_one
         now_us = self._clock.monotonic_us()
         while not self._is_closing:
             try:
-                now_us = run_all(slot, now_us)
+                now_us = self._run_all(slot, now_us)
             except IndexError:
                 self._wait()
                 now_us = self._clock.monotonic_us()
@@ -305,7 +351,7 @@ class ThreadRunner:
         Other jobs stay where other threads can take them, so a slow handler delays only itself.
 
         Raises:
-          IndexError: No job is ready.
+          IndexError: No job is ready, or a coroutine has this thread's slot.
         """
         take, end = self._ready.popleft, self._ended.append
         run, read_us = self._execution.run_plainly, self._clock.monotonic_us
@@ -315,7 +361,10 @@ class ThreadRunner:
             slot.assignment = assignment
             ending = run(assignment, now_us + self._offset_us)
             if ending is None:
-                return self._run(slot, assignment, now_us)
+                if self._coroutines is None or not self._execution.is_async(assignment):
+                    return self._run(slot, assignment, now_us)
+                self._hand_over(slot, assignment)
+                continue
             slot.assignment = None
             offset_us, ended_us = self._offset_us, read_us()
             end((assignment.job, ending, now_us + offset_us, ended_us + offset_us))
@@ -324,16 +373,16 @@ class ThreadRunner:
                 self._notify(ended_us)
         return now_us
 
-    def _run_one(self, slot: _Slot, now_us: int) -> int:
-        return self._run(slot, self._take_beside(), now_us)
-
     def _wait(self) -> None:
+        """Wait, without a slot, until there is work and a slot for it."""
         self._wakeup.set()
         with self._work:
+            self._busy -= 1
             self._idle += 1
-            if not self._has_work() and not self._is_closing:
+            while not (self._has_work() or self._is_closing):
                 self._work.wait()
             self._idle -= 1
+            self._busy += 1
 
     def _run(self, slot: _Slot, assignment: Assignment, now_us: int) -> int:
         """Run a job from now on; return when it ended, by the monotonic clock."""
@@ -353,9 +402,6 @@ class ThreadRunner:
             slot.interrupt.leave()  # again: the error may have come just before the first call
             ending = self._execution.failed_outside(error, assignment.job)
         slot.assignment = None
-        if self._coroutines is not None:
-            with self._work:
-                self._busy -= 1
         ended_us = self._clock.monotonic_us()
         started_us = 0 if type(ending) is GivenBack else now_us + offset_us
         self._ended.append((assignment.job, ending, started_us, ended_us + offset_us))

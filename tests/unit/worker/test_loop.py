@@ -9,7 +9,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from dueline.core.attempt import Cancelled, Done, Ended, Failed, GivenBack
+from dueline.core.attempt import Cancelled, Done, Ended, Ending, Failed, GivenBack
 from dueline.core.clock import Clock, SystemClock
 from dueline.core.job import Job
 from dueline.core.retry import Retry
@@ -315,3 +315,59 @@ def test_jobs_whose_loop_was_closed_are_given_back() -> None:
         loop.close()
         made.submit("quick", 1)
         assert isinstance(made.ends(1)[1].ending, GivenBack)
+
+
+def test_plain_jobs_beside_coroutines_take_the_short_path(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    long_way: list[str] = []
+    run = Execution.run
+
+    def noted(self: Execution, assignment: Assignment, started_us: int) -> Ending:
+        long_way.append(assignment.job.task)
+        return run(self, assignment, started_us)
+
+    monkeypatch.setattr(Execution, "run", noted)
+
+    def plain(number: int) -> int:
+        return number
+
+    with crew(plain, quick, slots=3) as made:
+        for number in range(0, 100, 2):
+            made.submit("plain", number)
+            made.submit("quick", number + 1)
+        assert sorted(made.ends(100)) == [*range(100)]
+        made.wait(lambda: made.runner._free() == 3)
+    assert long_way == []
+
+
+def test_both_kinds_together_take_no_more_than_the_slots() -> None:
+    inside, most, guard = 0, 0, threading.Lock()
+
+    def count(change: int) -> None:
+        nonlocal inside, most
+        with guard:
+            inside += change
+            most = max(most, inside)
+
+    def plain(number: int) -> int:
+        count(1)
+        if number % 7 == 0:
+            time.sleep(0.001)
+        count(-1)
+        return number
+
+    async def waits(number: int) -> int:
+        count(1)
+        await asyncio.sleep(0.001 * (number % 3))
+        count(-1)
+        return number
+
+    with crew(plain, waits, slots=3) as made:
+        for start in range(0, 600, 20):  # runs of one kind, of different lengths
+            kind = "plain" if start % 40 else "waits"
+            made.submit(kind, *range(start, start + 13))
+            made.submit("waits" if kind == "plain" else "plain", *range(start + 13, start + 20))
+        assert sorted(made.ends(600)) == [*range(600)]
+        made.wait(lambda: made.runner._free() == 3)
+    assert most <= 3

@@ -276,3 +276,41 @@ def test_ten_thousand_jobs_end_each_once(threads: int) -> None:
         made.submit(*range(1, 10_001))
         ended = made.take(10_000)
     assert sorted(numbers(ended)) == list(range(1, 10_001))
+
+
+class Computing(Ticking):
+    """A clock of a process that never waits for anything but its processor."""
+
+    used_us = 0
+
+    def processor_us(self) -> int:
+        self.used_us += 1_000_000
+        return self.used_us
+
+
+@pytest.mark.parametrize("is_computing", [True, False])
+def test_a_process_that_computes_all_the_time_wakes_no_more_threads(*, is_computing: bool) -> None:
+    clock = Computing()
+    processor_us = clock.processor_us if is_computing else lambda: 0
+    inside, go = threading.Semaphore(0), threading.Event()
+
+    def handler(number: int) -> int:
+        inside.release()
+        assert go.wait(WAIT_S)
+        return number
+
+    with crew(handler, threads=8, clock=clock, processor_us=processor_us) as made:
+        made.runner.run_us = 10.0
+        made.runner._share.read(clock.monotonic_us())
+        clock.advance(us=10_000)
+        made.submit(1)
+        assert inside.acquire(timeout=WAIT_S)
+        clock.advance(us=4_000)
+        made.submit(2)
+        made.runner.spread()
+        assert len(made.runner._slots) == (1 if is_computing else 2)
+        clock.advance(us=4_000)  # now the first one takes long, and holds up the second one
+        made.runner.spread()
+        assert inside.acquire(timeout=WAIT_S)
+        go.set()
+        made.take(2)
