@@ -42,9 +42,11 @@ def the_key_of_a_retried_job_is_released(patch: Patch) -> None:
         settings: Mapping[str, QueueSettings],
         ends: Sequence[Finished],
         others: Sequence[Group],
+        *,
+        share: bool,
     ) -> bool:
         completion.release(store, [one.job for group in others for one in group.verdicts])
-        return finish(store, done, settings, ends, others)
+        return finish(store, done, settings, ends, others, share=share)
 
     patch.setattr(settler, "finish_together", finish_and_release)
 

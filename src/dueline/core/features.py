@@ -19,13 +19,14 @@ PARTITION: Final = "features"
 
 BUNDLES: Final = "history bundles"
 LIMITS: Final = "limits"
+RESULTS: Final = "shared results"
 SCHEDULES: Final = "schedules"
 WORKFLOWS: Final = "workflows"
 
 BASELINE: Final = frozenset({BUNDLES, LIMITS, SCHEDULES, WORKFLOWS})
 """Features known to every version that reads the names at all."""
 
-KNOWN: Final = BASELINE
+KNOWN: Final = BASELINE | {RESULTS}
 """Features that this version reads and writes."""
 
 
@@ -56,6 +57,10 @@ class Features:
                 hint="Upgrade this process to the version that wrote them.",
             )
         self._used = names
+
+    def has(self, name: str) -> bool:
+        """Return whether the store used a feature when the names were last read."""
+        return name in self._used
 
     def use(self, name: str) -> bool:
         """Write a feature's name into the store if it is missing.

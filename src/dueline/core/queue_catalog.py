@@ -1,6 +1,6 @@
 """The queues of a store and their settings."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
@@ -60,22 +60,43 @@ class _Mark:
 
 
 class Catalog:
-    """The settings of all queues of a store, cached for a few seconds."""
+    """The settings of all queues of a store, cached for a few seconds.
+
+    Args:
+      records: The store.
+      clock: This machine's clock.
+      ids: The source of tokens.
+      defaults: Settings of a new queue.
+      of_new: Features that a store uses from its first queue on.
+    """
 
     def __init__(
-        self, records: Records, *, clock: Clock, ids: Ids, defaults: QueueSettings
+        self,
+        records: Records,
+        *,
+        clock: Clock,
+        ids: Ids,
+        defaults: QueueSettings,
+        of_new: Collection[str] = (),
     ) -> None:
         self._records = records
         self._ids = ids
         self._clock = clock
         self._defaults = defaults
+        self._of_new = of_new
         self._settings: dict[str, Entry] = {}
         self._known: dict[str, QueueSettings] = {}
         self.features = Features(records, ids=ids)
 
     def inside(self, records: Records) -> "Catalog":
         """Return a catalog of the same store inside an open transaction; it caches nothing."""
-        made = Catalog(records, clock=self._clock, ids=self._ids, defaults=self._defaults)
+        made = Catalog(
+            records,
+            clock=self._clock,
+            ids=self._ids,
+            defaults=self._defaults,
+            of_new=self._of_new,
+        )
         made.features = self.features.inside(records)
         return made
 
@@ -146,6 +167,21 @@ class Catalog:
                 entry = self.entry(queue)
                 if entry is not None:
                     self._put(queue, entry.settings, entry.version, entry.leaving_us)
+
+    def upgrade(self) -> list[str]:
+        """Use the features of a new store; return those that were missing.
+
+        Call it when no process of an older version uses the store: they refuse it from then on.
+
+        Raises: SchemaMismatch: the store uses a feature that this version does not know.
+        """
+        self.features.check()
+        missing = [one for one in self._of_new if not self.features.has(one)]
+        if not missing or not self.names_after(None, 1):
+            return []
+        for feature in missing:
+            self.adopt(feature)
+        return missing
 
     def change(self, queue: str, how: Callable[[QueueSettings], QueueSettings]) -> QueueSettings:
         """Store settings computed from the present ones; create the queue if needed.
@@ -243,6 +279,9 @@ class Catalog:
                 self._settings[queue] = entry
                 self._known[queue] = entry.settings
                 return entry
+            if self._of_new and not self.names_after(None, 1):
+                for feature in self._of_new:  # no other process has read the names (rule V3)
+                    self.features.use(feature)
             self._put(queue, self._defaults, NO_VERSION)
         raise Conflict(f"The queue {queue} cannot be created.", hint="Try again.")
 

@@ -176,7 +176,9 @@ def end_of(finished: Finished) -> Group:
     )
 
 
-def successes(done: Sequence[Ended], settings: Mapping[str, QueueSettings]) -> Group:
+def successes(
+    done: Sequence[Ended], settings: Mapping[str, QueueSettings], *, share: bool
+) -> Group:
     """Return one group of successful jobs, for stores where a group is a transaction.
 
     The effects are those that `finish` makes of each, at less cost. If the group is refused,
@@ -185,6 +187,7 @@ def successes(done: Sequence[Ended], settings: Mapping[str, QueueSettings]) -> G
     Args:
         done: The successful attempts.
         settings: Settings of each queue among them.
+        share: Results may share records.
     """
     recorded: list[Ended] = []
     commits: list[Commit] = []
@@ -193,8 +196,8 @@ def successes(done: Sequence[Ended], settings: Mapping[str, QueueSettings]) -> G
             recorded += same
         if keep_us := settings[queue].keep_us:
             jobs, endings, _, ended_us = zip(*same, strict=True)
-            values = map(_value_of, endings)
-            commits += results.keep_done(map(_id_of, jobs), ended_us, values, keep_us=keep_us)
+            values = list(map(_value_of, endings))
+            commits += results.keep_done(jobs, ended_us, values, keep_us=keep_us, share=share)
     if any(map(_opts_of, map(_job_of, done))):
         steps = [(one.job, one.ended_us, _value(one)) for one in done if one.job.opts]
         commits += records.record_done(steps)
@@ -203,7 +206,7 @@ def successes(done: Sequence[Ended], settings: Mapping[str, QueueSettings]) -> G
 
 
 _job_of, _value_of = field(Ended, "job"), field(Done, "value")
-_opts_of, _id_of = field(Job, "opts"), field(Job, "id")
+_opts_of = field(Job, "opts")
 
 
 def _by_queue(
@@ -224,13 +227,23 @@ def finish_together(
     settings: Mapping[str, QueueSettings],
     ends: Sequence[Finished],
     others: Sequence[Group],
+    *,
+    share: bool,
 ) -> bool:
     """End successful jobs, end others, and apply groups, in one transaction.
+
+    Args:
+        store: The store.
+        done: The successful attempts.
+        settings: Settings of each queue among them.
+        ends: Other jobs that end.
+        others: Groups to apply.
+        share: Results may share records.
 
     Returns:
         Whether all their claims held; otherwise nothing was recorded.
     """
-    group = joined([successes(done, settings), *map(end_of, ends), *others])
+    group = joined([successes(done, settings, share=share), *map(end_of, ends), *others])
     if not store.together([group])[0]:
         return False
     keyed = [job for job in (*map(_job_of, done), *(job for job, _ in ends)) if job.opts]

@@ -82,7 +82,7 @@ def bundle_of(done: Sequence[Ended], stream: str) -> Row:
     jobs, endings, started_us, ended_us = zip(*done, strict=True)
     first: Job = jobs[0]
     ids = b"".join(map(_id_of, jobs))
-    enqueued_us = _instants_of(tuple(map(_enqueued_of, jobs)))
+    enqueued_us = instants_of(tuple(map(_enqueued_of, jobs)))
     lanes = list(map(_lane_of, jobs))
     if lanes.count(lanes[0]) == len(lanes):
         lanes = lanes[:1]
@@ -92,13 +92,13 @@ def bundle_of(done: Sequence[Ended], stream: str) -> Row:
             ids.hex(),
             first.task,
             first.lane.queue,
-            _one_or_each(list(map(tenant_of, lanes))),
-            _one_or_each(list(map(_priority_of, lanes))),
+            one_or_each(list(map(tenant_of, lanes))),
+            one_or_each(list(map(_priority_of, lanes))),
             enqueued_us,
-            _instants_of(tuple(map(_due_of, jobs))),
+            instants_of(tuple(map(_due_of, jobs))),
             first.claimed_us,
-            _instants_of(started_us),
-            _instants_of(ended_us),
+            instants_of(started_us),
+            instants_of(ended_us),
             "done",
             "",
             first.worker,
@@ -112,19 +112,20 @@ def bundle_of(done: Sequence[Ended], stream: str) -> Row:
 
 def _digests_of(values: list[bytes]) -> str | list[str]:
     """Return the digests of results; usually all results are equal, such as `null`."""
-    one = _one_or_each(values)
+    one = one_or_each(values)
     return digest_of(one) if isinstance(one, bytes) else list(map(digest_of, values))
 
 
-def _one_or_each(column: Sequence[Any]) -> Any:  # noqa: ANN401  (a cell of any kind)
+def one_or_each(column: Sequence[Any]) -> Any:  # noqa: ANN401  (a cell of any kind)
+    """Return the value that all cells of a column have; the column if they differ."""
     first = column[0]
     is_same = column[-1] == first and column.count(first) == len(column)
     return first if is_same else column
 
 
-def _instants_of(column: tuple[int, ...]) -> int | str:
+def instants_of(column: tuple[int, ...]) -> int | str:
     """Encode timestamps: as one number, or 16 hexadecimal digits for each, concatenated."""
-    one = _one_or_each(column)
+    one = one_or_each(column)
     return one if isinstance(one, int) else pack(f">{len(column)}q", *column).hex()
 
 

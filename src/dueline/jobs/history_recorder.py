@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+from dueline.core import features
 from dueline.core.clock import Clock, StoreTime
 from dueline.core.engine import Engine
 from dueline.core.ids import Ids
@@ -131,7 +132,8 @@ def open_engine(
         defaults: Settings of a new queue.
         wakeups: Wakes workers of the store; None if they cannot be reached.
     """
-    catalog = Catalog(store, clock=clock, ids=ids, defaults=defaults)
+    of_new = (features.RESULTS,) if store.transactional else ()
+    catalog = Catalog(store, clock=clock, ids=ids, defaults=defaults, of_new=of_new)
     time = StoreTime(store.clock_us, clock)
     recording_store = recording(store, catalog.settings, time.latest_us)
     return Engine(store, recording_store, clock, time, ids, catalog, wakeups or NoWakeups())

@@ -56,7 +56,11 @@ def send_again(store: Store, jobs: Sequence[Job]) -> Sequence[bool]:
     """
     if not store.transactional:
         return store.add(jobs)
-    store.together([Group(commits=(results.absent(job.id),), jobs=(job,)) for job in jobs])
+    rows = store.find([job.id for job in jobs])
+    gone = [job for job, row in zip(jobs, rows, strict=True) if row is None]
+    ended = results.read_many(store, [job.id for job in gone])  # after the rows: see rule E7
+    missing = [job for job in gone if job.id not in ended]
+    store.together([Group(commits=(results.absent(job.id),), jobs=(job,)) for job in missing])
     return [True] * len(jobs)
 
 

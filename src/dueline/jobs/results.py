@@ -1,26 +1,76 @@
 """Outcomes of ended jobs, kept for a limited time.
 
 An outcome has a time to live; a live job never has one (rule A5).
+
+On stores with transactions, jobs that succeed together share records, as their attempts share rows
+of the history. The key of such a record names a cell, a range of ids, in which a reader of one of
+its jobs looks. There are cells of two sizes: ids of one call count up, and ids of separate calls
+differ by their timestamps. Jobs that are few in their cells have records of their own. So have
+those with long results or with options, and those whose ids are not random: several processes may
+add these (rule E7).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from struct import error as StructError  # noqa: N812  (it is a class)
+from struct import unpack
+from typing import Final
 
 from dueline.core.attempt import Outcome
-from dueline.core.codec import decode, encode
+from dueline.core.codec import Cells, decode, encode
+from dueline.core.errors import StoreCorrupt
 from dueline.core.ids import created_us
-from dueline.core.job import JobId
+from dueline.core.job import Job, JobId
 from dueline.core.pagination import records_in
-from dueline.core.store import NO_VERSION, Commit, Delete, Put, Records, Write
+from dueline.core.store import NO_VERSION, Commit, Delete, Put, Record, Store, Write
+from dueline.core.tuples import field
+from dueline.jobs.history_batch import ids_in, instants, instants_of, one_or_each
 
 _SLICE_US = 60_000_000
 _SLICES = 4
 _PAGE = 200
+
+_CELLS: Final = (30, 11)
+"""Number of leading digits that the ids of a cell share: 256 ids that count up; 16 ms."""
+
+_SPAN: Final = 8  # leading digits of the ids of a partition of shared records: 65 s
+_CALL: Final = 20  # leading digits that only ids of one call share
+_VERSION: Final = 12  # the digit that says how an id was made
+_FEWEST: Final = 4  # jobs in a cell, on average
+_MOST: Final = 128  # jobs in a record
+_VALUE_BYTES_MAX: Final = 256
+_RECORDS_A_PAGE: Final = 4
+
+_Line = tuple[str, int, bytes, Job]
+"""A job that is done: the digits of its id, when it ended, its result, and the job."""
+
+_id_of = field(Job, "id")
+
+
+class Shared(Cells, frozen=True, gc=False):
+    """The value of a record with the results of several jobs, which are done.
+
+    Attributes:
+      many: How many.
+      job: Their ids, in hexadecimal digits.
+      ended_us: When they ended, as in a row of the history.
+      value: The result of all, or of each.
+    """
+
+    many: int
+    job: str
+    ended_us: int | str
+    value: str | list[str]
 
 
 def _place(job_id: JobId) -> tuple[str, str]:
     """Return where a result is stored; a partition holds a quarter of a minute's jobs."""
     minute = created_us(job_id) // _SLICE_US
     return f"results/{minute}/{job_id[-1] % _SLICES}", job_id.hex()
+
+
+def _shared_in(digits: str, size: int) -> tuple[str, str]:
+    """Return the partition of a cell, and how the keys of its records begin."""
+    return f"results/{digits[:_SPAN]}", f"{digits[:size]}-"
 
 
 def keep(job_id: JobId, outcome: Outcome, *, keep_us: int) -> Commit:
@@ -36,27 +86,78 @@ def keep(job_id: JobId, outcome: Outcome, *, keep_us: int) -> Commit:
 
 
 def keep_done(
-    jobs: Iterable[JobId], ended_us: Iterable[int], values: Iterable[bytes], *, keep_us: int
+    jobs: Sequence[Job],
+    ended_us: Sequence[int],
+    values: Sequence[bytes],
+    *,
+    keep_us: int,
+    share: bool,
 ) -> list[Commit]:
-    """Return the writes that `keep` makes for each of several successful jobs.
+    """Return the writes that keep the results of successful jobs.
 
     Args:
         jobs: The jobs.
         ended_us: When each ended.
         values: The result of each.
-        keep_us: How long they are kept.
+        keep_us: How long the results are kept.
+        share: Jobs may share records.
     """
+    lines = list(zip(map(bytes.hex, map(_id_of, jobs)), ended_us, values, jobs, strict=True))
     puts: dict[str, list[Put]] = {}
-    for job_id, at_us, value in zip(jobs, ended_us, values, strict=True):
-        partition, key = _place(job_id)
-        body = encode(Outcome("done", at_us, value.decode()))
-        put = Put(key, at_us.to_bytes(16), body, None, at_us + keep_us)
-        puts.setdefault(partition, []).append(put)
-    return [Commit(partition, some) for partition, some in puts.items()]
+    apart: Sequence[_Line] = lines
+    if share:
+        size, cells, apart = _cells_of(lines)
+        for same in cells:
+            partition, start = _shared_in(same[0][0], size)
+            puts.setdefault(partition, []).extend(
+                _shared(start, same[first : first + _MOST], keep_us)
+                for first in range(0, len(same), _MOST)
+            )
+    commits = [Commit(partition, some) for partition, some in puts.items()]
+    for _, at_us, value, job in apart:
+        outcome = Outcome("done", at_us, value.decode())
+        commits.append(keep(job.id, outcome, keep_us=keep_us))
+    return commits
+
+
+def _cells_of(lines: Sequence[_Line]) -> tuple[int, Collection[Sequence[_Line]], Sequence[_Line]]:
+    """Return the size of cells, the jobs that share records, by cell, and the others."""
+    fit: list[_Line] = []
+    apart: list[_Line] = []
+    for one in lines:
+        (fit if _may_share(*one) else apart).append(one)
+    few = len(fit) // _FEWEST
+    for size in _CELLS:
+        cells: dict[str, list[_Line]] = {}
+        for one in fit:
+            cells.setdefault(one[0][:size], []).append(one)
+        # Ids of one call, ended in any order, have no timestamps to tell them apart.
+        is_one_call = size < _CALL and len({digits[:_CALL] for digits, *_ in fit}) < few
+        if len(cells) <= few and not is_one_call:
+            return size, cells.values(), apart
+    return 0, (), lines
+
+
+def _may_share(digits: str, _: int, value: bytes, job: Job) -> bool:
+    return digits[_VERSION] == "7" and len(value) <= _VALUE_BYTES_MAX and not job.opts
+
+
+def _shared(start: str, lines: Sequence[_Line], keep_us: int) -> Put:
+    """Return the write of one record; no other has its key, which has the token of a claim."""
+    ids, ended_us, values, jobs = zip(*lines, strict=True)
+    value = one_or_each(values)
+    shared = Shared(
+        len(ids),
+        "".join(ids),
+        instants_of(ended_us),
+        value.decode() if isinstance(value, bytes) else [one.decode() for one in values],
+    )
+    key = f"{start}{ids[0]}{jobs[0].token.hex()}"
+    return Put(key, jobs[0].token, encode(shared), None, max(ended_us) + keep_us)
 
 
 def absent(job_id: JobId) -> Commit:
-    """Return the write that changes nothing, and holds while no outcome of a job is kept."""
+    """Return the write that changes nothing, and holds while a job has no record of its own."""
     partition, key = _place(job_id)
     return Commit(partition, (Delete(key, expect=NO_VERSION),))
 
@@ -69,18 +170,18 @@ def merged(commits: Sequence[Commit]) -> list[Commit]:
     return [Commit(partition, writes) for partition, writes in by_partition.items()]
 
 
-def read(records: Records, job_id: JobId) -> Outcome | None:
+def read(store: Store, job_id: JobId) -> Outcome | None:
     """Return how a job ended; None if it has not ended or no outcome is kept."""
     partition, key = _place(job_id)
     # Keys are hexadecimal, so nothing sorts between the key less its last digit and the key
     # but its neighbours: a read past it that is limited to 16 rows always holds the key.
-    for record in records.read(partition, after=key[:-1], limit=16):
+    for record in store.read(partition, after=key[:-1], limit=16):
         if record.key == key:
             return decode(record.value, Outcome)
-    return None
+    return _read_shared(store, (job_id,)).get(job_id)
 
 
-def read_many(records: Records, jobs: Collection[JobId]) -> Mapping[JobId, Outcome]:
+def read_many(store: Store, jobs: Collection[JobId]) -> Mapping[JobId, Outcome]:
     """Return how jobs ended; those without a kept outcome are omitted.
 
     Each partition is read from its first to its last job.
@@ -92,9 +193,46 @@ def read_many(records: Records, jobs: Collection[JobId]) -> Mapping[JobId, Outco
     found: dict[JobId, Outcome] = {}
     for partition, wanted in places.items():
         first, last = min(wanted), max(wanted)
-        for record in records_in(records, partition, after=first[:-1], page_size=_PAGE):
+        for record in records_in(store, partition, after=first[:-1], page_size=_PAGE):
             if record.key > last:
                 break
             if record.key in wanted:
                 found[wanted[record.key]] = decode(record.value, Outcome)
+    return found | _read_shared(store, [job_id for job_id in jobs if job_id not in found])
+
+
+def _read_shared(store: Store, jobs: Iterable[JobId]) -> dict[JobId, Outcome]:
+    """Return the outcomes of jobs that share records; of a job that ended twice, the last one."""
+    found: dict[JobId, Outcome] = {}
+    if not store.transactional:
+        return found
+    cells: dict[tuple[str, str], dict[str, JobId]] = {}
+    for job_id in jobs:
+        digits = job_id.hex()
+        for size in _CELLS:
+            cells.setdefault(_shared_in(digits, size), {})[digits] = job_id
+    for (partition, start), wanted in cells.items():
+        for record in records_in(store, partition, after=start, page_size=_RECORDS_A_PAGE):
+            if not record.key.startswith(start):
+                break
+            for digits, outcome in _outcomes_in(record, wanted):
+                job_id = wanted[digits]
+                if job_id not in found or found[job_id].ended_us < outcome.ended_us:
+                    found[job_id] = outcome
     return found
+
+
+def _outcomes_in(record: Record, wanted: Collection[str]) -> list[tuple[str, Outcome]]:
+    """Return the outcomes of wanted jobs in a shared record, with the digits of their ids."""
+    shared = decode(record.value, Shared)
+    try:
+        ids, many = ids_in(shared.job), shared.many
+        ended_us = unpack(f">{many}q", instants(shared.ended_us, many))
+        values = [shared.value] * many if isinstance(shared.value, str) else shared.value
+        each = zip(ids, ended_us, values, strict=True)
+        return [(one, Outcome("done", us, value)) for one, us, value in each if one in wanted]
+    except (ValueError, StructError) as error:
+        raise StoreCorrupt(
+            f"The record {record.key} lacks results of {shared.many} jobs: {error}.",
+            hint="Was it written by another program, or a newer dueline?",
+        ) from error

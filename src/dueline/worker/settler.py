@@ -151,8 +151,8 @@ class Settler:
             groups: Retries, and marks of started handlers.
             are_alone: There are only marks beside them.
         """
-        store = self._engine.store
-        settings = {queue: self._engine.catalog.settings(queue) for queue in _queues_of(done)}
+        store, catalog = self._engine.store, self._engine.catalog
+        settings = {queue: catalog.settings(queue) for queue in _queues_of(done)}
         has_history = any(one.history != "off" for one in settings.values())
         leave_something = has_history or any(one.keep_us for one in settings.values())
         if are_alone and not (leave_something or any(map(_opts_of, map(_job_of, done)))):
@@ -161,8 +161,9 @@ class Settler:
         if not store.transactional:
             return None
         if has_history and len(done) > 1:
-            self._engine.catalog.adopt(features.BUNDLES)
-        is_held = finish_together(store, done, settings, ends, groups)
+            catalog.adopt(features.BUNDLES)
+        share = catalog.features.has(features.RESULTS)
+        is_held = finish_together(store, done, settings, ends, groups, share=share)
         return [True] * (len(done) + len(ends) + len(groups)) if is_held else None
 
     def _report(

@@ -9,11 +9,19 @@ import pytest
 
 from dueline import Dueline, pipeline
 from dueline.core.errors import SchemaMismatch
-from dueline.core.features import BUNDLES, LIMITS, PARTITION, SCHEDULES, WORKFLOWS, names_of
+from dueline.core.features import (
+    BUNDLES,
+    LIMITS,
+    PARTITION,
+    RESULTS,
+    SCHEDULES,
+    WORKFLOWS,
+    names_of,
+)
 from dueline.core.ids import Ids
 from dueline.core.queue_catalog import SETTINGS_AGE_US_MAX, Catalog
 from dueline.core.queue_settings import QueueSettings
-from dueline.core.store import NO_VERSION, Put, Store
+from dueline.core.store import NO_VERSION, Delete, Put, Store
 from tests.harness.clocks import HandClock
 
 LATER = "telepathy"
@@ -38,13 +46,13 @@ def plant(store: Store) -> None:
     assert store.commit(PARTITION, (put,))
 
 
-def test_plain_jobs_use_no_feature(app: Dueline) -> None:
+def test_plain_jobs_use_what_a_new_store_does(app: Dueline) -> None:
     @app.task(name="plain")
     def plain() -> None: ...
 
     plain.enqueue()
     app.run_worker(burst=True)
-    assert used(app) == set()
+    assert used(app) == {RESULTS}
 
 
 def test_each_feature_is_named_by_its_first_use(app: Dueline) -> None:
@@ -58,14 +66,14 @@ def test_each_feature_is_named_by_its_first_use(app: Dueline) -> None:
 
     assert used(app) == set()
     limited.enqueue()
-    assert used(app) == {LIMITS}
+    assert used(app) == {RESULTS, LIMITS}
     app.start(pipeline(free.step(), free.step().alone()))
-    assert used(app) == {LIMITS, WORKFLOWS}
+    assert used(app) == {RESULTS, LIMITS, WORKFLOWS}
     app.schedule("nightly", free, cron="0 3 * * *")
-    assert used(app) == {LIMITS, WORKFLOWS, SCHEDULES}
+    assert used(app) == {RESULTS, LIMITS, WORKFLOWS, SCHEDULES}
     free.enqueue_many([()] * 20)
     app.run_worker(burst=True)
-    assert used(app) == {LIMITS, WORKFLOWS, SCHEDULES, BUNDLES}
+    assert used(app) == {RESULTS, LIMITS, WORKFLOWS, SCHEDULES, BUNDLES}
 
 
 def test_a_process_that_does_not_know_a_feature_refuses_the_store(app: Dueline) -> None:
@@ -81,7 +89,19 @@ def test_a_process_that_does_not_know_a_feature_refuses_the_store(app: Dueline) 
     with pytest.raises(SchemaMismatch, match=LATER):
         other.queues.engine.catalog.adopt(LIMITS)
     other.close()
-    assert used(app) == {LATER}
+    assert used(app) == {RESULTS, LATER}
+
+
+def test_a_migration_uses_what_a_new_store_does(app: Dueline) -> None:
+    catalog = app.queues.engine.catalog
+    assert catalog.upgrade() == []  # no queue yet
+    catalog.settings("default")
+    assert catalog.upgrade() == []
+    assert app.store.commit(PARTITION, (Delete(RESULTS),))  # as an older version leaves a store
+    assert used(app) == set()
+    assert catalog.upgrade() == [RESULTS]
+    assert used(app) == {RESULTS}
+    assert catalog.upgrade() == []
 
 
 def test_a_worker_ends_politely_and_its_jobs_wait(app: Dueline, tmp_path: Path) -> None:
@@ -142,7 +162,7 @@ def test_a_feature_of_a_transaction_that_is_rolled_back_is_not_named(app: Duelin
         enqueue_and_stop()
     assert used(app) == set()
     limited.using(limits=["one"]).enqueue()
-    assert used(app) == {LIMITS}
+    assert used(app) == {RESULTS, LIMITS}
 
 
 def test_the_doctor_lists_them(app: Dueline) -> None:

@@ -1,4 +1,4 @@
-"""`dueline migrate`: create the schema of a store."""
+"""`dueline migrate`: bring a store to this version."""
 
 import typer
 
@@ -8,10 +8,13 @@ from dueline.core.store import Migratable, Migration
 
 
 def migrate(context: typer.Context) -> None:
-    """Create missing keyspaces and tables of a store.
+    """Create missing keyspaces and tables of a store, and use the features of this version.
 
     A Cassandra store needs this once, before its first use; existing tables are not changed. An
     SQLite file is created at its first use. Tables of another program or version are rejected.
+
+    Run it after an upgrade, when no process of an older version uses the store: older versions
+    refuse a store with features that they do not know.
     """
     with session_of(context).queues() as queues:
         store = queues.engine.store
@@ -19,6 +22,8 @@ def migrate(context: typer.Context) -> None:
             done = store.migrate()
         else:
             done = Migration([], store.describe().get("schema", "none"))
-        Output.of(context, queues.engine).entry({"schema": done.version, "made": done.made})
-    if not done.made:
+        features = [f"feature {one}" for one in queues.engine.catalog.upgrade()]
+        made = [*done.made, *features]
+        Output.of(context, queues.engine).entry({"schema": done.version, "made": made})
+    if not made:
         note("The schema is up to date.")
