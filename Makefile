@@ -35,7 +35,7 @@ GUARD_DIR := .cache/cassandra/guard
 GUARD_FIRST := 131
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test test-spark check reference structure models mutants simulate calls guard kills versions products bench bench-spark cassandra-up cassandra-down lock vulnerabilities docs docs-serve pictures words clean
+.PHONY: help demo demo-spark test test-spark check reference structure models mutants simulate calls guard kills versions products bench bench-docs figures bench-spark cassandra-up cassandra-down lock vulnerabilities docs docs-serve pictures words clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -128,8 +128,17 @@ versions: $(VENV)/.project ## run the previous and this version on one store, an
 products: $(VENV)/.project ## kill -9 workers while they write products, count them (KILLS=1000)
 	$(PY) -m tests.kills.products
 
-bench: $(VENV)/.project ## measure, and print the ratios as JSON
-	$(PY) -m benchmarks
+bench: $(VENV)/.project ## measure, and print rates, ratios and bars as JSON (ONLY="default pickup-full")
+	$(PY) -m benchmarks $(addprefix --only ,$(ONLY))
+
+bench-docs: $(VENV)/.project ## measure everything, record it, and renew the figures of README and docs (CASSANDRA=host)
+	@mkdir -p .cache
+	-$(PY) -m benchmarks --record $(if $(CASSANDRA),--cassandra $(CASSANDRA)) > .cache/bench.json
+	$(MAKE) --no-print-directory figures
+
+figures: $(VENV)/.project ## write the figures and charts of README and docs from benchmarks/recorded.json
+	$(PY) -m tools.figures
+	$(PY) -m tools.pictures
 
 bench-spark: $(SPARK_VENV)/.project ## measure on Spark, and print the ratios as JSON (ROWS=1500000)
 	$(SPARK_VENV)/bin/python -m benchmarks.on_spark $(if $(ROWS),--rows $(ROWS))

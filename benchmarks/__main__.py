@@ -95,7 +95,8 @@ def main() -> int:
     report = {"machine": machine, "asked": vars(asked), "rows": described, "missed": missed}
     print(json.dumps(report, indent=1))
     if asked.record:
-        measure.record({**report, "asked": {"rounds": asked.rounds, "jobs": asked.jobs}})
+        sizes_asked = {name: vars(asked)[name] for name in ("rounds", "jobs", "backlogs")}
+        measure.record({**report, "asked": sizes_asked})
     return 1 if any(found[row.name].failures for row in rows) else 0
 
 

@@ -31,6 +31,7 @@ LANES: Final = 1_000
 SETTLE_S: Final = 2.0
 PICKUP_P50_MS_MAX: Final = 3.0
 LATENESS_P99_MS_MAX: Final = 20.0
+BULK_TO_SINGLE: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,8 @@ class Bench:
             Row("processes-8", "one durable enqueue a call, 8 processes, FULL",
                 in_turn(self.sides(produce, kind=APP, seconds=seconds) | producers), bars),
             Row("bulk", "bulk enqueue, FULL",
-                in_turn(self.sides(bulk_enqueue, count=jobs) | raws), [("raw", "per_s")]),
+                in_turn(self.sides(bulk_enqueue, count=jobs) | raws | threads),
+                [("raw", "per_s")], [Limit("per_s", BULK_TO_SINGLE, to="one caller")]),
             Row("lanes", "rows into 1,000 lanes in bulk, FULL",
                 in_turn(self.sides(bulk_lanes, count=jobs)), [("", "per_s")]),
         ]  # fmt: skip

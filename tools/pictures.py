@@ -1,6 +1,7 @@
 """Draw the documentation's charts: `python -m tools.pictures` writes them to docs/images.
 
-The numbers are those that docs/performance.md cites, each with its benchmark.
+Drain, latency and backlog are drawn from benchmarks/recorded.json, as the tables of
+docs/performance.md are written (`tools/figures.py`).
 """
 
 import math
@@ -8,6 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from tools.figures import Recorded, backlogs, rounded
 
 IMAGES: Final = Path(__file__).parents[1] / "docs" / "images"
 WIDTH: Final = 760
@@ -25,21 +28,18 @@ class Bar(NamedTuple):
     color: str = OURS
 
 
-DRAIN: Final = (
-    Bar("huey", 3_500, "3,500", THEIRS),
-    Bar("dueline: results and history (default)", 18_250, "16,300 to 20,200"),
-    Bar("dueline: history", 40_000, "40,000"),
-    Bar("dueline: neither", 50_000, "50,000"),
+DRAINS: Final = (
+    ("huey 4w FULL", "Huey, 4 workers, FULL"),
+    ("huey 1w FULL", "Huey, 1 worker, FULL"),
+    ("huey 1w NORMAL", "Huey, 1 worker, NORMAL"),
+    ("huey 1w OFF", "Huey, 1 worker, no flushes"),
 )
-PICKUP: Final = (
-    Bar("huey", 52, "52 ms", THEIRS),
-    Bar("dueline, FULL (default)", 2.6, "2.6 ms (p99 3.4)"),
-    Bar("dueline, NORMAL", 2.0, "2.0 ms (p99 2.9)"),
-)
-DUE: Final = (
-    Bar("huey", 1_119, "1,119 ms", THEIRS),
-    Bar("dueline, FULL (default)", 0.5, "0.5 ms (p50 0.4)"),
-    Bar("dueline, NORMAL", 1.3, "1.3 ms (p50 0.4)"),
+OUR_DRAINS: Final = (
+    ("processes", "dueline, --processes 2"),
+    ("readme", "dueline, the README's application"),
+    ("default", "dueline, default settings"),
+    ("history", "dueline, without results"),
+    ("bare", "dueline, without both"),
 )
 MILLION: Final = (
     Bar("first 200,000 jobs", 1_927, "1,927"),
@@ -109,33 +109,145 @@ def bars(top: int, title: str, rows: Sequence[Bar], *, is_log: bool = False) -> 
 
 
 def drain() -> str:
-    """Draw how many jobs a second one worker runs on SQLite."""
+    """Draw how many jobs a second one worker runs on SQLite, next to Huey."""
+    found = Recorded()
+    theirs = [(found.value("default", side, "per_s"), label, THEIRS) for side, label in DRAINS]
+    our = [(found.value(row, "ours", "per_s"), label, OURS) for row, label in OUR_DRAINS]
+    rows = [
+        Bar(label, rate, rounded(rate), color) for rate, label, color in (*theirs, *our) if rate
+    ]
+    y = 58 + 34 * len(rows)
+    note = f"No-op jobs, FULL where nothing else is said, {_machine(found, 'default')}."
     title = "Jobs a second that one worker runs, SQLite"
-    note = "No-op jobs, synchronous=NORMAL, one process, two cores, 22 November 2026."
-    parts = [*bars(36, title, DRAIN), text(20, 216, note, size=14, color=GREY)]
-    return picture(236, title, parts)
+    return picture(y + 40, title, [*bars(36, title, rows), text(20, y + 16, note, size=14,
+                   color=GREY)])  # fmt: skip
+
+
+def _machine(found: Recorded, row: str) -> str:
+    cores = "two cores" if found.machine["cpus"] == 2 else f"{found.machine['cpus']} cores"
+    return f"{cores}, {found.date(row)}"
+
+
+class Curve(NamedTuple):
+    """A line of a plot: points from left to right, and its label."""
+
+    label: str
+    points: Sequence[tuple[float, float]]
+    color: str
+
+
+class Axis(NamedTuple):
+    """An axis: its ends, its marks with their texts; log: where each step is a factor."""
+
+    least: float
+    most: float
+    marks: Sequence[tuple[float, str]]
+    is_log: bool = False
+
+    def place(self, value: float) -> float:
+        """Return where a value lies, from 0 to 1."""
+        value = min(max(value, self.least), self.most)
+        if self.is_log:
+            return math.log(value / self.least) / math.log(self.most / self.least)
+        return (value - self.least) / (self.most - self.least)
+
+
+def plot(top: int, title: str, across: Axis, up: Axis, curves: Sequence[Curve]) -> list[str]:
+    """Draw curves in a frame of 180 units below a title; labels stand on the right."""
+    left, right, high = 70, 530, 180
+    low = top + 20 + high
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        return left + across.place(x) * (right - left), low - up.place(y) * high
+
+    parts = [text(20, top, title, weight=600)]
+    for value, words in up.marks:
+        y = at(across.least, value)[1]
+        parts += [f'<path d="M{left} {y:.1f} H{right}" stroke="{RULE}"/>',
+                  text(left - 8, y + 5, words, size=13, color=GREY, anchor="end")]  # fmt: skip
+    for value, words in across.marks:
+        x = at(value, up.least)[0]
+        parts += [f'<path d="M{x:.1f} {low} v5" stroke="{GREY}"/>',
+                  text(x, low + 20, words, size=13, color=GREY, anchor="middle")]  # fmt: skip
+    for number, curve in enumerate(curves):
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(*point) for point in curve.points))
+        dash = ' stroke-dasharray="7 5"' if number % 2 else ""
+        stroke = f'stroke="{curve.color}" stroke-width="3"{dash}'
+        y = top + 40 + 26 * number
+        parts += [
+            f'<polyline points="{line}" fill="none" {stroke}/>',
+            f'<path d="M{right + 16} {y} h26" {stroke}/>',
+            text(right + 50, y + 5, curve.label, size=14),
+        ]
+    return parts
+
+
+PERCENTILES: Final = (1, 10, 25, 50, 75, 90, 95, 99)
+SOONS: Final = (
+    ("pickup-full", "ours", "dueline, FULL", OURS),
+    ("pickup-normal", "ours", "dueline, NORMAL", OURS),
+    ("pickup-full", "huey", "Huey", WARN),
+    ("pickup-full", "huey, polls each 5 ms", "Huey, polls each 5 ms", WARN),
+)
+DUES: Final = (
+    ("schedule", "ours", "dueline, each 20 ms", OURS),
+    ("due-at-once", "ours", "dueline, 10,000 at once", OURS),
+    ("schedule", "huey", "Huey, each 20 ms", WARN),
+    ("due-at-once", "huey", "Huey, 10,000 at once", WARN),
+)
+
+
+def _curves(found: Recorded, lines: Iterable[tuple[str, str, str, str]]) -> list[Curve]:
+    curves = []
+    for row, side, label, color in lines:
+        points = [
+            (value, float(part))
+            for part in PERCENTILES
+            if (value := found.value(row, side, f"p{part}_ms")) is not None
+        ]
+        if len(points) > 1:
+            curves.append(Curve(label, points, color))
+    return curves
 
 
 def latency() -> str:
-    """Draw how soon jobs start on SQLite."""
+    """Draw the distribution of how soon jobs start on SQLite."""
+    found = Recorded()
+    marks = [(0.1, "0.1 ms"), (1.0, "1"), (10.0, "10"), (100.0, "100"), (1000.0, "1 s")]
+    soon = Axis(0.1, 1000, marks, is_log=True)
+    due = Axis(0.1, 10_000, [*marks, (10_000.0, "10 s")], is_log=True)
+    share = Axis(0, 100, [(0, "0"), (50, "50 %"), (99, "99 %")])
+    flush = found.machine["flush_ms"]
+    note = f"SQLite, {_machine(found, 'pickup-full')}, a flush takes {flush:.2g} ms."
+    pickup_title = "Started within this time after enqueue, idle queue"
+    due_title = "Started within this time after the due time (early ones at the left edge)"
     parts = [
-        *bars(36, "From enqueue to start on an idle queue, p50 (log scale)", PICKUP, is_log=True),
-        *bars(196, "From due time to start, a job each 20 ms, p99 (log scale)", DUE, is_log=True),
-        text(20, 340, "SQLite, two cores, a flush takes 0.42 ms at the median, 22 November 2026.",
-             size=14, color=GREY),
-    ]  # fmt: skip
-    return picture(360, "How soon jobs start, SQLite", parts)
+        *plot(36, pickup_title, soon, share, _curves(found, SOONS)),
+        *plot(306, due_title, due, share, _curves(found, DUES)),
+        text(20, 566, note, size=14, color=GREY),
+    ]
+    return picture(586, "How soon jobs start, SQLite", parts)
 
 
 def backlog() -> str:
-    """Draw what a backlog costs on Cassandra."""
+    """Draw what a backlog costs on SQLite and on Cassandra."""
+    found = Recorded()
+    rates = backlogs(found)
+    sizes = [float(size) for size, _ in rates]
+    top = 10_000 * math.ceil(max(rate for _, rate in rates) / 10_000 * 1.1)
+    across = Axis(sizes[0], sizes[-1], [(size, f"{size:,.0f}") for size in sizes], is_log=True)
+    up = Axis(0, top, [(part * top / 4, f"{part * top / 4:,.0f}") for part in range(5)])
+    curve = Curve("dueline", [(float(size), rate) for size, rate in rates], OURS)
     parts = [
-        *bars(36, "dueline: jobs a second while it drains a million waiting jobs", MILLION),
-        *bars(196, "A queue in one partition: time to read the next hundred jobs", ONE_PARTITION),
-        text(20, 440, "Cassandra 5.0, one node, commitlog_sync: batch, two cores,"
+        *plot(36, "SQLite: jobs a second by the number of jobs that wait", across, up, [curve]),
+        text(20, 290, f"FULL, default settings, {_machine(found, 'backlog')}.", size=14,
+             color=GREY),
+        *bars(340, "Cassandra: jobs a second while a million waiting jobs are drained", MILLION),
+        *bars(500, "A queue in one partition: time to read the next hundred jobs", ONE_PARTITION),
+        text(20, 744, "Cassandra 5.0, one node, commitlog_sync: batch, two cores,"
              " 23 November 2026.", size=14, color=GREY),
     ]  # fmt: skip
-    return picture(460, "What a backlog costs, Cassandra", parts)
+    return picture(764, "What a backlog costs", parts)
 
 
 class State(NamedTuple):

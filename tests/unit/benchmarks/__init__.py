@@ -1,0 +1,1 @@
+"""Tests of the benchmarks' arithmetic, and small runs of rows."""
