@@ -203,11 +203,16 @@ class Using(Generic[P, R]):
         calls = list(calls)
         unique, limits = self._options.unique, self._options.limits
         are_alike = unique is None and is_same_for_all(limits)
-        if are_alike and set(map(type, calls)) <= {tuple, list}:
-            codec, encoded = self._handler.write_positional(cast("list[Sequence[object]]", calls))
-        else:
-            checked = [as_call(call) for call in calls]
-            codec, encoded = self._handler.write_many(checked)
+        try:
+            if are_alike and set(map(type, calls)) <= {tuple, list}:
+                rows = cast("list[Sequence[object]]", calls)
+                codec, encoded = self._handler.write_positional(rows)
+            else:
+                checked = [as_call(call) for call in calls]
+                codec, encoded = self._handler.write_many(checked)
+        except BadInput:
+            self._refuse_call(calls)
+            raise
         rules: list[Rule | None] = [None]
         limits_of_each = repeat(limits_of_call(limits, {})) if are_alike else iter(())
         if not are_alike:
@@ -227,6 +232,14 @@ class Using(Generic[P, R]):
                 error.unsent = len(encoded) - len(jobs) - sent
                 raise
         return jobs
+
+    def _refuse_call(self, calls: Sequence[Call]) -> None:
+        """Raise BadInput about the first call that cannot be written, with its index."""
+        for index, call in enumerate(calls):
+            try:
+                self._handler.write(*as_call(call))
+            except BadInput as error:
+                raise BadInput(f"calls[{index}]: {error.message}", hint=error.hint) from error
 
     def recurring(self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] = {}) -> Template:
         """Return a call that a schedule can repeat.

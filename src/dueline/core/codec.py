@@ -2,12 +2,14 @@
 
 import math
 import os
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from operator import contains
-from typing import Any, Final, NamedTuple, Self, TypeVar, cast
+from pathlib import PurePath
+from typing import Any, Final, NamedTuple, Self, TypeVar, cast, get_origin
 
 import msgspec
 
@@ -35,7 +37,52 @@ _FLAT_BYTES: Final = 2 * DEPTH_MAX  # shorter bodies cannot be too deep: each le
 NULL: Final = b"null"
 """The result of a handler that returns None."""
 
-_encoder = msgspec.json.Encoder()
+
+def to_plain(value: object) -> object:
+    """Return a value of a library's own type as plain values: msgspec's hook for encoding.
+
+    Paths and pydantic models are known; nothing is imported for them.
+
+    Raises: TypeError: the type is not known.
+    """
+    if isinstance(value, PurePath):
+        return str(value)
+    if is_model(type(value)):
+        return value.model_dump(mode="json", by_alias=True, round_trip=True)  # type: ignore[attr-defined]
+    raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
+
+
+def from_plain(kind: Any, value: object) -> object:  # noqa: ANN401  (a type)
+    """Return a plain value as a library's own type: msgspec's hook for decoding.
+
+    Raises: TypeError, ValueError: the value does not fit, or the type is not known.
+    """
+    own: Any = get_origin(kind) or kind
+    if isinstance(value, own):
+        return value
+    if issubclass(own, PurePath) and isinstance(value, str):
+        return own(value)
+    if is_model(own):  # from JSON, a strict model takes a string for a date
+        try:
+            return kind.model_validate_json(msgspec.json.encode(value))
+        except ValueError as error:
+            raise ValueError(" ".join(text_of(error).split())) from error
+    raise TypeError(f"Expected `{own.__name__}`, got `{type(value).__name__}`")
+
+
+def is_model(kind: type) -> bool:
+    """Return whether a class is a pydantic model."""
+    pydantic = sys.modules.get("pydantic")
+    base = getattr(pydantic, "BaseModel", None)
+    return base is not None and issubclass(kind, base) and hasattr(kind, "model_validate_json")
+
+
+def to_builtins(value: object, builtin_types: Iterable[type] = ()) -> Any:  # noqa: ANN401
+    """Return a value as plain values, as it is encoded."""
+    return msgspec.to_builtins(value, builtin_types=builtin_types, enc_hook=to_plain)
+
+
+_encoder = msgspec.json.Encoder(enc_hook=to_plain)
 _decoders: Final[dict[Any, Callable[[bytes], Any]]] = {}
 _learning: Final = threading.RLock()
 os.register_at_fork(  # a child gets no locked lock and no half-inspected class
@@ -181,7 +228,7 @@ def _strictly(value: object) -> bytes:
     """
     data = _encoder.encode(value)
     # The encoder writes null for NaN; looking for "null" first is far cheaper than the check.
-    if b"null" in data and any(map(is_no_number, members(msgspec.to_builtins(value)))):
+    if b"null" in data and any(map(is_no_number, members(to_builtins(value)))):
         raise ValueError("NaN and infinity have no form in JSON")
     if _may_be_deep(data) and depth_of(msgspec.json.decode(data)) > DEPTH_MAX:
         raise ValueError(f"it is nested more than {DEPTH_MAX} levels deep")
@@ -217,10 +264,10 @@ def plain_bodies(values: Sequence[object]) -> list[bytes] | None:
 
 
 def holds_binary(value: object) -> bool:
-    """Return whether a byte string is anywhere in a value that can be written."""
+    """Return whether a byte string may be anywhere in a value that can be written."""
     try:
         plain = msgspec.to_builtins(value, builtin_types=_BINARY)
-    except TypeError:  # a key is one
+    except TypeError:  # a key is one, or a library's own type is in it
         return True
     return bool(plain != msgspec.to_builtins(value))
 
@@ -228,9 +275,9 @@ def holds_binary(value: object) -> bool:
 def binary_in(value: object) -> Counter[bytes]:
     """Count the byte strings in a value that can be written, by their content."""
     try:
-        plain = msgspec.to_builtins(value, builtin_types=_BINARY)
+        plain = to_builtins(value, _BINARY)
     except TypeError:  # a key is one
-        plain = msgspec.msgpack.decode(msgspec.msgpack.encode(value))
+        plain = msgspec.msgpack.decode(msgspec.msgpack.encode(value, enc_hook=to_plain))
     keys = (key for one in members(plain) if isinstance(one, dict) for key in one)
     return Counter(bytes(one) for one in chain(members(plain), keys) if isinstance(one, _BINARY))
 
@@ -274,5 +321,8 @@ class Form(NamedTuple):
 
 
 AS_JSON: Final = Form(
-    "JSON", _strictly, lambda kind: learned(lambda: msgspec.json.Decoder(kind)).decode, (b"[",)
+    "JSON",
+    _strictly,
+    lambda kind: learned(lambda: msgspec.json.Decoder(kind, dec_hook=from_plain)).decode,
+    (b"[",),
 )

@@ -1,9 +1,10 @@
 """Encode and decode the arguments of a function."""
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from typing import Any, Final, get_type_hints
+from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -13,6 +14,7 @@ from dueline.core.codec import (
     PAYLOAD_BYTES_MAX,
     Form,
     binary_in,
+    from_plain,
     holds_binary,
     plain_bodies,
 )
@@ -49,7 +51,8 @@ class Arguments:
         self._task = task
         self._signature = inspect.Signature(parameters)
         try:
-            self._hints = hints = get_type_hints(function, include_extras=True)
+            found = get_type_hints(function, include_extras=True)
+            self._hints = hints = {name: _bounded(kind) for name, kind in found.items()}
             self._readers: dict[str, Callable[[bytes], Sequence[Any]]] = {}
             self._read = self._reader_of(AS_JSON)
             self._kinds = {
@@ -63,6 +66,7 @@ class Arguments:
                 hint="Annotate arguments with types that JSON can carry, resolvable at run time.",
             ) from error
         self._is_plain = all(parameter.kind in _POSITIONAL for parameter in parameters)
+        self._untyped = [name for name in self._kinds if name not in hints]
 
     def _reader_of(self, form: Form) -> Callable[[bytes], Sequence[Any]]:
         """Return the decoder of arrays of positional arguments; created at its first use."""
@@ -84,22 +88,40 @@ class Arguments:
             bound = self._bind(args, kwargs)
             value = {"args": bound.args, "kwargs": bound.kwargs} if bound.kwargs else bound.args
         body = self._written(value, form)
-        self._check_binary(args, kwargs, self.decode(body, form), form)
+        read = self.decode(body, form)
+        if not _SCALARS.issuperset(map(type, chain(args, kwargs.values()))):
+            self._check_types(args, kwargs, read, form)
         return body
 
-    def _check_binary(
-        self, args: Sequence[object], kwargs: Mapping[str, object], read: object, form: Form
+    def _check_types(
+        self,
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+        read: tuple[Sequence[Any], Mapping[str, Any]],
+        form: Form,
     ) -> None:
-        """Check that the handler gets bytes where the caller passes bytes.
+        """Check that the handler gets what the caller passes.
 
-        JSON represents bytes as base64 text, which becomes bytes again only where an annotation
-        says so.
+        JSON has no form of its own for bytes, dates, sets, tuples or keys that are not strings:
+        they become that again only where an annotation says so.
 
-        Raises: BadInput: the handler would get text.
+        Raises: BadInput: the handler would get another type.
         """
-        if form is not AS_JSON or _SCALARS.issuperset(map(type, chain(args, kwargs.values()))):
-            return
-        if holds_binary((args, kwargs)) and binary_in((args, kwargs)) - binary_in(read):
+        if self._untyped:
+            given, got = (self._bind(*call).arguments for call in ((args, kwargs), read))
+            for name in self._untyped:
+                if name in given and not _is_same(given[name], got[name]):
+                    kind = _annotation_of(given[name])
+                    raise BadInput(
+                        f"The handler of {self._task} would get `{name}` as another type: "
+                        f"{given[name]!r:.80} would become {got[name]!r:.80}.",
+                        hint=f"Annotate it: `{name}: {kind}`.",
+                    )
+        if (
+            form is AS_JSON
+            and holds_binary((args, kwargs))
+            and binary_in((args, kwargs)) - binary_in(read)
+        ):
             raise BadInput(
                 f"An argument of {self._task}{self._signature} holds bytes that its handler "
                 "would read as base64 text.",
@@ -141,7 +163,8 @@ class Arguments:
             read = self._converted([*unknown, *call.args], call.kwargs, unknown=given)
         except (msgspec.ValidationError, TypeError) as error:
             raise self._unfit(error) from error
-        self._check_binary(args, kwargs, read, form)
+        if not _SCALARS.issuperset(map(type, chain(args, kwargs.values()))):
+            self._check_types([*unknown, *args], kwargs, read, form)
         return body
 
     def encode_many(self, calls: Sequence[Sequence[object]]) -> list[bytes]:
@@ -157,7 +180,9 @@ class Arguments:
                 if bodies is not None:
                     for body in bodies:
                         self._read(body)
-                    if not holds_binary(calls):
+                    if _SCALARS.issuperset(map(type, chain.from_iterable(calls))):
+                        return bodies
+                    if not self._untyped and not holds_binary(calls):
                         return bodies
             except (TypeError, ValueError, OverflowError, RecursionError, msgspec.DecodeError):
                 pass  # a call cannot be stored: reported below
@@ -204,7 +229,7 @@ class Arguments:
                 return read(body), {}
             return self._decode_long(body, form)
         except UNREADABLE as error:
-            raise self._unfit(error) from error
+            raise self._unfit(error, body, form) from error
 
     def decode_rest(
         self, given: bytes, body: bytes, form: Form
@@ -220,10 +245,19 @@ class Arguments:
         except UNREADABLE as error:
             raise self._unfit(error) from error
 
-    def _unfit(self, error: Exception) -> BadInput:
-        return BadInput(
-            f"The arguments do not fit {self._task}{self._signature}: {text_of(error)}."
-        )
+    def _unfit(self, error: Exception, body: bytes = b"", form: Form = AS_JSON) -> BadInput:
+        """Return the error for a body that cannot be decoded; it names the parameter."""
+        text, names = text_of(error), [*self._kinds]
+        if (place := _ELEMENT.fullmatch(text)) and int(place[2]) < len(names):
+            text = f"`{names[int(place[2])]}{place[3]}`: {place[1]}"
+        elif text.startswith("Expected `array` of"):
+            try:
+                self._bind(_call_in(body, form).args, {})
+            except BadInput as wrong:  # it names the parameter
+                return wrong
+            except UNREADABLE:
+                pass  # the body is damaged
+        return BadInput(f"The arguments do not fit {self._task}{self._signature}: {text}.")
 
     def _decode_long(self, body: bytes, form: Form) -> tuple[Sequence[Any], Mapping[str, Any]]:
         call = _call_in(body, form)
@@ -241,8 +275,64 @@ class Arguments:
                     kind = tuple.__class_getitem__((kind, ...))
                 case inspect.Parameter.VAR_KEYWORD:
                     kind = dict.__class_getitem__((str, kind))
-            bound.arguments[name] = msgspec.convert(value, kind, str_keys=True)
+            try:
+                bound.arguments[name] = msgspec.convert(
+                    value, kind, str_keys=True, dec_hook=from_plain
+                )
+            except msgspec.ValidationError as error:
+                text, _, place = str(error).partition(" - at `$")
+                raise msgspec.ValidationError(f"`{name}{place[:-1]}`: {text}") from error
         return bound.args, bound.kwargs
+
+
+_ELEMENT: Final = re.compile(r"(.*) - at `\$\[(\d+)\](.*)`")
+
+_BOUNDS: Final = frozenset(
+    ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
+)
+
+
+def _bounded(kind: Any) -> Any:  # noqa: ANN401  (a type)
+    """Return a type with the constraints of annotated_types and pydantic as msgspec's."""
+    if get_origin(kind) is not Annotated:
+        return kind
+    own, *metadata = get_args(kind)
+    known = [one for one in metadata if isinstance(one, msgspec.Meta)]
+    others = [one for one in metadata if one not in known]
+    flat = [*others, *chain.from_iterable(getattr(one, "metadata", ()) for one in others)]
+    bounds = {
+        name: getattr(one, name)
+        for one in flat
+        for name in _BOUNDS
+        if getattr(one, name, None) is not None
+    }
+    return Annotated[own, *known, msgspec.Meta(**bounds)] if bounds else kind
+
+
+def _is_same(given: object, got: object) -> bool:
+    """Return whether two values have the same types throughout."""
+    if type(given) is not type(got):
+        return False
+    if isinstance(given, dict) and isinstance(got, dict):
+        pairs = (zip(given, got, strict=True), zip(given.values(), got.values(), strict=True))
+        return len(given) == len(got) and all(_is_same(*pair) for some in pairs for pair in some)
+    if isinstance(given, list | tuple) and isinstance(got, list | tuple):
+        return len(given) == len(got) and all(map(_is_same, given, got))
+    return True
+
+
+def _annotation_of(value: object) -> str:
+    """Return the annotation of a value, for a hint."""
+    name = type(value).__name__
+    if isinstance(value, dict) and value:
+        odd = next((key for key in value if type(key) is not str), "")
+        inner = [one for one in value.values() if type(one) not in _SCALARS]
+        return f"dict[{_annotation_of(odd)}, {_annotation_of([*inner, *value.values()][0])}]"
+    if isinstance(value, list | tuple | set | frozenset) and value:
+        inner = [one for one in value if type(one) not in _SCALARS]
+        member = _annotation_of([*inner, *value][0])
+        return f"{name}[{member}, ...]" if isinstance(value, tuple) else f"{name}[{member}]"
+    return name
 
 
 def _call_in(body: bytes, form: Form) -> _Call:

@@ -25,9 +25,12 @@ from dueline.core.codec import (
     PAYLOAD_BYTES_MAX,
     Form,
     depth_of,
+    from_plain,
     is_no_number,
     learned,
     members,
+    to_builtins,
+    to_plain,
 )
 from dueline.core.errors import BadInput
 from dueline.core.user_code import Raised, contain, name_of, text_of
@@ -47,10 +50,8 @@ def _write_msgpack(value: object) -> bytes:
 
     Raises: as `Form.write`.
     """
-    data = msgspec.msgpack.encode(value)
-    if _MAY_BE_NO_NUMBER.search(data) and any(
-        map(is_no_number, members(msgspec.to_builtins(value)))
-    ):
+    data = msgspec.msgpack.encode(value, enc_hook=to_plain)
+    if _MAY_BE_NO_NUMBER.search(data) and any(map(is_no_number, members(to_builtins(value)))):
         raise ValueError("JSON cannot represent NaN and infinity")
     if len(data) > DEPTH_MAX and depth_of(msgspec.msgpack.decode(data)) > DEPTH_MAX:
         raise ValueError(f"it is nested more than {DEPTH_MAX} levels deep")
@@ -60,7 +61,7 @@ def _write_msgpack(value: object) -> bytes:
 AS_MSGPACK: Final = Form(
     "MessagePack",
     _write_msgpack,
-    lambda kind: learned(lambda: msgspec.msgpack.Decoder(kind)).decode,
+    lambda kind: learned(lambda: msgspec.msgpack.Decoder(kind, dec_hook=from_plain)).decode,
     tuple(bytes([first]) for first in (*range(0x90, 0xA0), 0xDC, 0xDD)),
 )
 
