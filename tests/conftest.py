@@ -54,12 +54,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the Cassandra tests of a module in one process; say whose coverage is not measured.
+    """Keep a module's tests on a server in one process; say whose coverage is not measured.
 
-    A module makes keyspaces, and some start nodes, once for all of its tests. The laws, by far
+    A module makes keyspaces or schemas, and some start servers, once for all of its tests. The laws, by far
     the most, are shared by two processes for each class.
 
-    Coverage of Cassandra tests is not measured: the store's own modules are left out of it.
+    Coverage of these tests is not measured: the stores' own modules are left out of it.
     Nor is that of random examples: what they find to run is also run by an example that somebody
     chose; and Hypothesis takes three times as long when it is measured.
     """
@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         is_random = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
         if is_random or "any_life" in item.name or UNMEASURED & set(item.nodeid.split("/")):
             item.add_marker(pytest.mark.no_cover)
-        if item.get_closest_marker("cassandra"):
+        if item.get_closest_marker("cassandra") or item.get_closest_marker("postgres"):
             item.add_marker(pytest.mark.no_cover)
             if config.pluginmanager.hasplugin("xdist"):
                 group = item.parent.nodeid if item.parent else ""

@@ -17,7 +17,7 @@ from dueline.core.wakeup import LocalWakeups, NoWakeups, Wakeups
 from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
 
-SCHEMES = ("memory", "sqlite", "cassandra")
+SCHEMES = ("memory", "sqlite", "postgresql", "cassandra")
 
 EXTRA_STORES: dict[str, Callable[[Clock], Store]] = {}
 """Constructors of further stores by URL, which tests register."""
@@ -33,6 +33,8 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
         url: `memory://`; `sqlite:///folder/file.db` (relative) or `sqlite:////absolute/file.db`,
             with `?synchronous=NORMAL` for speed at the risk of losing the last commits on a power
             failure, and `&shared_folder=allow` for a folder that every user may write to;
+            `postgresql://user:password@host/database`, with `?schema=` and the parameters of libpq
+            (stores/postgres/address.py);
             `cassandra://host,host/keyspace`, with options such as `?dc=` and `&consistency=`
             (stores/cassandra/url.py).
         clock: The machine's clock; by default the system's.
@@ -48,6 +50,8 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
         return _memory(clock or SystemClock())
     if parts.scheme == "sqlite":
         return _sqlite(url, unquote(parts.path), options, clock or SystemClock())
+    if parts.scheme in ("postgresql", "postgres"):
+        return _postgres(url, options, clock or SystemClock())
     if parts.scheme == "cassandra":
         return _cassandra(url, options, clock or SystemClock())
     raise ConfigError(
@@ -101,6 +105,21 @@ def open_queues(url: str, store: Store, *, clock: Clock) -> Queues:
     return Queues(
         open_engine(store, clock=clock, ids=Ids(), defaults=queue_defaults(url), wakeups=wakeups)
     )
+
+
+def _postgres(url: str, options: dict[str, str], clock: Clock) -> Store:
+    from dueline.stores.postgres.address import address_of  # noqa: PLC0415  (see above)
+
+    address = address_of(url, options)
+    try:
+        from dueline.stores.postgres.store import PostgresStore  # noqa: PLC0415  (an extra)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "psycopg":
+            raise
+        raise ConfigError(
+            "The PostgreSQL driver is not installed.", hint="pip install 'dueline[postgres]'"
+        ) from error
+    return PostgresStore(address, clock=clock)
 
 
 def _cassandra(url: str, options: dict[str, str], clock: Clock) -> Store:

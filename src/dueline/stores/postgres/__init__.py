@@ -1,0 +1,1 @@
+"""The store in PostgreSQL (14 or later), by psycopg 3."""

@@ -1,0 +1,304 @@
+"""Claims in PostgreSQL's tables.
+
+A claim reads its lanes in the order of positions, from the cursor on, and locks what it takes; rows
+that another transaction holds are skipped. No index has a column that it changes.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from dueline.core.clock import SECOND_US, Clock
+from dueline.core.job import Job, JobId, State
+from dueline.core.lane import Lane
+from dueline.core.store import Claimed, Want
+from dueline.core.store_capabilities import Prefetched, PrefetchResult
+from dueline.core.tuples import made
+from dueline.stores.postgres.connection import GREATEST, LEAST, Database
+from dueline.stores.postgres.job_rows import SELECT
+from dueline.stores.postgres.lanes import head_in
+from dueline.stores.row_updates import Terms
+
+CURSOR_US_MIN: Final = SECOND_US
+"""Minimum time between two reads of a lane from its start, in microseconds. Rows that another
+process releases, or commits late, behind the cursor of a long lane wait until then."""
+
+CURSOR_COST: Final = 20
+"""Such a read may take one in this number of parts of the time."""
+
+CURSORS_MAX: Final = 1000
+
+_OLD: Final = ("at_us", "state", "token", "worker", "claimed_us", "crashes", "alone")
+_OLD_COLUMNS: Final = ", ".join(_OLD)
+_WANTED: Final = (
+    "unnest(%s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::text[], %s::bigint[],"
+    " %s::bigint[], %s::bigint[]) WITH ORDINALITY"
+    " AS w (queue, shard, bucket, priority, tenant, most, since_lane, since, place)"
+)
+_LANES: Final = (
+    "wanted AS MATERIALIZED (SELECT w.place, l.id AS lane, w.most,"
+    f" CASE WHEN l.id = w.since_lane THEN w.since ELSE {LEAST} END AS since FROM {_WANTED}"
+    " JOIN @lanes l ON l.queue = w.queue AND l.shard = w.shard AND l.bucket = w.bucket"
+    " AND l.priority = w.priority AND l.tenant = w.tenant)"
+)
+_READ: Final = (
+    f"SELECT ctid AS tid, pos_us, {_OLD_COLUMNS} FROM @jobs AS j WHERE j.lane = {{0}}.lane"
+    " AND j.pos_us >= {0}.since AND j.pos_us <= {1} AND j.at_us <= {1}"
+    " ORDER BY {2}, j.id LIMIT {0}.most FOR UPDATE SKIP LOCKED"
+)
+_TAKE: Final = (
+    "UPDATE @jobs AS jobs SET at_us = {at}, fence = fence + 1, token = %s, worker = %s,"
+    " claimed_us = %s, crashes = jobs.crashes + (jobs.state = 2)::int,"
+    " alone = jobs.alone OR jobs.state = 2, state = 1 FROM taken"
+    " WHERE jobs.ctid = taken.tid"
+    f" RETURNING taken.place, taken.lane, {', '.join(f'taken.{name}' for name in _OLD)}, {SELECT}"
+)
+# Rows are read in the order of positions. If there are as many as wanted and one of them is due
+# later than the last position, as a claim is that has expired, others may come before it: all up
+# to that time are read.
+_CLAIM: Final = (
+    f"WITH {_LANES}, found AS MATERIALIZED (SELECT wanted.place, wanted.lane, wanted.most,"
+    " wanted.since, r.* FROM wanted CROSS JOIN LATERAL"
+    f" ({_READ.format('wanted', '%s', 'j.pos_us')}) AS r),"
+    " unsure AS MATERIALIZED (SELECT place, lane, most, since, max(at_us) AS us FROM found"
+    " GROUP BY place, lane, most, since HAVING count(*) = most AND max(at_us) > max(pos_us)),"
+    " earlier AS MATERIALIZED (SELECT unsure.place, unsure.lane, r.* FROM unsure CROSS JOIN LATERAL"
+    f" ({_READ.format('unsure', 'unsure.us', 'j.at_us')}) AS r),"
+    f" taken AS MATERIALIZED (SELECT place, lane, tid, {_OLD_COLUMNS} FROM found"
+    " WHERE place NOT IN (SELECT place FROM unsure)"
+    f" UNION ALL SELECT place, lane, tid, {_OLD_COLUMNS} FROM earlier) {_TAKE.format(at='%s')}"
+)
+_PREFETCH: Final = (
+    f"WITH {_LANES}, taken AS MATERIALIZED (SELECT wanted.place, wanted.lane, r.*"
+    " FROM wanted CROSS JOIN LATERAL"
+    f" (SELECT ctid AS tid, {_OLD_COLUMNS} FROM @jobs AS j WHERE j.lane = wanted.lane"
+    " AND j.pos_us > %s AND j.pos_us <= %s AND j.at_us = j.pos_us AND j.state = 0"
+    " AND j.outcome = '' ORDER BY j.pos_us, j.id LIMIT wanted.most FOR UPDATE SKIP LOCKED) AS r)"
+    f" {_TAKE.format(at='jobs.at_us + %s')}"
+)
+_HEADS: Final = (
+    f"WITH {_LANES} SELECT place, lane, (SELECT min(at_us) FROM @jobs AS j"
+    " WHERE j.lane = wanted.lane AND j.pos_us >= wanted.since AND j.pos_us < wanted.most),"
+    f" {head_in('wanted.lane', 'wanted.most')} FROM wanted"
+)
+"""For each lane the lowest `at_us` of the rows from `since` to before `most`, and of the rest."""
+
+_HEAD: Final = len(_OLD) + 2
+_AT, _STATE = 2, 3
+_ID: Final = _HEAD + 1
+
+
+class Cursor(NamedTuple):
+    """Where the claims of this process are in a lane.
+
+    Attributes:
+      lane: The number of the lane.
+      pos_us: First position of the last claim. Not its last one: a claim of another process that
+        is not committed may be rolled back.
+      until_us: The lowest time of the rows before it, as far as this process knows.
+      read_us: Monotonic time of the last read from the lane's start.
+      took_us: Duration of that read.
+    """
+
+    lane: int
+    pos_us: int
+    until_us: int
+    read_us: int
+    took_us: int
+
+
+class _Visit(NamedTuple):
+    """When lanes were read. now_us: the time of the claim; the others are monotonic."""
+
+    now_us: int
+    began_us: int
+    took_us: int
+
+
+class Claims:
+    """Claims of one process, and its cursors.
+
+    A cursor is used for a lane with more due rows than are wanted, so that a claim does not read
+    the rows that earlier ones have left there: those claimed, and those that were deleted and
+    that an old snapshot keeps.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._cursors: dict[Lane, Cursor] = {}
+
+    def numbers(self) -> list[int]:
+        """Return the lanes with a cursor."""
+        return [cursor.lane for cursor in list(self._cursors.values())]
+
+    def step_back(self, places: Iterable[tuple[Lane, int]]) -> None:
+        """Read lanes from their start again where a row was put before the cursor."""
+        if self._cursors:
+            for lane, pos_us in places:
+                cursor = self._cursors.get(lane)
+                if cursor is not None and pos_us < cursor.pos_us:
+                    self._cursors.pop(lane, None)
+
+    def claim(
+        self, database: Database, wants: Sequence[Want], *, limit: int, terms: Terms
+    ) -> tuple[Claimed, dict[Lane, Cursor | None]]:
+        """Claim the first due rows, want by want; return the new cursors too."""
+        jobs: list[Job] = []
+        died: dict[JobId, Job] = {}
+        heads: dict[Lane, int | None] = {}
+        cursors: dict[Lane, Cursor | None] = {}
+        place = 0
+        while place < len(wants) and len(jobs) < limit:
+            some: list[Want] = []
+            room = limit - len(jobs)
+            while place < len(wants) and room > 0:
+                lane, most = wants[place]
+                some.append(Want(lane, min(most, room)))
+                room -= some[-1].most
+                place += 1
+            began_us = self._clock.monotonic_us()
+            known = [self._valid(want.lane, terms.now_us, began_us) for want in some]
+            rows = _claim(database, some, known, terms)
+            short = [
+                index for index, want in enumerate(some)
+                if known[index] is not None and len(rows[index]) < want.most
+            ]  # fmt: skip
+            if short:  # whether a lane is empty is never decided from a cursor
+                rest = [Want(some[i].lane, some[i].most - len(rows[i])) for i in short]
+                again = _claim(database, rest, [None] * len(rest), terms)
+                for index, found in zip(short, again, strict=True):
+                    rows[index] += found
+                    known[index] = None
+            for (lane, _), found in zip(some, rows, strict=True):
+                found.sort(key=lambda row: (row[_AT], row[_ID]))
+                jobs += _jobs_of(lane, found)
+                died |= _died_of(lane, found)
+            visit = _Visit(terms.now_us, began_us, self._clock.monotonic_us() - began_us)
+            found_heads, found_cursors = _heads(database, some, rows, known, visit)
+            heads |= found_heads
+            cursors |= found_cursors
+        return Claimed(jobs, died, heads), cursors
+
+    def keep(self, cursors: dict[Lane, Cursor | None]) -> None:
+        """Keep the cursors of a claim that is committed."""
+        for lane, cursor in cursors.items():
+            if cursor is None:
+                self._cursors.pop(lane, None)
+            else:
+                self._cursors[lane] = cursor
+        if len(self._cursors) > CURSORS_MAX:
+            self._cursors.clear()
+
+    def _valid(self, lane: Lane, now_us: int, clock_us: int) -> Cursor | None:
+        cursor = self._cursors.get(lane)
+        if cursor is None or now_us >= cursor.until_us:
+            return None
+        age_us = max(CURSOR_US_MIN, CURSOR_COST * cursor.took_us)
+        return cursor if clock_us - cursor.read_us < age_us else None
+
+
+def _bound(
+    wants: Sequence[Want], cursors: Sequence[Cursor | None], mosts: Sequence[int] | None = None
+) -> list[list[object]]:
+    columns: list[list[object]] = [
+        list(column) for column in zip(*(want.lane for want in wants), strict=True)
+    ]
+    return [
+        *columns,
+        list(mosts if mosts is not None else [want.most for want in wants]),
+        [cursor.lane if cursor else -1 for cursor in cursors],
+        [cursor.pos_us if cursor else LEAST for cursor in cursors],
+    ]
+
+
+def _claim(
+    database: Database, wants: Sequence[Want], cursors: Sequence[Cursor | None], terms: Terms
+) -> list[list[tuple[Any, ...]]]:
+    """Claim from lanes by one statement; return the rows of each, in any order."""
+    now_us, lease_us, worker, token = terms
+    rows: list[list[tuple[Any, ...]]] = [[] for _ in wants]
+    bound = _bound(wants, cursors)
+    for row in database.fetch(
+        _CLAIM, [*bound, now_us, now_us, now_us + lease_us, token, worker, now_us]
+    ):
+        rows[row[0] - 1].append(row)
+    return rows
+
+
+def _jobs_of(lane: Lane, rows: Sequence[tuple[Any, ...]]) -> list[Job]:
+    head = (lane,)
+    return made(Job, [head + row[_HEAD:] for row in rows])
+
+
+def _died_of(lane: Lane, rows: Sequence[tuple[Any, ...]]) -> dict[JobId, Job]:
+    """Return the rows before the claim of those whose last claim had no outcome."""
+    died = {}
+    for row in rows:
+        if row[_STATE] in (State.CLAIMED, State.STARTED):
+            job = Job(lane, *row[_HEAD:])
+            old = dict(zip(_OLD, row[2:_HEAD], strict=True))
+            died[job.id] = job._replace(fence=job.fence - 1, **old)
+    return died
+
+
+def _heads(
+    database: Database,
+    wants: Sequence[Want],
+    rows: Sequence[Sequence[tuple[Any, ...]]],
+    known: Sequence[Cursor | None],
+    visit: _Visit,
+) -> tuple[dict[Lane, int | None], dict[Lane, Cursor | None]]:
+    """Return the lowest `at_us` in each lane, and its new cursor."""
+    firsts = [
+        min(row[_HEAD] for row in found) if len(found) == want.most else LEAST
+        for want, found in zip(wants, rows, strict=True)
+    ]
+    heads: dict[Lane, int | None] = dict.fromkeys(want.lane for want in wants)
+    cursors: dict[Lane, Cursor | None] = dict.fromkeys(heads)
+    unsure: list[Want] = []
+    for place, number, behind_us, ahead_us in database.fetch(_HEADS, _bound(wants, known, firsts)):
+        want, cursor, first_us = wants[place - 1], known[place - 1], firsts[place - 1]
+        if first_us == LEAST:
+            heads[want.lane] = ahead_us
+            continue
+        until_us = min(
+            GREATEST if behind_us is None else behind_us,
+            GREATEST if cursor is None else cursor.until_us,
+        )
+        heads[want.lane] = head_us = min(until_us, GREATEST if ahead_us is None else ahead_us)
+        if head_us <= visit.now_us:  # there are more due rows
+            read = (cursor.read_us, cursor.took_us) if cursor else (visit.began_us, visit.took_us)
+            cursors[want.lane] = Cursor(number, first_us, until_us, *read)
+        elif cursor is not None:
+            unsure.append(want)
+    return heads | _whole_heads(database, unsure), cursors
+
+
+def _whole_heads(database: Database, wants: Sequence[Want]) -> dict[Lane, int | None]:
+    """Return the lowest `at_us` in each lane, read from its start."""
+    heads: dict[Lane, int | None] = dict.fromkeys(want.lane for want in wants)
+    if wants:
+        bound = _bound(wants, [None] * len(wants), [LEAST] * len(wants))
+        for place, _, _, head_us in database.fetch(_HEADS, bound):
+            heads[wants[place - 1].lane] = head_us
+    return heads
+
+
+def prefetch(
+    database: Database, wants: Sequence[Want], *, limit: int, until_us: int, terms: Terms
+) -> PrefetchResult:
+    """Claim the first rows that become due soon, want by want."""
+    now_us, lease_us, worker, token = terms
+    found: list[Prefetched] = []
+    visited: list[Want] = []
+    for lane, most in wants:
+        if len(found) >= limit:
+            break
+        want = Want(lane, min(most, limit - len(found)))
+        visited.append(want)
+        rows = database.fetch(
+            _PREFETCH,
+            [*_bound([want], [None]), now_us, until_us, lease_us, token, worker, now_us],
+        )
+        rows.sort(key=lambda row: (row[_AT], row[_ID]))
+        found += map(Prefetched, _jobs_of(lane, rows), [row[_AT] for row in rows])
+    return PrefetchResult(found, _whole_heads(database, visited))

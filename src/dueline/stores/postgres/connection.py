@@ -1,0 +1,386 @@
+"""Connections to PostgreSQL, and transactions on them."""
+
+import os
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from typing import Any, Final, Protocol, TypeVar
+
+import psycopg
+from psycopg import Connection, Cursor
+from psycopg.pq import TransactionStatus
+from psycopg.types.numeric import Int8BinaryDumper
+
+from dueline.core.clock import SECOND_US, Clock
+from dueline.core.errors import BadInput, ConfigError, SchemaMismatch, StoreUnavailable, Unknown
+from dueline.core.store import BESIDE_A_TRANSACTION
+from dueline.stores.postgres.address import Address
+from dueline.stores.postgres.errors import REPEATED, translated
+
+T = TypeVar("T")
+
+SCHEMA_VERSION: Final = 1
+VERSION_MIN: Final = 140000
+
+IDLE_MAX: Final = 8
+"""Maximum number of idle connections that a process keeps."""
+
+ATTEMPTS: Final = 20
+"""Maximum number of attempts of a transaction that others roll back."""
+
+RESOLVE_US: Final = 5 * SECOND_US
+"""Maximum time in which the outcome of a lost commit is read, in microseconds."""
+
+LEAST: Final = -(2**63)
+GREATEST: Final = 2**63 - 1
+NOW_US: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+"""The server's time; now() is the start of the transaction, which may be the caller's."""
+
+_SETTINGS: Final = (
+    # Plans are the same for all values, and statistics of an empty table must not choose them.
+    "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off;"
+    " SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off"
+)
+_inherited: list[Connection] = []
+"""Connections of a parent process: never used, and never closed, in a forked child."""
+
+
+class Database:
+    """Statements on one connection; `@` before a table's name stands for the schema.
+
+    Attributes:
+      apart: Runs work in a transaction of its own that commits at once. None if this transaction
+        is short, so others may wait for its end.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        schema: str,
+        apart: "Callable[[Callable[[Database], object]], None] | None" = None,
+    ) -> None:
+        self.connection = connection
+        self.apart = apart
+        self._schema = schema
+        self._cursor = connection.cursor(binary=True)
+
+    def fetch(self, statement: str, bound: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run a query and return all its rows."""
+        rows: list[tuple[Any, ...]] = self._run(statement, bound).fetchall()
+        return rows
+
+    def first(self, statement: str, bound: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+        """Run a query and return its first row."""
+        row: tuple[Any, ...] | None = self._run(statement, bound).fetchone()
+        return row
+
+    def execute(self, statement: str, bound: Sequence[Any] = ()) -> int:
+        """Run a statement and return the number of rows that it changed."""
+        return int(self._run(statement, bound).rowcount)
+
+    def _run(self, statement: str, bound: Sequence[Any]) -> Cursor:
+        return self._cursor.execute(_named(statement, self._schema), bound)
+
+
+@lru_cache(maxsize=1000)
+def _named(statement: str, schema: str) -> bytes:
+    return statement.replace("@", f"{schema}.").replace("%s", "%b").encode()  # binary values
+
+
+class Executor(Protocol):
+    """Runs a store's calls: on connections of its own, or in an open transaction."""
+
+    def read(self, work: Callable[[Database], T]) -> T: ...  # noqa: D102
+    def write(self, work: Callable[[Database], T]) -> T: ...  # noqa: D102
+
+
+class Connections:
+    """The connections of one process to one database; each thread uses one at a time."""
+
+    def __init__(self, address: Address, clock: Clock) -> None:
+        self.address = address
+        self._clock = clock
+        self._idle: deque[Connection] = deque()
+        self._process = os.getpid()
+        self._jitter = random.Random()
+        self._thread = threading.local()
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        self._forget_parent()
+        while self._idle:
+            self._idle.pop().close()
+
+    def read(self, work: Callable[[Database], T]) -> T:
+        """Run statements that only read, each as a transaction of its own."""
+        return self._patiently(lambda connection: work(self._database(connection)))
+
+    def write(self, work: Callable[[Database], T]) -> T:
+        """Run `work` as one transaction, all or nothing; it may be repeated.
+
+        Raises:
+          BadInput: This thread has another transaction open.
+          StoreUnavailable: Nothing was written.
+          Unknown: The connection was lost at the commit, and the server did not say in time
+            whether it happened.
+        """
+        if getattr(self._thread, "is_open", False):
+            raise BadInput(BESIDE_A_TRANSACTION, hint="Use tx=, or call after the block.")
+        return self._write(work)
+
+    def _write(self, work: Callable[[Database], T]) -> T:
+        def transact(connection: Connection) -> T:
+            number = _begin(connection)
+            try:
+                result = work(self._database(connection))
+            except BaseException:
+                _roll_back(connection)
+                raise
+            self._commit(connection, number)
+            return result
+
+        return self._patiently(transact)
+
+    def apart(self, work: Callable[[Database], object]) -> None:
+        """Run `work` in a transaction of its own, also while this thread has one open."""
+        self._write(work)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Hold a transaction open until the end of the block.
+
+        Raises:
+          BadInput: This thread has one open.
+          StoreUnavailable: Nothing was committed.
+          Unknown: It may or may not be committed.
+        """
+        if getattr(self._thread, "is_open", False):
+            raise BadInput(BESIDE_A_TRANSACTION, hint="Use tx=, or call after the block.")
+        connection = self._patiently(_alive, keeps=True)
+        self._thread.is_open = True
+        try:
+            number = _begin(connection)
+            try:
+                yield connection
+            except BaseException:
+                _roll_back(connection)
+                raise
+            if connection.info.transaction_status != TransactionStatus.INTRANS:
+                _roll_back(connection)
+                raise StoreUnavailable(
+                    f"The transaction on {self.address} was rolled back before its end.",
+                    hint="A statement failed, or the connection was lost.",
+                )
+            self._commit(connection, number)
+        except psycopg.Error as error:
+            raise translated(error, self.address) from error
+        finally:
+            self._thread.is_open = False
+            self._give_back(connection)
+
+    def _database(self, connection: Connection) -> Database:
+        return Database(connection, self.address.schema)
+
+    def _patiently(self, work: Callable[[Connection], T], *, keeps: bool = False) -> T:
+        """Run `work` on a connection; repeat it if nothing was written and that may help.
+
+        A transaction that another one rolled back is repeated with jitter. A connection that was
+        lost before the commit is replaced once: the server may have restarted since the last call.
+        """
+        has_lost = False
+        for attempt in range(ATTEMPTS):
+            connection = self._take()
+            try:
+                result = work(connection)
+            except REPEATED as error:
+                self._give_back(connection)
+                if attempt + 1 == ATTEMPTS:
+                    raise translated(error, self.address) from error
+                self._clock.sleep(0.001 * (attempt + 1) * (0.5 + self._jitter.random()))
+                continue
+            except psycopg.Error as error:
+                is_lost = connection.closed
+                self._give_back(connection)
+                if is_lost and not has_lost:
+                    has_lost = True
+                    self._drop_idle()
+                    continue
+                raise translated(error, self.address) from error
+            except BaseException:
+                self._give_back(connection)
+                raise
+            if not keeps:
+                self._give_back(connection)
+            return result
+        raise AssertionError("unreachable")
+
+    def _commit(self, connection: Connection, number: str) -> None:
+        try:
+            connection.execute("COMMIT", prepare=False)
+        except psycopg.OperationalError as error:
+            if not connection.closed:
+                raise
+            is_committed = self._is_committed(number)
+            if is_committed is None:
+                raise Unknown(
+                    f"{self.address} did not say whether a transaction was committed.",
+                    hint="Repeat the call with the same ids.",
+                ) from error
+            if not is_committed:
+                raise
+
+    def _is_committed(self, number: str) -> bool | None:
+        """Ask the server for the outcome of a transaction; None without an answer in time."""
+        until_us = self._clock.monotonic_us() + RESOLVE_US
+        self._drop_idle()
+        while self._clock.monotonic_us() < until_us:
+            with suppress(psycopg.Error, StoreUnavailable, ConfigError):
+                connection = self._take()
+                try:
+                    row = connection.execute(
+                        "SELECT pg_xact_status(%s::xid8)", (number,), prepare=False
+                    ).fetchone()
+                finally:
+                    self._give_back(connection)
+                status = row[0] if row else None
+                if status != "in progress":
+                    return None if status is None else bool(status == "committed")
+            self._clock.sleep(0.05)
+        return None
+
+    def _take(self) -> Connection:
+        self._forget_parent()
+        while True:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                return self._open()
+            if not connection.closed:
+                return connection
+
+    def _give_back(self, connection: Connection) -> None:
+        """Keep a connection that is idle; close any other."""
+        is_idle = connection.info.transaction_status == TransactionStatus.IDLE
+        if is_idle and len(self._idle) < IDLE_MAX and self._process == os.getpid():
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    def _drop_idle(self) -> None:
+        while self._idle:
+            with suppress(IndexError):
+                self._idle.pop().close()
+
+    def _forget_parent(self) -> None:
+        if self._process != os.getpid():
+            _inherited.extend(self._idle)
+            self._idle = deque()
+            self._thread = threading.local()
+            self._process = os.getpid()
+
+    def _open(self) -> Connection:
+        connection = self.connect()
+        try:
+            self._check(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def connect(self) -> Connection:
+        """Open a connection, whether or not the schema exists.
+
+        Raises:
+          ConfigError: The server refuses the login, is too old, or its database is not UTF-8.
+          StoreUnavailable: It cannot be reached.
+        """
+        try:
+            connection: Connection = psycopg.connect(
+                self.address.conninfo, autocommit=True, prepare_threshold=1
+            )
+        except psycopg.Error as error:
+            raise translated(error, self.address) from error
+        try:
+            _refuse_server(connection, self.address)
+            connection.adapters.register_dumper(int, Int8BinaryDumper)
+            if is_pooled(connection):
+                connection.prepare_threshold = None
+            else:
+                connection.execute(_SETTINGS, prepare=False)
+        except psycopg.Error as error:
+            connection.close()
+            raise translated(error, self.address) from error
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _check(self, connection: Connection) -> None:
+        """Refuse tables of another version."""
+        try:
+            version = version_of(connection, self.address.schema)
+        except psycopg.Error as error:
+            raise translated(error, self.address) from error
+        if version != str(SCHEMA_VERSION):
+            raise unknown_version(self.address, version)
+
+
+def version_of(connection: Connection, schema: str) -> str:
+    """Return the version of the tables."""
+    found = connection.execute(
+        _named("SELECT value FROM @about WHERE name = 'schema'", schema), prepare=False
+    ).fetchone()
+    return str(found[0]) if found else ""
+
+
+def unknown_version(address: Address, version: str) -> SchemaMismatch:
+    """Return the error about tables of another version."""
+    return SchemaMismatch(
+        f"{address} has tables of schema {version!r}; this dueline knows {SCHEMA_VERSION}.",
+        hint="Upgrade dueline on this machine; the tables were left as they are.",
+    )
+
+
+def is_pooled(connection: Connection) -> bool:
+    """Return whether a pooler such as PgBouncer is between this process and the server."""
+    row = connection.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
+    return row is not None and row[0] != connection.info.backend_pid
+
+
+def _refuse_server(connection: Connection, address: Address) -> None:
+    if connection.info.server_version < VERSION_MIN:
+        raise ConfigError(
+            f"{address} is a server of version {connection.info.server_version // 10000}.",
+            hint=f"Use PostgreSQL {VERSION_MIN // 10000} or later.",
+        )
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise ConfigError(
+            f"The database of {address} has the encoding {encoding}.",
+            hint="Use a database that was created with ENCODING 'UTF8'.",
+        )
+
+
+def _begin(connection: Connection) -> str:
+    """Begin a transaction and return its number, by which its outcome can be read."""
+    cursor = connection.cursor()
+    cursor.execute("BEGIN; SELECT pg_current_xact_id()::text", prepare=False)
+    cursor.nextset()
+    row = cursor.fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def _roll_back(connection: Connection) -> None:
+    """Roll back; a connection that cannot is closed when it is given back."""
+    with suppress(psycopg.Error):
+        connection.execute("ROLLBACK", prepare=False)
+
+
+def _alive(connection: Connection) -> Connection:
+    """Return the connection if the server answers."""
+    connection.execute("SELECT 1", prepare=False)
+    return connection

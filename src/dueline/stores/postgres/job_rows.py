@@ -1,0 +1,56 @@
+"""Jobs as rows of the table `jobs`: the columns are the fields of Job, in the same order."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from dueline.core.job import Job
+from dueline.core.lane import Lane
+from dueline.core.tuples import made
+
+COLUMNS: Final = Job._fields[1:]
+"""All columns but the lane, for which the table has a number."""
+
+SELECT: Final = ", ".join(f"jobs.{name}" for name in COLUMNS)
+
+_NEW: Final = COLUMNS.index("at_us") + 1
+_TYPES: Final = {
+    str: "text", bytes: "bytea", bool: "boolean",
+}  # fmt: skip
+_EXAMPLE: Final = Job(Lane("", 0, 0, 0, ""), 0, b"", 0, 0, 0, "", 0, b"", b"", 0)  # type: ignore[arg-type]
+TYPES: Final = tuple(_TYPES.get(type(value), "bigint") for value in _EXAMPLE[1:])
+"""Types of the columns."""
+
+
+def _insert(count: int) -> str:
+    names = COLUMNS[:count]
+    values = ", ".join("least(pos_us, at_us)" if name == "pos_us" else name for name in names)
+    arrays = ", ".join(["%s::bigint[]", *(f"%s::{kind}[]" for kind in TYPES[:count])])
+    return (
+        f"INSERT INTO @jobs (lane, {', '.join(names)})"
+        f" SELECT lane, {values} FROM unnest({arrays}) AS new (lane, {', '.join(names)})"
+        " ON CONFLICT (id) DO NOTHING"
+    )
+
+
+_INSERT_NEW: Final = _insert(_NEW)
+_INSERT_WHOLE: Final = _insert(len(COLUMNS))
+
+
+def insert_of(jobs: Sequence[Job], numbers: Iterable[int]) -> tuple[str, list[list[object]]]:
+    """Return the statement that inserts jobs into lanes, and its values.
+
+    A job that was inserted before has values of its claims.
+    """
+    columns: list[list[object]] = [list(column) for column in zip(*jobs, strict=True)]
+    is_new = not any(columns[Job._fields.index("hop")])
+    count = _NEW if is_new else len(COLUMNS)
+    return _INSERT_NEW if is_new else _INSERT_WHOLE, [list(numbers), *columns[1 : count + 1]]
+
+
+def jobs_of(lane: Lane, rows: Iterable[tuple[Any, ...]]) -> list[Job]:
+    """Return rows of the SELECT columns as jobs of a lane."""
+    head = (lane,)
+    return made(Job, [head + row for row in rows])
+
+
+to_lane: Final[Callable[[Iterable[Any]], Lane]] = Lane._make

@@ -1,0 +1,167 @@
+"""Jobs in PostgreSQL's tables: inserts, outcomes and lookups, each by few statements."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from dueline.core.job import UNCLAIMED_TOKEN, Job, JobId, State
+from dueline.core.lane import Lane
+from dueline.core.store import Drop, Extend, JobPage, Move, Verdict
+from dueline.stores.postgres import job_rows, lanes
+from dueline.stores.postgres.connection import GREATEST, LEAST, Database
+from dueline.stores.postgres.job_rows import SELECT
+
+_HELD: Final = (State.CLAIMED, State.STARTED)
+_LANE: Final = (
+    "(t.queue IS NULL OR @jobs.lane = (SELECT l.id FROM @lanes l WHERE l.queue = t.queue"
+    " AND l.shard = t.shard AND l.bucket = t.bucket AND l.priority = t.priority"
+    " AND l.tenant = t.tenant))"
+)
+_ROW: Final = f"@jobs.id = t.id AND @jobs.token = t.token AND {_LANE}"
+_KEY: Final = (
+    "%s::bytea[], %s::bytea[], %s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::text[]"
+)
+_KEY_NAMES: Final = "id, token, queue, shard, bucket, priority, tenant"
+_DROP: Final = (
+    f"DELETE FROM @jobs USING unnest({_KEY}) AS t ({_KEY_NAMES}) WHERE {_ROW} RETURNING @jobs.id"
+)
+_EXTEND: Final = (
+    "UPDATE @jobs SET at_us = greatest(@jobs.at_us, t.at_us),"
+    " state = greatest(@jobs.state, t.least)"
+    f" FROM unnest({_KEY}, %s::bigint[], %s::bigint[]) AS t ({_KEY_NAMES}, at_us, least)"
+    f" WHERE {_ROW} RETURNING @jobs.id"
+)
+_HOLD: Final = (
+    f"SELECT t.id FROM unnest({_KEY}) AS t ({_KEY_NAMES}) JOIN @jobs ON {_ROW} FOR UPDATE OF jobs"
+)
+_MOVE: Final = (
+    "UPDATE @jobs SET at_us = t.at_us, token = t.new, errors = t.errors, crashes = t.crashes,"
+    " alone = t.alone, state = t.state, outcome = t.outcome, error = t.error,"
+    " worker = CASE WHEN t.state IN (1, 2) THEN @jobs.worker ELSE '' END,"
+    " opts = coalesce(t.opts, @jobs.opts), lane = coalesce(t.to_lane, @jobs.lane),"
+    " pos_us = CASE WHEN t.outcome = '' THEN t.at_us ELSE least(@jobs.pos_us, t.at_us) END,"
+    " hop = @jobs.hop + CASE WHEN t.to_lane IS NOT NULL"
+    " OR (t.outcome = '' AND t.at_us <> @jobs.pos_us) THEN 1 ELSE 0 END"
+    f" FROM unnest({_KEY}, %s::bigint[], %s::bytea[], %s::bigint[], %s::bigint[], %s::boolean[],"
+    " %s::bigint[], %s::bytea[], %s::text[], %s::bytea[], %s::bigint[])"
+    f" AS t ({_KEY_NAMES}, at_us, new, errors, crashes, alone, state, outcome, error, opts,"
+    f" to_lane) WHERE {_ROW} RETURNING @jobs.id"
+)
+
+
+def add(database: Database, jobs: Sequence[Job]) -> None:
+    """Insert jobs and list their lanes; a row whose id exists stays as it is."""
+    wanted = {job.lane: job.lane.bucket for job in jobs}
+    numbers = lanes.hold(database, wanted)
+    database.execute(*job_rows.insert_of(jobs, [numbers[job.lane] for job in jobs]))
+
+
+def settle(database: Database, verdicts: Sequence[Verdict]) -> list[bool]:
+    """Apply outcomes; those of one kind are one statement.
+
+    Returns:
+      For each whether it was applied.
+    """
+    ids = [verdict.job.id for verdict in verdicts]
+    if len(set(ids)) < len(ids):  # in their order
+        return [held for verdict in verdicts for held in _settle(database, [verdict])]
+    return _settle(database, verdicts)
+
+
+def _settle(database: Database, verdicts: Sequence[Verdict]) -> list[bool]:
+    held: set[bytes] = set()
+    for kind, call in _SETTLERS.items():
+        some = [verdict for verdict in verdicts if type(verdict) is kind]
+        some.sort(key=lambda verdict: (verdict.job.lane, verdict.job.pos_us, verdict.job.id))
+        if some:
+            held |= {row[0] for row in call(database, some)}
+    return [verdict.job.id in held for verdict in verdicts]
+
+
+def _key_of(verdicts: Sequence[Verdict]) -> list[list[object]]:
+    """Return ids and tokens, and the lanes of new rows, which all have the same token."""
+    jobs = [verdict.job for verdict in verdicts]
+    places = [job.lane if job.token == UNCLAIMED_TOKEN else (None,) * 5 for job in jobs]
+    columns: list[list[object]] = [list(column) for column in zip(*places, strict=True)]
+    return [[job.id for job in jobs], [job.token for job in jobs], *columns]
+
+
+def _drop(database: Database, drops: Sequence[Drop]) -> list[tuple[Any, ...]]:
+    return database.fetch(_DROP, _key_of(drops))
+
+
+def _extend(database: Database, extends: Sequence[Extend]) -> list[tuple[Any, ...]]:
+    least = [int(State.STARTED if one.started else State.CLAIMED) for one in extends]
+    return database.fetch(_EXTEND, [*_key_of(extends), [one.at_us for one in extends], least])
+
+
+def _move(database: Database, moves: Sequence[Move]) -> list[tuple[Any, ...]]:
+    """Move rows; list the lanes of those that have their tokens, and of no others."""
+    held = {row[0] for row in database.fetch(_HOLD, _key_of(moves))}
+    moves = [move for move in moves if move.job.id in held]
+    if not moves:
+        return []
+    wanted: dict[Lane, int] = {}
+    for move in moves:  # in any case: the row's `at` may have been extended since it was read
+        lane = move.to or move.job.lane
+        wanted[lane] = min(wanted.get(lane, GREATEST), move.listing)
+    numbers = lanes.hold(database, wanted)
+    values = [
+        (
+            one.at_us, one.token, one.errors, one.crashes, one.alone, int(one.state), one.outcome,
+            one.error, one.opts, numbers[one.to] if one.to is not None else None,
+        )
+        for one in moves
+    ]  # fmt: skip
+    columns = [list(column) for column in zip(*values, strict=True)]
+    return database.fetch(_MOVE, [*_key_of(moves), *columns])
+
+
+_SETTLERS: Final[dict[type[Verdict], Callable[..., list[tuple[Any, ...]]]]] = {
+    Drop: _drop,
+    Extend: _extend,
+    Move: _move,
+}
+
+
+def find(database: Database, ids: Sequence[JobId]) -> list[Job | None]:
+    """Return jobs by id."""
+    rows = database.fetch(
+        f"SELECT queue, shard, bucket, priority, tenant, {SELECT} FROM @jobs AS jobs"
+        " JOIN @lanes AS lanes ON lanes.id = jobs.lane WHERE jobs.id = ANY(%s::bytea[])",
+        (list(ids),),
+    )
+    found = {job.id: job for row in rows for job in job_rows.jobs_of(Lane(*row[:5]), [row[5:]])}
+    return [found.get(job_id) for job_id in ids]
+
+
+def scan(
+    database: Database,
+    lane: Lane,
+    *,
+    after: tuple[int, JobId] | None,
+    until_us: int | None,
+    limit: int,
+) -> JobPage:
+    """Read a lane in (at, id) order.
+
+    The index has the order of positions, and no row is due before its position. The first
+    `limit` rows in that order that match, so, are a bound for the times of the page.
+    """
+    number = lanes.number_of(database, lane)
+    if number is None:
+        return JobPage((), None)
+    past = after or (LEAST, b"")
+    until = GREATEST if until_us is None else until_us
+    rows = database.fetch(
+        "WITH waiting AS MATERIALIZED (SELECT at_us FROM @jobs WHERE lane = %s AND pos_us >= %s"
+        " AND pos_us <= %s AND at_us = pos_us AND (at_us, id) > (%s, %s) ORDER BY pos_us, id"
+        " LIMIT %s), bound AS MATERIALIZED (SELECT CASE WHEN count(*) < %s THEN %s"
+        " ELSE max(at_us) END AS us FROM waiting)"
+        f" SELECT {SELECT} FROM @jobs AS jobs WHERE lane = %s"
+        " AND pos_us <= (SELECT us FROM bound) AND at_us <= (SELECT us FROM bound)"
+        " AND (at_us, id) > (%s, %s) ORDER BY at_us, id LIMIT %s",
+        (number, past[0], until, *past, limit, limit, until, number, *past, limit),
+    )
+    jobs = job_rows.jobs_of(lane, rows)
+    more = len(jobs) == limit
+    return JobPage(jobs, (jobs[-1].at_us, jobs[-1].id) if more else None)

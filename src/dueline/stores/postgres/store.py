@@ -1,0 +1,292 @@
+"""The store in PostgreSQL.
+
+Every write is one transaction: an insert with its lane list (rule E6), a claim, or a group of
+outcomes and effects.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from typing import Literal
+
+from dueline.core.clock import Clock
+from dueline.core.job import Job, JobId, Token
+from dueline.core.lane import Lane, Marks, Pointer
+from dueline.core.store import (
+    Claimed,
+    Commit,
+    Group,
+    JobPage,
+    LanePage,
+    Migration,
+    Move,
+    Record,
+    Row,
+    RowPage,
+    TransactionView,
+    Verdict,
+    Want,
+    Write,
+)
+from dueline.core.store_capabilities import LanesWithRows, PrefetchResult
+from dueline.stores.postgres import batches, claims, lanes, records, schema, streams
+from dueline.stores.postgres import jobs as postgres_jobs
+from dueline.stores.postgres.address import Address
+from dueline.stores.postgres.claims import Claims
+from dueline.stores.postgres.connection import NOW_US, Connections, Database, Executor
+from dueline.stores.postgres.errors import LockNotAvailable
+from dueline.stores.postgres.transaction import OpenTransaction
+from dueline.stores.row_updates import Terms
+
+
+class PostgresStore:
+    """Jobs, records and streams in one schema of a database.
+
+    Args:
+      address: The database and the schema.
+      clock: The machine's clock; the store's is the server's.
+    """
+
+    transactional = True
+    scope: Literal["process", "machine", "network"] = "network"
+
+    def __init__(self, address: Address, *, clock: Clock) -> None:
+        self._address = address
+        self._connections = Connections(address, clock)
+        self._connection: Executor = self._connections
+        self._claims = Claims(clock)
+
+    def migrate(self) -> Migration:
+        """Create the schema and the tables that do not exist."""
+        connection = self._connections.connect()
+        try:
+            return schema.create(connection, self._address)
+        finally:
+            connection.close()
+
+    def clock_us(self) -> int:
+        """Return the server's clock, in microseconds UTC."""
+        row = self._connection.read(lambda database: database.first(f"SELECT {NOW_US}"))
+        assert row is not None
+        return int(row[0])
+
+    def describe(self) -> Mapping[str, str]:
+        """Return facts and guarantees of the store."""
+        row = self._connection.read(
+            lambda database: database.first(
+                "SELECT current_setting('server_version'), current_setting('synchronous_commit'),"
+                " current_setting('fsync'), (SELECT value FROM @about WHERE name = 'schema')"
+            )
+        )
+        assert row is not None
+        version, synchronous, fsync, tables = row
+        power = "nothing is lost, if the disk honours flushes"
+        if fsync == "off":
+            power = "the whole database may be damaged (fsync is off)"
+        elif synchronous == "off":
+            power = "the last commits may be lost (synchronous_commit is off)"
+        return {
+            "store": "postgresql",
+            "address": str(self._address),
+            "server": version,
+            "schema": tables,
+            "survives a process crash": "nothing is lost",
+            "survives loss of power": power,
+            "survives loss of the machine": "as far as the server's replicas do",
+        }
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._connections.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[TransactionView]:
+        """Hold a transaction open until the end of the block."""
+        with self._connections.transaction() as connection:
+            transaction = OpenTransaction(self._connections, connection)
+            inside = copy(self)
+            inside._connection = transaction  # noqa: SLF001  (its own kind)
+            yield TransactionView(inside, transaction.execute)
+
+    # Jobs
+
+    def add(self, jobs: Sequence[Job]) -> Sequence[bool]:
+        """Insert jobs and list their lanes."""
+        if jobs:
+            self._connection.write(lambda database: postgres_jobs.add(database, jobs))
+            self._claims.step_back((job.lane, job.pos_us) for job in jobs)
+        return [True] * len(jobs)
+
+    def claim(
+        self,
+        wants: Sequence[Want],
+        *,
+        limit: int,
+        now_us: int,
+        lease_us: int,
+        worker: str,
+        token: Token,
+    ) -> Claimed:
+        """Claim the first due rows, want by want."""
+        terms = Terms(now_us, lease_us, worker, token)
+        claimed, cursors = self._connection.write(
+            lambda database: self._claims.claim(database, wants, limit=limit, terms=terms)
+        )
+        self._claims.keep(cursors)
+        return claimed
+
+    def prefetch(
+        self,
+        wants: Sequence[Want],
+        *,
+        limit: int,
+        now_us: int,
+        until_us: int,
+        lease_us: int,
+        worker: str,
+        token: Token,
+    ) -> PrefetchResult:
+        """Claim the first rows that become due soon."""
+        terms = Terms(now_us, lease_us, worker, token)
+        return self._connection.write(
+            lambda database: claims.prefetch(
+                database, wants, limit=limit, until_us=until_us, terms=terms
+            )
+        )
+
+    def settle(self, verdicts: Sequence[Verdict]) -> Sequence[bool]:
+        """Apply outcomes, each on its own."""
+        if not verdicts:
+            return []
+        held = self._connection.write(lambda database: postgres_jobs.settle(database, verdicts))
+        self._claims.step_back(_places_of(verdicts))
+        return held
+
+    def find(self, ids: Sequence[JobId]) -> Sequence[Job | None]:
+        """Return jobs by id."""
+        if not ids:
+            return []
+        return self._connection.read(lambda database: postgres_jobs.find(database, ids))
+
+    def scan(
+        self, lane: Lane, *, after: tuple[int, JobId] | None, until_us: int | None, limit: int
+    ) -> JobPage:
+        """Read a lane in (at, id) order."""
+        return self._connection.read(
+            lambda database: postgres_jobs.scan(
+                database, lane, after=after, until_us=until_us, limit=limit
+            )
+        )
+
+    def lanes(
+        self, queue: str, shard: int, *, until_bucket: int, after: Pointer | None, limit: int
+    ) -> LanePage:
+        """Read the lane list."""
+        without_head = self._claims.numbers()
+        return self._connection.read(
+            lambda database: lanes.page(
+                database, queue, shard, until_bucket=until_bucket, after=after, limit=limit,
+                without_head=without_head,
+            )
+        )  # fmt: skip
+
+    def sweep(self, queue: str, shard: int, *, now_us: int, width_us: int) -> Marks:
+        """Unlist the empty lanes of closed buckets, then close the buckets that are past.
+
+        Does nothing while another transaction has inserted jobs and stays open.
+        """
+        try:
+            return self._connection.write(
+                lambda database: lanes.sweep(database, queue, shard, now_us, width_us)
+            )
+        except LockNotAvailable:
+            return self._connection.read(lambda database: lanes.marks_of(database, queue, shard))
+
+    # Records
+
+    def read(self, partition: str, *, after: str | None, limit: int) -> Sequence[Record]:
+        """Read records in key order."""
+        return self._connection.read(
+            lambda database: records.read(database, partition, after=after, limit=limit)
+        )
+
+    def commit(self, partition: str, writes: Sequence[Write]) -> bool:
+        """Apply writes to one partition, all or nothing."""
+        return self.together([Group(commits=(Commit(partition, writes),))])[0]
+
+    # Streams
+
+    def append(self, rows: Sequence[Row]) -> Sequence[int | None]:
+        """Append rows above the present watermarks."""
+        if not rows:
+            return []
+        return self._connection.write(lambda database: streams.append(database, rows))
+
+    def tail(
+        self,
+        stream: str,
+        shard: int,
+        *,
+        after: tuple[int, bytes] | None,
+        limit: int,
+        until_us: int | None = None,
+    ) -> RowPage:
+        """Read a shard's rows in order."""
+        return self._connection.read(
+            lambda database: streams.tail(
+                database, stream, shard, after=after, limit=limit, until_us=until_us
+            )
+        )
+
+    def close_until(self, stream: str, shard: int, *, at_us: int) -> int:
+        """Raise a shard's watermark, unless a transaction with an append stays open."""
+
+        def read(database: Database) -> int:
+            return streams.mark_of(database, stream, shard)
+
+        mark = self._connection.read(read)
+        if mark >= at_us:
+            return mark
+        try:
+            return self._connection.write(
+                lambda database: streams.close_until(database, stream, shard, at_us)
+            )
+        except LockNotAvailable:
+            return self._connection.read(read)
+
+    def expire(self, stream: str, shard: int, *, before_us: int) -> None:
+        """Delete rows below a timestamp that is closed."""
+        while self._connection.write(
+            lambda database: streams.expire(database, stream, shard, before_us)
+        ):
+            pass
+
+    def together(self, groups: Sequence[Group]) -> Sequence[bool]:
+        """Apply groups, each all or nothing, in one transaction."""
+        if not groups:
+            return []
+        held = batches.together(self._connection, groups)
+        for group in groups:
+            self._claims.step_back((job.lane, job.pos_us) for job in group.jobs)
+            self._claims.step_back(_places_of(group.verdicts))
+        return held
+
+    def lanes_with_rows(self, *, after: str | None, limit: int) -> LanesWithRows:
+        """Return a page of the lanes that have rows, in the order of their numbers."""
+        rows = self._connection.read(
+            lambda database: database.fetch(
+                "SELECT id, queue, shard, bucket, priority, tenant FROM @lanes AS l"
+                " WHERE id > %s AND EXISTS (SELECT 1 FROM @jobs WHERE lane = l.id)"
+                " ORDER BY id LIMIT %s",
+                (int(after or 0), limit),
+            )
+        )
+        found = [Lane(*row[1:]) for row in rows]
+        return LanesWithRows(found, str(rows[-1][0]) if len(rows) == limit else None)
+
+
+def _places_of(verdicts: Sequence[Verdict]) -> Iterator[tuple[Lane, int]]:
+    """Yield where moves put their rows."""
+    for verdict in verdicts:
+        if isinstance(verdict, Move):
+            yield verdict.to or verdict.job.lane, verdict.at_us

@@ -1,0 +1,330 @@
+"""What the store does when the server or a connection fails, and what it refuses."""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from dueline.api.connect import mask, open_store
+from dueline.core.errors import (
+    BadInput,
+    ConfigError,
+    DuelineError,
+    SchemaMismatch,
+    StoreUnavailable,
+)
+from dueline.core.store import Drop, Group, Migratable, Transactional
+from dueline.store_tests.helpers import (
+    NOW_US,
+    WIDTH_US,
+    claim,
+    lane_of,
+    new_job,
+    new_jobs,
+    pointers_in,
+    row_of,
+    rows_in,
+)
+from tests.harness.postgres import Schemas, expect_server, schemas, server, statement
+from tools.postgres import Cluster
+
+expect_server()
+
+import psycopg  # noqa: E402
+
+from dueline.stores.postgres.store import PostgresStore  # noqa: E402
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[Schemas]:
+    with schemas() as made:
+        yield made
+
+
+@pytest.fixture
+def url(made: Schemas) -> str:
+    return made.fresh()
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[PostgresStore]:
+    store = open_store(url)
+    assert isinstance(store, PostgresStore)
+    yield store
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Run a server that tests may kill."""
+    port = 20_000 + os.getpid() % 20_000
+    with server(tmp_path_factory.mktemp("own"), port) as cluster:
+        yield cluster
+
+
+def error_of(url: str) -> DuelineError:
+    """Tell how a store is refused."""
+    store = open_store(url)
+    try:
+        store.clock_us()
+    except DuelineError as error:
+        return error
+    finally:
+        store.close()
+    raise AssertionError("it is not refused")
+
+
+def end_sessions(url: str) -> None:
+    """End the other sessions on the database, as an administrator may."""
+    statement(
+        url,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        " AND application_name = 'dueline'",
+    )
+
+
+# Refusals
+
+
+def test_a_wrong_password_is_an_error_that_does_not_show_it(url: str) -> None:
+    login, _, place = url.rpartition("@")
+    wrong = f"{login.rpartition(':')[0]}:s3cret@{place}"
+    error = error_of(wrong)
+    assert isinstance(error, ConfigError)
+    shown = f"{error} {error!r} {error.__cause__} {open_store(wrong).__dict__}"
+    assert "s3cret" not in shown
+    assert "s3cret" not in mask(wrong)
+
+
+def test_a_store_without_tables_names_the_command_that_makes_them(url: str) -> None:
+    error = error_of(f"{url.partition('?')[0]}?schema=nothing_here")
+    assert isinstance(error, ConfigError)
+    assert "dueline migrate" in error.hint
+
+
+def test_tables_of_another_version_are_left_as_they_are(url: str) -> None:
+    schema = url.partition("schema=")[2]
+    statement(url, f"UPDATE {schema}.about SET value = '999'")
+    assert isinstance(error_of(url), SchemaMismatch)
+    store = open_store(url)
+    assert isinstance(store, Migratable)
+    with pytest.raises(SchemaMismatch):
+        store.migrate()
+
+
+def test_a_schema_of_another_program_is_not_used(url: str) -> None:
+    schema = url.partition("schema=")[2]
+    statement(url, f"DROP SCHEMA {schema} CASCADE")
+    statement(url, f"CREATE SCHEMA {schema}")
+    statement(url, f"CREATE TABLE {schema}.jobs (n int)")
+    store = open_store(url)
+    assert isinstance(store, Migratable)
+    with pytest.raises(ConfigError, match="another program"):
+        store.migrate()
+
+
+def test_tables_are_created_once_by_processes_that_do_so_at_once(url: str) -> None:
+    schema = url.partition("schema=")[2]
+    statement(url, f"DROP SCHEMA {schema} CASCADE")
+    made: list[int] = []
+
+    def migrate() -> None:
+        store = open_store(url)
+        assert isinstance(store, Migratable)
+        made.append(len(store.migrate().made))
+
+    threads = [threading.Thread(target=migrate) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(made)[:3] == [0, 0, 0]
+    assert made.count(0) == 3
+
+
+def test_a_database_that_is_not_utf8_is_refused(url: str) -> None:
+    statement(url, "DROP DATABASE IF EXISTS plain_ascii")
+    statement(url, "CREATE DATABASE plain_ascii ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0")
+    head, _, _ = url.partition("?")
+    error = error_of(f"{head.rpartition('/')[0]}/plain_ascii")
+    assert isinstance(error, ConfigError)
+    assert "UTF8" in error.hint
+    statement(url, "DROP DATABASE plain_ascii WITH (FORCE)")
+
+
+@pytest.mark.parametrize("schema", ["Upper", "pg_own", "a-b", "", "x" * 64, 'a"; drop'])
+def test_a_name_that_is_no_schema_is_refused(schema: str) -> None:
+    with pytest.raises(ConfigError, match="schema"):
+        open_store(f"postgresql://host/db?schema={schema}")
+
+
+def test_a_server_that_is_not_there_is_unavailable() -> None:
+    assert isinstance(error_of("postgresql://127.0.0.1:1/db"), StoreUnavailable)
+
+
+# Lost connections
+
+
+def test_a_call_after_a_restart_takes_a_new_connection(url: str, store: PostgresStore) -> None:
+    store.add(new_jobs(2))
+    end_sessions(url)
+    assert rows_in(store, lane_of()) == new_jobs(2)
+    end_sessions(url)
+    assert len(claim(store, lane_of()).jobs) == 2
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_commit_whose_answer_is_lost_is_read_back(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch, *, is_committed: bool
+) -> None:
+    store.add([new_job(1)])
+    lost: list[int] = []
+    execute = psycopg.Connection.execute
+
+    def break_off(connection: object, query: object, *args: object, **options: object) -> object:
+        if query == "COMMIT" and not lost:
+            lost.append(1)
+            if is_committed:
+                execute(connection, query, *args, **options)
+            connection.close()  # type: ignore[attr-defined]
+            raise psycopg.OperationalError("the connection was lost")
+        return execute(connection, query, *args, **options)
+
+    monkeypatch.setattr(psycopg.Connection, "execute", break_off)
+    assert [job.fence for job in claim(store, lane_of()).jobs] == [1]
+    assert [row.fence for row in rows_in(store, lane_of())] == [1]
+    assert lost == [1]
+
+
+def test_a_killed_server_that_comes_back_has_lost_and_doubled_nothing(own: Cluster) -> None:
+    store = open_store(own.url)
+    assert isinstance(store, Migratable)
+    store.migrate()
+    stored: list[int] = []
+    is_over = threading.Event()
+
+    def produce() -> None:
+        for number in range(1, 100_000):
+            if is_over.is_set():
+                return
+            with suppress(StoreUnavailable):
+                store.add([new_job(number)])  # type: ignore[attr-defined]
+                stored.append(number)
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    for _ in range(2):
+        before = len(stored)
+        while len(stored) < before + 50:
+            assert thread.is_alive()
+        own.kill()
+        while own.pid is not None:
+            pass
+        own.start()
+    before = len(stored)
+    while len(stored) < before + 50:
+        assert thread.is_alive()
+    is_over.set()
+    thread.join()
+    assert isinstance(store, PostgresStore)
+    present = {int.from_bytes(row.id) for row in rows_in(store, lane_of())}
+    assert set(stored) <= present
+    store.close()
+
+
+# Transactions that stay open
+
+
+def test_a_job_of_a_late_commit_is_found(store: PostgresStore, url: str) -> None:
+    """The sweep closes nothing meanwhile, and nobody waits for the transaction."""
+    later_us = NOW_US + 5 * WIDTH_US
+    assert isinstance(store, Transactional)
+    other = open_store(url)
+    with store.transaction() as inside:
+        inside.store.add([new_job(1)])
+        other.add([new_job(2)])
+        marks = other.sweep("laws", 0, now_us=later_us, width_us=WIDTH_US)
+        assert marks.closed < lane_of().bucket
+        assert [job.id for job in claim(other, lane_of()).jobs] == [new_job(2).id]
+    assert [job.id for job in claim(other, lane_of(), token=2).jobs] == [new_job(1).id]
+    assert other.sweep("laws", 0, now_us=later_us, width_us=WIDTH_US).closed >= lane_of().bucket
+    assert [pointer.lane for pointer in pointers_in(other)] == [lane_of()]
+    other.close()
+
+
+def test_a_watermark_waits_for_an_append_that_is_not_committed(
+    store: PostgresStore, url: str
+) -> None:
+    other = open_store(url)
+    with store.transaction() as inside:
+        inside.store.append([row_of(1)])
+        assert other.append([row_of(2)]) == [NOW_US]
+        assert other.close_until("log", 0, at_us=NOW_US) == -1
+    assert other.close_until("log", 0, at_us=NOW_US) == NOW_US
+    rows = other.tail("log", 0, after=None, limit=9, until_us=NOW_US).rows
+    assert list(rows) == [row_of(1), row_of(2)]
+    other.close()
+
+
+def test_what_is_rolled_back_was_never_there(store: PostgresStore) -> None:
+    with suppress(ZeroDivisionError), store.transaction() as inside:
+        inside.store.together([Group(jobs=[new_job(1)], rows=[row_of(1)])])
+        raise ZeroDivisionError
+    assert rows_in(store, lane_of()) == []
+    assert list(store.tail("log", 0, after=None, limit=9).rows) == []
+
+
+def test_a_transaction_takes_the_callers_statements_too(store: PostgresStore, url: str) -> None:
+    schema = url.partition("schema=")[2]
+    store.add([new_job(1)])
+    (job,) = claim(store, lane_of()).jobs
+    with store.transaction() as inside:
+        inside.execute("CREATE TABLE public.products (n int)", ())
+        inside.execute("INSERT INTO public.products VALUES (%s)", (7,))
+        assert list(inside.store.settle([Drop(job)])) == [True]
+        for refused in ("COMMIT", f"DELETE FROM {schema}.jobs", "SELECT nonsense("):
+            with pytest.raises(BadInput):
+                inside.execute(refused, ())
+        with pytest.raises(BadInput):
+            store.add([new_job(2)])
+    assert statement(url, "SELECT n FROM public.products") == [(7,)]
+    statement(url, "DROP TABLE public.products")
+    assert rows_in(store, lane_of()) == []
+
+
+def test_a_cursor_steps_back_to_rows_that_come_behind_it(store: PostgresStore, url: str) -> None:
+    """A long lane: another process's row behind the cursor is found after a second at most."""
+    store.add([new_job(number, at_us=NOW_US + number, lane=lane_of()) for number in range(1, 100)])
+    now_us = NOW_US + 1000
+    assert len(claim(store, lane_of(), limit=10, now_us=now_us).jobs) == 10
+    assert len(claim(store, lane_of(), limit=10, now_us=now_us, token=2).jobs) == 10
+    store.add([new_job(500, at_us=NOW_US, lane=lane_of())])  # its own is found at once
+    assert new_job(500).id in [
+        job.id for job in claim(store, lane_of(), limit=1, now_us=now_us, token=3).jobs
+    ]
+    other = open_store(url)
+    other.add([new_job(501, at_us=NOW_US, lane=lane_of())])
+    found: set[bytes] = set()
+    for token in range(4, 90):
+        found |= {
+            job.id for job in claim(store, lane_of(), limit=1, now_us=now_us, token=token).jobs
+        }
+    assert new_job(501).id in found
+    other.close()
+
+
+def test_a_forked_child_uses_connections_of_its_own(store: PostgresStore) -> None:
+    store.add([new_job(1)])
+    child = os.fork()
+    if child == 0:  # pragma: no cover
+        with suppress(BaseException):
+            store.add([new_job(2)])
+            os._exit(0)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    store.add([new_job(3)])
+    assert rows_in(store, lane_of()) == new_jobs(3)

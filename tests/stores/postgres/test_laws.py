@@ -1,0 +1,24 @@
+"""The PostgreSQL store and the contract, on a real server."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from dueline.store_tests.laws import SharedLaws, StoreFactory
+from tests.harness.postgres import Schemas, schemas
+
+
+@pytest.fixture(scope="class")
+def made() -> Iterator[Schemas]:
+    with schemas() as made:
+        yield made
+
+
+@pytest.mark.postgres
+@pytest.mark.timeout(600)
+class TestPostgres(SharedLaws):
+    runs = 8  # each call is a round trip
+
+    @pytest.fixture
+    def factory(self, made: Schemas) -> StoreFactory:
+        return made
