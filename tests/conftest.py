@@ -56,8 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep a module's tests on a server in one process; say whose coverage is not measured.
 
-    A module makes keyspaces or schemas, and some start servers, once for all of its tests. The laws, by far
-    the most, are shared by two processes for each class.
+    A module makes keyspaces or schemas, and some start servers, once for all of its tests.
+    The laws, by far the most, are shared by two processes for each class.
 
     Coverage of these tests is not measured: the stores' own modules are left out of it.
     Nor is that of random examples: what they find to run is also run by an example that somebody

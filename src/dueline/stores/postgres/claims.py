@@ -150,7 +150,8 @@ class Claims:
         while place < len(wants) and len(jobs) < limit:
             some: list[Want] = []
             room = limit - len(jobs)
-            while place < len(wants) and room > 0:
+            # As many lanes as fit: what they leave of the limit, the next one may take.
+            while place < len(wants) and (not some or wants[place].most <= room):
                 lane, most = wants[place]
                 some.append(Want(lane, min(most, room)))
                 room -= some[-1].most
