@@ -1,42 +1,47 @@
 """A durable, time-based priority job queue."""
 
-from dueline.api.application import Dueline
-from dueline.api.coordination import HeldLease
-from dueline.api.job_handle import Job
-from dueline.api.task import AsyncTask, Task
-from dueline.api.workflows import Flow
-from dueline.core.call_options import Unique
-from dueline.core.errors import (
-    AppendUnknown,
-    BadInput,
-    CommitUnknown,
-    ConfigError,
-    Conflict,
-    DuelineError,
-    Duplicate,
-    EnqueueUnknown,
-    JobFailed,
-    JobTimeout,
-    LeaseLost,
-    NotFound,
-    QuotaExceeded,
-    SchemaMismatch,
-    StoreCorrupt,
-    StoreReplaced,
-    StoreUnavailable,
-)
-from dueline.core.retry import Retry
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from dueline.core.version import VERSION
-from dueline.jobs.explanation import Explanation
-from dueline.jobs.transaction import Transaction
-from dueline.streams.batch import Batch
-from dueline.streams.event import Event, Position
-from dueline.streams.stream import Stream
-from dueline.tasks.batch_handler import Call
-from dueline.tasks.batch_options import BatchOptions
-from dueline.tasks.handler import Cancel, Context, Snooze, Throttled
-from dueline.tasks.progress import Progress
-from dueline.workflows.parts import chord, graph, group, pipeline, wait_for
+
+if TYPE_CHECKING:
+    from dueline.api.application import Dueline
+    from dueline.api.coordination import HeldLease
+    from dueline.api.job_handle import Job
+    from dueline.api.task import AsyncTask, Task
+    from dueline.api.workflows import Flow
+    from dueline.core.call_options import Unique
+    from dueline.core.errors import (
+        AppendUnknown,
+        BadInput,
+        CommitUnknown,
+        ConfigError,
+        Conflict,
+        DuelineError,
+        Duplicate,
+        EnqueueUnknown,
+        JobFailed,
+        JobTimeout,
+        LeaseLost,
+        NotFound,
+        QuotaExceeded,
+        SchemaMismatch,
+        StoreCorrupt,
+        StoreReplaced,
+        StoreUnavailable,
+    )
+    from dueline.core.retry import Retry
+    from dueline.jobs.explanation import Explanation
+    from dueline.jobs.transaction import Transaction
+    from dueline.streams.batch import Batch
+    from dueline.streams.event import Event, Position
+    from dueline.streams.stream import Stream
+    from dueline.tasks.batch_handler import Call
+    from dueline.tasks.batch_options import BatchOptions
+    from dueline.tasks.handler import Cancel, Context, Snooze, Throttled
+    from dueline.tasks.progress import Progress
+    from dueline.workflows.parts import chord, graph, group, pipeline, wait_for
 
 __version__ = VERSION
 
@@ -85,3 +90,75 @@ __all__ = [
     "pipeline",
     "wait_for",
 ]
+
+_PLACES = {
+    "api.application": ("Dueline",),
+    "api.coordination": ("HeldLease",),
+    "api.job_handle": ("Job",),
+    "api.task": (
+        "AsyncTask",
+        "Task",
+    ),
+    "api.workflows": ("Flow",),
+    "core.call_options": ("Unique",),
+    "core.errors": (
+        "AppendUnknown",
+        "BadInput",
+        "CommitUnknown",
+        "ConfigError",
+        "Conflict",
+        "DuelineError",
+        "Duplicate",
+        "EnqueueUnknown",
+        "JobFailed",
+        "JobTimeout",
+        "LeaseLost",
+        "NotFound",
+        "QuotaExceeded",
+        "SchemaMismatch",
+        "StoreCorrupt",
+        "StoreReplaced",
+        "StoreUnavailable",
+    ),
+    "core.retry": ("Retry",),
+    "jobs.explanation": ("Explanation",),
+    "jobs.transaction": ("Transaction",),
+    "streams.batch": ("Batch",),
+    "streams.event": (
+        "Event",
+        "Position",
+    ),
+    "streams.stream": ("Stream",),
+    "tasks.batch_handler": ("Call",),
+    "tasks.batch_options": ("BatchOptions",),
+    "tasks.handler": (
+        "Cancel",
+        "Context",
+        "Snooze",
+        "Throttled",
+    ),
+    "tasks.progress": ("Progress",),
+    "workflows.parts": (
+        "chord",
+        "graph",
+        "group",
+        "pipeline",
+        "wait_for",
+    ),
+}
+"""The module of each public name; it is imported when the name is first used."""
+
+if not TYPE_CHECKING:  # a checker knows the names from above
+
+    def __getattr__(name: str) -> object:
+        """Import a public name."""
+        for module, names in _PLACES.items():
+            if name in names:
+                value = getattr(import_module(f"dueline.{module}"), name)
+                globals()[name] = value
+                return value
+        raise AttributeError(f"module 'dueline' has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        """List the public names, too."""
+        return sorted({*globals(), *__all__})

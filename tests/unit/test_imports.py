@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import dueline
+
 SLOW = {"asyncio", "ssl", "concurrent.futures", "multiprocessing.connection", "subprocess", "rich"}
 WORKING = {
     "dueline.api.launch",
@@ -26,6 +28,44 @@ def loaded(program: str) -> set[str]:
         text=True,
     )
     return set(ended.stdout.splitlines()[-1].split())
+
+
+def test_the_package_loads_its_names_when_they_are_used() -> None:
+    found = loaded("import dueline")
+    assert {name for name in found if name.startswith("dueline")} == {
+        "dueline", "dueline.core", "dueline.core.version"
+    }  # fmt: skip
+    assert "dueline.core.errors" in loaded("from dueline import NotFound")
+    assert "dueline.api.application" in loaded("import dueline; dueline.Dueline")
+
+
+def test_the_public_names_are_those_that_checkers_and_editors_see() -> None:
+    source = Path(dueline.__file__).read_text(encoding="utf-8")
+    (typed,) = [node for node in ast.parse(source).body if isinstance(node, ast.If)][:1]
+    seen = {
+        alias.name: node.module
+        for node in typed.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert sorted(seen) == dueline.__all__
+    for name, module in seen.items():
+        assert getattr(dueline, name) is getattr(sys.modules[str(module)], name)
+    assert {*dueline.__all__, "__version__"} <= {*dir(dueline)}
+    with pytest.raises(AttributeError, match="module 'dueline' has no attribute 'Nothing'"):
+        dueline.Nothing  # type: ignore[attr-defined]  # noqa: B018
+
+
+@pytest.mark.parametrize("word", ["--version", "version"])
+def test_the_version_is_printed_and_needs_no_command_line_library(word: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "dueline", word],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.stdout == f"dueline {dueline.__version__}\n"
+    assert ("typer" in ended.stderr) is (word == "version")
 
 
 def test_an_application_loads_no_worker_and_no_store_before_it_needs_one() -> None:

@@ -9,13 +9,13 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from dueline import __version__
 from dueline.cli.errors import show_error, show_usage
 from dueline.cli.options import option
 from dueline.cli.output import Output
 from dueline.cli.session import Format, Session, session_of
 from dueline.core.clock import SystemClock
 from dueline.core.errors import BadInput, DuelineError
+from dueline.core.version import VERSION
 
 _PLACES = {
     "init": "commands.init.init",
@@ -104,7 +104,7 @@ def options(
 def version(context: typer.Context) -> None:
     """Print the version of dueline."""
     Output(session_of(context).form, SystemClock().wall_us(), {"command": "version"}).text(
-        f"dueline {__version__}", {"version": __version__, "python": platform.python_version()}
+        f"dueline {VERSION}", {"version": VERSION, "python": platform.python_version()}
     )
 
 

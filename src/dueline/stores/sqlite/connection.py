@@ -40,6 +40,9 @@ PLACE_CHECK_US = SECOND_US
 """Maximum age in microseconds of the last check that the file is still at its path, for a call
 that reads. A commit is always checked before it is acknowledged."""
 
+CACHE_KIB = 8_000
+"""Maximum size of the page cache: a worker that drains a backlog fills it, and gains no more."""
+
 _PAUSE_S_MAX = 0.016
 _UNFLUSHED = "NORMAL"
 _inherited: list[apsw.Connection] = []
@@ -334,7 +337,7 @@ class SqliteConnection:
                 database.execute("PRAGMA journal_mode = WAL")
             self._flushes = ""
             database.execute("PRAGMA temp_store = MEMORY")
-            database.execute("PRAGMA cache_size = -16000")
+            database.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             identity = file.identity_of(self._path)
             self._check_place(database)  # after reading the identity: it is that of the open file
         except BaseException:
