@@ -21,6 +21,7 @@ from models import (
     memory,
     outcome,
     permits,
+    stretches,
     trials,
 )
 from models.explore import Finding, Model, explore
@@ -33,6 +34,7 @@ RIGHT: dict[str, Models] = {
     "forward": {**forward.MODELS},
     "claims": {**claims.MODELS},
     "outcome": {**outcome.MODELS},
+    "stretches": {**stretches.MODELS},
     "memory": {**memory.MODELS},
     "inserts": {**inserts.MODELS},
     "carry": {**carry.MODELS},
@@ -46,6 +48,7 @@ WRONG: dict[str, Models] = {
     "forward": {**forward.MUTANTS},
     "claims": {**claims.MUTANTS},
     "outcome": {**outcome.MUTANTS},
+    "stretches": {**stretches.MUTANTS},
     "memory": {**memory.MUTANTS},
     "inserts": {**inserts.MUTANTS},
     "carry": {**carry.MUTANTS},
