@@ -51,7 +51,11 @@ class Claimed(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """Delete the row, if it still has `job.token` (rule P2)."""
+    """Delete the row, if it still has `job.token` (rule P2).
+
+    A row with an outcome only goes: a store without transactions may delete it in any case, and
+    tell that it was deleted (rule P5).
+    """
 
     job: Job
 
@@ -142,6 +146,9 @@ class Put(NamedTuple):
       expect: The version that the record must have, NO_VERSION if it must not exist, None for
         any.
       expires_us: Time from which the record reads as absent.
+      at_us: Time of what the record tells, for a record that every write gives one, and none a
+        condition. Such a write may reach a store without transactions late; then the latest
+        `at_us` stays (rule U3).
     """
 
     key: str
@@ -149,6 +156,7 @@ class Put(NamedTuple):
     value: bytes
     expect: bytes | None = None
     expires_us: int | None = None
+    at_us: int | None = None
 
 
 class Delete(NamedTuple):

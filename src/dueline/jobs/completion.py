@@ -20,7 +20,7 @@ from dueline.core.ids import derived
 from dueline.core.job import UNCLAIMED_TOKEN, Job, State, Token
 from dueline.core.lane import bucket_of, dead_queue
 from dueline.core.queue_settings import QueueSettings
-from dueline.core.store import Commit, Drop, Group, Move, Store
+from dueline.core.store import Commit, Drop, Group, Move, Row, Store
 from dueline.core.tuples import field, made
 from dueline.jobs import results, unique_records
 from dueline.jobs.history import happened, row_of, rows_of_done
@@ -96,10 +96,32 @@ def finish(store: Store, ends: Sequence[Finished], others: Sequence[Group]) -> l
         held = list(store.together([*map(end_of, ends), *others]))
         _release(store, [one for one, sure in zip(ends, held, strict=False) if sure])
         return held
+    decision = decide(store, ends, others)
+    complete_decided(store, decision.decided)
+    return list(decision.held)
+
+
+class Decision(NamedTuple):
+    """What `decide` stored.
+
+    Attributes:
+      held: As `finish` returns it.
+      decided: The ends whose effects are still to be written, with their rows as they are now.
+    """
+
+    held: Sequence[bool]
+    decided: Sequence[Finished]
+
+
+def decide(store: Store, ends: Sequence[Finished], others: Sequence[Group]) -> Decision:
+    """Store outcomes, and apply other groups, without the effects of the outcomes.
+
+    For stores without transactions; the arguments are those of `finish`.
+    """
     rows = [row for group in others for row in group.rows]
     if rows:
         store.append(rows)
-    outright = [not any(effects(job, end)) for job, end in ends]
+    outright = [end.attempt is None and not any(effects(job, end)) for job, end in ends]
     verdicts = [
         Drop(job) if is_outright else _decide(job, end)
         for (job, end), is_outright in zip(ends, outright, strict=True)
@@ -111,14 +133,18 @@ def finish(store: Store, ends: Sequence[Finished], others: Sequence[Group]) -> l
         for verdict, sure, (_, end) in zip(verdicts, held, ends, strict=False)
         if sure and isinstance(verdict, Move)
     ]
-    if decided:
-        with suppress(StoreUnavailable):  # they are decided: the next claimer repeats this
-            complete(store, decided)
     if any(outright):
         gone = zip(ends, outright, held, strict=False)
         with suppress(StoreUnavailable):
             _release(store, [one for one, is_outright, sure in gone if is_outright and sure])
-    return held
+    return Decision(held, decided)
+
+
+def complete_decided(store: Store, ends: Sequence[Finished]) -> None:
+    """Write the effects of outcomes; if that fails, the next claimer of the rows repeats it."""
+    if ends:
+        with suppress(StoreUnavailable):
+            complete(store, ends)
 
 
 def _decide(job: Job, end: Finish) -> Move:
@@ -137,25 +163,47 @@ def stored(job: Job) -> Finished:
 
 def complete(store: Store, ends: Sequence[Finished]) -> None:
     """Repeat the effects of stored outcomes, then drop their rows."""
-    groups = [effects(job, end) for job, end in ends]
     # First, so that a reader of a job's end also finds its successor.
     for job, end in ends:
         for commit in _takes(job, end):
             store.commit(commit.partition, commit.writes)
-    for commit in results.merged([commit for group in groups for commit in group.commits]):
-        store.commit(commit.partition, commit.writes)
-    added = [row for group in groups for row in group.jobs]
-    if added and not all(store.add(added)):
-        return  # unknown: the rows stay, and their next claimer repeats this
-    rows = [row for group in groups for row in group.rows]
-    if rows and None in store.append(rows):
-        return
+    groups = [_lasting(job, end) for job, end in ends]
+    group = joined(groups)._replace(rows=_history_of(ends))
+    if any(group):
+        store.together([group])
     store.settle([Drop(job) for job, _ in ends])
     _release(store, ends)
 
 
+def _history_of(ends: Sequence[Finished]) -> list[Row]:
+    """Return the history rows of endings.
+
+    Attempts that succeeded share rows with those that were claimed with them. An end that another
+    process decided has a row of its own, since its row shows another claim (rule F3).
+    """
+    done: list[Ended] = []
+    rows: list[Row] = []
+    for job, end in ends:
+        attempt = end.attempt
+        if attempt is None:
+            continue
+        is_own = (attempt.worker, attempt.fence) == (job.worker, job.fence)
+        if end.outcome.state == "done" and is_own and attempt.worker:
+            ending = Done(end.outcome.value.encode())
+            done.append(Ended(job, ending, attempt.started_us, attempt.ended_us))
+        else:
+            rows.append(row_of(attempt, job))
+    return rows + rows_of_done(done)
+
+
 def effects(job: Job, end: Finish) -> Group:
     """Return what an ending leaves behind; the same for every repeat."""
+    rows = () if end.attempt is None else (row_of(end.attempt, job),)
+    return _lasting(job, end)._replace(rows=rows)
+
+
+def _lasting(job: Job, end: Finish) -> Group:
+    """Return what an ending leaves behind, without its history row."""
     commits: tuple[Commit, ...] = ()
     added: tuple[Job, ...] = () if end.successor is None else (end.successor,)
     if end.outcome.state == "dead":
@@ -164,8 +212,7 @@ def effects(job: Job, end: Finish) -> Group:
         commits = (results.keep(job.id, end.outcome, keep_us=end.keep_us),)
     if job.opts:  # it may be a workflow step (rule W2)
         commits = (*commits, *records.record(job, end.outcome))
-    rows = () if end.attempt is None else (row_of(end.attempt, job),)
-    return Group(commits=commits, jobs=added, rows=rows)
+    return Group(commits=commits, jobs=added)
 
 
 def end_of(finished: Finished) -> Group:

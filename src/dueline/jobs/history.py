@@ -104,7 +104,7 @@ def _key_of(row_id: bytes, event: Attempt) -> Key:
 
 
 def rows_of_done(done: Sequence[Ended]) -> list[Row]:
-    """Return the rows of successful attempts, for stores where a group is a transaction.
+    """Return the rows of successful attempts.
 
     They contain what `row_of` does; attempts that were claimed together share rows.
     """

@@ -1,11 +1,11 @@
 """History rows of many attempts.
 
-A worker records the attempts that it ends in one transaction in one row for up to ATTEMPTS_MAX
-attempts. The body of such a row, a bundle, begins with their number, has equal values once, and
-the others for each. Readers take it apart: `unbundled` returns the rows of each.
+A worker records the attempts that it ends together in one row for up to ATTEMPTS_MAX attempts. The
+body of such a row, a bundle, begins with their number, has equal values once, and the others for
+each. Readers take it apart: `unbundled` returns the rows of each.
 
-On stores where a verdict and its row are not one transaction, each attempt has a row of its own,
-since each may be recorded twice.
+On stores where a verdict and its row are not one transaction, another process may record an attempt
+again, in a row of its own. Readers recognize it by its id (rule F3).
 """
 
 from collections.abc import Iterator, Sequence

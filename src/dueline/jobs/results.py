@@ -81,7 +81,8 @@ def keep(job_id: JobId, outcome: Outcome, *, keep_us: int) -> Commit:
     """
     partition, key = _place(job_id)
     ended_us = outcome.ended_us
-    put = Put(key, ended_us.to_bytes(16), encode(outcome), None, ended_us + keep_us)
+    version, expires_us = ended_us.to_bytes(16), ended_us + keep_us
+    put = Put(key, version, encode(outcome), None, expires_us, at_us=ended_us)
     return Commit(partition, (put,))
 
 

@@ -162,6 +162,12 @@ class Node:
                 self._insert_once(lane, change.insert)
         return None
 
+    @_primitive
+    def erase(self, lane: Lane, key: Key) -> None:
+        """Delete a decided row, without a condition; it may land at any time (rule P5)."""
+        found = self.cluster.rows.get(lane, {}).pop(key, None)
+        assert found is None or found.job.outcome, "a row without an outcome was erased"
+
     def _insert_once(self, lane: Lane, job: Job) -> None:
         """Insert a row; a repeat must have the same values (rules B3, U3)."""
         assert job.lane == lane
@@ -264,7 +270,7 @@ class Node:
         for write in writes:
             if isinstance(write, Delete):
                 table.pop(write.key, None)
-            else:
+            elif not _is_older(write, table.get(write.key)):
                 table[write.key] = write
         return True
 
@@ -316,6 +322,14 @@ class Node:
         table = self.cluster.streams.get(shard, {})
         for place in [place for place in table if place[0] < before_us]:
             del table[place]
+
+
+def _is_older(put: Put, present: Put | None) -> bool:
+    """Return whether a put that landed late is older than what is there (rule U3)."""
+    if put.at_us is None or present is None:
+        return False
+    assert present.at_us is not None, "a record was written with a condition, and plainly"
+    return put.at_us < present.at_us
 
 
 def lives(put: Put, now_us: int) -> bool:

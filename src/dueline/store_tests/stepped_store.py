@@ -249,6 +249,10 @@ class SteppedMemoryStore:
     def _settle(self, verdict: Verdict) -> bool:
         job = verdict.job
         key = key_of(job)
+        if isinstance(verdict, Drop) and job.outcome:
+            self._node.erase(job.lane, key)
+            self._cursors.learn(job.lane, key, None)
+            return True
         if isinstance(verdict, Drop):
             return self._decide(job.lane, Change(key, job.token), None) is None
         while isinstance(verdict, Extend):

@@ -12,18 +12,65 @@ WAIT_US_MAX: Final = 250_000
 meant to hold, so that a machine that is slow for a moment releases nothing.
 """
 
+WORK_US: Final = 50_000
+"""Work that the buffer holds where the store is on this machine."""
+
+WORK_US_MAX: Final = 500_000
+"""Maximum work that the buffer holds where the store is slow to answer."""
+
+ROUNDS: Final = 2
+"""Rounds of claim and settle that the buffer outlasts: the next one, and one that takes longer."""
+
+WAIT_SHARE: Final = 3
+"""Where the buffer holds more work, a job waits at most this many times as long as that takes."""
+
+KEPT: Final = 7 / 8
+"""Part of the known duration that is kept when a new one is learnt."""
+
+
+class RoundTrips:
+    """How long a claim and a settle take on a store of the network; 0 on others."""
+
+    def __init__(self, *, is_far: bool) -> None:
+        self._is_far = is_far
+        self.claim_us = 0.0
+        self.settle_us = 0.0
+
+    def claimed(self, took_us: int) -> None:
+        """Note the duration of a claim that found jobs."""
+        if self._is_far:
+            self.claim_us = _learnt(self.claim_us, took_us)
+
+    def settled(self, took_us: int) -> None:
+        """Note the duration of a settle."""
+        if self._is_far:
+            self.settle_us = _learnt(self.settle_us, took_us)
+
+    def work_us(self) -> int:
+        """Return how much work outlasts the next rounds."""
+        work_us = ROUNDS * int(self.claim_us + self.settle_us)
+        return min(max(WORK_US, work_us), WORK_US_MAX)
+
+
+def _learnt(known_us: float, took_us: int) -> float:
+    took_us = min(took_us, WORK_US_MAX)  # a store that stood still says nothing of the next round
+    return KEPT * known_us + (1 - KEPT) * took_us if known_us else took_us
+
+
 CHECK_EVERY_US: Final = 25_000
 
 
 class Buffer:
     """How many jobs a worker holds, and which of them it releases (rule H1).
 
-    A worker learns from ended jobs how many it can run in 50 ms, and holds that many beyond the
-    running ones. If the next ones are slow, those that wait behind them are released for other
-    workers. Until a handler has ended, only jobs that can start at once are claimed then.
+    A worker learns from ended jobs how many it can run in 50 ms, or in two rounds of claim and
+    settle if those take longer, and holds that many beyond the running ones. If the next ones are
+    slow, those that wait behind them are released for other workers. Until a handler has ended,
+    only jobs that can start at once are claimed then.
     """
 
-    def __init__(self, runner: Runner, careful: MarkedStarts) -> None:
+    def __init__(self, runner: Runner, careful: MarkedStarts, *, is_far: bool = False) -> None:
+        self.round_trips = RoundTrips(is_far=is_far)
         self._runner = runner
         self._marked_starts = careful
         self._is_full = False
@@ -31,8 +78,15 @@ class Buffer:
 
     def most(self) -> int:
         """Return how many jobs may be held, including running ones."""
-        more = 0 if self._is_full else buffer_size(self._runner.run_us, self._runner.threads)
+        more = 0
+        if not self._is_full:
+            work_us = self.round_trips.work_us()
+            more = buffer_size(self._runner.run_us, self._runner.threads, work_us=work_us)
         return self._runner.capacity + more
+
+    def wait_us_max(self) -> int:
+        """Return how long a job may wait behind others."""
+        return max(WAIT_US_MAX, WAIT_SHARE * self.round_trips.work_us())
 
     def ended(self) -> None:
         """Note that a handler ended: the runner makes progress."""
@@ -45,7 +99,7 @@ class Buffer:
         self._checked_us = now_us
         waits_us = (self._runner.waiting_since_us(), self._marked_starts.waiting_since_us())
         since_us = min((one for one in waits_us if one is not None), default=now_us)
-        if now_us - since_us <= WAIT_US_MAX:
+        if now_us - since_us <= self.wait_us_max():
             return []
         self._is_full = True
         return [*self._marked_starts.take_waiting(), *self._runner.take_waiting()]

@@ -26,6 +26,7 @@ from dueline.jobs.completion import (
     finish_together,
     stored,
 )
+from dueline.jobs.completion import decide as decide_ends
 from dueline.jobs.history import attempt_of, died, row_of
 from dueline.limits.permits import suspend
 from dueline.tasks.batch_handler import BatchHandler
@@ -33,6 +34,7 @@ from dueline.tasks.handler import Handler
 from dueline.tasks.hooks import Hooks
 from dueline.worker.claimer import ClaimedJob
 from dueline.worker.context_controls import RecentClaims
+from dueline.worker.effects import Effects
 from dueline.worker.hook_events import settled_event
 from dueline.worker.log import log_ending, log_over
 from dueline.worker.triage import EndedBeforeRun
@@ -77,6 +79,7 @@ class Settler:
             if name in self.batch_handlers or one.takes_context
         )
         self._chance = chance
+        self._effects = Effects(engine.store)
 
     def settle(
         self,
@@ -130,7 +133,9 @@ class Settler:
                 *(_finished(one, _outcome_of(one), settings(one.job.lane.queue)) for one in done),
                 *ends,
             ]
-            held = finish(self._engine.store, ends, groups)
+            if sum(one.finish.attempt is not None for one in ends) > 1:
+                self._engine.catalog.adopt(features.BUNDLES)
+            held = self._finish(ends, groups)
         if again:
             self._engine.wake((one.job.lane, decision.at_us) for one, decision in again)
         return self._report(done, [*over, *again], started, held)
@@ -165,6 +170,18 @@ class Settler:
         share = catalog.features.has(features.RESULTS)
         is_held = finish_together(store, done, settings, ends, groups, share=share)
         return [True] * (len(done) + len(ends) + len(groups)) if is_held else None
+
+    def _finish(self, ends: Sequence[Finished], groups: Sequence[Group]) -> Sequence[bool]:
+        """End jobs, and apply groups; their effects may follow later (rule P5)."""
+        if self._engine.store.transactional:
+            return finish(self._engine.store, ends, groups)
+        held, decided = decide_ends(self._engine.store, ends, groups)
+        self._effects.write(decided)
+        return held
+
+    def close(self) -> None:
+        """Wait for the effects of outcomes that were stored."""
+        self._effects.close()
 
     def _report(
         self,
@@ -256,7 +273,7 @@ class Settler:
             settings = self._engine.catalog.settings(job.lane.queue)
             ends.append(Finished(job, finish_of(job, outcome, attempt, settings)))
             log_over(job, outcome)
-        held = finish(self._engine.store, ends, ()) if ends else []
+        held = self._finish(ends, ()) if ends else []
         for (job, outcome, _), sure in zip(over, held, strict=True):
             if sure and self._hooks.has(outcome.state):
                 event = settled_event(job, outcome.error, ended_us=outcome.ended_us)

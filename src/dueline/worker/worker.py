@@ -106,7 +106,7 @@ class Worker:
         self._deferred = DeferredJobs(engine, settler.limited, wakeup)
         self._steps = WorkflowSteps(engine, settler)
         self._marked_starts = MarkedStarts(runner, settler, self._held, clock)
-        self._buffer = Buffer(runner, self._marked_starts)
+        self._buffer = Buffer(runner, self._marked_starts, is_far=engine.store.scope == "network")
         self._flushed_us = 0
         self._reporter = PresenceReporter(
             engine,
@@ -142,6 +142,7 @@ class Worker:
             self._prefetched.close()
             self._runner.close()
             self._poller.close()
+            self._settler.close()
         self._guarded(self._report)
         self._guarded(self._permits.close)
         self._guarded(self._reporter.end)
@@ -196,7 +197,7 @@ class Worker:
 
     def _settle(self, now_us: int) -> None:
         running: list[Job] = []
-        if now_us - self._flushed_us > FLUSH_US:
+        if now_us - self._flushed_us > max(FLUSH_US, self._buffer.round_trips.settle_us):
             running = self._runner.running()
         ended = self._runner.collect()
         if ended:
@@ -215,7 +216,9 @@ class Worker:
         if reporting:
             # What they reported is stored before another worker runs them.
             self._report([job.claim() for job in reporting])
+        began_us = self._clock.monotonic_us()
         lost = self._settler.settle(self._ended, starts, self._cancellations.known)
+        self._buffer.round_trips.settled(self._clock.monotonic_us() - began_us)
         self._held.marked.update(job.claim() for job in starts)
         self._held.drop([one.job for one in self._ended])
         self._steps.settled(self._ended, lost)
@@ -265,8 +268,10 @@ class Worker:
             return
         polled = self._poller.poll_if_due_or_notified() if room > 0 else self._poller.poll_if_due()
         while room > 0:
+            began_us = self._clock.monotonic_us()
             taken = self._claimer.claim(room + self._slots.more, self._slots.room())
             if taken:
+                self._buffer.round_trips.claimed(self._clock.monotonic_us() - began_us)
                 room -= len(taken) + self._slots.slotless
                 self._poller.found()
                 self._take(self._sorted(taken))

@@ -11,6 +11,7 @@ from dueline.core.errors import StoreUnavailable
 from dueline.core.job import Job
 from dueline.core.wakeup import LocalWakeups, Signal
 from dueline.jobs.queue import Queues
+from dueline.worker.buffer import WORK_US, WORK_US_MAX, RoundTrips
 from tests.harness.calls import call, put
 from tests.harness.cases import worker_buffer as cases
 from tests.harness.cases.worker_buffer import JOBS, QUICK_US, Slow
@@ -143,3 +144,22 @@ def test_quick_jobs_do_not_wait_for_a_long_one_beside_an_idle_worker(
         assert long.status == "running"
     finally:
         program.close()
+
+
+def test_the_buffer_outlasts_two_rounds_of_a_store_far_away() -> None:
+    far, near = RoundTrips(is_far=True), RoundTrips(is_far=False)
+    for _ in range(50):
+        for one in (far, near):
+            one.claimed(60_000)
+            one.settled(90_000)
+    assert far.work_us() == pytest.approx(300_000, rel=0.01)
+    assert near.work_us() == WORK_US
+    far.claimed(20_000_000)  # the store stood still once
+    assert far.work_us() < 420_000
+    for _ in range(50):
+        far.settled(20_000_000)
+    assert far.work_us() == WORK_US_MAX
+    for _ in range(100):
+        far.claimed(3_000)
+        far.settled(5_000)
+    assert far.work_us() == WORK_US

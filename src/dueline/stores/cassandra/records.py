@@ -1,6 +1,6 @@
 """Records in Cassandra's tables."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from dueline.core.errors import StoreUnavailable, Unknown
@@ -8,6 +8,7 @@ from dueline.core.readback import WriteStatus, status_of_commit
 from dueline.core.store import NO_VERSION, Commit, Delete, Put, Record, Write
 from dueline.stores.cassandra.answers import Answer
 from dueline.stores.cassandra.session import Call, CassandraSession
+from dueline.stores.cassandra.statements import chunks
 
 NEVER_US: Final = 2**63 - 1
 """Expiry of a record that never expires: conditions compare it, so it cannot be null."""
@@ -28,11 +29,15 @@ _PUT: Final = (
     "UPDATE {keyspace}.records USING TTL ? SET version = ?, value = ?, expires_us = ?"
     " WHERE part = ? AND key = ?"
 )
+_PUT_PLAINLY: Final = (
+    "INSERT INTO {keyspace}.records (part, key, version, value, expires_us) VALUES (?, ?, ?, ?, ?)"
+    " USING TIMESTAMP ? AND TTL ?"
+)
 _DELETE: Final = "DELETE FROM {keyspace}.records WHERE part = ? AND key = ?"
 
 
 class CassandraRecords:
-    """Small versioned values, written by conditional batches only."""
+    """Small versioned values, written by conditional batches, or all plainly (rule U3)."""
 
     def __init__(self, session: CassandraSession, now_us: Callable[[], int]) -> None:
         self._session = session
@@ -62,6 +67,9 @@ class CassandraRecords:
         """
         if not writes:
             return True
+        if is_plain(writes):
+            self.begin_puts([Commit(partition, writes)])()
+            return True
         present: Mapping[str, tuple[bytes, int]] | None = None
         lost: Unknown | None = None
         for _ in range(ROUNDS_MAX):
@@ -84,6 +92,17 @@ class CassandraRecords:
         if lost:
             raise lost
         raise StoreUnavailable(f"The records of {partition} keep changing.", hint="Try again.")
+
+    def begin_puts(self, commits: Sequence[Commit]) -> Callable[[], None]:
+        """Send plain writes; return what waits for them, and raises the first error."""
+        now_us = self._now_us() if commits else 0
+        return self._session.begin_write(
+            [
+                [_plain_call(_part(commit.partition), write, now_us) for write in some]
+                for commit in commits
+                for some in chunks(commit.writes)
+            ]
+        )
 
     def put_all(self, commits: Sequence[Commit]) -> None:
         """Apply commits without expectations, all at once.
@@ -125,6 +144,17 @@ class CassandraRecords:
         else:
             rows = self._session.read_back(lost, _READ_SOME, place)
         return {row[0]: (row[1], row[3]) for row in rows}
+
+
+def is_plain(writes: Iterable[Write]) -> bool:
+    """Return whether writes need no condition, because their times order them."""
+    return all(isinstance(write, Put) and write.at_us is not None for write in writes)
+
+
+def _plain_call(part: str, write: Write, now_us: int) -> Call:
+    assert isinstance(write, Put)
+    _, (ttl_s, *cells) = _put(write, now_us)
+    return _PUT_PLAINLY, (part, write.key, *cells, write.at_us, ttl_s)
 
 
 def _part(partition: str) -> str:

@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -122,19 +123,28 @@ class CassandraSession:
 
     def write_many(self, batches: Sequence[Sequence[Call]]) -> list[DuelineError | None]:
         """Write batches of one partition each at once; return None or an error for each."""
-        return self._gather_batches(batches, lambda _: nothing_of)
+        return self._begin_batches(batches, lambda _: nothing_of)()
+
+    def begin_write(self, batches: Sequence[Sequence[Call]]) -> Callable[[], None]:
+        """Send batches of one partition each; return what waits, and raises the first error."""
+        finish = self._begin_batches(batches, lambda _: nothing_of)
+
+        def wait() -> None:
+            for error in finish():
+                if error is not None:
+                    raise error
+
+        return wait
 
     def write(self, batches: Sequence[Sequence[Call]]) -> None:
         """Write batches; raise the first error."""
-        for error in self.write_many(batches):
-            if error is not None:
-                raise error
+        self.begin_write(batches)()
 
     def decide_many(self, batches: Sequence[Sequence[Call]]) -> list[Answer | DuelineError]:
         """Apply conditional batches of one partition each at once, each all or nothing."""
-        return self._gather_batches(
+        return self._begin_batches(
             batches, lambda batch: partial(answer_of, partition=self._partition(*batch[0]))
-        )
+        )()
 
     def decide(self, batch: Sequence[Call]) -> Answer:
         """Apply one conditional batch."""
@@ -285,16 +295,16 @@ class CassandraSession:
     def _batch(self, calls: Sequence[Call]) -> BatchStatement:
         return batch_of(calls, lambda text: self._prepare(text).statement)
 
-    def _gather_batches(
+    def _begin_batches(
         self,
         batches: Sequence[Sequence[Call]],
         take: Callable[[Sequence[Call]], Callable[[Sequence[str], Rows], Outcome]],
-    ) -> list[Outcome | DuelineError]:
+    ) -> Callable[[], list[Outcome | DuelineError]]:
         # Prepared before the first batch is sent: a failure here has written nothing.
         for text in {text for batch in batches for text, _ in batch}:
             self._prepare(text)
         asked = (_Asked(self._batch(batch), take(batch)) for batch in batches)
-        return self._gather(asked, is_write=True)
+        return self._begin(asked, is_write=True)
 
     def _prepare(self, text: str) -> _Prepared:
         prepared = self._prepared.get(text)
@@ -317,9 +327,14 @@ class CassandraSession:
         self, asked: Iterable[_Asked[Outcome]], *, is_write: bool
     ) -> list[Outcome | DuelineError]:
         """Send statements, at most IN_FLIGHT_MAX at once; return the results in order."""
+        return self._begin(asked, is_write=is_write)()
+
+    def _begin(
+        self, asked: Iterable[_Asked[Outcome]], *, is_write: bool
+    ) -> Callable[[], list[Outcome | DuelineError]]:
+        """Send the first IN_FLIGHT_MAX statements; return what sends the rest and waits for all."""
         session = self._connected()
-        under_way: deque[tuple[_Asked[Outcome], Any]] = deque()
-        outcomes: list[Outcome | DuelineError] = []
+        rest = iter(asked)
 
         def send(one: _Asked[Outcome]) -> Any:  # noqa: ANN401  (a future or an error)
             try:
@@ -327,26 +342,27 @@ class CassandraSession:
             except Exception as error:  # noqa: BLE001
                 return translated(error, self.place, is_write=is_write)
 
-        def take() -> None:
-            one, future = under_way.popleft()
+        def take(one: _Asked[Outcome], future: Any) -> Outcome | DuelineError:  # noqa: ANN401
             if isinstance(future, DuelineError):
-                outcomes.append(future)
-                return
+                return future
             try:
                 result = future.result()
-                outcomes.append(one.take(tuple(result.column_names or ()), list(result)))
+                return one.take(tuple(result.column_names or ()), list(result))
             except MixedUpError as error:
-                outcomes.append(self._mixed_up(error, is_write=is_write))
+                return self._mixed_up(error, is_write=is_write)
             except Exception as error:  # noqa: BLE001
-                outcomes.append(translated(error, self.place, is_write=is_write))
+                return translated(error, self.place, is_write=is_write)
 
-        for one in asked:
-            if len(under_way) >= IN_FLIGHT_MAX:
-                take()
-            under_way.append((one, send(one)))
-        while under_way:
-            take()
-        return outcomes
+        under_way = deque((one, send(one)) for one in islice(rest, IN_FLIGHT_MAX))
+
+        def finish() -> list[Outcome | DuelineError]:
+            outcomes: list[Outcome | DuelineError] = []
+            while under_way:
+                outcomes.append(take(*under_way.popleft()))
+                under_way.extend((one, send(one)) for one in islice(rest, 1))
+            return outcomes
+
+        return finish
 
     def _mixed_up(self, error: MixedUpError, *, is_write: bool) -> DuelineError:
         """Return the error for a request that got the answer to another one."""

@@ -107,16 +107,26 @@ class Verdicts:
     def settle(self, verdicts: Sequence[Verdict]) -> list[bool]:
         """Apply outcomes, each on its own; two on one row in their order.
 
+        Decided rows are deleted by plain writes: they only go (rule P5).
+
         Raises:
           StoreUnavailable: None was applied.
           Unknown: Some may have been applied.
         """
         held = [False] * len(verdicts)
-        items = [_Item(place, verdict) for place, verdict in enumerate(verdicts)]
+        items: list[_Item] = []
+        decided: list[Job] = []
+        for place, verdict in enumerate(verdicts):
+            if isinstance(verdict, Drop) and verdict.job.outcome:
+                decided.append(verdict.job)
+                held[place] = True
+            else:
+                items.append(_Item(place, verdict))
         try:
             self._settle_into(held, items)
+            self._erase(decided)
         except StoreUnavailable as error:
-            if len(verdicts) > 1 or items[0].lost:  # others may have been applied
+            if len(verdicts) > 1 or (items and items[0].lost):  # others may have been applied
                 raise Unknown(f"{error.message} Some outcomes may have been applied.") from error
             raise
         return held
@@ -145,6 +155,17 @@ class Verdicts:
                 waiting[batch[0].verdict.job.lane].extendleft(reversed(again))
             waiting = {lane: items for lane, items in waiting.items() if items}
         self.carry(carried)
+
+    def _erase(self, decided: Sequence[Job]) -> None:
+        """Delete rows with outcomes, whose effects are stored."""
+        by_lane: dict[Lane, list[Job]] = {}
+        for job in decided:
+            by_lane.setdefault(job.lane, []).append(job)
+        self._session.write(
+            [list(map(rows.erase, some)) for jobs in by_lane.values() for some in rows.chunks(jobs)]
+        )
+        for lane, jobs in by_lane.items():
+            self._cursors.learn_all(lane, [(key_of(job), None) for job in jobs])
 
     def carry(self, stubs: Sequence[Found]) -> None:
         """Complete stubs: insert their target rows, then delete the stubs.

@@ -30,6 +30,7 @@ _UNSET: Final = tuple(map(Job._field_defaults.get, _CELLS))
 """Values of columns that are null."""
 
 _new_values, _later_values = field(Job, *_NEW[:-1]), field(Job, *_LATER)
+_kept_by_end = field(Job, "errors", "crashes", "alone", "error")
 _kept_values = field(Job, *_CELLS[_CELLS.index("hop") + 1 : _CELLS.index("at_us")])
 
 
@@ -76,11 +77,13 @@ _THIN_BETWEEN: Final = (
     " LIMIT ? ALLOW FILTERING"
 )
 # The state is compared too: an extension may set it and leave `at_us` as it is.
-_CLAIM: Final = (
+_SET_CLAIM: Final = (
     "UPDATE {keyspace}.jobs SET at_us = ?, fence = ?, claim_token = ?, worker = ?, claimed_us = ?,"
-    f" crashes = ?, alone = ?, state = ? WHERE {_ROW}"
-    " IF claim_token = ? AND at_us = ? AND state = ?"
+    " state = ?"
 )
+_CLAIM_IF: Final = f" WHERE {_ROW} IF claim_token = ? AND at_us = ? AND state = ?"
+_CLAIM: Final = f"{_SET_CLAIM}{_CLAIM_IF}"
+_CLAIM_AFTER_CRASH: Final = f"{_SET_CLAIM}, crashes = ?, alone = ?{_CLAIM_IF}"
 _EXTEND: Final = f"UPDATE {{keyspace}}.jobs SET at_us = ? WHERE {_ROW} IF claim_token = ?"
 _EXTEND_STARTED: Final = (
     f"UPDATE {{keyspace}}.jobs SET at_us = ?, state = ? WHERE {_ROW} IF claim_token = ?"
@@ -89,11 +92,17 @@ _MOVE: Final = (
     "UPDATE {keyspace}.jobs SET at_us = ?, claim_token = ?, errors = ?, crashes = ?, alone = ?,"
     f" state = ?, outcome = ?, error = ? WHERE {_ROW} IF claim_token = ?"
 )
+_DECIDE: Final = (
+    "UPDATE {keyspace}.jobs SET at_us = ?, claim_token = ?, state = ?, outcome = ?"
+    f" WHERE {_ROW} IF claim_token = ?"
+)
 _STUB: Final = (
     f"UPDATE {{keyspace}}.jobs SET moved_to = ?, claim_token = ? WHERE {_ROW} IF claim_token = ?"
 )
 _DROP: Final = f"DELETE FROM {{keyspace}}.jobs WHERE {_ROW} IF claim_token = ?"
 _NOT_LATER: Final = " AND at_us <= ?"
+# A decided row only goes. At the end of time, so that no write of another claim outlasts it.
+_ERASE: Final = f"DELETE FROM {{keyspace}}.jobs USING TIMESTAMP {2**62} WHERE {_ROW}"
 
 _INDEX_KEPT_US: Final = 30 * DAY_US
 _INDEX_TTL_US_MAX: Final = 3 * 365 * DAY_US  # servers refuse expiries past 2038
@@ -231,20 +240,22 @@ def thin(row: Sequence[Any]) -> tuple[Key, RowVersion]:
 
 def claim(job: Job, claimed: Job) -> Call:
     """Claim a row, if it has not changed since it was read."""
-    return (
-        _CLAIM,
-        (
-            *(claimed.at_us, claimed.fence, claimed.token, claimed.worker, claimed.claimed_us),
-            *(claimed.crashes, claimed.alone, int(claimed.state)),
-            *place_of(job),
-            *(job.token, job.at_us, int(job.state)),
-        ),
-    )
+    cells = (claimed.at_us, claimed.fence, claimed.token, claimed.worker, claimed.claimed_us)
+    row = (*place_of(job), job.token, job.at_us, int(job.state))
+    if (claimed.crashes, claimed.alone) == (job.crashes, job.alone):
+        return (_CLAIM, (*cells, int(claimed.state), *row))
+    crash = (claimed.crashes, claimed.alone)
+    return (_CLAIM_AFTER_CRASH, (*cells, int(claimed.state), *crash, *row))
 
 
 def drop(job: Job) -> Call:
     """Delete a row."""
     return (_DROP, (*place_of(job), job.token))
+
+
+def erase(job: Job) -> Call:
+    """Delete a decided row, whatever its token (rule P5)."""
+    return (_ERASE, place_of(job))
 
 
 def extend(verdict: Extend) -> Call:
@@ -266,16 +277,18 @@ def move(verdict: Move, row: Job, *, is_listed: bool) -> list[Call]:
     """
     job = verdict.job
     if key_of(row) == key_of(job):
-        values = (
-            *(row.at_us, row.token, row.errors, row.crashes, row.alone, int(row.state)),
-            *(row.outcome, row.error, *place_of(job), job.token),
-        )
-        calls: list[Call] = [(_MOVE, values)]
+        place = (*place_of(job), job.token)
+        if _kept_by_end(row) == _kept_by_end(job):  # most jobs end well at once
+            cells = (row.at_us, row.token, int(row.state), row.outcome)
+            calls: list[Call] = [(_DECIDE, (*cells, *place))]
+        else:
+            values = (row.at_us, row.token, row.errors, row.crashes, row.alone, int(row.state))
+            calls = [(_MOVE, (*values, row.outcome, row.error, *place))]
     else:
         calls = [drop(job), (_HOP, _whole(row))]
     if not is_listed:
-        text, values = calls[0][0], tuple(calls[0][1])
-        calls[0] = (text + _NOT_LATER, (*values, verdict.at_us))
+        text, bound = calls[0]
+        calls[0] = (text + _NOT_LATER, (*bound, verdict.at_us))
     return calls
 
 

@@ -34,7 +34,7 @@ from dueline.stores.cassandra.claims import Claims
 from dueline.stores.cassandra.guard import STRAY_ANSWERS
 from dueline.stores.cassandra.lane_index import CassandraLaneLister, CassandraLaneStorage
 from dueline.stores.cassandra.lane_reader import LanePages
-from dueline.stores.cassandra.records import CassandraRecords
+from dueline.stores.cassandra.records import CassandraRecords, is_plain
 from dueline.stores.cassandra.session import CassandraSession
 from dueline.stores.cassandra.settlement import Verdicts
 from dueline.stores.cassandra.statements import chunks
@@ -211,10 +211,22 @@ class CassandraStore:
         return [has_held for run in _runs(groups) for has_held in self._together(run)]
 
     def _together(self, groups: Sequence[Group]) -> list[bool]:
-        """Apply groups, all verdicts at once, then the commits, then what follows."""
+        """Apply groups, all verdicts at once, then the commits, then what follows.
+
+        Plain writes of records are under way meanwhile.
+        """
         verdicts = [verdict for group in groups for verdict in group.verdicts]
         answers = iter(self.settle(verdicts))
         held = [all(list(islice(answers, len(group.verdicts)))) for group in groups]
+        wait = self._records.begin_puts(
+            [
+                commit
+                for group, has_held in zip(groups, held, strict=True)
+                if has_held
+                for commit in group.commits
+                if is_plain(commit.writes)
+            ]
+        )
         for place in self._commit_all(groups, held):
             held[place] = False
         kept = [group for group, has_held in zip(groups, held, strict=True) if has_held]
@@ -222,10 +234,11 @@ class CassandraStore:
         rows = [row for group in kept for row in group.rows]
         if not all(self.add(jobs)) or None in self.append(rows):
             raise Unknown("The jobs and rows of a group may or may not be stored.")
+        wait()
         return held
 
     def _commit_all(self, groups: Sequence[Group], held: Sequence[bool]) -> list[int]:
-        """Commit what groups want, in order; tell which groups were refused.
+        """Commit what groups want, in order, but no plain writes; tell which groups were refused.
 
         Commits that expect nothing go out together, a partition at a time.
         """
@@ -233,6 +246,8 @@ class CassandraStore:
         refused: list[int] = []
         for place, group in enumerate(groups):
             for commit in group.commits if held[place] else ():
+                if is_plain(commit.writes):
+                    continue
                 if all(write.expect is None for write in commit.writes):
                     free.setdefault(commit.partition, {}).update(
                         {write.key: write for write in commit.writes}

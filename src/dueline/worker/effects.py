@@ -1,0 +1,51 @@
+"""Writes the effects of decided outcomes."""
+
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final
+
+from dueline.core.store import Store
+from dueline.jobs.completion import Finished, complete_decided
+
+AHEAD_MAX: Final = 2
+"""Maximum number of groups of endings whose effects are under way."""
+
+
+class Effects:
+    """Writes effects at once, or next to the worker's loop where each write is a round trip.
+
+    Once an outcome is stored, nothing depends on when its effects are: a reader of the job finds
+    the outcome in its row. Jobs with options are an exception, since other jobs may wait for them.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._under_way: deque[Future[None]] = deque()
+        self._thread: ThreadPoolExecutor | None = None
+
+    def write(self, decided: Sequence[Finished]) -> None:
+        """Write the effects of outcomes, or let the thread do it."""
+        if self._store.scope != "network":
+            complete_decided(self._store, decided)
+            return
+        complete_decided(self._store, [one for one in decided if one.job.opts])
+        later = [one for one in decided if not one.job.opts]
+        if not later:
+            return
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="dueline-effects")
+        self._finish(AHEAD_MAX - 1)
+        self._under_way.append(self._thread.submit(complete_decided, self._store, later))
+
+    def close(self) -> None:
+        """Wait for the effects that are under way."""
+        self._finish(0)
+        if self._thread is not None:
+            self._thread.shutdown()
+            self._thread = None
+
+    def _finish(self, most: int) -> None:
+        """Wait until at most this many groups are under way; raise what made one fail."""
+        while len(self._under_way) > most:
+            self._under_way.popleft().result()
