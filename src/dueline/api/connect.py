@@ -84,10 +84,11 @@ def _sqlite(url: str, path: str, options: dict[str, str], clock: Clock) -> Store
     )
 
 
-def open_wakeups(url: str, *, clock: Clock) -> Wakeups:
+def open_wakeups(url: str, store: Store, *, clock: Clock) -> Wakeups:
     """Return the wake-ups for the workers of a store.
 
-    They reach workers in this process (memory) or on this machine (SQLite), and none on Cassandra.
+    They reach workers in this process (memory), on this machine (SQLite), or on other machines
+    (Cassandra with the option `wake`).
     """
     parts = split_address(url)
     if parts.scheme == "memory":
@@ -96,12 +97,23 @@ def open_wakeups(url: str, *, clock: Clock) -> Wakeups:
         from dueline.stores.sqlite.wakeup import SocketWakeups  # noqa: PLC0415  (see above)
 
         return SocketWakeups(Path(unquote(parts.path)[1:]).absolute(), clock=clock)
+    if parts.scheme == "cassandra":
+        from dueline.stores.cassandra.url import place_of  # noqa: PLC0415  (see above)
+
+        place = place_of(url, dict(parse_qsl(parts.query, keep_blank_values=True)))
+        if place.wake is not None:
+            from dueline.coordination.network_wakeups import (  # noqa: PLC0415  (see above)
+                Address,
+                NetworkWakeups,
+            )
+
+            return NetworkWakeups(store, Address(*place.wake, place.hosts[0]), clock=clock)
     return NoWakeups()
 
 
 def open_queues(url: str, store: Store, *, clock: Clock) -> Queues:
     """Return the queues of an open store with this URL."""
-    wakeups = open_wakeups(url, clock=clock)
+    wakeups = open_wakeups(url, store, clock=clock)
     return Queues(
         open_engine(store, clock=clock, ids=Ids(), defaults=queue_defaults(url), wakeups=wakeups)
     )

@@ -83,13 +83,18 @@ def present(records: Records) -> Sequence[Presence]:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A worker that started. space, pid, born: its process, see `Whereabouts`."""
+    """A worker that started.
+
+    space, pid, born: its process, see `Whereabouts`. address: where it receives wake-ups from other
+    machines; empty where it receives none.
+    """
 
     worker: str
     queues: tuple[str, ...]
     space: str = ""
     pid: int = 0
     born: str = ""
+    address: str = ""
 
     def has_ended(self, here: Whereabouts) -> bool:
         """Return whether the process of the worker has certainly ended, as seen from `here`."""

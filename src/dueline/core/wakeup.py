@@ -137,9 +137,11 @@ class WakeupListener(Protocol):
 
     Attributes:
       is_open: Whether wake-ups can arrive; a worker without them polls more often.
+      address: Where it receives wake-ups from other machines; empty without any.
     """
 
     is_open: bool
+    address: str
 
     def wait(self, timeout_s: float) -> None:
         """Wait until a wake-up arrives, the worker's event is set, or the timeout."""
@@ -201,6 +203,7 @@ class NoListener:
     """
 
     is_open = False
+    address = ""
 
     def __init__(self, wakeup: threading.Event) -> None:
         self._wakeup = wakeup

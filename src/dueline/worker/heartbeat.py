@@ -141,12 +141,14 @@ class PresenceReporter:
         serving: tuple[str, ...],
         tasks: tuple[str, ...],
         batches: Mapping[str, tuple[int, int]] = _NO_SLOTS,
+        address: str = "",
     ) -> None:
         self._engine = engine
         self._worker = worker
         self._serving = serving
         self._tasks = tasks
         self._batches = batches
+        self._address = address
         self._started_us = engine.time.latest_us()
         self._enrolled_until_us = 0
         self._reported: Load | None = None
@@ -202,7 +204,7 @@ class PresenceReporter:
     def _register(self, now_us: int) -> None:
         """Register, again after a silence in which this worker was taken for dead."""
         if now_us >= self._enrolled_until_us:
-            member = Registration(self._worker, self._serving, *own())
+            member = Registration(self._worker, self._serving, *own(), self._address)
             worker_registry.register(self._engine.store, member, version=self._engine.ids.token())
 
     def end(self) -> None:

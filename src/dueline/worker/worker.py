@@ -117,6 +117,7 @@ class Worker:
                 n: (one.batch.size, one.batch.within_us)
                 for n, one in settler.batch_handlers.items()
             },
+            address=listener.address,
         )
         self._is_stopping = self._is_hurried = False
         self._beat = HeartbeatThread(self._extend_all, self._attend, wakeup=wakeup)

@@ -30,6 +30,7 @@ OPTIONS: Final = (
     "insecure",
     "password_file",
     "password_env",
+    "wake",
 )
 
 TIMEOUT_US: Final = 10 * SECOND_US
@@ -58,6 +59,8 @@ class Place:
       timeout_us: Time limit of a request.
       tls: TLS settings; None for no TLS.
       name: Name in every node's certificate; empty if it is the node's address.
+      wake: Host and port where workers of this process receive wake-ups, an empty host for the one
+        that reaches the nodes, and 0 for any port; None for no wake-ups.
     """
 
     hosts: Sequence[str]
@@ -71,6 +74,7 @@ class Place:
     timeout_us: int = TIMEOUT_US
     tls: ssl.SSLContext | None = None
     name: str = ""
+    wake: tuple[str, int] | None = None
 
     def __repr__(self) -> str:
         """Return the address without credentials."""
@@ -85,7 +89,8 @@ def place_of(url: str, options: Mapping[str, str]) -> Place:
       options: The query of the URL: `dc`, `consistency`, `remember` (1 or 0), `timeout` (such as
         2s), `password_file` or `password_env` (a file or an environment variable with the
         password), `tls` (1 or 0; 1 unless all hosts are this machine), the files `ca`, `cert` and
-        `key` and the certificates' `name` for TLS, and `insecure=1` for no TLS between machines.
+        `key` and the certificates' `name` for TLS, `insecure=1` for no TLS between machines, and
+        `wake` (auto, HOST or HOST:PORT) for wake-ups between machines.
 
     Raises:
       ConfigError: The URL is not valid.
@@ -122,6 +127,7 @@ def place_of(url: str, options: Mapping[str, str]) -> Place:
         timeout_us=_timeout_us(options.get("timeout")),
         tls=_tls(options, hosts),
         name=options.get("name", ""),
+        wake=_wake(options.get("wake")),
     )
 
 
@@ -166,6 +172,16 @@ def _timeout_us(text: str | None) -> int:
     if not TIMEOUT_US_MIN <= timeout_us <= TIMEOUT_US_MAX:
         raise _bad(f"timeout is 100ms to 10m, not {text}.")
     return timeout_us
+
+
+def _wake(text: str | None) -> tuple[str, int] | None:
+    if text is None or text == "off":
+        return None
+    host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
+    host, port = (host, port) if colon else (text, "0")
+    if not host or not port.isdecimal() or int(port) >= 2**16:
+        raise _bad(f"wake is auto, off, HOST or HOST:PORT, not {text!r}.")
+    return ("" if host == "auto" else host.strip("[]"), int(port))
 
 
 def _tls(options: Mapping[str, str], hosts: Sequence[str]) -> ssl.SSLContext | None:

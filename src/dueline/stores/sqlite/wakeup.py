@@ -120,6 +120,7 @@ class SocketListener:
     """
 
     is_open = True
+    address = ""
 
     def __init__(
         self, folder: "_Folder", channels: frozenset[str], wakeup: Signal, clock: Clock

@@ -1,0 +1,192 @@
+"""Wake-ups between machines: who is told, and what a message must be to be heard."""
+
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from dueline.coordination import network_wakeups, worker_registry
+from dueline.coordination.network_wakeups import (
+    AGE_US_MAX,
+    KEY,
+    NONCES_MAX,
+    PARTITION,
+    SENT_A_SECOND_MAX,
+    WORKERS_MAX,
+    Address,
+    NetworkListener,
+    NetworkWakeups,
+    Seal,
+    sealed,
+)
+from dueline.coordination.worker_registry import Registration
+from dueline.core.clock import SystemClock
+from dueline.core.lane import Lane
+from dueline.core.pagination import record_at
+from dueline.core.wakeup import Signal, Wakeup
+from dueline.stores.memory.store import MemoryStore
+
+HERE = Address("127.0.0.1", 0)
+LANE = Lane("mail", 3, 7, 0, "")
+KEY_BYTES = b"k" * 32
+NOW_US = 1_700_000_000_000_000
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore(SystemClock())
+
+
+@pytest.fixture
+def listener(store: MemoryStore) -> Iterator[NetworkListener]:
+    """A worker that listens, and is registered."""
+    found = listening(store, "w1", "mail")
+    yield found
+    found.close()
+
+
+def listening(store: MemoryStore, worker: str, queue: str) -> NetworkListener:
+    """Listen as a worker of a queue."""
+    listener = NetworkWakeups(store, HERE, clock=SystemClock()).listen([queue, worker], Signal())
+    assert isinstance(listener, NetworkListener)
+    one = Registration(worker, (queue,), address=listener.address)
+    worker_registry.register(store, one, version=b"v")
+    return listener
+
+
+def sender(store: MemoryStore) -> NetworkWakeups:
+    return NetworkWakeups(store, HERE, clock=SystemClock())
+
+
+def heard(listener: NetworkListener) -> list[Wakeup]:
+    listener.wait(0.2)
+    return list(listener.take())
+
+
+def test_a_worker_hears_which_lane_has_jobs(store: MemoryStore, listener: NetworkListener) -> None:
+    sender(store).wake([Wakeup("mail", 5, LANE), Wakeup("other", 5)])
+    began_s = time.monotonic()
+    listener.wait(5.0)
+    assert time.monotonic() - began_s < 4
+    assert listener._signal.is_set()
+    assert list(listener.take()) == [Wakeup("mail", 5, LANE)]
+    assert list(listener.take()) == []
+
+
+def test_one_worker_is_told_by_its_name(store: MemoryStore, listener: NetworkListener) -> None:
+    other = listening(store, "w2", "mail")
+    sender(store).wake([Wakeup("w2")])
+    assert heard(other) == [Wakeup("w2")]
+    assert heard(listener) == []
+    other.close()
+
+
+def test_a_worker_polls_as_often_as_without(listener: NetworkListener) -> None:
+    assert not listener.is_open
+
+
+def test_strangers_are_not_heard(store: MemoryStore, listener: NetworkListener) -> None:
+    record = record_at(store, PARTITION, KEY)
+    assert record is not None
+    host, _, port = listener.address.partition(":")
+    body = Wakeup("mail", 0, LANE).to_bytes()
+    now_us = SystemClock().wall_us()
+    genuine = sealed(record.value, body, now_us)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        for message in (
+            b"",
+            b"x",
+            body,
+            b"x" * 2000,
+            sealed(b"another", body, now_us),
+            genuine[:-1] + bytes([genuine[-1] ^ 1]),
+            sealed(record.value, b"no wake-up", now_us),
+            sealed(record.value, Wakeup("other").to_bytes(), now_us),
+            sealed(record.value, body, now_us - 2 * AGE_US_MAX),
+        ):
+            stranger.sendto(message, (host, int(port)))
+        assert heard(listener) == []
+        for _ in range(2):  # a repeated one is heard once
+            stranger.sendto(genuine, (host, int(port)))
+        assert heard(listener) == [Wakeup("mail", 0, LANE)]
+        stranger.sendto(genuine, (host, int(port)))
+        assert heard(listener) == []
+
+
+def test_messages_of_strangers_do_not_keep_a_worker_busy(
+    listener: NetworkListener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[bytes] = []
+    monkeypatch.setattr(listener, "_read", reads.append)
+    host, _, port = listener.address.partition(":")
+    receive = listener._receive
+    calls: list[int] = []
+
+    def flooded() -> None:
+        calls.append(1)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            stranger.sendto(b"junk", (host, int(port)))
+        receive()
+
+    monkeypatch.setattr(listener, "_receive", flooded)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        stranger.sendto(b"junk", (host, int(port)))
+    listener.wait(0.3)
+    assert 1 < len(calls) <= 2 + 2 * 0.3 / network_wakeups.REST_S
+
+
+def test_a_seal_forgets_what_it_would_refuse_anyway() -> None:
+    seal = Seal(KEY_BYTES)
+    messages = [sealed(KEY_BYTES, b"body", NOW_US) for _ in range(NONCES_MAX + 1)]
+    assert all(seal.opened(one, NOW_US) == b"body" for one in messages[:-1])
+    assert seal.opened(messages[-1], NOW_US) is None
+    later_us = NOW_US + 2 * AGE_US_MAX + 1
+    assert seal.opened(messages[0], later_us) is None
+    assert seal.opened(sealed(KEY_BYTES, b"new", later_us), later_us) == b"new"
+    assert len(seal._seen) == 1
+
+
+def test_a_producer_sends_no_more_than_a_bounded_number(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = NetworkWakeups(store, HERE, clock=SystemClock()).listen(["mail"], Signal())
+    for number in range(3 * WORKERS_MAX):
+        one = Registration(f"w{number}", ("mail",), address=f"127.0.0.1:{number + 1}")
+        worker_registry.register(store, one, version=b"v")
+    sent: list[str] = []
+    wakeups = sender(store)
+    monkeypatch.setattr(wakeups, "_send", lambda target, _: sent.append(target))
+    monkeypatch.setattr(wakeups._clock, "monotonic_us", lambda: 0)
+    wakeups.wake([Wakeup("mail")])
+    assert len(set(sent)) == len(sent) == WORKERS_MAX
+    for _ in range(2 * SENT_A_SECOND_MAX):
+        wakeups.wake([Wakeup("mail")])
+    assert len(sent) == WORKERS_MAX * SENT_A_SECOND_MAX
+    record.close()
+
+
+def test_without_workers_nothing_is_sent_or_stored(store: MemoryStore) -> None:
+    sender(store).wake([Wakeup("mail")])
+    assert record_at(store, PARTITION, KEY) is None
+
+
+def test_all_workers_use_one_key(store: MemoryStore) -> None:
+    listeners = [listening(store, f"w{number}", "mail") for number in range(3)]
+    sender(store).wake([Wakeup("mail", 5, LANE)])
+    assert [heard(one) for one in listeners] == [[Wakeup("mail", 5, LANE)]] * 3
+    for one in listeners:
+        one.close()
+
+
+def test_an_address_that_cannot_be_bound_is_polled(store: MemoryStore) -> None:
+    wakeups = NetworkWakeups(store, Address("192.0.2.1", 0), clock=SystemClock())
+    listener = wakeups.listen(["mail"], Signal())
+    assert (listener.is_open, listener.address) == (False, "")
+
+
+def test_the_address_that_reaches_the_nodes_is_found(store: MemoryStore) -> None:
+    wakeups = NetworkWakeups(store, Address("", 0, "127.0.0.1"), clock=SystemClock())
+    listener = wakeups.listen(["mail"], Signal())
+    assert listener.address.startswith("127.0.0.1:")
+    listener.close()
