@@ -83,18 +83,14 @@ def present(records: Records) -> Sequence[Presence]:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A worker that started.
-
-    space, pid, born: its process, see `Whereabouts`. address: where it receives wake-ups from other
-    machines; empty where it receives none.
-    """
+    """A worker that started. space, pid, born: its process, see `Whereabouts`."""
 
     worker: str
     queues: tuple[str, ...]
     space: str = ""
     pid: int = 0
     born: str = ""
-    address: str = ""
+    address: str = ""  # where it receives wake-ups from other machines; empty for nowhere
 
     def has_ended(self, here: Whereabouts) -> bool:
         """Return whether the process of the worker has certainly ended, as seen from `here`."""

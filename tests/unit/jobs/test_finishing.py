@@ -163,6 +163,7 @@ class Unsure(Stepwise):
     """Does not know whether its last step happened."""
 
     def together(self, groups):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+        del groups
         raise Unknown("The jobs and rows of a group may or may not be stored.")
 
 
