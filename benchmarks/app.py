@@ -5,6 +5,7 @@ The store is that of DUELINE_STORE; the settings of the queue are the defaults w
 BENCH_SETTINGS.
 """
 
+import itertools
 import json
 import os
 
@@ -12,6 +13,7 @@ from benchmarks.marks import write_mark, write_start
 from dueline import Dueline
 
 QUEUE = os.environ.get("BENCH_QUEUE", "default")
+COUNT = int(os.environ.get("BENCH_COUNT", "0"))
 SETTINGS = json.loads(os.environ.get("BENCH_SETTINGS", "{}"))
 
 app = Dueline()
@@ -23,6 +25,17 @@ if SETTINGS:
 def noop(text: str) -> None:
     """Return at once."""
     del text
+
+
+@app.task(name="bench.counted", queue=QUEUE)
+def counted(text: str) -> None:
+    """Mark the first and the last of BENCH_COUNT calls, in whatever order jobs run."""
+    del text
+    number = next(_calls)
+    if number == 1:
+        write_mark("first")
+    if number == COUNT:
+        write_mark("last")
 
 
 @app.task(name="bench.mark", queue=QUEUE)
@@ -44,4 +57,5 @@ if "BENCH_COROUTINE" in os.environ:
         """Return at once."""
 
 
-task, arguments = noop, ("x" * 100,)
+_calls = itertools.count(1)
+task, arguments = counted if COUNT else noop, ("x" * 100,)

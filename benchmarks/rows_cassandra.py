@@ -34,8 +34,8 @@ from benchmarks.rows import (
 PICKUP_EVERY_S: Final = 0.15
 PICKUPS: Final = 60
 IDLE_LANES: Final = 100_000
-OFF: Final = "?wakeups=off"
-"""What is added to the URL of a store so that workers find new jobs by polling only."""
+WAKE_UPS: Final = "?wake=auto"
+"""What is added to the URL of a store so that wake-ups are sent over the network."""
 
 _TOOK = re.compile(r"^\s*(?:time|duration)\s+([\d.]+) s", re.MULTILINE)
 
@@ -51,8 +51,9 @@ def rows(host: str, sizes: Sizes, base: Checkout | None) -> list[Row]:
             for name, checkout in of.items()
         }
 
-    soon = {name: partial(pickups, host, checkout) for name, checkout in of.items()}
-    soon |= {"by polling": partial(pickups, host, HERE, more=OFF)}
+    by_polling = {name: partial(pickups, host, checkout) for name, checkout in of.items()}
+    soon: dict[str, Measure] = {"ours": partial(pickups, host, HERE, more=WAKE_UPS)}
+    soon |= {"by polling": by_polling.pop("ours"), **by_polling}
     files = sizes.demo_files
     demos: dict[str, Measure] = {
         name: partial(demo, host, checkout, files=files) for name, checkout in of.items()
@@ -103,10 +104,10 @@ def drain(
     """Drain a backlog by the worker command."""
     del places
     with keyspace(host, checkout, folder) as url:
-        more = {"DUELINE_STORE": url}
+        more = {"DUELINE_STORE": url, "BENCH_COUNT": str(jobs)}
         more |= {"BENCH_SETTINGS": json.dumps(settings)} if settings else {}
         place = place_of(checkout, folder, **more)
-        place.side(APP, "fill", folder, jobs + jobs // 20, 0, jobs)
+        place.side(APP, "put", jobs)
         place.run(worker(place, "--burst"))
         return between(place, jobs)
 

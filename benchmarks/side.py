@@ -234,6 +234,7 @@ def main(kind: str, command: str, values: Sequence[str]) -> dict[str, float]:
     side = hueys() if kind == "huey" else ours(kind)
     commands: dict[str, Callable[[], dict[str, float]]] = {
         "fill": lambda: fill(side, Path(values[0]), *map(int, numbers)),
+        "put": lambda: timed(int(numbers[0]), lambda: side.put_many(int(numbers[0]))),
         "singles": lambda: singles(side, *map(int, numbers)),
         "produce": lambda: produce(side, *numbers),
         "pickups": lambda: pickups(side, int(numbers[0]), numbers[1]),
