@@ -88,40 +88,41 @@ class StoreTime:
         ):
             self._kept = _Reading(store_us - (sent + came) // 2, error_us, came, wall_us)
 
-    def _reading(self) -> "_Reading":
-        """Return the reading with its present error."""
+    def _reading(self) -> tuple[int, "_Reading"]:
+        """Return the own monotonic time, and the reading with its present error."""
         kept = self._kept
         if kept is None:
             self.sample()
             kept = self._kept
             assert kept is not None
-            return kept
+            return self._clock.monotonic_us(), kept
         now_us = self._clock.monotonic_us()
         has_jumped = abs(self._clock.wall_us() - now_us - kept.wall_us) > JUMP_US_MIN
         if now_us - kept.taken_us <= self._renew_us and not has_jumped:
-            return kept
+            return now_us, kept
         if now_us >= self._again_us:
             self._again_us = now_us + SECOND_US  # other threads need not wait for the same answer
             with suppress(StoreUnavailable):
                 self.sample()
                 kept = self._kept or kept
         overdue_us = max(0, now_us - kept.taken_us - self._renew_us)
-        return kept._replace(error_us=kept.error_us + overdue_us // DRIFT)
+        error_us = kept.error_us + overdue_us // DRIFT
+        return self._clock.monotonic_us(), kept._replace(error_us=error_us)
 
     def earliest_us(self) -> int:
         """Return the earliest possible time of the store; claims use it."""
-        offset_us, error_us, *_ = self._reading()
-        return self._clock.monotonic_us() + offset_us - error_us
+        now_us, kept = self._reading()
+        return now_us + kept.offset_us - kept.error_us
 
     def latest_us(self) -> int:
         """Return the latest possible time of the store; deadlines count from it."""
-        offset_us, error_us, *_ = self._reading()
-        return self._clock.monotonic_us() + offset_us + error_us
+        now_us, kept = self._reading()
+        return now_us + kept.offset_us + kept.error_us
 
     def skew_us(self) -> int:
         """Return how far this wall clock is ahead of the store's (negative: behind)."""
-        offset_us = self._reading().offset_us
-        return self._clock.wall_us() - self._clock.monotonic_us() - offset_us
+        now_us, kept = self._reading()
+        return self._clock.wall_us() - now_us - kept.offset_us
 
 
 class _Reading(NamedTuple):

@@ -53,7 +53,7 @@ class Engine:
         places = set(map(_when_of, jobs))
         self.wake(places)
         try:
-            self.catalog.used(lane for lane, _ in places)
+            self.catalog.used([lane for lane, _ in places])
         except Unknown as error:
             raise EnqueueUnknown.about(jobs) from error
 

@@ -222,10 +222,9 @@ class Catalog:
         """
         largest: dict[str, int] = {}
         for lane in lanes:
-            queue = living_queue(lane.queue)
-            largest[queue] = max(lane.shard, largest.get(queue, 0))
+            largest[lane.queue] = max(lane.shard, largest.get(lane.queue, 0))
         for queue, shard in largest.items():
-            self._keep(queue, shard)
+            self._keep(living_queue(queue), shard)
 
     def _keep(self, queue: str, shard: int) -> None:
         """Keep the shards of a queue up to this one."""

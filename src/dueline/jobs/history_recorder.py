@@ -78,7 +78,12 @@ class RecordingStore:
         )
 
     def _rows_of_enqueued(self, jobs: Sequence[Job]) -> list[Row]:
-        queues = {lane.queue for lane in set(map(_lane_of, jobs))}
+        lanes = set(map(_lane_of, jobs))
+        if len(lanes) == 1:  # as for most calls
+            (lane,) = lanes
+            if not self._is_kept(lane.queue):
+                return []
+        queues = {lane.queue for lane in lanes}
         found = {queue: self._settings(living_queue(queue)) for queue in queues}
         kept = {queue: one.keeps_arguments for queue, one in found.items() if one.tells_all}
         if not kept:

@@ -156,11 +156,15 @@ class SqliteConnection:
           Unknown: The commit failed half-way; it may or may not be stored.
           StoreCorrupt: The file is damaged; not written.
         """
-        return self._run(lambda database: self.commit(database, work))
+        return self.lead(lambda database: self.commit(database, work))
 
     def write_unflushed(self, work: Callable[[apsw.Connection], T]) -> T:
         """Run `work` as `write` does, but a loss of power may undo it until the next flush."""
-        return self._run(lambda database: self.commit(database, work, _UNFLUSHED))
+        return self.lead(lambda database: self.commit(database, work, _UNFLUSHED))
+
+    def lead(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Run `work`, which commits, on the connection: each commit checks the file's place."""
+        return self._run(work, is_checked=True)
 
     def flush(self) -> None:
         """Make unflushed writes survive a loss of power."""
@@ -264,11 +268,14 @@ class SqliteConnection:
             self._check_place(database)
         return database
 
-    def _run(self, work: Callable[[apsw.Connection], T]) -> T:
+    def _run(self, work: Callable[[apsw.Connection], T], *, is_checked: bool = False) -> T:
         try:
             self._acquire()
             try:
-                return self._patiently(lambda: work(self._checked()))
+                try:
+                    return work((is_checked and self._database) or self._checked())
+                except (apsw.BusyError, apsw.LockedError):
+                    return self._patiently(lambda: work(self._checked()))
             except UnicodeDecodeError as error:
                 if not self._patiently(self._move_damaged):
                     raise StoreCorrupt(

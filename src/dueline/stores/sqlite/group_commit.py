@@ -1,14 +1,17 @@
 """Inserts of several threads in one commit.
 
-Threads that enqueue at the same time share a transaction. The first thread that gets the
-connection writes the jobs of all waiting threads; the others find theirs written when they get it.
-No thread waits for others, and each call returns after the commit that has its jobs.
+Threads that enqueue at the same time share a transaction. The first one waits for the connection,
+and writes the jobs of all that wait behind it; each of these is woken by itself after the commit.
+No thread waits for company, and each call returns after the commit that has its jobs.
 """
 
 import os
+import threading
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from copy import copy
+from functools import partial
 from typing import Final
 
 import apsw
@@ -21,14 +24,18 @@ from dueline.stores.sqlite.connection import Database, SqliteConnection, refuse_
 JOBS_MAX: Final = 1000
 """Maximum number of jobs of other calls in one commit."""
 
+TURN_S: Final = 0.05
+"""Time after which a call waits for the connection itself, in seconds, if the thread before it was
+interrupted and woke nobody."""
+
 _OF_ONE: Final = (OverflowError, TypeError, ValueError, apsw.TooBigError, apsw.ConstraintError)
 """Errors caused by the rows of one call; any other error fails the whole commit."""
 
 
 class _Call:
-    """The jobs of one call, and its progress."""
+    """The jobs of one call, and its progress. turn: locked until the thread must go on."""
 
-    __slots__ = ("error", "is_over", "is_taken", "jobs", "process")
+    __slots__ = ("error", "is_over", "is_taken", "jobs", "process", "turn")
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self.jobs = jobs
@@ -36,10 +43,19 @@ class _Call:
         self.is_over = False
         self.error: BaseException | None = None
         self.process = os.getpid()
+        self.turn = threading.Lock()
+        self.turn.acquire()
 
     def end(self, error: BaseException | None = None) -> None:
         self.error = error
         self.is_over = True
+        self.wake()
+
+    def wake(self) -> None:
+        try:  # noqa: SIM105  (cheaper, at each call)
+            self.turn.release()
+        except RuntimeError:  # it was woken already
+            pass
 
 
 class GroupCommit:
@@ -57,12 +73,30 @@ class GroupCommit:
         call = _Call(jobs)
         self._waiting.append(call)
         try:
-            self._file.read(lambda database: self._lead(database, call))
+            if not self._is_first(call):
+                call.turn.acquire(timeout=TURN_S)
+            if not call.is_over:
+                self._file.lead(lambda database: self._lead(database, call))
         except BaseException:
             self._leave(call)
             raise
+        finally:
+            if self._waiting:
+                self._wake_first()
         if call.error is not None:
             raise call.error
+
+    def _is_first(self, call: _Call) -> bool:
+        """Return whether a call waits for the connection; without it another thread took it."""
+        try:
+            return self._waiting[0] is call
+        except IndexError:
+            return False
+
+    def _wake_first(self) -> None:
+        """Wake the first call that waits: no thread may be before it any more."""
+        with suppress(IndexError):
+            self._waiting[0].wake()
 
     def _leave(self, call: _Call) -> None:
         """Withdraw a call that was not written; raise Unknown if another thread writes it."""
@@ -82,7 +116,7 @@ class GroupCommit:
         refuse_beside(database)
         calls = self._take(call)
         try:
-            self._file.commit(database, lambda database: _insert(database, calls))
+            self._file.commit(database, partial(_insert, calls=calls))
         except (apsw.BusyError, apsw.LockedError):
             self._put_back(calls)
             raise
@@ -92,7 +126,7 @@ class GroupCommit:
             call.is_over = True
             raise
         for one in calls:
-            one.is_over = True
+            one.end(one.error)
 
     def _take(self, call: _Call) -> list[_Call]:
         self._waiting.remove(call)

@@ -5,9 +5,9 @@ statement: while other threads run Python, each step of a statement may wait for
 lock, so one statement for each row is many times slower.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, groupby, islice, repeat
-from operator import attrgetter, concat
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import chain, groupby, islice
+from operator import attrgetter, concat, itemgetter
 from typing import Any, Final
 
 from dueline.core.job import UNCLAIMED_TOKEN, Job, State
@@ -20,6 +20,7 @@ from dueline.stores.sqlite.connection import (
     blobs,
     fetch,
     first,
+    texts,
 )
 
 INLINE_BYTES_MAX: Final = 1024
@@ -35,9 +36,16 @@ _INSERT_ROWS = job_rows.INSERT_NEW + ", ".join([job_rows.NEW_PARAMETERS] * _ROWS
 _lane_of, _id_of_job, _hop_of, _body_of = (
     field(Job, name) for name in ("lane", "id", "hop", "body")
 )
+_tenant_of, _number_of_row, _place_of = field(Lane, "tenant"), itemgetter(0), itemgetter(slice(4))
 _token_of, _id_of = attrgetter("job.token"), attrgetter("job.id")  # of a Verdict
 _lane_in = attrgetter("job.lane")
 _job_of = field(Drop, "job")  # and of Extend and Move
+_CLOSED = "coalesce((SELECT closed FROM marks WHERE queue = ?1 AND shard = ?2), -1)"
+_LISTED = (  # by this index, or all lanes that are listed would be read
+    " FROM lanes INDEXED BY sqlite_autoindex_lanes_1"
+    " WHERE queue = ?1 AND shard = ?2 AND bucket = ?3 AND priority = ?4"
+    f" AND listing BETWEEN {_CLOSED} + 1 AND max(?5, {_CLOSED} + 1) AND tenant"
+)
 _CLAIM_MIN = 8  # fewer jobs are deleted by id
 
 
@@ -62,31 +70,27 @@ def marks_of(database: Database, queue: str, shard: int) -> Marks:
 
 def add(database: Database, jobs: Sequence[Job]) -> None:
     """Insert jobs; a row whose id exists stays as it is."""
-    values = chain.from_iterable(_values_of(database, jobs))
-    if any(map(_hop_of, jobs)):  # a job that was inserted before has values from its claims
-        whole = [
-            (*new, *job_rows.later_values_of(job)) for new, job in zip(values, jobs, strict=True)
-        ]
-        database.executemany(job_rows.INSERT_WHOLE, whole)
+    if len(jobs) == 1 and not jobs[0].hop:  # as for most calls
+        number = _list_one(database, jobs[0].lane, jobs[0].lane.bucket)
+        database.execute(_INSERT, (number, *_put_body(database, jobs[0])))
         return
+    lanes = list(map(_lane_of, jobs))
+    numbers = _listed(database, dict.fromkeys(lanes))
+    values: Iterable[Sequence[object]] = map(job_rows.new_values_of, jobs)
+    if max(map(len, map(_body_of, jobs)), default=0) > INLINE_BYTES_MAX:
+        values = [_put_body(database, job) for job in jobs]
+    rows: Iterable[Sequence[object]] = map(concat, zip(map(numbers.__getitem__, lanes)), values)
+    if any(map(_hop_of, jobs)):  # a job that was inserted before has values from its claims
+        later = map(job_rows.later_values_of, jobs)
+        database.executemany(job_rows.INSERT_WHOLE, map(concat, rows, later))
+        return
+    if len(numbers) > 1:  # in the order of the index
+        rows = sorted(rows, key=_number_of_row)
+    rows = iter(rows)
     for _ in range(len(jobs) // _ROWS):
-        cells = chain.from_iterable(islice(values, _ROWS))
+        cells = chain.from_iterable(islice(rows, _ROWS))
         database.execute(_INSERT_ROWS, tuple(cells))
-    database.executemany(_INSERT, values)
-
-
-def _values_of(database: Database, jobs: Sequence[Job]) -> Iterator[Iterable[Sequence[object]]]:
-    """List the jobs' lanes, insert long bodies, and yield the rows' values lane by lane."""
-    numbers: dict[Lane, int] = {}
-    for lane, same in groupby(jobs, key=_lane_of):
-        if lane not in numbers:
-            numbers[lane] = _list(database, lane, lane.bucket)
-        run = list(same)
-        rest: Iterable[Sequence[object]] = map(job_rows.new_values_of, run)
-        if max(map(len, map(_body_of, run))) > INLINE_BYTES_MAX:
-            rest = [_put_body(database, job) for job in run]
-        head: Sequence[object] = (numbers[lane],)
-        yield map(concat, repeat(head), rest)
+    database.executemany(_INSERT, rows)
 
 
 def _put_body(database: Database, job: Job) -> tuple[object, ...]:
@@ -97,22 +101,47 @@ def _put_body(database: Database, job: Job) -> tuple[object, ...]:
     return job_rows.new_values_without_body(job)
 
 
-def _list(database: Database, lane: Lane, listing: int) -> int:
-    """List a lane under an open bucket, unless it is listed earlier; return its number.
+def _listed(database: Database, lanes: Collection[Lane]) -> dict[Lane, int]:
+    """List lanes, each under its bucket; return their numbers."""
+    numbers: dict[Lane, int] = {}
+    for place, same in groupby(sorted(lanes), key=_place_of):
+        some = list(same)
+        by_tenant = _list(database, place, list(map(_tenant_of, some)), place[2])
+        numbers.update(zip(some, map(by_tenant.__getitem__, map(_tenant_of, some)), strict=True))
+    return numbers
+
+
+def _list(
+    database: Database, place: Sequence[object], tenants: Sequence[str], listing: int
+) -> dict[str, int]:
+    """List lanes under an open bucket, unless they are listed earlier; return their numbers.
 
     A lane that is listed under a closed bucket moves to the first open one: a worker that read the
-    closed buckets and found the lane empty does not read them again.
+    closed buckets and found the lane empty does not read them again. Lanes that stay as they are
+    are only read: each page that is written costs as much as the job's own.
+
+    Args:
+      database: The connection.
+      place: The fields of the lanes before their tenant, which they share.
+      tenants: Their tenants.
+      listing: The bucket.
     """
-    first_open = marks_of(database, lane.queue, lane.shard).closed + 1
-    number: int = first(
+    bound = (*place, listing, texts(tenants))
+    found = fetch(database, f"SELECT tenant, id{_LISTED} IN carray(?6)", bound)
+    if len(found) == len(tenants):
+        return dict(found)
+    numbers = dict(found)
+    first_open = marks_of(database, str(place[0]), int(str(place[1]))).closed + 1
+    others = [tenant for tenant in tenants if tenant not in numbers]
+    listed = fetch(
         database,
         "INSERT INTO lanes (queue, shard, bucket, priority, tenant, listing)"
-        " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE"
+        " SELECT ?, ?, ?, ?, value, ? FROM carray(?) WHERE true ON CONFLICT DO UPDATE"
         " SET listing = max(?, min(coalesce(listing, excluded.listing), excluded.listing))"
-        " RETURNING id",
-        (*lane, max(listing, first_open), first_open),
+        " RETURNING tenant, id",
+        (*place, max(listing, first_open), texts(others), first_open),
     )
-    return number
+    return numbers | dict(listed)
 
 
 def settle(database: Database, verdicts: Sequence[Verdict]) -> list[bool]:
@@ -251,11 +280,18 @@ def _move_one(database: Database, verdict: Move) -> bool:
     if verdict.to is not None:
         database.execute(
             "UPDATE jobs SET lane = ?, pos_us = at_us, hop = hop + 1 WHERE id = ?",
-            (_list(database, verdict.to, verdict.listing), job.id),
+            (_list_one(database, verdict.to, verdict.listing), job.id),
         )
     else:  # in any case: the row's `at` may have been extended since it was read
-        _list(database, job.lane, verdict.listing)
+        _list_one(database, job.lane, verdict.listing)
     return True
+
+
+def _list_one(database: Database, lane: Lane, listing: int) -> int:
+    place = lane[:4]
+    bound = (*place, listing, lane.tenant)
+    number: int | None = first(database, f"SELECT id{_LISTED} = ?6", bound)
+    return number or _list(database, place, [lane.tenant], listing)[lane.tenant]
 
 
 def _lane_that_counts(database: Database, job: Job) -> int | None:

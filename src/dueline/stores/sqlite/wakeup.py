@@ -62,11 +62,13 @@ class SocketWakeups:
 
     def wake(self, wakeups: Collection[Wakeup]) -> None:
         """Notify the workers; datagrams that would block are not sent."""
-        with suppress(OSError, AttributeError):
+        try:
             for name in self._listeners():
                 for one in wakeups:
                     reads_lanes = name.endswith(READS_LANES)
                     self._send(name, _datagram(one) if reads_lanes else one.channel.encode())
+        except (OSError, AttributeError):  # no such sockets on this system
+            return
 
     def listen(self, channels: Collection[str], wakeup: Signal) -> WakeupListener:
         """Bind a socket; if that fails, return a listener that never receives a wake-up."""
