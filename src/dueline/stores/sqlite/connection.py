@@ -36,6 +36,10 @@ APPLICATION_ID = 0x6475_656C  # "duel"
 LOCK_WAIT_S = 60.0
 """Maximum time that a call waits for other writers, in seconds."""
 
+LOCK_BLOCKS_MS = 100
+"""Time for which SQLite itself waits for a lock, in milliseconds: it tries every millisecond, which
+takes no Python, and every process is as likely to get it. Threads can be interrupted in between."""
+
 PLACE_CHECK_US = SECOND_US
 """Maximum age in microseconds of the last check that the file is still at its path, for a call
 that reads. A commit is always checked before it is acknowledged."""
@@ -308,8 +312,9 @@ class SqliteConnection:
     def _patiently(self, work: Callable[[], T]) -> T:
         """Retry `work` while others hold the file's lock, with jitter, up to LOCK_WAIT_S.
 
-        BEGIN IMMEDIATE takes the lock, so a busy error means that nothing was written. SQLite's own
-        busy handler starves some of several writers; the jitter here does not.
+        BEGIN IMMEDIATE takes the lock, so a busy error means that nothing was written. SQLite's
+        busy handler, whose pauses grow, starves some of several writers; waiting for the lock
+        (LOCK_BLOCKS_MS) and the jitter here do not.
         """
         give_up_us = self._clock.monotonic_us() + round(LOCK_WAIT_S * SECOND_US)
         pause_s = 0.0005
@@ -335,6 +340,7 @@ class SqliteConnection:
             database = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
             database.set_busy_timeout(0)
+            database.setlk_timeout(LOCK_BLOCKS_MS, 0)
             # A file of another program stays as it is, its log included.
             database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self._set_up(database)
