@@ -221,7 +221,6 @@ class Claimer:
         """
         time = self._engine.time
         now_us = self._asked_us = time.earliest_us()
-        latest_us = time.latest_us()
         if not self._rota.unlimited and self._lacks_slots(now_us):
             return []  # without a look at each of what may be ten thousand lanes
         weighs = bool(self._weights.weights)
@@ -229,6 +228,8 @@ class Claimer:
         # If a lane holds no due job after all, the next of its kind is tried.
         for _ in range(self._rota.lanes):
             pointers = self._rota.first(kinds, now_us, room, of_each=bool(self._aging))
+            if not (pointers or weighs):
+                return []
             self._turn += 1
             free = self._without_refused(pointers, now_us)
             found = prospects(
@@ -239,7 +240,7 @@ class Claimer:
             else:
                 others = self._affinity.others if self._affinity else ()
                 wants = plan(found, limit=limit, room=room, turn=self._turn, others=others)
-            taken = self._visit(wants, limit, room, now_us, latest_us)
+            taken = self._visit(wants, limit, room, now_us, time.latest_us())
             if weighs:
                 self._weights.given((job.lane.priority, tenant_of(job.lane)) for job, _ in taken)
             if len(wants) > 1 and not self._aging:  # jobs that age start by how long they waited
@@ -382,10 +383,12 @@ class Claimer:
             The jobs; none while no job is known to be due so soon.
         """
         store, time = self._engine.store, self._engine.time
-        now_us, latest_us = time.earliest_us(), time.latest_us()
         soon_us = self._soon_us()
-        if soon_us is None or soon_us > now_us or not isinstance(store, SupportsPrefetch):
+        if soon_us is None or soon_us > (now_us := time.earliest_us()):
             return []
+        if not isinstance(store, SupportsPrefetch):  # last: it takes long
+            return []
+        latest_us = time.latest_us()
         until_us = now_us + PREFETCH_US_MAX
         pointers = self._rota.first(limit, until_us, room, of_each=bool(self._aging))
         pointers = [pointer for pointer in pointers if not limits_of(pointer.lane)]

@@ -57,6 +57,8 @@ class Slots:
         Args:
             with_early: Count prefetched jobs, too.
         """
+        if not self._held.slots:
+            return {}
         besides = {} if with_early else self._prefetched.by_queue()
         if self._gatherer is None:
             return self._held.room(besides)

@@ -106,7 +106,6 @@ def test_each_of_eight_processes_makes_progress(tmp_path: Path) -> None:
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for _ in range(PROCESSES)
     ]
-    found: list[tuple[float, float]] = []
     try:
         for caller in callers:
             assert caller.stdout is not None
@@ -115,8 +114,7 @@ def test_each_of_eight_processes_makes_progress(tmp_path: Path) -> None:
             assert caller.stdin is not None
             caller.stdin.write("\n")
             caller.stdin.flush()
-        for caller in callers:
-            found.append(tuple(json.loads(caller.communicate(timeout=300)[0])))
+        found = [json.loads(caller.communicate(timeout=300)[0]) for caller in callers]
     finally:
         for caller in callers:
             caller.kill()
