@@ -11,6 +11,8 @@ add these (rule E7).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby, islice
+from operator import itemgetter
 from struct import error as StructError  # noqa: N812  (it is a class)
 from struct import unpack
 from typing import Final
@@ -43,7 +45,7 @@ _RECORDS_A_PAGE: Final = 4
 _Line = tuple[str, int, bytes, Job]
 """A job that is done: the digits of its id, when it ended, its result, and the job."""
 
-_id_of = field(Job, "id")
+_id_of, _digits_of = field(Job, "id"), itemgetter(0)
 
 
 class Shared(Cells, frozen=True, gc=False):
@@ -104,43 +106,40 @@ def keep_done(
         share: Jobs may share records.
     """
     lines = list(zip(map(bytes.hex, map(_id_of, jobs)), ended_us, values, jobs, strict=True))
+    fit = [one for one in lines if _may_share(*one)] if share else []
+    cells = _cells_of(sorted(fit, key=_digits_of))
     puts: dict[str, list[Put]] = {}
-    apart: Sequence[_Line] = lines
-    if share:
-        size, cells, apart = _cells_of(lines)
-        for same in cells:
-            partition, start = _shared_in(same[0][0], size)
-            puts.setdefault(partition, []).extend(
-                _shared(start, same[first : first + _MOST], keep_us)
-                for first in range(0, len(same), _MOST)
-            )
+    for cell, same in cells:
+        partition, start = _shared_in(cell, len(cell))
+        puts.setdefault(partition, []).extend(
+            _shared(start, same[first : first + _MOST], keep_us)
+            for first in range(0, len(same), _MOST)
+        )
     commits = [Commit(partition, some) for partition, some in puts.items()]
-    for _, at_us, value, job in apart:
-        outcome = Outcome("done", at_us, value.decode())
-        commits.append(keep(job.id, outcome, keep_us=keep_us))
+    if cells and len(fit) == len(lines):
+        return commits
+    for line in lines:
+        if not cells or not _may_share(*line):
+            outcome = Outcome("done", line[1], line[2].decode())
+            commits.append(keep(line[3].id, outcome, keep_us=keep_us))
     return commits
-
-
-def _cells_of(lines: Sequence[_Line]) -> tuple[int, Collection[Sequence[_Line]], Sequence[_Line]]:
-    """Return the size of cells, the jobs that share records, by cell, and the others."""
-    fit: list[_Line] = []
-    apart: list[_Line] = []
-    for one in lines:
-        (fit if _may_share(*one) else apart).append(one)
-    few = len(fit) // _FEWEST
-    for size in _CELLS:
-        cells: dict[str, list[_Line]] = {}
-        for one in fit:
-            cells.setdefault(one[0][:size], []).append(one)
-        # Ids of one call, ended in any order, have no timestamps to tell them apart.
-        is_one_call = size < _CALL and len({digits[:_CALL] for digits, *_ in fit}) < few
-        if len(cells) <= few and not is_one_call:
-            return size, cells.values(), apart
-    return 0, (), lines
 
 
 def _may_share(digits: str, _: int, value: bytes, job: Job) -> bool:
     return digits[_VERSION] == "7" and len(value) <= _VALUE_BYTES_MAX and not job.opts
+
+
+def _cells_of(lines: Sequence[_Line]) -> Sequence[tuple[str, Sequence[_Line]]]:
+    """Return the cells of jobs, which are in the order of their ids; none if there are too many."""
+    few = len(lines) // _FEWEST
+    for size in _CELLS:
+        runs = [(cell, len(list(run))) for cell, run in groupby([one[0][:size] for one in lines])]
+        # Ids of one call, ended in any order, have no timestamps to tell them apart.
+        is_one_call = size < _CALL and len({one[0][:_CALL] for one in lines}) < few
+        if len(runs) <= few and not is_one_call:
+            rest = iter(lines)
+            return [(cell, list(islice(rest, many))) for cell, many in runs]
+    return ()
 
 
 def _shared(start: str, lines: Sequence[_Line], keep_us: int) -> Put:
