@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from dueline.core.ids import Ids
-from dueline.core.job import Job
+from dueline.core.job import Claim, Job
 from dueline.core.store import Records
 from dueline.limits import rate, semaphore
 from dueline.limits.permits import HeldPermits
@@ -54,10 +54,12 @@ def nobody_has_a_turn(patch: Patch) -> None:
 
 
 def a_claim_outlasts_its_permits(patch: Patch) -> None:
-    def until_us(_self: HeldPermits, _job: Job, until_us: int) -> int:
-        return until_us + 60_000_000
+    ends = HeldPermits.ends_us
 
-    patch.setattr(HeldPermits, "until_us", until_us)
+    def ends_us(self: HeldPermits, jobs: Sequence[Job]) -> dict[Claim, int]:
+        return {claim: until_us + 60_000_000 for claim, until_us in ends(self, jobs).items()}
+
+    patch.setattr(HeldPermits, "ends_us", ends_us)
 
 
 def who_lost_a_permit_goes_on(patch: Patch) -> None:

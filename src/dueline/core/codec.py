@@ -111,9 +111,8 @@ class Cells(msgspec.Struct, frozen=True, gc=False):
         return msgspec.structs.replace(self, **cells)
 
 
-def encode(value: object) -> bytes:
-    """Return an internal value as JSON; dataclasses become objects."""
-    return _encoder.encode(value)
+encode: Final[Callable[[object], bytes]] = _encoder.encode
+"""Returns an internal value as JSON; dataclasses become objects."""
 
 
 def decode(data: bytes, kind: type[T]) -> T:

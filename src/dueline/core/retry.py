@@ -146,7 +146,7 @@ class Retry:
 
     def wants(self, error: BaseException) -> bool:
         """Return whether this error is retried; also if its class raises when it is asked."""
-        policy = self.of_case(self.case_of(error))
+        policy = self.of_case(self.case_of(error)) if self.per_error else self
         try:
             return isinstance(error, policy.on) and not isinstance(error, policy.unless)
         except BaseException as raised:  # noqa: BLE001  (see `contain`)
@@ -218,7 +218,7 @@ def decide(ended: Ended, retry: Retry, chance: float, *, is_once: bool = False) 
             return Outcome("done", now_us, value=value.decode())
         case Failed():
             errors = job.errors + 1
-            retry = retry.of_case(ending.case)
+            retry = retry.of_case(ending.case) if ending.case else retry
             if not ending.retry or errors >= retry.attempts:
                 return _dead(ending, now_us)
             wait_us = ending.retry_after_us

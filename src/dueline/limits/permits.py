@@ -356,13 +356,14 @@ class HeldPermits:
                 return count
         return self._stored.get(name, 0)
 
-    def until_us(self, job: Job, until_us: int) -> int:
-        """Return until when a claim may last: no longer than its permits (rule N4)."""
-        if not self._stored:
-            return until_us
-        return min(
-            [until_us, *(self._until_us.get(name, until_us) for name in limits_of(job.lane))]
-        )
+    def ends_us(self, jobs: Sequence[Job]) -> dict[Claim, int]:
+        """Return until when claims may last that have permits: no longer than these (rule N4)."""
+        ends_us: dict[Claim, int] = {}
+        for job in jobs if self._until_us else ():
+            ends = [end for name in limits_of(job.lane) if (end := self._until_us.get(name))]
+            if ends:
+                ends_us[job.claim()] = min(ends)
+        return ends_us
 
     def _lease_us(self, job: Job) -> int:
         return self._engine.catalog.settings(job.lane.queue).lease_us

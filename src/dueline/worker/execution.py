@@ -306,7 +306,7 @@ def failure(error: BaseException, handler: Handler) -> Failed:
     is_asked = issubclass(kind, RetryRequested)
     retry = is_asked or (policy.wants(error) and not issubclass(kind, BadInput))
     cause = error.__cause__ if is_asked else None  # it decides on the policy
-    case = policy.case_of(error if cause is None else cause)
+    case = policy.case_of(error if cause is None else cause) if policy.per_error else 0
     name, text, traceback = describe(error)
     wait_us = _retry_after_us(error)
     return Failed(name, text, traceback[-TRACEBACK_CHARACTERS_MAX:], retry, wait_us, case)

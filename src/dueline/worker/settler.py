@@ -2,8 +2,10 @@
 
 import logging
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
+from types import MappingProxyType
+from typing import NamedTuple
 
 from dueline.core import features
 from dueline.core.attempt import Crashed, Done, Ended, Expired, Outcome, Settled, Snoozed
@@ -46,6 +48,13 @@ _DEFAULT_RETRY = Retry()
 
 PUT_BACK = ("snoozed", "given_back")
 """Endings after which a job waits without having failed."""
+
+
+class Extended(NamedTuple):
+    """The ends of claims that were extended, and the jobs whose claims were lost."""
+
+    ends_us: Mapping[Claim, int]
+    lost: Sequence[Job]
 
 
 class Settler:
@@ -205,29 +214,29 @@ class Settler:
     def extend(
         self,
         jobs: Sequence[Job],
-        running: set[Claim],
-        bounded: Callable[[Job, int], int] = lambda _, until_us: until_us,
-        note: Callable[[Mapping[Claim, int]], object] = lambda _: None,
-    ) -> list[Job]:
-        """Extend claims by their queues' leases; return the jobs whose claims were lost.
+        running: Collection[Claim],
+        limits_us: Mapping[Claim, int] = MappingProxyType({}),
+    ) -> Extended:
+        """Extend claims by their queues' leases.
 
         Args:
             jobs: The jobs.
             running: Claims whose handlers run.
-            bounded: Limits the end of a claim, for jobs with permits.
-            note: Called with the extended claims and their ends.
+            limits_us: Latest ends of claims with permits.
         """
         verdicts: list[Extend] = []
         for job in jobs:
-            until_us = bounded(job, self._lease_end_us(job))
-            verdicts.append(Extend(job, until_us, job.claim() in running))
+            claim, until_us = job.claim(), self._lease_end_us(job)
+            until_us = min(until_us, limits_us.get(claim, until_us))
+            verdicts.append(Extend(job, until_us, claim in running))
         held = self._engine.store.settle(verdicts)
         lost = [job for job, sure in zip(jobs, held, strict=True) if not sure]
-        sure_of = [one for one, sure in zip(verdicts, held, strict=True) if sure]
-        note({one.job.claim(): one.at_us for one in sure_of})
+        ends_us = {
+            one.job.claim(): one.at_us for one, sure in zip(verdicts, held, strict=True) if sure
+        }
         for job in lost:
             self._notify_lost(job)
-        return lost
+        return Extended(ends_us, lost)
 
     def _unsettled(self, ended: Sequence[Ended]) -> Sequence[Ended]:
         """Report attempts whose handlers ended their jobs themselves; return the others."""

@@ -485,8 +485,9 @@ class Worker:
         held = self._held.jobs()
         running = {job.claim() for job in self._runner.running()}
         if held:
-            extend, note = self._settler.extend, self._runner.extend
-            self._lose(extend(held, running, self._permits.until_us, note))
+            extended = self._settler.extend(held, running, self._permits.ends_us(held))
+            self._runner.extend(extended.ends_us)
+            self._lose(extended.lost)
         return self._reporter.report(self._load())
 
     def _load(self) -> Load:

@@ -256,7 +256,7 @@ def test_of_many_only_the_lost_are_named(queues: Queues, clock: HandClock) -> No
     jobs = claim_all(queues)
     some = [ended(job, Done(b"1")) for job in (jobs[0], old, jobs[1])]
     assert settler_of(queues).settle(some, [jobs[2], old]) == [old, old]
-    assert settler_of(queues).extend([jobs[2], old, jobs[3]], set()) == [old]
+    assert settler_of(queues).extend([jobs[2], old, jobs[3]], set()).lost == [old]
     assert words(queues) == ["done", "done"]
 
 
@@ -265,7 +265,9 @@ def test_a_beat_extends_claims_and_marks_those_that_run(queues: Queues, clock: H
     put(queues, calls(1, 3))
     jobs = claim_all(queues)
     clock.advance(us=LEASE_US // 3)
-    assert settler_of(queues).extend(jobs, {jobs[1].claim()}) == []
+    extended = settler_of(queues).extend(jobs, {jobs[1].claim()})
+    until_us = clock.wall_us() + LEASE_US
+    assert extended == ({job.claim(): until_us for job in jobs}, [])
     rows = [row_in(queues.engine.store, job.id) for job in jobs]
     assert [row.at_us for row in rows] == [clock.wall_us() + LEASE_US] * 2
     assert [row.state for row in rows] == [State.CLAIMED, State.STARTED]
