@@ -13,6 +13,7 @@ from dueline.limits.rate import Meter, Rate
 from dueline.limits.rate_meters import RateMeters
 from dueline.limits.semaphore import PermitRequest, Permits
 from dueline.worker.settler import Settler
+from tests.mutants.sources import change_source
 
 Patch = pytest.MonkeyPatch
 
@@ -60,6 +61,7 @@ def a_claim_outlasts_its_permits(patch: Patch) -> None:
         return {claim: until_us + 60_000_000 for claim, until_us in ends(self, jobs).items()}
 
     patch.setattr(HeldPermits, "ends_us", ends_us)
+    change_source(patch, Settler, "extend", "min(until_us,", "max(until_us,")
 
 
 def who_lost_a_permit_goes_on(patch: Patch) -> None:

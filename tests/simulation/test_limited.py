@@ -14,9 +14,6 @@ LIVES = 16
 LIVES_MAX = 250
 """In so many lives at most a broken rule has to show."""
 
-FIRST: dict[Callable[[pytest.MonkeyPatch], None], int] = {permits.a_claim_outlasts_its_permits: 200}
-"""Where the lives begin for a rule that few of them need; 0 for the others."""
-
 
 @pytest.mark.timeout(600)
 def test_lives_with_limits_end_well() -> None:
@@ -58,9 +55,8 @@ def test_without_its_rule_some_life_with_limits_goes_wrong(
     monkeypatch: pytest.MonkeyPatch,
     record_property: Callable[[str, object], None],
 ) -> None:
-    seeds = range(LIMITED + FIRST.get(breaks, 0), LIMITED + LIVES_MAX)
     some_life_goes_wrong(
-        seeds,
+        range(LIMITED, LIMITED + LIVES_MAX),
         "with limits",
         rule=rule,
         breaks=breaks,
