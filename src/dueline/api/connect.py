@@ -13,6 +13,7 @@ from dueline.core.errors import ConfigError
 from dueline.core.ids import Ids
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Store
+from dueline.core.store_capabilities import SendsWakeups
 from dueline.core.wakeup import LocalWakeups, NoWakeups, Wakeups
 from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
@@ -88,8 +89,10 @@ def open_wakeups(url: str, store: Store, *, clock: Clock) -> Wakeups:
     """Return the wake-ups for the workers of a store.
 
     They reach workers in this process (memory), on this machine (SQLite), or on other machines
-    (Cassandra with the option `wake`).
+    (PostgreSQL, and Cassandra with the option `wake`).
     """
+    if isinstance(store, SendsWakeups):
+        return store.wakeups()
     parts = split_address(url)
     if parts.scheme == "memory":
         return LocalWakeups()

@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from dueline.core.job import Job, Token
 from dueline.core.lane import Lane
 from dueline.core.store import Store, Want
+from dueline.core.wakeup import Wakeups
 
 PREFETCH_US_MAX = 500_000
 """Maximum time before its due time at which a job is prefetched, in microseconds."""
@@ -111,6 +112,15 @@ class ComparesIndexes(Protocol):
         Returns:
           The first differences, as strings; None if the time was too short.
         """
+        ...
+
+
+@runtime_checkable
+class SendsWakeups(Protocol):
+    """A store whose database can notify workers on other machines."""
+
+    def wakeups(self) -> Wakeups:
+        """Return the wake-ups of this store's workers."""
         ...
 
 

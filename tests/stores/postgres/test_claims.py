@@ -5,7 +5,15 @@ from collections.abc import Iterator
 import pytest
 
 from dueline.core.store import Store, Want
-from dueline.store_tests.helpers import LEASE_US, NOW_US, lane_of, new_job, new_jobs, token_of
+from dueline.store_tests.helpers import (
+    LEASE_US,
+    NOW_US,
+    lane_of,
+    new_job,
+    new_jobs,
+    row_of,
+    token_of,
+)
 from tests.harness.postgres import schemas
 
 pytestmark = pytest.mark.postgres
@@ -31,3 +39,9 @@ def test_what_one_lane_leaves_of_the_limit_another_may_take(store: Store) -> Non
         token=token_of(1),
     )
     assert len(claimed.jobs) == 3
+
+
+def test_of_two_rows_with_one_id_in_a_call_the_first_stays(store: Store) -> None:
+    first, second = row_of(1), row_of(1)._replace(body=b"a body that sorts first")
+    assert list(store.append([first, second])) == [NOW_US, NOW_US]
+    assert list(store.tail("log", 0, after=None, limit=9).rows) == [first]

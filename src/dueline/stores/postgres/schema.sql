@@ -10,6 +10,8 @@
 -- records       small versioned values; absent from expires_us on.
 -- rows          the streams.
 -- stream_marks  the watermark of a stream's shard. It only grows; locked like `marks`.
+-- idle          channels of workers that wait for a notification; the first producer deletes
+--               the row and notifies. Empty after a crash of the server.
 --
 -- Text is compared by its bytes, as elsewhere in dueline.
 
@@ -94,5 +96,8 @@ CREATE TABLE @stream_marks (
   closed_us bigint NOT NULL DEFAULT -1,
   PRIMARY KEY (stream, shard)
 ) WITH (fillfactor = 50);
+
+CREATE UNLOGGED TABLE @idle (channel text COLLATE "C" PRIMARY KEY)
+WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
 CREATE TABLE @about (name text PRIMARY KEY, value text NOT NULL);

@@ -36,6 +36,7 @@ from dueline.stores.postgres.claims import Claims
 from dueline.stores.postgres.connection import NOW_US, Connections, Database, Executor
 from dueline.stores.postgres.errors import LockNotAvailable
 from dueline.stores.postgres.transaction import OpenTransaction
+from dueline.stores.postgres.wakeup import NotifyWakeups
 from dueline.stores.row_updates import Terms
 
 
@@ -94,6 +95,10 @@ class PostgresStore:
             "survives loss of power": power,
             "survives loss of the machine": "as far as the server's replicas do",
         }
+
+    def wakeups(self) -> NotifyWakeups:
+        """Return the wake-ups of the store's workers."""
+        return NotifyWakeups(self._connections, self._claims.step_back)
 
     def close(self) -> None:
         """Close the connections."""

@@ -8,7 +8,7 @@ watermark, and no other producer.
 from collections.abc import Iterable, Sequence
 
 from dueline.core.store import Row, RowPage
-from dueline.core.tuples import made
+from dueline.core.tuples import field, made
 from dueline.stores.postgres.connection import GREATEST, LEAST, Database
 from dueline.stores.postgres.lanes import LOCK_WAIT
 
@@ -35,6 +35,8 @@ _APPEND = (
     " ON CONFLICT DO NOTHING"
 )
 
+_place_of = field(Row, "stream", "shard", "at_us", "id")  # of equal ones the first stays
+
 
 def append(database: Database, rows: Sequence[Row]) -> list[int]:
     """Append rows above their watermarks; return the `at_us` of each."""
@@ -48,7 +50,7 @@ def append(database: Database, rows: Sequence[Row]) -> list[int]:
             if place not in there:
                 row = rows[place]
                 rows[place] = row._replace(at_us=closed[row.stream, row.shard] + 1)
-    database.execute(_APPEND, _columns(sorted(rows)))
+    database.execute(_APPEND, _columns(sorted(rows, key=_place_of)))
     return [row.at_us for row in rows]
 
 

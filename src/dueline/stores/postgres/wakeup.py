@@ -1,0 +1,205 @@
+"""Wakes the workers of a store by LISTEN and NOTIFY.
+
+Commits with NOTIFY take one lock of the whole server, so a producer only sends one where a worker
+has said that it is idle: the worker puts its channels into the table `idle`, and the first
+producer removes them and notifies. A process has one connection that listens, for all its workers.
+Behind a pooler no process listens, and workers poll.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from typing import Final
+
+import psycopg
+from psycopg import Connection
+
+from dueline.core.errors import DuelineError
+from dueline.core.lane import Lane
+from dueline.core.wakeup import (
+    LocalWakeups,
+    NoListener,
+    Signal,
+    Wakeup,
+    WakeupListener,
+    read_wakeup,
+)
+from dueline.stores.postgres.connection import Connections, is_pooled
+
+PAYLOAD_BYTES_MAX: Final = 7900
+"""Maximum length of a message; PostgreSQL allows less than 8000 bytes."""
+
+RECONNECT_S: Final = 1.0
+"""Time between two attempts to listen again after the connection was lost, in seconds."""
+
+PATIENCE_S: Final = 1.0
+"""Time after which the thread checks whether there is still a listener, in seconds."""
+
+_SAY_IDLE: Final = (
+    "INSERT INTO @idle (channel) SELECT unnest(%s::text[]) ON CONFLICT (channel) DO NOTHING"
+)
+_NOTIFY: Final = (
+    "WITH gone AS (DELETE FROM @idle WHERE ctid = ANY(ARRAY(SELECT ctid FROM @idle"
+    " WHERE channel = ANY(%s::text[]) FOR UPDATE SKIP LOCKED)) RETURNING channel)"
+    " SELECT pg_notify(%s, w.payload) FROM gone"
+    " JOIN unnest(%s::text[], %s::text[]) AS w (channel, payload) ON w.channel = gone.channel"
+)
+
+StepBack = Callable[[Iterable[tuple[Lane, int]]], None]
+
+
+class NotifyWakeups:
+    """Sends notifications, and passes those that come to the workers of this process.
+
+    Args:
+      connections: The store's connections.
+      step_back: Called with the lane and the due time of a job that another process has stored.
+    """
+
+    def __init__(self, connections: Connections, step_back: StepBack) -> None:
+        self._connections = connections
+        self._step_back = step_back
+        self._channel = channel_of(connections.address.schema)
+        self._local = LocalWakeups()
+        self._listeners: list[IdleListener] = []
+        self._process = 0
+        self._guard = threading.Lock()
+
+    def wake(self, wakeups: Collection[Wakeup]) -> None:
+        """Notify the workers that are idle."""
+        channels = [one.channel for one in wakeups]
+        payloads = list(map(_payload, wakeups))
+        with suppress(DuelineError, psycopg.Error):  # a wake-up may be lost
+            self._connections.read(
+                lambda database: database.fetch(
+                    _NOTIFY, (channels, self._channel, channels, payloads)
+                )
+            )
+
+    def listen(self, channels: Collection[str], wakeup: Signal) -> WakeupListener:
+        """Open a listener; without notifications if there is a pooler or no server."""
+        listener = IdleListener(self, self._local.listen(channels, wakeup), channels)
+        with self._guard:
+            if self._process != os.getpid():  # the parent's thread is not in this process
+                self._process, self._listeners = os.getpid(), []
+            self._listeners.append(listener)
+            if len(self._listeners) > 1 or self._has_started():
+                return listener
+            self._listeners.remove(listener)
+        return NoListener(wakeup)
+
+    def forget(self, listener: "IdleListener") -> None:
+        """Remove a listener; the thread ends after the last one."""
+        with self._guard, suppress(ValueError):
+            self._listeners.remove(listener)
+
+    def say_idle(self, channels: Sequence[str]) -> bool:
+        """Ask the next producer to notify; return whether that was not asked before."""
+        return self._connections.read(lambda database: database.execute(_SAY_IDLE, (channels,)) > 0)
+
+    def _has_started(self) -> bool:
+        """Start the thread of this process."""
+        try:
+            connection = self._open()
+        except (DuelineError, psycopg.Error):
+            return False
+        if connection is None:
+            return False
+        threading.Thread(
+            target=self._loop, args=(connection,), name="dueline-wakeups", daemon=True
+        ).start()
+        return True
+
+    def _open(self) -> Connection | None:
+        connection = self._connections.connect()
+        if is_pooled(connection):
+            connection.close()
+            return None
+        connection.execute(f"LISTEN {self._channel}".encode(), prepare=False)
+        return connection
+
+    def _loop(self, connection: Connection | None) -> None:
+        while self._listeners:
+            try:
+                connection = connection or self._open()
+                if connection is None:  # a pooler since then
+                    self._lose()
+                    continue
+                for message in connection.notifies(timeout=PATIENCE_S, stop_after=1):
+                    self._pass_on(message.payload)
+            except (DuelineError, psycopg.Error):
+                connection = None
+                self._lose()
+        if connection is not None:
+            connection.close()
+
+    def _lose(self) -> None:
+        """Have the workers poll while messages may be lost."""
+        time.sleep(RECONNECT_S)
+        channels = {channel for one in list(self._listeners) for channel in one.channels}
+        self._local.wake([Wakeup(channel) for channel in channels])
+
+    def _pass_on(self, payload: str) -> None:
+        wakeup = read_wakeup(payload.encode())
+        if wakeup is not None:
+            if wakeup.lane is not None:
+                self._step_back([(wakeup.lane, wakeup.at_us)])
+            self._local.wake([wakeup])
+
+
+class IdleListener:
+    """The listener of one worker, which says that it is idle before it waits."""
+
+    is_open = True
+    address = ""
+
+    def __init__(
+        self, wakeups: NotifyWakeups, inner: WakeupListener, channels: Collection[str]
+    ) -> None:
+        self.channels = sorted(channels)
+        self._wakeups = wakeups
+        self._inner = inner
+        self._is_said = False
+        self._polls_again = False
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until a wake-up arrives, the worker's event is set, or the timeout.
+
+        Returns at once after it has said that the worker is idle: jobs that were stored before
+        that notified nobody, so the worker polls once more.
+        """
+        if not self._is_said and timeout_s > 0:
+            with suppress(DuelineError, psycopg.Error):
+                self._polls_again = self._wakeups.say_idle(self.channels)
+                self._is_said = True
+                if self._polls_again:
+                    return
+        self._inner.wait(timeout_s)
+
+    def take(self) -> Sequence[Wakeup]:
+        """Return the wake-ups since the last call."""
+        heard = self._inner.take()
+        if heard:
+            self._is_said = False
+        elif self._polls_again:
+            heard = [Wakeup(self.channels[0])]
+        self._polls_again = False
+        return heard
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._wakeups.forget(self)
+        self._inner.close()
+
+
+def channel_of(schema: str) -> str:
+    """Return the channel of a schema's notifications: an identifier of up to 63 bytes."""
+    return f"dueline_{sha256(schema.encode()).hexdigest()[:24]}"
+
+
+def _payload(wakeup: Wakeup) -> str:
+    said = wakeup.to_bytes()
+    return (said if len(said) <= PAYLOAD_BYTES_MAX else Wakeup(wakeup.channel).to_bytes()).decode()
