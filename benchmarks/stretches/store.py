@@ -121,9 +121,30 @@ class StretchStore(SqliteStore):
             lambda database: _claim(database, wants, limit, terms, self._rows_min)
         )
 
-    def prefetch(self, wants: Sequence[Want], **terms: Any) -> PrefetchResult:  # noqa: ANN401
-        """Claim the first rows that become due soon; no stretch has rows after the present."""
-        result = super().prefetch(wants, **terms)
+    def prefetch(
+        self,
+        wants: Sequence[Want],
+        *,
+        limit: int,
+        now_us: int,
+        until_us: int,
+        lease_us: int,
+        worker: str,
+        token: Token,
+    ) -> PrefetchResult:
+        """Claim the first rows that become due soon, by row.
+
+        The clock of another claimer may have been ahead: a stretch that ends after `now_us` is
+        written out first (rule G6).
+        """
+        terms = Terms(now_us, lease_us, worker, token)
+
+        def work(database: Database) -> PrefetchResult:
+            live = table.all_of(database)
+            table.write_out(database, [one for one in live if one.last_us > now_us])
+            return claims.prefetch(database, wants, limit=limit, until_us=until_us, terms=terms)
+
+        result = self._connection.write_unflushed(work)
         return result._replace(next_at_us=self._heads(result.next_at_us))
 
     def settle(self, verdicts: Sequence[Verdict]) -> Sequence[bool]:

@@ -9,7 +9,7 @@ from benchmarks.stretches import table
 from benchmarks.stretches.store import StretchStore
 from dueline.core.clock import Clock, SystemClock
 from dueline.core.job import UNCLAIMED_TOKEN, State
-from dueline.core.store import Drop, Extend, Store
+from dueline.core.store import Drop, Extend, Store, Want
 from dueline.store_tests.exclusion import ExclusionLaws
 from dueline.store_tests.fencing import FencingLaws
 from dueline.store_tests.groups import GroupLaws, TogetherLaws
@@ -192,3 +192,20 @@ def test_a_change_of_a_row_that_was_read_as_waiting_is_rejected(store: StretchSt
     assert store.settle([Drop(waiting), move(waiting, LATER_US)]) == [False, False]
     (found,) = store.find([id_of(1)])
     assert found == held._replace(state=State.CLAIMED)
+
+
+def test_a_prefetch_by_an_earlier_clock_claims_no_row_of_a_stretch(store: StretchStore) -> None:
+    # rule G6
+    store.add(new_jobs(2))
+    held = claim(store, LANE).jobs
+    early = store.prefetch(
+        [Want(LANE, 9)],
+        limit=9,
+        now_us=NOW_US - 1,
+        until_us=NOW_US + 1,
+        lease_us=LEASE_US,
+        worker="b",
+        token=token_of(2),
+    )
+    assert early.jobs == []
+    assert store.find(ids_of(held)) == held
