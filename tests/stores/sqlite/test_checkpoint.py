@@ -163,3 +163,58 @@ def test_the_log_begins_anew_though_two_processes_write_without_a_pause(tmp_path
         time.sleep(0.01)
     assert [one.exitcode for one in writers] == [0, 0]
     assert 0 < longest < MEGABYTES * 1_000_000  # half of all that was written
+
+
+def log_of(tmp_path: Path) -> Path:
+    return tmp_path / "queue.db-wal"
+
+
+def add_one_by_one(store: SqliteStore, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        store.add([new_job(number, at_us=NOW_US)])
+
+
+@pytest.fixture
+def flushing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqliteStore:
+    monkeypatch.setattr(wal_checkpointer, "PAGES", 400)
+    return SqliteStore(tmp_path / "queue.db", clock=HandClock())
+
+
+def test_single_calls_give_the_log_its_length_once(flushing: SqliteStore, tmp_path: Path) -> None:
+    # a flush that makes the log longer takes twice as long
+    add_one_by_one(flushing, 1, wal_checkpointer.SINGLE_COMMITS)
+    length = 400 * 5 // 4 * wal_checkpointer._FRAME_BYTES
+    wait_until(lambda: log_of(tmp_path).stat().st_size >= length)
+    size = log_of(tmp_path).stat().st_size
+    add_one_by_one(flushing, 100, 300)  # about 900 pages
+    assert log_of(tmp_path).stat().st_size <= size + 100 * wal_checkpointer._FRAME_BYTES
+    flushing.close()
+
+
+def test_a_log_with_zeros_is_read_as_far_as_it_was_written(
+    flushing: SqliteStore, tmp_path: Path
+) -> None:
+    add_one_by_one(flushing, 1, 60)
+    wait_until(lambda: log_of(tmp_path).stat().st_size >= 400 * wal_checkpointer._FRAME_BYTES)
+    after = tmp_path / "after the machine failed"
+    after.mkdir()
+    for name in ("queue.db", "queue.db-wal"):
+        (after / name).write_bytes((tmp_path / name).read_bytes())
+    flushing.close()
+    copy = SqliteStore(after / "queue.db", clock=HandClock())
+    assert copy.describe()["integrity"] == "ok"
+    assert len([job for job in copy.find([new_job(n).id for n in range(1, 61)]) if job]) == 60
+    copy.close()
+
+
+@pytest.mark.parametrize("synchronous", ["FULL", "NORMAL"])
+def test_a_few_calls_or_unflushed_ones_leave_the_log_short(
+    tmp_path: Path, synchronous: str
+) -> None:
+    store = SqliteStore(tmp_path / "queue.db", clock=HandClock(), synchronous=synchronous)
+    add_one_by_one(store, 1, wal_checkpointer.SINGLE_COMMITS - 5)
+    if synchronous == "NORMAL":
+        add_one_by_one(store, 1_000, 2 * wal_checkpointer.SINGLE_COMMITS)
+    assert log_of(tmp_path).stat().st_size < 500 * wal_checkpointer._FRAME_BYTES
+    assert not threads_of_checkpoints()
+    store.close()

@@ -358,7 +358,10 @@ class SqliteConnection:
             raise
         self._identity = identity
         self._checkpointer = Checkpointer(
-            self._path, database, lambda: identity == file.identity_of(self._path)
+            self._path,
+            database,
+            lambda: identity == file.identity_of(self._path),
+            flushes=self._synchronous != _UNFLUSHED,
         )
         self._database = database
         return database

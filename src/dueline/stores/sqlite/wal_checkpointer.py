@@ -5,9 +5,11 @@ the pages and waits for two flushes while all other writers wait. Here a thread 
 own connection, which never holds a transaction, so writers are not blocked.
 """
 
+import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +33,17 @@ seconds; writers wait during the second part."""
 _TURN_S: Final = 0.001
 """Time between attempts, in seconds: SQLite's own pauses grow to 100 ms and miss the lock."""
 
+SINGLE_PAGES_MAX: Final = 16
+"""Average number of pages of a commit up to which calls count as single ones. Their log is kept
+PAGES long: a flush that makes a file longer takes twice as long as one that overwrites it."""
+
+SINGLE_COMMITS: Final = 32
+"""Number of single calls after which the log gets its full length at once, in zeros, which are no
+commits to SQLite. Programs that make a few calls do not pay for it."""
+
+_FRAME_BYTES: Final = 4096 + 24
+_PIECE: Final = bytes(64 * _FRAME_BYTES)
+
 IDLE_S: Final = 10.0
 """Time without work after which the thread ends, in seconds; a later commit starts a new one."""
 
@@ -42,14 +55,23 @@ class Checkpointer:
       path: The file.
       database: The connection that writes to it.
       is_in_place: Returns whether the file at the path is still the one that was opened.
+      flushes: Whether commits are flushed.
     """
 
     def __init__(
-        self, path: Path, database: apsw.Connection, is_in_place: Callable[[], bool]
+        self,
+        path: Path,
+        database: apsw.Connection,
+        is_in_place: Callable[[], bool],
+        *,
+        flushes: bool,
     ) -> None:
         self._path = path
         self._is_in_place = is_in_place
         self._written = 0
+        self._commits = 0
+        self._is_single = False
+        self._is_extended = not flushes
         self._wanted = threading.Event()
         self._guard = threading.Lock()
         self._is_closed = False
@@ -60,9 +82,12 @@ class Checkpointer:
     def committed(self, database: apsw.Connection) -> None:
         """Wake the thread after a commit if there is enough to copy."""
         written, _ = database.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE)
-        if written - self._written < PAGES:
+        self._commits += 1
+        is_extension_due = self._commits >= SINGLE_COMMITS and not self._is_extended
+        if written - self._written < PAGES and not is_extension_due:
             return
-        self._written = written
+        self._is_single = written - self._written <= self._commits * SINGLE_PAGES_MAX
+        self._written, self._commits = written, 0
         self._wanted.set()
         with self._guard:
             if self._thread is None and not self._is_closed:
@@ -90,6 +115,8 @@ class Checkpointer:
             while self._is_wanted():
                 try:
                     database = database or self._open()
+                    if self._is_single and not self._is_extended:
+                        self._extend()
                     self._copy(database)
                 except apsw.Error:  # another process copies, or disk full, or no file
                     continue
@@ -106,11 +133,26 @@ class Checkpointer:
         pages, _ = database.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         if pages < PAGES_LONG:
             self._long = PAGES_LONG
-        if pages < self._long:
+        if pages < (PAGES if self._is_single else self._long):
             return
         self._long = 2 * pages
         database.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
         self._long = PAGES_LONG
+
+    def _extend(self) -> None:
+        """Append zeros to the log, up to the length that it is kept at.
+
+        Appending overwrites nothing, even if other processes write at the same time.
+        """
+        self._is_extended = True
+        with suppress(OSError):  # it is gone, or the disk is full
+            log = os.open(f"{self._path}-wal", os.O_WRONLY | os.O_APPEND)
+            try:
+                while os.fstat(log).st_size < PAGES * 5 // 4 * _FRAME_BYTES:
+                    os.write(log, _PIECE)
+                    os.fdatasync(log)
+            finally:
+                os.close(log)
 
     def _is_wanted(self) -> bool:
         """Wait until there is something to copy; return False if the thread must end."""
