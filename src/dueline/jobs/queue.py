@@ -154,8 +154,10 @@ class Queues:
         options = read_options(opts)
         if opts or window_us:
             check_options(options, pos_us + window_us, window_us)
-        like = Job(home, pos_us, JobId(b""), 0, due_us, now_us, task, codec, b"", opts, pos_us)
-        jobs = copies_of(like, lanes, job_ids, bodies)
+        lane, body = next(iter(lanes), home), next(iter(bodies), b"")
+        first_id = next(iter(job_ids), JobId(b""))
+        like = Job(lane, pos_us, first_id, 0, due_us, now_us, task, codec, body, opts, pos_us)
+        jobs = [like] if len(bodies) == 1 else copies_of(like, lanes, job_ids, bodies)
         if window_us:
             jobs = [changes.spread(job, window_us, width_us=settings.width_us) for job in jobs]
         if options.unique:

@@ -204,7 +204,7 @@ def test_a_thread_inside_its_own_transaction_writes_for_nobody(store: SqliteStor
 
 
 def test_a_forked_child_writes_no_calls_of_its_parents_threads(store: SqliteStore) -> None:
-    left = _Call([row_of(1)])
+    left = _Call([row_of(1)], is_alone=True)
     left.process = -1  # as the child sees a call that waited in its parent
     store._inserts._waiting.append(left)
     store.add([row_of(2)])

@@ -33,18 +33,23 @@ _OF_ONE: Final = (OverflowError, TypeError, ValueError, apsw.TooBigError, apsw.C
 
 
 class _Call:
-    """The jobs of one call, and its progress. turn: locked until the thread must go on."""
+    """The jobs of one call, and its progress.
+
+    turn: locked until its thread must go on; None if that waits for the connection.
+    """
 
     __slots__ = ("error", "is_over", "is_taken", "jobs", "process", "turn")
 
-    def __init__(self, jobs: Sequence[Job]) -> None:
+    def __init__(self, jobs: Sequence[Job], *, is_alone: bool) -> None:
         self.jobs = jobs
         self.is_taken = False
         self.is_over = False
         self.error: BaseException | None = None
         self.process = os.getpid()
-        self.turn = threading.Lock()
-        self.turn.acquire()
+        self.turn: threading.Lock | None = None
+        if not is_alone:
+            self.turn = threading.Lock()
+            self.turn.acquire()
 
     def end(self, error: BaseException | None = None) -> None:
         self.error = error
@@ -52,10 +57,9 @@ class _Call:
         self.wake()
 
     def wake(self) -> None:
-        try:  # noqa: SIM105  (cheaper, at each call)
-            self.turn.release()
-        except RuntimeError:  # it was woken already
-            pass
+        if self.turn is not None:
+            with suppress(RuntimeError):  # it was woken already
+                self.turn.release()
 
 
 class GroupCommit:
@@ -70,10 +74,10 @@ class GroupCommit:
 
         Raises the errors of `SqliteConnection.write`, except for those of other calls' jobs.
         """
-        call = _Call(jobs)
+        call = _Call(jobs, is_alone=not self._waiting)
         self._waiting.append(call)
         try:
-            if not self._is_first(call):
+            if call.turn is not None and not self._is_first(call):
                 call.turn.acquire(timeout=TURN_S)
             if not call.is_over:
                 self._file.lead(lambda database: self._lead(database, call))
