@@ -36,9 +36,9 @@ class Threads(green.Threads):
 def planted(world: World) -> Iterator[None]:
     """Replace threads by fibers in consumers."""
     place = vars(consumer_threads)
-    before = {name: place[name] for name in ("PAUSE_S", "PAUSE_UNHEARD_S")}
+    before = {name: place[name] for name in ("PAUSE_S", "PAUSE_UNHEARD_S", "Signal")}
     try:
-        place |= dict.fromkeys(before, PAUSE_S)
+        place |= {"PAUSE_S": PAUSE_S, "PAUSE_UNHEARD_S": PAUSE_S, "Signal": green.Event}
         place |= {"threading": Threads, "time": green.Times}
         with green.planted(world):
             yield
