@@ -55,7 +55,8 @@ def judged(goal: Goal, samples: Samples) -> dict[str, Any] | None:
         else spread.median <= (goal.at_most or 0)
     )
     ours, other = samples.spread(goal.side, goal.measure), samples.spread(to, goal.measure)
-    cpu = samples.ratio(goal.side, to, "cpu_us") if to else None
+    cpu_us = goal.measure.replace("per_s", "cpu_us") if "per_s" in goal.measure else "cpu_us"
+    cpu = samples.ratio(goal.side, to, cpu_us) if to else None
     return {
         "title": goal.title,
         "to": to,

@@ -5,6 +5,7 @@ and the start of the last, which jobs at both ends of the backlog write down; th
 of the process are not in them.
 """
 
+import itertools
 import json
 import shutil
 import subprocess
@@ -207,16 +208,20 @@ class Bench:
 
 
 def in_turn(sides: Mapping[str, Measure]) -> Round:
-    """Measure one side after the other, each in a folder of its own."""
+    """Measure one side after the other, each in a folder of its own; the base first in turns."""
+    turns = itertools.count()
 
     def measure(folder: Path) -> Mapping[str, Sample]:
         places: dict[str, Path] = {}
         found: dict[str, Sample] = {}
-        for name, side in sides.items():
+        order = list(sides)
+        if next(turns) % 2 and "base" in sides:
+            order = ["base", *(name for name in sides if name != "base")]
+        for name in order:
             places[name] = folder / f"side{len(places)}"
             places[name].mkdir()
-            found[name] = side(places[name], places)
-        return found
+            found[name] = sides[name](places[name], places)
+        return {name: found[name] for name in sides}
 
     return measure
 

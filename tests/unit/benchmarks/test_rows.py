@@ -1,12 +1,13 @@
 """Small runs of rows, with a second checkout (this one again) beside them."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from benchmarks.commands import HERE, Failed, Place
 from benchmarks.measure import run
-from benchmarks.rows import Bench, Row, Sizes, readme_program
+from benchmarks.rows import Bench, Measure, Row, Sizes, in_turn, readme_program
 from benchmarks.samples import Samples
 
 pytestmark = pytest.mark.timeout(300)  # each starts some twenty processes, one after the other
@@ -50,6 +51,23 @@ def test_latency_is_that_of_each_job() -> None:
     assert p50 is not None
     assert p99 is not None
     assert 0 < p50.median <= p99.median
+
+
+def test_the_base_is_first_in_every_second_round() -> None:
+    order: list[str] = []
+
+    def side(name: str) -> Measure:
+        def measure(folder: Path, places: Mapping[str, Path]) -> dict[str, float]:
+            assert places[name] == folder
+            order.append(name)
+            return {"x": 1.0}
+
+        return measure
+
+    row = Row("one", "one", in_turn({name: side(name) for name in ("ours", "base", "raw")}))
+    found = run([row], 2)["one"]
+    assert order == ["ours", "base", "raw", "base", "ours", "raw"]
+    assert list(found.samples) == ["ours", "base", "raw"]
 
 
 def test_a_row_that_fails_says_why_and_the_others_go_on() -> None:
