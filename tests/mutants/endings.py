@@ -10,7 +10,7 @@ from dueline.core.job import Job
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Drop, Group, Move, Store, Streams
 from dueline.jobs import completion, history
-from dueline.jobs.completion import Finished, effects
+from dueline.jobs.completion import Decision, Finished, effects
 from dueline.store_tests import cluster, stepped_store
 from dueline.store_tests.row_changes import Change, Found, holds
 from dueline.stores.row_updates import moved
@@ -58,21 +58,21 @@ def others_first(store: Store, others: Sequence[Group]) -> list[bool]:
 
 
 def effects_before_the_outcome(patch: Patch) -> None:
-    def finish(store: Store, ends: Sequence[Finished], others: Sequence[Group]) -> list[bool]:
+    def decide(store: Store, ends: Sequence[Finished], others: Sequence[Group]) -> Decision:
         write(store, ends)
         held = list(store.settle([Drop(job) for job, _ in ends]))
-        return held + others_first(store, others)
+        return Decision(held + others_first(store, others), ())
 
-    patch.setattr(settler, "finish", finish)
+    patch.setattr(settler, "decide_ends", decide)
 
 
 def drop_before_the_effects(patch: Patch) -> None:
-    def finish(store: Store, ends: Sequence[Finished], others: Sequence[Group]) -> list[bool]:
+    def decide(store: Store, ends: Sequence[Finished], others: Sequence[Group]) -> Decision:
         held = list(store.settle([Drop(job) for job, _ in ends]))
         write(store, [end for end, sure in zip(ends, held, strict=True) if sure])
-        return held + others_first(store, others)
+        return Decision(held + others_first(store, others), ())
 
-    patch.setattr(settler, "finish", finish)
+    patch.setattr(settler, "decide_ends", decide)
 
 
 def drop_before_the_repeated_effects(patch: Patch) -> None:

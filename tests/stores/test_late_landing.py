@@ -8,6 +8,8 @@ import pytest
 from dueline.core.errors import Unknown
 from dueline.core.readback import WriteStatus
 from dueline.core.store import NO_VERSION, Put, Write
+from dueline.store_tests.cluster import Cluster, GivenUp, Node
+from dueline.store_tests.helpers import token_of
 from tests.harness import late_landing
 from tests.harness.cases.stores_late_landing import LateStore
 from tests.harness.clocks import HandClock
@@ -74,3 +76,21 @@ def test_a_commit_that_another_may_have_overwritten_is_unknown(store: LateStore)
     store.armed.append(9)
     with pytest.raises(Unknown):
         store.commit("p", [Put("a", b"1", b"", NO_VERSION)])
+
+
+def test_a_result_that_lands_late_leaves_the_newer_one() -> None:
+    # rule U3
+    cluster, losing = Cluster(), [GivenUp()]
+
+    def step(name: str) -> None:
+        if name == "commit" and losing:
+            raise losing.pop()
+
+    one, two = Node(cluster, step), Node(cluster, lambda _: None)
+    old, new = (Put("k", token_of(at_us), b"%d" % at_us, at_us=at_us) for at_us in (1, 2))
+    with pytest.raises(Unknown):
+        one.commit("p", [old], 0)
+    assert two.commit("p", [new], 0)
+    assert one.read("p", 0) == [new]  # before this the old one landed
+    assert two.commit("p", [new], 0)
+    assert two.read("p", 0) == [new]

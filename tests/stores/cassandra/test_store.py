@@ -392,3 +392,29 @@ def test_nodes_that_are_down_are_told_of(url: str) -> None:
     with pytest.raises(StoreUnavailable, match="does not answer") as told:
         store.clock_us()
     assert not isinstance(told.value, Unknown)
+
+
+def test_a_decided_row_goes_for_ever(store: CassandraStore) -> None:
+    # rules P5, B1: whoever claimed it meanwhile, and whatever of it lands late
+    put_in(store, new_job(1), new_job(2))
+    job, other = claim(store, lane_of()).jobs
+    outcome = move(job, END_US + 5)._replace(outcome=b"done")
+    assert list(store.settle([outcome])) == [True]
+    decided = job._replace(token=outcome.token, outcome=outcome.outcome)
+    again = {row.id: row for row in claim(store, lane_of(), now_us=END_US + 6, token=9).jobs}
+    assert list(store.settle([Drop(decided)])) == [True]
+    assert list(store.settle([Drop(decided)])) == [True]
+    late: list[Verdict] = [Extend(again[job.id], END_US * 2), Drop(again[other.id])]
+    assert list(store.settle(late)) == [False, True]
+    put_in(store, new_job(1))
+    assert rows_in(store, lane_of()) == []
+    assert store.find([job.id]) == [None]
+
+
+def test_a_result_that_lands_late_leaves_the_newer_one(store: CassandraStore) -> None:
+    # rule U3
+    for at_us in (2, 1, 2):
+        assert store.commit("p", [Put("k", token_of(at_us), b"%d" % at_us, at_us=at_us)])
+    assert [(one.version, one.value) for one in store.read("p", after=None, limit=9)] == [
+        (token_of(2), b"2")
+    ]
