@@ -13,7 +13,7 @@ from typing import Final
 
 from cassandra.cluster import Cluster
 
-from benchmarks import against_cassandra, idle_cassandra
+from benchmarks import against_cassandra, idle_cassandra, statements_cassandra
 from benchmarks.commands import HERE, Checkout, Failed, Place, Sample
 from benchmarks.idle import RATIO_MAX
 from benchmarks.rounds import Rounds
@@ -34,6 +34,9 @@ from benchmarks.rows import (
 PICKUP_EVERY_S: Final = 0.15
 PICKUPS: Final = 60
 IDLE_LANES: Final = 100_000
+STATEMENTS_MAX: Final = 0.15
+"""Maximum number of statements for each job: twelve for a batch of 100, and polls."""
+
 WAKE_UPS: Final = "?wake=auto"
 """What is added to the URL of a store so that wake-ups are sent over the network."""
 
@@ -75,6 +78,9 @@ def rows(host: str, sizes: Sizes, base: Checkout | None) -> list[Row]:
         Row("cassandra-raw", "Cassandra: drain without history and results, eight shards",
             partial(raw, host, jobs=jobs), (),
             [Limit("per_s", 0.6, to="raw"), Limit("per_s", 15.0, to="lock per job")]),
+        Row("cassandra-statements", "Cassandra: statements for each job of a default drain",
+            partial(statements, host, jobs=jobs), (),
+            [Limit("statements", STATEMENTS_MAX)], rounds_max=1),
         Row("cassandra-idle", "Cassandra: a claim beside idle lanes, many against few",
             partial(beside_idle, host), (),
             [Limit("tenants_ratio", RATIO_MAX), Limit("queues_ratio", RATIO_MAX)],
@@ -167,6 +173,12 @@ def raw(host: str, folder: Path, *, jobs: int) -> Mapping[str, Sample]:
                 "bulk_per_s": rates["raw insert"]},
         "lock per job": {"per_s": rates["raw lock per job"]},
     }  # fmt: skip
+
+
+def statements(host: str, folder: Path, *, jobs: int) -> Mapping[str, Sample]:
+    """Count the statements of a drain."""
+    del folder
+    return {"ours": statements_cassandra.measure(host, jobs=jobs)}
 
 
 def beside_idle(host: str, folder: Path) -> Mapping[str, Sample]:

@@ -6,7 +6,17 @@ from statistics import median
 
 from benchmarks.commands import Sample
 
-LESS_IS_BETTER = ("_ms", "_mb", "_us", "early", "_percent", "behind", "reads_per_s", "_ratio")
+LESS_IS_BETTER = (
+    "_ms",
+    "_mb",
+    "_us",
+    "early",
+    "_percent",
+    "behind",
+    "reads_per_s",
+    "_ratio",
+    "statements",
+)
 """How the names of measures end of which less is better; of the others more is."""
 
 
