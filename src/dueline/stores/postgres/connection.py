@@ -18,6 +18,7 @@ from dueline.core.clock import SECOND_US, Clock
 from dueline.core.errors import BadInput, ConfigError, SchemaMismatch, StoreUnavailable, Unknown
 from dueline.core.store import BESIDE_A_TRANSACTION
 from dueline.stores.postgres.address import Address
+from dueline.stores.postgres.arrays import packed, register
 from dueline.stores.postgres.errors import REPEATED, translated
 
 T = TypeVar("T")
@@ -39,11 +40,16 @@ GREATEST: Final = 2**63 - 1
 NOW_US: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 """The server's time; now() is the start of the transaction, which may be the caller's."""
 
-_SETTINGS: Final = (
+_SETTINGS: Final = {
     # Plans are the same for all values, and statistics of an empty table must not choose them.
-    "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off;"
-    " SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off"
-)
+    "plan_cache_mode": "force_generic_plan",
+    # Claims and heads read an index up to the first rows that fit, not whole lanes.
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "jit": "off",
+}
 _inherited: list[Connection] = []
 """Connections of a parent process: never used, and never closed, in a forked child."""
 
@@ -82,7 +88,8 @@ class Database:
         return int(self._run(statement, bound).rowcount)
 
     def _run(self, statement: str, bound: Sequence[Any]) -> Cursor:
-        return self._cursor.execute(_named(statement, self._schema), bound)
+        values = [packed(one) if type(one) is list else one for one in bound]
+        return self._cursor.execute(_named(statement, self._schema), values)
 
 
 @lru_cache(maxsize=1000)
@@ -306,10 +313,11 @@ class Connections:
         try:
             _refuse_server(connection, self.address)
             connection.adapters.register_dumper(int, Int8BinaryDumper)
+            register(connection)
             if is_pooled(connection):
                 connection.prepare_threshold = None
             else:
-                connection.execute(_SETTINGS, prepare=False)
+                connection.execute(_set("SET"), prepare=False)
         except psycopg.Error as error:
             connection.close()
             raise translated(error, self.address) from error
@@ -364,11 +372,18 @@ def _refuse_server(connection: Connection, address: Address) -> None:
         )
 
 
+def _set(how: str) -> str:
+    return "; ".join(f"{how} {name} = {value}" for name, value in _SETTINGS.items())
+
+
 def _begin(connection: Connection) -> str:
     """Begin a transaction and return its number, by which its outcome can be read."""
     cursor = connection.cursor()
-    cursor.execute("BEGIN; SELECT pg_current_xact_id()::text", prepare=False)
-    cursor.nextset()
+    # A pooler gives each transaction another session, whose settings it must not change.
+    settings = f"{_set('SET LOCAL')};" if connection.prepare_threshold is None else ""
+    cursor.execute(f"BEGIN; {settings} SELECT pg_current_xact_id()::text", prepare=False)
+    while cursor.nextset():
+        pass
     row = cursor.fetchone()
     assert row is not None
     return str(row[0])

@@ -24,6 +24,7 @@ _KEY_NAMES: Final = "id, token, queue, shard, bucket, priority, tenant"
 _DROP: Final = (
     f"DELETE FROM @jobs USING unnest({_KEY}) AS t ({_KEY_NAMES}) WHERE {_ROW} RETURNING @jobs.id"
 )
+_DROP_CLAIM: Final = "DELETE FROM @jobs WHERE id = ANY(%s::bytea[]) AND token = %s RETURNING id"
 _EXTEND: Final = (
     "UPDATE @jobs SET at_us = greatest(@jobs.at_us, t.at_us),"
     " state = greatest(@jobs.state, t.least)"
@@ -86,6 +87,9 @@ def _key_of(verdicts: Sequence[Verdict]) -> list[list[object]]:
 
 
 def _drop(database: Database, drops: Sequence[Drop]) -> list[tuple[Any, ...]]:
+    token = drops[0].job.token
+    if token != UNCLAIMED_TOKEN and all(drop.job.token == token for drop in drops):
+        return database.fetch(_DROP_CLAIM, ([drop.job.id for drop in drops], token))
     return database.fetch(_DROP, _key_of(drops))
 
 
