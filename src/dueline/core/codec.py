@@ -34,9 +34,6 @@ _BINARY: Final = (bytes, bytearray, memoryview)
 
 _FLAT_BYTES: Final = 2 * DEPTH_MAX  # shorter bodies cannot be too deep: each level has two brackets
 
-NULL: Final = b"null"
-"""The result of a handler that returns None."""
-
 
 def to_plain(value: object) -> object:
     """Return a value of a library's own type as plain values: msgspec's hook for encoding.

@@ -5,7 +5,7 @@ from itertools import takewhile
 from typing import Final, NamedTuple
 
 from dueline.core.attempt import Done, Ending
-from dueline.core.codec import NULL, encode_result
+from dueline.core.codec import encode_result
 from dueline.core.job import Job
 from dueline.tasks.handler import Context
 from dueline.tasks.progress import Progress
@@ -13,7 +13,8 @@ from dueline.tasks.progress import Progress
 NOTHING: Final = Done(b"")
 """How a job ends if its result is not kept."""
 
-_NULL: Final = Done(NULL)
+NULL: Final = Done(b"null")
+"""How a job ends if its handler returned None."""
 
 
 class Assignment(NamedTuple):
@@ -59,4 +60,4 @@ def done_with(assignment: Assignment, context: Context | None, value: object) ->
     """Return the ending of a job that is done, with its result if that is kept."""
     if not assignment.keep or (context is not None and context.is_settled):
         return NOTHING
-    return _NULL if value is None else Done(encode_result(value, assignment.job.task))
+    return NULL if value is None else Done(encode_result(value, assignment.job.task))

@@ -24,7 +24,7 @@ from dueline.tasks.handler import (
     Throttled,
 )
 from dueline.tasks.hooks import Hooks
-from dueline.worker.assignment import Assignment, done_with
+from dueline.worker.assignment import NULL, Assignment, done_with
 from dueline.worker.batch_execution import BatchRun
 from dueline.worker.context_controls import CANCELLED, Controls
 from dueline.worker.hook_events import ran_event, run_event
@@ -192,7 +192,7 @@ class Execution:
             return None
         if job.opts or job.codec or self._hooks.has_run_hooks:
             return None
-        if self.controls.has_cancelled(job):
+        if self.controls.cancelled and self.controls.has_cancelled(job):
             return None
         try:
             plain = self._plain[job.task]
@@ -207,7 +207,10 @@ class Execution:
             raise_interrupt(error)
             return None
         try:
-            return done_with(assignment, None, Variables().run(function, *args))
+            value = Variables().run(function, *args)
+            if value is None and assignment.keep:
+                return NULL
+            return done_with(assignment, None, value)
         except BaseException as error:  # noqa: BLE001  (see above)
             return self.ending_of(error, handler, job)
 
