@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dueline import Dueline
+from dueline.coordination.worker_registry import names
 from dueline.core.attempt import Attempt
 from dueline.jobs.history import attempts
 from tests.kills.processes import told_in
 
-PREVIOUS = "2d89318d91bbf133e2a190a619ec6652871be62c"
+PREVIOUS = "8ec48ffc836e13b194735ff49227718aad12c112"
 """Commit of the version that was released before this one."""
 
 ROOT = Path(__file__).parent.parent.parent
@@ -112,6 +113,7 @@ class Versions:
             self._end_producers()
             app = Dueline(self._url)
             faults = self._settle(app)
+            self._await_workers(app)
             faults += self._end_workers()
             app.close()
         finally:
@@ -182,6 +184,18 @@ class Versions:
         for process in self._processes:
             if process.role == "producer":
                 self._end(process, signal.SIGKILL)
+
+    def _await_workers(self, app: Dueline) -> None:
+        """Wait until each worker has started: before it does, a signal ends it at once."""
+        give_up_s = time.monotonic() + SETTLED_S_MAX
+        while time.monotonic() < give_up_s:
+            self._expect_all()
+            begun = {name.split(":")[1] for name in names(app.store)}
+            workers = [one.running for one in self._processes if one.role == "worker"]
+            if all(str(one.pid) in begun for one in workers if one is not None):
+                return
+            time.sleep(0.2)
+        raise AssertionError(f"a worker did not start within {SETTLED_S_MAX:g} s")
 
     def _end_workers(self) -> list[str]:
         """Stop the workers as their operator would."""
