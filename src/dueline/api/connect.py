@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from dueline.core.clock import SECOND_US, Clock, SystemClock
-from dueline.core.errors import ConfigError
+from dueline.core.errors import BadInput, ConfigError
 from dueline.core.ids import Ids
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Store
@@ -50,7 +50,7 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
     if parts.scheme == "memory" and not options:
         return _memory(clock or SystemClock())
     if parts.scheme == "sqlite":
-        return _sqlite(url, unquote(parts.path), options, clock or SystemClock())
+        return _sqlite(url, options, clock or SystemClock())
     if parts.scheme in ("postgresql", "postgres"):
         return _postgres(url, options, clock or SystemClock())
     if parts.scheme == "cassandra":
@@ -68,21 +68,76 @@ def _memory(clock: Clock) -> Store:
     return MemoryStore(clock)
 
 
-def _sqlite(url: str, path: str, options: dict[str, str], clock: Clock) -> Store:
+def sqlite_path(url: str) -> Path:
+    """Return the file of an SQLite URL, in any of its spellings.
+
+    `sqlite:///a.db`, `sqlite://a.db` and `sqlite:a.db` are relative, `sqlite:////a.db` and
+    `sqlite:/a.db` are absolute.
+
+    Raises:
+      ConfigError: The URL names no file.
+    """
+    parts = split_address(url)
+    path = parts.netloc + parts.path
+    if url.startswith("sqlite:///"):
+        path = path[1:]
+    path = unquote(path)
+    if path == ":memory:":
+        raise ConfigError(
+            f"{url!r} is not a file.", hint="Use memory:// for a store in this process."
+        )
+    if not path or path.endswith("/"):
+        raise ConfigError(f"{url!r} is not a valid SQLite URL.", hint=_SQLITE_HINT)
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:  # no such user
+        raise ConfigError(
+            f"{url!r} is not a valid SQLite URL: {error}.", hint=_SQLITE_HINT
+        ) from error
+
+
+def missing_file(url: str) -> Path | None:
+    """Return the file of an SQLite store that does not exist yet; None for any other store."""
+    if url in EXTRA_STORES or split_address(url).scheme != "sqlite":
+        return None
+    path = sqlite_path(url)
+    return None if path.exists() else path
+
+
+def copy_file(url: str, other: Path, *, restores: bool) -> int:
+    """Copy the file of an SQLite store to another file, or that file to the store.
+
+    Returns: the size in bytes.
+
+    Raises:
+      BadInput: The store is not an SQLite file. Others: as `backup.copy_checked`.
+    """
+    if split_address(url).scheme != "sqlite":
+        raise BadInput(
+            f"{mask(url)} is not a SQLite file.", hint="Back it up with the tools of its server."
+        )
+    from dueline.stores.sqlite.backup import copy_checked  # noqa: PLC0415  (see above)
+
+    own = sqlite_path(url)
+    return copy_checked(other, own) if restores else copy_checked(own, other)
+
+
+_SQLITE_HINT = (
+    "Use sqlite:///jobs.db; its options are synchronous=FULL or NORMAL, and "
+    "shared_folder=refuse or allow."
+)
+
+
+def _sqlite(url: str, options: dict[str, str], clock: Clock) -> Store:
+    path = sqlite_path(url)
     synchronous = options.pop("synchronous", "FULL").upper()
     shared = options.pop("shared_folder", "refuse")
     is_known = synchronous in ("FULL", "NORMAL") and shared in ("refuse", "allow")
-    if options or not is_known or len(path) < len("/x"):
-        raise ConfigError(
-            f"{url!r} is not a valid SQLite URL.",
-            hint="Use sqlite:///jobs.db; its options are synchronous=FULL or NORMAL, and "
-            "shared_folder=refuse or allow.",
-        )
+    if options or not is_known:
+        raise ConfigError(f"{url!r} is not a valid SQLite URL.", hint=_SQLITE_HINT)
     from dueline.stores.sqlite.store import SqliteStore  # noqa: PLC0415  (see above)
 
-    return SqliteStore(
-        Path(path[1:]), clock=clock, synchronous=synchronous, may_be_shared=shared == "allow"
-    )
+    return SqliteStore(path, clock=clock, synchronous=synchronous, may_be_shared=shared == "allow")
 
 
 def open_wakeups(url: str, store: Store, *, clock: Clock) -> Wakeups:
@@ -99,7 +154,7 @@ def open_wakeups(url: str, store: Store, *, clock: Clock) -> Wakeups:
     if parts.scheme == "sqlite":
         from dueline.stores.sqlite.wakeup import SocketWakeups  # noqa: PLC0415  (see above)
 
-        return SocketWakeups(Path(unquote(parts.path)[1:]).absolute(), clock=clock)
+        return SocketWakeups(sqlite_path(url).absolute(), clock=clock)
     if parts.scheme == "cassandra":
         from dueline.stores.cassandra.url import place_of  # noqa: PLC0415  (see above)
 

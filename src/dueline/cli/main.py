@@ -40,6 +40,8 @@ _PLACES = {
     "health": "commands.health.health",
     "monitor": "commands.monitor.monitor",
     "migrate": "commands.migrate.migrate",
+    "backup": "commands.backup.backup",
+    "restore": "commands.backup.restore",
     "doctor": "commands.doctor.doctor",
     "bench": "commands.bench.bench",
     "pipeline": "commands.pipeline.pipeline",

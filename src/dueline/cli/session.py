@@ -9,6 +9,7 @@ import typer
 
 from dueline import Dueline
 from dueline.api.config import find_config
+from dueline.api.connect import missing_file
 from dueline.api.loading import load_app
 from dueline.core.engine import Engine
 from dueline.core.errors import ConfigError
@@ -79,8 +80,17 @@ class Session:
         return config.store
 
     @contextmanager
-    def queues(self) -> Iterator[Queues]:
-        """Open the store while the block runs, without the declarations of an application."""
+    def queues(self, *, creates: bool = False) -> Iterator[Queues]:
+        """Open the store while the block runs, without the declarations of an application.
+
+        Args: creates: whether an SQLite file that does not exist is created.
+
+        Raises: ConfigError: there is no such file, or no store is named.
+        """
+        if not creates and (path := missing_file(self.address)) is not None:
+            raise ConfigError(
+                f"There is no store at {path}.", hint="`dueline init` creates one; or see --store."
+            )
         app = Dueline(self.address)
         try:
             yield app.queues
@@ -88,9 +98,9 @@ class Session:
             app.close()
 
     @contextmanager
-    def engine(self) -> Iterator[Engine]:
+    def engine(self, *, creates: bool = False) -> Iterator[Engine]:
         """Open the store while the block runs, for commands that need only the engine."""
-        with self.queues() as queues:
+        with self.queues(creates=creates) as queues:
             yield queues.engine
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dueline import Dueline
 from tests.harness.shell import TASKS, Shell
 
 
@@ -13,9 +14,12 @@ from tests.harness.shell import TASKS, Shell
 def shell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Shell]:
-    """Make a folder with an app in tasks.py, and be there."""
+    """Make a folder with an app in tasks.py and its store, and be there."""
     (tmp_path / "tasks.py").write_text(TASKS, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    app = Dueline("sqlite:///jobs.db")
+    app.engine.catalog.names()
+    app.close()
     yield Shell(tmp_path, capsys)
     sys.modules.pop("tasks", None)

@@ -70,7 +70,7 @@ def set_capacity(
             hint=f"Use {semaphore_of(name)}.",
         )
     check_semaphore(name, capacity)
-    with session_of(context).engine() as engine:
+    with session_of(context).engine(creates=True) as engine:
         semaphore.define(engine.store, name, capacity, ids=engine.ids)
         Output.of(context, engine).entry({"semaphore": name, "capacity": capacity})
 
@@ -91,7 +91,7 @@ def set_rate(
     Example: dueline limits rate mailchimp 10 --per 1s
     """
     one = check_rate(name, count, parse_span(per), burst)
-    with session_of(context).engine() as engine:
+    with session_of(context).engine(creates=True) as engine:
         rate.define(engine.store, name, one, ids=engine.ids)
         Output.of(context, engine).entry(_rate(name, one))
 

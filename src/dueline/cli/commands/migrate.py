@@ -16,7 +16,7 @@ def migrate(context: typer.Context) -> None:
     Run it after an upgrade, when no process of an older version uses the store: older versions
     refuse a store with features that they do not know.
     """
-    with session_of(context).queues() as queues:
+    with session_of(context).queues(creates=True) as queues:
         store = queues.engine.store
         if isinstance(store, Migratable):
             done = store.migrate()

@@ -27,7 +27,7 @@ def monitor(context: typer.Context) -> int:
     stops = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, stops)
     with (
-        session_of(context).queues() as queues,
+        session_of(context).queues(creates=True) as queues,
         make_maintenance_threads(queues, worker_name()),
     ):
         received = signal.sigwait(stops)

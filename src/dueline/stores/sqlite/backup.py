@@ -1,0 +1,94 @@
+"""Checked copies of queue files."""
+
+import os
+from contextlib import closing, suppress
+from pathlib import Path
+
+import apsw
+
+from dueline.core.errors import Conflict, NotFound, StoreCorrupt, StoreUnavailable
+from dueline.stores.sqlite.connection import APPLICATION_ID
+from dueline.stores.sqlite.file import COMPANIONS
+
+_WAIT_MS = 60_000
+
+
+def copy_checked(source: Path, target: Path) -> int:
+    """Copy a queue file, also while processes use it, and check the copy.
+
+    The copy has one consistent state, and it appears under its name only when it is complete.
+
+    Returns: the size of the copy in bytes.
+
+    Raises:
+      NotFound: there is no file `source`.
+      Conflict: `target`, or a log beside it, exists.
+      StoreCorrupt: `source` is damaged, or not a queue file.
+      StoreUnavailable: a file cannot be read or written, or the disk is full.
+    """
+    if not source.is_file():
+        raise NotFound(f"There is no file {source}.")
+    for one in (target, *(target.with_name(target.name + suffix) for suffix in COMPANIONS)):
+        if one.exists():
+            raise Conflict(f"The file {one} exists already.", hint="Choose another, or move it.")
+    draft = target.with_name(f"{target.name}.part")
+    try:
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW, 0o600))
+    except FileExistsError:
+        raise Conflict(
+            f"The file {draft} exists: another copy is being made, or one was interrupted.",
+            hint="Remove it if no other copy is being made.",
+        ) from None
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    try:
+        _copy(source, draft)
+        _check(draft)
+        draft.rename(target)
+        _flush(target.parent)
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    except (apsw.NotADBError, apsw.CorruptError) as error:
+        raise StoreCorrupt(
+            f"The file {source} is damaged: {error}.", hint="See `dueline doctor`."
+        ) from error
+    except apsw.Error as error:
+        raise StoreUnavailable(
+            f"The file {source} cannot be copied to {target}: {error}."
+        ) from error
+    finally:
+        with suppress(FileNotFoundError):
+            draft.unlink()
+    return target.stat().st_size
+
+
+def _copy(source: Path, draft: Path) -> None:
+    with closing(apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READWRITE)) as database:
+        database.set_busy_timeout(_WAIT_MS)
+        if database.pragma("application_id") != APPLICATION_ID:
+            raise StoreCorrupt(f"The file {source} is not a queue file of dueline.")
+        database.execute("VACUUM INTO ?", (str(draft),))
+    with draft.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _check(draft: Path) -> None:
+    with closing(apsw.Connection(str(draft), flags=apsw.SQLITE_OPEN_READONLY)) as database:
+        finding = database.pragma("integrity_check")
+    if finding != "ok":
+        raise StoreCorrupt(f"The copy is damaged: {finding}.", hint="Check the disk.")
+
+
+def _flush(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _unwritable(target: Path, error: OSError) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"The file {target} cannot be written: {error.strerror or error}.",
+        hint="Create its folder, and give this user the right to write in it.",
+    )
