@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, Never, ParamSpec, TypeVar, Unpack, overload
 
+from dueline.api.config import load_module, task_modules
 from dueline.api.coordination import CoordinationMethods
 from dueline.api.job_handle import Job, parse_id
 from dueline.api.limits import LimitMethods
@@ -40,7 +41,7 @@ from dueline.jobs.queue import Queues
 from dueline.jobs.transaction import Transaction, transaction
 from dueline.tasks.batch_options import BatchOptions
 from dueline.tasks.familiar_words import TASK_OPTIONS, check_options
-from dueline.tasks.handler import Context
+from dueline.tasks.handler import Context, Handler
 from dueline.tasks.payload_codecs import Payloads
 
 if TYPE_CHECKING:
@@ -60,11 +61,16 @@ class Dueline(ScheduleMethods, LimitMethods, WorkflowMethods, CoordinationMethod
     Args:
         url: URL of the store, such as "sqlite:///jobs.db"; None for DUELINE_STORE or
             dueline.toml.
+        include: Modules with tasks, which workers import; see `include`.
         clock: The machine's clock; by default the system's.
     """
 
-    def __init__(self, url: str | None = None, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, url: str | None = None, *, include: Iterable[str] = (), clock: Clock | None = None
+    ) -> None:
         super().__init__(url, clock=clock)
+        self._included: list[Callable[[], Iterable[str]]] = []
+        self.include(*include)
         self._callable: dict[str, Task[..., Any] | AsyncTask[..., Any]] = {}
         self._declared: dict[str, dict[str, Any]] = {}
         self._payloads = Payloads()
@@ -82,6 +88,56 @@ class Dueline(ScheduleMethods, LimitMethods, WorkflowMethods, CoordinationMethod
 
     # Tasks
 
+    def include(self, *modules: str) -> None:
+        """Name modules with tasks.
+
+        They are imported when a worker starts or the command line asks for a task, not now: they
+        may import this application.
+
+        Args:
+            *modules: Names such as "shop.tasks".
+
+        Raises:
+            BadInput: A name is not a string.
+        """
+        if not _are_names(modules):
+            raise BadInput(
+                f"`include` takes names of modules (got {modules!r:.80}).",
+                hint='Use app.include("shop.tasks").',
+            )
+        self._included.append(lambda: modules)
+
+    def discover(self, package: str, *, name: str = "tasks") -> None:
+        """Include all modules of a package, at any depth, that are called `tasks`.
+
+        Modules in a package of that name are included too. They are found and imported as those
+        of `include`.
+
+        Args:
+            package: Name of the package, such as "shop".
+            name: Name of the modules.
+
+        Raises:
+            BadInput: A name is not a string.
+        """
+        if not _are_names((package, name)):
+            raise BadInput(
+                f"`discover` takes the name of a package (got {package!r:.80}).",
+                hint='Use app.discover("shop").',
+            )
+        self._included.append(lambda: task_modules(package, name))
+
+    def _import_included(self) -> None:
+        while self._included:
+            for name in self._included.pop(0)():
+                load_module(name, "included module")
+
+    @property
+    def tasks(self) -> Mapping[str, Handler]:
+        """The handlers of the registered tasks, by name; imports the included modules."""
+        self._import_included()
+        return super().tasks
+
     def task_named(self, name: str) -> Task[..., Any] | AsyncTask[..., Any]:
         """Return the task whose jobs are stored under a name.
 
@@ -91,6 +147,7 @@ class Dueline(ScheduleMethods, LimitMethods, WorkflowMethods, CoordinationMethod
         Raises:
             NotFound: The application has no task of this name.
         """
+        self._import_included()
         task = self._callable.get(name)
         if task is None:
             from difflib import get_close_matches  # noqa: PLC0415  (seldom needed)
@@ -363,5 +420,10 @@ class Dueline(ScheduleMethods, LimitMethods, WorkflowMethods, CoordinationMethod
         Args:
             queues: The queues that are asked for; None for all that this application knows.
         """
+        self._import_included()
         own = [task.queue for task in self._callable.values()]
         return queues if queues is not None else [DEFAULT_QUEUE, *self._declared, *own]
+
+
+def _are_names(names: Iterable[object]) -> bool:
+    return all(isinstance(name, str) and name for name in names)

@@ -4,7 +4,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -102,23 +102,7 @@ def load_object(place: str) -> Any:  # noqa: ANN401  (the caller checks what it 
     Raises: ConfigError: the module or attribute does not exist, or the import fails.
     """
     name, _, attribute = place.partition(":")
-    try:
-        module = _import_file(Path(name)) if name.endswith(".py") else _import_module(name)
-    except ConfigError:
-        raise
-    except ModuleNotFoundError as error:
-        hint = "Check the name and the current folder."
-        if error.name != name:
-            hint = f"Install {error.name}, or correct the import."
-        raise ConfigError(
-            f"The application module {name!r} cannot be imported: {error}.", hint=hint
-        ) from error
-    except Exception as error:
-        raise ConfigError(
-            f"The application module {name!r} fails while it is imported: "
-            f"{type(error).__name__}: {error}.",
-            hint=f"Run `python -c 'import {name}'` to see where." if ".py" not in name else "",
-        ) from error
+    module = load_module(name)
     found = getattr(module, attribute or "app", None)
     if found is None:
         raise ConfigError(
@@ -126,6 +110,53 @@ def load_object(place: str) -> Any:  # noqa: ANN401  (the caller checks what it 
             hint="Use MODULE:ATTR, such as tasks:app.",
         )
     return found
+
+
+def load_module(name: str, what: str = "application module") -> ModuleType:
+    """Import a module, or a file whose name ends with .py. what: for messages.
+
+    Raises: ConfigError: it does not exist, or the import fails.
+    """
+    try:
+        return _import_file(Path(name)) if name.endswith(".py") else _import_module(name)
+    except ConfigError:
+        raise
+    except ModuleNotFoundError as error:
+        hint = "Check the name and the current folder."
+        if error.name != name:
+            hint = f"Install {error.name}, or correct the import."
+        raise ConfigError(f"The {what} {name!r} cannot be imported: {error}.", hint=hint) from error
+    except Exception as error:
+        raise ConfigError(
+            f"The {what} {name!r} fails while it is imported: {type(error).__name__}: {error}.",
+            hint=f"Run `python -c 'import {name}'` to see where." if ".py" not in name else "",
+        ) from error
+
+
+def task_modules(package: str, name: str) -> list[str]:
+    """Return the modules below a package that have this name, or lie in a package of this name.
+
+    Raises: ConfigError: the package cannot be imported, or has no such module.
+    """
+    import pkgutil  # noqa: PLC0415  (slow to load, and seldom needed)
+
+    def found(prefix: str, paths: Sequence[str]) -> Iterator[str]:
+        for one in pkgutil.iter_modules(paths, f"{prefix}."):
+            if name in one.name.removeprefix(f"{package}.").split("."):
+                yield one.name
+            if one.ispkg:
+                spec = importlib.util.find_spec(one.name)
+                places = spec.submodule_search_locations if spec else None
+                yield from found(one.name, list(places or ()))
+
+    module = load_module(package, "package")
+    modules = [*found(package, list(getattr(module, "__path__", ())))]
+    if not modules:
+        raise ConfigError(
+            f"The package {package!r} has no module named {name!r}.",
+            hint=f"Add {package}/{name}.py, or name the modules: app.include(...).",
+        )
+    return modules
 
 
 def _import_module(name: str) -> ModuleType:
