@@ -1,6 +1,6 @@
 """The application: tasks, queues, a store."""
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
@@ -11,7 +11,7 @@ from dueline.api.coordination import CoordinationMethods
 from dueline.api.job_handle import Job, parse_id
 from dueline.api.limits import LimitMethods
 from dueline.api.schedules import ScheduleMethods
-from dueline.api.task import AsyncTask, Task
+from dueline.api.task import AsyncTask, Task, Using
 from dueline.api.task_declaration import (
     Options,
     check_retry,
@@ -255,6 +255,64 @@ class Dueline(ScheduleMethods, LimitMethods, WorkflowMethods, CoordinationMethod
             return self._callable[handler.name]
 
         return register if function is None else register(function)
+
+    def unchecked(self, name: str, *, queue: str = DEFAULT_QUEUE) -> Task[..., Any]:
+        """Return a task of another application by its name, to enqueue calls without its code.
+
+        Its arguments are checked by the worker that runs the job: if they do not fit, the job
+        becomes a dead-letter job and the error says why.
+
+        Args:
+            name: Name that the workers' application gives the task.
+            queue: Queue that those workers serve.
+
+        Raises:
+            BadInput: The name is invalid.
+        """
+
+        def call(*args: Any, **kwargs: Any) -> None: ...  # noqa: ANN401  (anything may be right)
+
+        handler = Handler(
+            call,
+            name=task_name(call, name),
+            retry=Retry(),
+            timeout_us=None,
+            payloads=self.payloads,
+        )
+        return Task(self, handler, Options(queue=check_queue_name(queue)))
+
+    def send(
+        self,
+        name: str,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] = {},
+        *,
+        queue: str | None = None,
+        **options: Any,  # noqa: ANN401  (those of `using`)
+    ) -> Job[Any]:
+        """Enqueue a call of a task by its name: `app.send("shop.charge", [5], queue="billing")`.
+
+        A task of this application is checked now, and keeps its own options. The arguments of any
+        other name are checked by the worker; see `unchecked`.
+
+        Args:
+            name: Name of the task.
+            args: Positional arguments.
+            kwargs: Named arguments.
+            queue: Queue of the job; by default the task's own, or "default" for another name.
+            **options: Options of `using`, such as `after=60`.
+
+        Returns:
+            A handle on the job.
+
+        Raises:
+            BadInput: As in `enqueue` and `using`.
+        """
+        self._import_included()
+        task: Using[..., Any] = self._callable.get(name) or self.unchecked(name)
+        if queue is not None or options:
+            task = task.using(queue=queue, **options)
+        return task.enqueue(*args, **kwargs)
 
     # Queues and jobs
 

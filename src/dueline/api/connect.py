@@ -101,7 +101,13 @@ def missing_file(url: str) -> Path | None:
     if url in EXTRA_STORES or split_address(url).scheme != "sqlite":
         return None
     path = sqlite_path(url)
-    return None if path.exists() else path
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return path
+    except OSError:  # the store says what is wrong
+        return None
+    return None
 
 
 def copy_file(url: str, other: Path, *, restores: bool) -> int:

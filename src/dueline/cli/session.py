@@ -87,12 +87,11 @@ class Session:
 
         Raises: ConfigError: there is no such file, or no store is named.
         """
-        if not creates and (path := missing_file(self.address)) is not None:
-            raise ConfigError(
-                f"There is no store at {path}.", hint="`dueline init` creates one; or see --store."
-            )
         app = Dueline(self.address)
         try:
+            _ = app.store  # checks the address
+            if not creates:
+                check_exists(self.address)
             yield app.queues
         finally:
             app.close()
@@ -102,6 +101,14 @@ class Session:
         """Open the store while the block runs, for commands that need only the engine."""
         with self.queues(creates=creates) as queues:
             yield queues.engine
+
+
+def check_exists(address: str) -> None:
+    """Raise ConfigError if this is the address of an SQLite file that does not exist."""
+    if (path := missing_file(address)) is not None:
+        raise ConfigError(
+            f"There is no store at {path}.", hint="`dueline init` creates one; or see --store."
+        )
 
 
 def session_of(context: typer.Context) -> Session:

@@ -11,15 +11,21 @@ from tests.harness.shell import TASKS, Shell
 
 
 @pytest.fixture
-def shell(
+def bare_shell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Shell]:
-    """Make a folder with an app in tasks.py and its store, and be there."""
+    """Make a folder with an app in tasks.py, and be there."""
     (tmp_path / "tasks.py").write_text(TASKS, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    yield Shell(tmp_path, capsys)
+    sys.modules.pop("tasks", None)
+
+
+@pytest.fixture
+def shell(bare_shell: Shell) -> Shell:
+    """Make the store, too."""
     app = Dueline("sqlite:///jobs.db")
     app.engine.catalog.names()
     app.close()
-    yield Shell(tmp_path, capsys)
-    sys.modules.pop("tasks", None)
+    return bare_shell

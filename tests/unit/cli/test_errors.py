@@ -12,13 +12,13 @@ from tests.harness.shell import Shell
 LIST = ("jobs", "list")
 
 
-def test_without_a_store_there_is_nothing_to_work_with(shell: Shell) -> None:
-    answer = shell(*LIST)
+def test_without_a_store_there_is_nothing_to_work_with(bare_shell: Shell) -> None:
+    answer = bare_shell(*LIST)
     assert (answer.code, answer.out) == (7, "")
     assert answer.why == "No store is named."
-    answer = shell("enqueue", "tasks.add", "1")
+    answer = bare_shell("enqueue", "tasks.add", "1")
     assert (answer.code, answer.why) == (7, "No application is named.")
-    assert list(shell.folder.glob("*.db")) == []
+    assert list(bare_shell.folder.glob("*.db")) == []
 
 
 @pytest.mark.parametrize(
@@ -74,11 +74,11 @@ def test_a_file_that_is_no_database_is_left_as_it_is(shell: Shell) -> None:
     assert (shell.folder / "jobs.db").read_text() == "shopping list\n" * 100
 
 
-def test_the_database_of_another_program_is_left_as_it_is(shell: Shell) -> None:
+def test_the_database_of_another_program_is_left_as_it_is(bare_shell: Shell) -> None:
     other = apsw.Connection("jobs.db")
     other.execute("CREATE TABLE songs (title)")
     other.close()
-    answer = shell.app("enqueue", "tasks.add", "1")
+    answer = bare_shell.app("enqueue", "tasks.add", "1")
     assert answer.code == 3
     assert len(answer.why) > 20
 
@@ -95,7 +95,7 @@ def test_a_store_of_a_newer_schema_exits_3(shell: Shell) -> None:
 
 
 def test_a_folder_that_is_not_there_exits_3(shell: Shell) -> None:
-    answer = shell("--store", "sqlite:///no/jobs.db", *LIST)
+    answer = shell("--store", "sqlite:///no/jobs.db", "limits", "set", "api", "2")
     assert answer.code == 3
     assert "no/jobs.db cannot be opened: No such file or directory." in answer.why
     assert not Path("no").exists()
@@ -131,14 +131,14 @@ def test_what_is_no_command_exits_2(shell: Shell, words: list[str], why: str) ->
 
 
 def test_the_store_of_the_flag_goes_before_the_app_s_own(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch
+    bare_shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DUELINE_STORE", "sqlite:///environment.db")
-    shell.enqueue("tasks.add", "1")
-    assert [path.name for path in shell.folder.glob("*.db")] == ["jobs.db"]
-    shell.app("--store", "sqlite:///flag.db", "enqueue", "tasks.add", "1")
-    assert len(shell("--store", "sqlite:///flag.db", *LIST, "-o", "json").data) == 1
-    assert shell(*LIST, "-o", "json").data == []
+    bare_shell.enqueue("tasks.add", "1")
+    assert [path.name for path in bare_shell.folder.glob("*.db")] == ["jobs.db"]
+    bare_shell.app("--store", "sqlite:///flag.db", "enqueue", "tasks.add", "1")
+    assert len(bare_shell("--store", "sqlite:///flag.db", *LIST, "-o", "json").data) == 1
+    assert bare_shell(*LIST, "-o", "json").data == []
 
 
 def test_app_and_store_are_found_in_the_environment_and_the_file(

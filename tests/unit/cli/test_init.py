@@ -34,13 +34,13 @@ def test_the_store_of_the_flag_is_written_down(empty: Shell) -> None:
     assert text == 'store = "sqlite:///other.db"\napp = "tasks:app"\n'
 
 
-def test_nothing_is_written_over(shell: Shell) -> None:
-    before = (shell.folder / "tasks.py").read_text(encoding="utf-8")
-    answer = shell("init")
+def test_nothing_is_written_over(bare_shell: Shell) -> None:
+    before = (bare_shell.folder / "tasks.py").read_text(encoding="utf-8")
+    answer = bare_shell("init")
     assert (answer.code, answer.why) == (5, "The file tasks.py exists already.")
-    assert (shell.folder / "tasks.py").read_text(encoding="utf-8") == before
-    assert not (shell.folder / "dueline.toml").exists()
-    assert not (shell.folder / "jobs.db").exists()
+    assert (bare_shell.folder / "tasks.py").read_text(encoding="utf-8") == before
+    assert not (bare_shell.folder / "dueline.toml").exists()
+    assert not (bare_shell.folder / "jobs.db").exists()
 
 
 def test_a_store_that_cannot_be_opened_leaves_nothing_behind(empty: Shell) -> None:

@@ -22,7 +22,7 @@ def test_queues_are_listed_with_their_numbers(shell: Shell) -> None:
 
 
 def test_no_queue_is_no_error(shell: Shell) -> None:
-    answer = shell("--store", "sqlite:///empty.db", "queues", "list")
+    answer = shell("--store", "sqlite:///jobs.db", "queues", "list")
     assert (answer.code, answer.out) == (0, "")
     assert answer.err == "No queues. The first job creates one.\n"
 

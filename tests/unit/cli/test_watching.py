@@ -57,7 +57,7 @@ def test_stats_have_numbers_and_rates(shell: Shell) -> None:
 
 
 def test_stats_of_an_empty_store(shell: Shell) -> None:
-    answer = shell("--store", "sqlite:///empty.db", "stats", "-o", "json")
+    answer = shell("--store", "sqlite:///jobs.db", "stats", "-o", "json")
     assert answer.data["ended"] == 0
     assert answer.data["late_p99"] is None
 

@@ -114,12 +114,12 @@ def test_an_app_in_a_file_of_another_folder_has_child_processes_too(shell: Shell
     ],
 )
 def test_wrong_settings_are_told_and_nothing_runs(
-    shell: Shell, words: list[str], code: int, why: str
+    bare_shell: Shell, words: list[str], code: int, why: str
 ) -> None:
-    answer = shell("worker", "tasks:app", "--burst", *words)
+    answer = bare_shell("worker", "tasks:app", "--burst", *words)
     assert (answer.code, answer.out) == (code, "")
     assert why in answer.why
-    assert not (shell.folder / "jobs.db").exists()
+    assert not (bare_shell.folder / "jobs.db").exists()
 
 
 def test_a_worker_needs_an_app(shell: Shell) -> None:

@@ -26,7 +26,7 @@ from dueline.cli.options import (
     read_instant,
 )
 from dueline.cli.output import Output, Raw, note
-from dueline.cli.session import session_of
+from dueline.cli.session import check_exists, session_of
 from dueline.core.call_options import Unique
 from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput, JobFailed
@@ -57,12 +57,18 @@ def enqueue(
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the result and print it.")] = False,
     timeout: Annotated[str | None, option("DURATION", "Limit the duration of --wait.")] = None,
+    unchecked: Annotated[
+        bool, typer.Option("--unchecked", help="Enqueue without the application's code.")
+    ] = False,
 ) -> int:
     """Enqueue a job, or one job per line of a file.
 
     Prints the job's id, or with --wait its result. Arguments are checked against the task before
     anything is written. Negative numbers go after `--`. With --wait, exits 1 if the job ends
     without a result, and 124 after --timeout.
+
+    With --unchecked, no application is imported: the worker checks the arguments, and a job whose
+    arguments do not fit becomes a dead-letter job.
 
     Example: dueline enqueue tasks.send ann@example.org --after 10m
     """
@@ -73,9 +79,10 @@ def enqueue(
             hint="Put the arguments into the file.",
         )
     args, kwargs = read_arguments(argument or ())
-    app = session_of(context).application()
+    app = _unchecked(context) if unchecked else session_of(context).application()
     try:
-        using = app.task_named(task).using(
+        own = app.unchecked(task) if unchecked else app.task_named(task)
+        using = own.using(
             due=None if due is None else read_instant(due),
             after=_span(after),
             priority=priority,
@@ -88,11 +95,11 @@ def enqueue(
             tags=tag,
         )
         if file is not None:
-            done = enqueue_calls(using, read_calls(file, app.task_named(task)))
+            done = enqueue_calls(using, read_calls(file, own))
             Output.of(context, app.queues.engine).entry({"task": task, "enqueued": done})
             return Exit.DONE
         if wait:
-            _check_kept(app, queue or app.task_named(task).queue)
+            _check_kept(app, queue or own.queue)
         job = using.enqueue(*args, **kwargs)
         if wait:
             return _wait(context, app, app.job(job.id), most)
@@ -100,6 +107,13 @@ def enqueue(
     finally:
         app.close()
     return Exit.DONE
+
+
+def _unchecked(context: typer.Context) -> Dueline:
+    """Return an application without tasks on the store of the command line."""
+    session = session_of(context)
+    check_exists(session.address)
+    return Dueline(session.address)
 
 
 def read_arguments(words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
