@@ -1,6 +1,7 @@
 """Schedules of an application, and its methods that declare them."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from dueline.schedules.schedule import (
     CATCH_UP,
     CatchUp,
     Overlap,
+    Schedule,
     Template,
     Timing,
     check,
@@ -24,6 +26,35 @@ from dueline.schedules.schedule import (
 )
 
 AnyTask = TypeVar("AnyTask", bound=Using[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleInfo:
+    """A stored schedule.
+
+    Attributes:
+        name: Name of the schedule.
+        task: Name of the task that it runs.
+        queue: Queue of the jobs.
+        cron: Cron expression; empty for an interval.
+        tz: Time zone of the cron expression.
+        every: Interval; None for a cron expression.
+        next: Next occurrence in UTC; None while the schedule is paused.
+        is_paused: Whether it is paused.
+        stored: Number of jobs so far.
+        skipped: Number of occurrences without a job so far.
+    """
+
+    name: str
+    task: str
+    queue: str
+    cron: str
+    tz: str
+    every: timedelta | None
+    next: datetime | None
+    is_paused: bool
+    stored: int
+    skipped: int
 
 
 class Schedules:
@@ -50,11 +81,81 @@ class Schedules:
         for name, (template, timing) in self._declared.items():
             scheduler.put(queues, name, template, timing)
 
-    def names(self) -> list[str]:
+    def set(
+        self,
+        name: str,
+        task: Using[..., Any],
+        args: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        cron: str | None = None,
+        every: timedelta | float | None = None,
+        tz: str = "UTC",
+        start: datetime | None = None,
+        jitter: timedelta | float | None = None,
+        catch_up: CatchUp = "skip",
+        catch_up_max: int = CATCH_UP,
+        overlap: Overlap = "allow",
+    ) -> ScheduleInfo:
+        """Create or change a schedule now, while the application runs.
+
+        It is stored at once and stays until `remove`, next to the schedules that the code
+        declares with `app.schedule` and `app.cron`. A paused schedule stays paused.
+
+        Args:
+            name: Name of the schedule; not one that the code declares.
+            task: As in `app.schedule`, like all arguments that are not listed here.
+            args: Arguments of the task, in order or by name.
+            cron: Cron expression.
+            every: Interval of at least one second.
+            tz: Time zone of the cron expression.
+            start: Instant from which intervals count.
+            jitter: Starts are spread evenly over this duration after each occurrence.
+            catch_up: Which missed occurrences run.
+            catch_up_max: Maximum number of missed occurrences that run.
+            overlap: What happens while the previous job still waits or runs.
+
+        Returns:
+            The schedule as it is stored.
+
+        Raises:
+            BadInput: A value is out of range, the arguments do not fit the task, or the code
+                declares this schedule. Nothing was written.
+        """
+        if name in self._declared:
+            raise BadInput(
+                f"The schedule {name} is declared in code.", hint="Use another name, or change it."
+            )
+        if jitter is not None:
+            task = task.using(window=jitter)
+        timing = timing_of(
+            cron, every, tz, start, catch_up=catch_up, catch_up_max=catch_up_max, overlap=overlap
+        )
+        scheduler.put(self._host.queues, name, task.recurring(*as_call(args)), timing)
+        return self.get(name)
+
+    def get(self, name: str) -> ScheduleInfo:
+        """Return a stored schedule.
+
+        Args:
+            name: Name of the schedule.
+
+        Raises:
+            NotFound: No schedule has this name.
+        """
+        engine = self._host.engine
+        return _info(name, scheduler.find(engine, name), engine.time.latest_us())
+
+    def list(self) -> Sequence[ScheduleInfo]:
+        """Return the stored schedules by name, of this application and of others."""
+        engine = self._host.engine
+        now_us = engine.time.latest_us()
+        return [_info(one.name, one.schedule, now_us) for one in scheduler.all_schedules(engine)]
+
+    def names(self) -> Sequence[str]:
         """Return the names of the stored schedules."""
         return [one.name for one in scheduler.all_schedules(self._host.engine)]
 
-    def next(self, name: str, count: int = 1) -> list[datetime]:
+    def next(self, name: str, count: int = 1) -> Sequence[datetime]:
         """Return the next occurrences of a schedule in UTC; none while it is paused.
 
         Args:
@@ -118,6 +219,37 @@ class Schedules:
         return Job(scheduler.trigger(queues, name).id, queues, self._host.clock)
 
 
+def timing_of(
+    cron: str | None,
+    every: timedelta | float | None,
+    tz: str,
+    start: datetime | None,
+    **policies: Any,  # noqa: ANN401
+) -> Timing:
+    """Return the checked timing of these arguments of `app.schedule`."""
+    every_us = 0 if every is None else asked_span_us(every, "every")
+    start_us = 0 if start is None else asked_instant_us(start, "start")
+    timing = Timing(cron or "", tz, every_us, start_us, **policies)
+    check(timing)
+    return timing
+
+
+def _info(name: str, found: Schedule, now_us: int) -> ScheduleInfo:
+    timing, times = found.timing, coming(found, now_us, 1)
+    return ScheduleInfo(
+        name,
+        found.template.task,
+        found.template.queue,
+        timing.cron,
+        timing.zone,
+        timedelta(microseconds=timing.every_us) if timing.every_us else None,
+        to_datetime(times[0]) if times else None,
+        found.is_paused,
+        found.stored,
+        found.skipped,
+    )
+
+
 class ScheduleMethods(Connection):
     """Methods of an application that declare schedules."""
 
@@ -172,10 +304,9 @@ class ScheduleMethods(Connection):
                 application declares two schedules of this name.
         """
         check_name(name)
-        every_us = 0 if every is None else asked_span_us(every, "every")
-        start_us = 0 if start is None else asked_instant_us(start, "start")
-        timing = Timing(cron or "", tz, every_us, start_us, catch_up, catch_up_max, overlap)
-        check(timing)
+        timing = timing_of(
+            cron, every, tz, start, catch_up=catch_up, catch_up_max=catch_up_max, overlap=overlap
+        )
         self._schedules.declare(name, task.recurring(*as_call(args)), timing)
 
     def cron(

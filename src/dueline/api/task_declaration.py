@@ -119,7 +119,8 @@ def _check_function(function: object, *, is_named: bool) -> None:
             f"The task {own} is a generator, whose body would not run.",
             hint="Replace `yield`: return a list, or enqueue a job for each item.",
         )
-    if "." in own.rpartition("<locals>.")[2] and _first_parameter(function) in ("self", "cls"):
+    is_in_class = inspect.isfunction(function) and "." in own.rpartition("<locals>.")[2]
+    if is_in_class and _first_parameter(function) in ("self", "cls"):
         raise BadInput(
             f"The task {own} is a method, and a worker has no object to call it on.",
             hint="Use a function at the top level of a module, and pass what it needs.",

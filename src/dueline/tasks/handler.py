@@ -352,7 +352,8 @@ def _takes_context(function: Callable[..., Any], name: str) -> bool:
     except NameError:
         return False  # Arguments reports the name
     names = [*inspect.signature(function).parameters]
-    if names and names[0] in _CONTEXT_NAMES and names[0] not in hints:
+    is_own = inspect.isfunction(function) and names and names[0] not in hints
+    if is_own and names[0] in _CONTEXT_NAMES:
         raise BadInput(
             f"The first parameter of {name} is `{names[0]}` without an annotation.",
             hint="Annotate it, `ctx: Context`, to get the job; use another name for an argument.",

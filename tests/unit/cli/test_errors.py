@@ -101,12 +101,14 @@ def test_a_folder_that_is_not_there_exits_3(shell: Shell) -> None:
     assert not Path("no").exists()
 
 
-def test_a_folder_without_rights_exits_3(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_without_rights_exits_3(
+    bare_shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object, **__: object) -> int:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     monkeypatch.setattr("dueline.stores.sqlite.file.os.open", refuse)  # root has all rights
-    answer = shell.app("enqueue", "tasks.add", "1")
+    answer = bare_shell.app("enqueue", "tasks.add", "1")
     assert (answer.code, answer.out) == (3, "")
     assert "cannot be opened: Permission denied." in answer.why
     assert not Path("jobs.db").exists()
@@ -138,7 +140,7 @@ def test_the_store_of_the_flag_goes_before_the_app_s_own(
     assert [path.name for path in bare_shell.folder.glob("*.db")] == ["jobs.db"]
     bare_shell.app("--store", "sqlite:///flag.db", "enqueue", "tasks.add", "1")
     assert len(bare_shell("--store", "sqlite:///flag.db", *LIST, "-o", "json").data) == 1
-    assert bare_shell(*LIST, "-o", "json").data == []
+    assert bare_shell(*LIST).why == "There is no store at environment.db."
 
 
 def test_app_and_store_are_found_in_the_environment_and_the_file(

@@ -10,10 +10,10 @@ from tests.harness.shell import Shell
 
 
 @pytest.fixture
-def empty(shell: Shell) -> Shell:
+def empty(bare_shell: Shell) -> Shell:
     """Make an empty folder."""
-    (shell.folder / "tasks.py").unlink()
-    return shell
+    (bare_shell.folder / "tasks.py").unlink()
+    return bare_shell
 
 
 def test_what_it_writes_runs(empty: Shell) -> None:

@@ -167,3 +167,42 @@ def test_another_process_that_declares_the_same_changes_nothing(
     clock.advance(5)
     assert [row.id for row in other.queues.engine.jobs_of("default")] == before
     other.close()
+
+
+def test_schedules_are_set_read_and_removed_while_the_application_runs(
+    app: Dueline, note: Task[[str], None], clock: HandClock
+) -> None:
+    app.schedule("declared", note, every=MINUTE)
+    made = app.schedules.set(
+        "customer-7", note, ["a"], cron="30 3 * * *", tz="Europe/Vilnius", jitter=60
+    )
+    assert (made.name, made.task, made.queue) == ("customer-7", "note", "default")
+    assert (made.cron, made.tz, made.every) == ("30 3 * * *", "Europe/Vilnius", None)
+    assert made.next == datetime(2026, 1, 1, 1, 30, tzinfo=UTC)
+    assert find(app.engine, "customer-7").template.window_us == 60_000_000
+    assert [one.name for one in app.schedules.list()] == ["customer-7", "declared"]
+    assert app.schedules.get("declared").every == MINUTE
+    app.schedules.pause("customer-7")
+    changed = app.schedules.set("customer-7", note, {"text": "b"}, every=MINUTE)
+    assert (changed.is_paused, changed.next, changed.every) == (True, None, MINUTE)
+    app.schedules.resume("customer-7")
+    assert app.schedules.get("customer-7").next is not None
+    app.schedules.remove("customer-7")
+    assert app.schedules.names() == ["declared"]
+    with pytest.raises(NotFound):
+        app.schedules.get("customer-7")
+
+
+def test_wrong_dynamic_schedules_are_refused(app: Dueline, note: Task[[str], None]) -> None:
+    app.schedule("declared", note, every=MINUTE)
+    for name, terms in (
+        ("declared", {"every": 60}),
+        ("a", {}),
+        ("a", {"cron": "never"}),
+        ("a", {"every": 60, "tz": "Nowhere"}),
+        ("a", {"every": 60, "jitter": -1}),
+        ("a", {"every": 60, "args": [1, 2]}),
+    ):
+        with pytest.raises(BadInput):
+            app.schedules.set(name, note, **terms)
+    assert app.schedules.names() == ["declared"]
