@@ -254,6 +254,7 @@ class Events:
         self._since_us = since_us
         self._time = time
         self._clock = clock
+        self._known: dict[Key, None] = {}
         self._readers: dict[tuple[str, int], ShardReader] = {}
 
     def read(self, shards: Mapping[str, int]) -> list[Attempt]:
@@ -267,8 +268,17 @@ class Events:
             for shard in range(number):
                 reader = self._readers.get((queue, shard)) or self._open(queue, shard)
                 while rows := reader.read(_PAGE):
-                    found += [one for row in rows for _, one in attempts_in(row)]
+                    found += [one for row in rows for one in self._new(row)]
         return sorted(found, key=lambda one: one.ended_us)
+
+    def _new(self, row: Row) -> list[Attempt]:
+        """Return the attempts of a row that were not returned before, in another row (rule F3)."""
+        each = {_key_of(row_id, one): one for row_id, one in attempts_in(row)}
+        new = [one for key, one in each.items() if key not in self._known]
+        self._known |= dict.fromkeys(each)
+        if len(self._known) > _SEEN_MAX:
+            self._known = dict.fromkeys(list(self._known)[_SEEN_MAX // 2 :])
+        return new
 
     def _open(self, queue: str, shard: int) -> ShardReader:
         reader = self._readers[queue, shard] = ShardReader(

@@ -17,6 +17,7 @@ from dueline.jobs.history import (
     forget,
     happened,
     row_of_event,
+    rows_of_done,
 )
 from dueline.jobs.queue import Queues
 from dueline.jobs.transaction import transaction
@@ -24,6 +25,7 @@ from tests.harness.calls import call, put
 from tests.harness.cases import jobs_telling as cases
 from tests.harness.cases.jobs_telling import told, words
 from tests.harness.clocks import NOW_US, HandClock
+from tests.harness.history_rows import claimed, done_of, rows_of_each
 from tests.harness.queues import queues_on
 from tests.harness.stream_stage import Stage
 from tests.harness.unique_jobs import keyed
@@ -158,6 +160,18 @@ def test_whoever_follows_misses_nothing_however_late(queues: Queues, clock: Hand
     queues.engine.store.append([row_of_event(late, job, b"cause")])
     assert [one.outcome for one in read()] == ["changed"]
     assert read() == []
+
+
+def test_whoever_follows_reads_an_attempt_once_though_it_has_two_rows(
+    queues: Queues, clock: HandClock
+) -> None:
+    # rule F3: the next claimer records alone what a dead worker recorded with others
+    events = Events(queues.engine.store, since_us=0, time=queues.engine.time, clock=clock)
+    done = done_of([claimed(number) for number in range(3)])
+    queues.engine.store.append([*rows_of_done(done), *rows_of_each(done[:2])])
+    clock.advance(1)
+    assert [one.job for one in events.read({"mail": 1})] == [one.job.id.hex() for one in done]
+    assert events.read({"mail": 1}) == []
 
 
 def test_old_history_is_let_go_of(queues: Queues, clock: HandClock) -> None:
