@@ -39,6 +39,10 @@ class MarkedStarts:
         """Count the unstarted jobs that are still held."""
         return sum(job in self._held for job in (*self._plain, *self._suspects))
 
+    def has_waiting(self) -> bool:
+        """Return whether jobs wait for their start, held or not."""
+        return bool(self._plain or self._suspects)
+
     def add(self, jobs: Sequence[Job]) -> None:
         """Add jobs that wait for their start."""
         now_us = self._clock.monotonic_us()

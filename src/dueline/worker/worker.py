@@ -259,7 +259,7 @@ class Worker:
     def _claim(self) -> None:
         if self._arrived:
             self._admit()
-        self._lose(self._marked_starts.start(self._held_by_runner()))
+        self._start_marked()
         if self._marked_starts.needs_isolation():
             return
         self._claimer.unblock(self._permits.begin(self._held.jobs, self._slots.limited()))
@@ -279,9 +279,13 @@ class Worker:
                 room += self._slots.slotless
             elif polled or not (polled := self._poller.poll_if_notified()):
                 break
-        self._lose(self._marked_starts.start(self._held_by_runner()))
+        self._start_marked()
         if self._can_prefetch():
             self._prefetch()
+
+    def _start_marked(self) -> None:
+        if self._marked_starts.has_waiting():  # rarely
+            self._lose(self._marked_starts.start(self._held_by_runner()))
 
     def _sorted(self, taken: Sequence[ClaimedJob]) -> Triage:
         return triage(taken, self._engine.catalog.settings, self._engine.time.latest_us())
@@ -414,10 +418,11 @@ class Worker:
     def _wait(self) -> None:
         is_starting = self._runner.waiting() or self._permits.start_by_us
         timeout_us = FLUSH_US if is_starting else WATCH_US
-        is_full = self._runner.waiting() or self._slots.taken() >= self._runner.capacity
+        taken = self._slots.taken()
+        is_full = self._runner.waiting() or taken >= self._runner.capacity
         can_claim = not (is_full or self._is_stopping or self._marked_starts.needs_isolation())
         if can_claim:
-            most_us = timeout_us if self._slots.taken() else None
+            most_us = timeout_us if taken else None
             timeout_us = self._poller.wait_us(most_us, is_ahead=self._can_prefetch())
             timeout_us = self._prefetched.wait_us(timeout_us)
         if self._gatherer:

@@ -70,7 +70,7 @@ class Checkpointer:
         self._is_in_place = is_in_place
         self._written = 0
         self._commits = 0
-        self._is_single = False
+        self._is_single = self._restarts = False
         self._is_extended = not flushes
         self._wanted = threading.Event()
         self._guard = threading.Lock()
@@ -80,9 +80,17 @@ class Checkpointer:
         database.wal_autocheckpoint(PAGES_MAX)
 
     def committed(self, database: apsw.Connection) -> None:
-        """Wake the thread after a commit if there is enough to copy."""
+        """Wake the thread after a commit if there is enough to copy.
+
+        The log of single calls is restarted here: the thread would hold up writers of this process
+        that do not know for how long.
+        """
         written, _ = database.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE)
         self._commits += 1
+        if self._restarts:  # the thread has copied nearly all: this takes a flush or two
+            self._restarts = False
+            with suppress(apsw.Error):  # other processes write or read
+                database.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
         is_extension_due = self._commits >= SINGLE_COMMITS and not self._is_extended
         if written - self._written < PAGES and not is_extension_due:
             return
@@ -133,7 +141,8 @@ class Checkpointer:
         pages, _ = database.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         if pages < PAGES_LONG:
             self._long = PAGES_LONG
-        if pages < (PAGES if self._is_single else self._long):
+        self._restarts = self._is_single and pages >= PAGES
+        if pages < self._long:
             return
         self._long = 2 * pages
         database.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
