@@ -95,7 +95,7 @@ def record(report: Mapping[str, Any]) -> None:
     rows = dict(known["rows"])
     for name, row in report["rows"].items():
         if not row.get("failures"):
-            rows[name] = {**row, "date": date}
+            rows[name] = {key: row[key] for key in ("title", "sides", "ratios")} | {"date": date}
     machine_now = {name: one for name, one in report["machine"].items() if name != "load"}
     asked = {**known.get("asked", {}), **report["asked"]}
     found = {"machine": machine_now, "asked": asked, "rows": rows}

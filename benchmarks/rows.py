@@ -48,7 +48,7 @@ class Sizes:
     idle_s: float = 8.0
     cassandra_jobs: int = 10_000
     demo_files: int = 1_000
-    backlogs: Sequence[int] = (10_000, 100_000, 1_000_000)
+    backlogs: Sequence[int] = (100_000, 300_000, 1_000_000)
 
 
 class Limit(NamedTuple):
@@ -546,7 +546,8 @@ def backlog_drain(
     """Drain the first part of a backlog."""
     del places
     place = place_of(checkout, folder)
-    first, last = count // 10, count // 10 + min(50_000, count * 8 // 10)
+    first = min(10_000, count // 10)  # a worker starts with few threads and a small buffer
+    last = first + min(50_000, count * 8 // 10)
     place.side(APP, "fill", folder, count, first, last)
     with place.running(worker(place)):
         return between(place, last - first)
