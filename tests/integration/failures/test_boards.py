@@ -15,7 +15,7 @@ from dueline.core.clock import SystemClock
 from dueline.core.job import Job
 from dueline.worker.assignment import Assignment
 from dueline.worker.child_board import CELL_BYTES, Board, create_memory
-from dueline.worker.child_handle import spawning
+from dueline.worker.child_handle import ChildHandle, spawning
 from dueline.worker.process_runner import ProcessRunner, jobs_each
 from tests.harness.calls import row_of
 
@@ -64,17 +64,41 @@ def hold(number: int) -> None:
 """
 WAIT_S = 60
 
+WITHOUT_BOARD = """
+import sys
+from multiprocessing.connection import Connection
+from dueline.api.loading import load_app
+from dueline.worker.child_process import Child
+
+place, threads, pipe, _ = sys.argv[1:]
+app = load_app(place)
+Child(Connection(int(pipe)), dict(app.tasks), int(threads), app.hooks).run()
+"""
+"""A child as on another machine."""
+
+
+def without_board(spawn: Callable[[], ChildHandle]) -> Callable[[], ChildHandle]:
+    """Return a function that starts a child to which the worker shares no memory."""
+
+    def alone() -> ChildHandle:
+        child = spawn()
+        return ChildHandle(child.process, child.pipe, {})
+
+    return alone
+
 
 class Children:
     """A runner with one child, and what the worker would collect."""
 
-    def __init__(self, folder: Path, threads: int) -> None:
+    def __init__(self, folder: Path, threads: int, *, has_board: bool) -> None:
         (folder / "boards.py").write_text(APP, encoding="utf-8")
         self.folder = folder
         self.wakeup, clock = threading.Event(), SystemClock()
-        command = [sys.executable, "-m", "dueline.api.worker_child", f"{folder}/boards.py:app"]
+        program = ["-m", "dueline.api.worker_child"] if has_board else ["-c", WITHOUT_BOARD]
+        command = [sys.executable, *program, f"{folder}/boards.py:app", str(threads)]
+        spawn = spawning(command, {}, jobs=jobs_each(threads))
         self.runner = ProcessRunner(
-            spawning([*command, str(threads)], {}, jobs=jobs_each(threads)),
+            spawn if has_board else without_board(spawn),
             processes=1,
             threads=threads,
             clock=clock,
@@ -103,7 +127,8 @@ class Children:
 
     def notes(self) -> list[int]:
         """Return the numbers of the jobs whose handlers were called."""
-        return [*map(int, (self.folder / "notes").read_bytes().split())]
+        path = self.folder / "notes"
+        return [*map(int, path.read_bytes().split())] if path.exists() else []
 
 
 @pytest.fixture
@@ -111,9 +136,14 @@ def threads() -> int:
     return 1
 
 
+@pytest.fixture(params=[True, False], ids=["board", "messages"])
+def has_board(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
 @pytest.fixture
-def children(tmp_path: Path, threads: int) -> Iterator[Children]:
-    made = Children(tmp_path, threads)
+def children(tmp_path: Path, threads: int, *, has_board: bool) -> Iterator[Children]:
+    made = Children(tmp_path, threads, has_board=has_board)
     try:
         yield made
     finally:
@@ -172,7 +202,7 @@ def test_jobs_whose_claims_were_lost_are_not_handed_on(children: Children) -> No
     runner = children.runner
     assignments = some("hold", *KINDS)
     runner.submit(assignments)
-    children.wait(lambda: bool(runner.running()))
+    children.wait(lambda: bool(runner.running() and children.notes()))
     runner.forget([one.job.claim() for one in assignments[1:]])
     os.kill(runner._children[0].pid, signal.SIGKILL)
     children.take(1)
