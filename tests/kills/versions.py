@@ -106,9 +106,8 @@ class Versions:
         (self._folder / "finished").touch()
         (self._folder / "home").mkdir()
         self._migrate()
-        for process in self._processes:
-            self._start(process)
         try:
+            self._start_all()
             self._strike(seconds)
             self._end_producers()
             app = Dueline(self._url)
@@ -136,6 +135,22 @@ class Versions:
             stdout=subprocess.DEVNULL,
             check=True,
         )
+
+    def _start_all(self) -> None:
+        """Start the previous version, and the new one once there is a queue (rule V3)."""
+        is_new = [process.source == ROOT / "src" for process in self._processes]
+        for process, new in zip(self._processes, is_new, strict=True):
+            if not new:
+                self._start(process)
+        app = Dueline(self._url)
+        end_s = time.monotonic() + SETTLED_S_MAX
+        while not app.queues.engine.catalog.names():
+            assert time.monotonic() < end_s, told_in(self._folder / "stderr")
+            time.sleep(0.05)
+        app.close()
+        for process, new in zip(self._processes, is_new, strict=True):
+            if new:
+                self._start(process)
 
     def _start(self, process: Process) -> None:
         with (self._folder / "stderr").open("ab") as errors:
