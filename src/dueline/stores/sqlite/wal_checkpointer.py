@@ -157,7 +157,8 @@ class Checkpointer:
         with suppress(OSError):  # it is gone, or the disk is full
             log = os.open(f"{self._path}-wal", os.O_WRONLY | os.O_APPEND)
             try:
-                while os.fstat(log).st_size < PAGES * 5 // 4 * _FRAME_BYTES:
+                lacking = min(PAGES, PAGES_MAX) * 5 // 4 * _FRAME_BYTES - os.fstat(log).st_size
+                for _ in range(0, lacking, len(_PIECE)):
                     os.write(log, _PIECE)
                     os.fdatasync(log)
             finally:
