@@ -61,7 +61,7 @@ def root_with(word: str | None = None) -> typer.Typer:
     """
     root = typer.Typer(
         name="dueline",
-        help="A durable, time-based priority job queue in the store you already run.",
+        help="A durable, time-based priority job queue on SQLite or Cassandra.",
         add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
@@ -110,7 +110,7 @@ def version(context: typer.Context) -> None:
     )
 
 
-_ANYWHERE = ("--store", "--app", "--output", "-o")
+_ANYWHERE = ("--store", "--app", "-A", "--output", "-o")
 _GROUPS = (
     "jobs", "dead", "queues", "limits", "shards", "schedules", "flows",
     "workers", "bench", "pipeline",
@@ -132,7 +132,7 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             value = next(left, None)
             if value is None:
                 raise BadInput(f"{word} needs a value.", hint="Use `--store URL`.")
-            front += [word, value]
+            front += ["--app" if word == "-A" else word, value]
         elif word.startswith(tuple(f"{name}=" for name in _ANYWHERE[:-1])):
             front.append(word)
         else:

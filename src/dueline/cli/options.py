@@ -103,7 +103,7 @@ AllMatchingOption = Annotated[
     bool, typer.Option("--all-matching", help="Change all matching jobs instead of ids.")
 ]
 MaybeIdsArgument = Annotated[list[str] | None, argument("ID", "Ids of jobs.")]
-IdArgument = Annotated[str, argument("ID", "Id of the job.")]
+IdArgument = Annotated[str, argument("ID", "Id of the job, or its first digits.")]
 IdsArgument = Annotated[list[str], argument("ID", "Ids of jobs.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Count only; change nothing.")]

@@ -209,7 +209,7 @@ class Catalog:
                 f"There is no queue {queue}.",
                 hint=f"Queues: {', '.join(names[:_NAMES_SHOWN])}."
                 if names
-                else "There are no queues.",
+                else "There are no queues yet; the first job creates one.",
             )
         return [queue]
 

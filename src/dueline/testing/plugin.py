@@ -1,13 +1,14 @@
 """The pytest plugin: fixtures and a marker."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-from dueline.api.application import Dueline
-from dueline.api.loading import load_app
-from dueline.testing.bench import AppOnBench, on_bench
-from dueline.testing.clock import VirtualClock
+if TYPE_CHECKING:  # pytest loads this module in every run, also where nothing uses dueline
+    from dueline.api.application import Dueline
+    from dueline.testing.bench import AppOnBench
+    from dueline.testing.clock import VirtualClock
 
 INI = "dueline_app"
 
@@ -26,7 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def dueline_target(request: pytest.FixtureRequest) -> Dueline:
+def dueline_target(request: pytest.FixtureRequest) -> "Dueline":
     """Return the application of the setting `dueline_app`; override it if needed."""
     place = str(request.config.getini(INI))
     if not place:
@@ -35,20 +36,26 @@ def dueline_target(request: pytest.FixtureRequest) -> Dueline:
             "or define a fixture dueline_target that returns it.",
             pytrace=False,
         )
+    from dueline.api.loading import load_app  # noqa: PLC0415  (see above)
+
     return load_app(place)
 
 
 @pytest.fixture
-def dueline_clock() -> VirtualClock:
+def dueline_clock() -> "VirtualClock":
     """Return the application's clock, which only moves by `advance`."""
+    from dueline.testing.clock import VirtualClock  # noqa: PLC0415  (see above)
+
     return VirtualClock()
 
 
 @pytest.fixture
 def dueline_app(
-    request: pytest.FixtureRequest, dueline_target: Dueline, dueline_clock: VirtualClock
-) -> Iterator[AppOnBench]:
+    request: pytest.FixtureRequest, dueline_target: "Dueline", dueline_clock: "VirtualClock"
+) -> "Iterator[AppOnBench]":
     """Switch the application to an empty memory store for this test."""
+    from dueline.testing.bench import on_bench  # noqa: PLC0415  (see above)
+
     mark = request.node.get_closest_marker("dueline")
     inline = bool(mark and mark.kwargs.get("inline"))
     with on_bench(dueline_target, clock=dueline_clock, inline=inline) as bench:

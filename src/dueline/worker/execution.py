@@ -4,6 +4,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Context as Variables
 from datetime import timedelta
+from types import FrameType
 from typing import Any
 
 from dueline.core.attempt import Cancelled, Ending, Expired, Failed, GivenBack, Settled, Snoozed
@@ -275,6 +276,26 @@ class Execution:
             if limit.expired():
                 raise JobTimeout from error
             raise
+
+
+def job_here() -> Job | None:
+    """Return the job whose handler called this, from the frames of the thread; None outside.
+
+    For log records: so that nothing is recorded at each call of a handler.
+    """
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001  (public, but for its name)
+    while frame is not None:
+        if frame.f_code in _CALLERS:
+            assignment: Assignment = frame.f_locals["assignment"]
+            return assignment.job
+        frame = frame.f_back
+    return None
+
+
+_CALLERS = frozenset(
+    one.__code__
+    for one in (Execution.run_plainly, Execution._run, Execution.arun)  # noqa: SLF001
+)
 
 
 def _is_cancellation(error: BaseException) -> bool:

@@ -131,6 +131,11 @@ def pipeline(*parts: Part, on_failure: OnFailure | Step = "stop") -> Pipeline:
         raise BadInput("A pipeline has no parts.", hint=_HINT)
     if not _is_on_failure(on_failure):
         raise BadInput(f"on_failure is {on_failure!r:.80}.", hint='Use "stop", "skip", or a step.')
+    if isinstance(on_failure, Step) and not on_failure.takes:
+        raise BadInput(
+            "A step of `on_failure` gets the description of the failure, also with `.alone()`.",
+            hint="Omit .alone(), and take the failure as the first argument, a dict.",
+        )
     return Pipeline(_parts(parts), on_failure)
 
 

@@ -63,7 +63,7 @@ def list_dead(
 @dead.command()
 def show(context: typer.Context, job: IdArgument) -> None:
     """Show a dead-letter job."""
-    show_job(context, parse_id(job), state=State.DEAD)
+    show_job(context, job, state=State.DEAD)
 
 
 @dead.command()

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from dueline.admin.bulk_runs import Change
+from dueline.admin.id_prefixes import find_id, is_prefix
 from dueline.admin.search import ENDED_STATES, JobFilter, attempts_of, search, search_ended
 from dueline.api.job_handle import parse_id
 from dueline.cli import job_rows
@@ -35,6 +36,7 @@ from dueline.cli.output import Entry, Output, Part, note
 from dueline.cli.session import session_of
 from dueline.core.clock import SystemClock, asked_instant_us
 from dueline.core.durations import parse_span
+from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, Conflict, NotFound
 from dueline.core.job import JobId
 from dueline.core.lane import living_queue
@@ -123,15 +125,24 @@ def note_rest(count: int, *, more: bool, is_capped: bool) -> None:
 @jobs.command()
 def show(context: typer.Context, job: IdArgument) -> None:
     """Show a job: its row, arguments, progress, result and attempts."""
-    show_job(context, parse_id(job), state=None)
+    show_job(context, job, state=None)
 
 
-def show_job(context: typer.Context, job_id: JobId, *, state: State | None) -> None:
+def read_id(engine: Engine, text: str) -> JobId:
+    """Return the id of an argument, which may be its first digits.
+
+    Raises: BadInput, NotFound: it is not the id of a job, or not of one only.
+    """
+    return find_id(engine, text) if is_prefix(text) else parse_id(text)
+
+
+def show_job(context: typer.Context, job: str, *, state: State | None) -> None:
     """Show a job and its latest attempts.
 
     Raises: NotFound: the job does not exist, or is not in this state.
     """
     with session_of(context).queues() as queues:
+        job_id = read_id(queues.engine, job)
         output = Output.of(context, queues.engine)
         found = queues.find(job_id)
         if state is not None and found.status != state:
@@ -159,8 +170,8 @@ def history(context: typer.Context, job: IdArgument) -> None:
 
     Example: dueline jobs history 0196f2...
     """
-    job_id = parse_id(job)
     with session_of(context).queues() as queues:
+        job_id = read_id(queues.engine, job)
         past = attempts_of(queues.engine, job_id, None, limit=LIMIT_MAX)
         if not past.attempts:
             queues.find(job_id)
@@ -215,8 +226,8 @@ def explain(context: typer.Context, job: IdArgument) -> int:
 
     Example: dueline jobs explain 0196f2...
     """
-    job_id = parse_id(job)
     with session_of(context).queues() as queues:
+        job_id = read_id(queues.engine, job)
         explanation = explain_job(queues, job_id)
         if explanation.reason == "unknown":
             raise NotFound(

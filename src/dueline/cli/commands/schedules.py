@@ -11,8 +11,9 @@ from dueline.cli.options import argument, option
 from dueline.cli.output import Entry, Instant, Output, Raw, Span, note
 from dueline.cli.session import session_of
 from dueline.coordination.worker_registry import live_workers
+from dueline.core.clock import SECOND_US
 from dueline.core.codec import JSON
-from dueline.core.durations import instant_text, parse_span
+from dueline.core.durations import instant_text, parse_span, span_text
 from dueline.jobs.queue import Queues
 from dueline.schedules import scheduler as engine
 from dueline.schedules.schedule import Schedule, Timing, coming
@@ -217,8 +218,12 @@ def _entry(name: str, found: Schedule, now_us: int) -> Entry:
     return {
         "schedule": name,
         "task": found.template.task,
-        "when": f"{timing.cron} ({timing.zone})" if timing.cron else None,
-        "every": None if timing.cron else Span(timing.every_us),
+        "when": f"{timing.cron} ({timing.zone})"
+        if timing.cron
+        else f"every {span_text(timing.every_us)}",
+        "cron": timing.cron or None,
+        "tz": timing.zone if timing.cron else None,
+        "every_s": timing.every_us / SECOND_US if timing.every_us else None,
         "next": Instant(times[0]) if times else None,
         "paused": found.is_paused,
         "stored": found.stored,

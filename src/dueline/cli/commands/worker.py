@@ -4,22 +4,29 @@ import gc
 import logging
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from signal import Signals
 from typing import Annotated, Any
 
 import typer
 
-from dueline.api.worker_plan import CONCURRENCY, DRAIN_S
+from dueline.api.application import Dueline
+from dueline.api.connect import mask
+from dueline.api.worker_plan import CONCURRENCY, DRAIN_S, plan_of
 from dueline.cli.options import argument, option
 from dueline.cli.session import session_of
 from dueline.core.clock import SECOND_US
 from dueline.core.durations import parse_span
-from dueline.core.errors import BadInput
-from dueline.core.text import indented
+from dueline.core.errors import BadInput, StoreCorrupt
+from dueline.core.text import indented, one_line
+from dueline.core.version import VERSION
+from dueline.worker.execution import job_here
 
 _SIGNALLED = 128
+_log = logging.getLogger("dueline.start")
 
+TASKS_SHOWN = 20
 YOUNG_OBJECTS = 20_000
 TURN_S_MAX = 0.001
 
@@ -63,6 +70,8 @@ def worker(
     serving = _slots(queue) if queue else None
     log_to_stderr(logging.INFO if verbose else logging.WARNING)
     application = session_of(context).application(app)
+    plan_of(application.serving(serving), concurrency, drain_s, processes)  # before any write
+    _greet(application, serving, f"{concurrency} slots, {processes or 'no'} child processes")
     with tuned():
         stopped_by = application.run_worker(
             serving,
@@ -74,7 +83,36 @@ def worker(
             recycle_mb=recycle_mb,
             monitor=monitor,
         )
+    _log.info("stopped: %s", "no job is due" if stopped_by is None else Signals(stopped_by).name)
     return 0 if stopped_by is None else _SIGNALLED + stopped_by
+
+
+def _greet(app: Dueline, queues: Mapping[str, int | None] | None, slots: str) -> None:
+    """Log what the worker serves, and what may be a mistake."""
+    own = app.serving(None)
+    serving = dict.fromkeys(queues or own)
+    _log.info("dueline %s on %s: %s", VERSION, mask(app.url), slots)
+    _log.info("queues: %s", ", ".join(serving))
+    tasks = sorted(app.tasks)
+    rest = f" and {len(tasks) - TASKS_SHOWN} more" if len(tasks) > TASKS_SHOWN else ""
+    _log.info("tasks: %s%s", ", ".join(map(one_line, tasks[:TASKS_SHOWN])) or "none", rest)
+    if not tasks:
+        _log.warning("The application has no tasks: import their modules, or see app.include.")
+    catalog = app.engine.catalog
+    known = {*own, *catalog.names()}
+    for name in serving:
+        if name not in known:
+            _log.warning("The queue %s is new, and no task uses it: is the name right?", name)
+            continue
+        try:
+            paused = catalog.settings(name)
+        except StoreCorrupt:  # the worker reports it
+            continue
+        what = ["all of it"] * paused.is_paused
+        what += [f"tenant {one}" for one in paused.paused_tenants]
+        what += [f"task {one}" for one in paused.paused_tasks]
+        if what:
+            _log.warning("The queue %s is paused: %s.", name, one_line(", ".join(what)))
 
 
 def _slots(names: Sequence[str]) -> dict[str, int | None]:
@@ -95,17 +133,41 @@ class _Formatter(logging.Formatter):
 
 
 def log_to_stderr(level: int) -> None:
-    """Log to stderr, one line per record with the time in UTC; tracebacks follow their line."""
+    """Log to stderr, one line per record with the time in UTC; tracebacks follow their line.
+
+    Records of handlers at level INFO are shown with their job, unless the application has
+    configured the root logger.
+    """
+    logger = logging.getLogger("dueline")
+    logger.handlers = [_handler("%(message)s")]
+    logger.setLevel(level)
+    logger.propagate = False
+    _log.setLevel(min(level, logging.INFO))
+    root = logging.getLogger()
+    if not root.handlers:
+        handler = _handler("%(job)s%(message)s")
+        handler.addFilter(_with_job)
+        root.addHandler(handler)
+        root.setLevel(logging.INFO)
+
+
+def _handler(text: str) -> logging.Handler:
     handler = logging.StreamHandler(sys.stderr)
     formatter = _Formatter(
-        "%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", datefmt="%Y-%m-%dT%H:%M:%S"
+        f"%(asctime)s.%(msecs)03dZ %(levelname)s {text}", datefmt="%Y-%m-%dT%H:%M:%S"
     )
     formatter.converter = time.gmtime
     handler.setFormatter(formatter)
-    logger = logging.getLogger("dueline")
-    logger.handlers = [handler]
-    logger.setLevel(level)
-    logger.propagate = False
+    return handler
+
+
+def _with_job(record: logging.LogRecord) -> bool:
+    """Add the job whose handler made the record."""
+    job = job_here()
+    record.job = ""
+    if job is not None:
+        record.job = f"job={job.id.hex()} task={one_line(job.task)} attempt={job.errors + 1} "
+    return True
 
 
 @contextmanager

@@ -1,0 +1,40 @@
+"""Jobs by the first digits of their ids."""
+
+import re
+from itertools import islice
+from typing import Final
+
+from dueline.admin.search import SCAN_MAX, JobFilter, history_of, search
+from dueline.core.engine import Engine
+from dueline.core.errors import BadInput, NotFound
+from dueline.core.ids import created_us
+from dueline.core.job import JobId
+
+DIGITS_MIN: Final = 4
+_PREFIX: Final = re.compile(rf"[0-9a-f]{{{DIGITS_MIN},31}}")
+
+
+def is_prefix(text: str) -> bool:
+    """Return whether this may be the first digits of an id, and not a whole one."""
+    return _PREFIX.fullmatch(text.lower()) is not None
+
+
+def find_id(engine: Engine, text: str) -> JobId:
+    """Return the only id that starts with these digits, of jobs that wait, run, are dead or ended.
+
+    Raises: NotFound: no job that was read has such an id. BadInput: several have.
+    """
+    prefix = text.lower()
+    found: set[str] = set()
+    for state in (None, "dead"):
+        rows = search(engine, JobFilter(state), limit=SCAN_MAX).jobs
+        found.update(row.id.hex() for row in rows if row.id.hex().startswith(prefix))
+    since_us = created_us(JobId(bytes.fromhex(prefix.ljust(32, "0"))))
+    past = history_of(engine, engine.catalog.names(), since_us, everything=False)
+    found.update(one.job for one in islice(past, SCAN_MAX) if one.job.startswith(prefix))
+    if not found:
+        raise NotFound(f"No job has an id that starts with {text}.", hint="Use all 32 digits.")
+    if len(found) > 1:
+        shown = ", ".join(sorted(found)[:3])
+        raise BadInput(f"{len(found)} ids start with {text}: {shown}.", hint="Use more digits.")
+    return JobId(bytes.fromhex(found.pop()))

@@ -1,0 +1,129 @@
+"""What a new user sees: the worker's banner, its log, and words of other queues."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from dueline import BadInput, Dueline, pipeline
+from tests.harness.shell import Shell
+
+SHOP = """
+import asyncio, logging
+from dueline import Dueline
+
+app = Dueline("sqlite:///jobs.db")
+log = logging.getLogger("shop")
+
+@app.task(queue="mail")
+def send(to: str) -> None:
+    log.info("sending to %s", to)
+
+@app.task(queue="mail")
+async def asend(to: str) -> None:
+    await asyncio.sleep(0)
+    log.info("sending to %s", to)
+"""
+
+
+@pytest.fixture
+def shop(shell: Shell) -> Iterator[Shell]:
+    (shell.folder / "shop.py").write_text(SHOP, encoding="utf-8")
+    yield shell
+    sys.modules.pop("shop", None)
+
+
+def log_of(shell: Shell, *words: str) -> list[str]:
+    worker = shell.spawn("worker", *words, "--burst")
+    _, error = worker.communicate(timeout=60)
+    assert worker.returncode == 0, error
+    lines = error.splitlines()
+    assert all(re.match(r"[0-9-]{10}T[0-9:.]{12}Z (INFO|WARNING) ", line) for line in lines)
+    return [line.partition("Z ")[2] for line in lines]
+
+
+def test_a_worker_says_what_it_serves_and_why_it_stops(shop: Shell) -> None:
+    lines = log_of(shop, "shop:app")
+    assert re.fullmatch(
+        r"INFO dueline \S+ on sqlite:///jobs.db: 16 slots, no child processes", lines[0]
+    )
+    assert lines[1:] == [
+        "INFO queues: default, mail",
+        "INFO tasks: shop.asend, shop.send",
+        "INFO stopped: no job is due",
+    ]
+
+
+@pytest.mark.parametrize("task", ["shop.send", "shop.asend"])
+def test_what_a_handler_logs_is_shown_with_its_job(shop: Shell, task: str) -> None:
+    job = shop("--app", "shop:app", "enqueue", task, "ann").out.strip()
+    lines = log_of(shop, "shop:app")
+    assert f"INFO job={job} task={task} attempt=1 sending to ann" in lines
+
+
+def test_a_queue_that_nothing_uses_is_warned_of(shop: Shell) -> None:
+    lines = log_of(shop, "shop:app", "-q", "mial")
+    assert "WARNING The queue mial is new, and no task uses it: is the name right?" in lines
+
+
+def test_a_pause_that_outlives_a_deployment_is_named(shop: Shell) -> None:
+    shop("--app", "shop:app", "enqueue", "shop.send", "ann")
+    assert shop.app("queues", "pause", "mail").code == 0
+    assert "WARNING The queue mail is paused: all of it." in log_of(shop, "shop:app")
+
+
+def test_an_application_without_tasks_is_warned_of(shop: Shell) -> None:
+    (shop.folder / "bare.py").write_text(SHOP.partition("@")[0], encoding="utf-8")
+    assert any("has no tasks: import" in line for line in log_of(shop, "bare:app"))
+
+
+def test_the_application_is_named_as_in_celery(shop: Shell) -> None:
+    assert shop("-A", "shop:app", "enqueue", "shop.send", "ann").code == 0
+    assert shop("enqueue", "shop.send", "ann", "-A", "shop:app").code == 0
+
+
+def test_an_interval_is_listed_like_a_cron_expression(shell: Shell) -> None:
+    assert shell.app("schedules", "add", "often", "tasks.add", "1", "--every", "90s").code == 0
+    assert (
+        shell.app("schedules", "add", "nightly", "tasks.add", "1", "--cron", "0 3 * * *").code == 0
+    )
+    assert "every 1m30s" in shell.app("schedules", "list").out
+    nightly, often = shell.app("schedules", "list", "-o", "json").data
+    assert nightly.keys() == often.keys()
+    assert (nightly["cron"], nightly["tz"], nightly["every_s"]) == ("0 3 * * *", "UTC", None)
+    assert (often["cron"], often["tz"], often["every_s"]) == (None, None, 90)
+
+
+def test_a_failure_step_cannot_omit_the_failure() -> None:
+    app = Dueline("memory://")
+    step = app.task(name="tell")(lambda failure: failure).step()
+    with pytest.raises(BadInput, match="gets the description of the failure") as raised:
+        pipeline(step, on_failure=step.alone())
+    assert "first argument" in raised.value.hint
+
+
+def test_the_pytest_plugin_loads_no_store() -> None:
+    code = "import sys, dueline.testing.plugin; print('dueline.testing.bench' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_the_first_digits_of_an_id_name_a_job(shell: Shell) -> None:
+    waiting, other = (
+        shell.enqueue("tasks.add", "1"),
+        shell.enqueue("tasks.add", "2", "--after", "1h"),
+    )
+    shell.enqueue("tasks.fail", "no")
+    for job in (waiting, other):
+        assert shell.app("jobs", "show", job[:31]).code == 0
+    assert shell.app("jobs", "show", "0" * 8).code == 4
+    answer = shell.app("jobs", "show", other[:4])
+    assert (answer.code, "Use more digits" in answer.err) == (2, True)
+    assert shell.app("jobs", "show", "12").code == 2
+    shell.work()
+    for words in (("show",), ("history",), ("explain",)):
+        assert shell.app("jobs", *words, waiting[:31]).code == 0, words
+    (dead,) = [one["id"] for one in shell.app("dead", "list", "-o", "json").data]
+    assert shell.app("dead", "show", dead[:31].upper()).code == 0
