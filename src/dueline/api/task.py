@@ -35,7 +35,7 @@ from dueline.core.lane import Lane
 from dueline.core.limit_names import is_same_for_all, limits_of_call
 from dueline.core.tuples import field
 from dueline.jobs.queue import EnqueueRequest
-from dueline.jobs.transaction import Transaction, expect_transaction
+from dueline.jobs.transaction import joined
 from dueline.schedules.schedule import Template
 from dueline.tasks.familiar_words import CALL_OPTIONS, check_options, unknown_method
 from dueline.tasks.handler import Handler
@@ -76,7 +76,7 @@ class Using(Generic[P, R]):
         priority: int | None = None,
         queue: str | None = None,
         tenant: str | None = None,
-        tx: Transaction | None = None,
+        tx: object = None,
         expires: datetime | timedelta | float | None = None,
         window: timedelta | float | None = None,
         unique: Unique | str | None = None,
@@ -96,7 +96,9 @@ class Using(Generic[P, R]):
             priority: Signed 32-bit integer; larger runs first, 0 is the default.
             queue: Queue of the job; by default the task's own.
             tenant: Tenant of the job; by default none.
-            tx: The transaction of `with app.transaction() as tx:` that stores the job.
+            tx: The transaction of `with app.transaction() as tx:` that stores the job. On
+                PostgreSQL also your own connection with an open transaction: of psycopg 3,
+                SQLAlchemy (a Session or Connection) or Django.
             expires: Time, or duration from the call, after which the job no longer runs.
             window: Jitter: starts are spread evenly over this duration after the due time.
             unique: Key that only one unfinished job has at a time; a string is `Unique(string)`.
@@ -129,7 +131,13 @@ class Using(Generic[P, R]):
         if after is not None:
             changes |= {"after_us": asked_span_us(after, "after"), "due_us": None}
         if tx is not None:
-            changes["tx"] = expect_transaction(tx)
+            changes["tx"] = joined(
+                self._host,
+                self._host.queues,
+                self._host.tasks,
+                tx,
+                queue=changes.get("queue", self._options.queue),
+            )
         if expires is not None:
             changes |= read_expiry(expires)
         if window is not None:

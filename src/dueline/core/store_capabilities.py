@@ -124,6 +124,30 @@ class SendsWakeups(Protocol):
         ...
 
 
+class Joined(NamedTuple):
+    """A caller's open transaction: the store as it sees it, and wake-ups sent at its commit."""
+
+    store: Store
+    wakeups: Wakeups
+
+
+@runtime_checkable
+class JoinsTransactions(Protocol):
+    """A store whose calls can be part of a transaction on a caller's own connection."""
+
+    def join(self, tx: object) -> Joined:
+        """Return the store inside a transaction that the caller has open and will end.
+
+        Args:
+          tx: A connection or cursor of the store's driver, or an object of an ORM that has one.
+
+        Raises:
+          BadInput: It is not such a connection, has no transaction open, or is to another
+            database.
+        """
+        ...
+
+
 @runtime_checkable
 class CountsStrayAnswers(Protocol):
     """A store that counts the answers of its server that belonged to no request."""

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 from dueline.core.attempt import Done, Ended, Outcome
 from dueline.core.call_options import is_step
@@ -11,7 +11,8 @@ from dueline.core.codec import encode_result
 from dueline.core.errors import BadInput, CommitUnknown, ConfigError, LeaseLost, Unknown
 from dueline.core.job import Job
 from dueline.core.store import Bindings, Transactional, TransactionView
-from dueline.core.wakeup import DeferredWakeups
+from dueline.core.store_capabilities import JoinsTransactions
+from dueline.core.wakeup import DeferredWakeups, Wakeups
 from dueline.jobs.completion import Finished, finish, finish_of
 from dueline.jobs.history import attempt_of
 from dueline.jobs.queue import Queues
@@ -34,6 +35,7 @@ class Transaction:
       queues: Its queues, outside the transaction.
       tasks: Its handlers, by name.
       inside: The store as the transaction sees it.
+      wakeups: Sends wake-ups with the commit; by default the block does so after it.
     """
 
     __slots__ = (
@@ -41,7 +43,12 @@ class Transaction:
     )  # fmt: skip
 
     def __init__(
-        self, owner: object, queues: Queues, tasks: Mapping[str, Handler], inside: TransactionView
+        self,
+        owner: object,
+        queues: Queues,
+        tasks: Mapping[str, Handler],
+        inside: TransactionView,
+        wakeups: Wakeups | None = None,
     ) -> None:
         self.is_open = True
         self.is_committed = False
@@ -49,7 +56,7 @@ class Transaction:
         self._tasks = tasks
         self._inside = inside
         self._wakeups = DeferredWakeups(queues.engine.wakeups)
-        self._queues = queues.inside(inside.store, self._wakeups)
+        self._queues = queues.inside(inside.store, wakeups or self._wakeups)
         self._thread = threading.get_ident()
 
     def execute(self, statement: str, bindings: Bindings = ()) -> list[tuple[Any, ...]]:
@@ -146,6 +153,27 @@ def transaction(
             "The store did not say whether the transaction was committed.",
             hint="Check for one of its rows or jobs: either all of them are stored, or none.",
         ) from error
+
+
+def joined(
+    owner: object, queues: Queues, tasks: Mapping[str, Handler], tx: object, *, queue: str
+) -> Transaction:
+    """Return the transaction that was passed as `tx=`, or that is open on a caller's connection.
+
+    Raises:
+        BadInput: It is neither.
+    """
+    store = queues.engine.store
+    if isinstance(tx, Transaction) or not isinstance(store, JoinsTransactions):
+        return expect_transaction(tx)
+    queues.engine.catalog.settings(queue)  # apart: a new queue must not wait for the commit
+    inside = store.join(tx)
+    view = TransactionView(inside.store, _no_statements)
+    return Transaction(owner, queues, tasks, view, inside.wakeups)
+
+
+def _no_statements(_statement: str, _bindings: Bindings) -> NoReturn:
+    raise BadInput("Run statements on your own connection.")
 
 
 def expect_transaction(tx: object) -> Transaction:

@@ -165,7 +165,7 @@ def test_another_thread_waits_and_then_sees_it_all(app: Dueline, send: Send) -> 
 @pytest.mark.parametrize("other", [3, "tx", object()])
 def test_only_a_transaction_is_one(app: Dueline, send: Send, other: object) -> None:
     with pytest.raises(BadInput, match="must be a transaction"):
-        send.using(tx=other)  # type: ignore[arg-type]
+        send.using(tx=other)
     assert names(app) == []
 
 
@@ -176,7 +176,7 @@ def test_a_connection_of_the_standard_library_is_refused_with_the_reason(send: S
     with pytest.raises(
         BadInput, match=r"must not be a sqlite3\.Connection: POSIX locks.*app\.transaction"
     ):
-        send.using(tx=connection)  # type: ignore[arg-type]
+        send.using(tx=connection)
     connection.close()
 
 

@@ -8,9 +8,10 @@ from itertools import chain, repeat
 from struct import Struct, pack
 from typing import Any, Final
 
-from psycopg import Connection
+from psycopg import Cursor
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
+from psycopg.types.numeric import Int8BinaryDumper
 
 _HEADER: Final = Struct(
     ">iiIii"
@@ -77,14 +78,20 @@ def packed(values: list[Any]) -> bytes:
     return kind(head + b"".join(cells))
 
 
-def register(connection: Connection) -> None:
-    """Have a connection accept packed arrays."""
-    for kind, oid in _ARRAYS.items():
-        name = f"{kind.__name__}Dumper"
-        connection.adapters.register_dumper(
-            kind, type(name, (Dumper,), {"format": Format.BINARY, "oid": oid, "dump": _dump})
-        )
-
-
 def _dump(_self: object, value: bytes) -> bytes:
     return value
+
+
+def _dumper(kind: type, oid: int) -> tuple[type, type]:
+    return kind, type(
+        f"{kind.__name__}Dumper", (Dumper,), {"format": Format.BINARY, "oid": oid, "dump": _dump}
+    )
+
+
+_DUMPERS: Final = [(int, Int8BinaryDumper), *(_dumper(*one) for one in _ARRAYS.items())]
+
+
+def register(cursor: Cursor) -> None:
+    """Have a cursor send integers as bigint, and packed arrays as they are."""
+    for kind, dumper in _DUMPERS:
+        cursor.adapters.register_dumper(kind, dumper)

@@ -11,8 +11,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 import psycopg
 from psycopg import Connection, Cursor
-from psycopg.pq import TransactionStatus
-from psycopg.types.numeric import Int8BinaryDumper
+from psycopg.pq import Format, TransactionStatus
+from psycopg.rows import tuple_row
 
 from dueline.core.clock import SECOND_US, Clock
 from dueline.core.errors import BadInput, ConfigError, SchemaMismatch, StoreUnavailable, Unknown
@@ -71,7 +71,10 @@ class Database:
         self.connection = connection
         self.apart = apart
         self._schema = schema
-        self._cursor = connection.cursor(binary=True)
+        # Not by the connection's own factory, which a caller may have set.
+        self._cursor = Cursor(connection, row_factory=tuple_row)
+        self._cursor.format = Format.BINARY
+        register(self._cursor)
 
     def fetch(self, statement: str, bound: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run a query and return all its rows."""
@@ -312,8 +315,6 @@ class Connections:
             raise translated(error, self.address) from error
         try:
             _refuse_server(connection, self.address)
-            connection.adapters.register_dumper(int, Int8BinaryDumper)
-            register(connection)
             if is_pooled(connection):
                 connection.prepare_threshold = None
             else:

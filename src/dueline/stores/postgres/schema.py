@@ -60,6 +60,9 @@ def _create(connection: Connection, address: Address) -> Migration:
     connection.execute(
         f"INSERT INTO {schema}.about VALUES ('schema', %s)".encode(), (str(SCHEMA_VERSION),)
     )
+    connection.execute(
+        f"INSERT INTO {schema}.about VALUES ('id', gen_random_uuid()::text)".encode()
+    )
     names = connection.execute(
         "SELECT table_name FROM information_schema.tables WHERE table_schema = %s ORDER BY 1",
         (schema,),

@@ -10,6 +10,7 @@ from copy import copy
 from typing import Literal
 
 from dueline.core.clock import Clock
+from dueline.core.errors import BadInput
 from dueline.core.job import Job, JobId, Token
 from dueline.core.lane import Lane, Marks, Pointer
 from dueline.core.store import (
@@ -28,15 +29,15 @@ from dueline.core.store import (
     Want,
     Write,
 )
-from dueline.core.store_capabilities import LanesWithRows, PrefetchResult
-from dueline.stores.postgres import batches, claims, lanes, records, schema, streams
+from dueline.core.store_capabilities import Joined, LanesWithRows, PrefetchResult
+from dueline.stores.postgres import batches, callers, claims, lanes, records, schema, streams
 from dueline.stores.postgres import jobs as postgres_jobs
 from dueline.stores.postgres.address import Address
 from dueline.stores.postgres.claims import Claims
 from dueline.stores.postgres.connection import NOW_US, Connections, Database, Executor
 from dueline.stores.postgres.errors import LockNotAvailable
 from dueline.stores.postgres.transaction import OpenTransaction
-from dueline.stores.postgres.wakeup import NotifyWakeups
+from dueline.stores.postgres.wakeup import CommitWakeups, NotifyWakeups
 from dueline.stores.row_updates import Terms
 
 
@@ -56,6 +57,7 @@ class PostgresStore:
         self._connections = Connections(address, clock)
         self._connection: Executor = self._connections
         self._claims = Claims(clock)
+        self._own_id: str | None = None
 
     def migrate(self) -> Migration:
         """Create the schema and the tables that do not exist."""
@@ -112,6 +114,21 @@ class PostgresStore:
             inside = copy(self)
             inside._connection = transaction  # noqa: SLF001  (its own kind)
             yield TransactionView(inside, transaction.execute)
+
+    def join(self, tx: object) -> Joined:
+        """Return the store inside the transaction that is open on a caller's connection."""
+        connection = callers.connection_of(tx)
+        transaction = OpenTransaction(self._connections, connection)
+        if self._own_id is None:
+            self._own_id = self._connections.read(_id_in)
+        if not transaction.has_table("about") or transaction.read(_id_in) != self._own_id:
+            raise BadInput(
+                f"`tx` is a connection to another database than {self._address}.",
+                hint="Pass a connection to the store's database.",
+            )
+        inside = copy(self)
+        inside._connection = transaction  # noqa: SLF001  (its own kind)
+        return Joined(inside, CommitWakeups(transaction, self._address.schema))
 
     # Jobs
 
@@ -288,6 +305,12 @@ class PostgresStore:
         )
         found = [Lane(*row[1:]) for row in rows]
         return LanesWithRows(found, str(rows[-1][0]) if len(rows) == limit else None)
+
+
+def _id_in(database: Database) -> str | None:
+    """Return the random id of the store."""
+    row = database.first("SELECT value FROM @about WHERE name = 'id'")
+    return row[0] if row else None
 
 
 def _places_of(verdicts: Sequence[Verdict]) -> Iterator[tuple[Lane, int]]:

@@ -32,6 +32,15 @@ class OpenTransaction:
         self._database = Database(connection, schema, connections.apart)
         self._own = re.compile(rf'{_WRITES}.*\b"?{schema}"?\s*\.', re.IGNORECASE | re.DOTALL)
 
+    def has_table(self, name: str) -> bool:
+        """Return whether the store's schema on this connection has a table."""
+        found = self.read(
+            lambda database: database.first(
+                "SELECT to_regclass(%s) IS NOT NULL", (f"{self._address.schema}.{name}",)
+            )
+        )
+        return found is not None and bool(found[0])
+
     def read(self, work: Callable[[Database], T]) -> T:
         """Run `work` in the transaction."""
         return self.write(work)

@@ -22,12 +22,13 @@ from dueline.core.lane import Lane
 from dueline.core.wakeup import (
     LocalWakeups,
     NoListener,
+    NoWakeups,
     Signal,
     Wakeup,
     WakeupListener,
     read_wakeup,
 )
-from dueline.stores.postgres.connection import Connections, is_pooled
+from dueline.stores.postgres.connection import Connections, Executor, is_pooled
 
 PAYLOAD_BYTES_MAX: Final = 7900
 """Maximum length of a message; PostgreSQL allows less than 8000 bytes."""
@@ -148,6 +149,25 @@ class NotifyWakeups:
             if wakeup.lane is not None:
                 self._step_back([(wakeup.lane, wakeup.at_us)])
             self._local.wake([wakeup])
+
+
+class CommitWakeups(NoWakeups):
+    """Sends notifications with the commit of a caller's transaction.
+
+    Always, because a worker may become idle before the commit.
+    """
+
+    def __init__(self, transaction: Executor, schema: str) -> None:
+        self._transaction = transaction
+        self._channel = channel_of(schema)
+
+    def wake(self, wakeups: Collection[Wakeup]) -> None:
+        """Notify the workers when the transaction commits."""
+        payloads = list(map(_payload, wakeups))
+        statement = "SELECT pg_notify(%s, payload) FROM unnest(%s::text[]) AS payload"
+        self._transaction.write(
+            lambda database: database.fetch(statement, (self._channel, payloads))
+        )
 
 
 class IdleListener:

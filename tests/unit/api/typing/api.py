@@ -230,7 +230,6 @@ with app.transaction() as tx:
     assert_type(send.using(tx=tx, priority=1).enqueue_many([("ann", "1")]), list[Job[int]])
     tx.execute("select ?", 1)  # type: ignore[arg-type]
     tx.execute(3)  # type: ignore[arg-type]
-    send.using(tx="tx")  # type: ignore[arg-type]
 app.transaction().execute("select 1")  # type: ignore[attr-defined]
 
 

@@ -1,0 +1,176 @@
+"""Jobs in a transaction that the caller has open on a connection of its own."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from dueline import Dueline
+from dueline.core.errors import BadInput
+from tests.harness.postgres import expect_server, schemas, statement
+from tests.integration.wakeups.test_workers import WORKER, app_on
+
+expect_server()
+
+import psycopg  # noqa: E402
+from psycopg.rows import dict_row  # noqa: E402
+
+pytestmark = pytest.mark.postgres
+
+WAIT_S = 60.0
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with schemas() as made:
+        yield made.fresh()
+
+
+@pytest.fixture
+def app(url: str) -> Iterator[Dueline]:
+    app = app_on(url)
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def connection(url: str) -> Iterator[Any]:
+    with psycopg.connect(url.partition("?")[0]) as connection:
+        yield connection
+
+
+def jobs_in(url: str) -> int:
+    """Count the jobs that another session sees."""
+    schema = url.partition("schema=")[2]
+    return int(statement(url, f"SELECT count(*) FROM {schema}.jobs")[0][0])  # noqa: S608
+
+
+def test_a_job_is_stored_with_the_commit(app: Dueline, connection: Any, url: str) -> None:  # noqa: ANN401
+    echo = app.task_named("tests.echo")
+    echo.using(tx=connection).enqueue("one")
+    connection.execute("SELECT 1")
+    assert jobs_in(url) == 0
+    connection.commit()
+    assert jobs_in(url) == 1
+
+
+def test_a_job_is_gone_with_a_rollback(app: Dueline, connection: Any, url: str) -> None:  # noqa: ANN401
+    echo = app.task_named("tests.echo")
+    echo.using(tx=connection).enqueue("one")
+    connection.rollback()
+    assert jobs_in(url) == 0
+    echo.enqueue("two")
+    assert jobs_in(url) == 1
+
+
+def test_a_cursor_and_other_row_factories_do_too(app: Dueline, url: str) -> None:
+    echo = app.task_named("tests.echo")
+    plain = url.partition("?")[0]
+    with (
+        psycopg.connect(plain, autocommit=True, row_factory=dict_row) as connection,
+        connection.transaction(),
+        connection.cursor() as cursor,
+    ):
+        echo.using(tx=cursor).enqueue_many([("one",), ("two",)])
+        assert cursor.execute("SELECT 7 AS n").fetchone() == {"n": 7}
+    assert jobs_in(url) == 2
+
+
+def test_what_is_no_open_transaction_is_refused(app: Dueline, url: str) -> None:
+    echo = app.task_named("tests.echo")
+    plain = url.partition("?")[0]
+    with psycopg.connect(plain, autocommit=True) as connection:
+        with pytest.raises(BadInput, match="no transaction open"):
+            echo.using(tx=connection)
+        with pytest.raises(BadInput, match="must be a transaction"):
+            echo.using(tx="a string")
+    with psycopg.connect(plain) as failed:
+        with pytest.raises(psycopg.Error):
+            failed.execute("SELECT nonsense(")
+        with pytest.raises(BadInput, match="has failed"):
+            echo.using(tx=failed)
+        failed.rollback()
+
+
+def test_a_connection_to_another_database_is_refused(app: Dueline, url: str) -> None:
+    echo = app.task_named("tests.echo")
+    plain = url.partition("?")[0]
+    statement(url, "DROP DATABASE IF EXISTS elsewhere")
+    statement(url, "CREATE DATABASE elsewhere")
+    with (
+        psycopg.connect(f"{plain.rpartition('/')[0]}/elsewhere") as other,
+        pytest.raises(BadInput, match="another database"),
+    ):
+        echo.using(tx=other)
+    statement(url, "DROP DATABASE elsewhere WITH (FORCE)")
+
+
+def test_a_job_that_commits_late_starts_at_once(
+    app: Dueline,
+    connection: Any,  # noqa: ANN401
+    url: str,
+) -> None:
+    """Other producers do not wait for it; the worker, which never polls twice, is notified."""
+    echo = app.task_named("tests.echo")
+    worker = subprocess.Popen([sys.executable, "-c", WORKER, url, "0"], stdout=subprocess.PIPE)
+    try:
+        late = echo.using(tx=connection).enqueue("late")
+        for text in ("a", "b", "c"):
+            assert echo.enqueue(text).result(timeout=WAIT_S) == text
+        connection.commit()
+        assert late.result(timeout=WAIT_S) == "late"
+    finally:
+        worker.kill()
+        worker.communicate()
+
+
+def test_sessions_and_connections_of_sqlalchemy(app: Dueline, url: str) -> None:
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    orm = pytest.importorskip("sqlalchemy.orm")
+    echo = app.task_named("tests.echo")
+    engine = sqlalchemy.create_engine(url.partition("?")[0].replace("://", "+psycopg://", 1))
+    with orm.Session(engine) as session:
+        echo.using(tx=session).enqueue("one")
+        assert jobs_in(url) == 0
+        session.commit()
+        echo.using(tx=session).enqueue("two")
+        session.rollback()
+    assert jobs_in(url) == 1
+    with engine.begin() as connection:
+        echo.using(tx=connection).enqueue("three")
+    assert jobs_in(url) == 2
+    engine.dispose()
+
+
+@pytest.mark.filterwarnings("ignore:Accessing the database during app:RuntimeWarning")
+def test_the_connection_of_django(app: Dueline, url: str) -> None:
+    pytest.importorskip("django")
+    from django.conf import settings  # noqa: PLC0415
+    from django.db.backends.postgresql.base import DatabaseWrapper  # noqa: PLC0415
+
+    if not settings.configured:
+        settings.configure(USE_TZ=True)
+    parts = psycopg.conninfo.conninfo_to_dict(url.partition("?")[0])
+    wrapper = DatabaseWrapper(
+        {
+            "ENGINE": "django.db.backends.postgresql", "NAME": parts["dbname"],
+            "USER": parts["user"], "PASSWORD": parts["password"], "HOST": parts["host"],
+            "PORT": parts["port"], "OPTIONS": {}, "TIME_ZONE": None, "CONN_MAX_AGE": 0,
+            "CONN_HEALTH_CHECKS": False, "AUTOCOMMIT": True, "ATOMIC_REQUESTS": False,
+        }
+    )  # fmt: skip
+    echo = app.task_named("tests.echo")
+    try:
+        with pytest.raises(BadInput, match="no transaction open"):
+            echo.using(tx=wrapper)
+        wrapper.set_autocommit(False)
+        echo.using(tx=wrapper).enqueue("one")
+        with wrapper.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        assert jobs_in(url) == 0
+        wrapper.commit()
+        assert jobs_in(url) == 1
+    finally:
+        wrapper.close()
