@@ -108,7 +108,7 @@ class Dueline(ScheduleMethods, LimitMethods, WorkflowMethods, CoordinationMethod
         self._included.append(lambda: modules)
 
     def discover(self, package: str, *, name: str = "tasks") -> None:
-        """Include all modules of a package, at any depth, that are called `tasks`.
+        """Include all modules called `tasks` of a package, at any depth.
 
         Modules in a package of that name are included too. They are found and imported as those
         of `include`.
@@ -134,7 +134,10 @@ class Dueline(ScheduleMethods, LimitMethods, WorkflowMethods, CoordinationMethod
 
     @property
     def tasks(self) -> Mapping[str, Handler]:
-        """The handlers of the registered tasks, by name; imports the included modules."""
+        """The handlers of the registered tasks, by name.
+
+        Imports the included modules.
+        """
         self._import_included()
         return super().tasks
 
@@ -257,7 +260,7 @@ class Dueline(ScheduleMethods, LimitMethods, WorkflowMethods, CoordinationMethod
         return register if function is None else register(function)
 
     def unchecked(self, name: str, *, queue: str = DEFAULT_QUEUE) -> Task[..., Any]:
-        """Return a task of another application by its name, to enqueue calls without its code.
+        """Return a task of another application, to enqueue without its code.
 
         Its arguments are checked by the worker that runs the job: if they do not fit, the job
         becomes a dead-letter job and the error says why.
@@ -290,7 +293,7 @@ class Dueline(ScheduleMethods, LimitMethods, WorkflowMethods, CoordinationMethod
         queue: str | None = None,
         **options: Any,  # noqa: ANN401  (those of `using`)
     ) -> Job[Any]:
-        """Enqueue a call of a task by its name: `app.send("shop.charge", [5], queue="billing")`.
+        """Enqueue a call of a task by its name: `app.send("shop.charge", [5])`.
 
         A task of this application is checked now, and keeps its own options. The arguments of any
         other name are checked by the worker; see `unchecked`.

@@ -2,6 +2,7 @@
 
 import pytest
 
+from dueline.core.wakeup import Wakeup
 from dueline.limits import semaphore
 from dueline.limits.permits import HeldPermits
 from dueline.limits.semaphore import HANDOVER_US, PermitRequest, spare
@@ -24,10 +25,10 @@ def test_permits_of_a_dead_worker_are_free_long_before_they_expire(
     world.hold("host:b", "w2", 1, lasts_s=LONG_S)
     world.clock.advance(SHORT_S)
     world.wait_for("warehouse", "w3", 2, queue="other")
-    woken: list[str] = []
+    woken: list[Wakeup] = []
     monkeypatch.setattr(world.queues.engine.wakeups, "wake", woken.extend)
     assert free_all(world) == 2
-    assert woken == ["w3"]
+    assert [one.channel for one in woken] == ["w3"]
     assert holders(world, "warehouse") == {"w2": 1}
     assert holders(world, "host:a") == {}
     assert holders(world, "host:b") == {"w2": 1}

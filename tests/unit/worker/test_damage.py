@@ -51,7 +51,7 @@ class Shop:
         plain = app.task(name="plain")(self.seen.append)
         pressed = app.task(name="pressed", limits=["press"])(self.seen.append)
         mailed = app.task(name="mailed", limits=["mail"])(self.seen.append)
-        step = app.task(name="step")(self._step)
+        step = app.task(name="step")(self._stepper())
         later = app.task(name="later")(lambda _: self.seen.append("second"))
         self.plain = [plain.enqueue(f"plain {number}") for number in range(JOBS)]
         self.victim = plain.using(priority=9).enqueue("victim")
@@ -59,9 +59,12 @@ class Shop:
         self.mailed = mailed.enqueue("mailed")
         self.flow = app.start(pipeline(step.step("first"), later.step()))
 
-    def _step(self, word: str) -> str:
-        self.seen.append(word)
-        return word
+    def _stepper(self) -> Callable[[str], str]:
+        def step(word: str) -> str:
+            self.seen.append(word)
+            return word
+
+        return step
 
     def row(self, job: Handle[Any]) -> Job:
         (row,) = self.app.store.find([JobId(bytes.fromhex(job.id))])
