@@ -105,7 +105,7 @@ class _Drawing:
         if kind in (2, 3):
             parts = [self._part(depth + 1) for _ in range(2 + tape.pick(2))]
             how = tape.pick(3)
-            return pipeline(*parts, on_failure=self._step() if how == 2 else FAILURES[how])  # type: ignore[arg-type]
+            return pipeline(*parts, on_failure=self._handler() if how == 2 else FAILURES[how])  # type: ignore[arg-type]
         if kind == 4:
             parts = [self._part(depth + 1) for _ in range(tape.pick(4))]
             return group(
@@ -125,6 +125,10 @@ class _Drawing:
                 }
             )
         return self._step(can_undo=True)
+
+    def _handler(self) -> Step:
+        """Draw a step that gets the description of a failure."""
+        return replace(self._step(), takes=True)
 
     def _step(self, *, can_undo: bool = False) -> Step:
         tape = self._tape

@@ -33,7 +33,7 @@ READ_STEPS = frozenset(
 WRITE_STEPS = frozenset(
     {
         "index", "insert", "decide", "raise_marks", "put_pointer", "remove_pointer", "commit",
-        "append", "raise_mark", "expire",
+        "append", "raise_mark", "expire", "erase",
     }
 )  # fmt: skip
 DECIDING_STEPS = frozenset({"decide", "commit"})

@@ -68,10 +68,14 @@ class LaneListPoller:
         wakeups = self._listener.take()
         if not wakeups:
             return False
-        was_pending, self._is_pending = self._is_pending, True  # if the next call fails
-        unknown = [one for one in wakeups if not self._claimer.learn(one)]
-        self._is_pending = was_pending or bool(unknown)
-        return len(unknown) < len(wakeups)
+        if self._is_pending or any(one.lane is None for one in wakeups):
+            # Nothing is claimed before the poll, which reads whether a queue was just paused.
+            self._is_pending = True
+            return False
+        self._is_pending = True  # if the next call fails
+        known = [self._claimer.learn(one) for one in wakeups]
+        self._is_pending = not all(known)
+        return any(known)
 
     def wait(self, timeout_us: int) -> None:
         """Wait for a wake-up, the worker's event or the timeout."""

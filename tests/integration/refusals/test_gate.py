@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -23,16 +23,21 @@ def gate() -> Iterator[Gate]:
     one.close()
 
 
-@pytest.fixture
+@contextmanager
 def few_descriptors() -> Iterator[int]:
-    """Let this process have a few more descriptors than it has open."""
+    """Let this process have a few more descriptors than it has open.
+
+    Other threads of the process use them too, so nothing is served meanwhile.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     probe = socket.socket()
     most = probe.fileno() + 12
     probe.close()
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    yield most
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    try:
+        yield most
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def silent(gate: Gate) -> socket.socket:
@@ -67,14 +72,15 @@ def test_a_task_is_served_beside_silent_peers_once_their_time_is_over(
     line.close()
 
 
-def test_the_listener_outlives_a_lack_of_descriptors(gate: Gate, few_descriptors: int) -> None:
+def test_the_listener_outlives_a_lack_of_descriptors(gate: Gate) -> None:
     line = gate.expect(1)
     peers = []
-    with suppress(OSError):
-        for _ in range(few_descriptors):
-            peers.append(silent(gate))  # noqa: PERF401  (those made before it fails are kept)
-    assert peers
-    threading.Event().wait(0.2)  # the listener meets the lack
+    with few_descriptors() as most:
+        with suppress(OSError):
+            for _ in range(most):
+                peers.append(silent(gate))  # noqa: PERF401  (those made before it fails are kept)
+        assert peers
+        threading.Event().wait(0.2)  # the listener meets the lack
     for peer in peers:
         peer.close()
     connection = come(gate.address, 1)

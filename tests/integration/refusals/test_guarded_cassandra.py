@@ -217,7 +217,13 @@ def pause_before(step: str, monkeypatch: pytest.MonkeyPatch, app: Dueline, node:
             fall_silent()
         return read_many(calls)
 
+    def write_all(batches: Sequence[Sequence[Call]]) -> None:
+        for error in write(batches):
+            if error is not None:
+                raise error
+
     monkeypatch.setattr(session, "write_many", write)
+    monkeypatch.setattr(session, "write", write_all)
     monkeypatch.setattr(session, "read_many", read)
 
 

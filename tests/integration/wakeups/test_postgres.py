@@ -13,7 +13,7 @@ from dueline.core.lane import Lane
 from dueline.core.store_capabilities import SendsWakeups
 from dueline.core.wakeup import NoListener, Signal, Wakeup, WakeupListener, Wakeups
 from tests.harness.postgres import schemas, statement
-from tests.integration.wakeups.test_workers import WORKER, app_on
+from tests.harness.woken_workers import WORKER, app_on
 
 pytestmark = pytest.mark.postgres
 

@@ -9,49 +9,14 @@ from typing import Any
 
 import pytest
 
-from dueline import Dueline
 from dueline.core.engine import Engine
 from dueline.core.wakeup import Wakeup
 from dueline.stores.sqlite import wakeup
 from dueline.worker import backoff
 from dueline.worker.worker import Worker
+from tests.harness.woken_workers import WORKER, app_on
 
 WAIT_S = 60.0
-
-WORKER = """
-import sys
-from dueline import Dueline
-from dueline.api import launch
-from dueline.worker import backoff as pace
-launch.FALLBACK_US = pace.GAP_US_MIN = 3_600_000_000  # it never looks twice by itself
-
-app = Dueline(sys.argv[1])
-
-@app.task(name="tests.echo")
-def echo(text: str) -> str:
-    return text
-
-@app.task(name="tests.pass_on")
-def pass_on(text: str) -> str:
-    return echo.enqueue(text).id
-
-print("ready", flush=True)
-app.run_worker(["default"], processes=int(sys.argv[2]), concurrency=2)
-"""
-
-
-def app_on(url: str) -> Dueline:
-    app = Dueline(url)
-
-    @app.task(name="tests.echo")
-    def echo(text: str) -> str:
-        return text
-
-    @app.task(name="tests.pass_on")
-    def pass_on(text: str) -> str:
-        return echo.enqueue(text).id
-
-    return app
 
 
 @pytest.mark.sqlite

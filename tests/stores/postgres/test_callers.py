@@ -10,7 +10,7 @@ import pytest
 from dueline import Dueline
 from dueline.core.errors import BadInput
 from tests.harness.postgres import expect_server, schemas, statement
-from tests.integration.wakeups.test_workers import WORKER, app_on
+from tests.harness.woken_workers import WORKER, app_on
 
 expect_server()
 
