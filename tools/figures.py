@@ -208,8 +208,8 @@ def _run(found: Recorded) -> str:
     machine, asked = found.machine, found.asked
     dates = sorted({found.date(row) for row, *_ in (*DRAINS, *LATENCIES)} - {""})
     return (
-        f"- Recorded on {' and '.join(dates)}: `make bench-docs`, {asked['rounds']} rounds,"
-        f" {asked['jobs']:,} jobs of each drain.\n"
+        f"- Recorded on {' and '.join(dates)}: `make bench-docs`, up to"
+        f" {asked['rounds']} rounds of each row, {asked['jobs']:,} jobs of each drain.\n"
         f"- Machine: {machine['cpus']} cores ({machine['machine']}), Python {machine['python']},"
         f" SQLite {machine['sqlite']}; a flush took {machine['flush_ms']:.2g} ms.\n"
     )
