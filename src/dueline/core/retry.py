@@ -1,7 +1,7 @@
 """Retry policies, and the decision after each attempt."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from sys import float_info
 from typing import Annotated, Self
@@ -85,7 +85,7 @@ class Retry:
     unless: tuple[type[BaseException], ...] = ()
     delays: Sequence[float | timedelta] = ()
     jitter: _Share = None  # type: ignore[assignment]  # see below
-    per_error: Mapping[type[BaseException], "Retry"] = None  # type: ignore[assignment]  # see below
+    per_error: Mapping[type[BaseException], "Retry"] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         """Check the values, and set the defaults that depend on others."""
@@ -105,8 +105,6 @@ class Retry:
             object.__setattr__(self, "attempts", attempts)
         if self.jitter is None:
             object.__setattr__(self, "jitter", 0.0 if self.delays else 1.0)
-        if self.per_error is None:
-            object.__setattr__(self, "per_error", {})
         check_constraints(self)
         _check_policies(self.per_error)
 

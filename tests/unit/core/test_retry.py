@@ -102,6 +102,11 @@ def test_the_last_attempt_is_the_one_the_policy_names() -> None:
     assert words[2] == DEAD
 
 
+def test_a_policy_can_be_a_key() -> None:
+    per_error: dict[type[BaseException], Retry] = {OSError: Retry.fixed(60)}
+    assert {Retry(): 1, Retry(per_error=per_error): 2}[Retry()] == 1
+
+
 def test_one_attempt_means_no_retry() -> None:
     assert decided(failed(), retry=Retry(attempts=1)) == DEAD
 
