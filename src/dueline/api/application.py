@@ -129,8 +129,13 @@ class Dueline(ScheduleMethods, LimitMethods, WorkflowMethods, CoordinationMethod
 
     def _import_included(self) -> None:
         while self._included:
-            for name in self._included.pop(0)():
-                load_module(name, "included module")
+            names = self._included.pop(0)  # first: the modules may ask for the tasks themselves
+            try:
+                for name in names():
+                    load_module(name, "included module")
+            except BaseException:
+                self._included.insert(0, names)
+                raise
 
     @property
     def tasks(self) -> Mapping[str, Handler]:

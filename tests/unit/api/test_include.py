@@ -119,9 +119,10 @@ def test_what_cannot_be_imported_is_named(folder: Path, line: str, message: str)
     (folder / "shop" / "broken.py").write_text("raise ValueError", encoding="utf-8")
     write_app(folder, line)
     app = load_app("shop.app:app")
-    with pytest.raises(ConfigError, match=message) as raised:
-        _ = app.tasks
-    assert raised.value.hint
+    for _ in range(2):  # the second time it is not taken for done
+        with pytest.raises(ConfigError, match=message) as raised:
+            _ = app.tasks
+        assert raised.value.hint
 
 
 @pytest.mark.parametrize("wrong", [5, "", None])
