@@ -58,6 +58,7 @@ REST_S: Final = 0.02
 
 _HEAD: Final = 16  # 8 bytes of time, 8 random ones
 _CODE: Final = 16
+_BODY_BYTES_MAX: Final = MESSAGE_BYTES_MAX - _HEAD - _CODE
 
 
 class Address(NamedTuple):
@@ -95,7 +96,8 @@ class NetworkWakeups:
             for one in wakeups:
                 targets = self._targets(one.channel)
                 if targets and self._may_send():
-                    message = sealed(self._key, _body(one), self._clock.wall_us())
+                    body = one.to_bytes(_BODY_BYTES_MAX)
+                    message = sealed(self._key, body, self._clock.wall_us())
                     for target in targets:
                         self._send(target, message)
 
@@ -263,12 +265,6 @@ def sealed(key: bytes, body: bytes, now_us: int) -> bytes:
 
 def _code(key: bytes, said: bytes) -> bytes:
     return hmac.digest(key, said, "sha256")[:_CODE]
-
-
-def _body(wakeup: Wakeup) -> bytes:
-    said = wakeup.to_bytes()
-    is_short = len(said) <= MESSAGE_BYTES_MAX - _HEAD - _CODE
-    return said if is_short else Wakeup(wakeup.channel, wakeup.at_us).to_bytes()
 
 
 def _bound(address: Address) -> socket.socket:

@@ -45,9 +45,10 @@ class Wakeup(NamedTuple):
     at_us: int = 0
     lane: Lane | None = None
 
-    def to_bytes(self) -> bytes:
-        """Return it as a message."""
-        return encode(self)
+    def to_bytes(self, bytes_max: int) -> bytes:
+        """Return it as a message, without its lane if the message were longer than this."""
+        message = encode(self)
+        return message if len(message) <= bytes_max else encode(Wakeup(self.channel))
 
 
 def read_wakeup(message: bytes) -> Wakeup | None:

@@ -133,13 +133,13 @@ class Child:
     def _now_us(self) -> int:
         return self._clock.monotonic_us() + self._offset_us
 
-    def _report_start(self, claim: Claim) -> None:
+    def _report_start(self, job: Job) -> None:
         """Report that a handler is about to be called, after what ended before it.
 
         If the process dies in it, the parent knows which handlers ran.
         """
         self._report_endings()
-        self._send(Started(claim, self._now_us()))
+        self._send(Started(job.claim(), self._now_us()))
 
     def _report(self) -> None:
         while not self._is_leaving:
@@ -220,51 +220,43 @@ class _Notes(deque[tuple[Job, Ending, int, int]]):
         return [take() for _ in range(len(self._over))]  # this thread alone takes
 
 
-class _NotingExecution(Execution):
-    """Notes each call first: if the process dies in a handler, its job is a suspect."""
-
-    def __init__(self, handlers: Mapping[str, Handler], hooks: Hooks, notes: _Notes) -> None:
-        super().__init__(handlers, hooks)
-        self._notes = notes
-
-    def run_plainly(self, assignment: Assignment, now_us: int) -> Ending | None:
-        self._notes.start(assignment.job)
-        ending = super().run_plainly(assignment, now_us)
-        if ending is None:
-            self._notes.take_back(assignment.job)
-        return ending
-
-    def begin(self, assignment: Assignment, now_us: int) -> Ending | None:
-        if self.controls.has_expired(assignment, now_us):
-            return GivenBack()
-        self._notes.start(assignment.job)
-        return super().begin(assignment, now_us)
-
-    def begin_batch(self, assignment: Assignment) -> None:
-        self._notes.start(assignment.job)
-
-
 class _ReportingExecution(Execution):
-    """Reports each call first, as the above."""
+    """Reports each call first: if the process dies in a handler, its job is a suspect."""
 
     def __init__(
-        self, handlers: Mapping[str, Handler], hooks: Hooks, report: Callable[[Claim], None]
+        self, handlers: Mapping[str, Handler], hooks: Hooks, report: Callable[[Job], None]
     ) -> None:
         super().__init__(handlers, hooks)
         self._report = report
 
-    def run_plainly(self, assignment: Assignment, now_us: int) -> None:
+    def run_plainly(self, assignment: Assignment, now_us: int) -> Ending | None:
         """Skip the fast path, which reports no start."""
         del assignment, now_us
+        return None
 
     def begin(self, assignment: Assignment, now_us: int) -> Ending | None:
         if self.controls.has_expired(assignment, now_us):
             return GivenBack()
-        self._report(assignment.job.claim())
+        self._report(assignment.job)
         return super().begin(assignment, now_us)
 
     def begin_batch(self, assignment: Assignment) -> None:
-        self._report(assignment.job.claim())
+        self._report(assignment.job)
+
+
+class _NotingExecution(_ReportingExecution):
+    """Notes each call on the board first, which the fast path can afford."""
+
+    def __init__(self, handlers: Mapping[str, Handler], hooks: Hooks, notes: _Notes) -> None:
+        super().__init__(handlers, hooks, notes.start)
+        self._notes = notes
+
+    def run_plainly(self, assignment: Assignment, now_us: int) -> Ending | None:
+        self._notes.start(assignment.job)
+        ending = Execution.run_plainly(self, assignment, now_us)
+        if ending is None:
+            self._notes.take_back(assignment.job)
+        return ending
 
 
 def serve(pipe: int, board: int, handlers: dict[str, Handler], threads: int, hooks: Hooks) -> None:

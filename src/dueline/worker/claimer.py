@@ -20,7 +20,7 @@ from dueline.core.store_capabilities import (
     SupportsPrefetch,
 )
 from dueline.core.tuples import made
-from dueline.core.wakeup import WAKE_AHEAD_US, Wakeup
+from dueline.core.wakeup import WAKE_AHEAD_US
 from dueline.jobs.lane_planner import plan, prospects, weighed
 from dueline.jobs.lane_rotation import LaneRotation
 from dueline.jobs.tenant_round_robin import interleaved
@@ -188,15 +188,8 @@ class Claimer:
             found = [pointer for pointer in found if not limits_of(pointer.lane)]
         return found, heads
 
-    def learn(self, wakeup: Wakeup) -> bool:
-        """Note the lane that a wake-up names, to claim from it as if it had been listed.
-
-        Returns:
-            False if the lane lists must be read instead.
-        """
-        lane = wakeup.lane
-        if lane is None:
-            return False
+    def learn(self, lane: Lane, at_us: int) -> None:
+        """Note a lane with a job that is due at `at_us`, to claim it as if it had been listed."""
         settings = self._engine.catalog.settings(lane.queue)
         is_left_out = (
             settings.is_paused
@@ -205,9 +198,8 @@ class Claimer:
             or (self._affinity is not None and lane[:2] in self._affinity.others)
         )
         if not is_left_out:
-            self._rota.learn(Pointer(lane.bucket, lane), wakeup.at_us)
+            self._rota.learn(Pointer(lane.bucket, lane), at_us)
             self._prefetched_until_us = 0
-        return True
 
     def claim(self, limit: int, room: Mapping[str, int]) -> list[ClaimedJob]:
         """Claim due jobs, the most urgent first.

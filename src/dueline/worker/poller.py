@@ -68,14 +68,15 @@ class LaneListPoller:
         wakeups = self._listener.take()
         if not wakeups:
             return False
-        if self._is_pending or any(one.lane is None for one in wakeups):
-            # Nothing is claimed before the poll, which reads whether a queue was just paused.
-            self._is_pending = True
+        places = [(one.lane, one.at_us) for one in wakeups if one.lane is not None]
+        must_poll = self._is_pending or len(places) < len(wakeups)
+        self._is_pending = True  # also if the next call fails
+        if must_poll:  # first: the poll reads whether a queue was just paused
             return False
-        self._is_pending = True  # if the next call fails
-        known = [self._claimer.learn(one) for one in wakeups]
-        self._is_pending = not all(known)
-        return any(known)
+        for lane, at_us in places:
+            self._claimer.learn(lane, at_us)
+        self._is_pending = False
+        return True
 
     def wait(self, timeout_us: int) -> None:
         """Wait for a wake-up, the worker's event or the timeout."""

@@ -124,7 +124,7 @@ def test_the_thread_ends_with_the_last_listener(wakeups: Wakeups) -> None:
 
 
 def test_another_process_wakes_a_worker(url: str) -> None:
-    worker = subprocess.Popen([sys.executable, "-c", WORKER, url, "0"], stdout=subprocess.PIPE)
+    worker = subprocess.Popen([sys.executable, "-c", WORKER, url], stdout=subprocess.PIPE)
     try:
         app = app_on(url)
         echo, pass_on = app.task_named("tests.echo"), app.task_named("tests.pass_on")

@@ -25,7 +25,7 @@ def test_another_process_wakes_a_worker(tmp_path: Path, monkeypatch: pytest.Monk
     # This worker does not look more often while others may not know of it yet.
     monkeypatch.setattr(wakeup, "SOCKETS_AGE_US_MAX", -1)
     url = f"sqlite:///{tmp_path}/jobs.db"
-    worker = subprocess.Popen([sys.executable, "-c", WORKER, url, "0"], stdout=subprocess.PIPE)
+    worker = subprocess.Popen([sys.executable, "-c", WORKER, url], stdout=subprocess.PIPE)
     try:
         app = app_on(url)
         echo, pass_on = app.task_named("tests.echo"), app.task_named("tests.pass_on")

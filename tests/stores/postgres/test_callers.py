@@ -114,7 +114,7 @@ def test_a_job_that_commits_late_starts_at_once(
 ) -> None:
     """Other producers do not wait for it; the worker, which never polls twice, is notified."""
     echo = app.task_named("tests.echo")
-    worker = subprocess.Popen([sys.executable, "-c", WORKER, url, "0"], stdout=subprocess.PIPE)
+    worker = subprocess.Popen([sys.executable, "-c", WORKER, url], stdout=subprocess.PIPE)
     try:
         late = echo.using(tx=connection).enqueue("late")
         for text in ("a", "b", "c"):

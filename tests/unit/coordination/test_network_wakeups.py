@@ -10,6 +10,7 @@ from dueline.coordination import network_wakeups, worker_registry
 from dueline.coordination.network_wakeups import (
     AGE_US_MAX,
     KEY,
+    MESSAGE_BYTES_MAX,
     NONCES_MAX,
     PARTITION,
     SENT_A_SECOND_MAX,
@@ -90,7 +91,7 @@ def test_strangers_are_not_heard(store: MemoryStore, listener: NetworkListener) 
     record = record_at(store, PARTITION, KEY)
     assert record is not None
     host, _, port = listener.address.partition(":")
-    body = Wakeup("mail", 0, LANE).to_bytes()
+    body = Wakeup("mail", 0, LANE).to_bytes(MESSAGE_BYTES_MAX)
     now_us = SystemClock().wall_us()
     genuine = sealed(record.value, body, now_us)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
@@ -102,7 +103,7 @@ def test_strangers_are_not_heard(store: MemoryStore, listener: NetworkListener) 
             sealed(b"another", body, now_us),
             genuine[:-1] + bytes([genuine[-1] ^ 1]),
             sealed(record.value, b"no wake-up", now_us),
-            sealed(record.value, Wakeup("other").to_bytes(), now_us),
+            sealed(record.value, Wakeup("other").to_bytes(MESSAGE_BYTES_MAX), now_us),
             sealed(record.value, body, now_us - 2 * AGE_US_MAX),
         ):
             stranger.sendto(message, (host, int(port)))

@@ -7,7 +7,7 @@ import pytest
 
 from dueline.core.attempt import Cancelled, Done, Failed
 from dueline.core.clock import SECOND_US, SystemClock
-from dueline.core.job import Claim, Job
+from dueline.core.job import Job
 from dueline.core.retry import Retry
 from dueline.tasks.handler import Handler
 from dueline.tasks.hooks import Hooks
@@ -27,7 +27,7 @@ def crew_of(
     function: Callable[..., object],
     *,
     threads: int = 1,
-    tell: Callable[[Claim], None] | None = None,
+    tell: Callable[[Job], None] | None = None,
 ) -> Crew:
     wakeup, clock = threading.Event(), SystemClock()
     handlers = {NAME: Handler(function, name=NAME, retry=Retry(), timeout_us=None)}
@@ -142,12 +142,12 @@ def test_a_result_that_is_no_json_fails_the_short_way() -> None:
 
 def test_a_child_tells_of_the_start_of_a_handler_of_which_no_result_is_wanted() -> None:
     # Otherwise a job that kills its process is never counted as one that does.
-    told: list[Claim] = []
+    told: list[Job] = []
     crew = crew_of(lambda number: number, tell=told.append)
     try:
         crew.runner.submit(plain(7))
         crew.take(1)
         job: Job = row_of(7)
-        assert told == [job.claim()]
+        assert [one.claim() for one in told] == [job.claim()]
     finally:
         crew.close()

@@ -255,7 +255,7 @@ def test_wake_ups_of_one_channel_are_one() -> None:
     some = [Wakeup("q", 7, lane), Wakeup("r", 1), Wakeup("q", 5, lane)]
     assert merged(some) == [Wakeup("q", 5, lane), Wakeup("r", 1)]
     assert merged([*some, Wakeup("q", 9, lane._replace(shard=1))])[0] == Wakeup("q", 5)
-    assert read_wakeup(some[0].to_bytes()) == some[0]
+    assert read_wakeup(some[0].to_bytes(200)) == some[0]
 
 
 def test_more_wake_ups_than_a_listener_keeps_ask_for_a_poll() -> None:

@@ -189,7 +189,7 @@ class IdleListener:
         """Wait until a wake-up arrives, the worker's event is set, or the timeout.
 
         Returns at once after it has said that the worker is idle: jobs that were stored before
-        that notified nobody, so the worker polls once more.
+        that sent no notification, so the worker polls once more.
         """
         if not self._is_said and timeout_s > 0:
             with suppress(DuelineError, psycopg.Error):
@@ -221,5 +221,4 @@ def channel_of(schema: str) -> str:
 
 
 def _payload(wakeup: Wakeup) -> str:
-    said = wakeup.to_bytes()
-    return (said if len(said) <= PAYLOAD_BYTES_MAX else Wakeup(wakeup.channel).to_bytes()).decode()
+    return wakeup.to_bytes(PAYLOAD_BYTES_MAX).decode()

@@ -66,7 +66,8 @@ class SocketWakeups:
             for name in self._listeners():
                 for one in wakeups:
                     reads_lanes = name.endswith(READS_LANES)
-                    self._send(name, _datagram(one) if reads_lanes else one.channel.encode())
+                    said = one.to_bytes(DATAGRAM_BYTES_MAX) if reads_lanes else one.channel.encode()
+                    self._send(name, said)
         except (OSError, AttributeError):  # no such sockets on this system
             return
 
@@ -105,11 +106,6 @@ class SocketWakeups:
                 self._folder.remove(name)
         except OSError:  # its queue is full, or it was just removed
             return
-
-
-def _datagram(wakeup: Wakeup) -> bytes:
-    said = wakeup.to_bytes()
-    return said if len(said) <= DATAGRAM_BYTES_MAX else Wakeup(wakeup.channel).to_bytes()
 
 
 class SocketListener:
