@@ -4,7 +4,8 @@ Only the store that a URL names is imported, because imports take most of the ti
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -187,14 +188,8 @@ def _postgres(url: str, options: dict[str, str], clock: Clock) -> Store:
     from dueline.stores.postgres.address import address_of  # noqa: PLC0415  (see above)
 
     address = address_of(url, options)
-    try:
+    with _driver("PostgreSQL", "psycopg", extra="postgres"):
         from dueline.stores.postgres.store import PostgresStore  # noqa: PLC0415  (an extra)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "psycopg":
-            raise
-        raise ConfigError(
-            "The PostgreSQL driver is not installed.", hint="pip install 'dueline[postgres]'"
-        ) from error
     return PostgresStore(address, clock=clock)
 
 
@@ -202,15 +197,22 @@ def _cassandra(url: str, options: dict[str, str], clock: Clock) -> Store:
     from dueline.stores.cassandra.url import place_of  # noqa: PLC0415  (see above)
 
     place = place_of(url, options)
-    try:
+    with _driver("Cassandra", "cassandra", extra="cassandra"):
         from dueline.stores.cassandra.store import CassandraStore  # noqa: PLC0415  (an extra)
+    return CassandraStore(place, clock=clock)
+
+
+@contextmanager
+def _driver(database: str, package: str, *, extra: str) -> Iterator[None]:
+    """Raise ConfigError if an import in the block misses the driver of a database."""
+    try:
+        yield
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "cassandra":
+        if (error.name or "").partition(".")[0] != package:
             raise
         raise ConfigError(
-            "The Cassandra driver is not installed.", hint="pip install 'dueline[cassandra]'"
+            f"The {database} driver is not installed.", hint=f"pip install 'dueline[{extra}]'"
         ) from error
-    return CassandraStore(place, clock=clock)
 
 
 def split_address(url: str) -> SplitResult:

@@ -3,7 +3,7 @@
 The driver makes one call in Python for each element; these functions make one for each array.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat
 from struct import Struct, pack
 from typing import Any, Final
@@ -64,6 +64,11 @@ _PACKERS: Final[dict[type, tuple[type[bytes], Callable[[Sequence[Any]], bytes]]]
     str: (_Texts, _encoded),
     bytes: (_Blobs, _varying),
 }
+
+
+def columns_of(rows: Iterable[Iterable[object]]) -> list[list[object]]:
+    """Return the columns of rows, each for one array; none of no rows."""
+    return [list(column) for column in zip(*rows, strict=True)]
 
 
 def packed(values: list[Any]) -> bytes:

@@ -12,9 +12,9 @@ from dueline.core.job import Job, JobId, State
 from dueline.core.lane import Lane
 from dueline.core.store import Claimed, Want
 from dueline.core.store_capabilities import Prefetched, PrefetchResult
-from dueline.core.tuples import made
+from dueline.stores.postgres.arrays import columns_of
 from dueline.stores.postgres.connection import GREATEST, LEAST, Database
-from dueline.stores.postgres.job_rows import SELECT
+from dueline.stores.postgres.job_rows import SELECT, jobs_of
 from dueline.stores.postgres.lanes import head_in
 from dueline.stores.row_updates import Terms
 
@@ -200,11 +200,8 @@ class Claims:
 def _bound(
     wants: Sequence[Want], cursors: Sequence[Cursor | None], mosts: Sequence[int] | None = None
 ) -> list[list[object]]:
-    columns: list[list[object]] = [
-        list(column) for column in zip(*(want.lane for want in wants), strict=True)
-    ]
     return [
-        *columns,
+        *columns_of(want.lane for want in wants),
         list(mosts if mosts is not None else [want.most for want in wants]),
         [cursor.lane if cursor else -1 for cursor in cursors],
         [cursor.pos_us if cursor else LEAST for cursor in cursors],
@@ -226,8 +223,7 @@ def _claim(
 
 
 def _jobs_of(lane: Lane, rows: Sequence[tuple[Any, ...]]) -> list[Job]:
-    head = (lane,)
-    return made(Job, [head + row[_HEAD:] for row in rows])
+    return jobs_of(lane, [row[_HEAD:] for row in rows])
 
 
 def _died_of(lane: Lane, rows: Sequence[tuple[Any, ...]]) -> dict[JobId, Job]:

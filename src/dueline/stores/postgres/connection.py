@@ -137,8 +137,7 @@ class Connections:
           Unknown: The connection was lost at the commit, and the server did not say in time
             whether it happened.
         """
-        if getattr(self._thread, "is_open", False):
-            raise BadInput(BESIDE_A_TRANSACTION, hint="Use tx=, or call after the block.")
+        self._refuse_beside()
         return self._write(work)
 
     def _write(self, work: Callable[[Database], T]) -> T:
@@ -167,8 +166,7 @@ class Connections:
           StoreUnavailable: Nothing was committed.
           Unknown: It may or may not be committed.
         """
-        if getattr(self._thread, "is_open", False):
-            raise BadInput(BESIDE_A_TRANSACTION, hint="Use tx=, or call after the block.")
+        self._refuse_beside()
         connection = self._patiently(_alive, keeps=True)
         self._thread.is_open = True
         try:
@@ -190,6 +188,10 @@ class Connections:
         finally:
             self._thread.is_open = False
             self._give_back(connection)
+
+    def _refuse_beside(self) -> None:
+        if getattr(self._thread, "is_open", False):
+            raise BadInput(BESIDE_A_TRANSACTION, hint="Use tx=, or call after the block.")
 
     def _database(self, connection: Connection) -> Database:
         return Database(connection, self.address.schema)

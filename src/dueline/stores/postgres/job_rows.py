@@ -1,11 +1,12 @@
 """Jobs as rows of the table `jobs`: the columns are the fields of Job, in the same order."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from dueline.core.job import Job
 from dueline.core.lane import Lane
 from dueline.core.tuples import made
+from dueline.stores.postgres.arrays import columns_of
 
 COLUMNS: Final = Job._fields[1:]
 """All columns but the lane, for which the table has a number."""
@@ -41,7 +42,7 @@ def insert_of(jobs: Sequence[Job], numbers: Iterable[int]) -> tuple[str, list[li
 
     A job that was inserted before has values of its claims.
     """
-    columns: list[list[object]] = [list(column) for column in zip(*jobs, strict=True)]
+    columns = columns_of(jobs)
     is_new = not any(columns[Job._fields.index("hop")])
     count = _NEW if is_new else len(COLUMNS)
     return _INSERT_NEW if is_new else _INSERT_WHOLE, [list(numbers), *columns[1 : count + 1]]
@@ -51,6 +52,3 @@ def jobs_of(lane: Lane, rows: Iterable[tuple[Any, ...]]) -> list[Job]:
     """Return rows of the SELECT columns as jobs of a lane."""
     head = (lane,)
     return made(Job, [head + row for row in rows])
-
-
-to_lane: Final[Callable[[Iterable[Any]], Lane]] = Lane._make

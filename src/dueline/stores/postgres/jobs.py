@@ -7,6 +7,7 @@ from dueline.core.job import UNCLAIMED_TOKEN, Job, JobId, State
 from dueline.core.lane import Lane
 from dueline.core.store import Drop, Extend, JobPage, Move, Verdict
 from dueline.stores.postgres import job_rows, lanes
+from dueline.stores.postgres.arrays import columns_of
 from dueline.stores.postgres.connection import GREATEST, LEAST, Database
 from dueline.stores.postgres.job_rows import SELECT
 
@@ -82,8 +83,7 @@ def _key_of(verdicts: Sequence[Verdict]) -> list[list[object]]:
     """Return ids and tokens, and the lanes of new rows, which all have the same token."""
     jobs = [verdict.job for verdict in verdicts]
     places = [job.lane if job.token == UNCLAIMED_TOKEN else (None,) * 5 for job in jobs]
-    columns: list[list[object]] = [list(column) for column in zip(*places, strict=True)]
-    return [[job.id for job in jobs], [job.token for job in jobs], *columns]
+    return [[job.id for job in jobs], [job.token for job in jobs], *columns_of(places)]
 
 
 def _drop(database: Database, drops: Sequence[Drop]) -> list[tuple[Any, ...]]:
@@ -116,8 +116,7 @@ def _move(database: Database, moves: Sequence[Move]) -> list[tuple[Any, ...]]:
         )
         for one in moves
     ]  # fmt: skip
-    columns = [list(column) for column in zip(*values, strict=True)]
-    return database.fetch(_MOVE, [*_key_of(moves), *columns])
+    return database.fetch(_MOVE, [*_key_of(moves), *columns_of(values)])
 
 
 _SETTLERS: Final[dict[type[Verdict], Callable[..., list[tuple[Any, ...]]]]] = {

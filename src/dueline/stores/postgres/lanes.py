@@ -12,6 +12,7 @@ from typing import Final
 from dueline.core.errors import StoreUnavailable
 from dueline.core.lane import Lane, Marks, Pointer, bucket_of
 from dueline.core.store import NO_VERSION, SETTINGS_PARTITION, LanePage
+from dueline.stores.postgres.arrays import columns_of
 from dueline.stores.postgres.connection import GREATEST, LEAST, Database
 
 LOCK_WAIT: Final = "50ms"
@@ -95,14 +96,13 @@ def hold(database: Database, wanted: Mapping[Lane, int]) -> dict[Lane, int]:
 
 
 def _arrays(lanes: Sequence[Lane], wanted: Mapping[Lane, int]) -> list[list[object]]:
-    columns: list[list[object]] = [list(column) for column in zip(*lanes, strict=True)]
-    return [*columns, [wanted[lane] for lane in lanes]]
+    return [*columns_of(lanes), [wanted[lane] for lane in lanes]]
 
 
 def _list(database: Database, lanes: Sequence[Lane], wanted: Mapping[Lane, int]) -> dict[Lane, int]:
     """List lanes; a lane under a closed bucket moves to the first open one."""
     shards = sorted({(lane.queue, lane.shard) for lane in lanes})
-    places = [list(column) for column in zip(*shards, strict=True)]
+    places = columns_of(shards)
     database.execute(_MAKE_MARKS, places)
     database.fetch(_HOLD_MARKS, places)
     rows = database.fetch(_LIST, _arrays(lanes, wanted))
@@ -194,11 +194,10 @@ def sweep(database: Database, queue: str, shard: int, now_us: int, width_us: int
     later = [(number, max(bucket_of(head_us, width_us), closed + 1)) for number, head_us in past
              if head_us is not None and head_us > now_us]  # fmt: skip
     if later:
-        numbers, listings = zip(*later, strict=True)
         database.execute(
             "UPDATE @lanes SET listing = w.listing FROM unnest(%s::bigint[], %s::bigint[])"
             " AS w (id, listing) WHERE @lanes.id = w.id",
-            (list(numbers), list(listings)),
+            columns_of(later),
         )
     least = database.first(
         "SELECT min(listing) FROM @lanes WHERE queue = %s AND shard = %s AND listing <= %s",

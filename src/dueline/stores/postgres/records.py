@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from dueline.core.store import NO_VERSION, Commit, Delete, Put, Record, Write
+from dueline.stores.postgres.arrays import columns_of
 from dueline.stores.postgres.connection import NOW_US, Database
 
 _IS_LIVE = f"(expires_us IS NULL OR expires_us > {NOW_US})"
@@ -92,4 +93,4 @@ def _put(database: Database, puts: dict[tuple[str, str], Put]) -> None:
         (partition, key, put.version, put.value, put.expires_us)
         for (partition, key), put in sorted(puts.items(), key=lambda item: item[0])
     ]
-    database.execute(_PUT, [list(column) for column in zip(*rows, strict=True)])
+    database.execute(_PUT, columns_of(rows))

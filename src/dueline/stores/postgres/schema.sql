@@ -4,7 +4,7 @@
 -- lanes         one row for each listed lane; a lane with jobs is listed. Its number stands for
 --               its five columns in `jobs`, and is never used twice.
 -- marks         swept <= closed, buckets of one (queue, shard); both only grow. Who inserts holds
---               the row FOR SHARE until the commit, who raises them FOR UPDATE.
+--               the row FOR SHARE until the commit, a process that raises them FOR UPDATE.
 -- jobs          one row for each job, in the order of the Job tuple. No index has a column that a
 --               claim changes, so a claim is a HOT update: room is left on each page for it.
 -- records       small versioned values; absent from expires_us on.

@@ -1,14 +1,15 @@
 """Streams in PostgreSQL's tables.
 
-An append holds the watermark of its shard FOR SHARE until it commits; who raises the watermark
-takes it FOR UPDATE, and waits for a short time. A caller's transaction that stays open delays the
-watermark, and no other producer.
+An append holds the watermark of its shard FOR SHARE until it commits. A process that raises the
+watermark takes it FOR UPDATE, and waits for a short time. A caller's transaction that stays open
+delays the watermark, and no other producer.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from dueline.core.store import Row, RowPage
 from dueline.core.tuples import field, made
+from dueline.stores.postgres.arrays import columns_of
 from dueline.stores.postgres.connection import GREATEST, LEAST, Database
 from dueline.stores.postgres.lanes import LOCK_WAIT
 
@@ -43,20 +44,20 @@ def append(database: Database, rows: Sequence[Row]) -> list[int]:
     closed = _hold(database, {(row.stream, row.shard) for row in rows})
     late = [place for place, row in enumerate(rows) if row.at_us <= closed[row.stream, row.shard]]
     if late:
-        some = _columns(rows[place][:4] for place in late)
+        some = columns_of(rows[place][:4] for place in late)
         there = {late[number - 1] for (number,) in database.fetch(_THERE, some)}
         rows = list(rows)
         for place in late:
             if place not in there:
                 row = rows[place]
                 rows[place] = row._replace(at_us=closed[row.stream, row.shard] + 1)
-    database.execute(_APPEND, _columns(sorted(rows, key=_place_of)))
+    database.execute(_APPEND, columns_of(sorted(rows, key=_place_of)))
     return [row.at_us for row in rows]
 
 
 def _hold(database: Database, shards: set[tuple[str, int]]) -> dict[tuple[str, int], int]:
     """Return watermarks, which stay as they are until the commit."""
-    places = _columns(sorted(shards))
+    places = columns_of(sorted(shards))
     held = {row[:2]: row[2] for row in database.fetch(_HOLD, places)}
     if len(held) < len(shards):
         if database.apart is None:
@@ -65,10 +66,6 @@ def _hold(database: Database, shards: set[tuple[str, int]]) -> dict[tuple[str, i
             database.apart(lambda other: other.execute(_MAKE, places))
         held = {row[:2]: row[2] for row in database.fetch(_HOLD, places)}
     return held
-
-
-def _columns(rows: Iterable[Sequence[object]]) -> list[list[object]]:
-    return [list(column) for column in zip(*rows, strict=True)]
 
 
 def tail(
