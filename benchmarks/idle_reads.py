@@ -1,6 +1,6 @@
 """How many reads a second idle workers make: `python -m benchmarks.idle_reads FOLDER [huey]`.
 
-Ours are a hundred workers in one process, who share some of what they read. Of huey one worker is
+Ours are a hundred workers in one process, which share some of what they read. Of huey one worker is
 counted: a hundred would read a hundred times as much, since each polls for itself.
 """
 

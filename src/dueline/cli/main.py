@@ -61,7 +61,7 @@ def root_with(word: str | None = None) -> typer.Typer:
     """
     root = typer.Typer(
         name="dueline",
-        help="A durable, time-based priority job queue on SQLite or Cassandra.",
+        help="A durable, time-based priority job queue on SQLite, PostgreSQL or Cassandra.",
         add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,

@@ -54,7 +54,7 @@ class Drop(NamedTuple):
     """Delete the row, if it still has `job.token` (rule P2).
 
     A row with an outcome only goes: a store without transactions may delete it in any case, and
-    tell that it was deleted (rule P5).
+    report it as deleted (rule P5).
     """
 
     job: Job
@@ -146,7 +146,7 @@ class Put(NamedTuple):
       expect: The version that the record must have, NO_VERSION if it must not exist, None for
         any.
       expires_us: Time from which the record reads as absent.
-      at_us: Time of what the record tells, for a record that every write gives one, and none a
+      at_us: Time of the record's content, for records whose writes all have such a time and no
         condition. Such a write may reach a store without transactions late; then the latest
         `at_us` stays (rule U3).
     """

@@ -238,7 +238,7 @@ class CassandraStore:
         return held
 
     def _commit_all(self, groups: Sequence[Group], held: Sequence[bool]) -> list[int]:
-        """Commit what groups want, in order, but no plain writes; tell which groups were refused.
+        """Commit the writes of groups in order, except plain ones; return the refused groups.
 
         Commits that expect nothing go out together, a partition at a time.
         """
