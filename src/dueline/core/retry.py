@@ -85,7 +85,7 @@ class Retry:
     unless: tuple[type[BaseException], ...] = ()
     delays: Sequence[float | timedelta] = ()
     jitter: _Share = None  # type: ignore[assignment]  # see below
-    per_error: Mapping[type[BaseException], "Retry"] = field(default_factory=dict, hash=False)
+    per_error: Mapping[type[BaseException], "Retry"] = field(default=None, hash=False)  # type: ignore[arg-type]  # see below
 
     def __post_init__(self) -> None:
         """Check the values, and set the defaults that depend on others."""
@@ -105,6 +105,8 @@ class Retry:
             object.__setattr__(self, "attempts", attempts)
         if self.jitter is None:
             object.__setattr__(self, "jitter", 0.0 if self.delays else 1.0)
+        if self.per_error is None:
+            object.__setattr__(self, "per_error", {})
         check_constraints(self)
         _check_policies(self.per_error)
 
