@@ -159,7 +159,7 @@ postgres-down: ## stop it and keep its data
 LOCK := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url
 lock: $(VENV)/.lock ## pin every dependency by hash (UPGRADE=--upgrade renews the pins)
 	$(LOCK) --extra all --group pyproject.toml:dev $(UPGRADE) --output-file requirements/dev.txt pyproject.toml
-	$(LOCK) --extra all --extra spark --group pyproject.toml:test $(UPGRADE) --output-file requirements/spark.txt pyproject.toml
+	$(LOCK) --extra all --extra spark --group pyproject.toml:spark-test $(UPGRADE) --output-file requirements/spark.txt pyproject.toml
 	$(LOCK) --group pyproject.toml:docs $(UPGRADE) --output-file requirements/docs.txt
 	$(LOCK) --group pyproject.toml:audit $(UPGRADE) --output-file requirements/audit.txt
 	@! grep -nE 'https?://' requirements/*.txt
