@@ -27,7 +27,7 @@ from dueline.core.attempt import Attempt
 from dueline.jobs.history import attempts
 from tests.kills.processes import told_in
 
-PREVIOUS = "8ec48ffc836e13b194735ff49227718aad12c112"
+PREVIOUS = "61d465666f261a29be26d1b09b765063db9eb819"
 """Commit of the version that was released before this one."""
 
 ROOT = Path(__file__).parent.parent.parent
