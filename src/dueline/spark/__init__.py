@@ -4,6 +4,7 @@ from dueline.spark.writing.keys import job_id_of
 
 try:
     from dueline.spark.reading.frame import read
+    from dueline.spark.reading.lag import Lag, lag
     from dueline.spark.runtime.session import session
     from dueline.spark.worker.spark_worker import Consuming, consume
     from dueline.spark.writing.enqueue import Written
@@ -13,4 +14,15 @@ except ModuleNotFoundError as error:  # the Arrow pipeline works without Spark
     if (error.name or "").partition(".")[0] not in ("pandas", "pyarrow", "pyspark"):
         raise
 
-__all__ = ["Consuming", "Written", "consume", "enqueue", "job_id", "job_id_of", "read", "session"]
+__all__ = [
+    "Consuming",
+    "Lag",
+    "Written",
+    "consume",
+    "enqueue",
+    "job_id",
+    "job_id_of",
+    "lag",
+    "read",
+    "session",
+]

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -144,6 +145,8 @@ def test_a_shard_that_is_new_is_read_from_its_start(tmp_path: Path) -> None:
         ({"table": "shards"}, "cannot be followed"),
         ({"table": "workers"}, "cannot be followed"),
         ({"endingTimestamp": "2026-01-01"}, "A stream has no end"),
+        ({"minRowsPerTrigger": "9", "maxRowsPerTrigger": "8"}, "must be at most maxRows"),
+        ({"maxTriggerDelay": "soon"}, "maxTriggerDelay: .*is not a duration"),
         ({"startingOffsets": "newest"}, "is not a position"),
         ({"startingOffsets": '{"v": 9}'}, "is not an offset that this version reads"),
         ({"maxRowsPerTriger": "1"}, "Did you mean maxRowsPerTrigger"),
@@ -182,6 +185,83 @@ def test_a_file_is_asked_sooner_than_a_server_where_nobody_says_how_often(
     assert reader.latestOffset(start, limit_of(reader)) == start
     shop.store.append([row("idle", 1, 10)])
     assert reader.latestOffset(start, limit_of(reader)) != start
+
+
+def test_a_batch_tells_how_many_rows_wait_behind_it_and_how_old_they_are(shop: Dueline) -> None:
+    now_us = shop.store.clock_us()
+    ago = [now_us - (60 - number) * 1_000_000 for number in range(60)]
+    shop.store.append([row("behind", number, at_us) for number, at_us in enumerate(ago)])
+    reader = follower_of(shop, "behind", maxRowsPerTrigger="20")
+    start = reader.initialOffset()
+    told = []
+    while (end := reader.latestOffset(start, limit_of(reader))) != start:
+        told.append(reader.reportLatestOffset())
+        start = end
+    assert [one["rowsBehind"] for one in told] == [40, 20, 0]
+    assert [round(one["secondsBehind"]) for one in told] == pytest.approx([40, 20, 0], abs=5)
+    assert told[0]["s"]["behind/00000"][0] >= ago[-1]
+    assert told[-1]["secondsBehind"] == 0
+
+
+def test_more_rows_than_are_counted_are_told_as_more(
+    shop: Dueline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dueline.spark.reading import lag
+
+    monkeypatch.setattr(lag, "COUNTED_MAX", 10)
+    shop.store.append([row("much", number, 10 + number) for number in range(60)])
+    reader = follower_of(shop, "much", maxRowsPerTrigger="20")
+    reader.latestOffset(reader.initialOffset(), limit_of(reader))
+    told = reader.reportLatestOffset()
+    assert (told["rowsBehind"], told["isMore"]) == (10, True)
+
+
+def test_a_batch_waits_for_its_least_rows_or_for_the_delay(
+    shop: Dueline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: now_s)
+    options = {"minOffsetsPerTrigger": "10", "maxTriggerDelay": "1m"}
+    reader = follower_of(shop, "least", **options)
+    start = reader.initialOffset()
+    shop.store.append([row("least", 0, 5)])
+    first = reader.latestOffset(start, limit_of(reader))
+    assert first != start  # a new query, or one that restarts, waits for nothing
+    shop.store.append([row("least", number, shop.store.clock_us()) for number in range(1, 9)])
+    assert reader.latestOffset(first, limit_of(reader)) == first
+    assert reader.reportLatestOffset()["rowsBehind"] == 8
+    now_s += 59
+    assert reader.latestOffset(first, limit_of(reader)) == first
+    now_s += 2
+    second = reader.latestOffset(first, limit_of(reader))
+    assert numbers(rows_between(reader, first, second)) == [*range(1, 9)]
+    shop.store.append([row("least", number, shop.store.clock_us()) for number in range(9, 20)])
+    third = reader.latestOffset(second, limit_of(reader))
+    assert numbers(rows_between(reader, second, third)) == [*range(9, 20)]
+    shop.store.append([row("least", 20, shop.store.clock_us())])
+    reader.prepareForTriggerAvailableNow()
+    assert reader.latestOffset(third, limit_of(reader)) != third
+
+
+def test_the_progress_of_a_query_tells_how_far_behind_it_is(
+    spark: Any, shop: Dueline, tmp_path: Path
+) -> None:
+    from dueline.spark import lag
+
+    shop.store.append([row("progress", number, 10 + number) for number in range(300)])
+    frame = spark.readStream.format("dueline").options(
+        store=shop.url, table="stream", stream="progress", maxRowsPerTrigger=100
+    )
+    writer = frame.load().writeStream.foreachBatch(lambda some, _batch: some.count())
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.trigger(processingTime="0 seconds").start()
+    query.processAllAvailable()
+    told = [one for one in query.recentProgress if one["numInputRows"]]
+    assert lag(query) == (0, 0, False)
+    query.stop()
+    found = [lag(SimpleNamespace(lastProgress=one)) for one in told]
+    assert [one.rows for one in found] == [200, 100, 0]
+    assert [one.seconds > 1_000_000 for one in found] == [True, True, False]  # since 1970
 
 
 def test_a_query_whose_last_commit_is_lost_reads_no_row_twice(

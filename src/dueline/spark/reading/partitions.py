@@ -71,13 +71,13 @@ def cut_rows(store: Store, whole: RowSlice, parts: int) -> list[RowSlice]:
     """
     stream, shard, after, until, is_asked = whole
     few = 1 if parts == 1 else -(-PROBE // ATTEMPTS_MAX)
-    rows = _first_rows(store, whole, few)
+    rows = first_rows(store, whole, few)
     if not rows:
         return []
     if parts == 1 or len(rows) < few:
         return [whole]
     if sum(map(size_of, rows)) < PROBE:
-        rows = _first_rows(store, whole, PROBE)
+        rows = first_rows(store, whole, PROBE)
     if sum(map(size_of, rows)) < PROBE:
         return [whole]
     last_us = _last(partial(_has_row_after, store, whole), rows[0].at_us, until[0])
@@ -86,7 +86,7 @@ def cut_rows(store: Store, whole: RowSlice, parts: int) -> list[RowSlice]:
     return [RowSlice(stream, shard, *ends, is_asked) for ends in pairwise(cuts)]
 
 
-def _first_rows(store: Store, whole: RowSlice, limit: int) -> Sequence[Row]:
+def first_rows(store: Store, whole: RowSlice, limit: int) -> Sequence[Row]:
     """Read the first rows of a slice, none beyond its end, which may lie inside a timestamp."""
     stream, shard, after, until, _ = whole
     rows = store.tail(stream, shard, after=after, limit=limit, until_us=until[0]).rows

@@ -7,7 +7,7 @@ the rest. Spark calls `commit` late and seldom, so nothing depends on it.
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
@@ -23,12 +24,14 @@ from pyspark.sql.types import StructType
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput
 from dueline.core.pagination import record_at
-from dueline.core.store import NO_VERSION, Put
+from dueline.core.store import NO_VERSION, Put, Store
 from dueline.core.watermark import SEALED_US
+from dueline.jobs.history_batch import size_of
 from dueline.spark.reading import partitions as slices
 from dueline.spark.reading import schemas, shards
 from dueline.spark.reading.batch_reader import PAGE, PARTS, Part, Reading, batches, moment_us
 from dueline.spark.reading.data_loss import Losses
+from dueline.spark.reading.lag import lag_of
 from dueline.spark.reading.offsets import offset_of, positions_of, within
 from dueline.spark.reading.partitions import START, Position, RowSlice, behind
 from dueline.spark.reading.shards import Shard
@@ -41,6 +44,10 @@ POLL_MS: Final = 250
 POLL_FILE_MS: Final = 50
 """Poll intervals for a server and for a file, in milliseconds. Spark asks for the latest offset
 about 90 times a second; within the interval it gets the previous answer."""
+
+DELAY: Final = "15m"
+"""How long a batch of fewer than `minRowsPerTrigger` rows waits by default, as in Spark's Kafka
+source."""
 
 _SET_BACK: Final = "If the store was restored from a backup, start with a new checkpoint."
 
@@ -64,6 +71,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._page = options.number("fetchSize", PAGE)
         self._parts = options.number("minPartitions", PARTS)
         self._most = options.number("maxRowsPerTrigger", 0, least=0)
+        self._least = options.number("minRowsPerTrigger", 0, least=0)
+        if self._most and self._least > self._most:
+            raise BadInput("minRowsPerTrigger must be at most maxRowsPerTrigger.")
+        self._delay_s = options.seconds("maxTriggerDelay", DELAY)
         self._poll_ms: int | None = None
         if options.text("pollInterval"):
             self._poll_ms = options.number("pollInterval", POLL_MS, least=0)
@@ -80,6 +91,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._frozen: Mapping[str, int] | None = None
         self._asked: tuple[float, Any] | None = None
+        self._due_s = 0.0  # when the next batch is planned however few rows it has
+        self._latest: dict[str, Any] | None = None
 
     # On the driver
 
@@ -107,16 +120,33 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
         places = positions_of(start)
         with existing_engine(self._url) as engine:
-            ends = self._ends(engine, places, most)
-            usual_ms = POLL_FILE_MS if engine.store.transactional else POLL_MS
+            waiting, held = self._waiting(engine, places)
+            store, now_us = engine.store, engine.time.earliest_us()
+            usual_ms = POLL_FILE_MS if store.transactional else POLL_MS
+            ends: Positions = {}
+            if isinstance(limit, ReadAllAvailable) or self._is_enough(store, waiting.values()):
+                ends = self._ends(store, waiting, most)
+            left = [
+                whole._replace(after=ends.get(name, whole.after))
+                for name, whole in (waiting | held).items()
+            ]
+            lag = lag_of(store, left, now_us=now_us)
         end = offset_of(places | ends)
+        latest = places | {name: whole.until for name, whole in (waiting | held).items()}
+        self._latest = offset_of(latest) | lag.shown()
         poll_ms = usual_ms if self._poll_ms is None else self._poll_ms
         self._asked = (time.monotonic() + poll_ms / 1000, end) if end == start else None
         return end
 
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Return the newest position and how far behind it the planned batch ends."""
+        return self._latest
+
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return the maximum number of rows of a batch."""
-        return ReadMaxRows(self._most) if self._most else ReadAllAvailable()
+        """Return the maximum number of rows of a batch, else the minimum."""
+        if self._most:
+            return ReadMaxRows(self._most)
+        return ReadMinRows(self._least) if self._least else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Make the query end at the rows that exist now."""
@@ -189,33 +219,49 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ) from error
         return earliest | {name: place for name, place in given.items() if name in earliest}
 
-    def _ends(self, engine: Engine, places: Positions, most: int) -> Positions:
-        """Return the position up to which to read each shard that has new rows."""
-        waiting: dict[Shard, int] = {}
+    def _waiting(
+        self, engine: Engine, places: Positions
+    ) -> tuple[dict[str, RowSlice], dict[str, RowSlice]]:
+        """Return the unread rows of shards to read now, and of those that others precede."""
+        waiting: dict[str, RowSlice] = {}
+        held: dict[str, RowSlice] = {}
         some = self._shards(engine)
         read_out = {name for ref in some for name in ref.older} - set(map(str, some))
         trimmed_of = shards.trimmed_of(engine.store, some)
         for ref in some:
             after = places.get(str(ref), START)
+            whole = RowSlice(ref.stream, ref.shard, after, after)
             if self._losses.fails:  # a warning is logged when the batch is planned
-                whole = RowSlice(ref.stream, ref.shard, after, after)
                 self._losses.planned(engine.store, whole, trimmed_of[ref.stream])
             mark_us = self._mark(engine, ref, after)
             tail = engine.store.tail(ref.stream, ref.shard, after=after, limit=1, until_us=mark_us)
-            if not read_out.issuperset(ref.older):
-                continue  # older shards first: keeps the order of rows of one key
+            is_next = read_out.issuperset(ref.older)  # keeps the order of rows of one key
             if tail.rows:
-                waiting[ref] = mark_us
-            elif mark_us >= SEALED_US:
+                (waiting if is_next else held)[str(ref)] = whole._replace(until=behind(mark_us))
+            elif is_next and mark_us >= SEALED_US:
                 read_out.add(str(ref))
+        return waiting, held
+
+    def _ends(self, store: Store, waiting: Mapping[str, RowSlice], most: int) -> Positions:
+        """Return the positions up to which to read."""
         if not most:
-            return {str(ref): behind(mark_us) for ref, mark_us in waiting.items()}
-        found: dict[str, list[tuple[int, Position]]] = {}
-        for ref, mark_us in waiting.items():
-            after = places.get(str(ref), START)
-            whole = RowSlice(ref.stream, ref.shard, after, behind(mark_us))
-            found[str(ref)] = list(slices.places_in(engine.store, whole, most))
-        return within(found, most)
+            return {name: whole.until for name, whole in waiting.items()}
+        return within(
+            {name: list(slices.places_in(store, one, most)) for name, one in waiting.items()}, most
+        )
+
+    def _is_enough(self, store: Store, waiting: Iterable[RowSlice]) -> bool:
+        """Return whether there are as many rows as a batch has at least, or they waited enough."""
+        if not self._least or self._frozen is not None:
+            return True
+        if time.monotonic() < self._due_s:
+            left = self._least
+            for one in waiting:
+                left -= sum(map(size_of, slices.first_rows(store, one, left))) if left > 0 else 0
+            if left > 0:
+                return False
+        self._due_s = time.monotonic() + self._delay_s
+        return True
 
     def _mark(self, engine: Engine, ref: Shard, after: Position) -> int:
         """Return a shard's watermark, raised first if there are rows after the position."""

@@ -9,7 +9,8 @@ from typing import Final
 from urllib.parse import unquote
 
 from dueline.api.connect import mask, open_queues, open_store, split_address
-from dueline.core.clock import SystemClock
+from dueline.core.clock import SECOND_US, SystemClock
+from dueline.core.durations import parse_span
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, ConfigError
 from dueline.core.queue_catalog import Catalog
@@ -24,7 +25,8 @@ READING: Final = (
     "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp", "failOnDataLoss",
 )  # fmt: skip
 FOLLOWING: Final = (
-    *READING, "maxRowsPerTrigger", "pollInterval", "consumer",
+    *READING, "maxRowsPerTrigger", "minRowsPerTrigger", "maxTriggerDelay", "pollInterval",
+    "consumer",
 )  # fmt: skip
 WRITING: Final = (
     *BOTH,
@@ -38,7 +40,11 @@ WRITING: Final = (
     "onConflict",
     "onOtherQueue",
 )
-ALIASES: Final = {"maxoffsetspertrigger": "maxRowsPerTrigger", "subscribe": "stream"}
+ALIASES: Final = {
+    "maxoffsetspertrigger": "maxRowsPerTrigger",
+    "minoffsetspertrigger": "minRowsPerTrigger",
+    "subscribe": "stream",
+}
 OF_SPARK: Final = ("path", "checkpointlocation", "queryname")
 """Options that Spark passes on and that are ignored."""
 
@@ -98,6 +104,17 @@ class Options:
         if not text.removeprefix("-").isdecimal() or int(text) < least:
             raise BadInput(f"{name} must be an integer of at least {least} (got {text!r}).")
         return int(text)
+
+    def seconds(self, name: str, default: str) -> float:
+        """Return a duration such as `30s` or `15m`, in seconds.
+
+        Raises:
+            BadInput: The value is not a duration.
+        """
+        try:
+            return parse_span(self.text(name, default)) / SECOND_US
+        except BadInput as error:
+            raise BadInput(f"{name}: {error.message}", hint=error.hint) from None
 
     def flag(self, name: str, *, default: bool) -> bool:
         """Return a boolean."""

@@ -1,0 +1,71 @@
+"""How far a streaming query is behind the rows of the store."""
+
+import json
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql.streaming import StreamingQuery
+
+from dueline.core.clock import SECOND_US
+from dueline.core.store import Store
+from dueline.jobs.history_batch import size_of
+from dueline.spark.reading.partitions import RowSlice, first_rows
+
+COUNTED_MAX: Final = 20_000
+"""Rows of the store that are counted at each batch; a bundle is one."""
+
+
+class Lag(NamedTuple):
+    """Rows that are not in the batches planned so far.
+
+    Attributes:
+        rows: How many rows; the least number if `is_more`.
+        seconds: Age of the oldest of them.
+    """
+
+    rows: int = 0
+    seconds: float = 0.0
+    is_more: bool = False
+
+    def shown(self) -> dict[str, Any]:
+        """Return the fields of an offset that is shown in a query's progress."""
+        more = {"isMore": True} if self.is_more else {}
+        return {"rowsBehind": self.rows, "secondsBehind": self.seconds, **more}
+
+
+def lag(query: StreamingQuery) -> Lag:
+    """Return how far a query was behind when it planned its last batch.
+
+    It is the sum over its sources of the format dueline; zero before the first batch.
+
+    Args:
+        query: The query.
+    """
+    found = Lag()
+    progress = query.lastProgress
+    for source in progress["sources"] if progress else ():
+        latest = source["latestOffset"]
+        read = json.loads(latest) if isinstance(latest, str) else latest
+        if isinstance(read, dict) and "rowsBehind" in read:
+            found = Lag(
+                found.rows + read["rowsBehind"],
+                max(found.seconds, read["secondsBehind"]),
+                found.is_more or read.get("isMore", False),
+            )
+    return found
+
+
+def lag_of(store: Store, left: Iterable[RowSlice], *, now_us: int) -> Lag:
+    """Count the rows of slices, up to `COUNTED_MAX` rows of the store."""
+    budget, rows, is_more = COUNTED_MAX, 0, False
+    oldest_us = now_us
+    for one in left:
+        if one.until <= one.after:
+            continue
+        some = first_rows(store, one, max(1, budget))
+        if some:
+            oldest_us = min(oldest_us, some[0].at_us)
+        is_more |= len(some) >= max(1, budget)
+        budget -= len(some)
+        rows += sum(map(size_of, some))
+    return Lag(rows, round(max(0, now_us - oldest_us) / SECOND_US, 3), is_more)
