@@ -1,0 +1,218 @@
+"""Runs one SQL text, in Spark's dialect, on DuckDB or on Spark.
+
+A table or a rule is written once. Values are given as parameters (`:name`), never as parts of the
+text; larger ones are given as views. Both engines return the same rows for the functions that the
+tests of this module name. To stay with them:
+
+- count and sum without decimals, and no approximate function;
+- `collect_set` of nothing is null in DuckDB: `coalesce(…, array())`, or `count(DISTINCT …)`;
+- no order by in windows that leaves ties, and none in the text that the result depends on;
+- instants are microseconds in UTC, compared as `unix_micros(at)` if whole numbers are meant.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+import duckdb
+import pyarrow as pa
+import sqlglot
+from pyarrow import dataset
+from sqlglot import exp
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+View = Any
+"""An Arrow table, record batch reader or dataset, or `Files`; on Spark a data frame, too."""
+
+Value = str | int | float | bool | None | Sequence[str] | Sequence[int]
+Values = Mapping[str, Value]
+
+SETUP: Final = (
+    "SET TimeZone = 'UTC'",
+    "CREATE MACRO timestamp_micros(us) AS make_timestamptz(CAST(us AS BIGINT))",
+    "CREATE MACRO timestamp_seconds(s) AS make_timestamptz(CAST(s AS BIGINT) * 1000000)",
+)
+"""Statements for each connection: Spark's functions that DuckDB lacks, as macros."""
+
+OFFLINE: Final = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",  # a mistyped view is no local variable
+    "preserve_insertion_order": "false",
+}
+PREFIX: Final = "dueline_view_of_"
+BATCH_ROWS: Final = 65_536
+
+
+class Files(NamedTuple):
+    """Parquet files of a table.
+
+    Attributes:
+        paths: Their paths; there may be none.
+        schema: The columns of the table. Those that a file lacks are null in it.
+        base: The table's folder; folders below it are named `column=value`.
+    """
+
+    paths: Sequence[str]
+    schema: pa.Schema
+    base: str = ""
+
+    def dataset(self) -> dataset.Dataset:
+        """Return the files as a dataset."""
+        parts = dataset.partitioning(flavor="hive", schema=self.schema)
+        return dataset.dataset(
+            list(self.paths), self.schema, format="parquet", partitioning=parts,
+            partition_base_dir=self.base or None,
+        )  # fmt: skip
+
+
+class Result(Protocol):
+    """The rows of a query; they can be read once."""
+
+    def table(self, schema: pa.Schema | None = None) -> pa.Table:
+        """Return the rows, in the types of a schema if one is given."""
+        ...
+
+
+class Queries(Protocol):
+    """An engine for SQL texts."""
+
+    def run(self, sql: str, views: Mapping[str, View], values: Values | None = None) -> Result:
+        """Run a query over views.
+
+        Args:
+            sql: One statement in Spark's dialect.
+            views: The tables that it names.
+            values: Values of its parameters.
+        """
+        ...
+
+
+def text_of(name: str) -> str:
+    """Return the SQL text of a name, from the package's folder `sql`."""
+    return resources.files("dueline.spark.pipeline").joinpath("sql", f"{name}.sql").read_text()
+
+
+class DuckResult:
+    """The rows of a query on DuckDB."""
+
+    def __init__(self, relation: "duckdb.DuckDBPyRelation") -> None:
+        self._relation = relation
+
+    def batches(self, schema: pa.Schema | None = None) -> pa.RecordBatchReader:
+        """Return the rows in batches, of which only one is in memory."""
+        reader = self._relation.to_arrow_reader(BATCH_ROWS)
+        found = schema or pa.schema([_spark_field(field) for field in reader.schema])
+        return pa.RecordBatchReader.from_batches(found, (_cast(one, found) for one in reader))
+
+    def table(self, schema: pa.Schema | None = None) -> pa.Table:
+        """Return the rows."""
+        return self.batches(schema).read_all()
+
+
+class Duck:
+    """Runs queries on DuckDB, in this process.
+
+    Args:
+        settings: Settings of DuckDB, for instance `memory_limit` and `temp_directory`.
+    """
+
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        self._settings = OFFLINE | dict(settings or {})
+
+    def run(self, sql: str, views: Mapping[str, View], values: Values | None = None) -> DuckResult:
+        """Run a query; see `Queries.run`."""
+        connection = duckdb.connect(":memory:", config=self._settings)
+        for statement in SETUP:
+            connection.execute(statement)
+        for name, view in views.items():
+            connection.register(name, view.dataset() if isinstance(view, Files) else view)
+        return DuckResult(connection.sql(duck_text(sql), params=_used(sql, values)))
+
+
+class SparkResult:
+    """The rows of a query on Spark."""
+
+    def __init__(self, frame: "DataFrame") -> None:
+        self.frame = frame
+
+    def table(self, schema: pa.Schema | None = None) -> pa.Table:
+        """Return the rows, which have to fit into the driver."""
+        found = self.frame.toArrow()
+        return found if schema is None else _cast(found, schema)
+
+
+class Spark:
+    """Runs queries on Spark."""
+
+    def __init__(self, session: "SparkSession") -> None:
+        self._session = session
+
+    def run(self, sql: str, views: Mapping[str, View], values: Values | None = None) -> SparkResult:
+        """Run a query; see `Queries.run`."""
+        frames = {f"{PREFIX}{name}": self._frame(view) for name, view in views.items()}
+        text = _tree(sql).transform(_prefixed, views).sql("spark")
+        text = text.replace("{", "{{").replace("}", "}}")
+        text = re.sub(rf"\b{PREFIX}\w+", r"{\g<0>}", text)
+        return SparkResult(self._session.sql(text, args=_used(sql, values), **frames))
+
+    def _frame(self, view: View) -> "DataFrame":
+        if isinstance(view, Files):
+            return self._files(view)
+        if isinstance(view, dataset.Dataset):
+            view = view.to_table()
+        elif isinstance(view, pa.RecordBatchReader):
+            view = view.read_all()
+        return self._session.createDataFrame(view) if isinstance(view, pa.Table) else view
+
+    def _files(self, files: Files) -> "DataFrame":
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415  (DuckDB needs no Spark)
+        from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415
+
+        schema = from_arrow_schema(files.schema)
+        if not files.paths:
+            return self._session.createDataFrame([], schema)
+        reader = self._session.read.schema(schema)
+        if files.base:
+            reader = reader.option("basePath", files.base)
+        frame = reader.parquet(*files.paths)
+        return frame.select(*[F.col(one.name).cast(one.dataType) for one in schema])
+
+
+@cache
+def duck_text(sql: str) -> str:
+    """Return a text in DuckDB's dialect."""
+    return str(_tree(sql).sql("duckdb"))
+
+
+@cache
+def _tree(sql: str) -> exp.Expression:
+    return sqlglot.parse_one(sql, read="spark")
+
+
+def _prefixed(node: exp.Expression, views: Mapping[str, View]) -> exp.Expression:
+    """Name views as the session does not, and keep their names for columns."""
+    if isinstance(node, exp.Table) and node.name in views:
+        alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(node.name))
+        return exp.Table(this=exp.to_identifier(PREFIX + node.name), alias=alias)
+    return node
+
+
+def _used(sql: str, values: Values | None) -> dict[str, Any]:
+    """Return the values that a text names; DuckDB refuses others."""
+    named = {node.name for node in _tree(sql).find_all(exp.Placeholder)}
+    return {name: value for name, value in (values or {}).items() if name in named}
+
+
+def _spark_field(field: pa.Field) -> pa.Field:
+    """Return a field as Spark has it: sums of whole numbers are decimals in DuckDB."""
+    return pa.field(field.name, pa.int64()) if pa.types.is_decimal(field.type) else field
+
+
+def _cast(rows: Any, schema: pa.Schema) -> Any:  # noqa: ANN401  (a table or a batch)
+    columns = [rows.column(field.name).cast(field.type) for field in schema]
+    return type(rows).from_arrays(columns, schema=schema)
