@@ -12,7 +12,7 @@ from dueline.core.store import Want
 from dueline.core.tuples import field, made
 from dueline.jobs.tenant_weights import TenantWeights
 
-SHARD_SHARE_MIN = 100
+SHARD_SHARE_MIN = 500
 """Smaller wants are not spread over a queue's shards: a claim from each would cost more."""
 
 

@@ -46,7 +46,7 @@ AGE_US_MAX = 15 * SECOND_US
 PAGE_MIN, PAGE_MAX, PAGE_GROWTH = 8, 2000, 4
 """Pages of a scan grow from the first size to the second, by the third."""
 
-FIRST_PAGE_MAX = 500
+FIRST_PAGE_MAX = 512
 LANES_MAX = 10_000
 ROWS_MAX = 30_000
 

@@ -32,9 +32,9 @@ class _LaneClaim:
     lost: The error of a batch whose answer was lost and that is sent again; None otherwise.
     """
 
-    def __init__(self, want: Want, scan: LaneScan) -> None:
-        self.lane = want.lane
-        self.most = want.most
+    def __init__(self, lane: Lane, most: int, scan: LaneScan) -> None:
+        self.lane = lane
+        self.most = most
         self.scan = scan
         self.found: dict[Key, Found] = {}
         self.batch: list[Job] = []
@@ -81,7 +81,10 @@ class Claims:
         parts: list[_LaneClaim] = []
         left = limit
         while left > 0 and len(parts) < len(wants):
-            wave = [self._open(want, terms) for want in _next_wave(wants, len(parts), left)]
+            wave = [
+                self._open(want.lane, min(want.most, left), terms)
+                for want in _next_wave(wants, len(parts), left)
+            ]
             has_failed = True
             try:
                 self._claim_wave(wave, left, terms)
@@ -98,11 +101,9 @@ class Claims:
                 break
         return _result_of(parts)
 
-    def _open(self, want: Want, terms: Terms) -> _LaneClaim:
-        scan = self._cursors.open(
-            want.lane, now_us=terms.now_us, lease_us=terms.lease_us, most=want.most
-        )
-        return _LaneClaim(want, scan)
+    def _open(self, lane: Lane, most: int, terms: Terms) -> _LaneClaim:
+        scan = self._cursors.open(lane, now_us=terms.now_us, lease_us=terms.lease_us, most=most)
+        return _LaneClaim(lane, most, scan)
 
     def _claim_wave(self, wave: Sequence[_LaneClaim], limit: int, terms: Terms) -> None:
         """Claim from some lanes in rounds, one batch of each lane a round."""

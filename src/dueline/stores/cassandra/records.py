@@ -100,7 +100,7 @@ class CassandraRecords:
             [
                 [_plain_call(_part(commit.partition), write, now_us) for write in some]
                 for commit in commits
-                for some in chunks(commit.writes)
+                for some in chunks(commit.writes, bytes_of)
             ]
         )
 
@@ -149,6 +149,11 @@ class CassandraRecords:
 def is_plain(writes: Iterable[Write]) -> bool:
     """Return whether writes need no condition, because their times order them."""
     return all(isinstance(write, Put) and write.at_us is not None for write in writes)
+
+
+def bytes_of(write: Write) -> int:
+    """Return the size of a write's value."""
+    return 0 if isinstance(write, Delete) else len(write.value)
 
 
 def _plain_call(part: str, write: Write, now_us: int) -> Call:

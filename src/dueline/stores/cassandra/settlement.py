@@ -19,7 +19,7 @@ from dueline.core.store import Drop, Extend, Move, Verdict
 from dueline.stores.cassandra import statements as rows
 from dueline.stores.cassandra.answers import Answer
 from dueline.stores.cassandra.session import Call, CassandraSession
-from dueline.stores.cassandra.statements import BATCH_ROWS_MAX, Found
+from dueline.stores.cassandra.statements import BATCH_BYTES_MAX, BATCH_ROWS_MAX, Found
 from dueline.stores.cursor_cache import CursorCache, Key, RowVersion, key_of
 from dueline.stores.lane_index import LaneIndex
 from dueline.stores.row_updates import is_carried, moved
@@ -53,6 +53,13 @@ class _Item:
         if self.is_carry:
             return [rows.stub(verdict, self.row)]
         return rows.move(verdict, self.row, is_listed=self.must_list)
+
+    def size(self) -> int:
+        """Return the size of what the outcome writes and may be large."""
+        row = self.row
+        if row is None:
+            return 0
+        return len(row.outcome) + len(row.error) + (len(row.body) if self.is_hop() else 0)
 
     def is_hop(self) -> bool:
         return self.row is not None and not self.is_carry and key_of(self.row) != self.key
@@ -330,7 +337,11 @@ def _next_batch(items: deque[_Item]) -> list[_Item]:
     """Remove and return the next outcomes of a lane, at most one for each row."""
     batch: list[_Item] = []
     keys: set[Key] = set()
+    left = BATCH_BYTES_MAX
     while items and len(batch) < BATCH_ROWS_MAX and items[0].key not in keys:
+        left -= items[0].size()
+        if batch and left < 0:
+            break
         keys.add(items[0].key)
         batch.append(items.popleft())
     return batch

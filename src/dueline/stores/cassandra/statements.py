@@ -1,7 +1,6 @@
 """Statements that read and write jobs as rows of Cassandra's tables."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
 from dueline.core.clock import DAY_US, SECOND_US
@@ -14,7 +13,7 @@ from dueline.core.tuples import field
 from dueline.stores.cassandra.session import Call
 from dueline.stores.cursor_cache import END, Key, Page, RowVersion, key_of
 
-BATCH_ROWS_MAX: Final = 128
+BATCH_ROWS_MAX: Final = 512
 BATCH_BYTES_MAX: Final = 1024 * 1024
 
 # Columns have the names of the fields of Job and Lane; `token` is a reserved word of CQL.
@@ -162,27 +161,42 @@ def part_of(job_id: JobId) -> bytes:
     return (created_us(job_id) // _MINUTE_US).to_bytes(6) + bytes([job_id[-1] % _SLICES])
 
 
-def chunks(items: Sequence[Item]) -> Iterator[list[Item]]:
-    """Split rows of one partition into batches of at most BATCH_ROWS_MAX."""
-    rest = iter(items)
-    while chunk := list(islice(rest, BATCH_ROWS_MAX)):
-        yield chunk
+def chunks(
+    items: Sequence[Item], bytes_of: Callable[[Item], int] | None = None
+) -> Iterator[list[Item]]:
+    """Split rows of one partition into batches within BATCH_ROWS_MAX and BATCH_BYTES_MAX.
+
+    Args:
+      items: The rows.
+      bytes_of: Returns the size of what may be large in a row; None if nothing is.
+    """
+    if bytes_of is None:
+        for start in range(0, len(items), BATCH_ROWS_MAX):
+            yield list(items[start : start + BATCH_ROWS_MAX])
+        return
+    some: list[Item] = []
+    size = 0
+    for item in items:
+        more = bytes_of(item)
+        if some and (len(some) == BATCH_ROWS_MAX or size + more > BATCH_BYTES_MAX):
+            yield some
+            some, size = [], 0
+        some.append(item)
+        size += more
+    if some:
+        yield some
 
 
 def insert_batches(
     jobs: Sequence[Job], write: Callable[[Job], Call]
 ) -> Iterator[tuple[list[Job], list[Call]]]:
-    """Split new jobs of one lane into batches within BATCH_ROWS_MAX and BATCH_BYTES_MAX."""
-    some: list[Job] = []
-    size = 0
-    for job in jobs:
-        if some and (len(some) == BATCH_ROWS_MAX or size + len(job.body) > BATCH_BYTES_MAX):
-            yield some, [write(one) for one in some]
-            some, size = [], 0
-        some.append(job)
-        size += len(job.body)
-    if some:
-        yield some, [write(one) for one in some]
+    """Split new jobs of one lane into batches, each with its statements."""
+    for some in chunks(jobs, _body_bytes_of):
+        yield some, list(map(write, some))
+
+
+def _body_bytes_of(job: Job) -> int:
+    return len(job.body)
 
 
 # Reads

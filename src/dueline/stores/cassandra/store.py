@@ -34,7 +34,7 @@ from dueline.stores.cassandra.claims import Claims
 from dueline.stores.cassandra.guard import STRAY_ANSWERS
 from dueline.stores.cassandra.lane_index import CassandraLaneLister, CassandraLaneStorage
 from dueline.stores.cassandra.lane_reader import LanePages
-from dueline.stores.cassandra.records import CassandraRecords, is_plain
+from dueline.stores.cassandra.records import CassandraRecords, bytes_of, is_plain
 from dueline.stores.cassandra.session import CassandraSession
 from dueline.stores.cassandra.settlement import Verdicts
 from dueline.stores.cassandra.statements import chunks
@@ -265,7 +265,7 @@ class CassandraStore:
             [
                 Commit(partition, chunk)
                 for partition, writes in free.items()
-                for chunk in chunks(list(writes.values()))
+                for chunk in chunks(list(writes.values()), bytes_of)
             ]
         )
         if SETTINGS_PARTITION in free:

@@ -20,6 +20,7 @@ _APPEND: Final = (
     "INSERT INTO {keyspace}.stream_rows (stream, shard, bucket, at_us, id, body)"
     " VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP ?"
 )
+_BODY: Final = 5  # its place among the values
 _BUCKET: Final = (
     "INSERT INTO {keyspace}.stream_buckets (stream, shard, bucket) VALUES (?, ?, ?)"
     " USING TIMESTAMP 1"
@@ -89,13 +90,19 @@ class CassandraMarks:
         if len(self._buckets) > _BUCKETS_NOTED_MAX:
             self._buckets.clear()
         self._buckets.update(new)
-        batches = [chunk for some in by_bucket.values() for chunk in chunks(some)]
+        batches = [chunk for some in by_bucket.values() for chunk in chunks(some, _bytes_of)]
         errors = self._session.write_many([[call for _, call in batch] for batch in batches])
         sure = [True] * len(rows)
         for batch, error in zip(batches, errors, strict=True):
             for place, _ in batch:
                 sure[place] = error is None
         return sure
+
+
+def _bytes_of(placed: tuple[int, Call]) -> int:
+    body = placed[1][1][_BODY]
+    assert isinstance(body, bytes)
+    return len(body)
 
 
 class CassandraStreams:
