@@ -28,8 +28,7 @@ class Job(Handle[R_co]):
     __slots__ = ("_kind",)
 
     def __init__(self, job_id: JobId, queues: Queues, clock: Clock, kind: Any = Any) -> None:  # noqa: ANN401
-        super().__init__(job_id, queues, clock)
-        self._kind = kind
+        self._id, self._queues, self._clock, self._kind = job_id, queues, clock, kind
 
     @property
     def status(self) -> str:

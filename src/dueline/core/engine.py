@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from dueline.core.clock import Clock, StoreTime
 from dueline.core.errors import EnqueueUnknown, Unknown
@@ -50,7 +51,7 @@ class Engine:
         Raises:
           EnqueueUnknown: The store did not say whether the queues are still there.
         """
-        places = set(map(_when_of, jobs))
+        places = [place for place, _ in groupby(map(_when_of, jobs))]
         self.wake(places)
         try:
             self.catalog.used([lane for lane, _ in places])

@@ -162,7 +162,7 @@ class Queues:
             jobs = [changes.spread(job, window_us, width_us=settings.width_us) for job in jobs]
         if options.unique:
             return [self._place(job) for job in jobs]
-        self._add(jobs)
+        self._add(jobs, store=self._recording if settings.tells_all else self._store)
         return jobs
 
     def enqueue_again(self, jobs: Sequence[Job]) -> None:
@@ -176,16 +176,16 @@ class Queues:
                 if job.opts and rule_of(job):
                     self._place(job, again=True)
         if plain:
-            self._add(plain, send_again)
+            self._add(plain, send_again, store=self._recording)
 
     def _place(self, job: Job, *, again: bool = False) -> Job:
         placed = self._exclusive.place(job, again=again)
         self.engine.announce([job])
         return placed
 
-    def _add(self, jobs: Sequence[Job], sent: Send = send) -> None:
+    def _add(self, jobs: Sequence[Job], sent: Send = send, *, store: Store) -> None:
         try:
-            stored = sent(self._recording, jobs)
+            stored = sent(store, jobs)
         except Unknown as error:
             raise EnqueueUnknown.about(jobs) from error
         if not all(stored):

@@ -6,7 +6,7 @@ lock, so one statement for each row is many times slower.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import chain, groupby, islice
+from itertools import chain, groupby, islice, repeat
 from operator import attrgetter, concat, itemgetter
 from typing import Any, Final
 
@@ -75,16 +75,19 @@ def add(database: Database, jobs: Sequence[Job]) -> None:
         database.execute(_INSERT, (number, *_put_body(database, jobs[0])))
         return
     lanes = list(map(_lane_of, jobs))
-    numbers = _listed(database, dict.fromkeys(lanes))
+    if is_single := lanes.count(lanes[0]) == len(lanes):  # faster than hashing each lane
+        numbers: Iterable[int] = repeat(_list_one(database, lanes[0], lanes[0].bucket))
+    else:
+        numbers = map(_listed(database, dict.fromkeys(lanes)).__getitem__, lanes)
     values: Iterable[Sequence[object]] = map(job_rows.new_values_of, jobs)
     if max(map(len, map(_body_of, jobs)), default=0) > INLINE_BYTES_MAX:
         values = [_put_body(database, job) for job in jobs]
-    rows: Iterable[Sequence[object]] = map(concat, zip(map(numbers.__getitem__, lanes)), values)
+    rows: Iterable[Sequence[object]] = map(concat, zip(numbers), values)
     if any(map(_hop_of, jobs)):  # a job that was inserted before has values from its claims
         later = map(job_rows.later_values_of, jobs)
         database.executemany(job_rows.INSERT_WHOLE, map(concat, rows, later))
         return
-    if len(numbers) > 1:  # in the order of the index
+    if not is_single:  # in the order of the index
         rows = sorted(rows, key=_number_of_row)
     rows = iter(rows)
     for _ in range(len(jobs) // _ROWS):
