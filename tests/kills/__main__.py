@@ -4,12 +4,13 @@
 `--store cassandra` for a node, with `--nodes 3` for a ring of three.
 There, with `--centres`, each node stands in a data centre of its own, and each process in one of
 them; with `--astray` the clocks of half the processes are ten minutes off, as on other machines.
+`--store postgres` for a server of its own, which is struck too.
 `--store full-disk` for a file on a small disk that is full now and then; root may mount it, and
 for others it is skipped. `--jumping` for processes whose wall clocks jump by ten minutes.
 With `--silence 15 40 --struck paused --timeout 60 --threads 1 --version 5.0.8` nodes stand still
 for longer than they let requests wait in their queues, and answer some on foreign streams.
 KILLS, PAUSES, JOBS and NODES, from the environment, say how many where the options do not;
-STRIKES how often something happens to Cassandra's nodes themselves, FILLS how often the disk is
+STRIKES how often something happens to Cassandra's nodes or the server of PostgreSQL, FILLS how often the disk is
 full.
 """
 
@@ -23,6 +24,7 @@ from functools import partial
 from pathlib import Path
 
 from simulation.judge import Report
+from tests.kills.cluster import struck_cluster
 from tests.kills.disk import MountError, small_disk
 from tests.kills.jumps import NoLibraryError
 from tests.kills.loop import Loop
@@ -33,6 +35,7 @@ from tools.cassandra.jars import CASSANDRA_VERSION
 DEFAULTS = {
     "sqlite": {"KILLS": 50, "PAUSES": 10, "JOBS": 20_000},
     "full-disk": {"KILLS": 10, "PAUSES": 0, "JOBS": 10_000, "FILLS": 20},
+    "postgres": {"KILLS": 30, "PAUSES": 5, "JOBS": 10_000, "STRIKES": 5},
     "cassandra": {"KILLS": 30, "PAUSES": 0, "JOBS": 5_000, "NODES": 1, "STRIKES": 6},
 }
 
@@ -46,7 +49,7 @@ def main() -> int:
     parser.add_argument("--pauses", type=int)
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--nodes", type=int, choices=(1, 3), help="Cassandra: nodes of the ring")
-    parser.add_argument("--strikes", type=int, help="Cassandra: how often nodes are struck")
+    parser.add_argument("--strikes", type=int, help="how often nodes or the server are struck")
     parser.add_argument("--centres", action="store_true", help="Cassandra: one for each node")
     parser.add_argument("--jumping", action="store_true", help="SQLite: all wall clocks jump")
     parser.add_argument("--astray", action="store_true", help="Cassandra: clocks of some are off")
@@ -123,6 +126,9 @@ def _run(chosen: argparse.Namespace, seed: int, asked: Mapping[str, int | None])
             server.mkdir()
             with small_disk(server) as disk:
                 return loop(diaries, disk=disk, fills=counts["FILLS"]).run()
+        if store == "postgres":
+            with struck_cluster(server, seed) as cluster:
+                return loop(diaries, server=cluster, server_strikes=counts["STRIKES"]).run()
         nodes, strikes = counts["NODES"], counts["STRIKES"]
         least_s, most_s = chosen.silence
         silence = Silence(
@@ -137,7 +143,7 @@ def _run(chosen: argparse.Namespace, seed: int, asked: Mapping[str, int | None])
         with struck_ring(
             server, nodes=nodes, seed=seed, centres=chosen.centres, silence=silence
         ) as ring:
-            return loop(diaries, ring=ring, ring_strikes=strikes, is_astray=chosen.astray).run()
+            return loop(diaries, server=ring, server_strikes=strikes, is_astray=chosen.astray).run()
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from checker.journal import Event, events_of
 from dueline.api.application import Dueline
 from dueline.jobs.history import attempts
 from simulation.judge import Final, Recorded, Report, judge
+from tests.kills.cluster import StruckCluster
 from tests.kills.disk import SmallDisk
 from tests.kills.ends import finals_of
 from tests.kills.jumps import JUMPS_VARIABLE, OFF_S, clock_off, jumps_in
@@ -102,8 +103,8 @@ class Loop:
         kills: int,
         seed: int,
         pauses: int = 0,
-        ring: StruckRing | None = None,
-        ring_strikes: int = 0,
+        server: StruckRing | StruckCluster | None = None,
+        server_strikes: int = 0,
         disk: SmallDisk | None = None,
         fills: int = 0,
         jumping: bool = False,
@@ -113,7 +114,8 @@ class Loop:
 
         Args:
           pauses: how often a process stands still for a while (SIGSTOP).
-          ring: where the queue is, and what is struck too, so often; None for a file in the folder.
+          server: where the queue is, and what is struck too, so often; None for a file in the
+            folder.
           disk: where the queue's file is, and what is full for a while, so often.
           jumping: the wall clocks of all processes jump, but for the store's.
           is_astray: the clocks of a producer and of a worker are off, as on other machines.
@@ -121,12 +123,12 @@ class Loop:
         self._folder = folder
         self._env = os.environ | ({JUMPS_VARIABLE: "1"} if jumping else {})
         self._jobs = jobs
-        self._ring = ring
+        self._server = server
         self._disk = disk
-        self._urls = ring.urls if ring else [disk.url if disk else file_in(folder)]
+        self._urls = server.urls if server else [disk.url if disk else file_in(folder)]
         self._choice = random.Random(seed)
         self._strikes = [self._kill_one] * kills + [self._pause_one] * pauses
-        self._strikes += [self._strike_ring] * ring_strikes + [self._fill_disk] * fills
+        self._strikes += [self._strike_server] * server_strikes + [self._fill_disk] * fills
         self._choice.shuffle(self._strikes)
         self._killed: list[Event] = []
         self._pauses = 0
@@ -246,12 +248,12 @@ class Loop:
             time.sleep(self._choice.random() * TICK_S)
             strike()
 
-    def _strike_ring(self) -> None:
-        assert self._ring is not None
-        while not self._ring.may_strike():
+    def _strike_server(self) -> None:
+        assert self._server is not None
+        while not self._server.may_strike():
             self._watch()
             time.sleep(LOOK_S)
-        self._ring.strike()
+        self._server.strike()
 
     def _pause_one(self) -> None:
         """Let a process, its children or all of them stand still."""
@@ -288,9 +290,9 @@ class Loop:
         return self._seen["settle no"] + self._seen["release no"]
 
     def _let_go(self, now_s: float) -> None:
-        """End what is over: pauses, a full disk, what happened to a ring."""
-        if self._ring is not None:
-            self._ring.heal(now_s)
+        """End what is over: pauses, a full disk, what happened to a server."""
+        if self._server is not None:
+            self._server.heal(now_s)
         if self._disk is not None and self._full_until_s <= now_s:
             self._disk.free()
         for still in self._still:
@@ -330,8 +332,8 @@ class Loop:
     def _drain(self) -> None:
         """Let the workers work until no job is left, alive or asleep."""
         self._let_go(math.inf)
-        if self._ring is not None:
-            self._ring.wait_ready()
+        if self._server is not None:
+            self._server.wait_ready()
         app = self._app()
         while any(a.role.kind == "producer" and a.process for a in self._actors) or _rows(app):
             self._watch()
@@ -376,15 +378,15 @@ class Loop:
         recorded = [
             Recorded(one.job, one.fence, one.outcome) for one in attempts(app.store, QUEUE, shards)
         ]
-        assert self._ring is not None or app.store.describe()["integrity"] == "ok"
+        assert self._server is not None or app.store.describe()["integrity"] == "ok"
         app.close()
         report = judge(self.events + self._killed, finals, recorded, prefetch=PREFETCH)
         counts = {
             "kills": len(self._killed),
             "pauses": self._pauses,
             "full disks": self._fills,
-            **(self._ring.counts if self._ring else {}),
-            **({"stray answers": strays_in(self._folder)} if self._ring else {}),
+            **(self._server.counts if self._server else {}),
+            **({"stray answers": strays_in(self._folder)} if isinstance(self._server, StruckRing) else {}),
             "clock jumps": jumps_in(self._folder),
         }
         return Report({**counts, **report.counts}, report.faults)

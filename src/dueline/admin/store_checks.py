@@ -21,6 +21,21 @@ PARTITION_MIB_MAX: Final = 100
 TOMBSTONES_MAX: Final = 10_000
 """Reading over this many deleted rows takes some 30 ms; a server fails a read at 100,000."""
 
+TRANSACTION_US_MAX: Final = 60 * SECOND_US
+"""A transaction that is open for longer keeps dead rows, and jobs may wait for it."""
+
+HOLDING_US_MAX: Final = 10 * SECOND_US
+"""A transaction that holds watermarks for longer makes readers of streams wait."""
+
+DEAD_ROWS_MAX: Final = 200_000
+"""PostgreSQL's autovacuum starts at a tenth of this."""
+
+CONNECTIONS_SHARE: Final = 0.8
+"""Share of a server's connections in use above which new processes may be refused."""
+
+LAG_US_MAX: Final = 10 * SECOND_US
+"""A replica that is further behind loses as much at a failover, if it is asynchronous."""
+
 STREAMS_SAFE: Final = (5, 0, 9)
 """The first release of Cassandra that answers every request on its own stream."""
 
@@ -217,6 +232,64 @@ def _repaired(age: str, store: Mapping[str, str]) -> Check:
     return Check("repair", "warning", finding, advice)
 
 
+def _autovacuum(setting: str, _: Mapping[str, str]) -> Check:
+    if setting == "on":
+        return Check("autovacuum", "good", setting)
+    finding = f"{setting}: deleted jobs stay in the tables, and every claim gets slower"
+    return Check("autovacuum", "bad", finding, "Set `autovacuum = on`, and reload the server.")
+
+
+def _connections(fact: str, _: Mapping[str, str]) -> Check:
+    used, most = map(int, fact.split(" of "))
+    if used < most * CONNECTIONS_SHARE:
+        return Check("connections", "good", fact)
+    advice = "Raise max_connections, or put a pooler such as PgBouncer before the server."
+    return Check("connections", "warning", f"{fact} are in use", advice)
+
+
+def _read_only(fact: str, _: Mapping[str, str]) -> Check:
+    advice = "Connect to the primary, with `target_session_attrs=read-write` in the URL."
+    return Check("server", "bad", f"{fact}: nothing can be enqueued or run", advice)
+
+
+def _rights(missing: str, store: Mapping[str, str]) -> Check:
+    """Check the rights of this user: one that may only read is no fault."""
+    if missing == "INSERT, UPDATE, DELETE":
+        return Check("rights", "good", "this user may only read")
+    schema = store.get("address", "").partition("schema=")[2] or "dueline"
+    advice = f"GRANT {missing} ON ALL TABLES IN SCHEMA {schema} TO the user."
+    return Check("rights", "bad", f"{missing} is missing on some tables", advice)
+
+
+def _dead_rows(fact: str, _: Mapping[str, str]) -> Check:
+    dead, live = map(int, re.findall(r"\d+", fact)[:2])
+    if dead <= DEAD_ROWS_MAX or dead <= live:
+        return Check("dead rows", "good", fact)
+    advice = "End old transactions, then `VACUUM` the table jobs; see docs/operations/postgres.md."
+    return Check("dead rows", "warning", f"{fact}: vacuum does not keep up", advice)
+
+
+def _oldest_transaction(fact: str, _: Mapping[str, str]) -> Check:
+    age_us = parse_span(fact.partition(" (")[0])
+    is_holding = "holds watermarks" in fact
+    if age_us <= (HOLDING_US_MAX if is_holding else TRANSACTION_US_MAX):
+        return Check("oldest transaction", "good", fact)
+    effect = "readers of streams wait for it" if is_holding else "it keeps dead rows"
+    process = re.search(r"process (\d+)", fact)
+    advice = "Commit it or roll it back"
+    if process:
+        advice += f", or SELECT pg_terminate_backend({process[1]})"
+    return Check("oldest transaction", "warning", f"{fact}: {effect}", f"{advice}.")
+
+
+def _lag(fact: str, _: Mapping[str, str]) -> Check:
+    lags = [parse_span(one) for one in re.findall(r": (\S+) behind", fact)]
+    if max(lags, default=0) <= LAG_US_MAX:
+        return Check("replication lag", "good", fact)
+    advice = "Find out why it falls behind; a failover to it would lose the last commits."
+    return Check("replication lag", "warning", fact, advice)
+
+
 _COMPACT: Final = (
     "Alter `jobs` to UnifiedCompactionStrategy (LeveledCompactionStrategy before 5.0)."
 )
@@ -241,5 +314,12 @@ _JUDGES: Mapping[str, Callable[[str, Mapping[str, str]], Check]] = {
     "largest partition": _largest,
     "deleted rows a read (p99)": _crossed,
     "keyspace is old": _repaired,
+    "autovacuum": _autovacuum,
+    "connections": _connections,
+    "read-only": _read_only,
+    "missing rights": _rights,
+    "dead rows": _dead_rows,
+    "replication lag": _lag,
+    "oldest transaction": _oldest_transaction,
 }
 """The check of each fact, by its name; a check also gets all other facts."""

@@ -30,7 +30,16 @@ from dueline.core.store import (
     Write,
 )
 from dueline.core.store_capabilities import Joined, LanesWithRows, PrefetchResult
-from dueline.stores.postgres import batches, callers, claims, lanes, records, schema, streams
+from dueline.stores.postgres import (
+    batches,
+    callers,
+    claims,
+    facts,
+    lanes,
+    records,
+    schema,
+    streams,
+)
 from dueline.stores.postgres import jobs as postgres_jobs
 from dueline.stores.postgres.address import Address
 from dueline.stores.postgres.claims import Claims
@@ -75,28 +84,7 @@ class PostgresStore:
 
     def describe(self) -> Mapping[str, str]:
         """Return facts and guarantees of the store."""
-        row = self._connection.read(
-            lambda database: database.first(
-                "SELECT current_setting('server_version'), current_setting('synchronous_commit'),"
-                " current_setting('fsync'), (SELECT value FROM @about WHERE name = 'schema')"
-            )
-        )
-        assert row is not None
-        version, synchronous, fsync, tables = row
-        power = "nothing is lost, if the disk honours flushes"
-        if fsync == "off":
-            power = "the whole database may be damaged (fsync is off)"
-        elif synchronous == "off":
-            power = "the last commits may be lost (synchronous_commit is off)"
-        return {
-            "store": "postgresql",
-            "address": str(self._address),
-            "server": version,
-            "schema": tables,
-            "survives a process crash": "nothing is lost",
-            "survives loss of power": power,
-            "survives loss of the machine": "as far as the server's replicas do",
-        }
+        return self._connection.read(lambda database: facts.facts_of(database, self._address))
 
     def wakeups(self) -> NotifyWakeups:
         """Return the wake-ups of the store's workers."""
