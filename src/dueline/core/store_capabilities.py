@@ -147,6 +147,18 @@ class JoinsTransactions(Protocol):
         """
         ...
 
+    def transaction_id(self) -> str:
+        """Return the id of the transaction; only a store that `join` returned has one."""
+        ...
+
+    def is_committed(self, transaction: str) -> bool:
+        """Return whether a caller's transaction was committed; one that is open is ended first.
+
+        Args:
+          transaction: Its id, from `transaction_id`.
+        """
+        ...
+
 
 @runtime_checkable
 class CountsStrayAnswers(Protocol):

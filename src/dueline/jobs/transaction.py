@@ -2,16 +2,23 @@
 
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 from dueline.core.attempt import Done, Ended, Outcome
 from dueline.core.call_options import is_step
 from dueline.core.codec import encode_result
-from dueline.core.errors import BadInput, CommitUnknown, ConfigError, LeaseLost, Unknown
+from dueline.core.errors import (
+    BadInput,
+    CommitUnknown,
+    ConfigError,
+    DuelineError,
+    LeaseLost,
+    Unknown,
+)
 from dueline.core.job import Job
 from dueline.core.store import Bindings, Transactional, TransactionView
-from dueline.core.store_capabilities import JoinsTransactions
+from dueline.core.store_capabilities import Joined, JoinsTransactions
 from dueline.core.wakeup import DeferredWakeups, Wakeups
 from dueline.jobs.completion import Finished, finish, finish_of
 from dueline.jobs.history import attempt_of
@@ -27,8 +34,6 @@ class Transaction:
 
     Attributes:
       is_open: The block has not ended.
-      is_committed: It was committed. Neither is true if it was rolled back or its commit is
-          unknown.
 
     Args:
       owner: The application: transactions of others are refused.
@@ -39,7 +44,7 @@ class Transaction:
     """
 
     __slots__ = (
-        "_inside", "_owner", "_queues", "_tasks", "_thread", "_wakeups", "is_committed", "is_open",
+        "_inside", "_owner", "_queues", "_tasks", "_thread", "_is_committed", "_wakeups", "is_open",
     )  # fmt: skip
 
     def __init__(
@@ -51,13 +56,18 @@ class Transaction:
         wakeups: Wakeups | None = None,
     ) -> None:
         self.is_open = True
-        self.is_committed = False
+        self._is_committed = False
         self._owner = owner
         self._tasks = tasks
         self._inside = inside
         self._wakeups = DeferredWakeups(queues.engine.wakeups)
         self._queues = queues.inside(inside.store, wakeups or self._wakeups)
         self._thread = threading.get_ident()
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether it was committed; false if it is open, was rolled back, or that is unknown."""
+        return self._is_committed
 
     def execute(self, statement: str, bindings: Bindings = ()) -> list[tuple[Any, ...]]:
         """Run a statement on your own tables; return its rows.
@@ -114,6 +124,11 @@ class Transaction:
         """Wake the workers for the jobs that were committed."""
         self._wakeups.release()
 
+    def committed(self) -> None:
+        """Note that it was committed, and wake the workers."""
+        self._is_committed = True
+        self.wake()
+
     def _expect_mine(self) -> None:
         if not self.is_open:
             raise BadInput("The transaction has ended.", hint="Use it inside its block.")
@@ -121,6 +136,50 @@ class Transaction:
             raise BadInput(
                 "The transaction belongs to another thread.", hint="Open one in this thread."
             )
+
+
+class CallersTransaction(Transaction):
+    """A transaction that is open on a connection of the caller, who ends it.
+
+    Args:
+      store: The store outside it, which is asked for its outcome.
+    """
+
+    __slots__ = ("_id", "_store")
+
+    def __init__(
+        self,
+        owner: object,
+        queues: Queues,
+        tasks: Mapping[str, Handler],
+        inside: Joined,
+        store: JoinsTransactions,
+    ) -> None:
+        view = TransactionView(inside.store, _no_statements)
+        super().__init__(owner, queues, tasks, view, inside.wakeups)
+        self._store = store
+        self._id = ""
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether it was committed; one that is still open is rolled back first.
+
+        False if the store does not answer: the worker then tries to end the job, and is refused
+        if the transaction has done so.
+        """
+        if self._id:
+            with suppress(DuelineError):
+                self._is_committed = self._store.is_committed(self._id)
+            self._id = ""
+        return self._is_committed
+
+    def finish(self, job: Job, handler: Handler, value: object, started_us: int) -> None:
+        """End a job as done in this transaction."""
+        super().finish(job, handler, value, started_us)
+        inside = self._inside.store
+        assert isinstance(inside, JoinsTransactions)
+        self._id = inside.transaction_id()
+        self.is_open = False  # nothing but its outcome matters from now on
 
 
 @contextmanager
@@ -144,8 +203,7 @@ def transaction(
             finally:
                 tx.is_open = False
             is_ending = True
-        tx.is_committed = True
-        tx.wake()
+        tx.committed()
     except Unknown as error:
         if not is_ending:  # raised inside the block
             raise
@@ -167,9 +225,7 @@ def joined(
     if isinstance(tx, Transaction) or not isinstance(store, JoinsTransactions):
         return expect_transaction(tx)
     queues.engine.catalog.settings(queue)  # apart: a new queue must not wait for the commit
-    inside = store.join(tx)
-    view = TransactionView(inside.store, _no_statements)
-    return Transaction(owner, queues, tasks, view, inside.wakeups)
+    return CallersTransaction(owner, queues, tasks, store.join(tx), store)
 
 
 def _no_statements(_statement: str, _bindings: Bindings) -> NoReturn:

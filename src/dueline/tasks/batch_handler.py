@@ -82,7 +82,7 @@ class Call(Context, Generic[T]):
             raise self.raised
         return self.result if self.is_ended or returned is None else returned[0]
 
-    def finish(self, tx: Finishing, value: Any = None) -> Any:  # noqa: ANN401
+    def finish(self, tx: object, value: Any = None) -> Any:  # noqa: ANN401
         """Finish this job in your transaction: see `Context.finish`."""
         return super().finish(tx, value)
 

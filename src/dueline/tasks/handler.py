@@ -50,12 +50,22 @@ class Cancel(DuelineError):
 
 T = TypeVar("T")
 
+Join = Callable[[object, str], "Finishing"]
+"""Gives the transaction of an object that a handler passes, for a queue."""
+
 
 class Finishing(Protocol):
     """A transaction that can finish a job: see `app.transaction()`."""
 
-    is_open: bool
-    is_committed: bool
+    @property
+    def is_open(self) -> bool:
+        """Whether its block has not ended."""
+        ...
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether it was committed."""
+        ...
 
     def finish(self, job: Job, handler: "Handler", value: object, started_us: int) -> None:
         """Finish the job as done, or raise LeaseLost."""
@@ -172,19 +182,22 @@ class Context:
     def _claim(self) -> Claim:
         return Claim(self.job_id, self.fence)
 
-    def finish(self, tx: Finishing, value: T) -> T:
+    def finish(self, tx: object, value: T) -> T:
         """Finish this job in your transaction: `return ctx.finish(tx, value)`.
 
         Your writes, the outcome of the job, its result and its history are committed atomically.
         After the commit, nothing that the handler does or raises changes the outcome. In a plain
         call of the function there is no job to finish.
 
+        Args: tx: from `app.transaction()`; on PostgreSQL also a connection of your own, as in
+          `task.using(tx=...)`, which you commit before the function returns.
+
         Returns: the value, which is the result of the job.
 
         Raises:
           LeaseLost: the claim ended, and another worker may hold the job. Do not catch it, so that
             the transaction is rolled back.
-          BadInput: this was called before, or the value cannot be stored.
+          BadInput: this was called before, `tx` is no transaction, or the value cannot be stored.
         """
         if not self._job.is_claimed():
             return value
@@ -192,8 +205,9 @@ class Context:
             self._finishing.is_open or self._finishing.is_committed
         ):
             raise BadInput(f"The job {self.job_id.hex()} was finished before.")
-        tx.finish(self._job, self._handler, value, self._started_us)
-        self._finishing = tx
+        finishing = self._handler.join(tx, self.queue)
+        finishing.finish(self._job, self._handler, value, self._started_us)
+        self._finishing = finishing
         return value
 
     @property
@@ -211,6 +225,7 @@ class Handler:
         payloads: The codecs of the application.
         codec: Codec of its arguments, None for the default of the application.
         limits: See `limit_names.read_limits`.
+        join: Gives the transaction of an object that is passed to `Context.finish`.
 
     Raises:
         BadInput: Its annotations cannot be used, or a Context is not its first parameter.
@@ -222,6 +237,7 @@ class Handler:
         "arguments",
         "function",
         "is_async",
+        "join",
         "kill_after_us",
         "limits",
         "name",
@@ -242,8 +258,10 @@ class Handler:
         payloads: Payloads | None = None,
         codec: str | None = None,
         limits: object = (),
+        join: Join | None = None,
     ) -> None:
         self.name = name
+        self.join = join or _no_transaction
         self.function = function
         self.retry = retry
         self.timeout_us = timeout_us
@@ -340,6 +358,10 @@ class Handler:
         if given:
             return self.arguments.decode_rest(given, body, form)
         return self.arguments.decode(body, form)
+
+
+def _no_transaction(_tx: object, _queue: str) -> NoReturn:
+    raise BadInput("This worker has no transactions.", hint="Return the value instead.")
 
 
 _CONTEXT_NAMES = ("ctx", "self")

@@ -263,6 +263,28 @@ class Connections:
             self._clock.sleep(0.05)
         return None
 
+    def ended(self, number: str, process: int) -> bool:
+        """Return whether a transaction was committed; end its session if it is still open.
+
+        Raises:
+          StoreUnavailable: The server does not answer, or the session does not end in time.
+        """
+        until_us = self._clock.monotonic_us() + RESOLVE_US
+        while True:
+            row = self.read(
+                lambda database: database.first(
+                    "SELECT pg_xact_status(%s::text::xid8)", (number,)
+                )
+            )
+            if row is None or row[0] != "in progress":
+                return row is not None and bool(row[0] == "committed")
+            if self._clock.monotonic_us() > until_us:
+                raise StoreUnavailable(f"A session on {self.address} does not end.")
+            self.read(lambda database: database.first(
+                "SELECT pg_terminate_backend(%s::integer)", (process,)
+            ))  # fmt: skip
+            self._clock.sleep(0.01)
+
     def _take(self) -> Connection:
         self._forget_parent()
         while True:

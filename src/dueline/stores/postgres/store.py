@@ -118,6 +118,21 @@ class PostgresStore:
         inside._connection = transaction  # noqa: SLF001  (its own kind)
         return Joined(inside, CommitWakeups(transaction, self._address.schema))
 
+    def transaction_id(self) -> str:
+        """Return the number of the transaction, and of the process of the server that has it."""
+        row = self._connection.read(
+            lambda database: database.first(
+                "SELECT pg_current_xact_id()::text || '/' || pg_backend_pid()"
+            )
+        )
+        assert row is not None
+        return str(row[0])
+
+    def is_committed(self, transaction: str) -> bool:
+        """Return whether a caller's transaction was committed; one that is open is ended first."""
+        number, _, process = transaction.partition("/")
+        return self._connections.ended(number, int(process))
+
     # Jobs
 
     def add(self, jobs: Sequence[Job]) -> Sequence[bool]:
