@@ -10,8 +10,8 @@ for others it is skipped. `--jumping` for processes whose wall clocks jump by te
 With `--silence 15 40 --struck paused --timeout 60 --threads 1 --version 5.0.8` nodes stand still
 for longer than they let requests wait in their queues, and answer some on foreign streams.
 KILLS, PAUSES, JOBS and NODES, from the environment, say how many where the options do not;
-STRIKES how often something happens to Cassandra's nodes or the server of PostgreSQL, FILLS how often the disk is
-full.
+STRIKES how often something happens to Cassandra's nodes or the server of PostgreSQL, FILLS how
+often the disk is full.
 """
 
 import argparse

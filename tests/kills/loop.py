@@ -386,7 +386,11 @@ class Loop:
             "pauses": self._pauses,
             "full disks": self._fills,
             **(self._server.counts if self._server else {}),
-            **({"stray answers": strays_in(self._folder)} if isinstance(self._server, StruckRing) else {}),
+            **(
+                {"stray answers": strays_in(self._folder)}
+                if isinstance(self._server, StruckRing)
+                else {}
+            ),
             "clock jumps": jumps_in(self._folder),
         }
         return Report({**counts, **report.counts}, report.faults)

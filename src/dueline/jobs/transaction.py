@@ -44,7 +44,14 @@ class Transaction:
     """
 
     __slots__ = (
-        "_inside", "_owner", "_queues", "_tasks", "_thread", "_is_committed", "_wakeups", "is_open",
+        "_inside",
+        "_is_committed",
+        "_owner",
+        "_queues",
+        "_tasks",
+        "_thread",
+        "_wakeups",
+        "is_open",
     )  # fmt: skip
 
     def __init__(

@@ -11,7 +11,7 @@ from dueline.core.job import Job
 from dueline.core.user_code import Raised, contain
 from dueline.tasks.arguments import Arguments
 from dueline.tasks.batch_options import BatchOptions
-from dueline.tasks.handler import Cancel, Context, Finishing, Handler, Snooze
+from dueline.tasks.handler import Cancel, Context, Handler, Snooze
 from dueline.tasks.progress import Control, NoControl, Progress
 
 T = TypeVar("T")

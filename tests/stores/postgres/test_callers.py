@@ -1,5 +1,6 @@
 """Jobs in a transaction that the caller has open on a connection of its own."""
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -142,6 +143,27 @@ def test_sessions_and_connections_of_sqlalchemy(app: Dueline, url: str) -> None:
         echo.using(tx=connection).enqueue("three")
     assert jobs_in(url) == 2
     engine.dispose()
+
+
+def test_a_session_of_sqlalchemy_that_is_asynchronous(app: Dueline, url: str) -> None:
+    asynchronous = pytest.importorskip("sqlalchemy.ext.asyncio")
+    echo = app.task_named("tests.echo")
+    address = url.partition("?")[0].replace("://", "+psycopg://", 1)
+
+    async def enqueue() -> None:
+        engine = asynchronous.create_async_engine(address)
+        async with asynchronous.AsyncSession(engine) as session:
+            await session.run_sync(lambda own: echo.using(tx=own).enqueue_many([("a",), ("b",)]))
+            assert jobs_in(url) == 0
+            await session.commit()
+            await session.run_sync(lambda own: echo.using(tx=own).enqueue("c"))
+            await session.rollback()
+            with pytest.raises(BadInput, match="must be a transaction"):
+                echo.using(tx=session)
+        await engine.dispose()
+
+    asyncio.run(enqueue())
+    assert jobs_in(url) == 2
 
 
 @pytest.mark.filterwarnings("ignore:Accessing the database during app:RuntimeWarning")

@@ -51,10 +51,13 @@ def test_a_healthy_server_has_no_warning(url: str) -> None:
 
 def test_a_transaction_that_holds_watermarks_is_named(url: str) -> None:
     app = Dueline(url)
-    task = app.task(print, name="shop.send")
+
+    @app.task(name="shop.send")
+    def send(to: str) -> None: ...
+
     plain = url.partition("?")[0]
     with psycopg.connect(plain, application_name="slow import") as connection:
-        task.using(tx=connection).enqueue("one")
+        send.using(tx=connection).enqueue("one")
         finding = checks_of(url)["oldest transaction"].finding
         connection.rollback()
     app.close()
@@ -79,7 +82,12 @@ def roles(url: str) -> Iterator[dict[str, str]]:
 
 def test_the_rights_of_the_documentation_are_enough(roles: dict[str, str]) -> None:
     app = Dueline(roles["worker"])
-    job = app.task(len, name="shop.count").enqueue([1, 2])
+
+    @app.task(name="shop.count")
+    def count(items: list[int]) -> int:
+        return len(items)
+
+    job = count.enqueue([1, 2])
 
     async def work() -> None:
         async with app.worker():

@@ -52,6 +52,11 @@ def result_of(app: Dueline, job: Any) -> Any:  # noqa: ANN401
     return asyncio.run(work())
 
 
+def row(table: str, number: int) -> tuple[bytes, tuple[int]]:
+    """Give a statement that inserts a product, and its parameters."""
+    return f"INSERT INTO {table} VALUES (%s)".encode(), (number,)  # noqa: S608
+
+
 def outcomes(app: Dueline) -> list[str]:
     return [one.outcome for one in attempts(app.store, "default", 1)]
 
@@ -62,7 +67,7 @@ def test_a_product_is_committed_with_the_end_of_its_job(
     @app.task(name="shop.make", retry=ONCE)
     def make(ctx: Context, number: int) -> int:
         with psycopg.connect(url.partition("?")[0]) as connection:
-            connection.execute(f"INSERT INTO {products} VALUES ({number})".encode())
+            connection.execute(*row(products, number))
             ctx.finish(connection, number)
         raise RuntimeError("too late")  # what a handler does after the commit changes nothing
 
@@ -77,7 +82,7 @@ def test_a_transaction_that_is_rolled_back_ends_nothing(
     @app.task(name="shop.make", retry=Retry.fixed(0.01, attempts=2))
     def make(ctx: Context) -> int:
         with psycopg.connect(url.partition("?")[0]) as connection:
-            connection.execute(f"INSERT INTO {products} VALUES ({ctx.attempt})".encode())
+            connection.execute(*row(products, ctx.attempt))
             ctx.finish(connection, ctx.attempt)
             if ctx.attempt == 1:
                 raise RuntimeError("the first attempt fails")
@@ -97,7 +102,7 @@ def test_a_transaction_that_is_left_open_is_rolled_back(
     @app.task(name="shop.make", retry=ONCE)
     def make(ctx: Context) -> int:
         left.append(psycopg.connect(url.partition("?")[0]))
-        left[0].execute(f"INSERT INTO {products} VALUES (1)".encode())
+        left[0].execute(*row(products, 1))
         ctx.finish(left[0], 1)
         return 2
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Final, Protocol, TypeVar
 
 import psycopg
-from psycopg import Connection, Cursor
+from psycopg import AsyncConnection, Connection, Cursor
 from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import tuple_row
 
@@ -60,21 +60,27 @@ class Database:
     Attributes:
       apart: Runs work in a transaction of its own that commits at once. None if this transaction
         is short, so others may wait for its end.
+
+    Args:
+      cursor: Runs the statements; by default a new cursor of the connection.
     """
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Connection | AsyncConnection,
         schema: str,
         apart: "Callable[[Callable[[Database], object]], None] | None" = None,
+        *,
+        cursor: Any = None,  # noqa: ANN401
     ) -> None:
         self.connection = connection
         self.apart = apart
         self._schema = schema
-        # Not by the connection's own factory, which a caller may have set.
-        self._cursor = Cursor(connection, row_factory=tuple_row)
-        self._cursor.format = Format.BINARY
-        register(self._cursor)
+        if cursor is None:  # not by the connection's own factory, which a caller may have set
+            cursor = Cursor(connection, row_factory=tuple_row)
+            cursor.format = Format.BINARY
+        register(cursor)
+        self._cursor = cursor
 
     def fetch(self, statement: str, bound: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run a query and return all its rows."""
@@ -90,7 +96,7 @@ class Database:
         """Run a statement and return the number of rows that it changed."""
         return int(self._run(statement, bound).rowcount)
 
-    def _run(self, statement: str, bound: Sequence[Any]) -> Cursor:
+    def _run(self, statement: str, bound: Sequence[Any]) -> Any:  # noqa: ANN401
         values = [packed(one) if type(one) is list else one for one in bound]
         return self._cursor.execute(_named(statement, self._schema), values)
 
@@ -272,9 +278,7 @@ class Connections:
         until_us = self._clock.monotonic_us() + RESOLVE_US
         while True:
             row = self.read(
-                lambda database: database.first(
-                    "SELECT pg_xact_status(%s::text::xid8)", (number,)
-                )
+                lambda database: database.first("SELECT pg_xact_status(%s::text::xid8)", (number,))
             )
             if row is None or row[0] != "in progress":
                 return row is not None and bool(row[0] == "committed")

@@ -5,11 +5,12 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import psycopg
-from psycopg import Connection
+from psycopg import AsyncConnection, Connection
 
 from dueline.core.errors import BadInput, Conflict, StoreUnavailable
 from dueline.core.store import Bindings
 from dueline.stores.postgres.batches import savepoint
+from dueline.stores.postgres.callers import AwaitedCursor
 from dueline.stores.postgres.connection import Connections, Database
 from dueline.stores.postgres.errors import translated
 
@@ -25,11 +26,12 @@ _WRITES: Final = r"\b(insert|update|delete|merge|truncate|alter|drop|create|lock
 class OpenTransaction:
     """Runs the store's calls and the caller's statements in one open transaction."""
 
-    def __init__(self, connections: Connections, connection: Connection) -> None:
+    def __init__(self, connections: Connections, connection: Connection | AsyncConnection) -> None:
         schema = connections.address.schema
         self._address = connections.address
         self._connection = connection
-        self._database = Database(connection, schema, connections.apart)
+        cursor = AwaitedCursor(connection) if isinstance(connection, AsyncConnection) else None
+        self._database = Database(connection, schema, connections.apart, cursor=cursor)
         self._own = re.compile(rf'{_WRITES}.*\b"?{schema}"?\s*\.', re.IGNORECASE | re.DOTALL)
 
     def has_table(self, name: str) -> bool:
@@ -69,6 +71,7 @@ class OpenTransaction:
             )
         try:
             with savepoint(self._database):
+                assert isinstance(self._connection, Connection)  # of the application
                 cursor = self._connection.execute(statement.encode(), bindings, prepare=True)
                 return cursor.fetchall() if cursor.description is not None else []
         except psycopg.IntegrityError as error:
