@@ -178,7 +178,13 @@ class StretchStore(SqliteStore):
         return [job and table.seen(job, numbers.get(job.lane, -1), live) for job in found]
 
     def scan(
-        self, lane: Lane, *, after: tuple[int, JobId] | None, until_us: int | None, limit: int
+        self,
+        lane: Lane,
+        *,
+        after: tuple[int, JobId] | None,
+        until_us: int | None,
+        limit: int,
+        skip: int = 0,
     ) -> JobPage:
         """Read a lane; its stretches are written out, since they change the order of its rows."""
 
@@ -188,7 +194,7 @@ class StretchStore(SqliteStore):
 
         if self._connection.read(table.all_of):
             self._connection.write(make_way)
-        return super().scan(lane, after=after, until_us=until_us, limit=limit)
+        return super().scan(lane, after=after, until_us=until_us, limit=limit, skip=skip)
 
     def lanes(
         self, queue: str, shard: int, *, until_bucket: int, after: Pointer | None, limit: int

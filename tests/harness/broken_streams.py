@@ -40,8 +40,9 @@ class TailGoesPast(MemoryStore):
         after: tuple[int, bytes] | None,
         limit: int,
         until_us: int | None = None,  # noqa: ARG002  what it leaves out
+        skip: int = 0,
     ) -> RowPage:
-        return super().tail(stream, shard, after=after, limit=limit)
+        return super().tail(stream, shard, after=after, limit=limit, skip=skip)
 
 
 class ExpiresTheOpen(MemoryStore):
@@ -64,6 +65,7 @@ class TailStartsAnew(MemoryStore):
         after: tuple[int, bytes] | None,
         limit: int,
         until_us: int | None = None,
+        skip: int = 0,
     ) -> RowPage:
-        page = super().tail(stream, shard, after=after, limit=limit, until_us=until_us)
+        page = super().tail(stream, shard, after=after, limit=limit, until_us=until_us, skip=skip)
         return page if page.rows else page._replace(after=None)

@@ -266,9 +266,18 @@ class Jobs(Protocol):
         ...
 
     def scan(
-        self, lane: Lane, *, after: tuple[int, JobId] | None, until_us: int | None, limit: int
+        self,
+        lane: Lane,
+        *,
+        after: tuple[int, JobId] | None,
+        until_us: int | None,
+        limit: int,
+        skip: int = 0,
     ) -> JobPage:
-        """Read a lane in (at, id) order, after `after`, up to and including `until_us`."""
+        """Read a lane in (at, id) order, after `after`, up to and including `until_us`.
+
+        The first `skip` rows are omitted, at less cost than to read them.
+        """
         ...
 
     def lanes(
@@ -328,10 +337,12 @@ class Streams(Protocol):
         after: tuple[int, bytes] | None,
         limit: int,
         until_us: int | None = None,
+        skip: int = 0,
     ) -> RowPage:
         """Read a shard's rows in order, after `after`, up to `until_us`.
 
-        Rows above the watermark may be incomplete.
+        Rows above the watermark may be incomplete. The first `skip` rows are omitted, at less cost
+        than to read them.
         """
         ...
 

@@ -311,10 +311,15 @@ class Node:
 
     @_primitive
     def tail(
-        self, shard: StreamShard, after: tuple[int, bytes] | None, limit: int, until_us: int | None
+        self,
+        shard: StreamShard,
+        after: tuple[int, bytes] | None,
+        limit: int,
+        until_us: int | None,
+        skip: int = 0,
     ) -> list[Row]:
         """Read a shard's rows in order."""
-        return page_of(self.cluster.streams.get(shard, {}), after, limit, until_us)
+        return page_of(self.cluster.streams.get(shard, {}), after, limit, until_us, skip)
 
     @_primitive
     def expire(self, shard: StreamShard, before_us: int) -> None:

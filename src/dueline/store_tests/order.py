@@ -83,6 +83,9 @@ class OrderLaws:
         page = store.scan(lane, after=(NOW_US + 1, id_of(4)), until_us=None, limit=100)
         assert ids_of(page.jobs) == whole[5:]
         assert page.after is None
+        for skip in range(12):
+            page = store.scan(lane, after=(NOW_US, id_of(1)), until_us=None, limit=3, skip=skip)
+            assert ids_of(page.jobs) == whole[2 + skip :][:3]
 
     def test_a_lane_that_never_was_is_empty(self, store: Store) -> None:
         put_in(store, new_job(1))

@@ -387,7 +387,13 @@ class SteppedMemoryStore:
         return row
 
     def scan(
-        self, lane: Lane, *, after: tuple[int, JobId] | None, until_us: int | None, limit: int
+        self,
+        lane: Lane,
+        *,
+        after: tuple[int, JobId] | None,
+        until_us: int | None,
+        limit: int,
+        skip: int = 0,
     ) -> JobPage:
         """Read a lane in (at, id) order, after completing its stubs.
 
@@ -396,7 +402,7 @@ class SteppedMemoryStore:
         found = list(self._node.every(lane))
         for stub in [one for one in found if one.stub]:  # K4
             self._complete(stub)
-        return jobs_page([one.job for one in found if not one.stub], after, until_us, limit)
+        return jobs_page([one.job for one in found if not one.stub], after, until_us, limit, skip)
 
     def lanes(
         self, queue: str, shard: int, *, until_bucket: int, after: Pointer | None, limit: int
@@ -479,9 +485,10 @@ class SteppedMemoryStore:
         after: tuple[int, bytes] | None,
         limit: int,
         until_us: int | None = None,
+        skip: int = 0,
     ) -> RowPage:
         """Read a shard's rows in (at, id) order."""
-        page = self._node.tail(StreamShard(stream, shard), after, limit, until_us)
+        page = self._node.tail(StreamShard(stream, shard), after, limit, until_us, skip)
         return RowPage(page, (page[-1].at_us, page[-1].id) if page else after)
 
     def close_until(self, stream: str, shard: int, *, at_us: int) -> int:

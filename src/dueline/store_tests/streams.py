@@ -131,6 +131,17 @@ class WatermarkLaws:
         assert (list(page.rows), page.after) == (rows[4:6], (rows[5].at_us, rows[5].id))
         assert list(store.tail("log", 0, after=None, limit=9, until_us=0).rows) == []
 
+    def test_a_reader_may_skip_rows(self, store: Store) -> None:
+        rows = [row_of(number, at_us=NOW_US + number // 4 * 60_000_000) for number in range(20)]
+        store.append(rows)
+        after, until_us = (rows[2].at_us, rows[2].id), rows[-2].at_us
+        for skip in range(20):
+            for limit in (1, 3):
+                page = store.tail("log", 0, after=after, limit=limit, until_us=until_us, skip=skip)
+                assert list(page.rows) == rows[3 + skip :][:limit]
+                last = page.rows[-1] if page.rows else rows[2]
+                assert page.after == (last.at_us, last.id)
+
     def test_what_was_read_up_to_the_mark_is_all_there_will_be(self, store: Store) -> None:
         # T12: appends race with readers that raise the watermark past their rows
         last, count, tries = NOW_US + 10**9, 25, 1000

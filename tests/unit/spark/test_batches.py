@@ -81,11 +81,10 @@ def history(request: pytest.FixtureRequest) -> tuple[Store, list[Row]]:
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a few rows be enough to be cut, at any microsecond."""
+    """Let a few rows be enough to be cut."""
     from dueline.spark.reading import partitions
 
     monkeypatch.setattr(partitions, "PROBE", 4)
-    monkeypatch.setattr(partitions, "SECOND_US", 1)
 
 
 def batches_of(store: Store, most: int, parts: int) -> Iterator[tuple[int, list[Row]]]:

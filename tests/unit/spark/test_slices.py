@@ -1,7 +1,7 @@
 """Readers, driven by hand: no Spark is started."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,10 @@ import pytest
 
 from dueline import BadInput, ConfigError, Dueline, NotFound
 from dueline.core.lane import dead_queue
-from dueline.core.store import Row
+from dueline.core.store import Row, Store
+from dueline.jobs.history_batch import size_of
+from dueline.stores.memory.store import MemoryStore
+from tests.harness.clocks import HandClock
 from tests.harness.spark.readers import WAITING, reader_of, rows_of
 
 
@@ -24,8 +27,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     from dueline.spark.reading import partitions
 
     monkeypatch.setattr(partitions, "PROBE", 20)
-    monkeypatch.setattr(partitions, "JOBS_PROBE", 20)
-    monkeypatch.setattr(partitions, "SECOND_US", 1000)
 
 
 def test_rows_in_many_slices_and_batches_are_the_rows_of_one(shop: Dueline, small: None) -> None:
@@ -199,14 +200,92 @@ def test_a_task_without_a_part_reads_nothing(shop: Dueline) -> None:
     assert list(reader_of(shop).read(None)) == []
 
 
-def test_jobs_at_the_instant_of_a_cut_are_in_one_slice(shop: Dueline) -> None:
+def test_a_lane_may_be_cut_at_any_job(shop: Dueline) -> None:
     from dueline.spark.reading.partitions import LaneSlice, jobs_of
 
     job = next(job for job in shop.queues.engine.jobs_of("mail") if job.at_us > job.enqueued_us)
-    alike = [other for other in shop.queues.engine.jobs_of("mail") if other.at_us == job.at_us]
-    cuts = LaneSlice(job.lane, None, job.at_us), LaneSlice(job.lane, job.at_us, None)
+    place = job.at_us, job.id
+    cuts = LaneSlice(job.lane, None, place), LaneSlice(job.lane, place, None)
     before, after = (
         [one for page in jobs_of(shop.store, cut, page=2) for one in page] for cut in cuts
     )
-    assert {one.id for one in alike if one.lane == job.lane} <= {one.id for one in before}
-    assert not {one.id for one in before} & {one.id for one in after}
+    assert before[-1].id == job.id
+    whole = [one.id for one in shop.queues.engine.jobs_of("mail") if one.lane == job.lane]
+    assert sorted(one.id for one in [*before, *after]) == sorted(whole)
+
+
+def sizes_of(store: Store, tasks: Iterable[Sequence[Any]]) -> list[int]:
+    """Count the rows of each task."""
+    from dueline.spark.reading.partitions import rows_of as pages_of
+
+    return [
+        sum(size_of(row) for one in task for page in pages_of(store, one, page=99) for row in page)
+        for task in tasks
+    ]
+
+
+def log_of(store: Store, times_us: Iterable[int], shard: int = 0) -> None:
+    """Append a row at each time."""
+    store.append([Row("log", shard, us, b"%08d" % n, b"{}") for n, us in enumerate(times_us)])
+
+
+HOUR_US = 3_600_000_000
+
+
+@pytest.mark.parametrize(
+    "times_us",
+    [
+        [HOUR_US] * 5000,
+        [HOUR_US + number for number in range(5000)],
+        [*(HOUR_US + number for number in range(4999)), 1000 * HOUR_US],
+        [1, *(HOUR_US + number // 1000 for number in range(4999))],
+        [*range(0, 1000 * HOUR_US, HOUR_US), *(1000 * HOUR_US + n for n in range(4000))],
+    ],
+    ids=["one timestamp", "a burst", "a late row", "an early row", "sparse, then a burst"],
+)
+def test_tasks_have_equal_numbers_of_rows(times_us: list[int], small: None) -> None:
+    from dueline.spark.reading.partitions import START, RowSlice, behind, plan
+
+    store = MemoryStore(HandClock())
+    log_of(store, times_us)
+    log_of(store, [5], shard=1)
+    log_of(store, times_us[:100], shard=3)
+    end = behind(2**60)
+    wholes = [RowSlice("log", shard, START, end) for shard in range(4)]
+    for parts in (1, 2, 5):
+        sizes = sizes_of(store, plan(store, wholes, parts))
+        assert sum(sizes) == 5101
+        assert len(sizes) == parts
+        assert max(sizes) - min(sizes) <= 5101 / 10, sizes
+
+
+def test_a_plan_reads_few_rows(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dueline.spark.reading.partitions import START, RowSlice, behind, plan
+
+    store = MemoryStore(HandClock())
+    log_of(store, range(20_000))
+    read: list[int] = []
+    tail = store.tail
+
+    def counted(*args: Any, **terms: Any) -> Any:
+        read.append(terms["limit"])
+        return tail(*args, **terms)
+
+    monkeypatch.setattr(store, "tail", counted)
+    tasks = plan(store, [RowSlice("log", 0, START, behind(2**60))], 8)
+    assert len(tasks) == 8
+    assert sum(read) < 2000
+
+
+def test_few_rows_are_one_task_and_very_many_are_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dueline.spark.reading import partitions
+    from dueline.spark.reading.partitions import START, RowSlice, behind, plan
+
+    store = MemoryStore(HandClock())
+    log_of(store, range(3000))
+    wholes = [RowSlice("log", shard, START, behind(2**60)) for shard in range(2)]
+    assert sizes_of(store, plan(store, wholes, 8)) == [3000]
+    assert plan(store, wholes[1:], 8) == []
+    monkeypatch.setattr(partitions, "PROBE", 20)
+    monkeypatch.setattr(partitions, "ROWS_A_TASK_MAX", 500)
+    assert len(plan(store, wholes, 2)) == 6

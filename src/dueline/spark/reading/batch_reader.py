@@ -28,9 +28,9 @@ from dueline.spark.runtime.options import (
     chosen_queues,
     existing_engine,
     open_existing,
+    usual_parts,
 )
 
-PARTS: Final = 8
 PAGE: Final = 20_000
 _PRUNED: Final = ("queue", "shard", "priority", "tenant", "bucket")
 
@@ -56,7 +56,7 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._table = options.one_of("table", TABLES, "events")
         self._page = options.number("fetchSize", PAGE)
-        self._parts = options.number("minPartitions", PARTS)
+        self._parts = options.number("minPartitions", usual_parts())
         self._losses = Losses(fails=options.flag("failOnDataLoss", default=True))
         self._names = schemas.wanted(self._table, schema).names
         self._schema = schema
@@ -100,7 +100,7 @@ class BatchReader(DataSourceReader):
         how = Reading(self._url, self._table, self._page, self._losses)
         yield from batches(how, partition.slices, schema)
 
-    def _lanes(self, engine: Engine) -> Iterator[Sequence[slices.LaneSlice]]:
+    def _lanes(self, engine: Engine) -> Sequence[Sequence[slices.LaneSlice]]:
         names = chosen_queues(self._options, engine.catalog)
         shards = self._options.shards()
         lanes = [
@@ -112,9 +112,9 @@ class BatchReader(DataSourceReader):
             if (shards is None or lane.shard in shards)
             and all(self._may_hold(key, value) for key, value in _cells(lane))
         ]
-        yield from slices.cut_lanes(engine.store, lanes, self._parts)
+        return slices.cut_lanes(engine.store, lanes, self._parts)
 
-    def _rows(self, engine: Engine) -> Iterator[Sequence[slices.RowSlice]]:
+    def _rows(self, engine: Engine) -> Sequence[Sequence[slices.RowSlice]]:
         found = [
             ref
             for ref in stream_shards.chosen(self._options, self._table, engine)
@@ -123,7 +123,7 @@ class BatchReader(DataSourceReader):
         start, end = self._bounds()
         present_us = engine.store.clock_us()
         known = stream_shards.trimmed_of(engine.store, found)
-        short: list[slices.RowSlice] = []
+        wholes: list[slices.RowSlice] = []
         for ref in found:
             last_us = SEALED_US if ref.is_old else present_us
             until = min(slices.behind(last_us), end.get(str(ref), end[""]))
@@ -131,15 +131,8 @@ class BatchReader(DataSourceReader):
             whole = slices.RowSlice(
                 ref.stream, ref.shard, after, until, is_asked=after != slices.START
             )
-            whole = self._losses.planned(engine.store, whole, known[ref.stream])
-            parts = slices.cut_rows(engine.store, whole, max(1, self._parts // len(found)))
-            if len(parts) == 1:
-                short += parts
-            else:
-                yield from ([part] for part in parts)
-        share = -(-len(short) // self._parts) or 1
-        for place in range(0, len(short), share):
-            yield short[place : place + share]
+            wholes.append(self._losses.planned(engine.store, whole, known[ref.stream]))
+        return slices.plan(engine.store, wholes, self._parts)
 
     def _bounds(self) -> tuple[dict[str, slices.Position], dict[str, slices.Position]]:
         """Return start and end positions by shard, with the default under ""."""

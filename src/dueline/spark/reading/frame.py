@@ -7,7 +7,14 @@ from pyspark.sql.types import StructType
 
 from dueline.spark.reading.batch_reader import BatchReader, PruningReader
 from dueline.spark.reading.schemas import COLUMNS, struct_of
-from dueline.spark.runtime.options import FOLLOWING, READING, TABLES, Options, option_texts
+from dueline.spark.runtime.options import (
+    FOLLOWING,
+    READING,
+    TABLES,
+    Options,
+    cores_of,
+    option_texts,
+)
 
 
 def table_schema(given: Mapping[str, str]) -> StructType:
@@ -48,6 +55,8 @@ def read(spark: SparkSession, store: str, table: str = "events", **options: obje
         ConfigError: There is no such store.
         NotFound: There is no such queue or stream.
     """
-    texts = option_texts({"store": store, "table": table} | options)
+    cores = cores_of(spark)
+    usual = {"store": store, "table": table} | ({"minPartitions": cores} if cores else {})
+    texts = option_texts(usual | options)
     table_reader(texts, table_schema(texts)).check()  # here: a query would add its traceback
     return spark.read.format("dueline").options(**texts).load()

@@ -1,36 +1,42 @@
-"""The rows that each Spark task reads."""
+"""The rows that each task reads: slices of about equal numbers of rows.
+
+No Spark is needed here: `plan` and `rows_of` also serve other readers.
+"""
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
-from dueline.core.clock import SECOND_US
 from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane
 from dueline.core.store import Row, Store
 from dueline.core.tuples import field
-from dueline.jobs.history_batch import ATTEMPTS_MAX, size_of
+from dueline.jobs.history_batch import size_of
 
 Position = tuple[int, bytes]
 """A reader at this position has read all rows at or below it, in the order of (at_us, id)."""
 
 START: Final[Position] = (0, b"")
-PROBE: Final = 5000
-"""A slice of fewer rows is not split: a Spark task costs as much as reading 10,000 rows."""
+PROBE: Final = 10_000
+"""Minimum number of rows of a task, unless there are fewer: it costs as much as to read them."""
+
+ROWS_A_TASK_MAX: Final = 500_000
+"""A plan has more tasks than were asked for if each would read more rows than this."""
 
 ROWS_MAX: Final = 2000
 """Maximum number of rows in one read: a bundle has about 10 KiB."""
 
-JOBS_PROBE: Final = 1000
-"""As PROBE, for jobs, which take longer to read."""
-
-LANES_PROBED_MAX: Final = 64
+LANES_PROBED_MAX: Final = 500
 IDS_KEPT_MAX: Final = 1_000_000
-_GREATEST: Final = 2**62
+_STEPS: Final = 32
+"""After this number of steps over a shard, steps become twice as long."""
+
+_SAMPLE: Final = 4
+"""Number of rows after each step that say how many attempts a row holds there."""
+
 _position, _id = field(Row, "at_us", "id"), field(Row, "id")
-_LAST_ID: Final = JobId(b"\xff" * 16)
+_order = field(Job, "at_us", "id")
 
 
 class RowSlice(NamedTuple):
@@ -48,11 +54,17 @@ class RowSlice(NamedTuple):
 
 
 class LaneSlice(NamedTuple):
-    """Rows of one lane: after `after_us`, up to and including `until_us`; None for no bound."""
+    """Rows of one lane: after `after`, up to and including `until`; None for no bound."""
 
     lane: Lane
-    after_us: int | None
-    until_us: int | None
+    after: Position | None
+    until: Position | None
+
+
+Part = TypeVar("Part", RowSlice, LaneSlice)
+
+_Probe = Callable[[Position, int], tuple[float, Position] | None]
+"""Returns the position of the row behind some rows, and how many attempts a row holds there."""
 
 
 def behind(mark_us: int) -> Position:
@@ -60,36 +72,109 @@ def behind(mark_us: int) -> Position:
     return (mark_us + 1, b"")
 
 
-# Rows of streams
+# Where to cut
+
+
+def plan(store: Store, wholes: Iterable[RowSlice], parts: int) -> list[list[RowSlice]]:
+    """Divide slices among about `parts` tasks with equal numbers of rows.
+
+    Rows are counted in steps, and few of them are read. A slice may be cut anywhere, also inside a
+    timestamp; its parts hold exactly its rows, in their order.
+
+    Args:
+        store: The store.
+        wholes: The slices, such as whole shards from a position to the watermark; empty ones are
+            omitted from the plan.
+        parts: Number of tasks; there are fewer for few rows, and more for very many.
+    """
+    return _shares([(one, list(_pieces(partial(_row_at, store, one), one.after)))
+                    for one in wholes], parts)  # fmt: skip
 
 
 def cut_rows(store: Store, whole: RowSlice, parts: int) -> list[RowSlice]:
-    """Split a slice by time into up to `parts` slices; return none if it is empty.
+    """Split a slice into about `parts` slices; return none if it is empty."""
+    return [one for task in plan(store, [whole], parts) for one in task]
 
-    A slice may end inside a timestamp. No split lies at or beyond its end, so the parts together
-    hold exactly the rows of the slice.
+
+def cut_lanes(store: Store, lanes: Sequence[Lane], parts: int) -> list[list[LaneSlice]]:
+    """Divide lanes among about `parts` tasks with equal numbers of jobs."""
+    wholes = [LaneSlice(lane, None, None) for lane in lanes]
+    if len(wholes) > LANES_PROBED_MAX:
+        size = -(-len(wholes) // parts)
+        return [wholes[start : start + size] for start in range(0, len(wholes), size)]
+    return _shares([(one, list(_pieces(partial(_job_at, store, one.lane), START)))
+                    for one in wholes], parts)  # fmt: skip
+
+
+def _shares(
+    counted: Sequence[tuple[Part, Sequence[tuple[float, Position]]]], parts: int
+) -> list[list[Part]]:
+    """Divide slices whose rows are counted, in their order."""
+    total = sum(rows for _, pieces in counted for rows, _ in pieces)
+    share = max(total / max(parts, total / ROWS_A_TASK_MAX, 1), min(PROBE, total))
+    most = max(1, round(total / share)) if share else 1
+    tasks: list[list[Part]] = [[]]
+    done, goal = 0.0, share
+    for whole, pieces in counted:
+        after = whole.after
+        for number, (rows, end) in enumerate(pieces, 1):
+            done += rows
+            is_full = done + rows / 2 >= goal and len(tasks) < most
+            if number == len(pieces):
+                tasks[-1].append(whole._replace(after=after))
+            elif is_full:
+                tasks[-1].append(whole._replace(after=after, until=end))
+                after = end
+            if is_full:
+                tasks.append([])
+                goal += share * max(1, (done + rows / 2 - goal) // share)
+    return [task for task in tasks if task]
+
+
+def _pieces(probe: _Probe, after: Position) -> Iterator[tuple[float, Position]]:
+    """Step over rows; yield how many rows each step passed, and the position of its last row.
+
+    The first steps are single rows, later ones at most a thirtieth of all rows before them.
     """
-    stream, shard, after, until, is_asked = whole
-    few = 1 if parts == 1 else -(-PROBE // ATTEMPTS_MAX)
-    rows = first_rows(store, whole, few)
-    if not rows:
-        return []
-    if parts == 1 or len(rows) < few:
-        return [whole]
-    if sum(map(size_of, rows)) < PROBE:
-        rows = first_rows(store, whole, PROBE)
-    if sum(map(size_of, rows)) < PROBE:
-        return [whole]
-    last_us = _last(partial(_has_row_after, store, whole), rows[0].at_us, until[0])
-    places = map(behind, _cuts(rows[0].at_us, last_us, parts))
-    cuts = [after, *(place for place in places if after < place < until), until]
-    return [RowSlice(stream, shard, *ends, is_asked) for ends in pairwise(cuts)]
+    skip, steps, is_near_end = 0, 0, False
+    while True:
+        found = probe(after, skip)
+        if found is not None:
+            size, after = found
+            yield (skip + 1) * size, after
+            steps += 1
+            if not is_near_end and steps % _STEPS == 0:
+                skip = 2 * skip + 1
+        elif skip == 0:
+            return
+        else:
+            skip, is_near_end = skip // 2, True
 
 
-def first_rows(store: Store, whole: RowSlice, limit: int) -> Sequence[Row]:
+def _row_at(store: Store, whole: RowSlice, after: Position, skip: int) -> (
+    tuple[float, Position] | None
+):  # fmt: skip
+    rows = first_rows(store, whole._replace(after=after), _SAMPLE, skip=skip)
+    return (sum(map(size_of, rows)) / len(rows), _position(rows[0])) if rows else None
+
+
+def _job_at(store: Store, lane: Lane, after: Position, skip: int) -> tuple[float, Position] | None:
+    past = None if after == START else after
+    jobs = store.scan(lane, after=_of_job(past), until_us=None, limit=1, skip=skip).jobs
+    return (1, _order(jobs[0])) if jobs else None
+
+
+def _of_job(place: Position | None) -> tuple[int, JobId] | None:
+    return None if place is None else (place[0], JobId(place[1]))
+
+
+# Rows of streams
+
+
+def first_rows(store: Store, whole: RowSlice, limit: int, *, skip: int = 0) -> Sequence[Row]:
     """Read the first rows of a slice, none beyond its end, which may lie inside a timestamp."""
     stream, shard, after, until, _ = whole
-    rows = store.tail(stream, shard, after=after, limit=limit, until_us=until[0]).rows
+    rows = store.tail(stream, shard, after=after, limit=limit, until_us=until[0], skip=skip).rows
     return rows[: bisect_right(rows, until, key=_position)]
 
 
@@ -144,69 +229,16 @@ def _sized(store: Store, one: RowSlice, page: int) -> Iterator[tuple[Row, int]]:
 # Rows of jobs
 
 
-def cut_lanes(store: Store, lanes: Sequence[Lane], parts: int) -> list[list[LaneSlice]]:
-    """Divide lanes among about `parts` tasks; long lanes are split by time."""
-    if len(lanes) > LANES_PROBED_MAX:
-        size = -(-len(lanes) // parts)
-        some = [lanes[start : start + size] for start in range(0, len(lanes), size)]
-        return [[LaneSlice(lane, None, None) for lane in task] for task in some]
-    short: list[LaneSlice] = []
-    tasks: list[list[LaneSlice]] = []
-    for lane in lanes:
-        jobs = store.scan(lane, after=None, until_us=None, limit=JOBS_PROBE).jobs
-        if len(jobs) < JOBS_PROBE or parts == 1:
-            if jobs:
-                short.append(LaneSlice(lane, None, None))
-            continue
-        first_us = jobs[0].at_us
-        last_us = _last(partial(_has_job_after, store, lane), first_us, _GREATEST)
-        share = max(2, parts // len(lanes))
-        cuts = [None, *_cuts(first_us, last_us, share), None]
-        tasks += [[LaneSlice(lane, *ends)] for ends in pairwise(cuts)]
-    return [short, *tasks] if short else tasks
-
-
 def jobs_of(store: Store, one: LaneSlice, *, page: int) -> Iterator[Sequence[Job]]:
     """Yield the jobs of a slice, one page at a time."""
-    after = None if one.after_us is None else (one.after_us, _LAST_ID)
+    after, until = _of_job(one.after), one.until
     while True:
-        read = store.scan(one.lane, after=after, until_us=one.until_us, limit=page)
-        if read.jobs:
-            yield read.jobs
-        if read.after is None:
+        read = store.scan(one.lane, after=after, until_us=until and until[0], limit=page)
+        jobs = (
+            read.jobs if until is None else read.jobs[: bisect_right(read.jobs, until, key=_order)]
+        )
+        if jobs:
+            yield jobs
+        if read.after is None or len(jobs) < len(read.jobs):
             return
         after = read.after
-
-
-# Where to cut
-
-
-def _has_row_after(store: Store, whole: RowSlice, at_us: int) -> bool:
-    stream, shard, _, until, _ = whole
-    return bool(store.tail(stream, shard, after=behind(at_us), limit=1, until_us=until[0]).rows)
-
-
-def _has_job_after(store: Store, lane: Lane, at_us: int) -> bool:
-    return bool(store.scan(lane, after=(at_us, _LAST_ID), until_us=None, limit=1).jobs)
-
-
-def _last(has_after: Callable[[int], bool], first_us: int, until_us: int) -> int:
-    """Find the time of the last row, to the second, in at most 60 reads."""
-    low, step = first_us, SECOND_US
-    while low + step < until_us and has_after(low + step):
-        low += step
-        step *= 2
-    high = min(low + step, until_us)
-    while high - low > SECOND_US:
-        middle = (low + high) // 2
-        if has_after(middle):
-            low = middle
-        else:
-            high = middle
-    return high
-
-
-def _cuts(first_us: int, last_us: int, parts: int) -> list[int]:
-    """Return the timestamps that divide a range of time into `parts` parts."""
-    width_us = (last_us - first_us) / parts
-    return sorted({first_us + round(width_us * number) for number in range(1, parts)})

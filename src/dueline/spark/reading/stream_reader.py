@@ -29,13 +29,19 @@ from dueline.core.watermark import SEALED_US
 from dueline.jobs.history_batch import size_of
 from dueline.spark.reading import partitions as slices
 from dueline.spark.reading import schemas, shards
-from dueline.spark.reading.batch_reader import PAGE, PARTS, Part, Reading, batches, moment_us
+from dueline.spark.reading.batch_reader import PAGE, Part, Reading, batches, moment_us
 from dueline.spark.reading.data_loss import Losses
 from dueline.spark.reading.lag import lag_of
 from dueline.spark.reading.offsets import offset_of, positions_of, within
 from dueline.spark.reading.partitions import START, Position, RowSlice, behind
 from dueline.spark.reading.shards import Shard
-from dueline.spark.runtime.options import FOLLOWED, TABLES, Options, existing_engine
+from dueline.spark.runtime.options import (
+    FOLLOWED,
+    TABLES,
+    Options,
+    existing_engine,
+    usual_parts,
+)
 
 CONSUMERS_PARTITION: Final = "spark-consumers"
 """Record partition with the start offset of each named query."""
@@ -69,7 +75,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.text("endingOffsets") or options.text("endingTimestamp"):
             raise BadInput("A stream has no end.", hint="Read it once, or use availableNow.")
         self._page = options.number("fetchSize", PAGE)
-        self._parts = options.number("minPartitions", PARTS)
+        self._parts = options.number("minPartitions", usual_parts())
         self._most = options.number("maxRowsPerTrigger", 0, least=0)
         self._least = options.number("minRowsPerTrigger", 0, least=0)
         if self._most and self._least > self._most:
@@ -170,8 +176,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ref = known[name]
                 whole = RowSlice(ref.stream, ref.shard, after, until)
                 wholes.append(self._losses.planned(store, whole, trimmed_of[ref.stream]))
-            share = max(1, self._parts // max(1, len(wholes)))
-            return [Part([one]) for whole in wholes for one in slices.cut_rows(store, whole, share)]
+            return [Part(some) for some in slices.plan(store, wholes, self._parts)]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: Spark reports one batch when it plans the next."""

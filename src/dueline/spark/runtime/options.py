@@ -1,12 +1,15 @@
 """Options of sources and sinks."""
 
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
+
+from pyspark.errors import PySparkException
 
 from dueline.api.connect import mask, open_queues, open_store, split_address
 from dueline.core.clock import SECOND_US, SystemClock
@@ -49,6 +52,19 @@ OF_SPARK: Final = ("path", "checkpointlocation", "queryname")
 """Options that Spark passes on and that are ignored."""
 
 _RANGE: Final = re.compile(r"\s*(\d{1,5})\s*(?:-\s*(\d{1,5})\s*)?")
+
+
+def cores_of(spark: Any) -> int | None:  # noqa: ANN401  (a session; None: it does not tell)
+    """Return how many tasks a session's cluster runs at once."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except PySparkException:  # Spark Connect
+        return None
+
+
+def usual_parts() -> int:
+    """Return the number of tasks if no session says it: Spark passes none to a source."""
+    return max(2, os.cpu_count() or 1)
 
 
 def option_texts(options: Mapping[str, object]) -> dict[str, str]:

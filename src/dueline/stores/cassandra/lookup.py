@@ -79,6 +79,7 @@ def scan(
     after: Order | None,
     until_us: int | None,
     limit: int,
+    skip: int = 0,
 ) -> JobPage:
     """Read a lane in (at, id) order, after completing its stubs.
 
@@ -90,7 +91,8 @@ def scan(
     """
     until_us = _AT_US_MAX if until_us is None else until_us
     while True:
-        places = _next_places(pages, lane, after=after, until_us=until_us, most=limit + 1)
+        most = skip + limit + 1
+        places = _next_places(pages, lane, after=after, until_us=until_us, most=most)[skip:]
         found, end = _whole(pages, lane, places[:limit])
         # K4: nobody claims from the lanes of dead-letter jobs.
         verdicts.carry([one for one in found if one.stub])
@@ -98,7 +100,7 @@ def scan(
         is_last = not places or (len(places) <= limit and end == places[-1][0])
         if jobs or is_last:
             return JobPage(jobs, None if is_last else end)
-        after = end
+        after, skip = end, 0
 
 
 def _next_places(

@@ -135,11 +135,23 @@ class CassandraStore:
         return lookup.find(self._session, self._verdicts, ids) if ids else []
 
     def scan(
-        self, lane: Lane, *, after: tuple[int, JobId] | None, until_us: int | None, limit: int
+        self,
+        lane: Lane,
+        *,
+        after: tuple[int, JobId] | None,
+        until_us: int | None,
+        limit: int,
+        skip: int = 0,
     ) -> JobPage:
         """Read a lane in (at, id) order."""
         return lookup.scan(
-            self._pages, self._verdicts, lane, after=after, until_us=until_us, limit=limit
+            self._pages,
+            self._verdicts,
+            lane,
+            after=after,
+            until_us=until_us,
+            limit=limit,
+            skip=skip,
         )
 
     def lanes(
@@ -186,9 +198,10 @@ class CassandraStore:
         after: tuple[int, bytes] | None,
         limit: int,
         until_us: int | None = None,
+        skip: int = 0,
     ) -> RowPage:
         """Read a shard's rows in order."""
-        return self._streams.tail(stream, shard, after, limit, until_us)
+        return self._streams.tail(stream, shard, after, limit, until_us=until_us, skip=skip)
 
     def close_until(self, stream: str, shard: int, *, at_us: int) -> int:
         """Raise a shard's watermark."""

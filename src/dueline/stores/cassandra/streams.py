@@ -34,6 +34,7 @@ _TAIL: Final = (
     " WHERE stream = ? AND shard = ? AND bucket = ?"
     " AND (at_us, id) > (?, ?) AND (at_us) <= (?) LIMIT ?"
 )
+_KEYS: Final = _TAIL.replace("stream, shard, at_us, id, body", "at_us, id", 1)
 _EXPIRE: Final = "DELETE FROM {keyspace}.stream_rows WHERE stream = ? AND shard = ? AND bucket = ?"
 _FORGET: Final = (
     "DELETE FROM {keyspace}.stream_buckets USING TIMESTAMP 2"
@@ -127,15 +128,23 @@ class CassandraStreams:
         shard: int,
         after: tuple[int, bytes] | None,
         limit: int,
+        *,
         until_us: int | None,
+        skip: int = 0,
     ) -> RowPage:
-        """Read a shard's rows in (at, id) order."""
+        """Read a shard's rows in (at, id) order; only the keys of skipped ones are read."""
         start = _LEAST if after is None else after
         last_us = _LAST_US if until_us is None else until_us
         found: list[tuple[Any, ...]] = []
         for bucket in self._buckets(StreamShard(stream, shard), start[0], last_us):
             if len(found) == limit:
                 break
+            if skip:
+                keys = self._session.read(_KEYS, (stream, shard, bucket, *start, last_us, skip))
+                skip -= len(keys)
+                start = keys[-1] if keys else start
+                if skip:
+                    continue
             place = (stream, shard, bucket, *start, last_us, limit - len(found))
             found += self._session.read(_TAIL, place)
         rows = list(map(Row._make, found))

@@ -21,6 +21,7 @@ def page_of(
     after: tuple[int, bytes] | None,
     limit: int,
     until_us: int | None,
+    skip: int = 0,
 ) -> list[Row]:
     """Return rows of a stream's shard, in order."""
     places = (
@@ -28,11 +29,15 @@ def page_of(
         for place in table
         if (after is None or place > after) and (until_us is None or place[0] <= until_us)
     )
-    return [table[place] for place in heapq.nsmallest(limit, places)]
+    return [table[place] for place in heapq.nsmallest(skip + limit, places)[skip:]]
 
 
 def jobs_page(
-    rows: Iterable[Job], after: tuple[int, JobId] | None, until_us: int | None, limit: int
+    rows: Iterable[Job],
+    after: tuple[int, JobId] | None,
+    until_us: int | None,
+    limit: int,
+    skip: int = 0,
 ) -> JobPage:
     """Return a page of a lane's rows, in (at, id) order."""
     wanted = [
@@ -40,8 +45,8 @@ def jobs_page(
         for row in rows
         if (after is None or order(row) > after) and (until_us is None or row.at_us <= until_us)
     ]
-    page = heapq.nsmallest(limit, wanted, key=order)
-    return JobPage(page, order(page[-1]) if len(page) < len(wanted) else None)
+    page = heapq.nsmallest(skip + limit, wanted, key=order)[skip:]
+    return JobPage(page, order(page[-1]) if skip + len(page) < len(wanted) else None)
 
 
 def order(job: Job) -> tuple[int, JobId]:

@@ -139,11 +139,17 @@ class MemoryStore:
             return [self._find(job_id) for job_id in ids]
 
     def scan(
-        self, lane: Lane, *, after: tuple[int, JobId] | None, until_us: int | None, limit: int
+        self,
+        lane: Lane,
+        *,
+        after: tuple[int, JobId] | None,
+        until_us: int | None,
+        limit: int,
+        skip: int = 0,
     ) -> JobPage:
         """Read a lane in (at, id) order."""
         with self._unit(reads=True):
-            return jobs_page(self._rows.get(lane, {}).values(), after, until_us, limit)
+            return jobs_page(self._rows.get(lane, {}).values(), after, until_us, limit, skip)
 
     def lanes(
         self, queue: str, shard: int, *, until_bucket: int, after: Pointer | None, limit: int
@@ -223,10 +229,11 @@ class MemoryStore:
         after: tuple[int, bytes] | None,
         limit: int,
         until_us: int | None = None,
+        skip: int = 0,
     ) -> RowPage:
         """Read a shard's rows in (at, id) order."""
         with self._unit(reads=True):
-            rows = page_of(self._streams.get((stream, shard), {}), after, limit, until_us)
+            rows = page_of(self._streams.get((stream, shard), {}), after, limit, until_us, skip)
         return RowPage(rows, (rows[-1].at_us, rows[-1].id) if rows else after)
 
     def close_until(self, stream: str, shard: int, *, at_us: int) -> int:

@@ -144,11 +144,12 @@ def scan(
     after: tuple[int, JobId] | None,
     until_us: int | None,
     limit: int,
+    skip: int = 0,
 ) -> JobPage:
     """Read a lane in (at, id) order.
 
     The index has the order of positions, and no row is due before its position. The first
-    `limit` rows in that order that match, so, are a bound for the times of the page.
+    `skip + limit` rows in that order that match, so, are a bound for the times of the page.
     """
     number = lanes.number_of(database, lane)
     if number is None:
@@ -162,8 +163,20 @@ def scan(
         " ELSE max(at_us) END AS us FROM waiting)"
         f" SELECT {SELECT} FROM @jobs AS jobs WHERE lane = %s"
         " AND pos_us <= (SELECT us FROM bound) AND at_us <= (SELECT us FROM bound)"
-        " AND (at_us, id) > (%s, %s) ORDER BY at_us, id LIMIT %s",
-        (number, past[0], until, *past, limit, limit, until, number, *past, limit),
+        " AND (at_us, id) > (%s, %s) ORDER BY at_us, id LIMIT %s OFFSET %s",
+        (
+            number,
+            past[0],
+            until,
+            *past,
+            skip + limit,
+            skip + limit,
+            until,
+            number,
+            *past,
+            limit,
+            skip,
+        ),
     )
     jobs = job_rows.jobs_of(lane, rows)
     more = len(jobs) == limit

@@ -194,12 +194,18 @@ class PostgresStore:
         return self._connection.read(lambda database: postgres_jobs.find(database, ids))
 
     def scan(
-        self, lane: Lane, *, after: tuple[int, JobId] | None, until_us: int | None, limit: int
+        self,
+        lane: Lane,
+        *,
+        after: tuple[int, JobId] | None,
+        until_us: int | None,
+        limit: int,
+        skip: int = 0,
     ) -> JobPage:
         """Read a lane in (at, id) order."""
         return self._connection.read(
             lambda database: postgres_jobs.scan(
-                database, lane, after=after, until_us=until_us, limit=limit
+                database, lane, after=after, until_us=until_us, limit=limit, skip=skip
             )
         )
 
@@ -255,11 +261,12 @@ class PostgresStore:
         after: tuple[int, bytes] | None,
         limit: int,
         until_us: int | None = None,
+        skip: int = 0,
     ) -> RowPage:
         """Read a shard's rows in order."""
         return self._connection.read(
             lambda database: streams.tail(
-                database, stream, shard, after=after, limit=limit, until_us=until_us
+                database, stream, shard, after=after, limit=limit, until_us=until_us, skip=skip
             )
         )
 

@@ -76,17 +76,19 @@ def tail(
     after: tuple[int, bytes] | None,
     limit: int,
     until_us: int | None,
+    skip: int = 0,
 ) -> RowPage:
     """Read a shard's rows in order."""
     found = database.fetch(
         "SELECT stream, shard, at_us, id, body FROM @rows WHERE stream = %s AND shard = %s"
-        " AND (at_us, id) > (%s, %s) AND at_us <= %s ORDER BY at_us, id LIMIT %s",
+        " AND (at_us, id) > (%s, %s) AND at_us <= %s ORDER BY at_us, id LIMIT %s OFFSET %s",
         (
             stream,
             shard,
             *(after or (LEAST, b"")),
             GREATEST if until_us is None else until_us,
             limit,
+            skip,
         ),
     )
     rows = made(Row, found)

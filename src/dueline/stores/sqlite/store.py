@@ -205,7 +205,13 @@ class SqliteStore:
         return [found.get(job_id) for job_id in ids] if found else [None] * len(ids)
 
     def scan(
-        self, lane: Lane, *, after: tuple[int, JobId] | None, until_us: int | None, limit: int
+        self,
+        lane: Lane,
+        *,
+        after: tuple[int, JobId] | None,
+        until_us: int | None,
+        limit: int,
+        skip: int = 0,
     ) -> JobPage:
         """Read a lane in (at, id) order."""
 
@@ -216,12 +222,13 @@ class SqliteStore:
             found = fetch(
                 database,
                 f"SELECT {job_rows.SELECT} FROM jobs WHERE lane = ? AND (at_us, id) > (?, ?)"  # noqa: S608
-                " AND at_us <= ? ORDER BY at_us, id LIMIT ?",
+                " AND at_us <= ? ORDER BY at_us, id LIMIT ? OFFSET ?",
                 (
                     number,
                     *(after or (LEAST, b"")),
                     GREATEST if until_us is None else until_us,
                     limit,
+                    skip,
                 ),
             )
             return [job_rows.to_job(lane, row) for row in found]
@@ -306,11 +313,12 @@ class SqliteStore:
         after: tuple[int, bytes] | None,
         limit: int,
         until_us: int | None = None,
+        skip: int = 0,
     ) -> RowPage:
         """Read a shard's rows in order."""
         return self._connection.read(
             lambda database: streams.tail(
-                database, stream, shard, after=after, limit=limit, until_us=until_us
+                database, stream, shard, after=after, limit=limit, until_us=until_us, skip=skip
             )
         )
 

@@ -62,18 +62,20 @@ def tail(
     after: tuple[int, bytes] | None,
     limit: int,
     until_us: int | None,
+    skip: int = 0,
 ) -> RowPage:
     """Read a shard's rows in order."""
     found = fetch(
         database,
         "SELECT at_us, id, body FROM rows WHERE stream = ? AND shard = ?"
-        " AND (at_us, id) > (?, ?) AND at_us <= ? ORDER BY at_us, id LIMIT ?",
+        " AND (at_us, id) > (?, ?) AND at_us <= ? ORDER BY at_us, id LIMIT ? OFFSET ?",
         (
             stream,
             shard,
             *(after or (LEAST, b"")),
             GREATEST if until_us is None else until_us,
             limit,
+            skip,
         ),
     )
     head: tuple[Any, ...] = (stream, shard)
