@@ -19,8 +19,8 @@ from tests.harness.markdown import (
 
 NO_RUN_MAX = 3
 """Blocks that need Flask, a Cassandra cluster, or start a Cassandra node."""
-NEEDED = {"spark"}
-"""What blocks may need; `tests/unit/spark/test_docs.py` runs those of Spark."""
+NEEDED = {"spark", "postgres"}
+"""What blocks may need; tests/unit/spark and tests/stores/postgres run them."""
 
 
 @pytest.mark.timeout(600)  # some pages are a hundred processes, one after the other

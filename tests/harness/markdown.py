@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +12,8 @@ TIMEOUT_S = 300
 LANGUAGES = ("python", "console")
 NO_RUN = "no-run"
 NEEDS = "needs"
+
+NO_SETTINGS: Mapping[str, str] = {}
 
 FENCE = re.compile(
     r"^(?P<indent> *)```(?P<info>[^`\n]*)\n(?P<text>.*?)^(?P=indent)```[ ]*$",
@@ -91,29 +93,36 @@ def shows(output: str, shown: str) -> bool:
     return re.search(pattern, got, re.DOTALL) is not None
 
 
-def run_page(page: str, folder: Path) -> int:
+def run_page(
+    page: str, folder: Path, *, has: str | None = None, settings: Mapping[str, str] | None = None
+) -> int:
     """Run the blocks of a page in order, in one folder, each in a process of its own.
+
+    Args:
+      has: What is there, beside what all blocks need.
+      settings: Variables of the blocks' environment.
 
     Returns: how many blocks were run.
     Raises WrongPage: a block failed, or its output is not what the page shows.
     """
     count = 0
     for block in blocks(page):
-        if block.no_run is not None or block.needs is not None:
+        if block.no_run is not None or block.needs not in (None, has):
             continue
         try:
-            run_block(block, folder)
+            run_block(block, folder, settings or {})
         except WrongPage as wrong:
             raise WrongPage(f"line {block.line}: {wrong}") from None
         count += 1
     return count
 
 
-def run_block(block: Block, folder: Path) -> None:
+def run_block(block: Block, folder: Path, settings: Mapping[str, str] = NO_SETTINGS) -> None:
     """Run one block, or write the file that it names."""
     if block.language == "console":
         for step in steps(block.text):
-            output = run(["bash", "-c", step.command], folder, step.code, step.command)
+            command = ["bash", "-c", step.command]
+            output = run(command, folder, step.code, step.command, settings=settings)
             if not shows(output, step.shown):
                 raise WrongPage(f"`{step.command}` printed\n{output}\nand not\n{step.shown}")
         return
@@ -122,16 +131,24 @@ def run_block(block: Block, folder: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(block.text, encoding="utf-8")
     if not named:
-        run([sys.executable, path.name], folder, 0, "the block")
+        run([sys.executable, path.name], folder, 0, "the block", settings=settings)
 
 
-def run(command: list[str], folder: Path, code: int, name: str, timeout_s: int = TIMEOUT_S) -> str:
+def run(
+    command: list[str],
+    folder: Path,
+    code: int,
+    name: str,
+    timeout_s: int = TIMEOUT_S,
+    *,
+    settings: Mapping[str, str] = NO_SETTINGS,
+) -> str:
     """Run a program with this interpreter's folder first on the PATH; return all it printed."""
     try:
         done = subprocess.run(
             command,
             cwd=folder,
-            env=environment(),
+            env=environment() | dict(settings),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
