@@ -9,7 +9,7 @@ from dueline.core.errors import EnqueueUnknown, Unknown
 from dueline.core.ids import Ids
 from dueline.core.job import Job
 from dueline.core.lane import Lane, living_queue
-from dueline.core.pagination import EVER, jobs_in, lane_pages
+from dueline.core.pagination import EVER, first_pages, jobs_in, lane_pages
 from dueline.core.queue_catalog import Catalog
 from dueline.core.store import LanePage, Store
 from dueline.core.tuples import field
@@ -60,8 +60,12 @@ class Engine:
 
     def pages_of(self, queue: str, until_bucket: int) -> Iterator[LanePage]:
         """Yield the lane lists of all shards of a queue, up to a listing bucket."""
-        for shard in range(self.catalog.settings(living_queue(queue)).shards_read):
-            yield from lane_pages(self.store, queue, shard, until_bucket=until_bucket)
+        shards = range(self.catalog.settings(living_queue(queue)).shards_read)
+        first = first_pages(self.store, queue, dict.fromkeys(shards), until_bucket=until_bucket)
+        for shard in shards:
+            yield from lane_pages(
+                self.store, queue, shard, until_bucket=until_bucket, first=first.get(shard)
+            )
 
     def lanes_of(self, queue: str) -> Iterator[Lane]:
         """Yield each listed lane of a queue once, future ones included."""

@@ -1,11 +1,12 @@
 """Iteration over the pages of a store."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from dueline.core.job import Job
 from dueline.core.lane import Lane, Pointer
 from dueline.core.store import Jobs, LanePage, Record, Records, Row, Streams
+from dueline.core.store_capabilities import ReadsShardsAtOnce
 
 RECORDS_A_PAGE: Final = 1000
 LANES_A_PAGE: Final = 1000
@@ -56,15 +57,37 @@ def lane_pages(
     *,
     until_bucket: int,
     after: Pointer | None = None,
+    first: LanePage | None = None,
     page_size: int = LANES_A_PAGE,
 ) -> Iterator[LanePage]:
-    """Yield the lane list of a shard up to a listing bucket; at least one page."""
+    """Yield the lane list of a shard up to a listing bucket; at least one page.
+
+    first: The first page, if it was read already.
+    """
+    if first is not None:
+        yield first
+        if (after := first.after) is None:
+            return
     while True:
         page = jobs.lanes(queue, shard, until_bucket=until_bucket, after=after, limit=page_size)
         yield page
         after = page.after
         if after is None:
             return
+
+
+def first_pages(
+    jobs: Jobs,
+    queue: str,
+    after: Mapping[int, Pointer | None],
+    *,
+    until_bucket: int,
+    page_size: int = LANES_A_PAGE,
+) -> Mapping[int, LanePage]:
+    """Return the first page of each shard if the store reads many at once; otherwise nothing."""
+    if not isinstance(jobs, ReadsShardsAtOnce):
+        return {}
+    return jobs.lanes_of(queue, after, until_bucket=until_bucket, limit=page_size)
 
 
 def jobs_in(jobs: Jobs, lane: Lane) -> Iterator[Job]:

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from dueline.core.job import Job, Token
-from dueline.core.lane import Lane
-from dueline.core.store import Store, Want
+from dueline.core.lane import Lane, Pointer
+from dueline.core.store import LanePage, Store, Want
 from dueline.core.wakeup import Wakeups
 
 PREFETCH_US_MAX = 500_000
@@ -77,6 +77,17 @@ class ListsLanes(Protocol):
 
     def lanes_with_rows(self, *, after: str | None, limit: int) -> LanesWithRows:
         """Return a page of lanes that have rows, after `after`; a lane may be returned twice."""
+        ...
+
+
+@runtime_checkable
+class ReadsShardsAtOnce(Protocol):
+    """A store that reads the lane lists of many shards as cheaply as one."""
+
+    def lanes_of(
+        self, queue: str, after: Mapping[int, Pointer | None], *, until_bucket: int, limit: int
+    ) -> Mapping[int, LanePage]:
+        """Return for each shard the page that `lanes` returns after its pointer."""
         ...
 
 

@@ -18,6 +18,17 @@ WORK_US: Final = 50_000
 WORK_US_MAX: Final = 500_000
 """Maximum work that the buffer holds where the store is slow to answer."""
 
+LINGER_US: Final = 100_000
+"""On a store of the network, how long ended jobs wait for others that end, so that one request
+stores them. They wait only while handlers have more to run.
+"""
+
+CLAIM_SHARE, CLAIM_SHARE_FAR = 4, 2
+"""The part of the buffer, 1/4 or 1/2, that must be free for a claim while jobs wait in it."""
+
+FLUSH_US, FLUSH_US_FAR = 5_000, 25_000
+"""How often a worker looks what to store while jobs wait for slots."""
+
 ROUNDS: Final = 2
 """Rounds of claim and settle that the buffer outlasts: the next one, and one that takes longer."""
 
@@ -48,8 +59,9 @@ class RoundTrips:
 
     def work_us(self) -> int:
         """Return how much work outlasts the next rounds."""
-        work_us = ROUNDS * int(self.claim_us + self.settle_us)
-        return min(max(WORK_US, work_us), WORK_US_MAX)
+        if not self._is_far:
+            return WORK_US
+        return min(LINGER_US + ROUNDS * int(self.claim_us + self.settle_us), WORK_US_MAX)
 
 
 def _learnt(known_us: float, took_us: int) -> float:
@@ -63,14 +75,16 @@ CHECK_EVERY_US: Final = 25_000
 class Buffer:
     """How many jobs a worker holds, and which of them it releases (rule H1).
 
-    A worker learns from ended jobs how many it can run in 50 ms, or in two rounds of claim and
-    settle if those take longer, and holds that many beyond the running ones. If the next ones are
-    slow, those that wait behind them are released for other workers. Until a handler has ended,
-    only jobs that can start at once are claimed then.
+    A worker learns from ended jobs how many it can run in 50 ms, or in the time until its next
+    claim on a store of the network, and holds that many beyond the running ones. If the next ones
+    are slow, those that wait behind them are released for other workers. Until a handler has
+    ended, only jobs that can start at once are claimed then.
     """
 
     def __init__(self, runner: Runner, careful: MarkedStarts, *, is_far: bool = False) -> None:
         self.round_trips = RoundTrips(is_far=is_far)
+        self._is_far = is_far
+        self._ended_us: int | None = None
         self._runner = runner
         self._marked_starts = careful
         self._is_full = False
@@ -87,6 +101,31 @@ class Buffer:
     def wait_us_max(self) -> int:
         """Return how long a job may wait behind others."""
         return max(WAIT_US_MAX, WAIT_SHARE * self.round_trips.work_us())
+
+    def is_worth_claiming(self, room: int) -> bool:
+        """Return whether there is room for enough jobs, or nothing waits in the buffer."""
+        share = CLAIM_SHARE_FAR if self._is_far else CLAIM_SHARE
+        return room >= max(1, self.most() // share) or not self._runner.waiting()
+
+    def flush_us(self) -> int:
+        """Return how often to look what to store while jobs wait for slots."""
+        return FLUSH_US_FAR if self._is_far else FLUSH_US
+
+    def mark_every_us(self) -> int:
+        """Return how often to record which handlers have started."""
+        return max(LINGER_US, int(self.round_trips.settle_us)) if self._is_far else FLUSH_US
+
+    def lingers(self, now_us: int) -> bool:
+        """Return whether ended jobs wait for others that will end soon."""
+        if not (self._is_far and self._runner.waiting()):
+            self._ended_us = None
+            return False
+        if self._ended_us is None:
+            self._ended_us = now_us
+        if now_us - self._ended_us < LINGER_US:
+            return True
+        self._ended_us = None
+        return False
 
     def ended(self) -> None:
         """Note that a handler ended: the runner makes progress."""

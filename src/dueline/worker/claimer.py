@@ -1,7 +1,9 @@
 """Finds lanes with due jobs, and claims jobs."""
 
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from itertools import chain, groupby, repeat
 from typing import NamedTuple
@@ -12,7 +14,8 @@ from dueline.core.errors import StoreCorrupt, StoreUnavailable
 from dueline.core.job import Job
 from dueline.core.lane import LIMIT_MARK, Lane, Pointer, bucket_of, limits_of, tenant_of
 from dueline.core.logging import log
-from dueline.core.store import Want
+from dueline.core.pagination import first_pages
+from dueline.core.store import LanePage, Want
 from dueline.core.store_capabilities import (
     PREFETCH_LEAD_US,
     PREFETCH_US_MAX,
@@ -47,6 +50,7 @@ HEADS_MAX = 100
 
 _Kind = tuple[int, str, tuple[str, ...]]
 _Lanes = tuple[list[Pointer], Mapping[Lane, int | None]]
+_LaneLists = dict[tuple[str, int], LaneListCache]
 
 
 class ClaimedJob(NamedTuple):
@@ -96,9 +100,12 @@ class Claimer:
         self._turn = 0
         self._weights = TenantWeights()
         self._readers: ThreadPoolExecutor | None = None
+        self._sweeper: ThreadPoolExecutor | None = None
+        self._sweeps: deque[Future[None]] = deque()
         if engine.store.scope == "network":  # each read is a round trip, and polls are frequent
             self._look_ahead_us = SECOND_US
             self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="dueline-lanes")
+            self._sweeper = ThreadPoolExecutor(1, thread_name_prefix="dueline-sweep")
 
     @classmethod
     def sharing(
@@ -129,7 +136,9 @@ class Claimer:
         heads: dict[Lane, int | None] = {}
         lane_lists, self._lane_lists = self._lane_lists, {}  # a list read halfway is dropped
         now_us = self._engine.time.earliest_us()
-        for found, known in at_once(partial(self._read, lane_lists, now_us), shards):
+        self._finish_sweeps(only_done=True)
+        first = self._first_pages(lane_lists, now_us, shards)
+        for found, known in at_once(partial(self._read, lane_lists, now_us, first), shards):
             pointers += found
             heads |= known
         self._lane_lists = lane_lists
@@ -158,17 +167,36 @@ class Claimer:
                 if page.jobs:  # otherwise a claim finds out: a job that is being moved is not shown
                     self._rota.next_at_us[lane] = page.jobs[0].at_us
 
+    def _first_pages(
+        self, lane_lists: _LaneLists, now_us: int, places: Sequence[Place]
+    ) -> Mapping[tuple[str, int], LanePage]:
+        """Read the first pages of all shards of each queue at once, if the store can."""
+        pages: dict[tuple[str, int], LanePage] = {}
+        for (queue, width_us), some in groupby(places, key=lambda place: (place[0], place[2])):
+            after = {
+                shard: _lane_list_of(lane_lists, queue, shard).after(now_us) for _, shard, _ in some
+            }
+            until_bucket = bucket_of(now_us + self._look_ahead_us, width_us)
+            found = first_pages(self._engine.store, queue, after, until_bucket=until_bucket)
+            pages |= {(queue, shard): page for shard, page in found.items()}
+        return pages
+
     def _read(
-        self, lane_lists: dict[tuple[str, int], LaneListCache], now_us: int, place: Place
+        self,
+        lane_lists: _LaneLists,
+        now_us: int,
+        first: Mapping[tuple[str, int], LanePage],
+        place: Place,
     ) -> _Lanes:
         queue, shard, width_us = place
         today = bucket_of(now_us, width_us)
         until_bucket = bucket_of(now_us + self._look_ahead_us, width_us)
-        lane_list = lane_lists.setdefault((queue, shard), LaneListCache(queue, shard))
+        lane_list = _lane_list_of(lane_lists, queue, shard)
         known = self._rota.next_at_us
         found, heads, version = lane_list.read(
-            self._engine.store, known, until_bucket=until_bucket, now_us=now_us
-        )
+            self._engine.store, known,
+            until_bucket=until_bucket, now_us=now_us, first=first.get((queue, shard)),
+        )  # fmt: skip
         if not self._engine.catalog.is_current(queue, version):
             self._engine.catalog.forget(queue)
         settings = self._engine.catalog.settings(queue)
@@ -177,9 +205,13 @@ class Claimer:
         past = [pointer.lane for pointer in found if pointer.listing < today]
         empty = sum(known.get(lane, 0) is None or heads.get(lane, 0) is None for lane in past)
         if lane_list.is_sweep_due(empty, now_us):
-            began_us = self._engine.time.earliest_us()
-            self._engine.store.sweep(queue, shard, now_us=now_us, width_us=width_us)
-            lane_list.swept(began_us, self._engine.time.earliest_us())
+            lane_list.is_being_swept = True
+            if self._sweeper is None:
+                self._sweep(lane_list, now_us, place)
+            else:  # a claim does not wait for its round trips
+                self._sweeps.append(
+                    self._sweeper.submit(self._sweep_later, lane_list, now_us, place)
+                )
         if settings.paused_tenants:
             paused = frozenset(settings.paused_tenants)
             found = [pointer for pointer in found if tenant_of(pointer.lane) not in paused]
@@ -187,6 +219,31 @@ class Claimer:
         if self._permits is None:
             found = [pointer for pointer in found if not limits_of(pointer.lane)]
         return found, heads
+
+    def _sweep(self, lane_list: LaneListCache, now_us: int, place: Place) -> None:
+        queue, shard, width_us = place
+        began_us = self._engine.time.earliest_us()
+        try:
+            self._engine.store.sweep(queue, shard, now_us=now_us, width_us=width_us)
+            lane_list.swept(began_us, self._engine.time.earliest_us())
+        finally:
+            lane_list.is_being_swept = False
+
+    def _sweep_later(self, lane_list: LaneListCache, now_us: int, place: Place) -> None:
+        with suppress(StoreUnavailable):  # any later sweep does the same
+            self._sweep(lane_list, now_us, place)
+
+    def _finish_sweeps(self, *, only_done: bool) -> None:
+        """Raise what made a sweep fail."""
+        while self._sweeps and not (only_done and not self._sweeps[0].done()):
+            self._sweeps.popleft().result()
+
+    def close(self) -> None:
+        """Wait for what other threads do."""
+        self._finish_sweeps(only_done=False)
+        for pool in (self._readers, self._sweeper):
+            if pool is not None:
+                pool.shutdown()
 
     def learn(self, lane: Lane, at_us: int) -> None:
         """Note a lane with a job that is due at `at_us`, to claim it as if it had been listed."""
@@ -470,3 +527,7 @@ class Claimer:
         known = (at_us for at_us in self._rota.next_at_us.values() if at_us is not None)
         next_us = min((at_us for at_us in known if at_us > after_us), default=None)
         return None if next_us is None else next_us - PREFETCH_LEAD_US
+
+
+def _lane_list_of(lane_lists: _LaneLists, queue: str, shard: int) -> LaneListCache:
+    return lane_lists.setdefault((queue, shard), LaneListCache(queue, shard))

@@ -1,5 +1,6 @@
 """Writes the effects of decided outcomes."""
 
+import threading
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -9,7 +10,10 @@ from dueline.core.store import Store
 from dueline.jobs.completion import Finished, complete_decided
 
 AHEAD_MAX: Final = 2
-"""Maximum number of groups of endings whose effects are under way."""
+"""Maximum number of groups of endings whose effects are under way: one is written, one waits."""
+
+WAITING_MAX: Final = 1000
+"""Maximum number of endings in a group that waits; later ones join it."""
 
 
 class Effects:
@@ -23,6 +27,8 @@ class Effects:
         self._store = store
         self._under_way: deque[Future[None]] = deque()
         self._thread: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+        self._waiting: list[Finished] = []
 
     def write(self, decided: Sequence[Finished]) -> None:
         """Write the effects of outcomes, or let the thread do it."""
@@ -35,8 +41,15 @@ class Effects:
             return
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="dueline-effects")
-        self._finish(AHEAD_MAX - 1)
-        self._under_way.append(self._thread.submit(complete_decided, self._store, later))
+        with self._lock:
+            self._waiting += later
+            waiting = len(self._waiting)
+        while self._under_way and self._under_way[0].done():
+            self._finish(len(self._under_way) - 1)
+        if waiting > WAITING_MAX:
+            self._finish(AHEAD_MAX - 1)
+        if len(self._under_way) < AHEAD_MAX:  # otherwise the last one has not begun
+            self._under_way.append(self._thread.submit(self._write_waiting))
 
     def close(self) -> None:
         """Wait for the effects that are under way."""
@@ -44,6 +57,11 @@ class Effects:
         if self._thread is not None:
             self._thread.shutdown()
             self._thread = None
+
+    def _write_waiting(self) -> None:
+        with self._lock:
+            some, self._waiting = self._waiting, []
+        complete_decided(self._store, some)
 
     def _finish(self, most: int) -> None:
         """Wait until at most this many groups are under way; raise what made one fail."""

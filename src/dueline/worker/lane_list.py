@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from dueline.core.clock import SECOND_US
 from dueline.core.lane import LIMIT_MARK, Lane, Pointer
 from dueline.core.pagination import lane_pages
-from dueline.core.store import Store
+from dueline.core.store import LanePage, Store
 
 WHOLE_EVERY_US: Final = 60 * SECOND_US
 """Interval at which the whole list is read, to drop lanes that are gone."""
@@ -45,7 +45,10 @@ class Listed(NamedTuple):
 
 
 class LaneListCache:
-    """What a worker knows about the lane list of one shard."""
+    """What a worker knows about the lane list of one shard.
+
+    is_being_swept: Whether a sweep is under way, in another thread.
+    """
 
     def __init__(self, queue: str, shard: int) -> None:
         self._queue = queue
@@ -54,9 +57,23 @@ class LaneListCache:
         self._old: list[Pointer] = []  # at or below it
         self._whole_us = 0
         self._next_sweep_us = 0
+        self.is_being_swept = False
+
+    def after(self, now_us: int) -> Pointer | None:
+        """Return where the next read starts; None if it reads the whole list."""
+        is_long = len(self._old) >= FEW or self._closed - self._swept >= FEW
+        if not is_long or not 0 <= now_us - self._whole_us < WHOLE_EVERY_US:
+            return None
+        return Pointer(self._closed + 1, _BEFORE_ALL._replace(queue=self._queue))
 
     def read(
-        self, store: Store, known: Mapping[Lane, int | None], *, until_bucket: int, now_us: int
+        self,
+        store: Store,
+        known: Mapping[Lane, int | None],
+        *,
+        until_bucket: int,
+        now_us: int,
+        first: LanePage | None = None,
     ) -> Listed:
         """Read the list up to a listing bucket, or only what may be new in it.
 
@@ -65,18 +82,18 @@ class LaneListCache:
           known: What claims found out about lanes since the last read.
           until_bucket: Last listing bucket to read.
           now_us: The store's time.
+          first: The first page, if it was read already.
         """
-        is_long = len(self._old) >= FEW or self._closed - self._swept >= FEW
-        is_known = is_long and 0 <= now_us - self._whole_us < WHOLE_EVERY_US
-        after = None
-        if is_known:
-            after = Pointer(self._closed + 1, _BEFORE_ALL._replace(queue=self._queue))
-        else:
+        after = self.after(now_us)
+        if after is None:
             self._old, self._whole_us = [], now_us
             self._next_sweep_us = self._next_sweep_us or now_us + SWEEP_EVERY_US
         pages = list(
-            lane_pages(store, self._queue, self._shard, until_bucket=until_bucket, after=after)
-        )
+            lane_pages(
+                store, self._queue, self._shard,
+                until_bucket=until_bucket, after=after, first=first,
+            )
+        )  # fmt: skip
         new = [pointer for page in pages for pointer in page.pointers]
         heads = {lane: at_us for page in pages for lane, at_us in page.heads.items()}
         swept = pages[-1].marks.swept
@@ -96,7 +113,8 @@ class LaneListCache:
           now_us: The store's time.
         """
         is_time = now_us >= self._next_sweep_us
-        return empty > 0 and (is_time or SWEEP_SHARE * empty >= len(self._old))
+        is_due = empty > 0 and (is_time or SWEEP_SHARE * empty >= len(self._old))
+        return is_due and not self.is_being_swept
 
     def swept(self, began_us: int, ended_us: int) -> None:
         """Note a sweep and its duration."""

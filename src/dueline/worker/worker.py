@@ -34,7 +34,6 @@ from dueline.worker.start_marks import MarkedStarts
 from dueline.worker.triage import Triage, parted, triage
 from dueline.worker.workflow_steps import WorkflowSteps
 
-FLUSH_US = 5_000
 WATCH_US = 50_000  # running handlers are checked this often
 NO_TIMES: Mapping[JobId, int] = MappingProxyType({})
 
@@ -143,6 +142,7 @@ class Worker:
             self._prefetched.close()
             self._runner.close()
             self._poller.close()
+            self._claimer.close()
             self._settler.close()
         self._guarded(self._report)
         self._guarded(self._permits.close)
@@ -198,7 +198,7 @@ class Worker:
 
     def _settle(self, now_us: int) -> None:
         running: list[Job] = []
-        if now_us - self._flushed_us > max(FLUSH_US, self._buffer.round_trips.settle_us):
+        if now_us - self._flushed_us > self._buffer.mark_every_us():
             running = self._runner.running()
         ended = self._runner.collect()
         if ended:
@@ -206,6 +206,8 @@ class Worker:
             self._ended += ended
             if self._held.start_by_us:
                 self._note_starts(ended)
+        if self._ended and self._buffer.lingers(now_us):
+            return
         starts: list[Job] = []
         if running:
             starts = self._held.unmarked(running, {one.job.id for one in self._ended})
@@ -263,9 +265,8 @@ class Worker:
         if self._marked_starts.needs_isolation():
             return
         self._claimer.unblock(self._permits.begin(self._held.jobs, self._slots.limited()))
-        most = self._buffer.most()
-        room = most - self._slots.taken()
-        if room < max(1, most // 4) and self._runner.waiting():
+        room = self._buffer.most() - self._slots.taken()
+        if not self._buffer.is_worth_claiming(room):
             return
         polled = self._poller.poll_if_due_or_notified() if room > 0 else self._poller.poll_if_due()
         while room > 0:
@@ -417,7 +418,7 @@ class Worker:
 
     def _wait(self) -> None:
         is_starting = self._runner.waiting() or self._permits.start_by_us
-        timeout_us = FLUSH_US if is_starting else WATCH_US
+        timeout_us = self._buffer.flush_us() if is_starting else WATCH_US
         taken = self._slots.taken()
         is_full = self._runner.waiting() or taken >= self._runner.capacity
         can_claim = not (is_full or self._is_stopping or self._marked_starts.needs_isolation())

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dueline.api.connect import open_store
-from dueline.core.clock import SECOND_US
+from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import ConfigError, StoreUnavailable, Unknown
 from dueline.core.job import Job, State
+from dueline.core.lane import Pointer
+from dueline.core.pagination import EVER
 from dueline.core.store import Drop, Extend, Move, Put, Verdict
 from dueline.store_tests.helpers import (
     LEASE_US,
@@ -344,6 +346,52 @@ def test_an_idle_poll_is_two_reads(store: CassandraStore, monkeypatch: pytest.Mo
     monkeypatch.setattr(store._session, "read_many", counted)
     store.lanes(QUEUE, 0, until_bucket=lane_of().bucket, after=None, limit=100)
     assert len(reads) == 2
+
+
+def test_shards_read_together_are_as_each_by_itself(store: CassandraStore) -> None:
+    lanes = [
+        lane_of(shard=shard, tenant=f"t{number}")
+        for shard in range(3)
+        for number in range(4 * shard)
+    ]
+    put_in(store, *(new_job(number, lane=lane) for number, lane in enumerate(lanes)))
+    store.sweep(QUEUE, 2, now_us=NOW_US + 90 * SECOND_US, width_us=WIDTH_US)
+    (first, *_) = pointers_in(store, shard=2)
+    for after, limit in ((None, 1000), (None, 3), (first, 1000), (first, 2)):
+        for until_bucket in (lane_of().bucket - 1, lane_of().bucket, EVER):
+            starts: dict[int, Pointer | None] = {0: None, 1: None, 2: after, 3: None}
+            found = store.lanes_of(QUEUE, starts, until_bucket=until_bucket, limit=limit)
+            assert found == {
+                shard: store.lanes(QUEUE, shard, until_bucket=until_bucket, after=one, limit=limit)
+                for shard, one in starts.items()
+            }
+
+
+def test_lanes_of_days_apart_are_read_together(store: CassandraStore) -> None:
+    later = lane_of()._replace(shard=1, bucket=lane_of().bucket + 3 * DAY_US // WIDTH_US)
+    put_in(store, new_job(1), new_job(2, lane=lane_of(shard=1)), new_job(3, lane=later))
+    found = store.lanes_of(QUEUE, {0: None, 1: None}, until_bucket=EVER, limit=100)
+    assert [len(page.pointers) for page in found.values()] == [1, 2]
+    assert found[1] == store.lanes(QUEUE, 1, until_bucket=EVER, after=None, limit=100)
+
+
+def test_an_idle_poll_of_all_shards_is_two_reads(
+    store: CassandraStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_in(store, *(new_job(number, lane=lane_of(shard=number)) for number in range(8)))
+    shards: dict[int, Pointer | None] = dict.fromkeys(range(8))
+    store.lanes_of(QUEUE, shards, until_bucket=lane_of().bucket, limit=100)
+    reads: list[object] = []
+    read_many = store._session.read_many
+
+    def counted(calls: Sequence[Call]) -> list[Rows]:
+        reads.extend(calls)
+        return read_many(calls)
+
+    monkeypatch.setattr(store._session, "read_many", counted)
+    found = store.lanes_of(QUEUE, shards, until_bucket=lane_of().bucket, limit=100)
+    assert len(reads) == 2
+    assert all(len(page.pointers) == 1 for page in found.values())
 
 
 def test_a_put_whose_answer_was_lost_is_read_back(

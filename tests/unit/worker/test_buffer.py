@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -11,7 +11,7 @@ from dueline.core.errors import StoreUnavailable
 from dueline.core.job import Job
 from dueline.core.wakeup import LocalWakeups, Signal
 from dueline.jobs.queue import Queues
-from dueline.worker.buffer import WORK_US, WORK_US_MAX, RoundTrips
+from dueline.worker.buffer import LINGER_US, WORK_US, WORK_US_MAX, Buffer, RoundTrips
 from tests.harness.calls import call, put
 from tests.harness.cases import worker_buffer as cases
 from tests.harness.cases.worker_buffer import JOBS, QUICK_US, Slow
@@ -146,20 +146,44 @@ def test_quick_jobs_do_not_wait_for_a_long_one_beside_an_idle_worker(
         program.close()
 
 
-def test_the_buffer_outlasts_two_rounds_of_a_store_far_away() -> None:
+def test_the_buffer_lasts_until_the_next_claim_from_a_store_far_away() -> None:
     far, near = RoundTrips(is_far=True), RoundTrips(is_far=False)
     for _ in range(50):
         for one in (far, near):
-            one.claimed(60_000)
-            one.settled(90_000)
-    assert far.work_us() == pytest.approx(300_000, rel=0.01)
+            one.claimed(30_000)
+            one.settled(40_000)
+    assert far.work_us() == pytest.approx(LINGER_US + 140_000, rel=0.01)
     assert near.work_us() == WORK_US
     far.claimed(20_000_000)  # the store stood still once
-    assert far.work_us() < 420_000
+    assert far.work_us() < LINGER_US + 280_000
     for _ in range(50):
         far.settled(20_000_000)
     assert far.work_us() == WORK_US_MAX
     for _ in range(100):
         far.claimed(3_000)
         far.settled(5_000)
-    assert far.work_us() == WORK_US
+    assert far.work_us() == pytest.approx(LINGER_US + 16_000, rel=0.01)
+
+
+class Waits:
+    """A runner of which only the number of waiting jobs is asked."""
+
+    count = 1
+
+    def waiting(self) -> int:
+        return self.count
+
+
+def test_ended_jobs_wait_a_moment_for_others_where_a_request_is_a_round_trip() -> None:
+    runner, nothing = Waits(), cast("Any", None)
+    far = Buffer(cast("Any", runner), nothing, is_far=True)
+    near = Buffer(cast("Any", runner), nothing)
+    assert far.lingers(1_000_000)
+    assert far.lingers(1_000_000 + LINGER_US - 1)
+    assert not far.lingers(1_000_000 + LINGER_US)
+    assert far.lingers(2_000_000), "the next ones wait from now on"
+    runner.count = 0
+    assert not far.lingers(2_000_000), "nothing else will end soon"
+    runner.count = 1
+    assert far.lingers(3_000_000)
+    assert not near.lingers(1_000_000)

@@ -29,7 +29,8 @@ PARTITIONS: Final[Mapping[str, str]] = {
 """The columns of each table's partition key."""
 
 _OF_PARTITION: Final = re.compile(
-    r"SELECT (?!DISTINCT)(?P<columns>.+?) FROM \{keyspace\}\.(\w+) WHERE "
+    r"SELECT (?!DISTINCT)(?P<columns>.+?) FROM \{keyspace\}\.(\w+)"
+    r" WHERE (?!queue = \? AND shard IN )"  # of several partitions
 )
 
 

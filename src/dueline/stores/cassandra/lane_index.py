@@ -1,7 +1,8 @@
 """Lane lists in Cassandra's tables: the primitives of `dueline.stores.lane_index`, and reads."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Final
 
 from dueline.core.errors import StoreUnavailable
@@ -36,6 +37,16 @@ _PAGE: Final = (
 )
 _SHARD: Final = "SELECT swept, closed, day FROM {keyspace}.shards WHERE queue = ? AND shard = ?"
 _MARKS: Final = f"{_SHARD} LIMIT 1"
+# Of several partitions: their columns are compared, in place of a token.
+_SHARDS: Final = (
+    "SELECT queue, shard, swept, closed, day FROM {keyspace}.shards WHERE queue = ? AND shard IN ?"
+)
+_PAGES: Final = (
+    "SELECT queue, shard, listing, bucket, priority, tenant FROM {keyspace}.lanes"
+    " WHERE queue = ? AND shard IN ? AND day = ?"
+    " AND (listing, bucket, priority, tenant) > (?, ?, ?, ?) AND (listing) <= (?)"
+    " PER PARTITION LIMIT ?"
+)
 _PUT_DAY: Final = (
     "INSERT INTO {keyspace}.shards (queue, shard, day) VALUES (?, ?, ?) USING TIMESTAMP 1"
 )
@@ -138,10 +149,61 @@ class CassandraLaneStorage:
         rows = self._session.read(_SHARD, shard)
         marks = _marks_in(rows)
         days = [day for _, _, day in rows if day is not None]
-        start = (marks.swept + 1, *_LEAST)
-        if after is not None:
-            start = max(start, (after.listing, *after.lane[2:]))
+        start = _start(marks, after)
         return marks, self._page(shard, days, start, max(until, marks.closed + 1), limit)
+
+    def read_many(
+        self, queue: str, after: Mapping[int, Pointer | None], *, until: int, limit: int
+    ) -> Mapping[int, tuple[Marks, list[Pointer]]]:
+        """Read shards as `read` does, together: two reads if all buckets are of one day.
+
+        The reads start where the first shard starts, and return one page in all. A shard with more
+        lanes than its part of it is read by itself.
+        """
+        by_shard: dict[int, Rows] = {shard: [] for shard in after}
+        for row in self._of_shards(queue, by_shard, _SHARDS, (queue, list(after))):
+            by_shard[row[1]].append(row[2:])
+        marks = {shard: _marks_in(rows) for shard, rows in by_shard.items()}
+        starts = {shard: _start(marks[shard], after[shard]) for shard in after}
+        ends = {shard: min(max(until, marks[shard].closed + 1), 2**63 - 1) for shard in after}
+        days = {
+            shard: [
+                row[2]
+                for row in rows
+                if row[2] is not None
+                and _day_of(starts[shard][0]) <= row[2] <= _day_of(ends[shard])
+            ]
+            for shard, rows in by_shard.items()
+        }
+        found: dict[int, list[Pointer]] = {shard: [] for shard in after}
+        most = max(1, min(limit, _PAGE_ROWS // max(1, len(after))))
+        full: set[int] = set()
+        for day in sorted(set(chain.from_iterable(days.values()))):
+            some = [shard for shard in after if day in days[shard]]
+            start, end = min(starts[one] for one in some), max(ends[one] for one in some)
+            read = self._of_shards(queue, some, _PAGES, (queue, some, day, *start, end, most))
+            for shard, of_shard in groupby(read, key=itemgetter(1)):
+                cells = [row[2:] for row in of_shard]
+                if len(cells) == most:
+                    full.add(shard)
+                found[shard] += [
+                    Pointer(row[0], Lane(queue, shard, *row[1:]))
+                    for row in cells
+                    if row > starts[shard] and row[0] <= ends[shard]
+                ]
+        for shard in full:
+            place = Shard(queue, shard)
+            found[shard] = self._page(place, days[shard], starts[shard], ends[shard], limit)
+        return {shard: (marks[shard], found[shard][:limit]) for shard in after}
+
+    def _of_shards(
+        self, queue: str, shards: Collection[int], text: str, values: Sequence[object]
+    ) -> Rows:
+        """Read rows of several partitions, which have no common token to compare."""
+        rows = self._session.read(text, values)
+        if any(row[0] != queue or row[1] not in shards for row in rows):
+            raise StoreUnavailable("A read of lanes was answered with rows of another partition.")
+        return rows
 
     def _page(
         self,
@@ -159,6 +221,12 @@ class CassandraLaneStorage:
                 )
                 found += [Pointer(row[0], Lane(*shard, *row[1:])) for row in rows]
         return found
+
+
+def _start(marks: Marks, after: Pointer | None) -> tuple[int, int, int, str]:
+    """Return the sort key after which a list is read."""
+    start = (marks.swept + 1, *_LEAST)
+    return start if after is None else max(start, (after.listing, *after.lane[2:]))
 
 
 def _day_of(listing: int) -> int:

@@ -164,6 +164,19 @@ class CassandraStore:
         )
         return LanePage(pointers, marks, pointers[-1] if len(pointers) == limit else None, version)
 
+    def lanes_of(
+        self, queue: str, after: Mapping[int, Pointer | None], *, until_bucket: int, limit: int
+    ) -> Mapping[int, LanePage]:
+        """Read the lane lists of several shards, in as many reads as that of one."""
+        version = self._settings_version(queue)
+        found = self._lane_storage.read_many(queue, after, until=until_bucket, limit=limit)
+        return {
+            shard: LanePage(
+                pointers, marks, pointers[-1] if len(pointers) == limit else None, version
+            )
+            for shard, (marks, pointers) in found.items()
+        }
+
     def sweep(self, queue: str, shard: int, *, now_us: int, width_us: int) -> Marks:
         """Unlist the empty lanes of closed buckets, then close the buckets that are past."""
         return self._lane_index.sweep(Shard(queue, shard), now_us=now_us, width_us=width_us)
