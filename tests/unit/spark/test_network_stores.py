@@ -1,4 +1,4 @@
-"""Tables, queries and jobs of Spark on a real Cassandra."""
+"""Tables, queries and jobs of Spark on a real Cassandra and a real PostgreSQL."""
 
 import json
 import os
@@ -13,20 +13,29 @@ import pytest
 from dueline import Dueline, Retry
 from dueline.jobs.history import attempts
 from tests.harness.cassandra_node import PATIENT, expect_node, session_on_a_node
+from tests.harness.postgres import schemas
 from tests.harness.spark.tables import made, quiet, rows_in
 from tests.harness.spark.writers import batches_of, notes, noting, writer_of
-
-expect_node()
-pytestmark = pytest.mark.cassandra
 
 ROWS, JOBS, SHARDS = 200, 40, 3
 FAILS, KILLS_ONCE = 7, 13
 END_S = 300
 
 
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    """Make a keyspace."""
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("cassandra", marks=pytest.mark.cassandra),
+        pytest.param("postgres", marks=pytest.mark.postgres),
+    ],
+)
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Make a keyspace, or a schema."""
+    if request.param == "postgres":
+        with schemas() as made:
+            yield made.fresh()
+        return
+    expect_node()
     with session_on_a_node("spark") as session:
         yield f"{session.place}?{PATIENT}"
 
@@ -137,3 +146,23 @@ def test_jobs_run_on_spark_each_once_and_that_of_a_process_that_died_again(
     assert notes(tmp_path) == Counter(dict.fromkeys(range(JOBS), 1) | {KILLS_ONCE: 2})
     assert jobs[KILLS_ONCE].result(timeout=1) == -KILLS_ONCE
     assert not list(app.queues.engine.jobs_of("work"))
+
+
+@pytest.mark.postgres
+def test_a_staged_write_to_postgres_shows_as_a_whole() -> None:
+    from dueline.spark import Written
+    from dueline.spark.writing.sink import written
+
+    with schemas() as made:
+        app = Dueline(made.fresh())
+        ran: list[int] = []
+        app.task(name="note", queue="mail", retry=Retry(attempts=1))(ran.append)
+        options: dict[str, Any] = {"queue": "mail", "task": "note", "writeId": "tuesday"}
+        staged = [writer_of(app, writeMode="staged", **options) for _ in range(3)]
+        parts = [one.write(batches_of(range(ROWS))) for one in staged[:2]]
+        assert not list(app.queues.engine.jobs_of("mail"))
+        staged[2].commit(parts)
+        assert written(app.store, "tuesday") == Written(rows=2 * ROWS, added=ROWS)
+        app.run_worker(burst=True)
+        assert sorted(ran) == list(range(ROWS))
+        app.close()
