@@ -29,6 +29,8 @@ _HINTS: Final = {
     "57014": "An administrator or statement_timeout cancelled the statement; nothing was written.",
     "55P03": "Another transaction holds a lock: look for it in pg_stat_activity.",
 }
+_CROWDED: Final = ("too many connections", "too many clients", "connection slots are reserved")
+"""Messages of a refused connection, for which the driver has no code."""
 
 
 class LockNotAvailable(StoreUnavailable):
@@ -38,7 +40,7 @@ class LockNotAvailable(StoreUnavailable):
 def translated(error: psycopg.Error, address: Address) -> DuelineError:
     """Translate an error after which nothing was written."""
     text = _text_of(error)
-    state = error.sqlstate or ""
+    state = error.sqlstate or ("53300" if any(one in text for one in _CROWDED) else "")
     if state in _REJECTED or "authentication failed" in text or "no password supplied" in text:
         return ConfigError(
             f"{address} rejects the connection: {text}.",
