@@ -66,7 +66,10 @@ def open_raw(path: Path, synchronous: str) -> apsw.Connection:
 
 def make_raw(path: Path, synchronous: str) -> apsw.Connection:
     """Make a queue file with the store's tables."""
-    SqliteStore(path, clock=SystemClock()).close()
+    store = SqliteStore(path, clock=SystemClock())
+    with store.transaction():  # the first write makes the file
+        pass
+    store.close()
     return open_raw(path, synchronous)
 
 

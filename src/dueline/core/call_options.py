@@ -203,14 +203,21 @@ class Unique:
         Raises: BadInput: the key is empty, too long, or not valid Unicode.
         """
         key = self.key.format(**{name: arguments[name] for name in fields_of(self.key, _WHAT)})
-        if not 0 < len(key) <= KEY_CHARACTERS_MAX or any(
-            "\ud800" <= one <= "\udfff" for one in key
-        ):
-            raise BadInput(
-                f"The unique key {key!r:.80} is invalid.",
-                hint=f"Use 1 to {KEY_CHARACTERS_MAX} characters.",
-            )
+        checked_key(key)
         return Rule(key, self.mode, 0 if self.within is None else duration_us(self.within))
+
+
+def checked_key(key: str) -> str:
+    """Return a unique key.
+
+    Raises: BadInput: it is empty, too long, or not valid Unicode.
+    """
+    if not 0 < len(key) <= KEY_CHARACTERS_MAX or any("\ud800" <= one <= "\udfff" for one in key):
+        raise BadInput(
+            f"The unique key {key!r:.80} is invalid.",
+            hint=f"Use 1 to {KEY_CHARACTERS_MAX} characters.",
+        )
+    return key
 
 
 def fields_of(text: str, what: str) -> list[str]:

@@ -102,8 +102,13 @@ def lanes_of_new_jobs(
 
 def spread(job: Job, window_us: int, *, width_us: int) -> Job:
     """Place a new job at random in its window; its id is the source of randomness."""
-    chance = int.from_bytes(blake2b(job.id, digest_size=8).digest())
-    return with_position(job, job.pos_us + (chance * window_us >> 64), width_us=width_us)
+    return with_position(job, spread_us(job.id, job.pos_us, window_us), width_us=width_us)
+
+
+def spread_us(job_id: JobId, pos_us: int, window_us: int) -> int:
+    """Return the time at which a job starts that is spread over a window."""
+    chance = int.from_bytes(blake2b(job_id, digest_size=8).digest())
+    return pos_us + (chance * window_us >> 64)
 
 
 def with_position(job: Job, pos_us: int, *, width_us: int) -> Job:

@@ -7,6 +7,7 @@ If the row was there and has ended, nothing happens, since a key is inserted onc
 completes the insert of a caller that stopped, whether it is still alive or not.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from dueline.core.errors import Conflict, Duplicate, EnqueueUnknown, StoreUnavai
 from dueline.core.ids import Ids
 from dueline.core.job import Job, State
 from dueline.core.queue_catalog import Catalog
-from dueline.core.store import NO_VERSION, Group, Move, Store
+from dueline.core.store import NO_VERSION, Commit, Group, Move, Store
 from dueline.jobs import results, unique_records
 from dueline.jobs.completion import Finished, complete, finish, finish_of, stored
 from dueline.jobs.moves import Change, changed, with_position
@@ -89,6 +90,34 @@ class UniqueJobs:
             elif self._put(job, rule, NO_VERSION if original is None else original.id):
                 return job
         raise Conflict(f"The unique key {rule.key!r} keeps changing hands.", hint="Try again.")
+
+    def takes(self, jobs: Sequence[Job]) -> list[Commit | None]:
+        """Return for each job the write that gives it its key, in a transaction with its row.
+
+        None if another live job holds the key, or one of these before it.
+
+        Raises:
+            Duplicate: A key is held, and its mode is "reject".
+        """
+        found: list[Commit | None] = []
+        taken: dict[tuple[str, str], Job] = {}
+        for job in jobs:
+            rule = rule_of(job)
+            assert rule is not None
+            place = (job.lane.queue, rule.key)
+            original = unique_records.read(self._store, *place)
+            holder = taken.get(place)
+            expect = NO_VERSION
+            if holder is None and original is not None:
+                expect = original.id
+                if original.id != job.id and self._holder(original).holds():
+                    holder = original
+            if holder is not None and rule.mode == "reject":
+                raise _duplicate(rule, holder)
+            is_free = holder is None
+            found.append(unique_records.take(job, rule, expect=expect) if is_free else None)
+            taken.setdefault(place, job)
+        return found
 
     def retake(self, row: Job, move: Move) -> bool:
         """Retry a dead job with the key that it held.

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -67,7 +68,12 @@ NOW_US = 1_800_000_000_000_000
 
 
 def new_jobs_of(rows: list[dict[str, Any]], **form: Any) -> Any:
-    """Convert rows to new jobs."""
+    """Convert rows to new jobs, each a value with their fields."""
+    return [SimpleNamespace(**row) for row in new_batch_of(rows, **form).to_pylist()]
+
+
+def new_batch_of(rows: list[dict[str, Any]], **form: Any) -> Any:
+    """Convert rows to a batch of new jobs."""
     import pyarrow as pa
 
     from dueline.spark.writing.rows_to_jobs import Form, check_columns, new_jobs

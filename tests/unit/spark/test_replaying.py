@@ -146,10 +146,10 @@ def test_a_replay_that_was_cut_off_goes_on_with_the_rest(
     class Killed(BaseException):
         """The process ends here."""
 
-    real: Callable[..., int] = Ledger.put
+    real: Callable[..., Any] = Ledger.put
     turns = iter(range(10))
 
-    def dying(self: Ledger, *args: Any, **named: Any) -> int:
+    def dying(self: Ledger, *args: Any, **named: Any) -> Any:
         if next(turns) == 2:
             raise Killed
         return real(self, *args, **named)

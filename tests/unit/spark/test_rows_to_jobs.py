@@ -7,7 +7,7 @@ import pytest
 
 from dueline import BadInput
 from dueline.core.queue_settings import QueueSettings
-from tests.harness.spark.writers import NOW_US, new_jobs_of
+from tests.harness.spark.writers import NOW_US, new_batch_of, new_jobs_of
 
 
 def test_ids_come_from_the_data_and_are_the_same_each_time() -> None:
@@ -33,7 +33,7 @@ def test_a_job_lies_where_its_id_and_due_time_say() -> None:
         {"payload": "[1]", "job_id": "b", "due": None, "priority": None, "tenant": None},
     ]
     jobs = jobs_of(
-        new_jobs_of(rows), now_us=NOW_US, settings=lambda _: QueueSettings(shards=4, shards_read=4)
+        new_batch_of(rows), now_us=NOW_US, settings=lambda _: QueueSettings(shards=4, shards_read=4)
     )
     late = next(job for job in jobs if job.lane.tenant)
     now = next(job for job in jobs if not job.lane.tenant)

@@ -36,7 +36,7 @@ def test_nothing_shows_before_the_commit_and_all_of_it_after(app: Dueline, ran: 
     assert living(app) == 0
     staged(app).commit([*parts, None])
     assert living(app) == 60
-    assert written(app.store, "monday") == (70, 60, 0)
+    assert written(app.store, "monday") == (70, 60, 0, 0)
     app.run_worker(burst=True)
     assert sorted(ran) == list(range(60))
 
@@ -50,7 +50,7 @@ def test_a_batch_that_is_replayed_after_its_jobs_have_run_puts_nothing(
         staged(app).commit([staged(app).write(batches_of(range(20)))])
         app.run_worker(burst=True)
     assert len(ran) == 20
-    assert written(app.store, "monday") == (20, 20, 0)
+    assert written(app.store, "monday") == (20, 20, 0, 0)
     staged(app, "tuesday").commit([staged(app, "tuesday").write(batches_of(range(20)))])
     assert living(app) == 20
 
@@ -111,5 +111,5 @@ def test_a_job_of_spark_that_fails_in_one_task_shows_nothing(
         enqueue(rows, app.url, **options)
     assert living(app) == 0
     flag.touch()
-    assert enqueue(rows, app.url, **options) == (100, 100, 0)
+    assert enqueue(rows, app.url, **options) == (100, 100, 0, 0)
     assert living(app) == 100

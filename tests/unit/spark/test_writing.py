@@ -25,7 +25,7 @@ __all__ = ["app", "ran"]
 
 def test_rows_become_jobs_that_run(app: Dueline, ran: list[int]) -> None:
     message = writer_of(app).write(batches_of(range(100)))
-    assert (message.rows, message.added) == (100, 100)
+    assert (message.done.rows, message.done.added) == (100, 100)
     assert {job.lane.shard for job in app.queues.engine.jobs_of("mail")} == {0, 1, 2}
     app.run_worker(burst=True)
     assert sorted(ran) == list(range(100))
@@ -37,11 +37,11 @@ def test_a_write_that_is_repeated_adds_nothing_even_after_its_jobs_have_run(
     writer_of(app, writeId="monday", chunkRows=30).write(batches_of(range(100)))
     app.run_worker(burst=True)
     message = writer_of(app, writeId="monday", chunkRows=30).write(batches_of(range(100)))
-    assert (message.rows, message.added) == (100, 0)
+    assert (message.done.rows, message.done.added) == (100, 0)
     assert living(app) == 0
     assert len(ran) == 100
     other = writer_of(app, writeId="tuesday").write(batches_of(range(100)))
-    assert other.added == 100
+    assert other.done.added == 100
 
 
 @pytest.mark.parametrize("mode", ["direct", "staged"])
@@ -72,7 +72,7 @@ def test_a_task_that_runs_twice_at_once_does_not_reject_its_own_jobs(app: Duelin
         one.write(batches_of(range(21)))  # the other attempt overtakes this one
         yield from batches
 
-    assert one.write(halfway()).rows == 21
+    assert one.write(halfway()).done.rows == 21
     assert living(app) == 21
 
 
@@ -106,10 +106,8 @@ def test_payloads_in_other_codecs_are_taken_as_they_are(app: Dueline, ran: list[
     (job,) = app.queues.engine.jobs_of("mail")
     row = {"job_id": "a", "payload": job.body, "codec": job.codec}
     settings = app.queues.engine.catalog.settings
-    (new_job,) = new_jobs(
-        pa.RecordBatch.from_pylist([row]), Form("mail", "note"), now_us=job.due_us
-    )
-    app.store.add(jobs_of([new_job], now_us=job.enqueued_us, settings=settings))
+    some = new_jobs(pa.RecordBatch.from_pylist([row]), Form("mail", "note"), now_us=job.due_us)
+    app.store.add(jobs_of(some, now_us=job.enqueued_us, settings=settings))
     app.run_worker(burst=True)
     assert ran == [70]
 
@@ -117,7 +115,7 @@ def test_payloads_in_other_codecs_are_taken_as_they_are(app: Dueline, ran: list[
 def test_jobs_that_live_are_not_put_by_another_write(app: Dueline) -> None:
     writer_of(app).write(batches_of(range(20)))
     message = writer_of(app).write(batches_of(range(30)))
-    assert (message.rows, message.added) == (30, 10)
+    assert (message.done.rows, message.done.added) == (30, 10)
     assert living(app) == 30
 
 
@@ -131,14 +129,14 @@ def test_a_task_that_died_is_run_again_in_another_order_and_doubles_none(
     assert 10 <= put <= 25
     app.run_worker(burst=True)
     message = first.write(batches_of(list(reversed(range(40)))))
-    assert message.added == 40 - put
+    assert message.done.added == 40 - put
     app.run_worker(burst=True)
     assert Counter(ran) == Counter(range(40))
 
 
 def test_a_row_that_is_there_twice_is_one_job(app: Dueline) -> None:
     message = writer_of(app, chunkRows=1000).write(batches_of([1, 2, 1, 3, 2] * 4))
-    assert message.added == living(app) == 3
+    assert message.done.added == living(app) == 3
 
 
 def test_two_tasks_that_write_the_same_partition_at_once_put_each_job_once(
@@ -187,12 +185,12 @@ def test_without_transactions_a_chunk_that_was_begun_is_put_as_it_was_enqueued()
     with pytest.raises(Exception):  # noqa: B017, PT011  (whatever a broken row is to a store)
         ledger().put([*ids[:3], ids[4]], dies, now_us=1000)
     again = ledger()
-    assert again.put(ids, make, now_us=2000) == 4
+    assert again.put(ids, make, now_us=2000).new == 4
     again.close()
     assert [job.pos_us for job in store.find(ids) if job] == [1000, 1000, 1000, late_us, 500]
     queues = queues_on(store, SystemClock())
     assert len(list(queues.engine.jobs_of("mail"))) == len(ids)
-    assert ledger().put(ids, make, now_us=3000) == 0
+    assert ledger().put(ids, make, now_us=3000).new == 0
 
 
 def test_the_counts_of_a_write_are_kept(app: Dueline) -> None:

@@ -42,6 +42,8 @@ WRITING: Final = (
     "writeMode",
     "onConflict",
     "onOtherQueue",
+    "onUnique",
+    "uniqueWithin",
 )
 ALIASES: Final = {
     "maxoffsetspertrigger": "maxRowsPerTrigger",

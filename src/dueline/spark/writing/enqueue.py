@@ -4,12 +4,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import add
 from typing import Final, NamedTuple
 
+import pyarrow as pa
+
 from dueline.core.engine import Engine
 from dueline.core.job import Job, JobId
 from dueline.core.store import Move
 from dueline.core.wakeup import place_of
-from dueline.spark.writing.conflicts import EXISTING, REJECT, elsewhere, moves, reject_elsewhere
-from dueline.spark.writing.rows_to_jobs import NewJob, in_order, jobs_of
+from dueline.jobs.unique import UniqueJobs
+from dueline.spark.writing.conflicts import (
+    EARLIEST,
+    EXISTING,
+    REJECT,
+    REPLACE,
+    elsewhere,
+    moves,
+    reject_elsewhere,
+)
+from dueline.spark.writing.rows_to_jobs import by_id, jobs_of, only, without_repeats
 from dueline.spark.writing.write_log import Dues, Ledger
 
 CHUNK: Final = 20_000
@@ -23,93 +34,123 @@ class Written(NamedTuple):
         rows: Rows of the data.
         added: Jobs that did not exist before.
         elsewhere: Rows that were skipped because a job with their id was in another queue.
+        held: Rows that were skipped because another job holds their unique key.
     """
 
     rows: int = 0
     added: int = 0
     elsewhere: int = 0
+    held: int = 0
 
     def plus(self, other: "Written") -> "Written":
         """Return the sum with the counts of another part."""
         return Written(*map(add, self, other))
 
 
-def split(some: Iterable[NewJob], by_id: Mapping[JobId, NewJob]) -> dict[JobId, str]:
-    """Return the ids that rows of one chunk give to jobs of several queues, each with one queue."""
-    return {one.id: one.queue for one in some if one.queue != by_id[one.id].queue}
+def split(some: pa.RecordBatch, repeats: Sequence[tuple[JobId, str]]) -> dict[JobId, str]:
+    """Return the ids that rows give to jobs of several queues, each with one queue.
+
+    Args:
+        some: The rows that become jobs.
+        repeats: Ids and queues of rows with the same ids.
+    """
+    kept = by_id(some, [one for one, _ in repeats])
+    return {one: queue for one, queue in repeats if queue != kept[one].queue}
 
 
 def rows_elsewhere(
-    some: Iterable[NewJob], by_id: Mapping[JobId, NewJob], living: Mapping[JobId, str]
+    some: pa.RecordBatch, repeats: Sequence[tuple[JobId, str]], living: Mapping[JobId, str]
 ) -> int:
-    """Count the rows of a chunk that are skipped because their job is in another queue.
+    """Count the rows that are skipped because their job is in another queue.
 
     Args:
-        by_id: The rows that become jobs.
+        some: The rows that become jobs.
+        repeats: Ids and queues of rows with the same ids.
         living: Jobs that are unfinished in another queue than these rows name, with that queue.
     """
-    return sum(one.queue != living.get(one.id, by_id[one.id].queue) for one in some)
+    kept = by_id(some, [one for one, _ in repeats])
+    return len(living) + sum(queue != living.get(one, kept[one].queue) for one, queue in repeats)
 
 
 def put_all(
     engine: Engine,
-    chunks: Iterable[Sequence[NewJob]],
+    chunks: Iterable[pa.RecordBatch],
     write: str,
     partition: int,
     *,
     keep_us: int,
     on_conflict: str = EXISTING,
     on_other_queue: str = REJECT,
+    run: str = "",
 ) -> Written:
     """Add the chunks of one partition of a write; repeats of the write add nothing again.
 
     Args:
+        engine: The engine.
+        chunks: New jobs, each chunk sorted by id.
+        write: Name of the write.
+        partition: Number of the partition.
         keep_us: How long repeats are recognized.
         on_conflict: See `ON_CONFLICT`.
         on_other_queue: See `ON_OTHER_QUEUE`.
+        run: Name of this run of the write; empty if this is a repeated attempt of a task.
 
     Raises:
         Conflict: Jobs are unfinished from another write or in another queue, and the options
             make that an error. No job of the chunk was added.
     """
     expires_us = engine.time.earliest_us() + keep_us
-    token = engine.ids.token
+    unique = unique_jobs(engine)
     ledger = Ledger(
         engine.recording_store,
         write,
         partition,
-        token=token,
+        token=engine.ids.token,
         expires_us=expires_us,
         rejects=on_conflict == REJECT,
+        run=run,
+        unique=unique,
     )
     done = Written()
-    for some in chunks:
-        by_id = {new_job.id: new_job for new_job in in_order(some)}
+    for all_rows in chunks:
+        some, repeats = without_repeats(all_rows)
         if on_other_queue == REJECT:
-            reject_elsewhere(split(some, by_id))
+            reject_elsewhere(split(some, repeats))
         found: dict[JobId, str] = {}
         made: list[Job] = []
         moved: list[Move] = []
 
         def make(ids: Sequence[JobId], enqueued_us: int, dues: Dues) -> Sequence[Job]:
-            new_jobs = [by_id[one] for one in ids]  # noqa: B023  (called at once)
-            if dues:
-                new_jobs = [one._replace(due_us=dues[one.id]) for one in new_jobs]
-            made[:] = jobs_of(new_jobs, now_us=enqueued_us, settings=engine.catalog.settings)  # noqa: B023
+            rows = only(some, ids)  # noqa: B023  (called at once)
+            asked = [dues[one] for one in rows.column("id").to_pylist()] if dues else ()
+            settings = engine.catalog.settings
+            made[:] = jobs_of(rows, now_us=enqueued_us, settings=settings, dues=asked)  # noqa: B023
             return made  # noqa: B023
 
         def change(living: Sequence[Job], now_us: int) -> Sequence[Move]:
-            moved[:] = moves(living, by_id, on_conflict, engine=engine, now_us=now_us)  # noqa: B023
+            if on_conflict in (EARLIEST, REPLACE):
+                rows = by_id(some, [job.id for job in living])  # noqa: B023
+                moved[:] = moves(living, rows, on_conflict, engine=engine, now_us=now_us)  # noqa: B023
             return moved  # noqa: B023
 
         def check(living: Sequence[Job]) -> None:
-            found.update(elsewhere(living, by_id))  # noqa: B023
+            if living:
+                found.update(elsewhere(living, by_id(some, [job.id for job in living])))  # noqa: B023
             if on_other_queue == REJECT:
                 reject_elsewhere(found)  # noqa: B023
 
-        added = ledger.put(list(by_id), make, change, check, now_us=engine.time.earliest_us())
-        done = done.plus(Written(len(some), added, rows_elsewhere(some, by_id, found)))
+        ids = some.column("id").to_pylist()
+        added = ledger.put(ids, make, change, check, now_us=engine.time.earliest_us())
+        skipped = rows_elsewhere(some, repeats, found)
+        done = done.plus(Written(all_rows.num_rows, added.new, skipped, added.held))
         engine.announce(made)
         engine.wake(map(place_of, moved))
     ledger.close()
     return done
+
+
+def unique_jobs(engine: Engine) -> UniqueJobs:
+    """Return what gives unique keys to jobs."""
+    return UniqueJobs(
+        engine.recording_store, time=engine.time, ids=engine.ids, catalog=engine.catalog
+    )

@@ -7,25 +7,31 @@ replays must produce the same jobs.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
-from itertools import repeat
-from typing import Any, Final, NamedTuple, cast
+from itertools import islice, repeat
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from dueline.core.call_options import CallOptions, Mode, Rule, checked_key, read_tags
+from dueline.core.clock import SECOND_US
 from dueline.core.codec import JSON, PAYLOAD_BYTES_MAX, encode
 from dueline.core.errors import BadInput
 from dueline.core.ids import derived_each
 from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane, bucket_of
 from dueline.core.queue_settings import QueueSettings, shard_of
-from dueline.core.tuples import field, made
-from dueline.core.validation import check_call, check_due
+from dueline.core.tuples import made
+from dueline.core.validation import check_call, check_due, check_options
+from dueline.jobs.moves import spread_us
 from dueline.spark.writing.keys import GIVEN, UUID_DIGITS, key_in, uuid_of
 from dueline.tasks.payload_codecs import OWN_MAX
 
 COLUMNS: Final = (
     "queue", "task", "payload", "codec", "due", "priority", "tenant", "job_id", "dedupe_key",
+    "unique_key", "expires", "jitter", "tags",
 )  # fmt: skip
 INSTANT: Final = pa.timestamp("us", "UTC")
 
@@ -45,34 +51,38 @@ _CALLS: Final = msgspec.json.Decoder(list[Any] | _Named)
 
 
 class Form(NamedTuple):
-    """Defaults for missing columns; `id_columns` are the columns that identify a job."""
+    """Defaults for missing columns, and what the write does with the columns.
+
+    Attributes:
+        id_columns: The columns that identify a job.
+        mode: Of unique keys: "existing" or "reject".
+        within_us: How long unique keys are held after the call; 0: until the job ends.
+    """
 
     queue: str = ""
     task: str = ""
     id_columns: Sequence[str] = ()
+    mode: Mode = "existing"
+    within_us: int = 0
 
 
 class NewJob(NamedTuple):
-    """A job before it is enqueued: all fields that do not depend on the time of the write."""
+    """What decides about a row whose job exists already."""
 
     id: JobId
     queue: str
-    task: str
-    codec: int
-    body: bytes
     due_us: int | None
     priority: int
-    tenant: str
 
-
-_id_of = field(NewJob, "id")
 
 NEW_JOBS: Final = pa.schema([
     ("id", pa.binary()), ("queue", pa.string()), ("task", pa.string()), ("codec", pa.int64()),
     ("body", pa.binary()), ("due_us", pa.int64()), ("priority", pa.int64()),
-    ("tenant", pa.string()),
+    ("tenant", pa.string()), ("opts", pa.binary()), ("window_us", pa.int64()),
 ])  # fmt: skip
-"""The fields of a `NewJob`, in order."""
+"""Jobs before they are enqueued: all fields that do not depend on the time of the write."""
+
+_MIXED: Final = ("queue", "priority", "tenant")
 
 
 def check_columns(names: Sequence[str], form: Form) -> None:
@@ -104,109 +114,164 @@ def check_columns(names: Sequence[str], form: Form) -> None:
         )
 
 
-def new_jobs(batch: pa.RecordBatch, form: Form, *, now_us: int) -> list[NewJob]:
+def new_jobs(batch: pa.RecordBatch, form: Form, *, now_us: int) -> pa.RecordBatch:
     """Convert a batch to new jobs, each validated.
 
     Raises:
         BadInput: A row cannot become a job.
     """
+    names = batch.schema.names
 
-    def column(name: str, kind: pa.DataType, default: object) -> Sequence[Any]:
-        if name not in batch.schema.names:
-            return [default] * batch.num_rows
+    def column(name: str, kind: pa.DataType, default: object = None) -> pa.Array:
+        if name not in names:
+            return pa.repeat(pa.scalar(default, kind), batch.num_rows)
         values = batch.column(name).cast(kind)
-        if kind == INSTANT:
-            values = values.cast(pa.int64())
-        if default is not None and values.null_count:
-            values = values.fill_null(default)
-        return cast("list[Any]", values.to_pylist())
+        return values if default is None else values.fill_null(default)
 
     queues = column("queue", pa.string(), form.queue)
     tasks = column("task", pa.string(), form.task)
-    bodies = column("payload", pa.binary(), None)
-    codecs = column("codec", pa.int64(), JSON)
-    dues = column("due", INSTANT, None)
     priorities = column("priority", pa.int64(), 0)
     tenants = column("tenant", pa.string(), "")
-    _check_cells(set(zip(queues, priorities, tenants, strict=True)), set(dues), now_us=now_us)
-    if not all(tasks):
-        raise BadInput("A row has no task.", hint="Fill the column task.")
-    _check_bodies(codecs, bodies, tasks)
-    given = column("job_id", pa.string(), None)
-    keys = column("dedupe_key", pa.string(), None)
-    data = [batch.column(name).to_pylist() for name in form.id_columns]
-    named = zip(*data, strict=True) if data else repeat((), batch.num_rows)
-    ids = _ids(given, map(_cause, queues, given, keys, named))
-    cells = zip(ids, queues, tasks, codecs, bodies, dues, priorities, tenants, strict=True)
-    return made(NewJob, cells)
-
-
-def in_order(some: Iterable[NewJob]) -> list[NewJob]:
-    """Sort new jobs in the order of the store's rows, which makes lookups and inserts faster."""
-    return sorted(some, key=_id_of)
-
-
-def to_arrow(some: Sequence[NewJob]) -> pa.RecordBatch:
-    """Convert new jobs to a batch with a column for each field."""
-    columns = zip(*some, strict=True) if some else [()] * len(NEW_JOBS)
-    arrays = [
-        pa.array(list(cells), kind.type) for cells, kind in zip(columns, NEW_JOBS, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=NEW_JOBS)
-
-
-def from_arrow(batch: pa.RecordBatch) -> list[NewJob]:
-    """Convert a batch back to new jobs."""
-    return made(NewJob, zip(*(column.to_pylist() for column in batch.columns), strict=True))
-
-
-def _check_cells(
-    kinds: Iterable[tuple[str, int, str]], dues: Iterable[int | None], *, now_us: int
-) -> None:
-    """Validate each distinct combination once: millions of rows often have only a few."""
-    for queue, priority, tenant in kinds:
-        check_call(queue, None, priority, tenant, now_us=now_us)
-    for due_us in dues:
+    dues = column("due", INSTANT).cast(pa.int64())
+    kinds = pa.table([queues, priorities, tenants], names=_MIXED).group_by(_MIXED).aggregate([])
+    for kind in kinds.to_pylist():
+        check_call(kind["queue"], None, kind["priority"], kind["tenant"], now_us=now_us)
+    for due_us in pc.min_max(dues).as_py().values():
         if due_us is not None:
             check_due(due_us, now_us=now_us)
+    if not all(tasks.unique().to_pylist()):
+        raise BadInput("A row has no task.", hint="Fill the column task.")
+    codecs, bodies = column("codec", pa.int64(), JSON), column("payload", pa.binary())
+    _check_bodies(codecs, bodies, tasks)
+    windows = _windows(batch) if "jitter" in names else column("", pa.int64(), 0)
+    opts = column("", pa.binary(), b"")
+    if not {"unique_key", "expires", "tags"}.isdisjoint(names):
+        keys, tags = column("unique_key", pa.string()), column("tags", pa.list_(pa.string()))
+        ends = column("expires", INSTANT).cast(pa.int64())
+        some = [one.to_pylist() for one in (keys, ends, tags, dues, windows)]
+        opts = pa.array([_opts(*cells, form=form) for cells in zip(*some, strict=True)])
+    ids = pa.array(_ids(batch, form, queues), pa.binary())
+    cells = [ids, queues, tasks, codecs, bodies, dues, priorities, tenants, opts, windows]
+    return pa.RecordBatch.from_arrays(cells, schema=NEW_JOBS)
+
+
+def in_order(some: pa.RecordBatch) -> pa.RecordBatch:
+    """Sort new jobs in the order of the store's rows, which makes lookups and inserts faster."""
+    return some.take(pc.sort_indices(some.column("id")))
+
+
+def without_repeats(some: pa.RecordBatch) -> tuple[pa.RecordBatch, list[tuple[JobId, str]]]:
+    """Return sorted new jobs, the last of each id, and the ids and queues of the other rows."""
+    ids = some.column("id")
+    is_last = pc.not_equal(ids.slice(1), ids.slice(0, max(0, len(ids) - 1)))
+    if pc.all(is_last, min_count=0).as_py():
+        return some, []
+    kept = pa.concat_arrays([is_last, pa.array([True])])
+    others = some.filter(pc.invert(kept))
+    left = zip(others.column("id").to_pylist(), others.column("queue").to_pylist(), strict=True)
+    return some.filter(kept), list(left)
+
+
+def only(some: pa.RecordBatch, ids: Sequence[JobId]) -> pa.RecordBatch:
+    """Return the new jobs of some ids, in their order."""
+    if len(ids) == some.num_rows:
+        return some
+    return some.filter(pc.is_in(some.column("id"), pa.array(ids, pa.binary())))
+
+
+def by_id(some: pa.RecordBatch, ids: Sequence[JobId]) -> dict[JobId, NewJob]:
+    """Return the rows of some ids."""
+    if not ids:
+        return {}
+    rows = only(some, ids).select(NewJob._fields).to_pylist()
+    return {row["id"]: NewJob(**row) for row in rows}
 
 
 def chunks_of(
     batches: Iterable[pa.RecordBatch], form: Form, most: int, now_us: int
-) -> Iterator[list[NewJob]]:
-    """Yield new jobs of all rows, about `most` at a time."""
-    some: list[NewJob] = []
+) -> Iterator[pa.RecordBatch]:
+    """Yield new jobs of all rows, about `most` at a time, sorted by id."""
+    some: list[pa.RecordBatch] = []
     for batch in batches:
         for place in range(0, batch.num_rows, most):
-            some += new_jobs(batch.slice(place, most), form, now_us=now_us)
-            if len(some) >= most:
-                yield some
+            some.append(new_jobs(batch.slice(place, most), form, now_us=now_us))
+            if sum(one.num_rows for one in some) >= most:
+                yield in_order(pa.concat_batches(some))
                 some = []
     if some:
-        yield some
+        yield in_order(pa.concat_batches(some))
 
 
 def jobs_of(
-    some: Sequence[NewJob], *, now_us: int, settings: Callable[[str], QueueSettings]
+    some: pa.RecordBatch,
+    *,
+    now_us: int,
+    settings: Callable[[str], QueueSettings],
+    dues: Sequence[int] = (),
 ) -> list[Job]:
     """Return jobs with the keys of a job that is enqueued at `now_us`.
+
+    Args:
+        some: New jobs, sorted by id.
+        now_us: The time.
+        settings: Returns the settings of a queue.
+        dues: Due times in place of those of the data; empty for none.
 
     Returns:
         Jobs in the order of lanes, and within a lane in the order of rows.
     """
-    if not some:
+    if not some.num_rows:
         return []
-    ids, names, tasks, codecs, bodies, asked, priorities, tenants = zip(*some, strict=True)
-    dues = [now_us if due_us is None else due_us for due_us in asked]
-    starts = list(map(max, dues, repeat(now_us)))
-    shards, buckets = _cut(names, ids, starts, settings)
-    lanes = _Lanes()
-    of_each = map(lanes.__getitem__, zip(names, shards, buckets, priorities, tenants, strict=True))
+    ids = some.column("id").to_pylist()
+    due_column = some.column("due_us").fill_null(now_us) if not dues else pa.array(dues, pa.int64())
+    start_column = pc.max_element_wise(due_column, now_us)
+    starts = _each(start_column)
+    if any(some.column("window_us").unique().to_pylist()):
+        windows = some.column("window_us").to_pylist()
+        starts = list(map(spread_us, ids, start_column.to_pylist(), windows))
+    lanes = _lanes(some, ids, starts, settings)
+    tasks, codecs, opts = (_each(some.column(name)) for name in ("task", "codec", "opts"))
+    bodies = some.column("body").to_pylist()
     cells = (
-        of_each, starts, ids, repeat(0), dues, repeat(now_us), tasks, codecs, bodies, repeat(b""),
-        starts, *map(repeat, _UNCLAIMED),
+        lanes, starts, ids, repeat(0), _each(due_column), repeat(now_us), tasks, codecs, bodies,
+        opts, starts, *map(repeat, _UNCLAIMED),
     )  # fmt: skip
-    return made(Job, sorted(zip(*cells, strict=False)))
+    rows = zip(*cells, strict=False)
+    is_sorted = isinstance(lanes, repeat) and isinstance(starts, repeat)
+    return made(Job, rows if is_sorted else sorted(rows, key=_place_of))
+
+
+_place_of = itemgetter(0, 1, 2)
+
+
+def _each(values: pa.Array) -> Iterable[Any]:
+    """Return the values of a column; one object for all if they are equal."""
+    different = values.unique()
+    return repeat(different[0].as_py()) if len(different) == 1 else values.to_pylist()
+
+
+def _lanes(
+    some: pa.RecordBatch,
+    ids: Sequence[JobId],
+    starts: Iterable[int],
+    settings: Callable[[str], QueueSettings],
+) -> Iterable[Lane]:
+    """Return the lane of each job."""
+    queues, priorities, tenants = (_each(some.column(name)) for name in _MIXED)
+    known = {name: settings(name) for name in some.column("queue").unique().to_pylist()}
+    counts = {name: queue.shards for name, queue in known.items()}
+    widths = {name: queue.width_us for name, queue in known.items()}
+    shards: Iterable[int] = repeat(0)
+    if max(counts.values()) > 1:
+        shards = map(shard_of, ids, map(counts.__getitem__, queues))
+    buckets: Iterable[int] = map(bucket_of, starts, map(widths.__getitem__, queues))
+    if isinstance(starts, repeat) and isinstance(queues, repeat):
+        buckets = repeat(next(iter(buckets)))
+    parts = (queues, shards, buckets, priorities, tenants)
+    if all(isinstance(one, repeat) for one in parts):
+        return repeat(Lane(*map(next, map(iter, parts))))
+    keys = zip(*parts, strict=False)
+    return list(map(_Lanes().__getitem__, islice(keys, len(ids))))
 
 
 class _Lanes(dict[tuple[Any, ...], Lane]):
@@ -217,29 +282,29 @@ class _Lanes(dict[tuple[Any, ...], Lane]):
         return lane
 
 
-def _cut(
-    names: Sequence[str],
-    ids: Sequence[JobId],
-    starts: Sequence[int],
-    settings: Callable[[str], QueueSettings],
-) -> tuple[Iterable[int], Iterable[int]]:
-    """Return the shard and the bucket of each job."""
-    known = {name: settings(name) for name in set(names)}
-    counts = {name: queue.shards for name, queue in known.items()}
-    widths = {name: queue.width_us for name, queue in known.items()}
-    shards: Iterable[int] = [0] * len(ids)
-    if max(counts.values()) > 1:
-        shards = map(shard_of, ids, map(counts.__getitem__, names))
-    return shards, map(bucket_of, starts, map(widths.__getitem__, names))
-
-
-def _ids(given: Sequence[str | None], causes: Iterable[bytes]) -> list[JobId]:
+def _ids(batch: pa.RecordBatch, form: Form, queues: pa.Array) -> list[JobId]:
     """Return the ids of rows: hashes, or the UUID in `job_id`."""
-    ids = derived_each(causes)
-    for place, text in enumerate(given):
+    names = batch.schema.names
+    texts = {name: batch.column(name).cast(pa.string()) for name in _KEYS if name in names}
+    given = texts.get("job_id")
+    if given is not None and not given.null_count:
+        hashed = pc.binary_join_element_wise(GIVEN, given.cast(pa.binary()), b"")
+        ids = derived_each(hashed.to_pylist())
+        if batch.num_rows and pc.max(pc.utf8_length(given)).as_py() >= UUID_DIGITS:
+            for place, text in enumerate(given.to_pylist()):
+                ids[place] = (len(text) >= UUID_DIGITS and uuid_of(text)) or ids[place]
+        return ids
+    of_each = [texts[name].to_pylist() if name in texts else repeat(None) for name in _KEYS]
+    data = [batch.column(name).to_pylist() for name in form.id_columns]
+    named = zip(*data, strict=True) if data else repeat(())
+    ids = derived_each(map(_cause, queues.to_pylist(), *of_each, named))
+    for place, text in enumerate(given.to_pylist() if given is not None else ()):
         if text is not None and len(text) >= UUID_DIGITS:
             ids[place] = uuid_of(text) or ids[place]
     return ids
+
+
+_KEYS: Final = ("job_id", "dedupe_key")
 
 
 def _cause(queue: str, given: str | None, key: str | None, data: Sequence[Any]) -> bytes:
@@ -255,19 +320,51 @@ def _cause(queue: str, given: str | None, key: str | None, data: Sequence[Any]) 
     )
 
 
-def _check_bodies(
-    codecs: Sequence[int], bodies: Sequence[bytes | None], tasks: Sequence[str]
-) -> None:
+def _windows(batch: pa.RecordBatch) -> pa.Array:
+    """Return the column jitter, seconds or an interval, in microseconds."""
+    given = batch.column("jitter")
+    if not pa.types.is_duration(given.type):
+        given = pc.round(pc.multiply(given.cast(pa.float64()), SECOND_US))
+    windows = given.cast(pa.int64()).fill_null(0)
+    for window_us in pc.min_max(windows).as_py().values():
+        check_options(_NO_OPTIONS, 0, window_us or 0)
+    return windows
+
+
+_NO_OPTIONS: Final = CallOptions()
+
+
+def _opts(
+    key: str | None,
+    expires_us: int | None,
+    tags: Sequence[str] | None,
+    due_us: int | None,
+    window_us: int,
+    *,
+    form: Form,
+) -> bytes:
+    """Encode the options of a row.
+
+    An expiry that has passed is no error: a repeated task finds it later than the first one.
+    """
+    unique = None
+    if key is not None:
+        unique = Rule(checked_key(key), form.mode, form.within_us)
+    options = CallOptions(expires_us, unique, read_tags(tags or ()))
+    check_options(options, (due_us or 0) + window_us, window_us)
+    return options.to_bytes()
+
+
+def _check_bodies(codecs: pa.Array, bodies: pa.Array, tasks: pa.Array) -> None:
     """Validate payloads: all at once first, then one by one to find the invalid one."""
-    if set(codecs) == {JSON} and None not in bodies:
-        read = cast("Sequence[bytes]", bodies)
+    if codecs.unique().to_pylist() == [JSON] and not bodies.null_count:
         with suppress(msgspec.DecodeError, RecursionError):
-            if max(map(len, read)) <= PAYLOAD_BYTES_MAX:
-                for _ in map(_CALLS.decode, read):
+            if pc.max(pc.binary_length(bodies)).as_py() <= PAYLOAD_BYTES_MAX:
+                for _ in map(_CALLS.decode, bodies.to_pylist()):
                     pass
                 return
-    for codec, body, task in zip(codecs, bodies, tasks, strict=True):
-        _check_body(codec, body, task)
+    for cells in zip(codecs.to_pylist(), bodies.to_pylist(), tasks.to_pylist(), strict=True):
+        _check_body(*cells)
 
 
 def _check_body(codec: int, body: bytes | None, task: str) -> None:

@@ -1,6 +1,6 @@
 """Spark sinks that enqueue rows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
@@ -15,7 +15,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from dueline.core.clock import DAY_US, SystemClock
+from dueline.core.call_options import Mode
+from dueline.core.clock import DAY_US, SECOND_US, SystemClock
 from dueline.core.codec import decode, encode
 from dueline.core.errors import BadInput
 from dueline.core.ids import Ids
@@ -30,6 +31,9 @@ from dueline.spark.writing.rows_to_jobs import Form, check_columns, chunks_of
 from dueline.spark.writing.staging import Staged
 
 KEEP_DAYS: Final = 7
+_MODES: Final[Mapping[str, Mode]] = {EXISTING: "existing", REJECT: "reject"}
+"""For rows whose unique key another job holds: they are left out, or the write fails."""
+
 WRITES_PARTITION: Final = "spark-writes"
 """Record partition with the counts of each write, by its name."""
 
@@ -42,9 +46,7 @@ class Message(WriterCommitMessage):
     """Counts of one task of a write."""
 
     write: str
-    rows: int
-    added: int
-    elsewhere: int = 0
+    done: Written
 
 
 class _Sink:
@@ -65,8 +67,13 @@ class _Sink:
                     hint="Use writeMode=direct: repeat a failed write to add the rest.",
                 )
             self._form = Form(
-                options.text("queue"), options.text("task"), tuple(options.names("idColumns"))
+                options.text("queue"),
+                options.text("task"),
+                tuple(options.names("idColumns")),
+                _MODES[options.one_of("onUnique", tuple(_MODES), EXISTING)],
+                round(options.seconds("uniqueWithin", "0s") * SECOND_US),
             )
+        self._run = uuid4().hex
         self._chunk = options.number("chunkRows", CHUNK)
         self._on_conflict = options.one_of("onConflict", ON_CONFLICT, EXISTING)
         self._on_other_queue = options.one_of("onOtherQueue", ON_OTHER_QUEUE, REJECT)
@@ -79,6 +86,7 @@ class _Sink:
                 return staging.stage(batches, self._form, write, SystemClock().wall_us())
         context = TaskContext.get()
         partition = context.partitionId() if context else 0
+        is_first = context is not None and context.attemptNumber() == 0
         with existing_engine(self._url) as engine, collector_paused():
             chunks = chunks_of(batches, self._form, self._chunk, engine.time.earliest_us())
             done = put_all(
@@ -89,8 +97,9 @@ class _Sink:
                 keep_us=self._keep_us,
                 on_conflict=self._on_conflict,
                 on_other_queue=self._on_other_queue,
+                run=self._run if is_first else "",
             )
-        return Message(write, *done)
+        return Message(write, done)
 
     def _keep(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Publish what was staged, and store the counts of the write."""
@@ -115,7 +124,7 @@ class _Sink:
         if some:
             done = Written()
             for one in some:
-                done = done.plus(Written(one.rows, one.added, one.elsewhere))
+                done = done.plus(one.done)
             with closing(open_existing(self._url)) as store:
                 expires_us = store.clock_us() + self._keep_us
                 store.commit(WRITES_PARTITION, [_counts(some[0].write, done, expires_us)])
@@ -183,6 +192,7 @@ def written(store: Store, write: str) -> Written:
 
 def _counts(write: str, done: Written, expires_us: int) -> Put:
     counts = done._asdict()
-    if not done.elsewhere:  # earlier versions read records without it
-        del counts["elsewhere"]
+    for name in ("elsewhere", "held"):  # earlier versions read records without them
+        if not counts[name]:
+            del counts[name]
     return Put(write, Ids().token(), encode(counts), expires_us=expires_us)

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from dueline.core.codec import encode
 from dueline.core.engine import Engine
 from dueline.core.errors import Conflict, StoreUnavailable
+from dueline.core.job import JobId
 from dueline.core.pagination import record_at
 from dueline.core.store import NO_VERSION, Commit, Group, Put
 from dueline.core.wakeup import place_of
@@ -30,18 +31,18 @@ from dueline.spark.writing.conflicts import (
     reject,
     reject_elsewhere,
 )
-from dueline.spark.writing.enqueue import CHUNK, Written, rows_elsewhere, split
+from dueline.spark.writing.enqueue import CHUNK, Written, rows_elsewhere, split, unique_jobs
 from dueline.spark.writing.rows_to_jobs import (
     NEW_JOBS,
     Form,
-    NewJob,
+    by_id,
     chunks_of,
-    from_arrow,
     in_order,
     jobs_of,
-    to_arrow,
+    only,
+    without_repeats,
 )
-from dueline.spark.writing.write_log import ROUNDS_MAX
+from dueline.spark.writing.write_log import ROUNDS_MAX, with_keys
 
 STAGED_PARTITION: Final = "spark-staged"
 """Record partition with the names of the staged writes that were published."""
@@ -65,7 +66,7 @@ def stage(batches: Iterator[pa.RecordBatch], form: Form, write: str, now_us: int
     try:
         with os.fdopen(handle, "wb") as file, pa.ipc.new_file(file, NEW_JOBS) as writer:
             for some in chunks_of(batches, form, CHUNK, now_us):
-                writer.write_batch(to_arrow(in_order(some)))  # `publish` sorts fewer runs
+                writer.write_batch(some)
     except BaseException:
         Path(path).unlink()
         raise
@@ -95,33 +96,35 @@ def publish(
         StoreUnavailable: Workers claimed the jobs to change again and again. Nothing was added.
     """
     write, store = some[0].write, engine.store
-    rows: list[NewJob] = []
+    unique = unique_jobs(engine)
+    all_rows = rows = in_order(_staged_jobs(some))
+    repeats: list[tuple[JobId, str]] = []
     for _ in range(ROUNDS_MAX):
         if record_at(store, STAGED_PARTITION, write) is not None:
             break
-        rows = rows or [new_job for one in some for new_job in _staged_jobs(one.path)]
-        by_id = {new_job.id: new_job for new_job in in_order(rows)}
+        rows, repeats = without_repeats(all_rows)
+        ids = rows.column("id").to_pylist()
         now_us = engine.time.earliest_us()
-        living = [job for job in store.find(list(by_id)) if job is not None]
-        found = elsewhere(living, by_id)
+        living = [job for job in store.find(ids) if job is not None]
+        alive = {job.id for job in living}
+        rows_alive = by_id(rows, list(alive))
+        found = elsewhere(living, rows_alive)
+        new = only(rows, [one for one in ids if one not in alive]) if alive else rows
         try:
             if on_other_queue == REJECT:
-                reject_elsewhere(split(rows, by_id) | found)
+                reject_elsewhere(split(rows, repeats) | found)
             if on_conflict == REJECT:
-                reject([job.id for job in living])
+                reject(alive)
+            made = jobs_of(new, now_us=now_us, settings=engine.catalog.settings)
+            jobs, takes = with_keys(unique, made)
         except Conflict:
             clear(some)
             raise
-        changes = moves(living, by_id, on_conflict, engine=engine, now_us=now_us)
-        alive = {job.id for job in living}
-        jobs = jobs_of(
-            [new_job for new_job in by_id.values() if new_job.id not in alive],
-            now_us=now_us,
-            settings=engine.catalog.settings,
-        )
-        counts = Written(len(rows), len(jobs), rows_elsewhere(rows, by_id, found))
-        put = Put(write, engine.ids.token(), encode(len(rows)), NO_VERSION, expires_us)
-        commits = (Commit(STAGED_PARTITION, (put,)), counts_commit(counts))
+        changes = moves(living, rows_alive, on_conflict, engine=engine, now_us=now_us)
+        skipped = rows_elsewhere(rows, repeats, found)
+        counts = Written(all_rows.num_rows, len(jobs), skipped, len(made) - len(jobs))
+        put = Put(write, engine.ids.token(), encode(all_rows.num_rows), NO_VERSION, expires_us)
+        commits = (Commit(STAGED_PARTITION, (put,)), counts_commit(counts), *takes)
         if engine.recording_store.together([Group(changes, commits, jobs)])[0]:
             engine.announce(jobs)
             engine.wake(map(place_of, changes))
@@ -141,7 +144,12 @@ def clear(some: Sequence[Staged]) -> None:
             Path(one.path).unlink()
 
 
-def _staged_jobs(path: str) -> Iterator[NewJob]:
-    with pa.ipc.open_file(path) as reader:
-        for number in range(reader.num_record_batches):
-            yield from from_arrow(reader.get_batch(number))
+def _staged_jobs(some: Sequence[Staged]) -> pa.RecordBatch:
+    tables = []
+    for one in some:
+        with pa.ipc.open_file(one.path) as reader:
+            tables.append(reader.read_all())
+    (batch,) = pa.concat_tables(tables).combine_chunks().to_batches() or [
+        pa.RecordBatch.from_pylist([], NEW_JOBS)
+    ]
+    return batch

@@ -11,13 +11,18 @@ and reads the log again.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from dueline.core.call_options import read_options
 from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.job import Job, JobId
 from dueline.core.pagination import records_in
 from dueline.core.store import NO_VERSION, Commit, Group, Move, Put, Store
+from dueline.jobs.unique import UniqueJobs
 from dueline.spark.writing.conflicts import reject
 
 ROUNDS_MAX: Final = 20
+EARLIER: Final = "earlier"
+"""Stands for a run of a version that did not record its runs."""
+
 _PAGE: Final = 20
 _ID: Final = 16
 _HEAD: Final = 9
@@ -39,6 +44,18 @@ Check = Callable[[Sequence[Job]], None]
 """Raises an error if a write must not meet one of these jobs."""
 
 
+class Added(NamedTuple):
+    """What became of some ids.
+
+    Attributes:
+        new: Jobs that did not exist before.
+        held: Jobs that were left out because another one holds their unique key.
+    """
+
+    new: int = 0
+    held: int = 0
+
+
 class Chunk(NamedTuple):
     """A recorded chunk.
 
@@ -56,7 +73,12 @@ class Chunk(NamedTuple):
 
 
 class Ledger:
-    """The chunks of one partition of a write, and what its other partitions have added."""
+    """The chunks of one partition of a write, and what other runs of the write have added.
+
+    The whole log is read only if another run may have written to it, or another attempt of this
+    task: a run records itself before its chunks. An attempt that finds the key of its chunk taken
+    reads the log, too.
+    """
 
     def __init__(
         self,
@@ -67,7 +89,21 @@ class Ledger:
         token: Callable[[], bytes],
         expires_us: int,
         rejects: bool = False,
+        run: str = "",
+        unique: UniqueJobs | None = None,
     ) -> None:
+        """Open the log.
+
+        Args:
+            store: The store.
+            write: Name of the write.
+            partition: Number of the partition.
+            token: Makes versions of records.
+            expires_us: When the records expire.
+            rejects: Jobs of other writes are an error.
+            run: Name of this run, if this is the first attempt of its task.
+            unique: Gives unique keys to jobs.
+        """
         self._store = store
         self._place = f"spark/{write}"
         self._partition = partition
@@ -76,7 +112,9 @@ class Ledger:
         self._rejects = rejects
         self._chunks: dict[str, Chunk] = {}
         self._put: set[JobId] = set()
-        self._read("")
+        self._unique = unique
+        if self._is_repeated(run):
+            self._read("")
 
     def put(
         self,
@@ -86,46 +124,51 @@ class Ledger:
         check: Check = lambda _living: None,
         *,
         now_us: int,
-    ) -> int:
-        """Add the jobs of some ids, each once; return how many did not exist before.
+    ) -> Added:
+        """Add the jobs of some ids, each once.
 
         Args:
+            ids: Different ids.
+            make: Makes the jobs.
             moves: Changes jobs that exist from another write; called again if one is rejected.
             check: Checks all existing jobs, also those of this write, before any is added.
+            now_us: The time.
 
         Raises:
             StoreUnavailable: Some jobs may have been added; the same call adds the rest.
             Conflict: A job is unfinished from another write, and that is an error. None of these
                 jobs was added.
         """
-        wanted = list(dict.fromkeys(ids))
         for _ in range(ROUNDS_MAX):
-            fresh = wanted
-            if not self._put.isdisjoint(wanted):
-                fresh = [one for one in wanted if one not in self._put]
-                own = self._store.find([one for one in wanted if one in self._put])
+            fresh = ids
+            if not self._put.isdisjoint(ids):
+                fresh = [one for one in ids if one not in self._put]
+                own = self._store.find([one for one in ids if one in self._put])
                 check([row for row in own if row is not None])
             begun = self._begun(fresh)
-            again = 0
+            again = Added()
             for key, some in begun.items():
                 chunk = self._chunks[key]
                 due = [one for one in some if one in chunk.dues]
-                self._store_all(make(due, chunk.now_us, chunk.dues) if due else ())
-                again += len(due)
+                jobs = make(due, chunk.now_us, chunk.dues) if due else ()
+                held = self._store_all(jobs)
+                again = Added(again.new + len(due) - held, again.held + held)
             if begun:
                 of_begun = {one for some in begun.values() for one in some}
                 fresh = [one for one in fresh if one not in of_begun]
             rows = self._store.find(fresh)
             new = [one for one, row in zip(fresh, rows, strict=True) if row is None]
-            if self._rejects and len(new) < len(fresh):
-                self._read("")  # another task of this write may have added them
-                reject(set(fresh) - set(new) - self._known())
             living = [row for row in rows if row is not None]
+            if self._rejects and living:
+                self._read("")  # another task of this write may have added them
+                reject({row.id for row in living} - self._known())
             check(living)
             changes = moves(living, now_us)
-            if not fresh or self._put_chunk(fresh, make(new, now_us, {}), changes, now_us):
-                self._put.update(wanted)
-                return len(new) + again
+            made = make(new, now_us, {}) if new else ()
+            added = self._put_chunk(fresh, made, changes, now_us) if fresh else Added()
+            if added is not None:
+                self._put.update(ids)
+                return Added(added.new + again.new, added.held + again.held)
             self._read("")
         raise StoreUnavailable(
             f"Other tasks keep writing the partition {self._partition}.",
@@ -145,37 +188,59 @@ class Ledger:
         """Return the ids that this write has added or started to add."""
         return {one for chunk in self._chunks.values() for one in chunk.ids} | self._put
 
+    def _is_repeated(self, run: str) -> bool:
+        """Return whether another run may have written chunks; record this run before its first."""
+        place = f"{self._place}/runs"
+        some = next(iter(records_in(self._store, self._place, after="", page_size=1)), None)
+        runs = {one.key for one in records_in(self._store, place, after="", page_size=_PAGE)}
+        mine = {run} if run else set()
+        if not runs and (some is not None or not run):
+            mine.add(EARLIER)
+        if new := mine - runs:
+            puts = [Put(key, self._token(), b"", expires_us=self._expires_us) for key in new]
+            self._store.commit(place, puts)
+        return not run or bool((runs | mine) - {run})
+
     def _put_chunk(
         self, ids: Sequence[JobId], jobs: Sequence[Job], changes: Sequence[Move], now_us: int
-    ) -> bool:
-        """Add a new chunk; return False if its key is taken, a change fails, or it is unknown."""
+    ) -> Added | None:
+        """Add a new chunk; return None if its key is taken, a change fails, or it is unknown."""
         own = [key for key in self._chunks if key.startswith(f"{self._partition:06}/")]
         number = max((int(key.partition("/")[2]) for key in own), default=-1) + 1
         key = f"{self._partition:06}/{number:08}"
+        stored = 0
         try:
             if self._store.transactional:
                 put = self._record(key, now_us, ids, NO_VERSION)
-                group = Group(changes, (Commit(self._place, (put,)),), jobs)
-                held = self._store.together([group])[0]
+                free, takes = with_keys(self._unique, jobs)
+                group = Group(changes, (Commit(self._place, (put,)), *takes), free)
+                is_put = self._store.together([group])[0]
+                stored = len(free)
             else:
                 if changes:  # a rejected change means that a worker has claimed the job
                     self._store.settle(changes)
                 dues = {job.id: job.due_us for job in jobs}
                 put = self._record(key, now_us, ids, NO_VERSION, dues)
-                held = self._store.commit(self._place, [put])
-                if held:
-                    self._store_all(jobs)
+                is_put = self._store.commit(self._place, [put])
+                if is_put:
+                    stored = len(jobs) - self._store_all(jobs)
                     whole = self._record(key, now_us, ids, put.version)
                     self._store.commit(self._place, [whole])
         except Unknown:
-            return False
-        if held:
-            self._chunks[key] = Chunk(key, put.version, now_us, is_whole=True, ids=ids, dues={})
-        return held
+            return None
+        if not is_put:
+            return None
+        self._chunks[key] = Chunk(key, put.version, now_us, is_whole=True, ids=ids, dues={})
+        return Added(stored, len(jobs) - stored)
 
-    def _store_all(self, jobs: Sequence[Job]) -> None:
-        if not all(self._store.add(jobs)):
+    def _store_all(self, jobs: Sequence[Job]) -> int:
+        """Add jobs; return how many are left out because another job holds their key."""
+        plain, keyed = _split(jobs) if self._unique else (jobs, [])
+        if plain and not all(self._store.add(plain)):
             raise StoreUnavailable("Some jobs may not be stored.", hint="Repeat the write.")
+        if self._unique is None:
+            return 0
+        return sum(self._unique.place(job, again=True).id != job.id for job in keyed)
 
     def _begun(self, ids: Sequence[JobId]) -> Mapping[str, list[JobId]]:
         """Find ids of incomplete chunks, by chunk."""
@@ -217,6 +282,27 @@ class Ledger:
             )
         value = state + now_us.to_bytes(8) + entries
         return Put(key, self._token(), value, expect=expect, expires_us=self._expires_us)
+
+
+def with_keys(unique: UniqueJobs | None, jobs: Sequence[Job]) -> tuple[Sequence[Job], list[Commit]]:
+    """Return the jobs that get their unique key, or have none, and the writes that give them.
+
+    Raises:
+        Duplicate: A key is held, and its mode is "reject".
+    """
+    plain, keyed = _split(jobs) if unique else (jobs, [])
+    if unique is None or not keyed:
+        return jobs, []
+    takes = list(zip(keyed, unique.takes(keyed), strict=True))
+    free = [job for job, take in takes if take is not None]
+    return sorted([*plain, *free]), [take for _, take in takes if take is not None]
+
+
+def _split(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
+    """Return jobs without and with a unique key."""
+    has_key = {opts for opts in {job.opts for job in jobs} if opts and read_options(opts).unique}
+    plain = [job for job in jobs if job.opts not in has_key]
+    return plain, [job for job in jobs if job.opts in has_key]
 
 
 def _chunk_of(key: str, version: bytes, value: bytes) -> Chunk:

@@ -1,0 +1,165 @@
+"""Columns that say of a job what a call in Python can: unique key, expiry, jitter, tags."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dueline import BadInput, Dueline, Unique
+from dueline.core.call_options import read_options
+from dueline.core.clock import SECOND_US, SystemClock
+from dueline.core.errors import Duplicate
+from dueline.store_tests.stepped_store import SteppedMemoryStore
+from tests.harness.queues import queues_on
+from tests.harness.spark.writers import new_batch_of, new_jobs_of
+
+KEPT_US = 3600 * SECOND_US
+SOON = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+
+
+@pytest.fixture
+def ran() -> list[int]:
+    """Note which numbers were run."""
+    return []
+
+
+@pytest.fixture
+def app(tmp_path: Path, ran: list[int]) -> Iterator[Dueline]:
+    """Make an application that notes what it runs."""
+    app = Dueline(f"sqlite:///{tmp_path / 'jobs.db'}?synchronous=NORMAL")
+
+    @app.task(name="send", queue="mail")
+    def send(number: int) -> None:
+        ran.append(number)
+
+    app.queues.engine.catalog.configure("mail", shards=1)
+    yield app
+    app.close()
+
+
+@pytest.fixture(params=["direct", "staged"])
+def mode(request: pytest.FixtureRequest) -> str:
+    """Name each way to write."""
+    return str(request.param)
+
+
+def rows_of(numbers: range, **cells: Any) -> list[dict[str, Any]]:
+    """Make rows of numbers, all with the same other cells."""
+    return [{"job_id": f"n{one}", "payload": f"[{one}]", **cells} for one in numbers]
+
+
+def write(app: Dueline, rows: list[dict[str, Any]], **options: Any) -> Mapping[str, int]:
+    """Write rows; return the counts."""
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from dueline.spark.runtime.options import WRITING, Options
+    from dueline.spark.writing.sink import BatchSink, written
+
+    batch = pa.RecordBatch.from_pylist(rows)
+    texts = {"store": app.url, "queue": "mail", "task": "send", "writeId": "w"} | options
+    schema = StructType()
+    for name in batch.schema.names:
+        schema = schema.add(name, "string")
+    sink = BatchSink(Options(texts, WRITING), schema, overwrite=False)
+    sink.commit([sink.write(iter([batch]))])
+    return written(app.store, texts["writeId"])._asdict()
+
+
+def test_a_key_is_held_by_one_job_and_other_rows_are_left_out(
+    app: Dueline, mode: str, ran: list[int]
+) -> None:
+    app.task_named("send").using(unique="eve").enqueue(100)
+    rows = [
+        *rows_of(range(2), unique_key="ann"),  # the first by id gets it
+        *rows_of(range(2, 4), unique_key="eve"),
+        *rows_of(range(4, 6), unique_key=None),
+    ]
+    assert write(app, rows, writeMode=mode) == {"rows": 6, "added": 3, "elsewhere": 0, "held": 3}
+    with pytest.raises(Duplicate):
+        app.task_named("send").using(unique="ann").enqueue(7)
+    app.run_worker(burst=True)
+    assert Counter(ran) in (Counter([100, 4, 5, 0]), Counter([100, 4, 5, 1]))
+    write(app, rows, writeMode=mode)
+    app.run_worker(burst=True)
+    assert len(ran) == 4
+    app.task_named("send").using(unique="ann").enqueue(8)  # is free again
+    assert write(app, rows, writeMode=mode, writeId="x")["held"] == 3
+
+
+def test_a_key_that_is_held_can_be_an_error(app: Dueline, mode: str) -> None:
+    app.task_named("send").using(unique="eve").enqueue(100)
+    rows = [*rows_of(range(3), unique_key=None), *rows_of(range(9, 10), unique_key="eve")]
+    with pytest.raises(Duplicate, match="eve"):
+        write(app, rows, writeMode=mode, onUnique="reject")
+    assert len(list(app.queues.engine.jobs_of("mail"))) == 1
+
+
+def test_a_key_can_be_held_for_a_time(app: Dueline, ran: list[int]) -> None:
+    write(app, rows_of(range(1), unique_key="ann"), uniqueWithin="1h")
+    app.run_worker(burst=True)
+    assert write(app, rows_of(range(5, 6), unique_key="ann"), writeId="x")["held"] == 1
+    with pytest.raises(Duplicate):
+        app.task_named("send").using(unique=Unique("ann")).enqueue(1)
+    assert ran == [0]
+
+
+def test_without_transactions_a_key_is_held_by_one_job_and_a_repeat_adds_none() -> None:
+    from dueline.spark.writing.enqueue import put_all
+    from dueline.spark.writing.rows_to_jobs import in_order
+
+    store = SteppedMemoryStore(SystemClock())
+    engine = queues_on(store, SystemClock()).engine
+    rows = [*rows_of(range(3), unique_key="ann"), *rows_of(range(3, 5), unique_key=None)]
+
+    def put(write: str) -> tuple[int, ...]:
+        some = in_order(new_batch_of(rows))
+        return put_all(engine, [some], write, 0, keep_us=KEPT_US)
+
+    assert put("w") == (5, 3, 0, 2)
+    assert put("w") == (5, 0, 0, 0)
+    rows = rows_of(range(7, 9), unique_key="ann")
+    assert put("x") == (2, 0, 0, 2)
+    assert len(list(engine.jobs_of("mail"))) == 3
+
+
+def test_jobs_expire_are_spread_and_have_tags(app: Dueline, mode: str, ran: list[int]) -> None:
+    past = datetime.now(UTC) - timedelta(seconds=5)
+    write(app, rows_of(range(1), expires=past), writeMode=mode)  # a repeated task may be late
+    app.run_worker(burst=True)
+    assert ran == []
+    later = SOON + timedelta(hours=2)
+    cells = {"due": SOON, "expires": later, "jitter": 3600, "tags": ["b", "a", "b"]}
+    write(app, rows_of(range(20, 60), **cells), writeMode=mode, writeId="x")
+    jobs = list(app.queues.engine.jobs_of("mail"))
+    options = read_options(jobs[0].opts)
+    assert (options.expires_us, options.tags) == (later.timestamp() * SECOND_US, ("a", "b"))
+    starts = [job.at_us / SECOND_US - SOON.timestamp() for job in jobs]
+    assert len(set(starts)) == 40
+    assert min(starts) >= 0
+    assert 2000 < max(starts) <= 3600
+    assert {job.due_us / SECOND_US for job in jobs} == {SOON.timestamp()}
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        ({"unique_key": ""}, "unique key '' is invalid"),
+        ({"due": SOON, "expires": SOON}, "expires before it is due"),
+        ({"due": SOON, "jitter": 9, "expires": SOON + timedelta(seconds=5)}, "expires before"),
+        ({"jitter": -1.0}, "window"),
+        ({"tags": ["a" * 65]}, "A tag must be"),
+    ],
+)
+def test_what_no_call_takes_is_refused(cells: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        new_jobs_of(rows_of(range(1), **cells))
+
+
+def test_jitter_can_be_an_interval() -> None:
+    rows = rows_of(range(2), jitter=timedelta(milliseconds=1500))
+    assert [one.window_us for one in new_jobs_of(rows)] == [1_500_000] * 2
+    assert [one.window_us for one in new_jobs_of(rows_of(range(1), jitter=None))] == [0]
