@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import apsw
 import pytest
 
-from dueline.core.clock import DAY_US
+from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.lane import bucket_of
 from dueline.stores.sqlite.connection import Database
 from dueline.stores.sqlite.store import SqliteStore
@@ -107,3 +108,21 @@ def test_what_is_idle_costs_a_look_and_a_claim_nothing(
     assert beside.steps() <= alone.steps() + 20  # a seek in an index is a step or two
     alone.store.close()
     beside.store.close()
+
+
+@pytest.mark.sqlite
+def test_no_value_has_a_statement_compiled_again(tmp_path: Path) -> None:
+    counted = Counted(tmp_path)
+    compiled: list[str | None] = []
+
+    def asked(_action: int, table: str | None, *_others: object) -> int:
+        compiled.append(table)
+        return apsw.SQLITE_OK
+
+    counted.database().authorizer = asked  # SQLite calls it whenever it compiles a statement
+    for _ in range(3):
+        compiled.clear()
+        counted.clock.advance(SECOND_US)
+        counted.steps()
+    assert compiled == []
+    counted.store.close()

@@ -25,11 +25,28 @@ _FIRST_DUE = (
     " FROM jobs AS due WHERE due.lane = wanted.value AND due.at_us <= ?"
     " ORDER BY due.at_us, due.id LIMIT 1)"
 )
+_LANE = (
+    "(SELECT id FROM lanes WHERE queue = ?2 AND shard = ?3 AND bucket = ?4 AND priority = ?5"
+    " AND tenant = ?6)"
+)
+_OF_LANE = (
+    f"{SELECT_CLAIM}, (SELECT at_us FROM jobs WHERE lane = {_LANE} AND at_us > ?7"  # noqa: S608
+    f" ORDER BY at_us LIMIT 1) FROM jobs WHERE lane = {_LANE} AND at_us <= ?7"
+    " ORDER BY at_us, id LIMIT ?8"
+)
+"""The due rows of a lane, and in each row the `at_us` of the first row that is not due."""
+_MARK = (
+    "UPDATE jobs SET at_us = ?, fence = fence + 1, token = ?, worker = ?, claimed_us = ?,"
+    " crashes = crashes + (state = 2), alone = max(alone, state = 2), state = 1 WHERE rowid"
+)
 _place_of = itemgetter(slice(4))  # of a Lane: all but its tenant
+_later_of = itemgetter(-1)  # of a row of _OF_LANE
 
 
 def claim(database: Database, wants: Sequence[Want], *, limit: int, terms: Terms) -> Claimed:
     """Claim the first due rows, want by want, by one update."""
+    if len(wants) == 1:  # as for most claims
+        return _claim_from(database, wants[0], limit, terms)
     now_us, lease_us, worker, token = terms
     found: list[Job] = []
     rowids: list[int] = []
@@ -50,13 +67,42 @@ def claim(database: Database, wants: Sequence[Want], *, limit: int, terms: Terms
                 _complete(database, due, jobs, died)
             found += jobs
     if found:
-        database.execute(
-            "UPDATE jobs SET at_us = ?, fence = fence + 1, token = ?, worker = ?, claimed_us = ?,"
-            " crashes = crashes + (state = 2), alone = max(alone, state = 2), state = 1"
-            " WHERE rowid IN (SELECT value FROM carray(?))",
-            (at_us, token, worker, now_us, integers(rowids)),
-        )
+        _mark(database, rowids, terms)
     return Claimed(found, died, _heads(database, visited, numbers))
+
+
+def _claim_from(database: Database, want: Want, limit: int, terms: Terms) -> Claimed:
+    """Claim the first due rows of a lane, by two statements if it has no others that are due."""
+    now_us, lease_us, worker, token = terms
+    lane, most = want
+    most = min(most, limit)
+    due = fetch(database, _OF_LANE, (now_us + lease_us, *lane, now_us, most))
+    if not due:
+        return Claimed([], {}, _heads(database, [lane], _numbers_of(database, [lane])))
+    numbers = {lane: job_rows.lane_number_of(due[0])}
+    if None in map(job_rows.read_body_of, due):
+        due = _with_bodies(database, due)
+    jobs = job_rows.claimed(due, numbers, token=token, worker=worker, now_us=now_us)
+    died: dict[JobId, Job] = {}
+    if any(map(job_rows.is_special, due)):
+        _complete(database, due, jobs, died)
+    _mark(database, list(map(job_rows.rowid_of, due)), terms)
+    if len(due) == most:
+        return Claimed(jobs, died, _heads(database, [lane], numbers))
+    later_us: int | None = _later_of(due[0])
+    ends_us = now_us + lease_us
+    return Claimed(jobs, died, {lane: ends_us if later_us is None else min(later_us, ends_us)})
+
+
+def _mark(database: Database, rowids: Sequence[int], terms: Terms) -> None:
+    """Write a claim into its rows."""
+    now_us, lease_us, worker, token = terms
+    bound = (now_us + lease_us, token, worker, now_us)
+    if len(rowids) == 1:  # twice as fast without an array
+        database.execute(f"{_MARK} = ?", (*bound, *rowids))
+    else:
+        all_of_them = f"{_MARK} IN (SELECT value FROM carray(?))"  # noqa: S608
+        database.execute(all_of_them, (*bound, integers(rowids)))
 
 
 def _is_single(want: Want) -> bool:

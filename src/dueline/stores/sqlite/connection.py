@@ -341,6 +341,8 @@ class SqliteConnection:
         try:
             database.set_busy_timeout(0)
             database.setlk_timeout(LOCK_BLOCKS_MS, 0)
+            # Without it, each new value of a limit or a range has the statement compiled again.
+            database.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
             # A file of another program stays as it is, its log included.
             database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self._set_up(database)

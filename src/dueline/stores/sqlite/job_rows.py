@@ -73,6 +73,7 @@ _READ_BODY = NEW.index("body") - 1  # no lane is before it
 read_id_of: Final = itemgetter(NEW.index("id") - 1)
 read_body_of: Final = itemgetter(_READ_BODY)
 rowid_of: Final = itemgetter(len(_READ) + list(_BESIDE).index("rowid"))
+lane_number_of: Final = itemgetter(_READ_LANE)
 is_special: Final = itemgetter(len(_READ) + list(_BESIDE).index("is_special"))
 
 _AFTER_CLAIM = Job._field_defaults | {"state": State.CLAIMED}

@@ -192,16 +192,18 @@ def _on_all(
     database: Database, verdicts: Sequence[Any], statement: str, bound: tuple[Any, ...]
 ) -> list[bool]:
     ids = list(map(_id_of, verdicts))
-    database.execute("SAVEPOINT several")
-    database.execute(statement, (*bound, blobs(ids)))
-    if database.changes() == len(ids):
+    if len(ids) > 1:
+        database.execute("SAVEPOINT several")
+        database.execute(statement, (*bound, blobs(ids)))
+        if database.changes() == len(ids):
+            database.execute("RELEASE several")
+            return [True] * len(ids)
+        database.execute("ROLLBACK TO several")
         database.execute("RELEASE several")
-        return [True] * len(ids)
-    database.execute("ROLLBACK TO several")
-    database.execute("RELEASE several")
     held = []
+    statement = statement.replace("IN (SELECT value FROM carray(?))", "= ?")
     for one in ids:
-        database.execute(statement, (*bound, blobs([one])))
+        database.execute(statement, (*bound, one))
         held.append(database.changes() == 1)
     return held
 

@@ -153,7 +153,8 @@ class SocketListener:
 
     def take(self) -> Sequence[Wakeup]:
         """Return the wake-ups that arrived, up to DATAGRAMS_MAX."""
-        self._receive()
+        if not self._heard:  # `wait` has just read them
+            self._receive()
         heard, self._heard = self._heard, []
         return heard
 
