@@ -213,26 +213,27 @@ def archive_rows(folder: Path) -> Counter[tuple[Any, ...]]:
     )
 
 
-def replays_agree(arrow: Any, sparks: Any, folder: Path) -> None:
+def replays_agree(spark: Any, arrow: Any, sparks: Any, folder: Path) -> None:
     """See that both find the same jobs, call them alike, and put none of the other's again."""
-    from dueline.spark.pipeline import replays_arrow, replays_spark
-    from dueline.spark.pipeline.arrow_engine import _ended
+    from dueline.spark.pipeline import replay
+    from dueline.spark.pipeline.queries import Duck, Files, Spark, lines_of
     from dueline.spark.pipeline.replay import Chosen, Order
+    from dueline.spark.pipeline.schemas import BRONZE_SHAPE
+    from tests.harness.spark import replay_oracle
 
     chosen = Chosen(outcomes=("done", "dead", "cancelled"))
-    files = sorted((folder / "a" / "rows").glob("*"))  # without the first enqueue events
-    wanted = _ended(files, chosen)
-    ends = sparks._engine()._ended(files, chosen).cache()
-    found = replays_arrow.found(wanted)
-    assert found == replays_spark.found(ends)
-    assert {one.outcome for one in found.kinds} == set(chosen.outcomes)
-    assert found.left_out
+    paths = sorted((folder / "a" / "rows").glob("*"))  # without the first enqueue events
+    files = Files([str(path) for path in paths], BRONZE_SHAPE)
+    lines = lines_of(Duck().run("SELECT * FROM rows", {"rows": files}))
+    wanted = replay_oracle.with_arguments(lines, replay_oracle.ends(lines, chosen))
     order = Order("again", BORN + 10**8 * SECOND, 1e6 / 3)
-    calls = replays_arrow.calls(wanted, order)
-    assert plain(replays_spark.calls(ends, order)) == bare(calls)
-    assert sparks._engine().replay(files, chosen, order, quiet) == (
-        len(calls),
-        len(calls),
-        0,
-    )
-    assert arrow._engine().replay(files, chosen, order, quiet) == (len(calls), 0, 0)
+    calls = replay_oracle.calls(wanted, order)
+    for queries in (Duck(), Spark(spark)):
+        found = replay.found(queries, files, chosen)
+        assert found == replay_oracle.found(wanted)
+        assert {one.outcome for one in found.kinds} == set(chosen.outcomes)
+        assert found.left_out
+        assert bare(lines_of(replay.calls(queries, files, chosen, order))) == bare(calls)
+    added = sparks._engine().replay(paths, chosen, order, quiet)
+    assert added == (len(calls), len(calls), 0)
+    assert arrow._engine().replay(paths, chosen, order, quiet) == (len(calls), 0, 0)

@@ -12,8 +12,9 @@ from dueline import Dueline, Retry
 from dueline.core.job import JobId
 from dueline.core.lane import dead_queue
 from dueline.jobs import results
+from tests.harness.spark.audits import audit, living_of
 from tests.harness.spark.past import QUEUE, Life
-from tests.harness.spark.tables import app_with_a_past, bare, live_on, made, plain, quiet, rows_in
+from tests.harness.spark.tables import app_with_a_past, live_on, made, quiet, rows_in
 from tests.harness.spark.violations import ATTEMPTS, CAPACITIES, PASSED, PLANTS, Past, Row
 from tests.harness.world import EVERY_KIND
 from tests.unit.spark.busy import busy_store
@@ -65,7 +66,6 @@ def test_the_past_is_of_all_kinds(past: Past) -> None:
 @pytest.mark.parametrize("name", PLANTS)
 def test_each_planted_violation_is_named_and_nothing_else(past: Past, name: str) -> None:
     from dueline.spark.pipeline.audit_rules import Known, Promises
-    from dueline.spark.pipeline.tables_arrow import audit
 
     rule, violate = PLANTS[name]
     planted = past.copy()
@@ -84,11 +84,8 @@ def test_each_planted_violation_is_named_and_nothing_else(past: Past, name: str)
 
 
 def test_spark_names_the_same(spark: Any, past: Past) -> None:
-    import pyarrow as pa
-
-    from dueline.spark.pipeline import tables_arrow, tables_spark
     from dueline.spark.pipeline.audit_rules import Known, Promises
-    from dueline.spark.reading import schemas
+    from dueline.spark.pipeline.queries import Spark
 
     rows: list[Row] = []
     living: set[str] = set()
@@ -105,27 +102,14 @@ def test_spark_names_the_same(spark: Any, past: Past) -> None:
         kept += [one | {"job_id": one["job_id"] + mark} for one in planted.results]
         capacities |= {task + mark: most for task, most in CAPACITIES.items()}
         attempts |= {task + mark: most for task, most in ATTEMPTS.items()}
-    kinds = {name: schemas.TYPES[kind] for name, kind in schemas.COLUMNS["attempts"].items()}
-    table = pa.Table.from_pylist([{name: row[name] for name in kinds} for row in rows],
-                                 schema=pa.schema(kinds))  # fmt: skip
-    kinds = {"job_id": pa.string(), "finished": schemas.INSTANT, "value": pa.string()}
-    outcomes = pa.Table.from_pylist(kept, schema=pa.schema(kinds))
     whole = sorted({row["queue"] for row in rows if not row["queue"].startswith("default")})
     how: Mapping[str, Any] = {
         "promises": Promises(capacities, PASSED, attempts),
         "known": Known(whole, is_exact=True, now_us=past.now_us),
     }
-    said = tables_spark.audit(
-        spark.createDataFrame(table),
-        living=spark.createDataFrame(pa.table({"job_id": sorted(living)})),
-        results=spark.createDataFrame(outcomes),
-        **how,
-    )
-    oracle = tables_arrow.audit(rows, living=living, results=kept, **how)
-    assert plain(said.findings) == bare(oracle.findings)
-    assert said[1:] == oracle[1:]
+    said = audit(rows, Spark(spark), living=living, results=kept, **how)
     found: dict[str, list[Row]] = defaultdict(list)
-    for one in oracle.findings:
+    for one in said.findings:
         found[one["job_id"][-2:]].append(one)
     for number, (rule, _) in enumerate(PLANTS.values()):
         assert rules_of(found[f"{number:02}"]) == ({rule} if rule else set())
@@ -135,7 +119,6 @@ def test_spark_names_the_same(spark: Any, past: Past) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_no_life_of_a_queue_gives_a_finding(kind: str, seed: int, tmp_path: Path) -> None:
     from dueline.spark.pipeline.audit_rules import Known, Promises
-    from dueline.spark.pipeline.tables_arrow import audit
 
     life = Life(kind, tmp_path, seed)
     life.lead()
@@ -220,9 +203,10 @@ def test_tables_of_a_version_without_digests_are_audited(spark: Any, tmp_path: P
               for job in app.queues.engine.jobs_of(name)]  # fmt: skip
     known = Known(("mail",), is_exact=True, now_us=app.store.clock_us())
     engine = SparkEngine(spark, folder, Settings(app.url))
-    assert engine.audit(living, None, NO_PROMISES, known).findings == []
+    assert engine.audit(living_of(living), None, NO_PROMISES, known).findings == []
     victim = next(one for one in living if one[0] != living[0][0])
-    (found,) = engine.audit([one for one in living if one != victim], None, NO_PROMISES, known)[0]
+    rest = living_of([one for one in living if one != victim])
+    (found,) = engine.audit(rest, None, NO_PROMISES, known).findings
     assert (found["verdict"], found["job_id"], found["enqueued"]) == ("lost", *victim)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from dueline import Dueline
+from tests.harness.spark.audits import audit
 from tests.harness.spark.tables import (
     BORN,
     CLEAN,
@@ -31,7 +32,6 @@ def ids(lines: list[Line]) -> set[str]:
 
 def test_a_clean_history_is_clean() -> None:
     from dueline.spark.pipeline.audit_rules import Promises
-    from dueline.spark.pipeline.tables_arrow import audit
 
     promises = Promises({"send": len(CLEAN)}, PASSED)
     said = audit(CLEAN, living=LIVING, expected=ids(CLEAN) | {"new"}, promises=promises)
@@ -43,7 +43,6 @@ def test_a_clean_history_is_clean() -> None:
 @pytest.mark.parametrize("rule", PLANTED)
 def test_each_planted_fault_is_found_and_nothing_else(rule: str) -> None:
     from dueline.spark.pipeline.audit_rules import RULES, Promises
-    from dueline.spark.pipeline.tables_arrow import audit
 
     lines, found = PLANTED[rule]
     expected = ids(CLEAN) | {"new"} | ids(lines) - {STRANGER}
@@ -66,7 +65,6 @@ def test_every_rule_is_planted_and_each_verdict_is_one_of_the_checker() -> None:
 
 
 def test_what_cannot_be_seen_is_named_and_not_called_clean() -> None:
-    from dueline.spark.pipeline.tables_arrow import audit
 
     said = audit(all_lines())
     assert set(said.not_audited) == {
@@ -105,6 +103,7 @@ def test_spark_and_arrow_agree_to_the_row(spark: Any, shop: Dueline) -> None:
     from dueline.spark import read
     from dueline.spark.pipeline import tables_arrow, tables_spark
     from dueline.spark.pipeline.audit_rules import Promises
+    from dueline.spark.pipeline.queries import Spark
     from dueline.spark.reading import schemas
 
     real = read(spark, shop.url, "attempts", queue="mail,bills").toArrow()
@@ -126,27 +125,23 @@ def test_spark_and_arrow_agree_to_the_row(spark: Any, shop: Dueline) -> None:
     living = jobs | LIVING
     expected = ids(lines) | living | {GHOST} - {STRANGER}
     expected.remove(STRANGER)
-    said = tables_spark.audit(
-        frame,
-        living=spark.createDataFrame([(one,) for one in living], "job_id string"),
-        expected=spark.createDataFrame([(one,) for one in expected], "job_id string"),
-        promises=Promises(CAPACITIES, PASSED),
-    )
-    oracle = tables_arrow.audit(
-        lines, living=living, expected=expected, promises=Promises(CAPACITIES, PASSED)
-    )
-    assert plain(said.findings) == bare(oracle.findings)
-    assert len(oracle.findings) == len(PLANTED)
-    assert said[1:] == oracle[1:]
+    named: dict[str, Any] = {
+        "living": living, "expected": expected, "promises": Promises(CAPACITIES, PASSED)
+    }  # fmt: skip
+    said = audit(lines, Spark(spark), **named)
+    assert len(said.findings) == len(PLANTED)
+    assert bare(audit(lines, **named).findings) == bare(said.findings)
 
 
 def test_the_history_of_real_workers_is_clean(spark: Any, shop: Dueline) -> None:
     from dueline.spark import read
-    from dueline.spark.pipeline import tables_spark
+    from dueline.spark.pipeline import audit_queries
+    from dueline.spark.pipeline.queries import Spark
 
     attempts = read(spark, shop.url, "attempts", queue="mail,bills")
-    said = tables_spark.audit(attempts, living=read(spark, shop.url, "jobs", queue="mail,bills"))
-    assert said.findings.collect() == []
+    living = read(spark, shop.url, "jobs", queue="mail,bills")
+    said = audit_queries.audit(Spark(spark), attempts, living=living)
+    assert said.findings == []
     assert list(said.looked_for) == [
         "lost", "illegitimate", "stale", "finished twice", "early", "backwards",
         "inconsistent", "altered",

@@ -278,7 +278,7 @@ def test_both_engines_agree_to_the_row(spark: Any, app: Dueline, tmp_path: Path)
         assert found == rows_in(tmp_path / "arrow", table), table
         assert found or table == "suspicious", table
     assert all(check.is_good for check in sparks.verify())
-    _archives_agree(arrow, sparks, tmp_path)
+    _archives_agree(spark, arrow, sparks, tmp_path)
     _compacts(tmp_path / "spark")
     spoil(app, list(app.queues.engine.jobs_of("mail"))[:2])
     verdicts = [pipe.audit(quiet) for pipe in (arrow, sparks)]
@@ -299,7 +299,7 @@ def _compacts(lake: Path) -> None:
     assert rows_in(lake, "bronze") == before
 
 
-def _archives_agree(arrow: Any, sparks: Any, folder: Path) -> None:
+def _archives_agree(spark: Any, arrow: Any, sparks: Any, folder: Path) -> None:
     """See that archives of both hold the same part of what was copied, and both the same dead."""
     from dueline.spark.pipeline.archive import Archive, Period, asked_of
     from dueline.spark.pipeline.dead_jobs import Wanted
@@ -314,16 +314,18 @@ def _archives_agree(arrow: Any, sparks: Any, folder: Path) -> None:
     assert archive_rows(folder / "a") == archive_rows(folder / "s")
     assert archive_rows(folder / "s")
     assert sorted(arrow.deaths(Wanted())) == sorted(sparks.deaths(Wanted()))
-    replays_agree(arrow, sparks, folder)
+    replays_agree(spark, arrow, sparks, folder)
 
 
 def test_both_engines_see_the_same_sights(spark: Any) -> None:
     import pyarrow as pa
 
-    from dueline.spark.pipeline import insights_arrow, insights_spark, tables_arrow
+    from dueline.spark.pipeline import dead_jobs, insights_arrow, insights_spark, tables_arrow
     from dueline.spark.pipeline import tables_spark as lake
     from dueline.spark.pipeline.dead_jobs import Wanted
-    from dueline.spark.pipeline.schemas import BRONZE_SHAPE
+    from dueline.spark.pipeline.queries import Duck, Spark
+    from dueline.spark.pipeline.schemas import BRONZE_SHAPE, SILVER_SHAPE
+    from tests.harness.spark import deaths_oracle
 
     lines = [*SIGHTS, *all_lines()]
     told = [attempt("told", 0, "enqueued", worker=""), attempt("told", 0, "changed", worker="")]
@@ -338,8 +340,10 @@ def test_both_engines_see_the_same_sights(spark: Any) -> None:
         Wanted(["mail"], "send", "KeyError: #", BORN),
         Wanted(error="or: 1\nm"),
     ):
-        died = [one._asdict() for one in insights_arrow.deaths(silver_lines, deadly)]
-        assert plain(insights_spark.deaths(silver, deadly)) == bare(died)
+        died = sorted(deaths_oracle.deaths(silver_lines, deadly))
+        for queries in (Duck(), Spark(spark)):
+            view = pa.Table.from_pylist(silver_lines, SILVER_SHAPE)
+            assert sorted(dead_jobs.deaths(queries, view, deadly)) == died
         assert died
     same: dict[str, Any] = {"target_us": SECOND, "objective": 0.9, "now_us": BORN + 300 * SECOND}
     pairs = [

@@ -7,12 +7,27 @@ from pathlib import Path
 import pytest
 
 from dueline import Dueline
-from tests.harness.spark.tables import BORN, SECOND, attempt
+from tests.harness.spark.audits import audit
+from tests.harness.spark.tables import BORN, SECOND, Line, attempt
+
+
+def crowded(rows: list[Line], capacities: dict[str, int]) -> list[str]:
+    """Name the jobs that started while too many ran."""
+    from dueline.spark.pipeline.audit_rules import Promises
+
+    said = audit(rows, promises=Promises(capacities))
+    return sorted(one["job_id"] for one in said.findings if one["verdict"] == "over capacity")
+
+
+def passed_by(rows: list[Line], most: int) -> list[str]:
+    """Name the jobs that others overtook."""
+    from dueline.spark.pipeline.audit_rules import Promises
+
+    said = audit(rows, promises=Promises(passed=most))
+    return sorted(one["job_id"] for one in said.findings if one["verdict"] == "order")
 
 
 def test_what_crashed_or_is_over_by_then_is_no_crowd() -> None:
-    from dueline.spark.pipeline.promises_arrow import crowded
-
     begun, next_one = BORN + 10 * SECOND + 1000, BORN + 19 * SECOND - 1000
     some = [
         attempt("a", 1),
@@ -20,23 +35,21 @@ def test_what_crashed_or_is_over_by_then_is_no_crowd() -> None:
         attempt("c", 1, started=next_one, ended=BORN + 30 * SECOND),
         attempt("d", 1, task="other"),
     ]
-    assert not list(crowded(some, {"send": 1}))
+    assert crowded(some, {"send": 1}) == []
     some.append(attempt("e", 1, started=next_one - 1, ended=BORN + 30 * SECOND))
-    assert [one["job_id"] for one in crowded(some, {"send": 1})] == ["e", "c"]
-    assert not list(crowded(some, {"send": 3, "other": 1}))
+    assert crowded(some, {"send": 1}) == ["c", "e"]
+    assert crowded(some, {"send": 3, "other": 1}) == []
 
 
 def test_who_was_moved_or_not_ready_for_a_second_is_not_passed_by() -> None:
-    from dueline.spark.pipeline.promises_arrow import passed_by
-
     others = [attempt(f"o{place}", 1, claimed=BORN + place * SECOND) for place in range(2, 6)]
     late = attempt("late", 1, priority=1, claimed=BORN + 6 * SECOND)
-    for passed, most in (([late], 2), ([], 3)):
-        found = [one["job_id"] for one in passed_by([*others, late], (), most)]
-        assert found == [one["job_id"] for one in passed], most
-    assert not list(passed_by([*others, late], {"late"}, 0))
-    assert not list(passed_by([*others, {**late, "attempt": 2}], (), 0))
-    assert not list(passed_by([*others, {**late, "tenant": "zeta"}], (), 0))
+    assert passed_by([*others, late], 2) == ["late"]
+    assert passed_by([*others, late], 3) == []
+    moved = {**late, "id": "moved", "worker": "", "outcome": "changed"}
+    assert passed_by([*others, late, moved], 0) == []
+    assert passed_by([*others, {**late, "attempt": 2}], 0) == []
+    assert passed_by([*others, {**late, "tenant": "zeta"}], 0) == []
 
 
 def test_an_audit_finds_more_at_once_than_may(

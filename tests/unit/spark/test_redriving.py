@@ -128,9 +128,13 @@ def test_kinds_tell_who_is_still_dead_of_what(clinic: Clinic) -> None:
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_a_job_that_killed_its_workers_is_redriven_once(kind: str, tmp_path: Path) -> None:
-    from dueline.spark.pipeline import insights_arrow, tables_arrow
+    import pyarrow as pa
+
+    from dueline.spark.pipeline import dead_jobs, tables_arrow
     from dueline.spark.pipeline.arrow_engine import line_of
     from dueline.spark.pipeline.dead_jobs import Wanted, redrive
+    from dueline.spark.pipeline.queries import Duck
+    from dueline.spark.pipeline.schemas import SILVER_SHAPE
 
     clock = HandClock()
     defaults = QueueSettings(lease_us=3_000_000)
@@ -144,7 +148,8 @@ def test_a_job_that_killed_its_workers_is_redriven_once(kind: str, tmp_path: Pat
         clock.advance(4)
     rows = store.tail("mail!history", 0, after=None, limit=100).rows
     silver = tables_arrow.silver([line_of("mail", one) for row in rows for one in unbundled(row)])
-    deaths = insights_arrow.deaths(silver, Wanted())
+    view = pa.Table.from_pylist(silver, SILVER_SHAPE)
+    deaths = dead_jobs.deaths(Duck(), view, Wanted())
     assert len(deaths) == 1
     assert [redrive(queues, deaths, quiet) for _ in range(2)] == [1, 0]
     hand.reject(hand.claim(1), "bad")

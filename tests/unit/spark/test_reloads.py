@@ -10,6 +10,9 @@ import pytest
 
 from dueline import Dueline, Retry
 from dueline.jobs.history import attempts
+from tests.harness.spark import replay_oracle
+from tests.harness.spark.audits import audit
+from tests.harness.spark.past_oracle import state_at
 from tests.harness.spark.readers import reader_of, rows_of, table_of
 from tests.harness.spark.tables import BORN, SECOND, attempt, made, quiet, rows_in
 
@@ -101,16 +104,14 @@ def test_a_job_that_vanished_is_lost_though_its_id_lives_again_or_ran_before(
     app: Dueline, tmp_path: Path
 ) -> None:
     # the first run of `lost` left no end; its id has been enqueued again, and waits
-    from dueline.spark.pipeline import tables_arrow
-
     later = BORN + 1000 * SECOND
     cut_off = [attempt("lost", 1, "retried")]
-    assert found_in(tables_arrow.audit(cut_off, living={("lost", later)})) == [("lost", BORN, 1)]
+    assert found_in(audit(cut_off, living={("lost", later)})) == [("lost", BORN, 1)]
     times = dict.fromkeys(("enqueued", "claimed", "started", "ended"), later)
     again = attempt("lost", 1, "retried", **times)
     both = [*cut_off, again]
-    assert found_in(tables_arrow.audit(both, living={"lost"})) == [("lost", BORN, 1)]
-    assert found_in(tables_arrow.audit(both, living={("lost", later)})) == [("lost", BORN, 1)]
+    assert found_in(audit(both, living={"lost"})) == [("lost", BORN, 1)]
+    assert found_in(audit(both, living={("lost", later)})) == [("lost", BORN, 1)]
     enqueue(app, "wednesday", due=app.queues.engine.time.latest_us() + 3600 * SECOND)
     job = next(app.queues.engine.jobs_of("load"))
     pipe = made(tmp_path / "lake", app)
@@ -137,7 +138,6 @@ def found_in(said: Any) -> list[tuple[str, int, int]]:
 
 def test_the_past_knows_the_last_run_of_a_job(app: Dueline) -> None:
     from dueline.spark.pipeline.arrow_engine import line_of
-    from dueline.spark.pipeline.past_arrow import state_at
 
     enqueue(app, "wednesday")
     lines = list(lines_of(app, line_of))
@@ -157,14 +157,13 @@ def lines_of(app: Dueline, read: Any) -> Iterator[Any]:
 
 
 def test_what_is_replayed_are_the_arguments_of_the_run_that_ended_last(app: Dueline) -> None:
-    from dueline.spark.pipeline import replays_arrow
     from dueline.spark.pipeline.arrow_engine import line_of
     from dueline.spark.pipeline.replay import Chosen
 
     enqueue(app, "wednesday")  # and has not run yet
     lines = list(lines_of(app, line_of))
-    ended = replays_arrow.ends(lines, Chosen(outcomes=("done",)))
-    calls = replays_arrow.with_arguments(lines, ended)
+    ended = replay_oracle.ends(lines, Chosen(outcomes=("done",)))
+    calls = replay_oracle.with_arguments(lines, ended)
     assert len(calls) == KEYS
     assert all(b"tuesday" in one["payload"] for one in calls)
 

@@ -20,6 +20,7 @@ from dueline.spark.pipeline.replay import KEEP_US
 from dueline.tasks.hooks import Hooks
 from tests.harness.clocks import NOW_US, HandClock
 from tests.harness.queues import queues_on
+from tests.harness.spark.audits import columns_of
 from tests.harness.spark.tables import made, quiet
 from tests.harness.world import EVERY_KIND, store_on
 
@@ -190,10 +191,13 @@ def test_an_archive_is_replayed_with_the_enqueue_events_that_are_in_it(
 
 
 def _lines(archive: Path) -> list[Any]:
-    from dueline.spark.pipeline.archive import Archive
-    from dueline.spark.pipeline.arrow_engine import _lines as read
+    from pyarrow import parquet
 
-    return list(read(Archive(archive).rows()))
+    from dueline.spark.pipeline.archive import Archive
+    from dueline.spark.pipeline.tables_arrow import lines_of
+
+    files = Archive(archive).rows()
+    return [line for file in files for line in lines_of(parquet.ParquetFile(file).read())]
 
 
 def test_archives_from_before_arguments_were_kept_are_read(
@@ -221,13 +225,12 @@ def test_archives_from_before_arguments_were_kept_are_read(
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_every_store_keeps_arguments_and_takes_a_replay_once(kind: str, tmp_path: Path) -> None:
-    import pyarrow as pa
-
+    from dueline.spark.pipeline import replay as replays
     from dueline.spark.pipeline.arrow_engine import line_of
+    from dueline.spark.pipeline.queries import Duck
     from dueline.spark.pipeline.replay import Chosen, Order
-    from dueline.spark.pipeline.replays_arrow import calls, ends, found, with_arguments
     from dueline.spark.writing.enqueue import put_all
-    from dueline.spark.writing.rows_to_jobs import INSTANT, Form, chunks_of
+    from dueline.spark.writing.rows_to_jobs import Form, chunks_of
 
     clock = HandClock()
     defaults = QueueSettings(history="arguments")
@@ -242,12 +245,11 @@ def test_every_store_keeps_arguments_and_takes_a_replay_once(kind: str, tmp_path
     def replay(name: str) -> int:
         rows = queues.engine.store.tail("mail!history", 0, after=None, limit=100).rows
         lines = [line_of("mail", one) for row in rows for one in unbundled(row)]
-        some = with_arguments(lines, ends(lines, Chosen()))
-        assert found(some).count("replayable") == 5
-        table = pa.Table.from_pylist(calls(some, Order(name, NOW_US + 9_000_000, 1e6)))
-        place = table.schema.get_field_index("due")
-        table = table.set_column(place, "due", table.column("due").cast(INSTANT))
-        chunks = chunks_of(table.to_batches(), Form(), 2, NOW_US)
+        history = columns_of(lines)
+        assert replays.found(Duck(), history, Chosen()).count("replayable") == 5
+        order = Order(name, NOW_US + 9_000_000, 1e6)
+        calls = replays.calls(Duck(), history, Chosen(), order).batches()
+        chunks = chunks_of(calls, Form(), 2, NOW_US)
         return put_all(queues.engine, chunks, name, 0, keep_us=KEEP_US).added
 
     assert [replay("again"), replay("again")] == [5, 0]

@@ -9,7 +9,7 @@ pa = pytest.importorskip("pyarrow")
 duckdb = pytest.importorskip("duckdb")
 parquet = pytest.importorskip("pyarrow.parquet")
 
-from dueline.spark.pipeline.queries import Duck, Files, Spark, Value  # noqa: E402
+from dueline.spark.pipeline.queries import Derived, Duck, Files, Spark, Value  # noqa: E402
 
 INSTANT = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema(
@@ -120,6 +120,21 @@ def test_both_engines_return_the_same_rows(spark: Any, name: str) -> None:
         by_spark = Spark(spark).run(FUNCTIONS[name], views, values).table(duck.schema)
         assert duck.num_rows
         assert lines(duck) == lines(by_spark)
+
+
+def test_views_are_derived_from_others_and_take_the_same_values(spark: Any) -> None:
+    views = {
+        "rows": hostile(),
+        "first": Derived("SELECT * FROM few WHERE attempt = 1"),
+        "few": Derived("WITH some AS (SELECT * FROM rows) SELECT * FROM some WHERE queue = :queue"),
+    }
+    sql = """WITH some AS (SELECT job_id FROM first) SELECT count(*) AS n FROM some
+        WHERE job_id IN (SELECT job_id FROM few)"""
+    for queue in TEXTS[:5]:
+        wanted = {row["job_id"] for row in views["rows"].to_pylist() if row["queue"] == queue}
+        for engine in (Duck(), Spark(spark)):
+            found = engine.run(sql, views, {"queue": queue}).table()
+            assert found.to_pylist()[0]["n"] >= len(wanted) > 0
 
 
 def test_files_of_several_versions_are_read_as_one_table(spark: Any, tmp_path: Path) -> None:

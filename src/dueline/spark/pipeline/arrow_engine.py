@@ -22,11 +22,13 @@ from dueline.jobs.history_batch import unbundled
 from dueline.log import trimming
 from dueline.log.checkpoint import Place
 from dueline.log.reader import ShardReader
-from dueline.spark.pipeline import archive, insights_arrow, replays_arrow, tables_arrow
+from dueline.spark.pipeline import archive, dead_jobs, insights_arrow, replay, tables_arrow
 from dueline.spark.pipeline.archive import Period
+from dueline.spark.pipeline.audit_queries import audit
 from dueline.spark.pipeline.audit_rules import Audited, Known, Promises
 from dueline.spark.pipeline.dead_jobs import Death, Wanted
 from dueline.spark.pipeline.engine import Say, Settings, Step
+from dueline.spark.pipeline.queries import Duck, Files
 from dueline.spark.pipeline.replay import KEEP_US, Chosen, Found, Order
 from dueline.spark.pipeline.schemas import BRONZE_SHAPE, SHAPES, SILVER_SHAPE
 from dueline.spark.pipeline.table_store import (
@@ -228,36 +230,37 @@ class ArrowEngine:
 
     def deaths(self, wanted: Wanted) -> list[Death]:
         """Return the dead jobs that match."""
-        return insights_arrow.deaths(self._silver(), wanted)
+        silver = Files([str(file) for file in self._folder.files(SILVER)], SILVER_SHAPE)
+        return dead_jobs.deaths(Duck(), silver, wanted)
 
     def replayable(self, files: Sequence[Path], chosen: Chosen) -> Found:
         """Return the jobs that can be replayed."""
-        return replays_arrow.found(_ended(files, chosen))
+        return replay.found(Duck(), _bronze(files), chosen)
 
     def replay(self, files: Sequence[Path], chosen: Chosen, order: Order, say: Say) -> Written:
         """Enqueue the jobs, each once under the order's name."""
-        rows = replays_arrow.calls(_ended(files, chosen), order)
-        if not rows:
-            return Written()
-        table = pa.Table.from_pylist(rows)
-        place = table.schema.get_field_index("due")
-        table = table.set_column(place, "due", table.column("due").cast(INSTANT))
+        batches = replay.calls(Duck(), _bronze(files), chosen, order).batches()
         with existing_engine(self._settings.store) as engine:
             now_us = engine.time.earliest_us()
-            chunks = chunks_of(table.to_batches(_PAGE), Form(), CHUNK, now_us)
-            say(f"replay: {len(rows):,} jobs")
+            chunks = chunks_of(batches, Form(), CHUNK, now_us)
+            say("replay: jobs are enqueued")
             return put_all(engine, chunks, order.write, 0, keep_us=KEEP_US)
 
     def audit(
         self,
-        living: Sequence[tuple[str, int]] | None,
-        expected: Sequence[str] | None,
+        living: pa.Table | None,
+        expected: pa.Table | None,
         promises: Promises,
         known: Known,
     ) -> Audited:
         """Audit the copied history."""
-        return tables_arrow.audit(
-            self._bronze(), living=living, expected=expected, promises=promises, known=known
+        return audit(
+            Duck(),
+            _bronze(self._folder.files(BRONZE)),
+            living=living,
+            expected=expected,
+            promises=promises,
+            known=known,
         )
 
     def _events(self) -> Iterator[Line]:
@@ -277,15 +280,8 @@ class ArrowEngine:
         return path / "part-0.parquet"
 
 
-def _ended(files: Sequence[Path], chosen: Chosen) -> list[Line]:
-    """Return the chosen ends with their arguments, in two passes that keep only these."""
-    ends = replays_arrow.ends(_lines(files), chosen)
-    return replays_arrow.with_arguments(_lines(files), ends)
-
-
-def _lines(files: Sequence[Path]) -> Iterator[Line]:
-    for file in files:
-        yield from tables_arrow.lines_in(parquet.ParquetFile(file).iter_batches(_PAGE))
+def _bronze(files: Sequence[Path]) -> Files:
+    return Files([str(file) for file in files], BRONZE_SHAPE)  # older ones have fewer columns
 
 
 def _before(until_us: int, rows: Sequence[Row]) -> Sequence[Row]:

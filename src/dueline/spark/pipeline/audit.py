@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from dueline.core.job import JobId
 from dueline.core.lane import dead_queue
 from dueline.core.queue_settings import tells_all
 from dueline.jobs import results
+from dueline.spark.pipeline.audit_queries import EXPECTED, INSTANT, LIVING
 from dueline.spark.pipeline.audit_rules import NO_PROMISES, RULES, Known, Promises
 from dueline.spark.pipeline.engine import Say, TableEngine
 from dueline.spark.pipeline.history_bounds import EnqueuePeriod, is_inside
@@ -104,18 +106,16 @@ class Auditor:
             )
         store = self._engine.store
         since_us = store.clock_us()
-        living = [
-            (job.id.hex(), job.enqueued_us)
-            for name in self._history
-            for job in _rows_of(self._engine, name)
-        ]
-        say(f"audit: {len(living):,} jobs have a row")
+        living = self._living()
+        say(f"audit: {living.num_rows:,} jobs have a row")
         engine.bronze(say)
         self._bounds = replace(self._bounds, begins=self._whole_since(whole, since_us))
         has_end = bool(self._bounds.until_us)  # jobs that ended after it would seem lost
         said = engine.audit(
             None if has_end else living,
-            None if expected is None else list(map(job_id_of, expected)),
+            None
+            if expected is None
+            else pa.table({"job_id": list(map(job_id_of, expected))}, EXPECTED),
             promises,
             Known(whole, is_exact=store.transactional, now_us=store.clock_us()),
         )
@@ -144,6 +144,16 @@ class Auditor:
             for one in findings
         ]  # fmt: skip
         return Judged(standings, shown, said.looked_for, said.not_audited, said.not_known)
+
+    def _living(self) -> pa.Table:
+        """Read the jobs that have a row."""
+        rows = (job for name in self._history for job in _rows_of(self._engine, name))
+        batches = [
+            pa.record_batch([[job.id.hex() for job in page],
+                             pa.array([job.enqueued_us for job in page], INSTANT)], LIVING)
+            for page in iter(lambda: list(islice(rows, PAGE)), [])
+        ]  # fmt: skip
+        return pa.Table.from_batches(batches, LIVING)
 
     def _whole_since(self, whole: Sequence[str], now_us: int) -> dict[str, int]:
         """Return the start of each queue's complete history in the tables.

@@ -12,8 +12,10 @@ from typing import Final, NamedTuple
 from dueline.core.job import Job, JobId, State
 from dueline.core.tuples import field
 from dueline.jobs.queue import Queues
+from dueline.spark.pipeline.queries import Queries, View, lines_of, text_of
 
 PAGE: Final = 500
+DEATHS: Final = text_of("deaths")
 
 
 class Wanted(NamedTuple):
@@ -59,6 +61,12 @@ class Kind(NamedTuple):
     error: str
     deaths: int
     dead: int
+
+
+def deaths(queries: Queries, silver: View, wanted: Wanted) -> list[Death]:
+    """Return the last death of each matching job, from silver."""
+    values = wanted._asdict() | {"queues": list(wanted.queues), "all_queues": not wanted.queues}
+    return [Death(**line) for line in lines_of(queries.run(DEATHS, {"silver": silver}, values))]
 
 
 def kinds(queues: Queues, deaths: Sequence[Death]) -> list[Kind]:

@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+import pyarrow as pa
+
 from dueline.spark.pipeline.archive import Period
 from dueline.spark.pipeline.audit_rules import Audited, Known, Promises
 from dueline.spark.pipeline.dead_jobs import Death, Wanted
@@ -74,8 +76,8 @@ class TableEngine(Protocol):
 
     def audit(
         self,
-        living: Sequence[tuple[str, int]] | None,
-        expected: Sequence[str] | None,
+        living: pa.Table | None,
+        expected: pa.Table | None,
         promises: Promises,
         known: Known,
     ) -> Audited:

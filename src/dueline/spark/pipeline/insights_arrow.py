@@ -6,11 +6,9 @@ They share thresholds, but no code.
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from operator import itemgetter
 from typing import Any, Final
 
 from dueline.spark.pipeline.audit_rules import ENDED
-from dueline.spark.pipeline.dead_jobs import Death, Wanted
 from dueline.spark.pipeline.thresholds import (
     CRASHES_MIN,
     FINGERPRINT_CHARACTERS_MAX,
@@ -168,38 +166,6 @@ def poison(silver: Iterable[Line]) -> list[Line]:
 
 def _run_of(line: Line) -> tuple[str, str, int]:
     return line["queue"], line["job_id"], line["enqueued"]
-
-
-def deaths(silver: Iterable[Line], wanted: Wanted) -> list[Death]:
-    """Return the last death of each matching job; see `insights_spark.deaths`."""
-    last: dict[str, Line] = {}
-    for line in silver:
-        if line["outcome"] == "dead":
-            last[line["job_id"]] = max(
-                last.get(line["job_id"], line), line, key=itemgetter("enqueued", "attempt")
-            )
-    return [
-        Death(
-            line["job_id"],
-            line["attempt"],
-            line["started"] is not None,
-            line["queue"],
-            line["task"],
-            fingerprint(line["error"]),
-        )
-        for line in last.values()
-        if _is_wanted(line, wanted)
-    ]
-
-
-def _is_wanted(line: Line, wanted: Wanted) -> bool:
-    error = line["error"]
-    return (
-        wanted.since_us <= line["ended"] < wanted.until_us
-        and (not wanted.queues or line["queue"] in wanted.queues)
-        and (not wanted.task or line["task"] == wanted.task)
-        and (wanted.error in error or wanted.error == fingerprint(error))
-    )
 
 
 def fingerprint(error: str) -> str:

@@ -7,7 +7,6 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  (as all of Spark's users write)
 
 from dueline.spark.pipeline.audit_rules import ENDED, RUN
-from dueline.spark.pipeline.dead_jobs import Wanted
 from dueline.spark.pipeline.thresholds import (
     CRASHES_MIN,
     FINGERPRINT_CHARACTERS_MAX,
@@ -184,26 +183,6 @@ def poison(silver: DataFrame) -> DataFrame:
             F.max("ended").alias("last"),
         )
     )
-
-
-def deaths(silver: DataFrame, wanted: Wanted) -> DataFrame:
-    """Return the last death of each matching job.
-
-    Returns:
-        job_id, attempt, has_started, queue, task, error (its fingerprint).
-    """
-    newest = Window.partitionBy("job_id").orderBy(F.desc("enqueued"), F.desc("attempt"))
-    last = F.row_number().over(newest)
-    dead = silver.where("outcome = 'dead'").withColumn("last", last).where("last = 1")
-    ended, error, print_ = F.unix_micros("ended"), F.col("error"), _fingerprint(F.col("error"))
-    dead = dead.where((ended >= wanted.since_us) & (ended < wanted.until_us))
-    dead = dead.where(error.contains(wanted.error) | (print_ == wanted.error))
-    if wanted.queues:
-        dead = dead.where(F.col("queue").isin(*wanted.queues))
-    if wanted.task:
-        dead = dead.where(F.col("task") == wanted.task)
-    has_started = F.col("started").isNotNull().alias("has_started")
-    return dead.select("job_id", "attempt", has_started, "queue", "task", print_.alias("error"))
 
 
 def _fingerprint(error: Column) -> Column:

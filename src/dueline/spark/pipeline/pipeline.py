@@ -1,6 +1,5 @@
 """The pipeline: tables of what a queue did, and their audit."""
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import takewhile
@@ -23,11 +22,12 @@ from dueline.spark.pipeline.audit_rules import NO_PROMISES, RUN, Promises
 from dueline.spark.pipeline.dead_jobs import Death, Wanted
 from dueline.spark.pipeline.engine import STEPS, Say, Settings, Step, TableEngine
 from dueline.spark.pipeline.history_bounds import NO_END, EnqueuePeriod, bound
-from dueline.spark.pipeline.past_arrow import STATES, state_at
+from dueline.spark.pipeline.past import STATES, count_at
+from dueline.spark.pipeline.queries import Duck, Files
 from dueline.spark.pipeline.replay import Chosen, Found, Order
 from dueline.spark.pipeline.report import Span, page
+from dueline.spark.pipeline.schemas import BRONZE_SHAPE
 from dueline.spark.pipeline.table_store import BRONZE, GOLD, SILVER, WHOLE, Folder, Manifest
-from dueline.spark.pipeline.tables_arrow import lines_in
 from dueline.spark.reading import shards as stream_shards
 from dueline.spark.runtime.options import existing_engine, open_existing
 from dueline.spark.writing.enqueue import Written
@@ -140,17 +140,14 @@ class Pipeline:
         with existing_engine(self._settings.store) as engine:
             history = self._histories(engine)
         bounds = self._folder.manifest(BRONZE)
-        bronze = lines_in(self._folder.batches(BRONZE))
-        lines = (line for line in bronze if tells_all(history.get(line["queue"], "off")))
-        counts: dict[str, Counter[str]] = {name: Counter() for name in history}
-        for one in state_at(lines, instant_us):
-            counts[one["queue"]][one["state"]] += 1
+        files = Files([str(file) for file in self._folder.files(BRONZE)], BRONZE_SHAPE)
+        counts = count_at(Duck(), files, instant_us)
         return [
             {
                 "queue": name,
                 "history": kept,
                 "verdict": _completeness(kept, is_whole=not bounds.begins.get(name, 0)),
-                **{state: counts[name][state] for state in STATES},
+                **{state: counts[name, state] if tells_all(kept) else 0 for state in STATES},
             }
             for name, kept in history.items()
         ]

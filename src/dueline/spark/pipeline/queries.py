@@ -11,32 +11,32 @@ tests of this module name. To stay with them:
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import duckdb
 import pyarrow as pa
 import sqlglot
-from pyarrow import dataset
+from pyarrow import dataset, fs
 from sqlglot import exp
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 View = Any
-"""An Arrow table, record batch reader or dataset, or `Files`; on Spark a data frame, too."""
+"""An Arrow table, record batch reader or dataset, `Files`, or `Derived`;
+on Spark a data frame, too."""
 
 Value = str | int | float | bool | None | Sequence[str] | Sequence[int]
 Values = Mapping[str, Value]
 
-SETUP: Final = (
-    "SET TimeZone = 'UTC'",
+MACROS: Final = (
     "CREATE MACRO timestamp_micros(us) AS make_timestamptz(CAST(us AS BIGINT))",
     "CREATE MACRO timestamp_seconds(s) AS make_timestamptz(CAST(s AS BIGINT) * 1000000)",
 )
-"""Statements for each connection: Spark's functions that DuckDB lacks, as macros."""
+"""Spark's functions that DuckDB lacks."""
 
 OFFLINE: Final = {
     "autoinstall_known_extensions": "false",
@@ -48,6 +48,14 @@ PREFIX: Final = "dueline_view_of_"
 BATCH_ROWS: Final = 65_536
 
 
+class FileSystem(Protocol):
+    """Where files are; a value that tasks of Spark can get."""
+
+    def open(self) -> fs.FileSystem:
+        """Return the file system, in any process."""
+        ...
+
+
 class Files(NamedTuple):
     """Parquet files of a table.
 
@@ -55,11 +63,13 @@ class Files(NamedTuple):
         paths: Their paths; there may be none.
         schema: The columns of the table. Those that a file lacks are null in it.
         base: The table's folder; folders below it are named `column=value`.
+        system: Where the paths are, if not in local folders.
     """
 
     paths: Sequence[str]
     schema: pa.Schema
     base: str = ""
+    system: FileSystem | None = None
 
     def dataset(self) -> dataset.Dataset:
         """Return the files as a dataset."""
@@ -67,11 +77,22 @@ class Files(NamedTuple):
         return dataset.dataset(
             list(self.paths), self.schema, format="parquet", partitioning=parts,
             partition_base_dir=self.base or None,
+            filesystem=None if self.system is None else self.system.open(),
         )  # fmt: skip
 
 
+class Derived(NamedTuple):
+    """A view that another text computes, with the same views and values."""
+
+    sql: str
+
+
 class Result(Protocol):
-    """The rows of a query; they can be read once."""
+    """The rows of a query; they can be read once. Spark's have a data frame, `frame`."""
+
+    def batches(self, schema: pa.Schema | None = None) -> Iterable[pa.RecordBatch]:
+        """Return the rows in batches."""
+        ...
 
     def table(self, schema: pa.Schema | None = None) -> pa.Table:
         """Return the rows, in the types of a schema if one is given."""
@@ -86,10 +107,21 @@ class Queries(Protocol):
 
         Args:
             sql: One statement in Spark's dialect.
-            views: The tables that it names.
+            views: The tables that it names, and perhaps others.
             values: Values of its parameters.
         """
         ...
+
+
+def lines_of(result: Result) -> list[dict[str, Any]]:
+    """Return the rows as mappings, with instants in microseconds."""
+    table = result.table()
+    for place, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type):
+            instants = table.column(place).cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+            table = table.set_column(place, field.name, instants)
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
 
 
 def text_of(name: str) -> str:
@@ -123,15 +155,20 @@ class Duck:
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         self._settings = OFFLINE | dict(settings or {})
+        self._connection: duckdb.DuckDBPyConnection | None = None
 
     def run(self, sql: str, views: Mapping[str, View], values: Values | None = None) -> DuckResult:
         """Run a query; see `Queries.run`."""
-        connection = duckdb.connect(":memory:", config=self._settings)
-        for statement in SETUP:
-            connection.execute(statement)
-        for name, view in views.items():
-            connection.register(name, view.dataset() if isinstance(view, Files) else view)
-        return DuckResult(connection.sql(duck_text(sql), params=_used(sql, values)))
+        if self._connection is None:  # a new one costs ten times as much as a small query
+            self._connection = duckdb.connect(":memory:", config=self._settings)
+            for statement in MACROS:
+                self._connection.execute(statement)
+        cursor = self._connection.cursor()
+        cursor.execute("SET TimeZone = 'UTC'")
+        tree = _whole(sql, views)
+        for name, view in _named(tree, views):
+            cursor.register(name, view.dataset() if isinstance(view, Files) else view)
+        return DuckResult(cursor.sql(_duck_text(tree), params=_used(tree, values)))
 
 
 class SparkResult:
@@ -139,6 +176,10 @@ class SparkResult:
 
     def __init__(self, frame: "DataFrame") -> None:
         self.frame = frame
+
+    def batches(self, schema: pa.Schema | None = None) -> Iterable[pa.RecordBatch]:
+        """Return the rows in batches."""
+        return self.table(schema).to_batches()  # type: ignore[no-any-return]
 
     def table(self, schema: pa.Schema | None = None) -> pa.Table:
         """Return the rows, which have to fit into the driver."""
@@ -154,11 +195,12 @@ class Spark:
 
     def run(self, sql: str, views: Mapping[str, View], values: Values | None = None) -> SparkResult:
         """Run a query; see `Queries.run`."""
-        frames = {f"{PREFIX}{name}": self._frame(view) for name, view in views.items()}
-        text = _tree(sql).transform(_prefixed, views).sql("spark")
+        tree = _whole(sql, views)
+        frames = {PREFIX + name: self._frame(view) for name, view in _named(tree, views)}
+        text = tree.transform(_prefixed, frames).sql("spark", comments=False)
         text = text.replace("{", "{{").replace("}", "}}")
         text = re.sub(rf"\b{PREFIX}\w+", r"{\g<0>}", text)
-        return SparkResult(self._session.sql(text, args=_used(sql, values), **frames))
+        return SparkResult(self._session.sql(text, args=_used(tree, values), **frames))
 
     def _frame(self, view: View) -> "DataFrame":
         if isinstance(view, Files):
@@ -176,6 +218,9 @@ class Spark:
         schema = from_arrow_schema(files.schema)
         if not files.paths:
             return self._session.createDataFrame([], schema)
+        if files.system is not None:  # Spark's own readers need jars for object stores
+            tasks = self._session.range(0, len(files.paths), numPartitions=len(files.paths))
+            return tasks.mapInArrow(partial(_read, files), schema)
         reader = self._session.read.schema(schema)
         if files.base:
             reader = reader.option("basePath", files.base)
@@ -183,10 +228,16 @@ class Spark:
         return frame.select(*[F.col(one.name).cast(one.dataType) for one in schema])
 
 
+def _read(files: Files, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Read the files of these numbers."""
+    for batch in numbers:
+        paths = [files.paths[number] for number in batch.column("id").to_pylist()]
+        yield from files._replace(paths=paths).dataset().to_batches()
+
+
 @cache
-def duck_text(sql: str) -> str:
-    """Return a text in DuckDB's dialect."""
-    return str(_tree(sql).sql("duckdb"))
+def _duck_text(tree: exp.Expression) -> str:
+    return str(tree.sql("duckdb", comments=False))
 
 
 @cache
@@ -196,15 +247,54 @@ def _tree(sql: str) -> exp.Expression:
 
 def _prefixed(node: exp.Expression, views: Mapping[str, View]) -> exp.Expression:
     """Name views as the session does not, and keep their names for columns."""
-    if isinstance(node, exp.Table) and node.name in views:
+    if isinstance(node, exp.Table) and PREFIX + node.name in views:
         alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(node.name))
         return exp.Table(this=exp.to_identifier(PREFIX + node.name), alias=alias)
     return node
 
 
-def _used(sql: str, values: Values | None) -> dict[str, Any]:
+def _whole(sql: str, views: Mapping[str, View]) -> exp.Expression:
+    """Return a text that begins with the derived views that it names."""
+    derived = {name: view.sql for name, view in views.items() if isinstance(view, Derived)}
+    return _with_derived(sql, tuple(derived.items()))
+
+
+@cache
+def _with_derived(sql: str, derived: Sequence[tuple[str, str]]) -> exp.Expression:
+    tree, texts, parts = _tree(sql).copy(), dict(derived), dict[str, exp.Expression]()
+
+    def add(names: set[str]) -> None:
+        for name in names & texts.keys() - parts.keys():
+            part = _tree(texts[name]).copy()
+            add(_tables(part))  # first those that it names
+            parts[name] = part
+
+    add(_tables(tree))
+    own = list(tree.ctes)
+    for name, part in parts.items():
+        tree.with_(name, as_=part, copy=False)
+    if parts:
+        clause = tree.ctes[0].parent
+        clause.set("expressions", [one for one in tree.ctes if one not in own] + own)
+    return tree
+
+
+def _tables(tree: exp.Expression) -> set[str]:
+    return {node.name for node in tree.find_all(exp.Table)}
+
+
+def _named(tree: exp.Expression, views: Mapping[str, View]) -> list[tuple[str, View]]:
+    """Return the views that a text names, without derived ones."""
+    return [
+        (name, views[name])
+        for name in _tables(tree) & views.keys()
+        if not isinstance(views[name], Derived)
+    ]
+
+
+def _used(tree: exp.Expression, values: Values | None) -> dict[str, Any]:
     """Return the values that a text names; DuckDB refuses others."""
-    named = {node.name for node in _tree(sql).find_all(exp.Placeholder)}
+    named = {node.name for node in tree.find_all(exp.Placeholder)}
     return {name: value for name, value in (values or {}).items() if name in named}
 
 

@@ -6,16 +6,29 @@ again.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from dueline.core.attempt import ARGUMENTS_BYTES_MAX
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import BadInput
-from dueline.spark.pipeline.audit_rules import ENDED
+from dueline.spark.pipeline.audit_rules import FINAL
+from dueline.spark.pipeline.queries import Derived, Queries, Result, View, lines_of, text_of
 
-ENDS: Final = (*ENDED, "dead")
-"""Outcomes that end a job."""
+KINDS: Final = """
+    SELECT queue, task, outcome, count(*) AS jobs, count(payload) AS replayable,
+        count_if(payload IS NULL AND payload_bytes IS NOT NULL) AS too_large,
+        count_if(payload IS NULL AND payload_bytes IS NULL) AS not_kept
+    FROM ends GROUP BY queue, task, outcome"""
+LEFT_OUT: Final = """
+    SELECT queue, job_id, CASE WHEN payload_bytes IS NULL THEN :not_kept ELSE :large END AS why
+    FROM ends WHERE payload IS NULL ORDER BY queue, job_id LIMIT :named"""
+CALLS: Final = """
+    SELECT concat(job_id, :suffix) AS job_id,
+        timestamp_micros(:start_us + CAST(floor((place - 1) * :gap_us) AS BIGINT)) AS due,
+        queue, task, tenant, priority, codec, payload
+    FROM (SELECT *, row_number() OVER (ORDER BY ended, job_id) AS place FROM ends
+        WHERE payload IS NOT NULL)"""
 
 KEEP_US: Final = 30 * DAY_US
 """How long a repeated replay recognizes the jobs that it added."""
@@ -29,8 +42,6 @@ LARGE: Final = f"its arguments are larger than {ARGUMENTS_BYTES_MAX // 1024} KiB
 NOT_KEPT: Final = "its arguments were not kept"
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-
-Line = Mapping[str, Any]
 
 
 class Chosen(NamedTuple):
@@ -93,6 +104,43 @@ class Found(NamedTuple):
         return sum(getattr(one, name) for one in self.kinds)
 
 
+def found(queries: Queries, rows: View, chosen: Chosen) -> Found:
+    """Count the chosen jobs by kind, and list those that cannot be replayed.
+
+    Args:
+        queries: The engine.
+        rows: The history, with enqueue events and other rows.
+        chosen: The filter.
+    """
+    values = _values(chosen) | {"large": LARGE, "not_kept": NOT_KEPT, "named": NAMED_MAX}
+    counted, named = (lines_of(queries.run(sql, _views(rows), values)) for sql in (KINDS, LEFT_OUT))
+    return Found(
+        sorted(Kind(**line) for line in counted), sorted(LeftOut(**line) for line in named)
+    )
+
+
+def calls(queries: Queries, rows: View, chosen: Chosen, order: Order) -> Result:
+    """Return the rows to enqueue: one for each chosen job whose arguments are kept.
+
+    Args:
+        queries: The engine.
+        rows: The history, with enqueue events and other rows.
+        chosen: The filter.
+        order: The replay.
+    """
+    values = {"suffix": f"@{order.name}", "start_us": order.start_us, "gap_us": order.gap_us}
+    return queries.run(CALLS, _views(rows), _values(chosen) | values)
+
+
+def _views(rows: View) -> dict[str, View]:
+    return {"rows": rows, "ends": Derived(text_of("replay"))}
+
+
+def _values(chosen: Chosen) -> dict[str, Any]:
+    lists = {"queues": list(chosen.queues), "outcomes": list(chosen.outcomes)}
+    return chosen._asdict() | lists | {"all_queues": not chosen.queues}
+
+
 def order_of(name: str, start_us: int, rate: float | None) -> Order:
     """Return an order of `rate` jobs per second, or all at once if None.
 
@@ -121,9 +169,9 @@ def chosen_of(
         BadInput: An outcome does not end a job.
     """
     for one in outcomes or ():
-        if one not in ENDS:
+        if one not in FINAL:
             raise BadInput(
-                f"The outcome {one!r:.80} does not end a job.", hint=f"Use {', '.join(ENDS)}."
+                f"The outcome {one!r:.80} does not end a job.", hint=f"Use {', '.join(FINAL)}."
             )
     chosen = Chosen(task=task or "", outcomes=outcomes or ("done",), since_us=since_us or 0)
     return chosen if until_us is None else chosen._replace(until_us=until_us)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (as all of Spark's users write)
@@ -16,11 +17,13 @@ from dueline.core.errors import DuelineError
 from dueline.jobs.history import HISTORY_SUFFIX
 from dueline.log import trimming
 from dueline.log.checkpoint import Place
-from dueline.spark.pipeline import insights_spark, replays_spark, tables_spark
+from dueline.spark.pipeline import dead_jobs, insights_spark, replay, tables_spark
 from dueline.spark.pipeline.archive import Period, put
+from dueline.spark.pipeline.audit_queries import audit
 from dueline.spark.pipeline.audit_rules import RUN, Audited, Known, Promises
 from dueline.spark.pipeline.dead_jobs import Death, Wanted
 from dueline.spark.pipeline.engine import Say, Settings, Step
+from dueline.spark.pipeline.queries import Files, Spark
 from dueline.spark.pipeline.replay import KEEP_US, Chosen, Found, Order
 from dueline.spark.pipeline.schemas import BRONZE_SHAPE, SILVER_SHAPE
 from dueline.spark.pipeline.table_store import (
@@ -243,53 +246,34 @@ class SparkEngine:
 
     def deaths(self, wanted: Wanted) -> list[Death]:
         """Return the dead jobs that match."""
-        return [Death(*row) for row in insights_spark.deaths(self._read(SILVER), wanted).collect()]
+        silver = Files([str(file) for file in self._folder.files(SILVER)], SILVER_SHAPE)
+        return dead_jobs.deaths(Spark(self._spark), silver, wanted)
 
     def replayable(self, files: Sequence[Path], chosen: Chosen) -> Found:
         """Return the jobs that can be replayed."""
-        return replays_spark.found(self._ended(files, chosen).cache())
+        return replay.found(Spark(self._spark), _bronze(files), chosen)
 
     def replay(self, files: Sequence[Path], chosen: Chosen, order: Order, say: Say) -> Written:
         """Enqueue the jobs, each once under the order's name."""
-        rows = replays_spark.calls(self._ended(files, chosen), order)
+        rows: Any = replay.calls(Spark(self._spark), _bronze(files), chosen, order)
         say("replay: jobs are enqueued")
-        return enqueue(rows, self._settings.store, writeId=order.write, keepDays=KEEP_US // DAY_US)
-
-    def _ended(self, files: Sequence[Path], chosen: Chosen) -> DataFrame:
-        shape = from_arrow_schema(BRONZE_SHAPE)  # older archives have fewer columns
-        rows = self._spark.read.schema(shape).parquet(*map(str, files))
-        return replays_spark.with_arguments(rows, chosen)
+        return enqueue(
+            rows.frame, self._settings.store, writeId=order.write, keepDays=KEEP_US // DAY_US
+        )
 
     def audit(
         self,
-        living: Sequence[tuple[str, int]] | None,
-        expected: Sequence[str] | None,
+        living: pa.Table | None,
+        expected: pa.Table | None,
         promises: Promises,
         known: Known,
     ) -> Audited:
-        """Audit the copied history; findings are plain rows."""
-        said = tables_spark.audit(
-            self._read(BRONZE),
-            living=None if living is None else self._runs(living),
-            expected=None if expected is None else self._ids(expected),
-            promises=promises,
+        """Audit the copied history."""
+        files = self._folder.files(BRONZE)
+        return audit(
+            Spark(self._spark), _bronze(files), living=living, expected=expected, promises=promises,
             known=known,
-        )
-        findings = said.findings.withColumn("enqueued", F.unix_micros("enqueued"))
-        return said._replace(findings=[row.asDict() for row in findings.collect()])
-
-    def _runs(self, runs: Sequence[tuple[str, int]]) -> DataFrame:
-        import pyarrow as pa  # noqa: PLC0415  (what Spark makes a table of at once)
-
-        ids, instants = zip(*runs, strict=True) if runs else ((), ())
-        enqueued = pa.array(instants, pa.timestamp("us", "UTC"))
-        columns = {"job_id": pa.array(ids, pa.string()), "enqueued": enqueued}
-        return self._spark.createDataFrame(pa.table(columns))
-
-    def _ids(self, ids: Sequence[str]) -> DataFrame:
-        import pyarrow as pa  # noqa: PLC0415  (what Spark makes a table of at once)
-
-        return self._spark.createDataFrame(pa.table({"job_id": pa.array(ids, pa.string())}))
+        )  # fmt: skip
 
     def _attempts(self, parts: Sequence[str]) -> DataFrame:
         return self._read(BRONZE, parts).where("worker <> ''")
@@ -310,6 +294,10 @@ class SparkEngine:
             day.partition("=")[2]: {"rows": self._folder.extent(table, f"{version}/{day}")[0]}
             for day in days
         }
+
+
+def _bronze(files: Sequence[Path]) -> Files:
+    return Files([str(file) for file in files], BRONZE_SHAPE)  # older ones have fewer columns
 
 
 def _error_of(error: Exception) -> DuelineError:

@@ -5,14 +5,12 @@ makes them, with timestamps in microseconds.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 from pyarrow import compute
 
-from dueline.spark.pipeline.audit_arrow import audit as audit  # noqa: PLC0414  (a public name of this module)
-from dueline.spark.pipeline.audit_arrow import first_rows
 from dueline.spark.pipeline.audit_rules import OUTCOMES, SPAN_COLUMNS
 
 Line = Mapping[str, Any]
@@ -100,3 +98,11 @@ def _lives(attempts: Iterable[Line]) -> dict[tuple[str, int], list[Line]]:
 
 def _cell_of(line: Line) -> tuple[str, str, int]:
     return line["queue"], line["tenant"], line["ended"] // _MINUTE_US * _MINUTE_US
+
+
+def first_rows(claims: Sequence[Line]) -> list[Line]:
+    """Return the first row of each attempt, in the order of fences."""
+    first: dict[int, Line] = {}
+    for line in sorted(claims, key=lambda line: (line["attempt"], line["at"], line["outcome"])):
+        first.setdefault(line["attempt"], line)
+    return list(first.values())

@@ -10,7 +10,6 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  (as all of Spark's users write)
 
 from dueline.spark.pipeline.audit_rules import OUTCOMES, RUN, SPAN_COLUMNS
-from dueline.spark.pipeline.audit_spark import audit as audit  # noqa: PLC0414  (a public name of this module)
 
 _SILVER: Final = (
     "queue", "shard", "job_id", "attempt", "task", "tenant", "priority", "enqueued", "due",

@@ -1,4 +1,4 @@
-"""The state of a queue at a past time, without Spark; see `past_spark`."""
+"""The state of a queue at a past time, in plain Python: what `past.sql` is compared with."""
 
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
@@ -8,13 +8,12 @@ Line = Mapping[str, Any]
 
 _claim = itemgetter("enqueued", "attempt")
 _time_of = itemgetter("at", "outcome")
-STATES: Final = ("waiting", "running", "dead", "done", "cancelled", "expired", "lost")
 
 _LATER: Final = ("retried", "snoozed", "given_back", "crashed")
 
 
 def state_at(bronze: Iterable[Line], instant_us: int) -> list[Line]:
-    """Return the state of each job at a time; see `past_spark.state_at`."""
+    """Return the state of each job at a time; see `past.state_at`."""
     last: dict[tuple[str, str], tuple[tuple[int, int, int, int], Line, str]] = {}
     running: dict[tuple[str, str], Line] = {}
     for line in _once(bronze):

@@ -1,14 +1,11 @@
-"""Jobs that can be replayed, without Spark; see `replays_spark`.
-
-They share words, but no code.
-"""
+"""Jobs that can be replayed, in plain Python: what `replay.sql` is compared with."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from dueline.spark.pipeline.audit_rules import FINAL
 from dueline.spark.pipeline.replay import (
-    ENDS,
     LARGE,
     NAMED_MAX,
     NOT_KEPT,
@@ -26,7 +23,7 @@ def ends(bronze: Iterable[Line], chosen: Chosen) -> list[Line]:
     """Return the last end of each chosen job, in order."""
     last: dict[str, Line] = {}
     for line in bronze:
-        if line["outcome"] in ENDS:
+        if line["outcome"] in FINAL:
             before = last.get(line["job_id"])
             if before is None or _place(line) > _place(before):
                 last[line["job_id"]] = line
