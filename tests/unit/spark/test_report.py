@@ -1,6 +1,9 @@
 """The page of pictures: whole, on its own, and without empty pictures."""
 
+import json
 import re
+import shlex
+from html import unescape
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -22,28 +25,66 @@ def test_the_page_stands_on_its_own_and_shows_all_that_there_is(tmp_path: Path) 
     text = written(tmp_path)
     assert not re.search(r"https?:|<script|url\(|src=|href=", text)
     heads = re.findall(r"<h2>(.*?)</h2>", text)
-    for wanted in ("Start latency", "Backlog by shard", "Failures by cause",
-                   "Fairness between tenants (Jain index)", "Starts on time"):  # fmt: skip
-        assert wanted in heads
-    assert any(head.startswith("Start latency over time") for head in heads)
-    assert any(head.startswith("Ended attempts") for head in heads)
-    assert "dead: ValueError: number # is one of fifty" in text
+    for wanted in ("Start latency", "Ended attempts",
+                   "Fairness between tenants", "Top failures", "Distribution of start latency",
+                   "Distribution of run time", "Starts on time"):  # fmt: skip
+        assert any(head.startswith(wanted) for head in heads), wanted
     assert "<h1>Mail &amp; &lt;more&gt;</h1>" in text
+    assert "ValueError: number # is one of fifty" in text
 
 
-def test_no_picture_is_empty_and_none_is_wider_than_a_telephone(tmp_path: Path) -> None:
-    pictures = re.findall(r"<svg.*?</svg>", written(tmp_path), re.DOTALL)
-    assert len(pictures) >= 6
+def test_the_first_screen_says_what_was_lost_late_and_unfair(tmp_path: Path) -> None:
+    tiles = re.findall(r'<div class="tile.*?</div>', written(tmp_path))
+    text = [re.sub("<[^>]*>", " ", tile) for tile in tiles]
+    assert [one.split()[0] for one in text] == [
+        "Lost", "Start", "Fairness", "Dead-letter", "Done", "Backlog",
+    ]  # fmt: skip
+    assert "not audited" in text[0]
+    assert "dueline pipeline audit --out" in text[0]
+    assert re.search(r"p99 &lt; .* on time", text[1])
+    assert 'class="tile bad"' in tiles[3]
+    assert re.search(r" 6 .*; most: ValueError: number # is one of fifty", text[3])
+
+
+def test_the_command_of_a_failure_retries_its_dead_jobs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from dueline.cli import run
+
+    commands = re.findall(r"<code>dueline (pipeline redrive.*?)</code>", written(tmp_path))
+    words = shlex.split(unescape(commands[0]))
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    assert run(["--store", url, "-o", "json", *words, "--yes"]) == 0
+    assert json.loads(capsys.readouterr().out)["data"]["redriven"] == 6
+
+
+def test_pictures_have_the_colors_of_the_page_and_fit_a_telephone(tmp_path: Path) -> None:
+    text = written(tmp_path)
+    pictures = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
+    assert len(pictures) >= 5
     for picture in pictures:
         drawn = ET.fromstring(picture)  # noqa: S314  (made here)
-        assert drawn.attrib["viewBox"].split()[2] == "360"
-        shapes = [one for one in drawn.iter() if one.tag in ("rect", "circle")]
-        assert shapes, picture
-        for shape in shapes:
-            if shape.tag == "rect":
-                right = float(shape.attrib["x"]) + float(shape.attrib["width"])
-                assert 0 <= float(shape.attrib["x"]) <= right <= 360
-                assert float(shape.attrib["y"]) >= 0
+        assert "width" not in drawn.attrib
+        shown = picture.replace("transparent", "none")
+        assert set(re.findall(r'(?:fill|stroke)="(.*?)"', shown)) <= {
+            "none", "var(--ink)", "var(--grid)", *(f"var(--s{place})" for place in range(5)),
+        }, picture  # fmt: skip
+    narrow = text.count('viewBox="0 0 400')
+    assert narrow + text.count('viewBox="0 0 1200') == len(pictures)
+    assert re.search(r"<title>[^<]*: \d+ done</title>", text)
+
+
+@pytest.mark.parametrize("minutes", [1, 2, 59, 75, 1440, 30 * 1440, 400 * 1440])
+def test_bins_follow_the_period(minutes: int) -> None:
+    from dueline.spark.pipeline.report import BINS_MAX, Bins
+
+    end = BORN + minutes * 60 * SECOND
+    bins = Bins(BORN, end)
+    assert 1 <= bins.count <= BINS_MAX + 1
+    assert minutes < 45 or bins.count > BINS_MAX // 3  # the widths are round numbers
+    numbers = bins.numbers()
+    assert bins.place(numbers[0])["start"] * 1000 <= BORN < bins.place(numbers[0])["end"] * 1000
+    assert bins.place(numbers[-1])["end"] * 1000 >= end
 
 
 def test_a_page_about_nothing_says_so(tmp_path: Path) -> None:
@@ -65,7 +106,8 @@ def test_a_page_about_nothing_says_so(tmp_path: Path) -> None:
 def test_a_page_of_a_period_is_about_its_minutes(tmp_path: Path) -> None:
     from dueline.spark.pipeline.arrow_engine import ArrowEngine
     from dueline.spark.pipeline.engine import Settings
-    from dueline.spark.pipeline.report import Span, page
+    from dueline.spark.pipeline.pipeline import pipeline
+    from dueline.spark.pipeline.report import Span
     from dueline.spark.pipeline.table_store import Folder
 
     minute = 60 * SECOND
@@ -85,28 +127,26 @@ def test_a_page_of_a_period_is_about_its_minutes(tmp_path: Path) -> None:
     engine.gold(quiet)
 
     def told(since_us: int | None, until_us: int | None) -> str:
-        return page(Folder(tmp_path / "lake"), "Mail", Span.of(since_us, until_us))
+        pipe = pipeline(tmp_path / "lake", Settings("memory://"), engine="arrow")
+        return pipe.report("Mail", since_us=since_us, until_us=until_us)
 
     whole, old, new = told(None, None), told(None, BORN + minute), told(BORN + 5 * minute, None)
     for text, words, attempts in (
-        (whole, ("KeyError", "ValueError", "Starts on time", "Backlog"), 7),
-        (old, ("KeyError", "Backlog"), 5),
-        (new, ("ValueError", "Backlog"), 2),  # what came before is at hand still
+        (whole, ("KeyError", "ValueError", "Starts on time", "Backlog by"), 7),
+        (old, ("KeyError", "Backlog by"), 5),
+        (new, ("ValueError", "Backlog by"), 2),  # what came before is at hand still
     ):
-        assert f"{attempts} attempts, until" in text
-        for word in ("KeyError", "ValueError", "Starts on time", "Backlog"):
+        assert f", {attempts} attempts. Made at" in text
+        for word in ("KeyError", "ValueError", "Starts on time", "Backlog by"):
             assert (word in text) == (word in words), word
     assert "No data yet" in told(BORN + 50 * minute, None)
     assert Span.of(BORN + 1, BORN + minute + 1) == Span.of(BORN, BORN + 2 * minute)
 
 
-def test_a_long_time_is_cut_into_slots_that_lose_nothing() -> None:
-    from dueline.spark.pipeline.report import SLOTS_MAX, Slots, percentile
+def test_percentiles_of_a_histogram() -> None:
+    from dueline.spark.pipeline.report import percentile, step_text
 
-    minute = 60_000_000
-    pairs = [(number * 7 * minute, 3) for number in range(500)]
-    slots = Slots([at for at, _ in pairs])
-    assert slots.count <= SLOTS_MAX
-    assert sum(slots.sums(pairs)) == 1500
-    assert len(slots.labels) == slots.count
     assert [percentile({3: 50, 9: 49, 20: 1}, share) for share in (0.5, 0.9, 0.995)] == [3, 9, 20]
+    assert [step_text(step) for step in (0, 5, 14, 21, 27, 33)] == [
+        "0", "< 32 us", "< 16 ms", "< 2 s", "< 2 min", "< 2 h",
+    ]  # fmt: skip

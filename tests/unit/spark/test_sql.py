@@ -126,7 +126,7 @@ def test_views_are_derived_from_others_and_take_the_same_values(spark: Any) -> N
     views = {
         "rows": hostile(),
         "first": Derived("SELECT * FROM few WHERE attempt = 1"),
-        "few": Derived("WITH some AS (SELECT * FROM rows) SELECT * FROM some WHERE queue = :queue"),
+        "few": Derived("WITH each AS (SELECT * FROM rows) SELECT * FROM each WHERE queue = :queue"),
     }
     sql = """WITH some AS (SELECT job_id FROM first) SELECT count(*) AS n FROM some
         WHERE job_id IN (SELECT job_id FROM few)"""

@@ -259,7 +259,7 @@ def report(
 ) -> None:
     """Write an HTML report of the tables.
 
-    One file without scripts: start latency, throughput, backlog, fairness and failures. --since
+    One file without scripts: what was lost, late or unfair, and charts. --since
     and --until select whole minutes.
 
     Example: dueline pipeline report --out lake --file report.html

@@ -1,152 +1,213 @@
-"""Charts as SVG inside a page, without scripts or downloads.
+"""Charts as static SVG: Vega-Lite specifications, drawn by vl-convert in this process.
 
-Each is 360 units wide, the width of a small phone, and scales with its column.
+Colors are variables of the page, so that one picture is right on a light and on a dark page. Marks
+with a description get a title, which a browser shows when the pointer is over it.
 """
 
+import re
 from collections.abc import Mapping, Sequence
-from html import escape
-from typing import Final
+from typing import Any, Final
 
-WIDTH: Final = 360
-HEIGHT: Final = 170
-LEFT: Final = 44
-BOTTOM: Final = 24
-TOP: Final = 10
-_ROOM: Final = WIDTH - LEFT - 6
-_TICKS: Final = 3
-_TEXT_HEIGHT: Final = 9
-COLOURS: Final = ("#2f6fb3", "#d9822b", "#c23b3b", "#6b7a8c")
-LABEL_CHARACTERS_MAX: Final = 60
+import vl_convert
 
-Series = Mapping[str, Sequence[float | None]]
+Spec = dict[str, Any]
+Rows = Sequence[Mapping[str, Any]]
+
+VEGA_LITE: Final = "5.20"
+NARROW: Final = 400
+"""Width of a chart in a column, and on a telephone."""
+
+WIDE: Final = 1200
+"""Width of a chart that fills a page."""
+
+INK, GRID = "#0000f1", "#0000f2"
+SERIES: Final = ("#0000a0", "#0000a1", "#0000a2", "#0000a3", "#0000a4")
+_VARIABLES: Final = {INK: "ink", GRID: "grid"} | {
+    colour: f"s{place}" for place, colour in enumerate(SERIES)
+}
+_LABEL: Final = "labelFontSize"
+_SECONDS: Final = (
+    "datum.value >= 86400 ? format(datum.value / 86400, '~r') + ' d' :"
+    " datum.value >= 3600 ? format(datum.value / 3600, '~r') + ' h' :"
+    " datum.value >= 60 ? format(datum.value / 60, '~r') + ' min' :"
+    " datum.value >= 1 ? format(datum.value, '~r') + ' s' :"
+    " format(datum.value * 1000, '.2~r') + ' ms'"
+)
+_SECOND_MARKS: Final = (
+    1e-4, 1e-3, 1e-2, 0.1, 1, 10, 60, 600, 3600, 6 * 3600, 86_400, 864_000,
+)  # fmt: skip
+_CONFIG: Final = {
+    "background": None,
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": INK, "titleColor": INK, "domainColor": GRID, "tickColor": GRID,
+        "gridColor": GRID, _LABEL: 11, "titleFontSize": 11, "titleFontWeight": "normal",
+        "labelOverlap": True,
+    },
+    "legend": {
+        "labelColor": INK, "titleColor": INK, _LABEL: 11, "titleFontSize": 11,
+        "titleFontWeight": "normal", "orient": "top",
+    },
+}  # fmt: skip
 
 
-def bars(labels: Sequence[str], series: Series, *, unit: str) -> str:
-    """Draw stacked bars, one for each label."""
-    totals = [sum(values[place] or 0 for values in series.values()) for place in range(len(labels))]
-    top = max(totals, default=0) or 1
-    step = _ROOM / max(len(labels), 1)
-    shapes = []
-    below = [0.0] * len(labels)
-    for colour, (name, values) in zip(COLOURS, series.items(), strict=False):
-        for place, value in enumerate(values):
-            if not value:
-                continue
-            height = value / top * (HEIGHT - TOP - BOTTOM)
-            y = HEIGHT - BOTTOM - below[place] - height
-            below[place] += height
-            title = escape(f"{labels[place]}, {name}: {value:,.0f} {unit}")
-            shapes.append(
-                f'<rect x="{LEFT + place * step:.1f}" y="{y:.1f}" width="{max(step - 1, 0.5):.1f}"'
-                f' height="{height:.1f}" fill="{colour}"><title>{title}</title></rect>'
-            )
-    return _framed([*_grid(top), *_feet(labels, step), *shapes]) + _legend(list(series))
-
-
-def lines(labels: Sequence[str], series: Series, *, marks: Mapping[float, str]) -> str:
-    """Draw a line for each series; None is a gap, and a single point a dot.
+def stacked(rows: Rows, kinds: Sequence[str], clock: str, *, width: int) -> str:
+    """Draw numbers over time as stacked bars.
 
     Args:
-        marks: Labels of the y axis, by value; the first and last value are its ends.
+        rows: start, end (milliseconds), kind, n, words.
+        kinds: The kinds, from the bottom up.
+        clock: Format of times.
+        width: Width of the picture.
     """
-    low, high = min(marks), max(marks)
-    step = _ROOM / max(len(labels), 1)
-    shapes = []
-    for value, name in marks.items():
-        y = _height(value, low, high)
-        shapes.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - 6}" class="grid"/>')
-        shapes.append(f'<text x="{LEFT - 4}" y="{y + 3:.1f}" class="y">{escape(name)}</text>')
-    for colour, values in zip(COLOURS, series.values(), strict=False):
-        points = [
-            (LEFT + (place + 0.5) * step, _height(value, low, high))
-            for place, value in enumerate(values)
-            if value is not None
-        ]
-        path = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
-        shapes.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
-        shapes += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2" fill="{colour}"/>' for x, y in points]
-    return _framed([*_feet(labels, step), *shapes]) + _legend(list(series))
-
-
-def heat(labels: Sequence[str], rows: Mapping[str, Sequence[float]], *, unit: str) -> str:
-    """Draw a cell for each row and label; darker means more."""
-    top = max((max(values, default=0) for values in rows.values()), default=0) or 1
-    height = min(18.0, 240 / max(len(rows), 1))
-    step = _ROOM / max(len(labels), 1)
-    shapes = []
-    for line, (name, values) in enumerate(rows.items()):
-        y = TOP + line * height
-        if height >= _TEXT_HEIGHT or line % 3 == 0:
-            text = escape(name[-9:])
-            shapes.append(
-                f'<text x="{LEFT - 4}" y="{y + height / 2 + 3:.1f}" class="y">{text}</text>'
-            )
-        for place, value in enumerate(values):
-            title = escape(f"{name}, {labels[place]}: {value:,.0f} {unit}")
-            x, wide, shade = LEFT + place * step, max(step - 0.5, 0.5), 0.06 + 0.94 * value / top
-            shapes.append(
-                f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{height - 1:.1f}"'
-                f' fill="{COLOURS[0]}" fill-opacity="{shade:.2f}">'
-                f"<title>{title}</title></rect>"
-            )
-    tall = TOP + height * len(rows) + BOTTOM
-    note = f'<p class="note">darkest: {top:,.0f} {escape(unit)}</p>'
-    return _framed([*_feet(labels, step, tall), *shapes], tall) + note
-
-
-def ranks(values: Mapping[str, float], *, unit: str) -> str:
-    """Draw a horizontal bar for each name, with its text above."""
-    top = max(values.values(), default=0) or 1
-    shapes = []
-    for line, (name, value) in enumerate(values.items()):
-        y = 14 + line * 28
-        text = name if len(name) <= LABEL_CHARACTERS_MAX else f"{name[:LABEL_CHARACTERS_MAX]}..."
-        shapes.append(f'<text x="2" y="{y}">{escape(text)}</text>')
-        shapes.append(
-            f'<rect x="2" y="{y + 3}" width="{max(value / top * 280, 1):.1f}" height="8"'
-            f' fill="{COLOURS[2]}"><title>{escape(name)}</title></rect>'
-        )
-        shapes.append(f'<text x="{value / top * 280 + 8:.1f}" y="{y + 11}">{value:,.0f}</text>')
-    return _framed(shapes, 28 * len(values) + 8) + f'<p class="note">{escape(unit)}</p>'
-
-
-def _framed(shapes: Sequence[str], height: float = HEIGHT) -> str:
-    return f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img">{"".join(shapes)}</svg>'
-
-
-def _height(value: float, low: float, high: float) -> float:
-    share = (value - low) / ((high - low) or 1)
-    return HEIGHT - BOTTOM - min(max(share, 0), 1) * (HEIGHT - TOP - BOTTOM)
-
-
-def _grid(top: float) -> list[str]:
-    shapes = []
-    for tick in range(_TICKS + 1):
-        value = top * tick / _TICKS
-        y = _height(value, 0, top)
-        shapes.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - 6}" class="grid"/>')
-        text = f"{value:,.0f}" if top >= _TICKS else f"{value:.1f}"
-        shapes.append(f'<text x="{LEFT - 4}" y="{y + 3:.1f}" class="y">{text}</text>')
-    return shapes
-
-
-def _feet(labels: Sequence[str], step: float, height: float = HEIGHT) -> list[str]:
-    """Draw labels of the x axis, as many as fit without overlap."""
-    if not labels:
-        return []
-    wide = max(len(label) for label in labels) * 6 + 8
-    every = max(1, -int(-wide // step))
-    return [
-        f'<text x="{LEFT + (place + 0.5) * step:.1f}" y="{height - 8:.1f}" class="x">'
-        f"{escape(labels[place])}</text>"
-        for place in range(0, len(labels), every)
-        if LEFT + (place + 0.5) * step + wide / 2 <= WIDTH + 6
-    ]
-
-
-def _legend(names: Sequence[str]) -> str:
-    marks = (
-        f'<span><i style="background:{colour}"></i>{escape(name)}</span>'
-        for colour, name in zip(COLOURS, names, strict=False)
+    below: dict[int, float] = {}
+    shown = []
+    for row in sorted(rows, key=lambda row: kinds.index(row["kind"])):
+        low = below.get(row["start"], 0)
+        below[row["start"]] = low + row["n"]
+        shown.append({**row, "low": low, "high": low + row["n"]})
+    axis = {"tickCount": 4, "format": "~s", "domain": False, "ticks": False}
+    return _svg(
+        shown,
+        {
+            "mark": {"type": "rect", "stroke": None},
+            "encoding": {
+                **_time(clock),
+                "y": {"field": "low", "type": "quantitative", "title": None, "axis": axis},
+                "y2": {"field": "high"},
+                "color": _kinds(kinds),
+                "description": {"field": "words"},
+            },
+        },
+        width=width,
+        height=150,
     )
-    return f'<p class="note">{"".join(marks)}</p>'
+
+
+def lines(rows: Rows, kinds: Sequence[str], clock: str, *, width: int, is_time: bool) -> str:
+    """Draw a step line for each kind; numbers are seconds on a logarithmic axis, or 0 to 1.
+
+    Args:
+        rows: start, end (milliseconds), kind, n; n is null where nothing is known.
+        kinds: The kinds.
+        clock: Format of times.
+        width: Width of the picture.
+        is_time: Whether numbers are seconds.
+    """
+    known = [row["n"] for row in rows if row["n"] is not None]
+    low, high = (min(known), max(known)) if known else (0, 1)
+    scale: Spec = {"domain": [0, 1]}
+    axis: Spec = {"values": [0, 0.25, 0.5, 0.75, 1], "format": ".2~f"}
+    if is_time:
+        low, high = low / 1.3, max(high * 1.3, low * 20)
+        scale = {"type": "log", "domain": [low, high], "nice": False}
+        axis = {"values": [one for one in _SECOND_MARKS if low <= one <= high],
+                "labelExpr": _SECONDS}  # fmt: skip
+    axis |= {"domain": False, "ticks": False}
+    encoding: Spec = {
+        "y": {"field": "n", "type": "quantitative", "title": None, "scale": scale, "axis": axis},
+        "color": _kinds(kinds, "stroke"),
+    }
+    layers: list[Spec] = [
+        {"mark": {"type": "rule", "strokeWidth": 2.5},
+         "encoding": {**_time(clock), "description": {"field": "words"}}},
+        {"mark": {"type": "line", "strokeWidth": 1, "interpolate": "monotone", "opacity": 0.6},
+         "encoding": {"x": {"field": "middle", "type": "temporal", "scale": {"type": "utc"}},
+                      "detail": {"field": "kind"}}},
+    ]  # fmt: skip
+    shown = [{**row, "middle": (row["start"] + row["end"]) / 2} for row in rows]
+    return _svg(shown, {"encoding": encoding, "layer": layers}, width=width, height=150)
+
+
+def heat(rows: Rows, names: Sequence[str], clock: str, *, width: int) -> str:
+    """Draw a row of cells for each name over time.
+
+    Args:
+        rows: start, end (milliseconds), name, n, words.
+        names: The names, from the top down.
+        clock: Format of times.
+        width: Width of the picture.
+    """
+    most = max((row["n"] for row in rows), default=1)
+    return _svg(
+        rows,
+        {
+            "mark": {"type": "rect", "stroke": None},
+            "encoding": {
+                **_time(clock),
+                "y": {"field": "name", "type": "nominal", "sort": list(names), "title": None,
+                      "axis": {"domain": False, "ticks": False, "grid": False,
+                               "labelLimit": width // 4}},
+                "fill": {"value": SERIES[0]},
+                "fillOpacity": {
+                    "field": "n", "type": "quantitative",
+                    "scale": {"domain": [0, most], "range": [0.04, 1]}, "legend": None,
+                },
+                "description": {"field": "words"},
+            },
+        },
+        width=width,
+        height={"step": 18},
+    )  # fmt: skip
+
+
+def histogram(rows: Rows, labels: Sequence[str], *, width: int) -> str:
+    """Draw a bar for each label.
+
+    Args:
+        rows: label, n, words.
+        labels: The labels in order.
+        width: Width of the picture.
+    """
+    return _svg(
+        rows,
+        {
+            "mark": "bar",
+            "encoding": {
+                "x": {"field": "label", "type": "ordinal", "sort": list(labels), "title": None,
+                      "axis": {"labelAngle": -45, "domain": True, "ticks": False}},
+                "y": {"field": "n", "type": "quantitative", "title": None,
+                      "axis": {"tickCount": 4, "format": "~s", "domain": False, "ticks": False}},
+                "color": {"value": SERIES[0]},
+                "description": {"field": "words"},
+            },
+        },
+        width=width,
+        height=130,
+    )  # fmt: skip
+
+
+def _time(clock: str) -> Spec:
+    axis = {"format": clock, "title": None, "grid": False, "tickCount": 6}
+    return {
+        "x": {"field": "start", "type": "temporal", "scale": {"type": "utc"}, "axis": axis},
+        "x2": {"field": "end"},
+    }
+
+
+def _kinds(kinds: Sequence[str], symbol: str = "square") -> Spec:
+    scale = {"domain": list(kinds), "range": list(SERIES[: len(kinds)])}
+    legend = {"symbolType": symbol, "symbolStrokeWidth": 3 if symbol == "stroke" else 0}
+    return {"field": "kind", "type": "nominal", "title": None, "scale": scale, "legend": legend}
+
+
+def _svg(rows: Rows, spec: Spec, *, width: int, height: object) -> str:
+    whole: Spec = {
+        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        "width": width, "height": height, "config": _CONFIG,
+        "autosize": {"type": "fit-x", "contains": "padding"} if height else None,
+        "padding": 2, "data": {"values": list(rows)}, **spec,
+    }  # fmt: skip
+    drawn = str(vl_convert.vegalite_to_svg(whole, vl_version=VEGA_LITE))
+    return _in_page(drawn)
+
+
+def _in_page(drawn: str) -> str:
+    """Return a picture as a part of a page: with its colors, and titles for its marks."""
+    drawn = re.sub(r' (xmlns(:\w+)?|version|class|style|aria-roledescription)="[^"]*"', "", drawn)
+    drawn = re.sub(
+        r'<path aria-label="([^"]*)"([^>]*?)/>', r"<path\2><title>\1</title></path>", drawn
+    )
+    for colour, name in _VARIABLES.items():
+        drawn = drawn.replace(colour, f"var(--{name})")
+    return re.sub(r' width="[^"]*" height="[^"]*"', "", drawn, count=1)

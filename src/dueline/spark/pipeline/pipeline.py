@@ -1,5 +1,6 @@
 """The pipeline: tables of what a queue did, and their audit."""
 
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import takewhile
@@ -10,7 +11,7 @@ import pyarrow as pa
 from pyarrow import compute
 
 from dueline.core.engine import Engine
-from dueline.core.errors import BadInput
+from dueline.core.errors import BadInput, NotFound
 from dueline.core.pagination import rows_in
 from dueline.core.queue_settings import tells_all
 from dueline.core.store import Store
@@ -23,10 +24,9 @@ from dueline.spark.pipeline.dead_jobs import Death, Wanted
 from dueline.spark.pipeline.engine import STEPS, Say, Settings, Step, TableEngine
 from dueline.spark.pipeline.history_bounds import NO_END, EnqueuePeriod, bound
 from dueline.spark.pipeline.past import STATES, count_at
-from dueline.spark.pipeline.queries import Duck, Files
+from dueline.spark.pipeline.queries import Derived, Duck, Files, View, text_of
 from dueline.spark.pipeline.replay import Chosen, Found, Order
-from dueline.spark.pipeline.report import Span, page
-from dueline.spark.pipeline.schemas import BRONZE_SHAPE
+from dueline.spark.pipeline.schemas import BRONZE_SHAPE, SHAPES, SILVER_SHAPE
 from dueline.spark.pipeline.table_store import BRONZE, GOLD, SILVER, WHOLE, Folder, Manifest
 from dueline.spark.reading import shards as stream_shards
 from dueline.spark.runtime.options import existing_engine, open_existing
@@ -155,8 +155,31 @@ class Pipeline:
     def report(
         self, title: str, *, since_us: int | None = None, until_us: int | None = None
     ) -> str:
-        """Return a page about the tables, or about a period, in whole minutes."""
-        return page(self._folder, title, Span.of(since_us, until_us))
+        """Return a page about the tables, or about a period, in whole minutes.
+
+        Raises:
+            NotFound: Nothing was copied.
+        """
+        if not self._folder.manifest(BRONZE).parts:
+            raise NotFound(
+                f"{self._folder.root} holds no tables.", hint="Fill it with `dueline pipeline run`."
+            )
+        from dueline.spark.pipeline.report import About, Report, Span  # noqa: PLC0415  (a browser's engine)
+
+        views: dict[str, View] = {
+            name: Files([str(file) for file in self._folder.files(name)], shape)
+            for name, shape in SHAPES.items()
+            if self._folder.manifest(name).parts
+        }
+        if self._folder.manifest(SILVER).parts:
+            silver = [str(file) for file in self._folder.files(SILVER)]
+            views |= {
+                "silver": Files(silver, SILVER_SHAPE),
+                "failures": Derived(text_of("failures")),
+            }
+        span = Span.of(since_us, until_us)
+        now_us, command = time.time_ns() // 1000, f"--out {self._folder.root}"
+        return Report(views, About(title, span, now_us, command, self._settings.objective)).page()
 
     def archive(
         self, to: Path, say: Say, *, since_us: int | None = None, until_us: int | None = None

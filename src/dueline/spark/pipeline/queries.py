@@ -82,7 +82,10 @@ class Files(NamedTuple):
 
 
 class Derived(NamedTuple):
-    """A view that another text computes, with the same views and values."""
+    """A view that another text computes, with the same views and values.
+
+    It is put in front of the text that names it, so no two of them may name a part alike.
+    """
 
     sql: str
 
@@ -280,15 +283,16 @@ def _with_derived(sql: str, derived: Sequence[tuple[str, str]]) -> exp.Expressio
 
 
 def _tables(tree: exp.Expression) -> set[str]:
-    return {node.name for node in tree.find_all(exp.Table)}
+    """Return the tables that a text names, without its own parts."""
+    parts = {node.alias for node in tree.find_all(exp.CTE)}
+    return {node.name for node in tree.find_all(exp.Table)} - parts
 
 
 def _named(tree: exp.Expression, views: Mapping[str, View]) -> list[tuple[str, View]]:
-    """Return the views that a text names, without derived ones."""
+    """Return the views that a text names; derived ones are parts of it."""
     return [
         (name, views[name])
         for name in _tables(tree) & views.keys()
-        if not isinstance(views[name], Derived)
     ]
 
 

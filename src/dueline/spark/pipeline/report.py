@@ -1,53 +1,80 @@
 """The report: one HTML page about queues, without scripts.
 
-It shows start latency, throughput, backlog, fairness and failures from the pipeline's tables.
-Charts without data are omitted.
+Its first screen says whether anything was lost, late or unfair; charts and tables follow. Those
+without data are omitted.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from typing import Any, Final, NamedTuple
 
-import pyarrow as pa
-from pyarrow import compute
-
+from dueline.core.clock import to_datetime
 from dueline.core.durations import span_text
-from dueline.core.errors import NotFound
 from dueline.spark.pipeline import charts
-from dueline.spark.pipeline.insights_arrow import fingerprint
-from dueline.spark.pipeline.table_store import BRONZE, SILVER, Folder
-from dueline.spark.pipeline.tables_arrow import lines_of
-from dueline.spark.pipeline.thresholds import MINUTE_US
+from dueline.spark.pipeline.queries import Duck, View, lines_of
+from dueline.spark.pipeline.report_page import Tile, code, page_of, section, table
+from dueline.spark.pipeline.thresholds import MINUTE_US, OBJECTIVE
 
 Line = Mapping[str, Any]
 
-SLOTS_MAX: Final = 48
-ROWS_MAX: Final = 24
+BINS_MAX: Final = 60
+SHARDS_MAX: Final = 24
 CAUSES_MAX: Final = 10
+SHORT_US: Final = 10 * MINUTE_US
+"""Length of a history that is shown by seconds."""
+
+UNFAIR: Final = 0.8
+"""Jain index below which tenants are not served alike."""
+
+_SECOND_US: Final = 1_000_000
+_WIDTHS_US: Final = [
+    seconds * _SECOND_US
+    for seconds in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600,
+                    43_200, 86_400, 172_800, 604_800)
+]  # fmt: skip
 _OPEN_US: Final = (1 << 63) - 1
-_FAILURES: Final = ("retried", "dead", "crashed")
-_STYLE: Final = """
-:root{color-scheme:light dark}
-*{box-sizing:border-box}
-body{font:15px/1.45 system-ui,sans-serif;margin:0 auto;max-width:1240px;padding:12px;
-color:#1d2733;background:#f6f7f9}
-h1{font-size:1.4em;margin:.2em 0}h2{font-size:1.02em;margin:0 0 .4em}
-main{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,340px),1fr));gap:12px}
-section{background:#fff;border:1px solid #dde2e8;border-radius:6px;padding:10px;min-width:0}
-svg{display:block;width:100%;height:auto}
-svg text{font:9px system-ui,sans-serif;fill:#55606d}
-.y{text-anchor:end}.x{text-anchor:middle}.grid{stroke:#e3e7ec;stroke-width:1}
-.note{margin:.4em 0 0;font-size:.82em;color:#55606d}.note span{margin-right:1em}
-.note i{display:inline-block;width:.8em;height:.8em;margin-right:.35em;border-radius:2px}
-.scroll{overflow-x:auto}table{border-collapse:collapse;font-size:.88em;width:100%}
-td,th{text-align:right;padding:2px 6px;border-bottom:1px solid #e3e7ec}
-td:first-child,th:first-child{text-align:left;overflow-wrap:anywhere}
-@media (prefers-color-scheme:dark){body{color:#d5dbe3;background:#14181d}
-section{background:#1b2129;border-color:#2c3540}svg text,.note{fill:#9aa5b1;color:#9aa5b1}
-.grid,td,th{stroke:#2c3540;border-color:#2c3540}}
-"""
+_SHARES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
+_KINDS: Final = ("done", "retried", "dead", "crashed", "other")
+
+_BOUNDS: Final = """
+    SELECT min(unix_micros(minute)) AS first_us, max(unix_micros(minute)) AS last_us,
+        sum(attempts) AS attempts
+    FROM gold_minute
+    WHERE unix_micros(minute) >= :since_us AND unix_micros(minute) < :until_us"""
+_THROUGHPUT: Final = """
+    SELECT unix_micros(minute) div :width_us AS bin, sum(attempts) AS attempts, sum(done) AS done,
+        sum(retried + snoozed + given_back) AS retried, sum(dead) AS dead,
+        sum(crashed) AS crashed, sum(cancelled + expired + lost) AS other
+    FROM gold_minute
+    WHERE unix_micros(minute) >= :since_us AND unix_micros(minute) < :until_us
+    GROUP BY unix_micros(minute) div :width_us"""
+_STEPS: Final = """
+    SELECT unix_micros(minute) div :width_us AS bin, step, sum(attempts) AS attempts
+    FROM steps
+    WHERE unix_micros(minute) >= :since_us AND unix_micros(minute) < :until_us
+    GROUP BY unix_micros(minute) div :width_us, step"""
+_BACKLOG: Final = """
+    SELECT queue, shard, greatest(unix_micros(minute), :since_us) div :width_us AS bin,
+        sum(came - went) AS change
+    FROM flow
+    WHERE unix_micros(minute) < :until_us
+    GROUP BY queue, shard, greatest(unix_micros(minute), :since_us) div :width_us"""
+_FAIRNESS: Final = """
+    SELECT queue, unix_micros(minute) div :width_us AS bin, min(jain) AS jain,
+        sum(jain * attempts) AS weighted, sum(attempts) AS attempts
+    FROM fairness
+    WHERE tenants > 1 AND unix_micros(minute) >= :since_us AND unix_micros(minute) < :until_us
+    GROUP BY queue, unix_micros(minute) div :width_us"""
+_CAUSES: Final = """
+    SELECT queue, task, fingerprint, sum(jobs) AS jobs, sum(dead) AS dead,
+        sum(crashed) AS crashed, max(last) AS last
+    FROM failures
+    WHERE unix_micros(last) >= :since_us AND unix_micros(last) < :until_us
+    GROUP BY queue, task, fingerprint
+    ORDER BY sum(dead) + sum(crashed) DESC, queue, task, fingerprint
+    LIMIT :most"""
 
 
 class Span(NamedTuple):
@@ -67,37 +94,192 @@ class Span(NamedTuple):
         """Return whether it has no bounds."""
         return self == Span.of(None, None)
 
-    def has(self, instant_us: int) -> bool:
-        """Return whether a time is in it."""
-        return self.since_us <= instant_us < self.until_us
+
+class Bins:
+    """A period divided into at most BINS_MAX bins whose width is a round number.
+
+    Args:
+        first_us: Start of the period.
+        end_us: Time before which it ends.
+        grain_us: Minimum width.
+    """
+
+    def __init__(self, first_us: int, end_us: int, grain_us: int = MINUTE_US) -> None:
+        length_us = max(end_us - first_us, 1)
+        wanted_us = max(-(-length_us // BINS_MAX), grain_us)
+        fitting = (one for one in _WIDTHS_US if one >= wanted_us)
+        self.width_us = next(fitting, -(-length_us // (BINS_MAX * _WIDTHS_US[-1])) * _WIDTHS_US[-1])
+        self.first = first_us // self.width_us
+        self.count = (end_us - 1) // self.width_us - self.first + 1
+        self.words = span_text(self.width_us)
+        days = length_us / (1440 * MINUTE_US)
+        self.clock = "%H:%M:%S" if self.width_us < MINUTE_US else "%H:%M" if days <= 1 else "%d %b"
+        if 1 < days <= 4:  # noqa: PLR2004
+            self.clock = "%d %b %H:%M"
+
+    def place(self, number: int) -> dict[str, int]:
+        """Return the start and end of a bin by its number, in milliseconds."""
+        start = number * self.width_us
+        return {"start": start // 1000, "end": (start + self.width_us) // 1000}
+
+    def label(self, number: int) -> str:
+        """Return the start of a bin as text."""
+        at = datetime.fromtimestamp(number * self.width_us / 1e6, UTC)
+        return at.strftime("%d %b %H:%M" if self.width_us >= MINUTE_US else "%H:%M:%S")
+
+    def numbers(self) -> range:
+        """Return the numbers of all bins."""
+        return range(self.first, self.first + self.count)
 
 
-class Slots:
-    """Time divided into at most 48 slots of whole minutes."""
+class About(NamedTuple):
+    """What a page is about.
 
-    def __init__(self, minutes: Sequence[int]) -> None:
-        self.first = min(minutes)
-        count = (max(minutes) - self.first) // MINUTE_US + 1
-        self._width = -(-count // SLOTS_MAX) * MINUTE_US
-        self.count = (max(minutes) - self.first) // self._width + 1
-        form = "%H:%M" if count < 24 * 60 else "%m-%d %H:%M"
-        starts = [self.first + place * self._width for place in range(self.count)]
-        self.labels = [datetime.fromtimestamp(one / 1e6, UTC).strftime(form) for one in starts]
-        self.words = span_text(self._width)
+    Attributes:
+        title: Its title.
+        span: The period that was asked for.
+        made_us: The time at which it is made.
+        command: Options of a command that reads the same tables.
+        objective: The share of starts that should be on time.
+    """
 
-    def place(self, minute: int) -> int:
-        """Return the slot of a minute."""
-        return min(max((minute - self.first) // self._width, 0), self.count - 1)
+    title: str
+    span: Span
+    made_us: int
+    command: str
+    objective: float = OBJECTIVE
 
-    def sums(self, pairs: Sequence[tuple[int, int]]) -> list[float]:
-        """Sum numbers by slot, from pairs of minute and number."""
-        found = [0.0] * self.count
-        for minute, number in pairs:
-            found[self.place(minute)] += number
+
+class Report:
+    """Reads tables, and writes a page about them."""
+
+    def __init__(self, views: Mapping[str, View], about: About) -> None:
+        self._views = views
+        self._about = about
+        self._queries = Duck()
+        self._values: dict[str, Any] = about.span._asdict()
+
+    def page(self) -> str:
+        """Return the page."""
+        about = self._about
+        (bounds,) = self._read(_BOUNDS, "gold_minute") or [{"attempts": None}]
+        made = f"Made at {_minute(about.made_us)}."
+        if not bounds["attempts"]:
+            nothing = "<p>No attempt in the copied history has ended.</p>"
+            return page_of(about.title, made, [], [section("No data yet", nothing)])
+        end_us = min(bounds["last_us"] + self._grain_us, about.span.until_us)
+        bins = Bins(bounds["first_us"], end_us, self._grain_us)
+        self._values = {
+            "since_us": bounds["first_us"], "until_us": end_us, "width_us": bins.width_us,
+            "most": CAUSES_MAX,
+        }  # fmt: skip
+        throughput = self._read(_THROUGHPUT, "gold_minute")
+        late = self._read(_STEPS, "gold_lateness", "steps")
+        fair = self._read(_FAIRNESS, "fairness")
+        backlog = self._backlog(bins)
+        causes = self._causes()
+        tiles = [
+            self._lost(), self._late(late), _fair(fair, bins), _failed(throughput, causes),
+            _done(throughput, bins), _waiting(backlog, bins),
+        ]  # fmt: skip
+        period = f"{_minute(bounds['first_us'])} to {_minute(end_us)}"
+        head = f"{period}, {bounds['attempts']:,} attempts. {made}"
+        each = f"by {bins.words}"
+        parts = [
+            section(f"Backlog by shard, {each}", _heat(backlog, bins), is_wide=True),
+            section(f"Start latency, {each}", _percentiles(late, bins)),
+            section(f"Ended attempts, {each}", _ended(throughput, bins)),
+            section(f"Fairness between tenants, {each}", _jain(fair, bins)),
+            section("Top failures", self._failures(causes), is_wide=True),
+            section("Distribution of start latency", _histogram(late)),
+            section(
+                "Distribution of run time", _histogram(self._read(_STEPS, "gold_run", "steps"))
+            ),
+        ]
+        if about.span.is_all:
+            parts += [
+                section("Starts on time", _slo(self._all("slo"))),
+                section("Suspicious shards", _suspicious(self._all("suspicious")), is_wide=True),
+            ]
+        return page_of(about.title, head, tiles, parts)
+
+    @property
+    def _grain_us(self) -> int:
+        return MINUTE_US
+
+    def _read(self, sql: str, name: str, view: str = "") -> list[dict[str, Any]]:
+        """Run a text that reads one table; nothing if the table does not exist."""
+        if name not in self._views:
+            return []
+        views = {view or name: self._views[name], **self._views}
+        return lines_of(self._queries.run(sql, views, self._values))
+
+    def _all(self, name: str) -> list[dict[str, Any]]:
+        return self._read("SELECT * FROM some", name, "some")
+
+    def _causes(self) -> list[dict[str, Any]]:
+        """Return the top failures; without their minutes only of a page about all."""
+        if "failures" in self._views or self._about.span.is_all:
+            name = "failures" if "failures" in self._views else "poison"
+            return self._read(_CAUSES, name, "failures")
+        return []
+
+    def _lost(self) -> Tile:
+        findings = self._all("findings")
+        if "findings" not in self._views:
+            words = f"run dueline pipeline audit {self._about.command}"
+            return Tile("Lost jobs", "not audited", words, None)
+        counts = Counter(one["verdict"] for one in findings)
+        others = sum(counts.values()) - counts["lost"]
+        words = f"{others:,} other findings of the audit" if others else "the audit found nothing"
+        return Tile("Lost jobs", f"{counts['lost']:,}", words, not counts)
+
+    def _late(self, late: Sequence[Line]) -> Tile:
+        steps = _sums(late)
+        if not steps:
+            return Tile("Start latency", "unknown", "nothing was started", None)
+        shown = ", ".join(f"{name} {step_text(percentile(steps, share))}"
+                          for name, share in _SHARES[:2])  # fmt: skip
+        share, is_good = "", None
+        slo = self._all("slo") if self._about.span.is_all else []
+        if slo:
+            kept = sum(one["in_time"] for one in slo) / sum(one["started"] for one in slo)
+            share, is_good = f"; {kept:.1%} on time", kept >= self._about.objective
+        value = f"p99 {step_text(percentile(steps, 0.99))}"
+        return Tile("Start latency", value, shown + share, is_good)
+
+    def _backlog(self, bins: Bins) -> dict[str, list[int]]:
+        """Return the number of jobs at the end of each bin, by shard."""
+        changes: dict[str, Counter[int]] = defaultdict(Counter)
+        for line in self._read(_BACKLOG, "flow"):
+            changes[f"{line['queue']}/{line['shard']}"][line["bin"]] += line["change"]
+        found = {}
+        for name, change in sorted(changes.items()):
+            held, at_hand = 0, []
+            for number in bins.numbers():
+                held += change[number]
+                at_hand.append(max(held, 0))
+            found[name] = at_hand
         return found
 
+    def _failures(self, causes: Sequence[Line]) -> str:
+        rows = [
+            (
+                escape(f"{one['queue']}: {one['task']}"),
+                escape(one["fingerprint"]),
+                f"{one['dead']:,}",
+                f"{one['crashed']:,}",
+                _minute(one["last"]),
+                code(f"dueline pipeline redrive {self._about.command} --queue {_word(one['queue'])}"
+                     f" --task {_word(one['task'])} --error {_word(one['fingerprint'])}"),
+            )
+            for one in causes
+        ]  # fmt: skip
+        heads = ("queue: task", "error", "dead", "crashed", "last", "to retry its dead jobs")
+        return table(heads, rows, texts=(0, 1, 5))
 
-def percentile(steps: Mapping[int, int], share: float) -> int | None:
+
+def percentile(steps: Mapping[int, int], share: float) -> int:
     """Return the step of a histogram below which a share of the values is."""
     wanted = share * sum(steps.values())
     seen = 0
@@ -105,208 +287,162 @@ def percentile(steps: Mapping[int, int], share: float) -> int | None:
         seen += steps[step]
         if seen >= wanted:
             return step
-    return None
+    return 0
 
 
 def step_text(step: int) -> str:
     """Return the upper bound of a step as text."""
+    if not step:
+        return "0"
     for unit, size in (("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1000)):
         if 2**step >= size:
-            return f"{2**step / size:.0f} {unit}"
-    return f"{2**step} us"
+            return f"< {2**step / size:.0f} {unit}"
+    return f"< {2**step} us"
 
 
-def page(folder: Folder, title: str, span: Span) -> str:
-    """Return the page.
-
-    Tables that describe only the end of the history (starts on time, suspicious shards) are omitted
-    from a page about a period.
-
-    Raises:
-        NotFound: Nothing was copied.
-    """
-    if not folder.manifest(BRONZE).parts:
-        raise NotFound(
-            f"{folder.root} holds no tables.", hint="Fill it with `dueline pipeline run`."
-        )
-    minutes = _minutes(folder, "gold_minute", span)
-    parts = [_section(name, body) for name, body in _parts(folder, minutes, span) if body]
-    if not parts:
-        parts = [_section("No data yet", "<p>No attempt in the copied history has ended.</p>")]
-    until = max((line["minute"] for line in minutes), default=0)
-    stamp = datetime.fromtimestamp(until / 1e6, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    return (
-        '<!doctype html><html lang="en"><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style>"
-        f"<h1>{escape(title)}</h1>"
-        f'<p class="note">{sum(line["attempts"] for line in minutes):,} attempts, until {stamp}</p>'
-        f"<main>{''.join(parts)}</main></html>\n"
-    )
-
-
-def _parts(folder: Folder, minutes: list[Line], span: Span) -> list[tuple[str, str]]:
-    flow = _minutes(folder, "flow", span._replace(since_us=0))  # earlier jobs are in the backlog
-    known = [line["minute"] for line in minutes]
-    if not known:
-        return []
-    slots = Slots(known)
-    late = _minutes(folder, "gold_lateness", span)
-    fair = _minutes(folder, "fairness", span)
-    now = [
-        ("Starts on time", _slo(_read(folder, "slo"))),
-        ("Suspicious shards", _shards(_read(folder, "suspicious"))),
-    ]
-    return [
-        ("Start latency", _histogram(late)),
-        (f"Start latency over time, by {slots.words}", _percentiles(late, slots)),
-        (f"Ended attempts, by {slots.words}", _throughput(minutes, slots)),
-        ("Backlog by shard", _backlog(flow, slots)),
-        ("Fairness between tenants (Jain index)", _fairness(fair, slots)),
-        ("Failures by cause", _causes(folder, span)),
-        ("Run time of handlers", _histogram(_minutes(folder, "gold_run", span))),
-        *(now if span.is_all else ()),
-    ]
-
-
-def _histogram(lines: Sequence[Line]) -> str:
-    steps = _steps(lines)
-    if not steps:
-        return ""
-    shown = range(min(steps), max(steps) + 1)
-    labels = [f"<{step_text(step)}" if step else "on time" for step in shown]
-    percentiles = ", ".join(
-        f"p{share * 100:g} below {step_text(percentile(steps, share) or 0)}"
-        for share in (0.5, 0.9, 0.99)
-    )
-    drawn = charts.bars(labels, {"attempts": [steps[step] for step in shown]}, unit="attempts")
-    return f'{drawn}<p class="note">{percentiles}</p>'
-
-
-def _percentiles(lines: Sequence[Line], slots: Slots) -> str:
-    if not lines:
-        return ""
-    cells: list[Counter[int]] = [Counter() for _ in range(slots.count)]
-    for line in lines:
-        cells[slots.place(line["minute"])][line["step"]] += line["attempts"]
-    series = {
-        name: [percentile(cell, share) for cell in cells]
-        for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
-    }
-    known = [step for values in series.values() for step in values if step is not None]
-    low, high = min(known), max(*known, min(known) + 3)
-    marks = {float(step): f"<{step_text(step)}" for step in range(low, high, -(-(high - low) // 4))}
-    return charts.lines(slots.labels, series, marks=marks | {float(high): f"<{step_text(high)}"})
-
-
-def _throughput(minutes: Sequence[Line], slots: Slots) -> str:
-    kinds: dict[str, Callable[[Line], int]] = {
-        "done": lambda line: int(line["done"]),
-        "retried": lambda line: int(line["retried"] + line["snoozed"] + line["given_back"]),
-        "dead or crashed": lambda line: int(line["dead"] + line["crashed"]),
-        "other": lambda line: int(line["cancelled"] + line["expired"] + line["lost"]),
-    }
-    series = {
-        name: slots.sums([(line["minute"], count(line)) for line in minutes])
-        for name, count in kinds.items()
-    }
-    kept = {name: values for name, values in series.items() if name == "done" or any(values)}
-    return charts.bars(slots.labels, kept, unit="attempts")
-
-
-def _backlog(flow: Sequence[Line], slots: Slots) -> str:
-    """Draw the number of jobs that had come and not gone by the end of each slot."""
-    shards: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for line in flow:
-        name = f"{line['queue']}/{line['shard']}"
-        shards[name].append((line["minute"], line["came"] - line["went"]))
-    rows = {}
-    for name, pairs in sorted(shards.items()):
-        at_hand, held = [], 0.0
-        for change in slots.sums(pairs):
-            held += change
-            at_hand.append(max(held, 0.0))
-        rows[name] = at_hand
-    most = sorted(rows, key=lambda name: max(rows[name]), reverse=True)[:ROWS_MAX]
-    kept = {name: values for name, values in rows.items() if name in most}
-    return charts.heat(slots.labels, kept, unit="jobs") if any(map(any, kept.values())) else ""
-
-
-def _fairness(lines: Sequence[Line], slots: Slots) -> str:
-    shared = [line for line in lines if line["tenants"] > 1]
-    if not shared:
-        return ""
-    queues = Counter({line["queue"]: 0 for line in shared})
-    for line in shared:
-        queues[line["queue"]] += line["attempts"]
-    series = {}
-    for queue, _ in queues.most_common(len(charts.COLOURS)):
-        values: list[float | None] = [None] * slots.count
-        for line in shared:
-            if line["queue"] == queue:
-                place = slots.place(line["minute"])
-                values[place] = min(line["jain"], values[place] or 1.0)
-        series[queue] = values
-    return charts.lines(slots.labels, series, marks={0.0: "0", 0.5: "0.5", 1.0: "1 even"})
-
-
-def _causes(folder: Folder, span: Span) -> str:
-    table = folder.read(SILVER, columns=("outcome", "error", "ended"))
-    if table is None:
-        return ""
-    ended = table.column("ended").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-    late = compute.greater_equal(ended, span.since_us)
-    table = table.filter(compute.and_(late, compute.less(ended, span.until_us)))
-    counts: Counter[str] = Counter()
-    for line in table.group_by(["outcome", "error"]).aggregate([([], "count_all")]).to_pylist():
-        if line["outcome"] in _FAILURES:
-            counts[f"{line['outcome']}: {fingerprint(line['error'])}"] += line["count_all"]
-    return charts.ranks(dict(counts.most_common(CAUSES_MAX)), unit="attempts") if counts else ""
-
-
-def _slo(lines: Sequence[Line]) -> str:
-    rows = [
-        (
-            line["queue"],
-            f"{line['share']:.2%}",
-            *(_burn(line[f"burn_{name}"]) for name in ("5m", "1h", "6h")),
-        )
-        for line in lines
-    ]
-    note = '<p class="note">Burn: error-budget burn rate (1 = on budget).</p>'
-    return _table(("queue", "on time", "burn 5m", "1h", "6h"), rows) + note if rows else ""
-
-
-def _burn(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
-
-
-def _shards(lines: Sequence[Line]) -> str:
-    rows = [(f"{line['queue']}/{line['shard']}", line["evidence"]) for line in lines]
-    return _table(("shard", "evidence"), rows) if rows else ""
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{escape(one)}</th>" for one in heads)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(one)}</td>' for one in row)}</tr>" for row in rows)
-    return f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
-
-
-def _section(name: str, body: str) -> str:
-    return f"<section><h2>{escape(name)}</h2>{body}</section>"
-
-
-def _steps(lines: Sequence[Line]) -> Counter[int]:
+def _sums(lines: Sequence[Line]) -> Counter[int]:
     found: Counter[int] = Counter()
     for line in lines:
         found[line["step"]] += line["attempts"]
     return found
 
 
-def _minutes(folder: Folder, table: str, span: Span) -> list[Line]:
-    return [line for line in _read(folder, table) if span.has(line["minute"])]
+def _fair(lines: Sequence[Line], bins: Bins) -> Tile:
+    if not lines:
+        return Tile("Fairness", "one tenant", "no minute had attempts of two", None)
+    mean = sum(one["weighted"] for one in lines) / sum(one["attempts"] for one in lines)
+    worst = min(lines, key=lambda one: (one["jain"], one["bin"]))
+    words = f"Jain index, mean; lowest {worst['jain']:.2f} in {worst['queue']}"
+    return Tile("Fairness", f"{mean:.2f}", f"{words}, {bins.label(worst['bin'])}", mean >= UNFAIR)
 
 
-def _read(folder: Folder, table: str) -> list[Line]:
-    found = folder.read(table) if folder.manifest(table).parts else None
-    return [] if found is None else lines_of(found)
+def _failed(lines: Sequence[Line], causes: Sequence[Line]) -> Tile:
+    dead, crashed, attempts = (sum(one[name] for one in lines)
+                               for name in ("dead", "crashed", "attempts"))  # fmt: skip
+    words = f"{crashed:,} crashes; {dead / attempts:.2%} of attempts ended dead"
+    if causes:
+        words += f"; most: {causes[0]['fingerprint'][:60]}"
+    return Tile("Dead-letter jobs", f"{dead:,}", words, not dead and not crashed)
+
+
+def _done(lines: Sequence[Line], bins: Bins) -> Tile:
+    done = sum(one["done"] for one in lines)
+    seconds = bins.count * bins.width_us / 1e6
+    peak = max(one["attempts"] for one in lines) / bins.width_us * 1e6
+    words = f"{done / seconds:,.1f} per second; peak {peak:,.1f} attempts per second"
+    return Tile("Done", f"{done:,}", words, None)
+
+
+def _waiting(backlog: Mapping[str, Sequence[int]], bins: Bins) -> Tile:
+    sums = [sum(one) for one in zip(*backlog.values(), strict=True)] or [0]
+    most = max(sums)
+    at = bins.label(bins.first + sums.index(most))
+    return Tile("Backlog at the end", f"{sums[-1]:,}", f"most {most:,}, {at}", None)
+
+
+def _heat(backlog: Mapping[str, Sequence[int]], bins: Bins) -> str:
+    top = max((max(one) for one in backlog.values()), default=0)
+    if not top:
+        return ""
+    most = sorted(backlog, key=lambda name: max(backlog[name]), reverse=True)[:SHARDS_MAX]
+    names = [name for name in backlog if name in most]
+    rows = [
+        {**bins.place(number), "name": name, "n": n,
+         "words": f"{name}, {bins.label(number)}: {n:,} jobs"}
+        for name in names
+        for number, n in zip(bins.numbers(), backlog[name], strict=True)
+    ]  # fmt: skip
+    note = f'<p class="note">The darkest cell is {top:,} jobs at the end of a bin.</p>'
+    return note + "".join(
+        f'<div class="{kind}">{charts.heat(rows, names, bins.clock, width=width)}</div>'
+        for kind, width in (("wide", charts.WIDE), ("narrow", charts.NARROW))
+    )
+
+
+def _percentiles(lines: Sequence[Line], bins: Bins) -> str:
+    cells: dict[int, list[Line]] = defaultdict(list)
+    for line in lines:
+        cells[line["bin"]].append(line)
+    rows = []
+    for number, some in sorted(cells.items()):
+        steps = _sums(some)
+        for name, share in _SHARES:
+            step = percentile(steps, share)
+            words = f"{bins.label(number)}: {name} {step_text(step)}"
+            rows.append({**bins.place(number), "kind": name, "n": max(2**step, 128) / 1e6,
+                         "words": words})  # fmt: skip
+    kinds = [name for name, _ in _SHARES]
+    if not rows:
+        return ""
+    return charts.lines(rows, kinds, bins.clock, width=charts.NARROW, is_time=True)
+
+
+def _ended(lines: Sequence[Line], bins: Bins) -> str:
+    rows = [
+        {**bins.place(line["bin"]), "kind": kind, "n": line[kind],
+         "words": f"{bins.label(line['bin'])}: {line[kind]:,} {kind}"}
+        for line in lines
+        for kind in _KINDS
+        if line[kind]
+    ]  # fmt: skip
+    kinds = [kind for kind in _KINDS if any(row["kind"] == kind for row in rows)]
+    return charts.stacked(rows, kinds, bins.clock, width=charts.NARROW) if rows else ""
+
+
+def _jain(lines: Sequence[Line], bins: Bins) -> str:
+    most = Counter[str]()
+    for line in lines:
+        most[line["queue"]] += line["attempts"]
+    kinds = [name for name, _ in most.most_common(len(charts.SERIES))]
+    rows = [
+        {**bins.place(line["bin"]), "kind": line["queue"], "n": line["weighted"] / line["attempts"],
+         "words": f"{line['queue']}, {bins.label(line['bin'])}: lowest {line['jain']:.2f}"}
+        for line in lines
+        if line["queue"] in kinds
+    ]  # fmt: skip
+    if not rows:
+        return ""
+    note = '<p class="note">Jain index: 1 if tenants had as many attempts each.</p>'
+    return charts.lines(rows, kinds, bins.clock, width=charts.NARROW, is_time=False) + note
+
+
+def _histogram(lines: Sequence[Line]) -> str:
+    steps = _sums(lines)
+    if not steps:
+        return ""
+    labels = {step: step_text(step) for step in range(min(steps), max(steps) + 1)}
+    rows = [
+        {"label": label, "n": steps[step], "words": f"{label}: {steps[step]:,} attempts"}
+        for step, label in labels.items()
+    ]
+    return charts.histogram(rows, list(labels.values()), width=charts.NARROW)
+
+
+def _slo(lines: Sequence[Line]) -> str:
+    rows = [
+        (escape(line["queue"]), f"{line['share']:.2%}",
+         *("" if line[f"burn_{name}"] is None else f"{line[f'burn_{name}']:.2f}"
+           for name in ("5m", "1h", "6h")))
+        for line in lines
+    ]  # fmt: skip
+    note = '<p class="note">Burn: error-budget burn rate (1 = on budget).</p>'
+    made = table(("queue", "on time", "burn 5m", "1h", "6h"), rows, texts=(0,))
+    return made + note if rows else ""
+
+
+def _suspicious(lines: Sequence[Line]) -> str:
+    rows = [
+        (escape(f"{line['queue']}/{line['shard']}"), escape(line["evidence"]),
+         code(line["command"]))
+        for line in lines
+    ]  # fmt: skip
+    return table(("shard", "evidence", "to look at it"), rows, texts=(0, 1, 2))
+
+
+def _word(text: str) -> str:
+    """Return a text as one word of a shell."""
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def _minute(instant_us: int) -> str:
+    return to_datetime(instant_us).strftime("%Y-%m-%d %H:%M UTC")
