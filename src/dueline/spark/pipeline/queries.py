@@ -290,10 +290,7 @@ def _tables(tree: exp.Expression) -> set[str]:
 
 def _named(tree: exp.Expression, views: Mapping[str, View]) -> list[tuple[str, View]]:
     """Return the views that a text names; derived ones are parts of it."""
-    return [
-        (name, views[name])
-        for name in _tables(tree) & views.keys()
-    ]
+    return [(name, views[name]) for name in _tables(tree) & views.keys()]
 
 
 def _used(tree: exp.Expression, values: Values | None) -> dict[str, Any]:
