@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from dueline.core.job import Job
-from dueline.core.lane import Lane, Marks, bucket_of
+from dueline.core.lane import Lane, Marks, bucket_of, closing_bucket
 from dueline.core.pagination import lane_pages
 from dueline.core.store import Jobs, LanePage
 from dueline.store_tests.cluster import Node
 from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.stores import cursor_cache
 from dueline.stores.cursor_cache import CursorCache, LaneScan
-from dueline.stores.lane_index import GUARD_US, LaneIndex, Shard
+from dueline.stores.lane_index import LaneIndex, Shard
 from dueline.worker import lane_list
 from tests.mutants.sources import change_source
 
@@ -90,9 +90,7 @@ def a_late_read_of_closed(patch: Patch) -> None:
         marks = self._storage.marks(shard)
         self._storage.remove([one for one in empty if one.listing <= marks.closed])
         kept = [one.listing for one in found if one not in empty]
-        raised = Marks(
-            min([marks.closed + 1, *kept]) - 1, bucket_of(now_us - GUARD_US, width_us) - 1
-        )
+        raised = Marks(min([marks.closed + 1, *kept]) - 1, closing_bucket(now_us, width_us))
         return self._raise(shard, marks, raised)
 
     patch.setattr(LaneIndex, "sweep", sweep)

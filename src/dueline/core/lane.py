@@ -8,6 +8,9 @@ PRIORITY_MAX: Final = 2**31 - 1
 
 DEAD_SUFFIX = "!dead"
 
+GUARD_US: Final = 2_000_000
+"""Distance of `closed` from the present. Makes rule E4 rare; correctness does not need it."""
+
 LIMIT_MARK: Final = "\x1f"
 """Separates the tenant and limits of a lane; no tenant's name contains it."""
 
@@ -49,6 +52,11 @@ class Marks(NamedTuple):
 def bucket_of(instant_us: int, width_us: int) -> int:
     """Return the bucket of a timestamp."""
     return instant_us // width_us
+
+
+def closing_bucket(now_us: int, width_us: int) -> int:
+    """Return the last bucket that a sweep closes."""
+    return bucket_of(now_us - GUARD_US, width_us) - 1
 
 
 def lane_tenant(tenant: str, limits: Iterable[str] = ()) -> str:

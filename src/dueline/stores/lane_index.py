@@ -10,17 +10,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol, TypeVar
 
-from dueline.core.clock import SECOND_US
 from dueline.core.errors import StoreUnavailable
-from dueline.core.lane import Lane, Marks, Pointer, bucket_of
+from dueline.core.lane import Lane, Marks, Pointer, bucket_of, closing_bucket
 
 NOTHING_CLOSED = Marks(swept=-1, closed=-1)
 
 ROUNDS_MAX = 5
 """Maximum number of times that a lane is listed before the result of a write is unknown."""
-
-GUARD_US = 2 * SECOND_US
-"""Distance of `closed` from the present. Makes rule E4 rare; correctness does not need it."""
 
 LISTED_MAX = 10_000
 """Maximum number of cached pointers of a shard."""
@@ -167,7 +163,7 @@ class LaneIndex:
             else:
                 gone.append(pointer)
         self._storage.remove(gone)
-        raised = Marks(kept - 1, bucket_of(now_us - GUARD_US, width_us) - 1)
+        raised = Marks(kept - 1, closing_bucket(now_us, width_us))
         return self._raise(shard, marks, raised)
 
     def _is_needed(self, lane: Lane, *, now_us: int, width_us: int) -> bool:

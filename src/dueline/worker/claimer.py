@@ -12,7 +12,15 @@ from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.errors import StoreCorrupt, StoreUnavailable
 from dueline.core.job import Job
-from dueline.core.lane import LIMIT_MARK, Lane, Pointer, bucket_of, limits_of, tenant_of
+from dueline.core.lane import (
+    LIMIT_MARK,
+    Lane,
+    Pointer,
+    bucket_of,
+    closing_bucket,
+    limits_of,
+    tenant_of,
+)
 from dueline.core.logging import log
 from dueline.core.pagination import first_pages
 from dueline.core.store import LanePage, Want
@@ -189,7 +197,6 @@ class Claimer:
         place: Place,
     ) -> _Lanes:
         queue, shard, width_us = place
-        today = bucket_of(now_us, width_us)
         until_bucket = bucket_of(now_us + self._look_ahead_us, width_us)
         lane_list = _lane_list_of(lane_lists, queue, shard)
         known = self._rota.next_at_us
@@ -202,7 +209,8 @@ class Claimer:
         settings = self._engine.catalog.settings(queue)
         if settings.is_paused:
             return [], {}
-        past = [pointer.lane for pointer in found if pointer.listing < today]
+        closing = closing_bucket(now_us, width_us)  # a sweep leaves later lanes as they are
+        past = [pointer.lane for pointer in found if pointer.listing <= closing]
         empty = sum(known.get(lane, 0) is None or heads.get(lane, 0) is None for lane in past)
         if lane_list.is_sweep_due(empty, now_us):
             lane_list.is_being_swept = True

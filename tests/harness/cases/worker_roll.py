@@ -4,14 +4,13 @@ from collections.abc import Callable
 
 from dueline.core.clock import SECOND_US
 from dueline.core.job import Job, JobId
-from dueline.core.lane import Pointer, bucket_of
+from dueline.core.lane import GUARD_US, Pointer, bucket_of
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import LanePage, Move, Want
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.store_tests.cluster import Cluster
 from dueline.store_tests.failing_store import FailingStore
 from dueline.store_tests.stepped_store import SteppedMemoryStore
-from dueline.stores.lane_index import GUARD_US
 from dueline.worker.claimer import Claimer
 from dueline.worker.lane_list import FEW
 from tests.harness.clocks import HandClock

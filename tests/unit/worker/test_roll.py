@@ -1,10 +1,12 @@
 """Lane lists of which only what may be new is read again."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from dueline.core.lane import bucket_of
+from dueline.core.lane import GUARD_US, Marks, bucket_of
+from dueline.core.store import Drop
 from dueline.store_tests.cluster import Cluster
 from dueline.worker.claimer import Claimer
 from dueline.worker.lane_list import FEW, SWEEP_EVERY_US, SWEEP_SHARE, WHOLE_EVERY_US, LaneListCache
@@ -138,6 +140,32 @@ def test_lanes_are_swept_when_some_are_empty_or_a_few_for_long(clock: HandClock)
     lane_list.swept(now_us, now_us + SWEEP_EVERY_US)
     assert not lane_list.is_sweep_due(1, now_us + 20 * SWEEP_EVERY_US), "it takes long"
     assert lane_list.is_sweep_due(1, now_us + 21 * SWEEP_EVERY_US)
+
+
+def test_a_lane_that_a_sweep_would_leave_asks_for_none(
+    clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues, store = engine_of(clock, Cluster())
+    (job,) = store.find([put(queues, clock.wall_us())])
+    assert job is not None
+    store.settle([Drop(job)])
+    swept_us: list[int] = []
+    sweep_of = store.sweep
+
+    def noted(*place: Any, **now: Any) -> Marks:  # noqa: ANN401  (as it is called)
+        swept_us.append(now["now_us"])
+        return sweep_of(*place, **now)
+
+    monkeypatch.setattr(store, "sweep", noted)
+    claimer = Claimer(queues.engine, ["q"], "w1")
+    claimer.refresh()
+    ends_us = (job.lane.bucket + 1) * WIDTH_US
+    for _ in range(40):
+        clock.advance(us=WIDTH_US // 20)
+        claimer._rota.visited({job.lane: None})
+        claimer.refresh()
+    assert 0 < len(swept_us) <= 3
+    assert min(swept_us) >= ends_us + GUARD_US
 
 
 # --- a worker that looks, and others, in every order of their steps ----------------------------
