@@ -20,7 +20,7 @@ def swap(
     """
     engine = queues.engine
     if store is not None:
-        recording_store = recording(store, engine.catalog.settings, engine.time.latest_us)
+        recording_store = recording(store, engine.catalog, engine.time.latest_us)
         object.__setattr__(engine, "store", store)
         object.__setattr__(engine, "recording_store", recording_store)
         queues._store, queues._recording = store, recording_store

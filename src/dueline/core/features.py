@@ -18,6 +18,7 @@ from dueline.core.version import VERSION
 PARTITION: Final = "features"
 
 BUNDLES: Final = "history bundles"
+COLUMNS: Final = "history columns"
 LIMITS: Final = "limits"
 RESULTS: Final = "shared results"
 SCHEDULES: Final = "schedules"
@@ -26,7 +27,7 @@ WORKFLOWS: Final = "workflows"
 BASELINE: Final = frozenset({BUNDLES, LIMITS, SCHEDULES, WORKFLOWS})
 """Features known to every version that reads the names at all."""
 
-KNOWN: Final = BASELINE | {RESULTS}
+KNOWN: Final = BASELINE | {COLUMNS, RESULTS}
 """Features that this version reads and writes."""
 
 

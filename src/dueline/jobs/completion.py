@@ -23,7 +23,7 @@ from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Commit, Drop, Group, Move, Row, Store
 from dueline.core.tuples import field, made
 from dueline.jobs import results, unique_records
-from dueline.jobs.history import happened, row_of, rows_of_done
+from dueline.jobs.history import AttemptAndJob, happened, row_of, rows_of_done, rows_of_ended
 from dueline.workflows import records
 
 OUTCOME_LEASE_US = 30_000_000
@@ -215,16 +215,25 @@ def _lasting(job: Job, end: Finish) -> Group:
     return Group(commits=commits, jobs=added)
 
 
-def end_of(finished: Finished) -> Group:
-    """Return the group that ends a job, for stores where a group is a transaction."""
-    group = effects(*finished)
+def end_of(finished: Finished, *, recorded: bool = False) -> Group:
+    """Return the group that ends a job, for stores where a group is a transaction.
+
+    Args:
+        finished: The job and how it ends.
+        recorded: Whether its history row is written beside the group.
+    """
+    group = _lasting(*finished) if recorded else effects(*finished)
     return group._replace(
         verdicts=(Drop(finished.job),), commits=(*group.commits, *_takes(*finished))
     )
 
 
 def successes(
-    done: Sequence[Ended], settings: Mapping[str, QueueSettings], *, share: bool
+    done: Sequence[Ended],
+    settings: Mapping[str, QueueSettings],
+    *,
+    share: bool,
+    noted: Sequence[AttemptAndJob] | None = None,
 ) -> Group:
     """Return one group of successful jobs, for stores where a group is a transaction.
 
@@ -235,6 +244,8 @@ def successes(
         done: The successful attempts.
         settings: Settings of each queue among them.
         share: Results may share records.
+        noted: Other attempts, whose history rows are part of the group; None in a store without
+            the feature `history columns`.
     """
     recorded: list[Ended] = []
     commits: list[Commit] = []
@@ -249,7 +260,8 @@ def successes(
         steps = [(one.job, one.ended_us, _value(one)) for one in done if one.job.opts]
         commits += records.record_done(steps)
     drops = made(Drop, [(one.job,) for one in done])
-    return Group(drops, commits, rows=rows_of_done(recorded))
+    rows = rows_of_done(recorded) if noted is None else rows_of_ended(recorded, noted)
+    return Group(drops, commits, rows=rows)
 
 
 _job_of, _value_of = field(Ended, "job"), field(Done, "value")
@@ -276,6 +288,7 @@ def finish_together(
     others: Sequence[Group],
     *,
     share: bool,
+    noted: Sequence[AttemptAndJob] | None = None,
 ) -> bool:
     """End successful jobs, end others, and apply groups, in one transaction.
 
@@ -286,11 +299,22 @@ def finish_together(
         ends: Other jobs that end.
         others: Groups to apply.
         share: Results may share records.
+        noted: The attempts of `others`, if they share history rows with those that end; None in a
+            store without the feature `history columns`.
 
     Returns:
         Whether all their claims held; otherwise nothing was recorded.
     """
-    group = joined([successes(done, settings, share=share), *map(end_of, ends), *others])
+    ended: list[Group] = []
+    attempts = None if noted is None else list(noted)
+    for one in ends:
+        attempt = one.finish.attempt
+        if attempts is None or attempt is None or not attempt.worker:
+            ended.append(end_of(one))
+        else:
+            attempts.append((attempt, one.job))
+            ended.append(end_of(one, recorded=True))
+    group = joined([successes(done, settings, share=share, noted=attempts), *ended, *others])
     if not store.together([group])[0]:
         return False
     keyed = [job for job in (*map(_job_of, done), *(job for job, _ in ends)) if job.opts]

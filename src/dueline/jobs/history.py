@@ -2,8 +2,9 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import astuple
-from itertools import groupby, islice
-from typing import Any
+from itertools import chain, groupby, islice
+from operator import attrgetter
+from typing import Any, TypeVar
 
 from dueline.core.attempt import (
     ARGUMENTS_BYTES_MAX,
@@ -22,7 +23,16 @@ from dueline.core.lane import Lane, living_queue, tenant_of
 from dueline.core.pagination import rows_in
 from dueline.core.store import Row, Store, Streams
 from dueline.core.tuples import field
-from dueline.jobs.history_batch import ATTEMPTS_MAX, attempts_in, bundle_of, instants, row_ids
+from dueline.jobs import json_bundles
+from dueline.jobs.history_batch import (
+    ENQUEUED,
+    NO_CLAIM,
+    NO_DIGEST,
+    Lines,
+    attempts_in,
+    bundles_of,
+    row_id_of,
+)
 from dueline.log import trimming
 from dueline.log.reader import ShardReader
 
@@ -31,9 +41,9 @@ _PAGE = 1000
 _SEEN_MAX = 100_000
 """Maximum number of rows in which repeats are recognized."""
 
-_NO_CLAIM = -1
-
 Key = bytes | tuple[str, int, int]
+
+T = TypeVar("T")
 
 LATE_US = 5 * SECOND_US
 """How far back a follower reads again: rows are written some time after their end."""
@@ -54,9 +64,10 @@ def attempt_of(ended: Ended, *, outcome: str, error: str) -> Attempt:
 def row_of(attempt: Attempt, job: Job) -> Row:
     """Encode an attempt's row: one for each claim, the same for every repeat."""
     if not attempt.worker:
-        return row_of_event(attempt, job, _once_enqueued(job))
+        cause = job.id + job.enqueued_us.to_bytes(8, signed=True)  # one run of the job
+        return row_of_event(attempt, job, cause)
     stream = attempt.queue + HISTORY_SUFFIX
-    row_id = row_ids(job.id, attempt.fence, attempt.enqueued_us.to_bytes(8, signed=True))
+    row_id = row_id_of(job.id, attempt.fence, attempt.enqueued_us)
     return Row(stream, job.lane.shard, attempt.ended_us, row_id, encode(attempt))
 
 
@@ -71,22 +82,46 @@ def happened(job: Job, what: str, at_us: int, *, error: str = "") -> Attempt:
 
 def row_of_enqueue(job: Job, *, with_arguments: bool) -> Row:
     """Return the row of an enqueued job; its size is bounded for any size of arguments."""
-    event = happened(job, "enqueued", job.enqueued_us)
+    event = happened(job, ENQUEUED, job.enqueued_us)
     if with_arguments:
         event = enqueued = EnqueuedEvent(*astuple(event))
         enqueued.codec, enqueued.size = job.codec, len(job.body)
-        enqueued.payload = job.body if enqueued.size <= ARGUMENTS_BYTES_MAX else None
-    return row_of_event(event, job, _once_enqueued(job))
+        enqueued.payload = _payload_of(job)
+    row_id = row_id_of(job.id, NO_CLAIM, job.enqueued_us)
+    stream = event.queue + HISTORY_SUFFIX
+    return Row(stream, job.lane.shard, event.ended_us, row_id, encode(event))
 
 
-def _once_enqueued(job: Job) -> bytes:
-    """Return what identifies one run of a job id, which may be enqueued again after its end."""
-    return job.id + instants(job.enqueued_us, 1)
+def _payload_of(job: Job) -> bytes | None:
+    return job.body if len(job.body) <= ARGUMENTS_BYTES_MAX else None
+
+
+def rows_of_enqueued(jobs: Sequence[Job], *, with_arguments: bool) -> list[Row]:
+    """Return the rows of jobs of one queue that a call enqueues; jobs of a shard share rows."""
+    rows: list[Row] = []
+    for (queue, shard), some in _by_shard(jobs, jobs).items():
+        if len(some) == 1:
+            rows.append(row_of_enqueue(some[0], with_arguments=with_arguments))
+            continue
+        ids, tasks, due_us, enqueued_us, fences = zip(*map(_cells_of_new, some), strict=True)
+        zeros, empty = [0] * len(some), [""] * len(some)
+        lines = Lines(
+            ids, tasks, *_lane_columns(some), enqueued_us, due_us, zeros, zeros, enqueued_us,
+            [ENQUEUED] * len(some), empty, empty, fences, [NO_DIGEST] * len(some),
+        )  # fmt: skip
+        if with_arguments:
+            sizes = [len(job.body) for job in some]
+            lines = lines._replace(
+                codec=[job.codec for job in some], size=sizes, payload=list(map(_payload_of, some))
+            )
+        name = living_queue(queue)
+        rows += bundles_of(name + HISTORY_SUFFIX, shard, name, lines)
+    return rows
 
 
 def row_of_event(event: Attempt, job: Job, cause: bytes) -> Row:
     """Encode an event's row: one for each cause, the same for every repeat."""
-    row_id = derived(cause + event.outcome.encode(), _NO_CLAIM)
+    row_id = derived(cause + event.outcome.encode(), NO_CLAIM)
     return Row(event.queue + HISTORY_SUFFIX, job.lane.shard, event.ended_us, row_id, encode(event))
 
 
@@ -98,20 +133,93 @@ def _key_of(row_id: bytes, event: Attempt) -> Key:
     """
     if event.worker:
         return event.job, event.enqueued_us, event.fence
-    if event.outcome == "enqueued":
-        return event.job, event.enqueued_us, _NO_CLAIM
+    if event.outcome == ENQUEUED:
+        return event.job, event.enqueued_us, NO_CLAIM
     return row_id
 
 
+AttemptAndJob = tuple[Attempt, Job]
+"""An attempt that did not succeed, as the history has it, and the row of its job."""
+
+
+def rows_of_ended(done: Sequence[Ended], others: Sequence[AttemptAndJob] = ()) -> list[Row]:
+    """Return the rows of attempts that end together; those of a shard share rows.
+
+    Args:
+        done: The successful attempts.
+        others: Other attempts, each with a worker.
+    """
+    succeeded = _by_shard(list(map(_job_of, done)), done)
+    failed = _by_shard([job for _, job in others], others)
+    rows: list[Row] = []
+    for queue, shard in succeeded | failed:
+        some, rest = succeeded.get((queue, shard), ()), failed.get((queue, shard), ())
+        if len(some) + len(rest) == 1:
+            rows += _rows_of_each(some) or [row_of(*one) for one in rest]
+            continue
+        parts = [*([_lines_of_done(some)] if some else ()), *([_lines_of(rest)] if rest else ())]
+        lines = Lines._make(list(chain.from_iterable(same)) for same in zip(*parts, strict=True))
+        rows += bundles_of(queue + HISTORY_SUFFIX, shard, queue, lines)
+    return rows
+
+
+def _by_shard(jobs: Sequence[Job], values: Sequence[T]) -> dict[tuple[str, int], list[T]]:
+    """Group what there is for each job by the queue and shard of the job."""
+    groups: dict[tuple[str, int], list[T]] = {}
+    rest = iter(values)
+    for shard, run in groupby(map(_shard_of, map(_lane_of, jobs))):  # mostly one, or two
+        groups.setdefault(shard, []).extend(islice(rest, len(list(run))))
+    return groups
+
+
+def _lines_of_done(done: Sequence[Ended]) -> Lines:
+    jobs, endings, started_us, ended_us = zip(*done, strict=True)
+    ids, tasks, due_us, enqueued_us, fences, claimed_us, workers = zip(
+        *map(_cells_of_claimed, jobs), strict=True
+    )
+    values = list(map(_value_of, endings))
+    one = json_bundles.one_or_each(values)
+    digests = (
+        [_digest(digest_of(one))] * len(jobs)
+        if isinstance(one, bytes)
+        else [_digest(digest_of(value)) for value in values]
+    )
+    return Lines(
+        ids, tasks, *_lane_columns(jobs), enqueued_us, due_us, claimed_us, started_us, ended_us,
+        ["done"] * len(jobs), [""] * len(jobs), workers, fences, digests,
+    )  # fmt: skip
+
+
+def _lines_of(others: Sequence[AttemptAndJob]) -> Lines:
+    ids, *columns, digests = zip(*[_cells_of_attempt(one) for one, _ in others], strict=True)
+    return Lines._make(
+        [list(map(bytes.fromhex, ids)), *columns, list(map(_digest, digests)), (), (), ()]
+    )
+
+
+def _lane_columns(jobs: Sequence[Job]) -> tuple[Sequence[str], Sequence[int]]:
+    """Return the tenants and priorities of jobs."""
+    lanes = list(map(_lane_of, jobs))
+    known = {lane: (tenant_of(lane), lane.priority) for lane in set(lanes)}
+    tenants, priorities = zip(*map(known.__getitem__, lanes), strict=True)
+    return tenants, priorities
+
+
+def _digest(digits: str) -> bytes:
+    return bytes.fromhex(digits) or NO_DIGEST
+
+
 def rows_of_done(done: Sequence[Ended]) -> list[Row]:
-    """Return the rows of successful attempts.
+    """Return the rows of successful attempts, in stores without the feature `history columns`.
 
     They contain what `row_of` does; attempts that were claimed together share rows.
     """
+    most = json_bundles.ATTEMPTS_MAX
     return [
-        _row_of_some(same[start : start + ATTEMPTS_MAX])
+        row
         for same in _alike(done)
-        for start in range(0, len(same), ATTEMPTS_MAX)
+        for start in range(0, len(same), most)
+        for row in _rows_of_some(same[start : start + most])
     ]
 
 
@@ -127,15 +235,28 @@ def _alike(done: Sequence[Ended]) -> Collection[Sequence[Ended]]:
 
 
 _job_of = field(Ended, "job")
+_value_of = field(Done, "value")
 _claim_of = field(Job, "task", "fence", "worker", "claimed_us")
+_cells_of_new = field(Job, "id", "task", "due_us", "enqueued_us", "fence")
+_cells_of_claimed = field(
+    Job, "id", "task", "due_us", "enqueued_us", "fence", "claimed_us", "worker"
+)
+_cells_of_attempt = attrgetter(
+    "job", "task", "tenant", "priority", "enqueued_us", "due_us", "claimed_us", "started_us",
+    "ended_us", "outcome", "error", "worker", "fence", "digest",
+)  # fmt: skip
 _lane_of = field(Job, "lane")
 _shard_of = field(Lane, "queue", "shard")
 
 
-def _row_of_some(done: Sequence[Ended]) -> Row:
+def _rows_of_some(done: Sequence[Ended]) -> list[Row]:
     if len(done) == 1:
-        return row_of(attempt_of(done[0], outcome="done", error=""), done[0].job)
-    return bundle_of(done, done[0].job.lane.queue + HISTORY_SUFFIX)
+        return _rows_of_each(done)
+    return [json_bundles.json_bundle_of(done, done[0].job.lane.queue + HISTORY_SUFFIX)]
+
+
+def _rows_of_each(done: Sequence[Ended]) -> list[Row]:
+    return [row_of(attempt_of(one, outcome="done", error=""), one.job) for one in done]
 
 
 def died(

@@ -1,239 +1,338 @@
-"""History rows of many attempts.
+"""History rows of many events, stored by columns.
 
-A worker records the attempts that it ends together in one row for up to ATTEMPTS_MAX attempts. The
-body of such a row, a bundle, begins with their number, has equal values once, and the others for
-each. Readers take it apart: `unbundled` returns the rows of each.
+Events that one transaction records in one shard share rows, up to ATTEMPTS_MAX in each: the jobs
+that a call enqueues, and the attempts that a worker ends. The body of such a row, a bundle, is a
+head and a MessagePack array of columns. A column is one value for all events, or it has the values
+of each: numbers of 8 bytes, ids of 16, texts as numbers in a list of the different ones. Readers of
+many rows join the columns of bundles without looking at single events.
+
+Rows of one event are JSON. So are bundles of older versions (`json_bundles`).
 
 On stores where a verdict and its row are not one transaction, another process may record an attempt
 again, in a row of its own. Readers recognize it by its id (rule F3).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from hashlib import sha1
 from itertools import repeat
+from struct import Struct, pack, unpack
 from struct import error as StructError  # noqa: N812  (it is a class)
-from struct import pack, unpack
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from dueline.core.attempt import Attempt, Done, Ended, digest_of
-from dueline.core.codec import Cells, decode, encode
+import msgspec
+
+from dueline.core.attempt import Attempt, EnqueuedEvent
+from dueline.core.codec import DAMAGE, Cells, decode, encode
 from dueline.core.errors import StoreCorrupt
 from dueline.core.ids import derived
-from dueline.core.job import Job
-from dueline.core.lane import Lane, tenant_of
 from dueline.core.store import Row
-from dueline.core.tuples import field
+from dueline.jobs import json_bundles
+from dueline.jobs.json_bundles import ID_BYTES, ids_in, one_or_each
 
 ATTEMPTS_MAX: Final = 100
-"""Maximum number of attempts in a row, which bounds what a reader of few rows gets."""
+"""Maximum number of events in a row, which bounds what a reader of few rows gets: less than 256,
+so that a byte is the number of a text."""
 
-_ID_BYTES: Final = 16
+ENQUEUED: Final = "enqueued"
+NO_CLAIM: Final = -1
+"""The fence from which the row ids of enqueue events are made."""
+
+DIGEST_BYTES: Final = 8
+NO_DIGEST: Final = bytes(DIGEST_BYTES)
+
+_HEAD: Final = Struct(">BH")
+"""Version of the format, and number of events."""
+
+_VERSION: Final = 1
+_PAYLOADS_BYTES_MAX: Final = 256 * 1024
 _TIME_BYTES: Final = 8
 _SCATTER: Final = 0x9E3779B97F4A7C15
 """An odd number of 64 random bits."""
 
-ID_DIGITS: Final = 2 * _ID_BYTES
-_OPENING: Final = b'{"many":'
-_PLACE = len(_OPENING)
+Numbers = int | bytes
+"""One number for all events, or 8 bytes for each, little-endian."""
+
+Texts = str | tuple[list[str], bytes]
+"""One text for all events, or the different texts and, for each event, a byte: its number."""
 
 
-class Bundle(Cells, frozen=True, gc=False):
-    """The body of a row of many attempts: fields as an attempt's, one for all or one for each.
+class Bundle(Cells, frozen=True, gc=False, array_like=True):
+    """The columns of a row of many events; names and meanings are those of an attempt.
 
     Attributes:
-      many: How many.
-      job: The ids of their jobs, in hexadecimal digits; see `ids_in`.
-      enqueued_us, due_us, started_us, ended_us: As strings those of each; see `instants`.
+      job: The ids of the jobs, ID_BYTES each.
+      digest: DIGEST_BYTES for all events or each, NO_DIGEST for none.
+      codec, size, payload: Of enqueue events with arguments; empty without.
     """
 
-    many: int
-    job: str
-    task: str
+    job: bytes
+    task: Texts
     queue: str
-    tenant: str | list[str]
-    priority: int | list[int]
-    enqueued_us: int | str
-    due_us: int | str
-    claimed_us: int
-    started_us: int | str
-    ended_us: int | str
-    outcome: str
-    error: str
-    worker: str
-    fence: int
-    digest: str | list[str] = ""
+    tenant: Texts
+    priority: Numbers
+    enqueued_us: Numbers
+    due_us: Numbers
+    claimed_us: Numbers
+    started_us: Numbers
+    ended_us: Numbers
+    outcome: Texts
+    error: Texts
+    worker: Texts
+    fence: Numbers
+    digest: bytes = NO_DIGEST
+    codec: tuple[int, ...] = ()
+    size: tuple[int, ...] = ()
+    payload: tuple[bytes | None, ...] = ()
+
+    @property
+    def many(self) -> int:
+        """Number of events."""
+        return len(self.job) // ID_BYTES
 
 
-_job_of = field(Ended, "job")
-_lane_of, _id_of, _enqueued_of, _due_of = (
-    field(Job, name) for name in ("lane", "id", "enqueued_us", "due_us")
-)
-_priority_of = field(Lane, "priority")
-_value_of = field(Done, "value")
+class Lines(NamedTuple):
+    """Events by columns, before they are packed; the names are those of `Bundle`."""
+
+    job: Sequence[bytes]
+    task: Sequence[str]
+    tenant: Sequence[str]
+    priority: Sequence[int]
+    enqueued_us: Sequence[int]
+    due_us: Sequence[int]
+    claimed_us: Sequence[int]
+    started_us: Sequence[int]
+    ended_us: Sequence[int]
+    outcome: Sequence[str]
+    error: Sequence[str]
+    worker: Sequence[str]
+    fence: Sequence[int]
+    digest: Sequence[bytes]
+    codec: Sequence[int] = ()
+    size: Sequence[int] = ()
+    payload: Sequence[bytes | None] = ()
 
 
-def bundle_of(done: Sequence[Ended], stream: str) -> Row:
-    """Return the row of successful attempts, at the end of the last.
+_write: Final = msgspec.msgpack.Encoder().encode
+_read: Final = msgspec.msgpack.Decoder(Bundle).decode
+
+
+# Writing
+
+
+def bundles_of(stream: str, shard: int, queue: str, lines: Lines) -> list[Row]:
+    """Return the rows of events, each at the time of its last event.
 
     Args:
-        done: Attempts of one queue, shard and task, with equal fence, worker and time of claim.
         stream: The stream of the history.
+        shard: The shard.
+        queue: The queue.
+        lines: The events; either all are enqueue events, or none is.
     """
-    jobs, endings, started_us, ended_us = zip(*done, strict=True)
-    first: Job = jobs[0]
-    ids = b"".join(map(_id_of, jobs))
-    enqueued_us = instants_of(tuple(map(_enqueued_of, jobs)))
-    lanes = list(map(_lane_of, jobs))
-    if lanes.count(lanes[0]) == len(lanes):
-        lanes = lanes[:1]
-    body = encode(
-        Bundle(
-            len(jobs),
-            ids.hex(),
-            first.task,
-            first.lane.queue,
-            one_or_each(list(map(tenant_of, lanes))),
-            one_or_each(list(map(_priority_of, lanes))),
-            enqueued_us,
-            instants_of(tuple(map(_due_of, jobs))),
-            first.claimed_us,
-            instants_of(started_us),
-            instants_of(ended_us),
-            "done",
-            "",
-            first.worker,
-            first.fence,
-            _digests_of(list(map(_value_of, endings))),
-        )
+    largest = max(map(len, filter(None, lines.payload)), default=0)
+    most = max(1, min(ATTEMPTS_MAX, _PAYLOADS_BYTES_MAX // (largest + 1)))
+    return [
+        _bundle(stream, shard, queue, Lines._make(column[start : start + most] for column in lines))
+        for start in range(0, len(lines.job), most)
+    ]
+
+
+def _bundle(stream: str, shard: int, queue: str, lines: Lines) -> Row:
+    jobs, many = b"".join(lines.job), len(lines.job)
+    enqueued_us, fence = numbers_of(lines.enqueued_us), numbers_of(lines.fence)
+    digest = one_or_each(lines.digest)
+    bundle = Bundle(
+        jobs, _texts_of(lines.task), queue, _texts_of(lines.tenant), numbers_of(lines.priority),
+        enqueued_us, numbers_of(lines.due_us), numbers_of(lines.claimed_us),
+        numbers_of(lines.started_us), numbers_of(lines.ended_us), _texts_of(lines.outcome),
+        _texts_of(lines.error), _texts_of(lines.worker), fence,
+        digest if isinstance(digest, bytes) else b"".join(digest),
+        tuple(lines.codec), tuple(lines.size), tuple(lines.payload),
+    )  # fmt: skip
+    cause = jobs + packed(enqueued_us, many) + packed(fence, many)
+    row_id = derived(cause + lines.outcome[0].encode(), many)
+    return Row(
+        stream, shard, max(lines.ended_us), row_id, _HEAD.pack(_VERSION, many) + _write(bundle)
     )
-    row_id = derived(ids + instants(enqueued_us, len(jobs)), first.fence)
-    return Row(stream, first.lane.shard, max(ended_us), row_id, body)
 
 
-def _digests_of(values: list[bytes]) -> str | list[str]:
-    """Return the digests of results; usually all results are equal, such as `null`."""
-    one = one_or_each(values)
-    return digest_of(one) if isinstance(one, bytes) else list(map(digest_of, values))
-
-
-def one_or_each(column: Sequence[Any]) -> Any:  # noqa: ANN401  (a cell of any kind)
-    """Return the value that all cells of a column have; the column if they differ."""
-    first = column[0]
-    is_same = column[-1] == first and column.count(first) == len(column)
-    return first if is_same else column
-
-
-def instants_of(column: tuple[int, ...]) -> int | str:
-    """Encode timestamps: as one number, or 16 hexadecimal digits for each, concatenated."""
+def numbers_of(column: Sequence[int]) -> Numbers:
+    """Pack a column of numbers."""
     one = one_or_each(column)
-    return one if isinstance(one, int) else pack(f">{len(column)}q", *column).hex()
+    return one if isinstance(one, int) else pack(f"<{len(column)}q", *column)
 
 
-def instants(cell: int | str, many: int) -> bytes:
-    """Decode timestamps to 8 bytes each, big-endian.
-
-    Raises:
-        ValueError: The string is damaged.
-    """
-    return bytes.fromhex(cell) if isinstance(cell, str) else cell.to_bytes(8, signed=True) * many
-
-
-def ids_in(digits: str) -> list[str]:
-    """Return ids that are concatenated, each with ID_DIGITS digits."""
-    return [digits[start : start + ID_DIGITS] for start in range(0, len(digits), ID_DIGITS)]
+def _texts_of(column: Sequence[str]) -> Texts:
+    one = one_or_each(column)
+    if isinstance(one, str):
+        return one
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(column))}
+    return list(numbers), bytes(map(numbers.__getitem__, column))
 
 
-def row_ids(jobs: bytes, fence: int, enqueued: bytes) -> bytes:
-    """Return the row ids of the claims with one fence of some jobs: the same for every repeat.
+# Row ids
+
+
+def row_ids(jobs: bytes, digests: bytes, enqueued: bytes) -> bytes:
+    """Return the row ids of events: the same for every repeat.
 
     A row's id is the job's id XOR the digest of the fence XOR the scattered enqueue time. A job id
     that is enqueued again after its job ended starts again at the first fence. The ids are computed
-    for all jobs at once, because a digest for each is slow.
+    for all events at once, because a digest for each is slow.
 
     Args:
         jobs: The ids of the jobs, concatenated, as the result is.
-        fence: The fence.
-        enqueued: When each was enqueued, 8 bytes each, in the same order; see `instants`.
+        digests: The digest of the fence of each, in the same order; see `digest_of_fence`.
+        enqueued: When each was enqueued, 8 bytes each, little-endian.
     """
-    digest = sha1(b"attempt %d" % fence, usedforsecurity=False).digest()[:_ID_BYTES]
-    over = digest * (len(jobs) // _ID_BYTES)
     # Each time is multiplied by _SCATTER in 16 bytes, so no product overflows into the next one.
     # Otherwise sequential ids and sequential times would cancel out.
     wide = bytearray(2 * len(enqueued))
     for place in range(_TIME_BYTES):
-        wide[place + _TIME_BYTES :: _ID_BYTES] = enqueued[place::_TIME_BYTES]
+        wide[ID_BYTES - 1 - place :: ID_BYTES] = enqueued[place::_TIME_BYTES]
     scattered = int.from_bytes(wide) * _SCATTER
-    return (int.from_bytes(over) ^ int.from_bytes(jobs) ^ scattered).to_bytes(len(jobs))
+    return (int.from_bytes(digests) ^ int.from_bytes(jobs) ^ scattered).to_bytes(len(jobs))
 
 
-def ids_of_bundle(row: Row, digits: str, fence: int, enqueued_us: int | str) -> bytes:
-    """Return the row ids of the attempts of a bundle, concatenated.
+@lru_cache(maxsize=1000)
+def digest_of_fence(fence: int) -> bytes:
+    """Return what a fence adds to row ids."""
+    return sha1(b"attempt %d" % fence, usedforsecurity=False).digest()[:ID_BYTES]
 
-    If a bundle's own id does not depend on the enqueue times, an older version wrote it, and the
-    ids of its attempts do not either. They stay, since copies of the history hold them.
 
-    Args:
-        row: The row of the bundle.
-        digits: Its job ids.
-        fence: Its fence.
-        enqueued_us: Its enqueue times.
+def row_id_of(job: bytes, fence: int, enqueued_us: int) -> bytes:
+    """Return the row id of one event."""
+    return row_ids(job, digest_of_fence(fence), packed(enqueued_us, 1))
 
-    Raises:
-        ValueError: The body is damaged.
+
+def id_parts(row: Row, bundle: Bundle) -> tuple[bytes, bytes]:
+    """Return the digests of fences and the enqueue times from which a bundle's row ids are made.
+
+    If the own id of a JSON bundle does not depend on the enqueue times, an older version wrote it,
+    and the ids of its attempts do not either. They stay, since copies of the history hold them.
     """
-    jobs = bytes.fromhex(digits)
-    many = len(jobs) // _ID_BYTES
-    if row.id == derived(jobs, fence):
-        return row_ids(jobs, fence, bytes(_TIME_BYTES * many))
-    return row_ids(jobs, fence, instants(enqueued_us, many))
+    many, fence = bundle.many, bundle.fence
+    enqueued_us = bundle.enqueued_us
+    if json_bundles.is_bundle(row) and row.id == derived(bundle.job, int(fence)):
+        enqueued_us = 0
+    if bundle.outcome == ENQUEUED:
+        fence = NO_CLAIM
+    if isinstance(fence, int):
+        return digest_of_fence(fence) * many, packed(enqueued_us, many)
+    return b"".join(map(digest_of_fence, each_number(fence, many))), packed(enqueued_us, many)
+
+
+# Reading
 
 
 def is_bundle(row: Row) -> bool:
-    """Return whether a row of a history contains many attempts."""
-    return row.body.startswith(_OPENING)
+    """Return whether a row of a history contains many events."""
+    return row.body[:1] == b"\x01" or json_bundles.is_bundle(row)
 
 
 def size_of(row: Row) -> int:
     """Return how many rows a row of a history represents: 1 if it is not a bundle."""
     body = row.body
-    return int(body[_PLACE : body.index(b",")]) if is_bundle(row) else 1
+    if body[:1] == b"\x01":
+        return int.from_bytes(body[1:3])
+    return json_bundles.size_of(row) if json_bundles.is_bundle(row) else 1
+
+
+def bundle_in(row: Row) -> Bundle:
+    """Return the columns of a bundle, of any version.
+
+    Raises:
+        StoreCorrupt: The row cannot be read.
+    """
+    try:
+        if json_bundles.is_bundle(row):
+            found = Bundle(*json_bundles.columns_in(row))
+        else:
+            found = _read(memoryview(row.body)[_HEAD.size :])
+    except (ValueError, StructError, *DAMAGE) as error:
+        raise _damaged(row, f"cannot be read: {error}") from error
+    many = size_of(row)
+    for column in (found.enqueued_us, found.due_us, found.claimed_us, found.started_us,
+                   found.ended_us, found.priority, found.fence):  # fmt: skip
+        if isinstance(column, bytes) and len(column) != many * _TIME_BYTES:
+            raise _damaged(row, f"lacks numbers of {many} attempts")
+    for texts in (found.task, found.tenant, found.outcome, found.error, found.worker):
+        if isinstance(texts, tuple) and (
+            len(texts[1]) != many or max(texts[1], default=0) >= len(texts[0])
+        ):
+            raise _damaged(row, f"lacks texts of {many} attempts")
+    if len(found.job) != many * ID_BYTES or len(found.digest) not in (
+        DIGEST_BYTES, many * DIGEST_BYTES
+    ):  # fmt: skip
+        raise _damaged(row, f"lacks ids or digests of {many} attempts")
+    return found
+
+
+def _damaged(row: Row, what: str) -> StoreCorrupt:
+    return StoreCorrupt(
+        f"The row {row.id.hex()} of {row.stream} {what}.",
+        hint="Was it written by another program, or a newer dueline?",
+    )
 
 
 def attempts_in(row: Row) -> list[tuple[bytes, Attempt]]:
-    """Return the attempts in a row of a history, each with the id of its row.
+    """Return the events in a row of a history, each with the id of its row.
 
     Raises:
         StoreCorrupt: The row cannot be read.
     """
     if not is_bundle(row):
         return [(row.id, decode(row.body, Attempt))]
-    bundle = decode(row.body, Bundle)
-    try:
-        return _apart(row, bundle)
-    except (ValueError, StructError) as error:
-        raise StoreCorrupt(
-            f"The row {row.id.hex()} of {row.stream} lacks {bundle.many} attempts: {error}.",
-            hint="Was it written by another program, or a newer dueline?",
-        ) from error
+    bundle = bundle_in(row)
+    ids = row_ids(bundle.job, *id_parts(row, bundle))
+    each = (ids[start : start + ID_BYTES] for start in range(0, len(ids), ID_BYTES))
+    return list(zip(each, _events(bundle), strict=True))
 
 
-def _apart(row: Row, bundle: Bundle) -> list[tuple[bytes, Attempt]]:
-    jobs = ids_in(bundle.job)
-    enqueued_us, due_us, started_us, ended_us = (
-        unpack(f">{bundle.many}q", instants(cell, bundle.many))
-        for cell in (bundle.enqueued_us, bundle.due_us, bundle.started_us, bundle.ended_us)
-    )
-    columns = (
-        jobs, bundle.task, bundle.queue, bundle.tenant, bundle.priority, enqueued_us, due_us,
-        bundle.claimed_us, started_us, ended_us, bundle.outcome, bundle.error, bundle.worker,
-        bundle.fence, bundle.digest,
-    )  # fmt: skip
-    each = [one if isinstance(one, list | tuple) else repeat(one, bundle.many) for one in columns]
-    attempts = [Attempt(*cells) for cells in zip(*each, strict=True)]
-    if len(bundle.job) != bundle.many * ID_DIGITS:
-        raise ValueError("ids are cut")
-    ids = ids_in(ids_of_bundle(row, bundle.job, bundle.fence, bundle.enqueued_us).hex())
-    return list(zip(map(bytes.fromhex, ids), attempts, strict=True))
+def _events(bundle: Bundle) -> Iterator[Attempt]:
+    """Yield the events of a bundle."""
+    many = bundle.many
+    columns: list[Iterable[Any]] = [
+        ids_in(bundle.job.hex()), each_text(bundle.task, many), repeat(bundle.queue, many),
+        each_text(bundle.tenant, many),
+        *(each_number(column, many) for column in (
+            bundle.priority, bundle.enqueued_us, bundle.due_us, bundle.claimed_us,
+            bundle.started_us, bundle.ended_us,
+        )),
+        each_text(bundle.outcome, many), each_text(bundle.error, many),
+        each_text(bundle.worker, many), each_number(bundle.fence, many),
+        each_digest(bundle.digest, many),
+    ]  # fmt: skip
+    kind: type[Attempt] = Attempt
+    if bundle.codec:
+        kind = EnqueuedEvent
+        columns += [bundle.codec, bundle.size, bundle.payload]
+    return (kind(*cells) for cells in zip(*columns, strict=True))
+
+
+def packed(cell: Numbers, many: int) -> bytes:
+    """Return the numbers of each event, 8 bytes each, little-endian."""
+    if isinstance(cell, bytes):
+        return cell
+    return cell.to_bytes(_TIME_BYTES, "little", signed=True) * many
+
+
+def each_number(cell: Numbers, many: int) -> Iterable[int]:
+    """Return the number of each event."""
+    return repeat(cell, many) if isinstance(cell, int) else unpack(f"<{many}q", cell)
+
+
+def each_text(cell: Texts, many: int) -> Iterable[str]:
+    """Return the text of each event."""
+    return repeat(cell, many) if isinstance(cell, str) else map(cell[0].__getitem__, cell[1])
+
+
+def each_digest(cell: bytes, many: int) -> Iterable[str]:
+    """Return the digest of each event in hexadecimal, "" for none."""
+    if len(cell) == DIGEST_BYTES:
+        return repeat("" if cell == NO_DIGEST else cell.hex(), many)
+    each = (cell[start : start + DIGEST_BYTES] for start in range(0, len(cell), DIGEST_BYTES))
+    return ["" if one == NO_DIGEST else one.hex() for one in each]
 
 
 def unbundled(row: Row) -> Iterator[Row]:

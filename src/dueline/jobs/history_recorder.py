@@ -20,7 +20,7 @@ from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Group, Move, Row, Store, Verdict
 from dueline.core.tuples import field
 from dueline.core.wakeup import NoWakeups, Wakeups
-from dueline.jobs.history import happened, row_of_enqueue, row_of_event
+from dueline.jobs.history import happened, row_of_enqueue, row_of_event, rows_of_enqueued
 
 _lane_of = field(Job, "lane")
 
@@ -28,12 +28,11 @@ _lane_of = field(Job, "lane")
 class RecordingStore:
     """Passes calls on to a store, and records what they changed."""
 
-    def __init__(
-        self, store: Store, settings: Callable[[str], QueueSettings], now_us: Callable[[], int]
-    ) -> None:
+    def __init__(self, store: Store, catalog: Catalog, now_us: Callable[[], int]) -> None:
         self.transactional = store.transactional
         self._store = store
-        self._settings = settings
+        self._settings = catalog.settings
+        self._features = catalog.features
         self._now_us = now_us
 
     # Recorded calls
@@ -88,11 +87,15 @@ class RecordingStore:
         kept = {queue: one.keeps_arguments for queue, one in found.items() if one.tells_all}
         if not kept:
             return []
-        return [
-            row_of_enqueue(job, with_arguments=kept[job.lane.queue])
-            for job in jobs
-            if job.lane.queue in kept and not job.hop
-        ]
+        rows: list[Row] = []
+        share = self._features.has(features.COLUMNS)
+        for queue, with_arguments in kept.items():
+            new = [job for job in jobs if job.lane.queue == queue and not job.hop]
+            if share:
+                rows += rows_of_enqueued(new, with_arguments=with_arguments)
+            else:
+                rows += [row_of_enqueue(job, with_arguments=with_arguments) for job in new]
+        return rows
 
     def _rows_of_changed(self, verdicts: Sequence[Verdict]) -> list[Row]:
         rows = []
@@ -112,17 +115,15 @@ class RecordingStore:
         return getattr(self._store, name)
 
 
-def recording(
-    store: Store, settings: Callable[[str], QueueSettings], now_us: Callable[[], int]
-) -> Store:
+def recording(store: Store, catalog: Catalog, now_us: Callable[[], int]) -> Store:
     """Return a store that records inserts and changes of jobs.
 
     Args:
         store: The store.
-        settings: Returns the settings of a queue.
+        catalog: Its queues and features.
         now_us: Returns the store's time.
     """
-    return cast(Store, RecordingStore(store, settings, now_us))
+    return cast(Store, RecordingStore(store, catalog, now_us))
 
 
 def open_engine(
@@ -137,10 +138,10 @@ def open_engine(
         defaults: Settings of a new queue.
         wakeups: Wakes workers of the store; None if they cannot be reached.
     """
-    of_new = (features.RESULTS,) if store.transactional else ()
+    of_new = (features.COLUMNS, *((features.RESULTS,) if store.transactional else ()))
     catalog = Catalog(store, clock=clock, ids=ids, defaults=defaults, of_new=of_new)
     time = StoreTime(store.clock_us, clock)
-    recording_store = recording(store, catalog.settings, time.latest_us)
+    recording_store = recording(store, catalog, time.latest_us)
     return Engine(store, recording_store, clock, time, ids, catalog, wakeups or NoWakeups())
 
 
@@ -150,7 +151,7 @@ def inside_engine(engine: Engine, store: Store, wakeups: Wakeups) -> Engine:
     It reads settings for itself: what it sees may be rolled back.
     """
     catalog = engine.catalog.inside(store)
-    recording_store = recording(store, catalog.settings, engine.time.latest_us)
+    recording_store = recording(store, catalog, engine.time.latest_us)
     return replace(
         engine, store=store, recording_store=recording_store, catalog=catalog, wakeups=wakeups
     )

@@ -25,7 +25,7 @@ from dueline.core.job import Job, JobId
 from dueline.core.pagination import records_in
 from dueline.core.store import NO_VERSION, Commit, Delete, Put, Record, Store, Write
 from dueline.core.tuples import field
-from dueline.jobs.history_batch import ids_in, instants, instants_of, one_or_each
+from dueline.jobs.json_bundles import ids_in, instants, instants_of, one_or_each
 
 _SLICE_US = 60_000_000
 _SLICES = 4

@@ -18,7 +18,7 @@ from dueline.core.lane import LIMIT_MARK, bucket_of, limits_of
 from dueline.core.logging import log
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.retry import Decision, Retry, RetryLater, cancelled, decide
-from dueline.core.store import Drop, Extend, Group, Move, Row, Verdict
+from dueline.core.store import Drop, Extend, Group, Move, Verdict
 from dueline.core.tuples import field, made
 from dueline.jobs.completion import (
     Finished,
@@ -29,7 +29,7 @@ from dueline.jobs.completion import (
     stored,
 )
 from dueline.jobs.completion import decide as decide_ends
-from dueline.jobs.history import attempt_of, died, row_of
+from dueline.jobs.history import AttemptAndJob, attempt_of, died, row_of, rows_of_ended
 from dueline.limits.permits import suspend
 from dueline.tasks.batch_handler import BatchHandler
 from dueline.tasks.handler import Handler
@@ -118,24 +118,26 @@ class Settler:
         over: list[tuple[Ended, Decision]] = []
         again: list[tuple[Ended, RetryLater]] = []
         ends: list[Finished] = []
-        groups: list[Group] = []
+        moves: list[Group] = []
         if not kinds <= {Done}:
             done = [one for one in ended if isinstance(one.ending, Done)]
             for one in ended:
                 if isinstance(one.ending, Done):
                     continue
                 decision, change = self._decide(one, cancelled_claims)
-                if isinstance(decision, RetryLater) and isinstance(change, Group):
+                if isinstance(decision, RetryLater) and isinstance(change, Move):
                     again.append((one, decision))
-                    groups.append(change)
+                    moves.append(Group((change,)))
                 elif isinstance(change, Finished):
                     over.append((one, decision))
                     ends.append(change)
         others = len(over) + len(again)
-        groups += [Group((self._mark(job),)) for job in started]
+        marks = [Group((self._mark(job),)) for job in started]
+        noted = self._attempts_of(again)
+        shares = self._engine.catalog.features.has(features.COLUMNS)
         held = None
-        if len(done) > others or not others:
-            held = self._finish_done(done, ends, groups, are_alone=not others)
+        if shares or len(done) > others or not others:
+            held = self._finish_done(done, ends, moves, marks, noted=noted, shares=shares)
         if held is None:
             settings = self._engine.catalog.settings
             ends = [
@@ -144,7 +146,7 @@ class Settler:
             ]
             if sum(one.finish.attempt is not None for one in ends) > 1:
                 self._engine.catalog.adopt(features.BUNDLES)
-            held = self._finish(ends, groups)
+            held = self._finish(ends, [*_with_rows(moves, noted), *marks])
         if again:
             self._engine.wake((one.job.lane, decision.at_us) for one, decision in again)
         return self._report(done, [*over, *again], started, held)
@@ -153,32 +155,48 @@ class Settler:
         self,
         done: Sequence[Ended],
         ends: Sequence[Finished],
-        groups: Sequence[Group],
+        moves: Sequence[Group],
+        marks: Sequence[Group],
         *,
-        are_alone: bool,
+        noted: Sequence[AttemptAndJob | None],
+        shares: bool,
     ) -> Sequence[bool] | None:
         """End successful jobs in bulk, with others; None if each must be ended separately.
 
         Args:
             done: The successful attempts.
             ends: Other jobs that end.
-            groups: Retries, and marks of started handlers.
-            are_alone: There are only marks beside them.
+            moves: Retries.
+            marks: Marks of started handlers.
+            noted: The attempt of each retry that the history records.
+            shares: Whether attempts of all kinds share history rows.
         """
         store, catalog = self._engine.store, self._engine.catalog
         settings = {queue: catalog.settings(queue) for queue in _queues_of(done)}
         has_history = any(one.history != "off" for one in settings.values())
         leave_something = has_history or any(one.keep_us for one in settings.values())
-        if are_alone and not (leave_something or any(map(_opts_of, map(_job_of, done)))):
-            marks = [verdict for group in groups for verdict in group.verdicts]
-            return store.settle([*made(Drop, [(one.job,) for one in done]), *marks])
+        if not (ends or moves or leave_something or any(map(_opts_of, map(_job_of, done)))):
+            verdicts = [verdict for group in marks for verdict in group.verdicts]
+            return store.settle([*made(Drop, [(one.job,) for one in done]), *verdicts])
         if not store.transactional:
             return None
-        if has_history and len(done) > 1:
+        if has_history and len(done) > 1 and not shares:
             catalog.adopt(features.BUNDLES)
         share = catalog.features.has(features.RESULTS)
-        is_held = finish_together(store, done, settings, ends, groups, share=share)
+        groups = [*(moves if shares else _with_rows(moves, noted)), *marks]
+        attempts = [one for one in noted if one is not None] if shares else None
+        is_held = finish_together(store, done, settings, ends, groups, share=share, noted=attempts)
         return [True] * (len(done) + len(ends) + len(groups)) if is_held else None
+
+    def _attempts_of(self, again: Sequence[tuple[Ended, RetryLater]]) -> list[AttemptAndJob | None]:
+        """Return the attempts of retries as the history records them; None if it is off."""
+        settings = self._engine.catalog.settings
+        return [
+            (attempt_of(ended, outcome=decision.word, error=decision.error), ended.job)
+            if settings(ended.job.lane.queue).history != "off"
+            else None
+            for ended, decision in again
+        ]
 
     def _finish(self, ends: Sequence[Finished], groups: Sequence[Group]) -> Sequence[bool]:
         """End jobs, and apply groups; their effects may follow later (rule P5)."""
@@ -325,17 +343,19 @@ class Settler:
     def record_crashes(self, taken: Sequence[ClaimedJob]) -> None:
         """Record attempts whose workers died in the history, which only the next claimer can do."""
         catalog = self._engine.catalog
-        rows = [
-            row_of(died(before), before)
+        noted = [
+            (died(before), before)
             for _, before in taken
             if before and catalog.settings(before.lane.queue).history != "off"
         ]
-        if rows:
-            self._engine.store.append(rows)
+        if noted and self._engine.store.transactional and catalog.features.has(features.COLUMNS):
+            self._engine.store.append(rows_of_ended((), noted))
+        elif noted:
+            self._engine.store.append([row_of(*one) for one in noted])
 
     def _decide(
         self, ended: Ended, cancelled_claims: Collection[Claim]
-    ) -> tuple[Decision, Finished | Group]:
+    ) -> tuple[Decision, Finished | Move]:
         """Decide what becomes of a job that did not succeed, and return the change to store."""
         job = ended.job
         settings = self._engine.catalog.settings(job.lane.queue)
@@ -346,9 +366,6 @@ class Settler:
             again = cancelled(ended.ended_us, again.error)
         if isinstance(again, Outcome):
             return again, _finished(ended, again, settings)
-        rows: tuple[Row, ...] = ()
-        if settings.history != "off":
-            rows = (row_of(attempt_of(ended, outcome=again.word, error=again.error), job),)
         move = Move(
             job,
             again.at_us,
@@ -360,7 +377,7 @@ class Settler:
             error=again.error,
             opts=_opts_after(ended, again) if again.word in PUT_BACK else None,
         )
-        return again, Group((move,), rows=rows)
+        return again, move
 
     def needs_fences(self, jobs: Sequence[Job]) -> bool:
         """Return whether a handler or a hook is given the fence of one of these jobs."""
@@ -385,6 +402,14 @@ class Settler:
 
 _job_of, _ending_of = field(Ended, "job"), field(Ended, "ending")
 _lane_of, _task_of, _opts_of = (field(Job, name) for name in ("lane", "task", "opts"))
+
+
+def _with_rows(moves: Sequence[Group], noted: Sequence[AttemptAndJob | None]) -> list[Group]:
+    """Return retries with the history row of each."""
+    return [
+        group if one is None else group._replace(rows=(row_of(*one),))
+        for group, one in zip(moves, noted, strict=True)
+    ]
 
 
 def _finished(ended: Ended, outcome: Outcome, settings: QueueSettings) -> Finished:

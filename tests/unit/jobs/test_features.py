@@ -10,7 +10,7 @@ import pytest
 from dueline import Dueline, pipeline
 from dueline.core.errors import SchemaMismatch
 from dueline.core.features import (
-    BUNDLES,
+    COLUMNS,
     LIMITS,
     PARTITION,
     RESULTS,
@@ -52,7 +52,7 @@ def test_plain_jobs_use_what_a_new_store_does(app: Dueline) -> None:
 
     plain.enqueue()
     app.run_worker(burst=True)
-    assert used(app) == {RESULTS}
+    assert used(app) == {COLUMNS, RESULTS}
 
 
 def test_each_feature_is_named_by_its_first_use(app: Dueline) -> None:
@@ -66,14 +66,14 @@ def test_each_feature_is_named_by_its_first_use(app: Dueline) -> None:
 
     assert used(app) == set()
     limited.enqueue()
-    assert used(app) == {RESULTS, LIMITS}
+    assert used(app) == {COLUMNS, RESULTS, LIMITS}
     app.start(pipeline(free.step(), free.step().alone()))
-    assert used(app) == {RESULTS, LIMITS, WORKFLOWS}
+    assert used(app) == {COLUMNS, RESULTS, LIMITS, WORKFLOWS}
     app.schedule("nightly", free, cron="0 3 * * *")
-    assert used(app) == {RESULTS, LIMITS, WORKFLOWS, SCHEDULES}
+    assert used(app) == {COLUMNS, RESULTS, LIMITS, WORKFLOWS, SCHEDULES}
     free.enqueue_many([()] * 20)
     app.run_worker(burst=True)
-    assert used(app) == {RESULTS, LIMITS, WORKFLOWS, SCHEDULES, BUNDLES}
+    assert used(app) == {COLUMNS, RESULTS, LIMITS, WORKFLOWS, SCHEDULES}
 
 
 def test_a_process_that_does_not_know_a_feature_refuses_the_store(app: Dueline) -> None:
@@ -89,7 +89,7 @@ def test_a_process_that_does_not_know_a_feature_refuses_the_store(app: Dueline) 
     with pytest.raises(SchemaMismatch, match=LATER):
         other.queues.engine.catalog.adopt(LIMITS)
     other.close()
-    assert used(app) == {RESULTS, LATER}
+    assert used(app) == {COLUMNS, RESULTS, LATER}
 
 
 def test_a_migration_uses_what_a_new_store_does(app: Dueline) -> None:
@@ -97,10 +97,12 @@ def test_a_migration_uses_what_a_new_store_does(app: Dueline) -> None:
     assert catalog.upgrade() == []  # no queue yet
     catalog.settings("default")
     assert catalog.upgrade() == []
-    assert app.store.commit(PARTITION, (Delete(RESULTS),))  # as an older version leaves a store
+    assert app.store.commit(
+        PARTITION, (Delete(COLUMNS), Delete(RESULTS))
+    )  # as an older version leaves a store
     assert used(app) == set()
-    assert catalog.upgrade() == [RESULTS]
-    assert used(app) == {RESULTS}
+    assert catalog.upgrade() == [COLUMNS, RESULTS]
+    assert used(app) == {COLUMNS, RESULTS}
     assert catalog.upgrade() == []
 
 
@@ -162,7 +164,7 @@ def test_a_feature_of_a_transaction_that_is_rolled_back_is_not_named(app: Duelin
         enqueue_and_stop()
     assert used(app) == set()
     limited.using(limits=["one"]).enqueue()
-    assert used(app) == {RESULTS, LIMITS}
+    assert used(app) == {COLUMNS, RESULTS, LIMITS}
 
 
 def test_the_doctor_lists_them(app: Dueline) -> None:

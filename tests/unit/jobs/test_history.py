@@ -12,7 +12,8 @@ from dueline.core.job import Job
 from dueline.core.lane import Lane
 from dueline.core.store import Row, Store
 from dueline.jobs.history import Follower, attempt_of, attempts, died, row_of, rows_of_done
-from dueline.jobs.history_batch import ATTEMPTS_MAX, attempts_in, is_bundle, size_of, unbundled
+from dueline.jobs.history_batch import attempts_in, is_bundle, size_of, unbundled
+from dueline.jobs.json_bundles import ATTEMPTS_MAX
 from tests.harness.clocks import NOW_US
 from tests.harness.history_rows import JOBS, claimed, done_of, rows_of_each
 

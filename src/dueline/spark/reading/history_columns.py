@@ -1,27 +1,32 @@
 """Columns of the rows of a history."""
 
-import sys
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain, groupby, starmap
-from operator import attrgetter, itemgetter
-from struct import unpack
-from typing import Any, Final, NamedTuple
+from itertools import chain
+from operator import attrgetter
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
+from pyarrow import compute
 
+from dueline.core.attempt import Attempt
+from dueline.core.codec import encode
 from dueline.core.errors import StoreCorrupt
 from dueline.core.store import Row
 from dueline.jobs.history_batch import (
-    ID_DIGITS,
-    ids_in,
-    ids_of_bundle,
-    instants,
+    DIGEST_BYTES,
+    Numbers,
+    Texts,
+    bundle_in,
+    id_parts,
     is_bundle,
+    packed,
+    row_ids,
     unbundled,
 )
+from dueline.jobs.json_bundles import ID_BYTES
 
 TYPES: Final[Mapping[str, pa.DataType]] = {
     **dict.fromkeys(("job", "task", "queue", "tenant", "outcome", "error", "worker"), pa.string()),
@@ -35,145 +40,61 @@ TYPES: Final[Mapping[str, pa.DataType]] = {
 
 _OF_ROW: Final = frozenset(("shard", "at", "id", "detail"))
 _OF_ENQUEUE_EVENTS: Final = frozenset(("codec", "size", "payload"))
-_OF_ALL: Final = frozenset(("task", "queue", "claimed_us", "outcome", "error", "worker", "fence"))
-"""Keys that a bundle holds once for all of its attempts."""
-
-_DEFAULTS: Final = {"digest": ("",)}
-"""Defaults of keys that rows of older versions lack."""
+_TEXTS: Final = frozenset(("task", "queue", "tenant", "outcome", "error", "worker"))
 
 _IN_PYTHON: Final[Mapping[pa.DataType, type]] = {
     pa.string(): str, pa.int32(): int, pa.int64(): int, pa.binary(): bytes,
 }  # fmt: skip
 
+_CODES_MAX: Final = 256
+"""Maximum number of different texts for which a byte is the number of each."""
 
-class Same(NamedTuple):
-    """One value for `many` attempts."""
-
-    value: Any
-    many: int
-
-
-class Digits(NamedTuple):
-    """Ids in hexadecimal digits, concatenated."""
-
-    text: str
-
-
-class Instants(NamedTuple):
-    """Timestamps of 8 bytes each, big-endian."""
-
-    packed: bytes
-
-
-Cells = list[Any] | Same | Digits | Instants
-"""The cells of a column, for some attempts."""
-
-Found = dict[str, list[Cells]]
+_FIELDS: Final = tuple(Attempt.__dataclass_fields__)
 
 
 def columns(rows: Sequence[Row], keys: frozenset[str]) -> dict[str, pa.Array]:
     """Read the columns of some keys of TYPES from rows, without decoding the rest.
 
+    The events of single rows come first, then those of bundles, each in their order.
+
     Raises:
         StoreCorrupt: A row does not describe an attempt.
     """
-    found: Found = {key: [] for key in keys}
-    for is_of_many, run in groupby(rows, is_bundle):
-        (_add_bundles if is_of_many else _add_each)(found, list(run))
-    return {key: _array(parts, TYPES[key]) for key, parts in found.items()}
+    bundled = [row for row in rows if is_bundle(row)]
+    singles = [row for row in rows if not is_bundle(row)] if len(bundled) < len(rows) else ()
+    found: dict[str, list[pa.Array]] = {key: [] for key in keys}
+    if singles:
+        _add_each(found, singles)
+    if bundled:
+        some = _Bundles(bundled)
+        for key, parts in found.items():
+            parts.append(some.column(key))
+    return {
+        key: parts[0] if len(parts) == 1 else pa.concat_arrays([*parts, pa.array([], TYPES[key])])
+        for key, parts in found.items()
+    }
 
 
-def _add_each(found: Found, rows: Sequence[Row]) -> None:
-    """Add the cells of rows that hold one attempt each."""
+# Rows of one event
+
+
+def _add_each(found: dict[str, list[pa.Array]], rows: Sequence[Row]) -> None:
+    """Add the cells of rows that hold one event each."""
     keys = frozenset(found.keys() - _OF_ROW)
     read = _reader(keys)
     read_rows = [_read(read, row) for row in rows] if keys else ()
     for key, parts in found.items():
         cells = _of_each(rows, key) if key in _OF_ROW else map(attrgetter(key), read_rows)
-        parts.append(list(cells))
-
-
-def _add_bundles(found: Found, rows: Sequence[Row]) -> None:
-    """Add the cells of bundles, which hold many attempts each."""
-    read = _reader_of_bundles(frozenset(found))
-    bundles = [_read(read, row) for row in rows]
-    try:
-        for key, parts in found.items():
-            parts.append(_of_bundles(rows, bundles, key))
-    except ValueError as error:
-        raise StoreCorrupt(f"A row of {rows[0].stream} is damaged: {error}.") from error
+        parts.append(pa.array(list(cells), TYPES[key]))
 
 
 def _of_each(rows: Sequence[Row], key: str) -> Iterable[Any]:
-    """Return a field of the rows themselves, where each row is one attempt."""
+    """Return a field of the rows themselves, where each row is one event."""
     if key == "id":
         return [row.id.hex() for row in rows]
     if key == "detail":
         return [row.body.decode() for row in rows]
     return map(attrgetter("at_us" if key == "at" else key), rows)
-
-
-def _of_bundles(rows: Sequence[Row], bundles: Sequence[Any], key: str) -> Cells:
-    """Return the cells of all attempts of bundles, with little work per attempt."""
-    if key == "job":
-        return Digits("".join([one.job for one in bundles]))
-    if key == "id":
-        claims = [
-            (row, one.job, one.fence, one.enqueued_us)
-            for row, one in zip(rows, bundles, strict=True)
-        ]
-        return Digits(b"".join(starmap(ids_of_bundle, claims)).hex())
-    if key == "detail":
-        return [one.body.decode() for row in rows for one in unbundled(row)]
-    if key in _OF_ROW:
-        cells = list(map(attrgetter("at_us" if key == "at" else key), rows))
-    elif key in _OF_ENQUEUE_EVENTS:  # a bundle has no arguments
-        cells = [None] * len(bundles)
-    else:
-        cells = list(map(attrgetter(key), bundles))
-    many = [one.many for one in bundles]
-    if TYPES[key] == pa.int64():
-        return Instants(b"".join(map(instants, cells, many)))
-    if isinstance(cells[0], list) or cells.count(cells[0]) < len(cells):
-        return list(chain.from_iterable(map(_each, cells, many)))
-    return Same(cells[0], sum(many))
-
-
-def _each(cell: Any, many: int) -> Sequence[Any]:  # noqa: ANN401  (of any kind)
-    return cell if isinstance(cell, list) else [cell] * many
-
-
-def _array(parts: Sequence[Cells], kind: pa.DataType) -> pa.Array:
-    """Build a column, without work per attempt where all cells are equal, or are ids."""
-    kinds = set(map(type, parts))
-    if kinds == {Instants}:
-        numbers = array("q", b"".join(map(itemgetter(0), parts)))
-        if sys.byteorder == "little":
-            numbers.byteswap()
-        return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
-    if kinds == {Digits}:
-        text = "".join(map(itemgetter(0), parts)).encode()
-        many = len(text) // ID_DIGITS
-        return pa.StringArray.from_buffers(many, _ends(many), pa.py_buffer(text))
-    if kinds == {Same} and len(set(map(itemgetter(0), parts))) == 1:
-        return pa.repeat(pa.scalar(parts[0][0], kind), sum(map(itemgetter(1), parts)))
-    return pa.array(list(chain.from_iterable(map(_flat, parts))), kind)
-
-
-def _flat(part: Cells) -> Sequence[Any]:
-    if isinstance(part, list):
-        return part
-    if isinstance(part, Same):
-        return [part.value] * part.many
-    if isinstance(part, Instants):
-        return unpack(f">{len(part.packed) // 8}q", part.packed)
-    return ids_in(part.text)
-
-
-@lru_cache(maxsize=8)
-def _ends(many: int) -> pa.Buffer:
-    """Return Arrow's offsets of `many` ids in a string buffer."""
-    return pa.py_buffer(array("i", range(0, many * ID_DIGITS + 1, ID_DIGITS)))
 
 
 def _read(decoder: msgspec.json.Decoder[Any], row: Row) -> Any:  # noqa: ANN401  (made as needed)
@@ -193,21 +114,126 @@ def _reader(keys: frozenset[str]) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(msgspec.defstruct("Attempt", fields, gc=False))
 
 
-@lru_cache
-def _reader_of_bundles(keys: frozenset[str]) -> msgspec.json.Decoder[Any]:
-    """Make the decoder of some keys of a bundle."""
-    fields: list[tuple[str, Any]] = [("many", int)]
-    if not keys.isdisjoint(("job", "id")):
-        fields += [("job", str)]
-    if not keys.isdisjoint(("fence", "id")):
-        fields += [("fence", int)]
-    if "id" in keys:
-        keys |= {"enqueued_us"}
-    for key in sorted(keys - _OF_ROW - _OF_ENQUEUE_EVENTS - {"job", "fence"}):
-        kind = _IN_PYTHON[TYPES[key]]
-        if TYPES[key] == pa.int64():
-            several: Any = str
+# Rows of many events
+
+
+class _Bundles:
+    """The columns of bundles; no work is done for each event."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._rows = rows
+        self._bundles = list(map(bundle_in, rows))
+        self._many = [one.many for one in self._bundles]
+        self._total = sum(self._many)
+
+    def column(self, key: str) -> pa.Array:
+        """Return the cells of a key."""
+        if key == "detail":
+            return self._details()
+        if key == "id":
+            return _digits(self._ids(), ID_BYTES)
+        if key == "job":
+            return _digits(b"".join([one.job for one in self._bundles]), ID_BYTES)
+        if key == "digest":
+            return self._digests()
+        if key in _TEXTS:
+            return self._texts(key, str)
+        if key in _OF_ENQUEUE_EVENTS:
+            return self._arguments(key)
+        if key in _OF_ROW:
+            cells: Iterable[Numbers] = map(attrgetter("at_us" if key == "at" else key), self._rows)
         else:
-            several = list[kind]  # type: ignore[valid-type]
-        fields += [(key, kind if key in _OF_ALL else kind | several, *_DEFAULTS.get(key, ()))]
-    return msgspec.json.Decoder(msgspec.defstruct("Bundle", fields, kw_only=True, gc=False))
+            cells = map(attrgetter(key), self._bundles)
+        joined = b"".join(map(packed, cells, self._many))
+        numbers = pa.Array.from_buffers(pa.int64(), self._total, [None, pa.py_buffer(joined)])
+        return numbers.cast(TYPES[key])
+
+    def _ids(self) -> bytes:
+        parts = list(map(id_parts, self._rows, self._bundles))
+        return row_ids(
+            b"".join([one.job for one in self._bundles]),
+            b"".join([digests for digests, _ in parts]),
+            b"".join([enqueued for _, enqueued in parts]),
+        )
+
+    def _digests(self) -> pa.Array:
+        """Return the digests of results, "" for none."""
+        joined = b"".join(
+            [
+                one.digest * many if len(one.digest) == DIGEST_BYTES else one.digest
+                for one, many in zip(self._bundles, self._many, strict=True)
+            ]
+        )
+        numbers = pa.Array.from_buffers(pa.int64(), self._total, [None, pa.py_buffer(joined)])
+        return compute.if_else(compute.equal(numbers, 0), "", _digits(joined, DIGEST_BYTES))
+
+    def _texts(self, key: str, form: Callable[[str], str]) -> pa.Array:
+        """Return a column of texts, each in a form that is made once."""
+        cells: list[Texts] = list(map(attrgetter(key), self._bundles))
+        known: dict[str, int] = {}
+        for cell in cells:
+            for text in (cell,) if isinstance(cell, str) else cell[0]:
+                known.setdefault(text, len(known))
+        texts = pa.array(map(form, known), pa.string(), size=len(known))
+        if len(known) == 1:
+            return pa.repeat(texts[0], self._total)
+        if len(known) > _CODES_MAX:
+            numbers = array("i")
+            for cell, many in zip(cells, self._many, strict=True):
+                if isinstance(cell, str):
+                    numbers.extend(array("i", (known[cell],)) * many)
+                else:
+                    places = list(map(known.__getitem__, cell[0]))
+                    numbers.extend(map(places.__getitem__, cell[1]))
+            codes = pa.Array.from_buffers(pa.int32(), self._total, [None, pa.py_buffer(numbers)])
+            return texts.take(codes)
+        joined = b"".join(
+            [
+                bytes((known[cell],)) * many
+                if isinstance(cell, str)
+                else cell[1].translate(bytes(map(known.__getitem__, cell[0])).ljust(256))
+                for cell, many in zip(cells, self._many, strict=True)
+            ]
+        )
+        codes = pa.Array.from_buffers(pa.uint8(), self._total, [None, pa.py_buffer(joined)])
+        return texts.take(codes)
+
+    def _arguments(self, key: str) -> pa.Array:
+        cells = [getattr(one, key) or (None,) * one.many for one in self._bundles if one.codec]
+        if not cells:
+            return pa.nulls(self._total, TYPES[key])
+        each = ((getattr(one, key) or (None,) * one.many) for one in self._bundles)
+        return pa.array(list(chain.from_iterable(each)), TYPES[key])
+
+    def _details(self) -> pa.Array:
+        """Return the JSON of each event, as its own row would have it."""
+        if any(one.codec for one in self._bundles):
+            return pa.array([one.body.decode() for row in self._rows for one in unbundled(row)])
+        parts: list[Any] = []
+        for number, name in enumerate(_FIELDS):
+            is_quoted = name in ("job", "digest")
+            quote = '"' if is_quoted else ""
+            parts.append(f"""{"," if number else "{"}"{name}":{quote}""")
+            column = self._texts(name, _json) if name in _TEXTS else self.column(name)
+            parts.append(column.cast(pa.string()))
+            if is_quoted:
+                parts.append('"')
+        return compute.binary_join_element_wise(*parts, "}", "")
+
+
+def _json(text: str) -> str:
+    return encode(text).decode()
+
+
+def _digits(joined: bytes, size: int) -> pa.Array:
+    """Return byte strings of one size, which are concatenated, in hexadecimal digits."""
+    many = len(joined) // size
+    text = joined.hex().encode()
+    ends = _ends(1 << many.bit_length(), 2 * size)
+    return pa.StringArray.from_buffers(many, ends, pa.py_buffer(text))
+
+
+@lru_cache(maxsize=8)
+def _ends(most: int, width: int) -> pa.Buffer:
+    """Return Arrow's offsets of up to `most` texts of one width in a string buffer."""
+    return pa.py_buffer(array("i", range(0, most * width + 1, width)))
