@@ -52,31 +52,28 @@ class LaneListPoller:
         return self.poll_if_due()
 
     def poll_if_notified(self) -> bool:
-        """Poll if a wake-up asks for it, unless polls would take too much of the time.
+        """Poll if a wake-up asked for it, unless polls would take too much of the time.
 
-        Returns:
-            Whether there may be lanes that were not known before.
+        Wake-ups since the last call end the next wait. Returns whether it polled.
         """
-        has_learned = self._hear()
         if not self._is_pending:
-            return has_learned
+            return False
         self._pace.notified()
-        return self.poll_if_due() or has_learned
+        return self.poll_if_due()
 
-    def _hear(self) -> bool:
-        """Take wake-ups; return whether one named a lane."""
+    def _hear(self) -> None:
+        """Take wake-ups: learn the lanes that they name, or note that a poll is due."""
         wakeups = self._listener.take()
         if not wakeups:
-            return False
+            return
         places = [(one.lane, one.at_us) for one in wakeups if one.lane is not None]
         must_poll = self._is_pending or len(places) < len(wakeups)
         self._is_pending = True  # also if the next call fails
         if must_poll:  # first: the poll reads whether a queue was just paused
-            return False
+            return
         for lane, at_us in places:
             self._claimer.learn(lane, at_us)
         self._is_pending = False
-        return True
 
     def wait(self, timeout_us: int) -> None:
         """Wait for a wake-up, the worker's event or the timeout."""
