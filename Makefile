@@ -3,6 +3,7 @@ PYTHON  ?= python3
 VENV    ?= .venv
 SPARK_VENV ?= .venv-spark
 AUDIT_VENV ?= .venv-audit
+PEERS_VENV ?= .venv-peers
 DOCS_VENV ?= .venv-docs
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 
@@ -26,6 +27,8 @@ COVERED := $(subst $(empty) $(empty),$(comma),$(patsubst %,*/dueline/%/*.py,core
 
 # Size of the kill test on a Cassandra ring, whose nodes fail too.
 CASSANDRA_KILLS ?= NODES=3 KILLS=3 PAUSES=0 JOBS=120 STRIKES=2
+# Size of the kill test on a PostgreSQL server, which fails too.
+POSTGRES_KILLS ?= KILLS=20 PAUSES=2 JOBS=800 STRIKES=5
 # Sizes with jumping wall clocks, and with a full disk.
 JUMPING_KILLS ?= KILLS=5 PAUSES=0 JOBS=1000
 FULL_DISK_KILLS ?= KILLS=1 PAUSES=0 JOBS=800 FILLS=2
@@ -35,7 +38,7 @@ GUARD_DIR := .cache/cassandra/guard
 GUARD_FIRST := 131
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test test-spark check reference structure models mutants simulate calls guard kills versions products bench bench-docs figures bench-spark cassandra-up cassandra-down postgres-up postgres-down lock vulnerabilities docs docs-serve pictures words clean
+.PHONY: help demo demo-spark test test-spark check reference structure models mutants simulate calls guard kills versions products bench bench-postgres bench-docs figures bench-spark cassandra-up cassandra-down postgres-up postgres-down lock vulnerabilities docs docs-serve pictures words clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -94,7 +97,7 @@ guard: $(VENV)/.project ## test with a Cassandra that may respond on wrong strea
 	  tests/stores/cassandra/test_guard.py tests/stores/cassandra/test_faults.py
 
 # Kill tests on separate stores, which run in parallel with `make -j`.
-KILL_LOOPS := $(addprefix kills-,cassandra sqlite jumping full-disk flows writers power)
+KILL_LOOPS := $(addprefix kills-,cassandra postgres sqlite jumping full-disk flows writers power)
 .PHONY: $(KILL_LOOPS)
 
 kills: $(KILL_LOOPS) ## kill -9 workers and producers (KILLS=50 JOBS=20000), jumping clocks, full disks, 16 writers for 30 s, power failures
@@ -122,6 +125,9 @@ kills-power:
 kills-cassandra:
 	$(if $(findstring cassandra,$(DUELINE_REQUIRE)),$(CASSANDRA_KILLS) $(PY) -m tests.kills --store cassandra)
 
+kills-postgres:
+	$(if $(findstring postgres,$(DUELINE_REQUIRE)),$(POSTGRES_KILLS) $(PY) -m tests.kills --store postgres)
+
 versions: $(VENV)/.project ## run the previous and this version on one store, and kill processes of both (SECONDS=60 STORE=address)
 	$(PY) -m tests.kills.versions $(if $(SECONDS),--seconds $(SECONDS)) $(if $(STORE),--store '$(STORE)')
 
@@ -130,6 +136,9 @@ products: $(VENV)/.project ## kill -9 workers while they write products, count t
 
 bench: $(VENV)/.project ## measure, and print rates, ratios and bars as JSON (ONLY="default pickup-full")
 	$(PY) -m benchmarks $(addprefix --only ,$(ONLY))
+
+bench-postgres: $(VENV)/.project $(PEERS_VENV)/.lock ## measure on PostgreSQL, beside its peers (STORE=url ROUNDS=5)
+	$(PY) -m benchmarks --postgres $(STORE) --rounds $(or $(ROUNDS),5) $(addprefix --only ,$(or $(ONLY),postgres-default postgres-history postgres-bulk postgres-single postgres-pickup))
 
 bench-docs: $(VENV)/.project ## measure everything, record it, and renew the figures of README and docs (CASSANDRA=host)
 	@mkdir -p .cache
@@ -162,6 +171,7 @@ lock: $(VENV)/.lock ## pin every dependency by hash (UPGRADE=--upgrade renews th
 	$(LOCK) --extra all --extra spark --group pyproject.toml:spark-test $(UPGRADE) --output-file requirements/spark.txt pyproject.toml
 	$(LOCK) --group pyproject.toml:docs $(UPGRADE) --output-file requirements/docs.txt
 	$(LOCK) --group pyproject.toml:audit $(UPGRADE) --output-file requirements/audit.txt
+	$(LOCK) --group pyproject.toml:peers $(UPGRADE) --output-file requirements/peers.txt
 	@! grep -nE 'https?://' requirements/*.txt
 
 docs: $(DOCS_VENV)/.lock ## build the documentation into site/, strictly
@@ -181,7 +191,7 @@ vulnerabilities: $(AUDIT_VENV)/.lock ## compare the pinned dependencies with pub
 	$(AUDIT_VENV)/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/docs.txt
 
 clean: ## remove the files of the other targets
-	rm -rf $(VENV) $(SPARK_VENV) $(AUDIT_VENV) $(DOCS_VENV) site .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(SPARK_VENV) $(AUDIT_VENV) $(DOCS_VENV) $(PEERS_VENV) site .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 # Recreated when the lock changes. The project itself is installed into it, editable. Modules
 # are compiled when they are first loaded: compiling all of Spark's environment took 20 s.
@@ -189,7 +199,8 @@ $(VENV)/.lock: requirements/dev.txt
 $(SPARK_VENV)/.lock: requirements/spark.txt
 $(DOCS_VENV)/.lock: requirements/docs.txt
 $(AUDIT_VENV)/.lock: requirements/audit.txt
-$(VENV)/.lock $(SPARK_VENV)/.lock $(DOCS_VENV)/.lock $(AUDIT_VENV)/.lock:
+$(PEERS_VENV)/.lock: requirements/peers.txt
+$(VENV)/.lock $(SPARK_VENV)/.lock $(DOCS_VENV)/.lock $(AUDIT_VENV)/.lock $(PEERS_VENV)/.lock:
 	$(PYTHON) -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes -r $<
 	@touch $@

@@ -24,6 +24,7 @@ def parser(name: str) -> argparse.ArgumentParser:
     found.add_argument("--only", action="append", metavar="ROW", help="a row; repeatable")
     found.add_argument("--rounds", type=int, default=3, help="of everything, interleaved")
     found.add_argument("--cassandra", metavar="HOST", help="measure on this node as well")
+    found.add_argument("--postgres", metavar="URL", help="measure on this server as well")
     found.add_argument("--list", action="store_true", help="name the rows and measure nothing")
     for size in SIZES:
         kind = type(getattr(Sizes(), size))
@@ -52,6 +53,15 @@ def chosen(rows: list[Row], asked: argparse.Namespace, error: argparse.ArgumentP
     return [row for row in rows if row.name in names]
 
 
+def on_postgres(url: str | None, sizes: Sizes, base: Checkout | None) -> list[Row]:
+    """Return the rows on PostgreSQL; none without a server."""
+    if url is None:
+        return []
+    from benchmarks import rows_postgres  # noqa: PLC0415  (needs the driver)
+
+    return rows_postgres.rows(url, sizes, base)
+
+
 def on_cassandra(host: str | None, sizes: Sizes, base: Checkout | None) -> list[Row]:
     """Return the rows on Cassandra; none without a host."""
     if host is None:
@@ -68,7 +78,12 @@ def main() -> int:
     options.add_argument("--skip", action="append", metavar="ROW", default=[], help="not this row")
     asked = options.parse_args()
     sizes = sizes_of(asked)
-    every = [*Bench(sizes).rows(), *parts.rows(sizes), *on_cassandra(asked.cassandra, sizes, None)]
+    every = [
+        *Bench(sizes).rows(),
+        *parts.rows(sizes),
+        *on_cassandra(asked.cassandra, sizes, None),
+        *on_postgres(asked.postgres, sizes, None),
+    ]
     rows = [row for row in chosen(every, asked, options) if row.name not in asked.skip]
     found = measure.run(rows, asked.rounds)
     known, machine = measure.recorded(), measure.machine()

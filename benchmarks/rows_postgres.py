@@ -1,0 +1,212 @@
+"""Rows on a PostgreSQL server, each side in a database of its own.
+
+Peers run in an environment of their own: `make .venv-peers/.lock`.
+"""
+
+import json
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import psycopg
+
+from benchmarks.commands import HERE, ROOT, Checkout, Failed, Place, Sample
+from benchmarks.rows import (
+    APP,
+    SETTLE_S,
+    Limit,
+    Measure,
+    Row,
+    Sizes,
+    between,
+    in_turn,
+    picked_up,
+    place_of,
+    worker,
+)
+
+PEERS: Final = ("pgqueuer", "procrastinate")
+PEER_DRAINS: Final = {"pgqueuer": 10_000, "procrastinate": 1_000}
+"""Jobs that peers drain: their rates do not grow with more."""
+
+PICKUPS: Final = 60
+PICKUP_EVERY_S: Final = 0.1
+BATCH: Final = 500
+SHARED_BYTES: Final = 20
+"""Bytes of history for each job in the rows that a settle shares."""
+
+SMALL: Final = 10_000
+HELD_JOBS: Final = 1_000_000
+
+CLAIM: Final = """
+WITH chosen AS MATERIALIZED (
+  SELECT ctid FROM dueline.jobs
+  WHERE lane = %s AND pos_us >= %s AND at_us <= %s
+  ORDER BY pos_us, id LIMIT %s FOR UPDATE SKIP LOCKED)
+UPDATE dueline.jobs SET at_us = %s, fence = fence + 1, token = %s, worker = %s, claimed_us = %s
+FROM chosen WHERE jobs.ctid = chosen.ctid
+RETURNING pos_us, jobs.id, body, opts, task, fence
+"""
+SETTLE: Final = """
+DELETE FROM dueline.jobs USING unnest(%s::bigint[], %s::bytea[]) AS done (pos, id)
+WHERE lane = %s AND pos_us = done.pos AND jobs.id = done.id AND token = %s
+"""
+APPEND: Final = "INSERT INTO dueline.rows VALUES ('raw', 0, %s, %s, %s)"
+
+
+def rows(url: str, sizes: Sizes, base: Checkout | None) -> list[Row]:
+    """Return the rows, in the order in which they are measured."""
+    jobs, singles = sizes.jobs, sizes.singles
+    of: dict[str, Checkout] = {"ours": HERE} | ({"base": base} if base else {})
+
+    def drains(count: int, *, is_held: bool = False, **settings: object) -> dict[str, Measure]:
+        return {
+            name: partial(drain, url, checkout, settings=settings, jobs=count, is_held=is_held)
+            for name, checkout in of.items()
+        }
+
+    def peers(command: str, count: int | Mapping[str, int]) -> dict[str, Measure]:
+        if base:
+            return {}
+        return {
+            name: partial(
+                peer, url, [name, command, count[name] if isinstance(count, Mapping) else count]
+            )
+            for name in PEERS
+        }
+
+    raws: dict[str, Measure] = {"raw": partial(raw_drain, url, jobs=jobs)}
+    held = drains(HELD_JOBS, is_held=True) | {"alone": drains(HELD_JOBS)["ours"]}
+    backlog = drains(HELD_JOBS) | {f"{SMALL:,}": drains(SMALL)["ours"]}
+    return [
+        Row("postgres-default", "PostgreSQL: drain of no-op jobs, default settings",
+            in_turn(drains(jobs) | raws | peers("drain", PEER_DRAINS)), [("raw", "per_s")],
+            [Limit("per_s", 4.0, to=name) for name in PEERS]),
+        Row("postgres-history", "PostgreSQL: the same with history, without results",
+            in_turn(drains(jobs, keep=0) | raws), [("raw", "per_s")],
+            [Limit("per_s", 0.5, to="raw")]),
+        Row("postgres-bulk", "PostgreSQL: bulk enqueue",
+            in_turn(side(url, of, "put", jobs) | peers("bulk", SMALL)), [("", "per_s")],
+            [Limit("per_s", 1.5, to=name) for name in PEERS]),
+        Row("postgres-single", "PostgreSQL: one durable enqueue a call",
+            in_turn(side(url, of, "singles", singles, 1) | peers("singles", singles // 4)),
+            [("", "per_s")], [Limit("per_s", 0.8, to=name) for name in PEERS]),
+        Row("postgres-pickup", "PostgreSQL: from enqueue to start on an idle queue",
+            in_turn({name: partial(pickups, url, checkout) for name, checkout in of.items()}
+                    | peers("pickup", PICKUPS)), [("", "p50_ms")]),
+        Row("postgres-backlog", f"PostgreSQL: drain of a backlog of {HELD_JOBS:,}",
+            in_turn(backlog), (), [Limit("per_s", 0.85, to=f"{SMALL:,}")], is_long=True),
+        Row("postgres-snapshot",
+            f"PostgreSQL: drain of {HELD_JOBS:,} beside a transaction that holds a snapshot",
+            in_turn(held), (), [Limit("per_s", 0.9, to="alone")], is_long=True),
+    ]  # fmt: skip
+
+
+@contextmanager
+def database(url: str) -> Iterator[str]:
+    """Make an empty database, and drop it after the block."""
+    name = f"bench_{secrets.token_hex(4)}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+        try:
+            yield f"{url.rpartition('/')[0]}/{name}"
+        finally:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+
+@contextmanager
+def store(url: str, checkout: Checkout, folder: Path) -> Iterator[str]:
+    """Make a store by a checkout's own command."""
+    with database(url) as own:
+        Place(checkout, folder, {"DUELINE_STORE": own}).read(checkout.dueline("migrate"))
+        yield own
+
+
+def drain(
+    url: str, checkout: Checkout, folder: Path, places: Mapping[str, Path], *,
+    settings: Mapping[str, object], jobs: int, is_held: bool,
+) -> Sample:  # fmt: skip
+    """Drain a backlog by the worker command, beside a snapshot that is held or not."""
+    del places
+    with store(url, checkout, folder) as own, psycopg.connect(own) as beside:
+        more = {"DUELINE_STORE": own}
+        more |= {"BENCH_SETTINGS": json.dumps(settings)} if settings else {}
+        place = place_of(checkout, folder, **more)
+        place.side(APP, "fill", folder, jobs, 0, jobs)
+        if is_held:
+            beside.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            beside.execute("SELECT count(*) FROM dueline.about")
+        place.run(worker(place, "--burst"))
+        return between(place, jobs)
+
+
+def raw_drain(url: str, folder: Path, places: Mapping[str, Path], *, jobs: int) -> Sample:
+    """Make the same changes of rows as a drain with history: claim, delete, and append."""
+    del places
+    with store(url, HERE, folder) as own, psycopg.connect(own, autocommit=True) as connection:
+        place_of(HERE, folder, DUELINE_STORE=own).side(APP, "fill", folder, jobs, 0, jobs)
+        connection.execute("ANALYZE dueline.jobs")
+        connection.execute("SET enable_seqscan = off; SET enable_bitmapscan = off")
+        connection.execute("SET enable_hashjoin = off; SET enable_mergejoin = off")
+        lanes = connection.execute("SELECT DISTINCT lane FROM dueline.jobs").fetchall()
+        used_s, began_s, count = time.process_time(), time.perf_counter(), 0
+        for (lane,) in lanes:
+            place, now_us = 0, time.time_ns() // 1000
+            while True:
+                token = secrets.token_bytes(16)
+                bound = (lane, place, now_us, BATCH, now_us + 60_000_000, token, "raw", now_us)
+                found = connection.execute(CLAIM, bound, prepare=True).fetchall()
+                if not found:
+                    break
+                taken, ids = [row[0] for row in found], [row[1] for row in found]
+                place, count = min(taken), count + len(found)
+                with connection.transaction():
+                    connection.execute(SETTLE, (taken, ids, lane, token), prepare=True)
+                    body = bytes(SHARED_BYTES * len(found))
+                    connection.execute(APPEND, (now_us + count, token, body), prepare=True)
+        seconds = time.perf_counter() - began_s
+        cpu_us = (time.process_time() - used_s) / count * 1e6
+        return {"per_s": count / seconds, "cpu_us": cpu_us}
+
+
+def side(url: str, of: Mapping[str, Checkout], command: str, *values: object) -> dict[str, Measure]:
+    """Return the sides that run a command of a producer."""
+
+    def measure(checkout: Checkout, folder: Path, places: Mapping[str, Path]) -> Sample:
+        del places
+        with store(url, checkout, folder) as own:
+            return place_of(checkout, folder, DUELINE_STORE=own).side(APP, command, *values)
+
+    return {name: partial(measure, checkout) for name, checkout in of.items()}
+
+
+def pickups(url: str, checkout: Checkout, folder: Path, places: Mapping[str, Path]) -> Sample:
+    """Time how soon an idle worker starts a job that another process enqueues."""
+    del places
+    with store(url, checkout, folder) as own:
+        starts = str(folder / "starts")
+        place = place_of(checkout, folder, DUELINE_STORE=own, BENCH_STARTS=starts)
+        with place.running(worker(place)) as process_id:
+            return picked_up(
+                place, process_id, APP, PICKUPS, every_s=PICKUP_EVERY_S, settle_s=SETTLE_S
+            )
+
+
+def peer(url: str, words: Sequence[object], folder: Path, places: Mapping[str, Path]) -> Sample:
+    """Run a command of a peer. words: its name, the command, and how many jobs.
+
+    Raises: Failed: its environment is absent, or it failed.
+    """
+    del places
+    python = ROOT / ".venv-peers" / "bin" / "python"
+    if not python.exists():
+        raise Failed("There are no peers: make .venv-peers/.lock")
+    with database(url) as own:
+        program = [str(python), str(ROOT / "benchmarks" / "postgres_peers.py")]
+        printed = Place(HERE, folder, {"PEER_URL": own}).read([*program, *map(str, words)])
+        found: dict[str, float] = json.loads(printed.strip().splitlines()[-1])
+        return found
