@@ -60,9 +60,9 @@ class Schemas:
         self._made: list[str] = []
 
     def fresh(self) -> str:
-        """Make a schema; answer the URL of its store."""
+        """Make a schema; answer the URL of its store, whose sessions have the schema's name."""
         name = f"t_{secrets.token_hex(6)}"
-        url = f"{self._url}?schema={name}"
+        url = f"{self._url}?application_name={name}&schema={name}"
         self._made.append(name)
         store = open_store(url)
         assert isinstance(store, Migratable)

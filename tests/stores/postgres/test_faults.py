@@ -83,7 +83,8 @@ def end_sessions(url: str) -> None:
     statement(
         url,
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-        " AND application_name = 'dueline'",
+        " AND application_name = %s",
+        (url.partition("schema=")[2],),
     )
 
 

@@ -54,9 +54,7 @@ def savepoint(database: Database) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if not database.connection.closed:
-            database.execute("ROLLBACK TO dueline_block")
-            database.execute("RELEASE dueline_block")
+        database.roll_back_to("dueline_block")
         raise
     database.execute("RELEASE dueline_block")
 

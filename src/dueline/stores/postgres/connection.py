@@ -17,9 +17,11 @@ from psycopg.rows import tuple_row
 from dueline.core.clock import SECOND_US, Clock
 from dueline.core.errors import BadInput, ConfigError, SchemaMismatch, StoreUnavailable, Unknown
 from dueline.core.store import BESIDE_A_TRANSACTION
+from dueline.stores.postgres import trips
 from dueline.stores.postgres.address import Address
 from dueline.stores.postgres.arrays import packed, register
 from dueline.stores.postgres.errors import REPEATED, translated
+from dueline.stores.postgres.trips import QuickConnection, Statement
 
 T = TypeVar("T")
 
@@ -92,6 +94,16 @@ class Database:
         row: tuple[Any, ...] | None = self._run(statement, bound).fetchone()
         return row
 
+    def roll_back_to(self, name: str) -> None:
+        """Roll back to a savepoint, and release it; not if the connection was lost."""
+        if self.connection.closed:
+            return
+        if isinstance(self.connection, QuickConnection):  # see `_roll_back`
+            trips.run(self.connection, [(f"ROLLBACK TO {name}".encode(), ())])
+        else:
+            self.execute(f"ROLLBACK TO {name}")
+        self.execute(f"RELEASE {name}")
+
     def execute(self, statement: str, bound: Sequence[Any] = ()) -> int:
         """Run a statement and return the number of rows that it changed."""
         return int(self._run(statement, bound).rowcount)
@@ -104,6 +116,13 @@ class Database:
 @lru_cache(maxsize=1000)
 def _named(statement: str, schema: str) -> bytes:
     return statement.replace("@", f"{schema}.").replace("%s", "%b").encode()  # binary values
+
+
+@lru_cache(maxsize=100)
+def numbered(statement: str, schema: str) -> bytes:
+    """Return a statement with the schema's name, and with $1, $2, … for its values."""
+    head, *rest = statement.replace("@", f"{schema}.").split("%s")
+    return "".join([head, *(f"${number}{text}" for number, text in enumerate(rest, 1))]).encode()
 
 
 class Executor(Protocol):
@@ -119,16 +138,22 @@ class Connections:
     def __init__(self, address: Address, clock: Clock) -> None:
         self.address = address
         self._clock = clock
-        self._idle: deque[Connection] = deque()
+        self._idle: deque[QuickConnection] = deque()
         self._process = os.getpid()
         self._jitter = random.Random()
         self._thread = threading.local()
+        self._is_pooled = True
 
     def close(self) -> None:
         """Close the idle connections."""
         self._forget_parent()
         while self._idle:
             self._idle.pop().close()
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether a pooler is between this process and the server, as of the last connection."""
+        return self._is_pooled
 
     def read(self, work: Callable[[Database], T]) -> T:
         """Run statements that only read, each as a transaction of its own."""
@@ -146,8 +171,47 @@ class Connections:
         self._refuse_beside()
         return self._write(work)
 
+    def write_at_once(self, statement: Statement, least: int) -> bool:
+        """Run one statement as a transaction, in two trips; it may be repeated.
+
+        Args:
+          statement: It returns a number.
+          least: The transaction is rolled back if the number is smaller.
+
+        Returns:
+          Whether it was committed.
+
+        Raises:
+          As `write`.
+        """
+        self._refuse_beside()
+
+        def transact(connection: QuickConnection) -> bool:
+            begin = [(trips.BEGIN, ()), (trips.NUMBER, ()), statement]
+            try:
+                number, found = trips.run(connection, begin)
+                is_whole = int.from_bytes(found.get_value(0, 0) or b"") >= least
+            except BaseException:
+                _roll_back(connection)
+                raise
+            if is_whole:
+                self._commit(connection, (number.get_value(0, 0) or b"").decode())
+            else:
+                _roll_back(connection)
+            return is_whole
+
+        return self._patiently(transact)
+
+    def send(self, statement: Statement) -> None:
+        """Send a statement whose result is not needed, and that may be lost."""
+        connection = self._take()
+        try:
+            trips.send(connection, statement)
+        finally:
+            self._give_back(connection)
+
     def _write(self, work: Callable[[Database], T]) -> T:
-        def transact(connection: Connection) -> T:
+        def transact(connection: QuickConnection) -> T:
             number = _begin(connection)
             try:
                 result = work(self._database(connection))
@@ -202,7 +266,7 @@ class Connections:
     def _database(self, connection: Connection) -> Database:
         return Database(connection, self.address.schema)
 
-    def _patiently(self, work: Callable[[Connection], T], *, keeps: bool = False) -> T:
+    def _patiently(self, work: Callable[[QuickConnection], T], *, keeps: bool = False) -> T:
         """Run `work` on a connection; repeat it if nothing was written and that may help.
 
         A transaction that another one rolled back is repeated with jitter. A connection that was
@@ -289,19 +353,23 @@ class Connections:
             ))  # fmt: skip
             self._clock.sleep(0.01)
 
-    def _take(self) -> Connection:
+    def _take(self) -> QuickConnection:
         self._forget_parent()
         while True:
             try:
                 connection = self._idle.pop()
             except IndexError:
                 return self._open()
+            with suppress(psycopg.Error):
+                trips.settle(connection)
             if not connection.closed:
                 return connection
 
-    def _give_back(self, connection: Connection) -> None:
-        """Keep a connection that is idle; close any other."""
-        is_idle = connection.info.transaction_status == TransactionStatus.IDLE
+    def _give_back(self, connection: QuickConnection) -> None:
+        """Keep a connection that is idle, or ends a statement that was sent; close any other."""
+        is_idle = (
+            connection.is_awaited or connection.info.transaction_status == TransactionStatus.IDLE
+        )
         if is_idle and len(self._idle) < IDLE_MAX and self._process == os.getpid():
             self._idle.append(connection)
         else:
@@ -319,7 +387,7 @@ class Connections:
             self._thread = threading.local()
             self._process = os.getpid()
 
-    def _open(self) -> Connection:
+    def _open(self) -> QuickConnection:
         connection = self.connect()
         try:
             self._check(connection)
@@ -328,7 +396,7 @@ class Connections:
             raise
         return connection
 
-    def connect(self) -> Connection:
+    def connect(self) -> QuickConnection:
         """Open a connection, whether or not the schema exists.
 
         Raises:
@@ -336,14 +404,16 @@ class Connections:
           StoreUnavailable: It cannot be reached.
         """
         try:
-            connection: Connection = psycopg.connect(
+            connection = QuickConnection.connect(
                 self.address.conninfo, autocommit=True, prepare_threshold=1
             )
+            connection.prepared, connection.is_awaited = {}, False
         except psycopg.Error as error:
             raise translated(error, self.address) from error
         try:
             _refuse_server(connection, self.address)
-            if is_pooled(connection):
+            self._is_pooled = is_pooled(connection)
+            if self._is_pooled:
                 connection.prepare_threshold = None
             else:
                 connection.execute(_set("SET"), prepare=False)
@@ -353,7 +423,8 @@ class Connections:
         except BaseException:
             connection.close()
             raise
-        return connection
+        own: QuickConnection = connection
+        return own
 
     def _check(self, connection: Connection) -> None:
         """Refuse tables of another version."""
@@ -418,13 +489,16 @@ def _begin(connection: Connection) -> str:
     return str(row[0])
 
 
-def _roll_back(connection: Connection) -> None:
-    """Roll back; a connection that cannot is closed when it is given back."""
+def _roll_back(connection: QuickConnection) -> None:
+    """Roll back; a connection that cannot is closed when it is given back.
+
+    Not by the driver's call, which would forget the prepared statements.
+    """
     with suppress(psycopg.Error):
-        connection.execute("ROLLBACK", prepare=False)
+        trips.run(connection, [(b"ROLLBACK", ())])
 
 
-def _alive(connection: Connection) -> Connection:
+def _alive(connection: QuickConnection) -> QuickConnection:
     """Return the connection if the server answers."""
     connection.execute("SELECT 1", prepare=False)
     return connection

@@ -1,6 +1,7 @@
 """Jobs as rows of the table `jobs`: the columns are the fields of Job, in the same order."""
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from dueline.core.job import Job
@@ -31,6 +32,37 @@ def _insert(count: int) -> str:
         f" SELECT lane, {values} FROM unnest({arrays}) AS new (lane, {', '.join(names)})"
         " ON CONFLICT (id) DO NOTHING"
     )
+
+
+@lru_cache
+def _insert_held(hold: str) -> str:
+    names = COLUMNS[:_NEW]
+    values = ", ".join("least(pos_us, at_us)" if name == "pos_us" else f"new.{name}"
+                       for name in names)  # fmt: skip
+    arrays = ", ".join(["%s::bigint[]", *(f"%s::{kind}[]" for kind in TYPES[:_NEW])])
+    return (
+        f"WITH held AS MATERIALIZED ({hold}), added AS ("
+        f"INSERT INTO @jobs (lane, {', '.join(names)})"
+        f" SELECT held.id, {values} FROM unnest({arrays}) AS new (place, {', '.join(names)})"
+        " JOIN held ON held.place = new.place ON CONFLICT (id) DO NOTHING)"
+        " SELECT count(*) FROM held"
+    )
+
+
+def insert_held(
+    hold: str, lanes: Sequence[list[object]], jobs: Sequence[Job]
+) -> tuple[str, list[list[object]]]:
+    """Return a statement that inserts jobs into the lanes that it holds, and its values.
+
+    Args:
+      hold: A query of the places and numbers of lanes that it locks.
+      lanes: Values of the query: the lanes, in their order.
+      jobs: New jobs in these lanes.
+    """
+    place_of = {lane: place for place, lane in enumerate(zip(*lanes[:5], strict=True), 1)}
+    columns = columns_of(jobs)
+    places: list[object] = [place_of[tuple(job.lane)] for job in jobs]
+    return _insert_held(hold), [*lanes, places, *columns[1 : _NEW + 1]]
 
 
 _INSERT_NEW: Final = _insert(_NEW)

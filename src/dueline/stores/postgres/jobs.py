@@ -11,6 +11,9 @@ from dueline.stores.postgres.arrays import columns_of
 from dueline.stores.postgres.connection import GREATEST, LEAST, Database
 from dueline.stores.postgres.job_rows import SELECT
 
+LANES_MAX: Final = 4
+"""Maximum number of lanes into which jobs are inserted by one statement."""
+
 _HELD: Final = (State.CLAIMED, State.STARTED)
 _LANE: Final = (
     "(t.queue IS NULL OR @jobs.lane = (SELECT l.id FROM @lanes l WHERE l.queue = t.queue"
@@ -55,6 +58,19 @@ def add(database: Database, jobs: Sequence[Job]) -> None:
     wanted = {job.lane: job.lane.bucket for job in jobs}
     numbers = lanes.hold(database, wanted)
     database.execute(*job_rows.insert_of(jobs, [numbers[job.lane] for job in jobs]))
+
+
+def insert_at_once(jobs: Sequence[Job]) -> tuple[str, list[list[object]]] | None:
+    """Return a statement that inserts new jobs into few lanes that are listed, and its values.
+
+    It returns the number of lanes that are listed, and does not list the others. None for jobs of
+    other kinds: the join of lanes and jobs is a loop.
+    """
+    wanted = {job.lane: job.lane.bucket for job in jobs}
+    if len(wanted) > LANES_MAX or any(job.hop for job in jobs):
+        return None
+    arrays = lanes.arrays_of(sorted(wanted), wanted)
+    return job_rows.insert_held(lanes.HOLD, arrays, jobs)
 
 
 def settle(database: Database, verdicts: Sequence[Verdict]) -> list[bool]:

@@ -28,7 +28,7 @@ _SAME_LANE: Final = (
     "l.queue = w.queue AND l.shard = w.shard AND l.bucket = w.bucket AND l.priority = w.priority"
     " AND l.tenant = w.tenant"
 )
-_HOLD: Final = (
+HOLD: Final = (
     f"SELECT w.place, l.id FROM {_WANTED} JOIN @marks m ON m.queue = w.queue AND m.shard = w.shard"
     f" JOIN @lanes l ON {_SAME_LANE} WHERE l.listing > m.closed"
     " AND l.listing <= greatest(w.listing, m.closed + 1) FOR SHARE OF m FOR KEY SHARE OF l"
@@ -81,8 +81,8 @@ def hold(database: Database, wanted: Mapping[Lane, int]) -> dict[Lane, int]:
     held: dict[Lane, int] = {}
     missing = sorted(wanted)
     for _ in range(_ROUNDS):
-        arrays = _arrays(missing, wanted)
-        held |= {missing[place - 1]: number for place, number in database.fetch(_HOLD, arrays)}
+        arrays = arrays_of(missing, wanted)
+        held |= {missing[place - 1]: number for place, number in database.fetch(HOLD, arrays)}
         missing = [lane for lane in missing if lane not in held]
         if not missing:
             return held
@@ -95,7 +95,8 @@ def hold(database: Database, wanted: Mapping[Lane, int]) -> dict[Lane, int]:
     )
 
 
-def _arrays(lanes: Sequence[Lane], wanted: Mapping[Lane, int]) -> list[list[object]]:
+def arrays_of(lanes: Sequence[Lane], wanted: Mapping[Lane, int]) -> list[list[object]]:
+    """Return the values of HOLD."""
     return [*columns_of(lanes), [wanted[lane] for lane in lanes]]
 
 
@@ -105,7 +106,7 @@ def _list(database: Database, lanes: Sequence[Lane], wanted: Mapping[Lane, int])
     places = columns_of(shards)
     database.execute(_MAKE_MARKS, places)
     database.fetch(_HOLD_MARKS, places)
-    rows = database.fetch(_LIST, _arrays(lanes, wanted))
+    rows = database.fetch(_LIST, arrays_of(lanes, wanted))
     return {Lane._make(row[:-1]): row[-1] for row in rows}
 
 

@@ -28,7 +28,8 @@ from dueline.core.wakeup import (
     WakeupListener,
     read_wakeup,
 )
-from dueline.stores.postgres.connection import Connections, Executor, is_pooled
+from dueline.stores.postgres.arrays import packed
+from dueline.stores.postgres.connection import Connections, Executor, is_pooled, numbered
 
 PAYLOAD_BYTES_MAX: Final = 7900
 """Maximum length of a message; PostgreSQL allows less than 8000 bytes."""
@@ -43,10 +44,10 @@ _SAY_IDLE: Final = (
     "INSERT INTO @idle (channel) SELECT unnest(%s::text[]) ON CONFLICT (channel) DO NOTHING"
 )
 _NOTIFY: Final = (
-    "WITH gone AS (DELETE FROM @idle WHERE ctid = ANY(ARRAY(SELECT ctid FROM @idle"
-    " WHERE channel = ANY(%s::text[]) FOR UPDATE SKIP LOCKED)) RETURNING channel)"
-    " SELECT pg_notify(%s, w.payload) FROM gone"
-    " JOIN unnest(%s::text[], %s::text[]) AS w (channel, payload) ON w.channel = gone.channel"
+    "WITH w AS (SELECT * FROM unnest(%s::text[], %s::text[]) AS w (channel, payload)),"
+    " gone AS (DELETE FROM @idle WHERE ctid = ANY(ARRAY(SELECT ctid FROM @idle"
+    " WHERE channel IN (SELECT channel FROM w) FOR UPDATE SKIP LOCKED)) RETURNING channel)"
+    " SELECT pg_notify('{channel}', w.payload) FROM gone JOIN w ON w.channel = gone.channel"
 )
 
 StepBack = Callable[[Iterable[tuple[Lane, int]]], None]
@@ -64,6 +65,7 @@ class NotifyWakeups:
         self._connections = connections
         self._step_back = step_back
         self._channel = channel_of(connections.address.schema)
+        self._notify = numbered(_NOTIFY.format(channel=self._channel), connections.address.schema)
         self._local = LocalWakeups()
         self._listeners: list[IdleListener] = []
         self._process = 0
@@ -74,11 +76,13 @@ class NotifyWakeups:
         channels = [one.channel for one in wakeups]
         payloads = list(map(_payload, wakeups))
         with suppress(DuelineError, psycopg.Error):  # a wake-up may be lost
-            self._connections.read(
-                lambda database: database.fetch(
-                    _NOTIFY, (channels, self._channel, channels, payloads)
+            if self._connections.is_pooled:
+                statement = _NOTIFY.format(channel=self._channel)
+                self._connections.read(
+                    lambda database: database.fetch(statement, (channels, payloads))
                 )
-            )
+            else:
+                self._connections.send((self._notify, [packed(channels), packed(payloads)]))
 
     def listen(self, channels: Collection[str], wakeup: Signal) -> WakeupListener:
         """Open a listener; without notifications if there is a pooler or no server."""
