@@ -289,3 +289,29 @@ def test_few_rows_are_one_task_and_very_many_are_several(monkeypatch: pytest.Mon
     monkeypatch.setattr(partitions, "PROBE", 20)
     monkeypatch.setattr(partitions, "ROWS_A_TASK_MAX", 500)
     assert len(plan(store, wholes, 2)) == 6
+
+
+def test_jobs_are_read_as_they_are_alone(shop: Dueline) -> None:
+    from dueline.core.job_status import status_of
+    from dueline.spark.reading import schemas
+
+    jobs = [
+        job
+        for queue in ("mail", "bills")
+        for name in (queue, dead_queue(queue))
+        for job in shop.queues.engine.jobs_of(name)
+    ]
+    jobs += [job._replace(opts=b'{"expires_us":1}', claimed_us=5) for job in jobs[:3]]
+    schema = schemas.wanted("jobs", schemas.struct_of(schemas.COLUMNS["jobs"]))
+    now_us = sorted(job.at_us for job in jobs)[len(jobs) // 2]
+    together = schemas.batch_of_jobs(jobs, schema, now_us=now_us).to_pylist()
+    alone = [schemas.batch_of_jobs([job], schema, now_us=now_us).to_pylist()[0] for job in jobs]
+    assert together == alone
+    assert [row["state"] for row in together] == [status_of(job, now_us) for job in jobs]
+    plain = [job._replace(errors=n % 3) for n, job in enumerate(jobs) if not job.state]
+    plain = [job for job in plain if job.lane.queue == "mail" and not job.opts]
+    for now_us in (0, 2**62):
+        batch = schemas.batch_of_jobs(plain, schema, now_us=now_us)
+        states = [row["state"] for row in batch.to_pylist()]
+        assert states == [status_of(job, now_us) for job in plain]
+        assert set(states) == ({"ready"} if now_us else {"retrying", "scheduled"})

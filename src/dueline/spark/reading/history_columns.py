@@ -131,9 +131,9 @@ class _Bundles:
         if key == "detail":
             return self._details()
         if key == "id":
-            return _digits(self._ids(), ID_BYTES)
+            return digits_of(self._ids(), ID_BYTES)
         if key == "job":
-            return _digits(b"".join([one.job for one in self._bundles]), ID_BYTES)
+            return digits_of(b"".join([one.job for one in self._bundles]), ID_BYTES)
         if key == "digest":
             return self._digests()
         if key in _TEXTS:
@@ -165,7 +165,7 @@ class _Bundles:
             ]
         )
         numbers = pa.Array.from_buffers(pa.int64(), self._total, [None, pa.py_buffer(joined)])
-        return compute.if_else(compute.equal(numbers, 0), "", _digits(joined, DIGEST_BYTES))
+        return compute.if_else(compute.equal(numbers, 0), "", digits_of(joined, DIGEST_BYTES))
 
     def _texts(self, key: str, form: Callable[[str], str]) -> pa.Array:
         """Return a column of texts, each in a form that is made once."""
@@ -225,7 +225,7 @@ def _json(text: str) -> str:
     return encode(text).decode()
 
 
-def _digits(joined: bytes, size: int) -> pa.Array:
+def digits_of(joined: bytes, size: int) -> pa.Array:
     """Return byte strings of one size, which are concatenated, in hexadecimal digits."""
     many = len(joined) // size
     text = joined.hex().encode()

@@ -87,7 +87,7 @@ def plan(store: Store, wholes: Iterable[RowSlice], parts: int) -> list[list[RowS
             omitted from the plan.
         parts: Number of tasks; there are fewer for few rows, and more for very many.
     """
-    return _shares([(one, list(_pieces(partial(_row_at, store, one), one.after)))
+    return _shares([(one, list(_pieces(partial(_row_at, store, one), one.after, PROBE // 1000)))
                     for one in wholes], parts)  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def cut_lanes(store: Store, lanes: Sequence[Lane], parts: int) -> list[list[Lane
     if len(wholes) > LANES_PROBED_MAX:
         size = -(-len(wholes) // parts)
         return [wholes[start : start + size] for start in range(0, len(wholes), size)]
-    return _shares([(one, list(_pieces(partial(_job_at, store, one.lane), START)))
+    return _shares([(one, list(_pieces(partial(_job_at, store, one.lane), START, PROBE // 64)))
                     for one in wholes], parts)  # fmt: skip
 
 
@@ -131,12 +131,17 @@ def _shares(
     return [task for task in tasks if task]
 
 
-def _pieces(probe: _Probe, after: Position) -> Iterator[tuple[float, Position]]:
+def _pieces(probe: _Probe, after: Position, first: int) -> Iterator[tuple[float, Position]]:
     """Step over rows; yield how many rows each step passed, and the position of its last row.
 
-    The first steps are single rows, later ones at most a thirtieth of all rows before them.
+    Later steps are at most a thirtieth of all rows before them.
+
+    Args:
+        probe: Finds rows.
+        after: Where to begin.
+        first: Number of rows that the first steps skip.
     """
-    skip, steps, is_near_end = 0, 0, False
+    skip, steps, is_near_end = first, 0, False
     while True:
         found = probe(after, skip)
         if found is not None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from operator import attrgetter
 from typing import Any, Final
 
 import pyarrow as pa
@@ -22,7 +21,7 @@ from pyspark.sql.types import (
 from dueline.core.errors import BadInput
 from dueline.core.job import Job
 from dueline.core.job_status import status_of
-from dueline.core.lane import living_queue, tenant_of
+from dueline.core.lane import DEAD_SUFFIX, living_queue, tenant_of
 from dueline.core.store import Row
 from dueline.spark.reading import history_columns
 
@@ -146,32 +145,52 @@ def _can_be_read(ours: pa.DataType, asked: pa.DataType) -> bool:
 
 
 def batch_of_jobs(jobs: Sequence[Job], schema: pa.Schema, *, now_us: int) -> pa.RecordBatch:
-    """Convert jobs to a batch."""
+    """Convert jobs to a batch, column by column."""
+    cells: dict[str, Sequence[Any]] = dict(zip(Job._fields, zip(*jobs, strict=True), strict=True))
+    lanes = set(cells["lane"])
+    shown = {lane: (living_queue(lane.queue), *lane[1:4], tenant_of(lane)) for lane in lanes}
+    of_lanes = zip(*map(shown.__getitem__, cells["lane"]), strict=True)
+    cells |= zip(("queue", "shard", "bucket", "priority", "tenant"), of_lanes, strict=True)
 
     def make(name: str) -> pa.Array:
-        return pa.array([_OF_JOB[name](job) for job in jobs], _ARROW["jobs"][name])
+        column, kind = cells[_OF_JOB.get(name, name)], _ARROW["jobs"][name]
+        if name == "options":
+            column = [opts.decode() or None for opts in column] if any(column) else [None]
+        elif name == "claimed":
+            column = [us or None for us in column] if any(column) else [None]
+        if column.count(column[0]) == len(column):
+            return pa.repeat(pa.scalar(column[0], kind), len(jobs))
+        return pa.array(column, kind)
 
-    def state(name: str) -> pa.Array:
-        return pa.array([status_of(job, now_us) for job in jobs], _ARROW["jobs"][name])
+    makes: dict[str, Make] = {
+        "job_id": lambda _: history_columns.digits_of(b"".join(cells["id"]), 16),
+        "state": lambda _: _states(jobs, cells, now_us),
+    }
+    return _batch(schema, makes, make)
 
-    return _batch(schema, {"state": state}, make)
+
+_OF_JOB: Final = {
+    "due": "due_us", "at": "at_us", "enqueued": "enqueued_us", "attempt": "fence",
+    "claimed": "claimed_us", "payload": "body", "options": "opts",
+}  # fmt: skip
+"""Fields of a job, by the column if its name is another."""
 
 
-_OF_JOB: Final[Mapping[str, Callable[[Job], Any]]] = {
-    "queue": lambda job: living_queue(job.lane.queue),
-    "job_id": lambda job: job.id.hex(),
-    "due": attrgetter("due_us"),
-    "at": attrgetter("at_us"),
-    "enqueued": attrgetter("enqueued_us"),
-    "attempt": attrgetter("fence"),
-    "claimed": lambda job: job.claimed_us or None,
-    "payload": attrgetter("body"),
-    "options": lambda job: job.opts.decode() or None,
-    **{name: attrgetter(f"lane.{name}") for name in ("shard", "bucket", "priority")},
-    "tenant": lambda job: tenant_of(job.lane),
-    **{name: attrgetter(name) for name in ("task", "errors", "crashes", "worker", "error")},
-    "codec": attrgetter("codec"),
-}
+def _states(jobs: Sequence[Job], cells: Mapping[str, Sequence[Any]], now_us: int) -> pa.Array:
+    """Return the state of each job, as `status_of` does."""
+    special = (
+        any(cells["opts"])
+        or any(cells["state"])
+        or any(lane.queue.endswith(DEAD_SUFFIX) for lane in set(cells["lane"]))
+    )
+    if special:
+        return pa.array([status_of(job, now_us) for job in jobs], pa.string())
+    failures = compute.add(pa.array(cells["errors"]), pa.array(cells["crashes"]))
+    return compute.if_else(
+        compute.less_equal(pa.array(cells["at_us"]), now_us),
+        "ready",
+        compute.if_else(compute.greater(failures, 0), "retrying", "scheduled"),
+    )
 
 
 def batch_of_values(

@@ -51,6 +51,15 @@ def to_job(lane: Lane, row: Sequence[Any]) -> Job:
     return Job._make((lane, *row[1:_ALONE], bool(row[_ALONE]), *row[_ALONE + 1 :]))
 
 
+def to_jobs(lane: Lane, rows: Sequence[tuple[Any, ...]]) -> list[Job]:
+    """Return rows of one lane, of the SELECT columns, as jobs."""
+    head, alone = (lane,), ((False,), (True,))
+    return made(
+        Job,
+        [head + row[1:_ALONE] + alone[row[_ALONE] != 0] + row[_ALONE + 1 :] for row in rows],
+    )
+
+
 def new_values_without_body(job: Job) -> tuple[object, ...]:
     """Return `new_values_of(job)` with NULL for a body that is stored in `bodies`."""
     return (*job[1:_BODY], None, *job[_BODY + 1 : _AT + 1])

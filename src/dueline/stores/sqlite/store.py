@@ -231,7 +231,7 @@ class SqliteStore:
                     skip,
                 ),
             )
-            return [job_rows.to_job(lane, row) for row in found]
+            return job_rows.to_jobs(lane, found)
 
         jobs = self._connection.read(work)
         more = len(jobs) == limit
