@@ -40,6 +40,7 @@ _PLACES = {
     "health": "commands.health.health",
     "monitor": "commands.monitor.monitor",
     "migrate": "commands.migrate.migrate",
+    "move": "commands.move.move",
     "backup": "commands.backup.backup",
     "restore": "commands.backup.restore",
     "doctor": "commands.doctor.doctor",

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from dueline.core.clock import Clock, StoreTime
-from dueline.core.errors import EnqueueUnknown, Unknown
+from dueline.core.errors import EnqueueUnknown, StoreMoved, Unknown
 from dueline.core.ids import Ids
 from dueline.core.job import Job
 from dueline.core.lane import Lane, living_queue
 from dueline.core.pagination import EVER, first_pages, jobs_in, lane_pages
 from dueline.core.queue_catalog import Catalog
-from dueline.core.store import LanePage, Store
+from dueline.core.store import Drop, LanePage, Store
 from dueline.core.tuples import field
 from dueline.core.wakeup import Wakeups, wake_before
 
@@ -49,14 +49,31 @@ class Engine:
         """Wake the workers of jobs that were stored, and keep their queues in the catalog.
 
         Raises:
-          EnqueueUnknown: The store did not say whether the queues are still there.
+          EnqueueUnknown: The store did not say whether the queues are still there, or it moved.
         """
         places = [place for place, _ in groupby(map(_when_of, jobs))]
         self.wake(places)
         try:
             self.catalog.used([lane for lane, _ in places])
+        except StoreMoved as error:
+            self._withdraw(jobs, error)
         except Unknown as error:
             raise EnqueueUnknown.about(jobs) from error
+
+    def _withdraw(self, jobs: Sequence[Job], moved: StoreMoved) -> None:
+        """Remove new jobs from a store that moved before they were stored (rule X1).
+
+        One that is no longer there, or not new, was moved or runs.
+
+        Raises:
+          EnqueueUnknown: Its `jobs` were removed; enqueue them again in the other store.
+        """
+        try:
+            removed = self.store.settle([Drop(job) for job in jobs])
+        except Unknown as error:
+            raise EnqueueUnknown.about(jobs) from error
+        if left := [job for job, is_gone in zip(jobs, removed, strict=True) if is_gone]:
+            raise EnqueueUnknown.about(left) from moved
 
     def pages_of(self, queue: str, until_bucket: int) -> Iterator[LanePage]:
         """Yield the lane lists of all shards of a queue, up to a listing bucket."""

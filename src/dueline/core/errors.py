@@ -95,6 +95,25 @@ class StoreReplaced(StoreUnavailable):
     """
 
 
+class StoreMoved(StoreUnavailable):
+    """The store's jobs were moved to another store; nothing was written.
+
+    Attributes:
+        address: The new address, without its password.
+    """
+
+    address: str = ""
+
+    @classmethod
+    def to(cls, address: str) -> "StoreMoved":
+        """Return the error that names the new address."""
+        error = cls(
+            f"This store has moved to {address}.", hint="Start this process with that address."
+        )
+        error.address = address
+        return error
+
+
 class Unknown(StoreUnavailable):
     """The store did not say whether the write happened; it may or may not have."""
 

@@ -5,11 +5,12 @@ writes its name into the store. Every process reads the names together with a qu
 and refuses a store that names a feature it does not know (rules V1 and V2).
 """
 
+from collections.abc import Iterable
 from copy import copy
 from typing import Final
 
 from dueline.core.codec import encode
-from dueline.core.errors import SchemaMismatch, StoreUnavailable, Unknown
+from dueline.core.errors import SchemaMismatch, StoreMoved, StoreUnavailable, Unknown
 from dueline.core.ids import Ids
 from dueline.core.pagination import records_in
 from dueline.core.store import NO_VERSION, Put, Records
@@ -30,14 +31,27 @@ BASELINE: Final = frozenset({BUNDLES, LIMITS, SCHEDULES, WORKFLOWS})
 KNOWN: Final = BASELINE | {COLUMNS, RESULTS}
 """Features that this version reads and writes."""
 
+MOVED: Final = "moved to "
+"""Begins the name that says to which address the store has moved (rule X1)."""
+
+FILLING: Final = "being filled from "
+"""Begins the name that says that `dueline move` still fills the store (rule X6)."""
+
 
 class Features:
-    """The features of one store; thread-safe."""
+    """The features of one store; thread-safe.
+
+    Attributes:
+      moves: This process moves the store, so it uses it before and after that.
+      moved_to: The address to which the store has moved, as last read; empty if it has not.
+    """
 
     def __init__(self, records: Records, *, ids: Ids) -> None:
         self._records = records
         self._ids = ids
         self._used: frozenset[str] = frozenset()
+        self.moves = False
+        self.moved_to = ""
 
     def inside(self, records: Records) -> "Features":
         """Return the same features as an open transaction sees them: it may be rolled back."""
@@ -50,14 +64,28 @@ class Features:
 
         Raises:
           SchemaMismatch: the store uses a feature that this version does not know.
+          StoreUnavailable: `dueline move` still fills the store.
         """
         names = names_of(self._records)
-        if unknown := sorted(names - KNOWN):
+        moved_to = _rest_of(names, MOVED)
+        filled_from = _rest_of(names, FILLING)
+        if unknown := sorted(one for one in names - KNOWN if not one.startswith((MOVED, FILLING))):
             raise SchemaMismatch(
                 f"The store uses features unknown to dueline {VERSION}: {', '.join(unknown)}.",
                 hint="Upgrade this process to the version that wrote them.",
             )
+        if filled_from and not self.moves:
+            raise StoreUnavailable(
+                f"`dueline move` still copies {filled_from} into this store.",
+                hint="Try again: the store opens by itself.",
+            )
         self._used = names
+        self.moved_to = moved_to
+
+    def expect_here(self) -> None:
+        """Raise StoreMoved if the store has moved, as last read (rule X1)."""
+        if self.moved_to and not self.moves:
+            raise StoreMoved.to(self.moved_to)
 
     def has(self, name: str) -> bool:
         """Return whether the store used a feature when the names were last read."""
@@ -67,7 +95,7 @@ class Features:
         """Write a feature's name into the store if it is missing.
 
         Args:
-          name: one of KNOWN.
+          name: one of KNOWN, or a name that begins with MOVED.
 
         Returns:
           Whether other processes must read the names again before rows of the feature are
@@ -77,7 +105,7 @@ class Features:
           SchemaMismatch: as `check`.
           StoreUnavailable: the store did not answer; only the name may have been written.
         """
-        assert name in KNOWN, name
+        assert name in KNOWN or name.startswith(MOVED), name
         if name in self._used:
             return False
         self.check()
@@ -95,3 +123,7 @@ class Features:
 def names_of(records: Records) -> frozenset[str]:
     """Return the names of the features that a store uses."""
     return frozenset(record.key for record in records_in(records, PARTITION))
+
+
+def _rest_of(names: Iterable[str], start: str) -> str:
+    return next((one.removeprefix(start) for one in sorted(names) if one.startswith(start)), "")

@@ -15,6 +15,10 @@ UNCLAIMED_TOKEN = Token(bytes(16))
 """Token of a row that was never claimed; each repeat of an insert writes the same cells."""
 
 
+AWAY_US = 2**59
+"""Added to `at_us` of a row that `dueline move` takes to another store (rule X2)."""
+
+
 class Claim(NamedTuple):
     """One claim of a job; the same worker may claim the job again with another fence."""
 
@@ -80,6 +84,11 @@ class Job(NamedTuple):
     def is_claimed(self) -> bool:
         """Return whether the last claim has neither an outcome nor been released."""
         return self.state in (State.CLAIMED, State.STARTED)
+
+
+def is_away(job: Job) -> bool:
+    """Return whether `dueline move` takes the row to another store: nobody else changes it."""
+    return job.at_us >= AWAY_US
 
 
 def copies_of(

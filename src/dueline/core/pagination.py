@@ -1,7 +1,8 @@
 """Iteration over the pages of a store."""
 
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Final, TypeVar
 
 from dueline.core.job import Job
 from dueline.core.lane import Lane, Pointer
@@ -15,6 +16,16 @@ ROWS_A_PAGE: Final = 1000
 
 EVER: Final = 2**62
 """A bucket after all others."""
+
+
+T = TypeVar("T")
+
+
+def parts_of(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yield the items in lists of this size; the last one may be shorter."""
+    rest = iter(items)
+    while part := list(islice(rest, size)):
+        yield part
 
 
 def record_at(records: Records, partition: str, key: str) -> Record | None:

@@ -11,6 +11,7 @@ from dueline.core.errors import (
     NotFound,
     SchemaMismatch,
     StoreCorrupt,
+    StoreMoved,
     StoreUnavailable,
     Unknown,
 )
@@ -127,6 +128,17 @@ class Catalog:
                 raise
             return known
 
+    def expect_here(self, queue: str) -> QueueSettings:
+        """Return a queue's settings, for calls that add jobs, claim them or change waiting ones.
+
+        Raises:
+          StoreMoved: the store has moved (rule X1).
+          Others: as `settings`.
+        """
+        settings = self.settings(queue)
+        self.features.expect_here()
+        return settings
+
     def is_current(self, queue: str, version: bytes) -> bool:
         """Return whether the cached settings have this version, which `lanes` just returned.
 
@@ -190,6 +202,7 @@ class Catalog:
         """
         for _ in range(_ROUNDS_MAX):
             old, version, *_ = self._read(queue)
+            self.features.expect_here()
             new = check_settings(how(old))
             new = with_shards(replace(new, shards_read=old.shards_read), new.shards)
             if new == old or self._put(queue, new, version):
@@ -216,9 +229,11 @@ class Catalog:
     # Unused queues
 
     def used(self, lanes: Iterable[Lane]) -> None:
-        """Keep the shards of new jobs; usually without a read (rule Q1).
+        """Keep the shards of new jobs; usually without a read (rules Q1 and X1).
 
-        Raises: Unknown: the store did not answer; some shards may no longer be read.
+        Raises:
+          Unknown: the store did not answer; some shards may no longer be read.
+          StoreMoved: the store has moved.
         """
         largest: dict[str, int] = {}
         for lane in lanes:
@@ -235,11 +250,14 @@ class Catalog:
         try:
             for _ in range(_ROUNDS_MAX):
                 entry = self._read(queue)
+                self.features.expect_here()
                 if entry.stands(shard):
                     return
                 read = max(entry.settings.shards_read, shard + 1)
                 if self._put(queue, replace(entry.settings, shards_read=read), entry.version):
                     return
+        except StoreMoved:
+            raise
         except (StoreUnavailable, Conflict) as error:
             raise Unknown(f"The store did not confirm that the queue {queue} exists.") from error
         raise Unknown(f"The queue {queue} keeps changing.")

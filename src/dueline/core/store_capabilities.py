@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from dueline.core.job import Job, Token
 from dueline.core.lane import Lane, Pointer
-from dueline.core.store import LanePage, Store, Want
+from dueline.core.store import LanePage, Put, Store, Want
 from dueline.core.wakeup import Wakeups
 
 PREFETCH_US_MAX = 500_000
@@ -77,6 +77,37 @@ class ListsLanes(Protocol):
 
     def lanes_with_rows(self, *, after: str | None, limit: int) -> LanesWithRows:
         """Return a page of lanes that have rows, after `after`; a lane may be returned twice."""
+        ...
+
+
+class RecordsPage(NamedTuple):
+    """A page of all records; pass `after` to read on, None at the end.
+
+    records: each with its partition, as a write that stores it again.
+    """
+
+    records: Sequence[tuple[str, Put]]
+    after: str | None
+
+
+@runtime_checkable
+class ListsRecords(Protocol):
+    """A store that can list the records of all partitions, to move them to another store."""
+
+    def all_records(self, *, after: str | None, limit: int) -> RecordsPage:
+        """Return a page of the records that have not expired, after `after`.
+
+        A partition is in key order. limit: about how many records.
+        """
+        ...
+
+
+@runtime_checkable
+class ShowsTransactions(Protocol):
+    """A store in which a caller's transaction may read now and commit minutes later."""
+
+    def open_transactions(self) -> frozenset[str]:
+        """Return names of the transactions of other sessions that used the store's tables."""
         ...
 
 

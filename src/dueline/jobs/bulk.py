@@ -5,7 +5,7 @@ a repeat continues with the rest.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain
 from typing import NamedTuple
 
 from dueline.core.attempt import Outcome
@@ -15,6 +15,7 @@ from dueline.core.errors import Conflict, NotFound
 from dueline.core.job import Job
 from dueline.core.job_status import status_of
 from dueline.core.lane import dead_queue
+from dueline.core.pagination import parts_of
 from dueline.core.store import Drop
 from dueline.jobs.completion import Finished, finish, finish_of
 from dueline.jobs.counts import Counts, count
@@ -48,7 +49,7 @@ class BulkResult(NamedTuple):
 
 def cancel_all(queues: Queues, rows: Iterable[Job]) -> Iterator[BulkResult]:
     """End waiting jobs, and request the end of running ones, page by page."""
-    for page in _pages(rows):
+    for page in parts_of(rows, PAGE):
         now_us = queues.engine.time.latest_us()
         running = [row for row in page if status_of(row, now_us) == "running"]
         waiting = [row for row in page if status_of(row, now_us) not in ("running", "dead")]
@@ -60,7 +61,7 @@ def cancel_all(queues: Queues, rows: Iterable[Job]) -> Iterator[BulkResult]:
 
 def _cancel_waiting(queues: Queues, rows: Sequence[Job], now_us: int) -> BulkResult:
     outcome = Outcome("cancelled", now_us)
-    settings = queues.engine.catalog.settings
+    settings = queues.engine.catalog.expect_here
     ends = [
         Finished(row, finish_of(row, outcome, None, settings(row.lane.queue)))
         for row in rows
@@ -81,7 +82,7 @@ def _cancel_running(queues: Queues, row: Job) -> BulkResult:
 
 def retry_all(queues: Queues, rows: Iterable[Job]) -> Iterator[BulkResult]:
     """Run waiting or dead jobs as soon as possible, page by page."""
-    for page in _pages(rows):
+    for page in parts_of(rows, PAGE):
         now_us = queues.engine.time.latest_us()
         some = [row for row in page if status_of(row, now_us) not in ("running", "expired")]
         done = queues.retry_all(some)
@@ -95,7 +96,7 @@ def reschedule_all(queues: Queues, rows: Iterable[Job], at_us: int) -> Iterator[
         BadInput: The time is out of range, or after the expiry of a job; jobs before it are
         changed.
     """
-    for page in _pages(rows):
+    for page in parts_of(rows, PAGE):
         done = sum(_is_rescheduled(queues, row, at_us) for row in page)
         yield BulkResult(done=done, left=len(page) - done)
 
@@ -110,15 +111,9 @@ def _is_rescheduled(queues: Queues, row: Job, at_us: int) -> bool:
 
 def drop_dead(engine: Engine, rows: Iterable[Job]) -> Iterator[BulkResult]:
     """Delete dead-letter jobs, page by page; they cannot be retried any more."""
-    for page in _pages(rows):
+    for page in parts_of(rows, PAGE):
         done = sum(engine.store.settle([Drop(row) for row in page]))
         yield BulkResult(done=done, left=len(page) - done)
-
-
-def _pages(rows: Iterable[Job]) -> Iterator[list[Job]]:
-    left = iter(rows)
-    while page := list(islice(left, PAGE)):
-        yield page
 
 
 def waiting_in(engine: Engine, queue: str) -> Iterator[Job]:

@@ -33,11 +33,15 @@ def _desk(worker: str) -> str:
 
 def ask(records: Records, job: Job, *, now_us: int, version: bytes) -> None:
     """Request the end of a claimed job. version: random, for the records."""
-    key = job.id.hex()
-    put = Put(key, version, b"1", expires_us=now_us + KEEP_US)
-    records.commit(_place(job.id), (put,))
-    copy = Put(f"{key}/{job.fence}", version, b"1", expires_us=now_us + HELD_US)
+    remember(records, job.id, now_us=now_us, version=version)
+    copy = Put(f"{job.id.hex()}/{job.fence}", version, b"1", expires_us=now_us + HELD_US)
     records.commit(_desk(job.worker), (copy,))
+
+
+def remember(records: Records, job_id: JobId, *, now_us: int, version: bytes) -> None:
+    """Request the end of a job from the next worker that claims it. version: random."""
+    put = Put(job_id.hex(), version, b"1", expires_us=now_us + KEEP_US)
+    records.commit(_place(job_id), (put,))
 
 
 def asked(records: Records, job_ids: Iterable[JobId]) -> set[JobId]:

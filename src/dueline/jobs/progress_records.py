@@ -39,14 +39,14 @@ class Known(NamedTuple):
     version: bytes
 
 
-def _place(job_id: JobId) -> str:
+def place_of(job_id: JobId) -> str:
     """Return a partition for the job alone: workers that report at the same time do not contend."""
     return f"progress/{job_id.hex()}"
 
 
 def look(records: Records, job_id: JobId) -> Known:
     """Return a job's progress, the claim that reported it, and the record's version."""
-    for record in records.read(_place(job_id), after=None, limit=1):
+    for record in records.read(place_of(job_id), after=None, limit=1):
         found = decode(record.value, _Record)
         progress = Progress(found.done, found.total, found.note, found.at_us)
         return Known(progress if found.at_us else None, found.fence, record.version)
@@ -81,4 +81,4 @@ def written(
     value = encode(_Record(said.done, said.total, said.note, said.at_us, fence))
     until_us = (said.at_us or now_us) + KEEP_US
     put = Put(_KEY, version, value, expect=expect, expires_us=until_us)
-    return Group(commits=(Commit(_place(job_id), (put,)),))
+    return Group(commits=(Commit(place_of(job_id), (put,)),))

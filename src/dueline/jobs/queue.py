@@ -140,7 +140,7 @@ class Queues:
         queue, task, codec, bodies, asked_us, priority, tenant, opts, window_us, limits, _ = calls
         now_us = self._time.earliest_us()
         check_call(queue, asked_us, priority, tenant, now_us=now_us)
-        settings = self._catalog.settings(queue)
+        settings = self._catalog.expect_here(queue)
         if settings.quotas:
             self.admission.admit(queue, tenant, len(bodies), wait_us=calls.wait_us)
             now_us = self._time.earliest_us()
@@ -170,6 +170,8 @@ class Queues:
 
         Raises: As `enqueue`.
         """
+        for queue in {job.lane.queue for job in jobs}:
+            self._catalog.expect_here(queue)
         plain = [job for job in jobs if not job.opts or not rule_of(job)]
         if len(plain) < len(jobs):
             for job in jobs:
@@ -254,7 +256,7 @@ class Queues:
                 was_asked = True
                 continue
             outcome = Outcome("cancelled", self._time.latest_us())
-            end = finish_of(row, outcome, None, self._catalog.settings(row.lane.queue))
+            end = finish_of(row, outcome, None, self._catalog.expect_here(row.lane.queue))
             if finish(self._store, [Finished(row, end)], ())[0]:
                 advance(self.engine, Layouts(), [row])
                 return True
@@ -337,7 +339,7 @@ class Queues:
             row = changes.changeable(job_id, word, found.status, found.row)
             if change.at_us is not None and row.opts:
                 check_options(read_options(row.opts), change.at_us, 0)
-            width_us = self._catalog.settings(row.lane.queue).width_us
+            width_us = self._catalog.expect_here(row.lane.queue).width_us
             token = self._ids.token()
             move = changes.changed(row, change, token=token, width_us=width_us)
             if self._recording.settle([move])[0]:
@@ -375,7 +377,7 @@ class Queues:
 
     def redrive(self, row: Job) -> Move:
         """Return the verdict that runs a waiting or dead job now; a dead one starts anew."""
-        width_us = self._catalog.settings(living_queue(row.lane.queue)).width_us
+        width_us = self._catalog.expect_here(living_queue(row.lane.queue)).width_us
         token = self._ids.token()
         return changes.redriven(row, self._time.latest_us(), token=token, width_us=width_us)
 

@@ -7,16 +7,19 @@ can add that very row. Records of keys held for a period expire; others are dele
 ends. One that is left behind is stale if its job is not live.
 """
 
+from dataclasses import replace
 from hashlib import blake2b
 
-from dueline.core.call_options import Rule
+from dueline.core.call_options import Rule, read_options
 from dueline.core.codec import decode, encode
 from dueline.core.job import Job
 from dueline.core.lane import living_queue
-from dueline.core.store import Commit, Delete, Put, Records
+from dueline.core.store import NO_VERSION, Commit, Delete, Put, Records
 
 _SLICES = 16
 _DIGEST_BYTES = 16
+_ELSEWHERE_US = 0
+_FOREVER_US = 2**60
 
 
 def read(records: Records, queue: str, key: str) -> Job | None:
@@ -35,6 +38,26 @@ def take(job: Job, rule: Rule, *, expect: bytes) -> Commit:
     expires_us = job.enqueued_us + rule.within_us if rule.within_us else None
     put = Put(place, job.id, encode(job), expect=expect, expires_us=expires_us)
     return Commit(partition, (put,))
+
+
+def elsewhere(put: Put) -> Put:
+    """Return the record of a job whose row is not in this store, but in one that moves here.
+
+    The job holds the key until its row arrives, or the record is deleted: as one that holds it for
+    a period, and so long ago that no process adds its row (rule X6).
+    """
+    job = decode(put.value, Job)
+    options = read_options(job.opts)
+    rule = options.unique or Rule("")
+    held = replace(rule, within_us=rule.within_us or _FOREVER_US)
+    opts = options.changed(unique=held).to_bytes()
+    value = encode(job._replace(enqueued_us=_ELSEWHERE_US, opts=opts))
+    return Put(put.key, put.version, value, expect=NO_VERSION, expires_us=put.expires_us)
+
+
+def is_elsewhere(job: Job) -> bool:
+    """Return whether the record of a job says that its row is in the other store."""
+    return job.enqueued_us == _ELSEWHERE_US
 
 
 def release(job: Job, rule: Rule) -> Commit:

@@ -13,7 +13,7 @@ from dueline.coordination import worker_registry
 from dueline.coordination.worker_registry import Registration, present
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
-from dueline.core.job import Job
+from dueline.core.job import Job, is_away
 from dueline.core.lane import Lane, bucket_of, limits_of
 from dueline.core.limit_names import semaphore_of
 from dueline.core.maintenance import StepResult
@@ -85,7 +85,7 @@ def _release_claims(engine: Engine, worker: str, lane: Lane) -> int:
     """Expire the claims that a worker holds in a lane; return how many."""
     freed = 0
     for claimed in claims_in(engine, lane):
-        jobs = [job for job in claimed if job.worker == worker]
+        jobs = [job for job in claimed if job.worker == worker and not is_away(job)]
         freed += _expire_claims(engine, worker, jobs) if jobs else 0
     return freed
 

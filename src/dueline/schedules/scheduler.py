@@ -188,6 +188,7 @@ def _advance(queues: Queues, name: str, now_us: int) -> int:
         found = definition.stored(queues.engine.store, name)
         if found is None:
             return count
+        queues.engine.catalog.expect_here(found.schedule.template.queue)
         if found.schedule.is_sending():
             count += _send(queues.engine, found, now_us)
         elif found.schedule.recalled or found.schedule.ended:
@@ -200,6 +201,29 @@ def _advance(queues: Queues, name: str, now_us: int) -> int:
                 return count
             count += _store(queues.engine, found, step, now_us)
     return count
+
+
+def finish_started(queues: Queues, name: str) -> Stored | None:
+    """Complete what other processes have started with a schedule; it stores no further jobs.
+
+    Returns: the schedule as it is then; None if it does not exist any more.
+
+    Raises: StoreUnavailable: the next call continues where this one ended.
+    """
+    now_us = queues.engine.time.latest_us()
+    for _ in range(_ROUNDS_MAX):
+        found = definition.stored(queues.engine.store, name)
+        if found is None:
+            return None
+        if found.schedule.is_sending():
+            _send(queues.engine, found, now_us)
+        elif found.schedule.recalled or found.schedule.ended:
+            _recall(queues, found)
+        elif found.schedule.is_leaving:
+            _commit(queues.engine, definition.remove(found))
+        else:
+            return found
+    raise Conflict(f"The schedule {name} keeps changing.", hint="Try again.")
 
 
 class Advanced(NamedTuple):
@@ -378,6 +402,9 @@ def _change(
     queues: Queues, name: str, now_us: int, change: Callable[[Schedule | None], Schedule]
 ) -> bool:
     """Change a schedule as it is now, and advance it; return whether anything changed."""
+    features = queues.engine.catalog.features
+    features.check()
+    features.expect_here()
     for _ in range(_ROUNDS_MAX):
         found = definition.stored(queues.engine.store, name)
         if found is not None and found.schedule.is_sending():  # its keys are of the old version

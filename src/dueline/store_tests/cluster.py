@@ -252,6 +252,11 @@ class Node:
     # Records
 
     @_primitive
+    def partitions(self) -> Sequence[str]:
+        """Return the partitions of records, in order."""
+        return sorted(self.cluster.records)
+
+    @_primitive
     def read(self, partition: str, now_us: int) -> Sequence[Put]:
         """Return the records of a partition that have not expired, in the order of keys."""
         table = self.cluster.records.get(partition, {})

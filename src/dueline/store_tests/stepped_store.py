@@ -31,7 +31,7 @@ from dueline.core.store import (
     Want,
     Write,
 )
-from dueline.core.store_capabilities import LanesWithRows
+from dueline.core.store_capabilities import LanesWithRows, RecordsPage
 from dueline.core.watermark import StreamShard, StreamWatermarks
 from dueline.store_tests.cluster import BEFORE_ALL_US, Cluster, Node, lives
 from dueline.store_tests.row_changes import (
@@ -439,6 +439,15 @@ class SteppedMemoryStore:
         puts = self._node.read(partition, self.clock_us())
         some = [put for put in puts if after is None or put.key > after][:limit]
         return [Record(put.key, put.version, put.value) for put in some]
+
+    def all_records(self, *, after: str | None, limit: int) -> RecordsPage:
+        """Return the records of one partition."""
+        del limit
+        names = [one for one in self._node.partitions() if after is None or one > after]
+        if not names:
+            return RecordsPage((), None)
+        puts = self._node.read(names[0], self.clock_us())
+        return RecordsPage([(names[0], put) for put in puts], names[0])
 
     def commit(self, partition: str, writes: Sequence[Write]) -> bool:
         """Apply writes to one partition, all or nothing."""

@@ -130,11 +130,14 @@ class Claimer:
         return cls(engine, list(serving), worker, permits=permits, affinity=affinity)
 
     def refresh(self) -> None:
-        """Read the lane lists again, and sweep lanes that are past and empty."""
+        """Read the lane lists again, and sweep lanes that are past and empty.
+
+        Raises: StoreMoved: the store has moved (rule X1).
+        """
         shards: Sequence[Place] = [
             (queue, shard, settings.width_us)
             for queue in self._serving
-            for settings in [self._engine.catalog.settings(queue)]
+            for settings in [self._engine.catalog.expect_here(queue)]
             for shard in range(settings.shards_read)
         ]
         if self._affinity is not None:

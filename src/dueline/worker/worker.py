@@ -135,7 +135,7 @@ class Worker:
         self._runner.start()
         self._beat.start()
         try:
-            self._until(lambda: self._is_stopping or self._is_burst_over())
+            self._until(lambda: self._is_stopping or self._is_moved() or self._is_burst_over())
             self._drain()
         finally:
             self._beat.stop()
@@ -147,6 +147,8 @@ class Worker:
         self._guarded(self._report)
         self._guarded(self._permits.close)
         self._guarded(self._reporter.end)
+        if self._is_moved():
+            self._engine.catalog.features.expect_here()
 
     def _until(self, is_over: Callable[[], bool]) -> None:
         while not is_over():
@@ -404,6 +406,11 @@ class Worker:
         self._take(taken)
 
     # Wait, end
+
+    def _is_moved(self) -> bool:
+        """Return whether the store has moved and no job is left here to end (rule X1)."""
+        has_moved = self._engine.catalog.features.moved_to
+        return bool(has_moved) and not self._held and not self._arrived
 
     def _is_burst_over(self) -> bool:
         if not self._settings.burst or self._held or self._arrived:

@@ -270,7 +270,7 @@ def forget(records: Records, flow: JobId, layout: Layout | None) -> Iterator[str
 
     Yields: the partition of each deletion.
     """
-    for partition in () if layout is None else _partitions(flow, layout):
+    for partition in () if layout is None else partitions_of(flow, layout):
         while page := records.read(partition, after=None, limit=_ENDS_A_PAGE):
             records.commit(partition, [Delete(one.key) for one in page])
             yield partition
@@ -280,7 +280,7 @@ def forget(records: Records, flow: JobId, layout: Layout | None) -> Iterator[str
         records.commit(_DAYS, [Delete(day)])
 
 
-def _partitions(flow: JobId, layout: Layout) -> Iterator[str]:
+def partitions_of(flow: JobId, layout: Layout) -> Iterator[str]:
     """Yield the partitions of a workflow; the layout is in the last."""
     place = _place(flow)
     for block in layout.blocks():

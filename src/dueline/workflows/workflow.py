@@ -111,6 +111,8 @@ def send(engine: Engine, start: Start, *, again: bool = False) -> None:
       StoreUnavailable: nothing was written.
     """
     flow, layout, jobs = start
+    for queue in {job.lane.queue for job in jobs}:
+        engine.catalog.expect_here(queue)
     engine.catalog.adopt(features.WORKFLOWS)
     store = engine.recording_store
     commits = records.put_layout(flow, layout, version=flow)
@@ -253,6 +255,8 @@ def signal(engine: Engine, view: WorkflowView, name: str, value: bytes) -> None:
             f"No step of the workflow {view.flow.hex()} waits for {name!r:.80}.",
             hint=f"Its signals: {', '.join(names)}." if names else "No step waits for a signal.",
         )
+    engine.catalog.features.check()
+    engine.catalog.features.expect_here()
     commit = records.signal(view.flow, name, value, version=engine.ids.token())
     is_first = engine.store.commit(commit.partition, commit.writes)
     wake_steps(engine, view.flow, steps)  # in any case: the first sender may have been killed

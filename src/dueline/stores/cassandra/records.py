@@ -6,6 +6,7 @@ from typing import Final
 from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.readback import WriteStatus, status_of_commit
 from dueline.core.store import NO_VERSION, Commit, Delete, Put, Record, Write
+from dueline.core.store_capabilities import RecordsPage
 from dueline.stores.cassandra.answers import Answer
 from dueline.stores.cassandra.session import Call, CassandraSession
 from dueline.stores.cassandra.statements import chunks
@@ -33,6 +34,13 @@ _PUT_PLAINLY: Final = (
     "INSERT INTO {keyspace}.records (part, key, version, value, expires_us) VALUES (?, ?, ?, ?, ?)"
     " USING TIMESTAMP ? AND TTL ?"
 )
+_PARTS: Final = (
+    "SELECT DISTINCT token(part), part FROM {keyspace}.records"
+    " WHERE token(part) > ? AND token(part) <= ? LIMIT ?"
+)
+_TOKEN_MIN: Final = -(2**63)
+_TOKEN_MAX: Final = 2**63 - 1
+_PARTS_A_PAGE: Final = 20
 _DELETE: Final = "DELETE FROM {keyspace}.records WHERE part = ? AND key = ?"
 
 
@@ -59,6 +67,30 @@ class CassandraRecords:
                 break
             after = rows[-1][0]
         return found
+
+    def page_of_all(self, after: str | None, limit: int) -> RecordsPage:
+        """Return the records of the next partitions in the order of tokens, without expired ones.
+
+        Args:
+          after: The token of the last partition of the page before.
+          limit: How many records are read at a time.
+        """
+        now_us = self._now_us()
+        start = _TOKEN_MIN if after is None else int(after)
+        parts = self._session.read(_PARTS, (start, _TOKEN_MAX, _PARTS_A_PAGE))
+        found: list[tuple[str, Put]] = []
+        for _, part in parts:
+            rows = self._session.read(_READ_ALL, (part, limit))
+            while rows:
+                found += [
+                    (part[1:], Put(row[0], row[1], row[2], None, _expiry_of(row[3])))
+                    for row in rows
+                    if row[3] > now_us
+                ]
+                if len(rows) < limit:
+                    break
+                rows = self._session.read(_READ_PAST, (part, rows[-1][0], limit))
+        return RecordsPage(found, str(parts[-1][0]) if len(parts) == _PARTS_A_PAGE else None)
 
     def commit(self, partition: str, writes: Sequence[Write]) -> bool:
         """Apply writes to one partition, all or nothing.
@@ -144,6 +176,10 @@ class CassandraRecords:
         else:
             rows = self._session.read_back(lost, _READ_SOME, place)
         return {row[0]: (row[1], row[3]) for row in rows}
+
+
+def _expiry_of(until_us: int) -> int | None:
+    return None if until_us == NEVER_US else until_us
 
 
 def is_plain(writes: Iterable[Write]) -> bool:

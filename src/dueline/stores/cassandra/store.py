@@ -28,7 +28,7 @@ from dueline.core.store import (
     Want,
     Write,
 )
-from dueline.core.store_capabilities import LanesWithRows
+from dueline.core.store_capabilities import LanesWithRows, RecordsPage
 from dueline.stores.cassandra import diagnostics, lookup, schema
 from dueline.stores.cassandra.claims import Claims
 from dueline.stores.cassandra.guard import STRAY_ANSWERS
@@ -190,6 +190,10 @@ class CassandraStore:
     def read(self, partition: str, *, after: str | None, limit: int) -> Sequence[Record]:
         """Read records in key order."""
         return self._records.read(partition, after=after, limit=limit)
+
+    def all_records(self, *, after: str | None, limit: int) -> RecordsPage:
+        """Return the records of some partitions, in the order of their hashes."""
+        return self._records.page_of_all(after, limit)
 
     def commit(self, partition: str, writes: Sequence[Write]) -> bool:
         """Apply writes to one partition, all or nothing."""

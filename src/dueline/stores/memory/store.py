@@ -33,7 +33,7 @@ from dueline.core.store import (
     Want,
     Write,
 )
-from dueline.core.store_capabilities import LanesWithRows, Prefetched, PrefetchResult
+from dueline.core.store_capabilities import LanesWithRows, Prefetched, PrefetchResult, RecordsPage
 from dueline.stores.memory.rows import jobs_page, lanes_page, order, page_of, waits
 from dueline.stores.row_updates import Terms, claimed, rewritten
 
@@ -208,6 +208,17 @@ class MemoryStore:
                 Record(key, table[key].version, table[key].value)
                 for key in heapq.nsmallest(limit, keys)
             ]
+
+    def all_records(self, *, after: str | None, limit: int) -> RecordsPage:
+        """Return the records of one partition."""
+        del limit
+        with self._unit(reads=True):
+            names = sorted(name for name in self._records if after is None or name > after)
+            if not names:
+                return RecordsPage((), None)
+            table = self._records[names[0]]
+            found = [(names[0], table[key]) for key in sorted(table) if self._live(names[0], key)]
+            return RecordsPage(found, names[0])
 
     def commit(self, partition: str, writes: Sequence[Write]) -> bool:
         """Apply writes to one partition, all or nothing."""

@@ -1,8 +1,10 @@
 """Records in PostgreSQL's tables."""
 
+import json
 from collections.abc import Sequence
 
 from dueline.core.store import NO_VERSION, Commit, Delete, Put, Record, Write
+from dueline.core.store_capabilities import RecordsPage
 from dueline.stores.postgres.arrays import columns_of
 from dueline.stores.postgres.connection import NOW_US, Database
 
@@ -31,6 +33,21 @@ def read(database: Database, partition: str, *, after: str | None, limit: int) -
         (partition, after or "", limit),
     )
     return [Record(*row) for row in rows]
+
+
+def page_of_all(database: Database, after: str | None, limit: int) -> RecordsPage:
+    """Return a page of all records, in the order of partitions and keys, without expired ones."""
+    past = "(partition, key) > (%s, %s) AND" if after is not None else ""
+    rows = database.fetch(
+        f"SELECT partition, key, version, value, expires_us FROM @records WHERE {past} {_IS_LIVE}"
+        " ORDER BY partition, key LIMIT %s",
+        (*(json.loads(after) if after is not None else ()), limit),
+    )
+    found = [
+        (part, Put(key, version, value, None, until_us))
+        for part, key, version, value, until_us in rows
+    ]
+    return RecordsPage(found, json.dumps(rows[-1][:2]) if len(rows) == limit else None)
 
 
 def commit(database: Database, commits: Sequence[Commit]) -> bool:

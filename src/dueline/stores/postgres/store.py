@@ -29,7 +29,7 @@ from dueline.core.store import (
     Want,
     Write,
 )
-from dueline.core.store_capabilities import Joined, LanesWithRows, PrefetchResult
+from dueline.core.store_capabilities import Joined, LanesWithRows, PrefetchResult, RecordsPage
 from dueline.stores.postgres import (
     batches,
     callers,
@@ -260,6 +260,22 @@ class PostgresStore:
         return self._connection.read(
             lambda database: records.read(database, partition, after=after, limit=limit)
         )
+
+    def all_records(self, *, after: str | None, limit: int) -> RecordsPage:
+        """Return a page of all records, in the order of partitions and keys."""
+        return self._connection.read(lambda database: records.page_of_all(database, after, limit))
+
+    def open_transactions(self) -> frozenset[str]:
+        """Return the transactions of other sessions that hold a lock on the table of records."""
+        rows = self._connection.read(
+            lambda database: database.fetch(
+                "SELECT DISTINCT virtualtransaction FROM pg_locks WHERE pid <> pg_backend_pid()"
+                " AND relation = to_regclass(%s)"
+                " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+                (f"{self._address.schema}.records",),
+            )
+        )
+        return frozenset(row[0] for row in rows)
 
     def commit(self, partition: str, writes: Sequence[Write]) -> bool:
         """Apply writes to one partition, all or nothing."""

@@ -4,6 +4,7 @@ Every write is one immediate transaction: an insert with its lane list (rule E6)
 group of outcomes and effects. Several processes may share the file.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -22,6 +23,7 @@ from dueline.core.store import (
     Group,
     JobPage,
     LanePage,
+    Put,
     Record,
     Row,
     RowPage,
@@ -30,7 +32,7 @@ from dueline.core.store import (
     Want,
     Write,
 )
-from dueline.core.store_capabilities import LanesWithRows, PrefetchResult
+from dueline.core.store_capabilities import LanesWithRows, PrefetchResult, RecordsPage
 from dueline.core.tuples import made
 from dueline.stores.row_updates import Terms
 from dueline.stores.sqlite import batches, claims, damage, job_rows, streams
@@ -292,6 +294,23 @@ class SqliteStore:
             )
         )
         return [Record(*row) for row in rows]
+
+    def all_records(self, *, after: str | None, limit: int) -> RecordsPage:
+        """Return a page of all records, in the order of partitions and keys."""
+        past = "(partition, key) > (?, ?) AND" if after is not None else ""
+        rows = self._connection.read(
+            lambda database: fetch(
+                database,
+                f"SELECT partition, key, version, value, expires_us FROM records WHERE {past}"  # noqa: S608
+                " (expires_us IS NULL OR expires_us > ?) ORDER BY partition, key LIMIT ?",
+                (*(json.loads(after) if after is not None else ()), self.clock_us(), limit),
+            )
+        )
+        found = [
+            (part, Put(key, version, value, None, until_us))
+            for part, key, version, value, until_us in rows
+        ]
+        return RecordsPage(found, json.dumps(rows[-1][:2]) if len(rows) == limit else None)
 
     def commit(self, partition: str, writes: Sequence[Write]) -> bool:
         """Apply writes to one partition, all or nothing."""

@@ -1,0 +1,348 @@
+"""Moves all jobs of a store to another one, while producers and workers run.
+
+The source is marked first: from then on processes refuse it and name the new address, and workers
+only end what they hold. Then what jobs depend on is copied, the target is opened, and the rows
+follow in portions (rules X1 to X6). Whatever process dies, the next one continues.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dueline.admin import move_records
+from dueline.admin.move_plan import lanes_of, rehearse
+from dueline.admin.move_portions import PARTITION, Portions
+from dueline.core import features
+from dueline.core.clock import SECOND_US, Clock
+from dueline.core.codec import decode, encode
+from dueline.core.errors import Conflict, StoreUnavailable
+from dueline.core.job import Job, JobId, Token, is_away
+from dueline.core.lane import Lane
+from dueline.core.pagination import parts_of, record_at
+from dueline.core.queue_catalog import LATE_US
+from dueline.core.store import Delete, Put
+from dueline.core.store_capabilities import ShowsTransactions
+from dueline.jobs.completion import complete, stored
+from dueline.jobs.queue import Queues
+from dueline.schedules import schedule as definition
+from dueline.schedules.scheduler import finish_started
+from dueline.workflows import records as flows
+
+GRACE_US: Final = LATE_US + SECOND_US
+"""How long after the mark a call may still store jobs that it will not withdraw (rule X1)."""
+
+PAGE: Final = 500
+_STATE: Final = "state"
+_REST_S: Final = 0.5
+_PATIENCE: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """How far a move is. stage: filling, open, or done."""
+
+    source: str
+    stage: str = "filling"
+
+
+@dataclass(slots=True)
+class Moved:
+    """What a move has done so far.
+
+    Attributes:
+      jobs: Rows moved by this process.
+      waiting: Rows that were left by the last pass: their claims are under way, or those of other
+        steps of their workflows.
+      results: Records of results copied by this process.
+    """
+
+    jobs: int = 0
+    waiting: int = 0
+    results: int = 0
+
+
+class Mover:
+    """One move from a store to another; run it again to continue.
+
+    Args:
+      source: The queues of the old store.
+      target: The queues of the new store.
+      names: The addresses of both, without passwords; they identify the move.
+      clock: This machine's clock.
+      tell: Called with a sentence at each stage, and with what was done at each pass.
+      grace_us: As GRACE_US.
+    """
+
+    def __init__(
+        self,
+        source: Queues,
+        target: Queues,
+        names: tuple[str, str],
+        *,
+        clock: Clock,
+        tell: Callable[[str, Moved], None],
+        grace_us: int = GRACE_US,
+    ) -> None:
+        self._queues = source
+        self._source = source.engine
+        self._target = target.engine
+        self._from, self._to = names
+        self._clock = clock
+        self._tell = tell
+        self._grace_us = grace_us
+        self._portions = Portions(self._source, self._target)
+        self._flows: set[JobId] = set()
+        self._schedules: list[str] = []
+        self.moved = Moved()
+        for engine in (self._source, self._target):
+            engine.catalog.features.moves = True
+
+    def is_begun(self) -> bool:
+        """Return whether this move was begun before.
+
+        Raises: Conflict: one of the stores takes part in another move.
+        """
+        if self._from == self._to:
+            raise Conflict("Both addresses are of the same store.")
+        self._source.catalog.features.check()
+        self._target.catalog.features.check()
+        moved_to = self._source.catalog.features.moved_to
+        state = self._state()
+        is_ours = (
+            state is not None
+            and state.source == self._from
+            and (state.stage == "filling" or moved_to == self._to)
+        )
+        if moved_to and not is_ours:
+            raise Conflict(f"The store has moved to {moved_to}.", hint="Move it from there.")
+        if state is not None and state.stage != "done" and not is_ours:
+            raise Conflict(f"The new store is being filled from {state.source}.")
+        back_to = self._target.catalog.features.moved_to
+        if back_to not in ("", self._from):
+            raise Conflict(f"The new store has moved to {back_to} itself.")
+        return is_ours
+
+    def run(self, *, leave_streams: bool = False) -> Moved:
+        """Move everything, and wait for claims under way.
+
+        Raises:
+          Conflict: Something is refused, and nothing was changed; or another process moves the
+            stores, too.
+          StoreUnavailable: A store did not answer for long. Run it again.
+        """
+        is_begun = self.is_begun()
+        rehearse(
+            self._source, self._target, is_begun=is_begun, leave_streams=leave_streams
+        ).expect_possible()
+        if not is_begun:
+            self._patiently(self._begin)
+        state = self._state()
+        assert state is not None
+        self._patiently(self._close)
+        if state.stage == "filling":
+            self._tell("waiting for calls that began before the mark", self.moved)
+            self._clock.sleep(self._grace_us / SECOND_US)
+            self._await_transactions()
+            self._patiently(self._fill)
+            self._store_state(_State(self._from, "open"))
+        self._patiently(self._open)
+        self._tell(f"{self._to} is open; moving jobs", self.moved)
+        self._patiently(self._list_unmoved)
+        self._patiently(self._move_all)
+        self._patiently(self._end)
+        return self.moved
+
+    # The stages
+
+    def _begin(self) -> None:
+        """Keep other processes out of the target until it is filled (rule X6)."""
+        store, ids = self._target.store, self._target.ids
+        name = features.FILLING + self._from
+        store.commit(features.PARTITION, (Put(name, ids.token(), b"{}"),))
+        store.commit(features.PARTITION, (Delete(features.MOVED + self._from),))  # moved back
+        self._store_state(_State(self._from))
+        self._target.catalog.features.check()
+
+    def _close(self) -> None:
+        """Mark the source: nothing is enqueued or claimed there any more (rule X1)."""
+        self._source.catalog.adopt(features.MOVED + self._to)
+
+    def _fill(self) -> None:
+        """Copy what jobs depend on, and move the jobs that others depend on."""
+        source, target = self._source.store, self._target.store
+        move_records.copy_features(self._source, self._target)
+        move_records.copy_settings(self._source, self._target)
+        move_records.put_new(target, self._records(*move_records.COPIED))
+        keyed = move_records.copy_keys(source, target, self._records("unique"))
+        self._list_unmoved()
+        self._move_parts()
+        for some in parts_of(sorted(keyed), PAGE):
+            self._move_rows(row for row in source.find(some) if row is not None)
+
+    def _open(self) -> None:
+        """Let other processes use the target."""
+        name = features.FILLING + self._from
+        self._target.store.commit(features.PARTITION, (Delete(name),))
+
+    def _move_all(self) -> None:
+        """Move rows in passes until none is left; copy results between and at the end."""
+        keys: Sequence[tuple[str, Put]] | None = None
+        while True:
+            self._move_parts()
+            self.moved.waiting = sum(map(self._move_lane, self._lanes()))
+            if keys is None:
+                self._copy_results()
+                keys = move_records.keys_elsewhere(self._target.store)
+            keys = move_records.release_keys(self._source.store, self._target.store, keys)
+            self._tell("moving jobs", self.moved)
+            if not (self.moved.waiting or self._flows or self._schedules):
+                break
+            self._clock.sleep(_REST_S)
+        self._copy_results()
+
+    def _end(self) -> None:
+        self._store_state(_State(self._from, "done"))
+        move_records.delete_moved(self._source.store)
+
+    # Rows
+
+    def _lanes(self) -> list[Lane]:
+        """Return the lanes of the source, the most urgent and oldest first."""
+        return sorted(set(lanes_of(self._source)), key=lambda one: (-one.priority, one.bucket))
+
+    def _move_lane(self, lane: Lane) -> int:
+        """Move the rows of a lane; return how many are left."""
+        after = None
+        left = 0
+        while True:
+            page = self._source.store.scan(lane, after=after, until_us=None, limit=PAGE)
+            left += self._move_rows(page.jobs)
+            after = page.after
+            if after is None:
+                return left
+
+    def _move_rows(self, rows: Iterable[Job], flow: JobId | None = None) -> int:
+        """Move rows that nothing holds back; return how many are left.
+
+        Args:
+          rows: Rows of the source.
+          flow: The workflow that moves now.
+        """
+        now_us = self._source.time.earliest_us()
+        portions: dict[Token, list[Job]] = {}
+        free: list[Job] = []
+        left = 0
+        for row in rows:
+            step = flows.step_of(row)
+            if is_away(row):
+                portions.setdefault(row.token, []).append(row)
+            elif row.outcome:  # decided: the end is completed here (rule P5)
+                complete(self._source.store, [stored(row)])
+            elif _is_held(row, now_us) or (step and flow != step[0] in self._flows):
+                left += 1
+            else:
+                free.append(row)
+        for token, taken in portions.items():
+            self.moved.jobs += self._portions.resume(token, taken)
+        moved = self._portions.move(free)
+        self.moved.jobs += moved
+        return left + len(free) - moved
+
+    # What moves as a whole
+
+    def _list_unmoved(self) -> None:
+        """List the workflows and schedules that are still in the source."""
+        self._flows = {flow for flow, _ in flows.listed(self._source.store)}
+        self._schedules = [one.name for one in definition.all_stored(self._source.store)]
+
+    def _move_parts(self) -> None:
+        """Move workflows and schedules of which no job runs."""
+        self._flows = {flow for flow in sorted(self._flows) if not self._move_flow(flow)}
+        self._schedules = [name for name in self._schedules if not self._move_schedule(name)]
+
+    def _move_flow(self, flow: JobId) -> bool:
+        """Move a workflow, its records first; return False if a step runs (rule X6)."""
+        source = self._source.store
+        layout = flows.read(source, flow)
+        if layout is None:
+            return True
+        ids = [flows.job_of(flow, step) for step in range(len(layout.nodes))]
+        found = [row for some in parts_of(ids, PAGE) for row in source.find(some)]
+        rows = [row for row in found if row is not None]
+        now_us = self._source.time.earliest_us()
+        if any(row.outcome or (not is_away(row) and _is_held(row, now_us)) for row in rows):
+            for row in rows:
+                if row.outcome:
+                    complete(source, [stored(row)])
+            return False
+        puts = move_records.of_partitions(source, flows.partitions_of(flow, layout))
+        move_records.put_new(self._target.store, puts)
+        listed = flows.put_layout(flow, layout, version=flow)
+        move_records.put_new(
+            self._target.store,
+            [(one.partition, put) for one in listed for put in one.writes if isinstance(put, Put)],
+        )
+        return self._move_rows(rows, flow) == 0
+
+    def _move_schedule(self, name: str) -> bool:
+        """Move the jobs that a schedule names, and then the schedule; False if one runs."""
+        found = finish_started(self._queues, name)
+        if found is None:
+            return True
+        schedule = found.schedule
+        now_us = self._source.time.latest_us()
+        named = [*definition.withdrawn(schedule, now_us), schedule.last]
+        ids = [JobId(one) for one in named if one]
+        self._move_rows(row for row in self._source.store.find(ids) if row is not None)
+        if schedule.last and self._source.store.find([JobId(schedule.last)])[0] is not None:
+            return False  # its end decides about the next occurrence (rules Z4 and X6)
+        put = Put(name, found.version, encode(schedule))
+        move_records.put_new(self._target.store, [(definition.PARTITION, put)])
+        return True
+
+    # Records
+
+    def _records(self, *kinds: str) -> Iterator[tuple[str, Put]]:
+        found = move_records.all_records(self._source.store)
+        return (one for one in found if move_records.kind_of(one[0]) in kinds)
+
+    def _copy_results(self) -> None:
+        self.moved.results = move_records.copy_results(self._target.store, self._records("results"))
+
+    # State
+
+    def _state(self) -> _State | None:
+        record = record_at(self._target.store, PARTITION, _STATE)
+        return None if record is None else decode(record.value, _State)
+
+    def _store_state(self, state: _State) -> None:
+        put = Put(_STATE, self._target.ids.token(), encode(state))
+        self._target.store.commit(PARTITION, (put,))
+
+    def _await_transactions(self) -> None:
+        """Wait for transactions that may have read the source before the mark (rule X1)."""
+        store = self._source.store
+        if not isinstance(store, ShowsTransactions):
+            return
+        before = store.open_transactions()
+        while before := before & store.open_transactions():
+            self._tell(f"waiting for {len(before)} open transactions", self.moved)
+            self._clock.sleep(_REST_S)
+
+    def _patiently(self, stage: Callable[[], None]) -> None:
+        """Run a stage, which may be repeated; a store may be away for a while."""
+        for left in reversed(range(_PATIENCE)):
+            try:
+                stage()
+            except StoreUnavailable as error:
+                if not left:
+                    raise
+                self._tell(f"trying again: {error.message}", self.moved)
+                self._clock.sleep(2 * _REST_S)
+            else:
+                return
+
+
+def _is_held(row: Job, now_us: int) -> bool:
+    """Return whether a claim of a row is under way; an expired one moves with its row."""
+    return row.is_claimed() and row.at_us > now_us

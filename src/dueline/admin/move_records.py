@@ -1,0 +1,198 @@
+"""What `dueline move` does with each kind of record: it copies, rewrites, leaves or refuses it."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from struct import unpack
+from typing import Final
+
+from dueline.core import features
+from dueline.core.attempt import Outcome
+from dueline.core.codec import decode
+from dueline.core.engine import Engine
+from dueline.core.errors import ConfigError
+from dueline.core.job import Job, JobId
+from dueline.core.pagination import parts_of, record_at, records_in
+from dueline.core.queue_settings import QueueSettings, with_shards
+from dueline.core.store import NO_VERSION, Commit, Delete, Group, Put, Store
+from dueline.core.store_capabilities import ListsRecords
+from dueline.jobs import results, unique_records
+from dueline.jobs.history_batch import ids_in, instants
+from dueline.schedules import schedule as schedules
+
+COPIED: Final = frozenset({"semaphores", "permits", "rates", "meters", "quotas", "sequences"})
+"""Kinds of records that are copied as they are: limits with what is in use, and sequences."""
+
+REWRITTEN: Final = frozenset({"unique", "flows", "results", schedules.PARTITION, "queues"})
+"""Kinds that are copied with what they belong to."""
+
+WITH_JOBS: Final = frozenset({"progress", "cancels"})
+"""Kinds that are copied with the rows of their jobs, and otherwise are of no use."""
+
+OWN: Final = frozenset(
+    {"features", "moves", "workers", "wakeups", "monitor", "offices", "cancels-at", "errands"}
+)
+"""Kinds about the store and its processes, which each store has for itself."""
+
+_PAGE: Final = 500
+
+
+def kind_of(partition: str) -> str:
+    """Return the kind of the records in a partition."""
+    return partition.partition("/")[0]
+
+
+def all_records(store: Store) -> Iterator[tuple[str, Put]]:
+    """Yield all records of a store, with their partitions.
+
+    Raises: ConfigError: the store cannot list them.
+    """
+    if not isinstance(store, ListsRecords):
+        raise ConfigError(f"A store of the kind {store.describe()['store']} cannot be moved.")
+    after = None
+    while True:
+        page = store.all_records(after=after, limit=_PAGE)
+        yield from page.records
+        after = page.after
+        if after is None:
+            return
+
+
+def copy_features(source: Engine, target: Engine) -> None:
+    """Name the features in the target that rows and records of the source use."""
+    for name in sorted(features.names_of(source.store) & features.KNOWN):
+        if name != features.RESULTS or target.store.transactional:
+            target.catalog.adopt(name)
+
+
+def copy_settings(source: Engine, target: Engine) -> None:
+    """Give the target the queues of the source, with shards and buckets as it has them."""
+    plain = source.catalog.defaults
+
+    def adapted(theirs: QueueSettings, mine: QueueSettings) -> QueueSettings:
+        shards = mine.shards if theirs.shards == plain.shards else theirs.shards
+        settings = replace(theirs, width_us=mine.width_us, shards_read=mine.shards_read)
+        return with_shards(settings, shards)
+
+    for queue in source.catalog.names():
+        if (entry := source.catalog.entry(queue)) is not None:
+            theirs = entry.settings
+            target.catalog.change(queue, lambda mine, theirs=theirs: adapted(theirs, mine))  # type: ignore[misc]
+
+
+def put_new(store: Store, puts: Iterable[tuple[str, Put]]) -> None:
+    """Store records, except those that exist: they were stored before, and may have changed."""
+    for some in parts_of(puts, _PAGE):
+        store.together([Group(commits=(Commit(part, (_new(put),)),)) for part, put in some])
+
+
+def _new(put: Put) -> Put:
+    return Put(put.key, put.version, put.value, NO_VERSION, put.expires_us)
+
+
+def of_partitions(store: Store, partitions: Iterable[str]) -> Iterator[tuple[str, Put]]:
+    """Yield the records of partitions whose records do not expire."""
+    for partition in partitions:
+        for one in records_in(store, partition):
+            yield partition, Put(one.key, one.version, one.value)
+
+
+# Unique keys
+
+
+def copy_keys(source: Store, target: Store, keys: Iterable[tuple[str, Put]]) -> set[JobId]:
+    """Let jobs of the source hold their keys in the target; return the ids of those jobs.
+
+    A key that was left behind by a job that ended is not copied.
+    """
+    held = set[JobId]()
+    for some in parts_of(keys, _PAGE):
+        jobs = [decode(put.value, Job) for _, put in some]
+        rows = source.find([job.id for job in jobs])
+        kept = [
+            (partition, unique_records.elsewhere(put))
+            for (partition, put), row in zip(some, rows, strict=True)
+            if row is not None or put.expires_us is not None
+        ]
+        put_new(target, kept)
+        held |= {row.id for row in rows if row is not None}
+    return held
+
+
+def keys_elsewhere(target: Store) -> list[tuple[str, Put]]:
+    """Return the keys of the target that jobs of the source hold for as long as they live."""
+    return [
+        (partition, put)
+        for partition, put in all_records(target)
+        if kind_of(partition) == "unique"
+        and put.expires_us is None
+        and unique_records.is_elsewhere(decode(put.value, Job))
+    ]
+
+
+def release_keys(
+    source: Store, target: Store, keys: Sequence[tuple[str, Put]]
+) -> list[tuple[str, Put]]:
+    """Release the keys of jobs that ended in the source; return those that are still held.
+
+    A row that moved has given its key to the target's row before it went (rule X6).
+    """
+    rows = [row for some in parts_of(keys, _PAGE) for row in source.find(
+        [JobId(put.version) for _, put in some])]  # fmt: skip
+    left = []
+    for (partition, put), row in zip(keys, rows, strict=True):
+        if row is not None:
+            left.append((partition, put))
+        elif (now := record_at(target, partition, put.key)) is not None and (
+            unique_records.is_elsewhere(decode(now.value, Job))
+        ):
+            target.commit(partition, (Delete(put.key, expect=put.version),))
+    return left
+
+
+# Results
+
+
+def copy_results(target: Store, found: Iterable[tuple[str, Put]]) -> int:
+    """Copy the outcomes of ended jobs; return how many records there were.
+
+    A record that several results share is split for a store without transactions.
+    """
+    count = 0
+    for some in parts_of(found, _PAGE):
+        count += len(some)
+        if target.transactional:
+            put_new(target, some)
+        else:
+            commits = [commit for _, put in some for commit in _separate(put)]
+            target.together([Group(commits=(one,)) for one in commits])
+    return count
+
+
+def _separate(put: Put) -> Sequence[Commit]:
+    """Return the writes of the outcomes in a record, each ordered by the time of its end."""
+    assert put.expires_us is not None, "results expire"
+    if "-" not in put.key:
+        outcomes = [(JobId(bytes.fromhex(put.key)), decode(put.value, Outcome))]
+    else:
+        shared = decode(put.value, results.Shared)
+        ids, many = ids_in(shared.job), shared.many
+        ended_us = unpack(f">{many}q", instants(shared.ended_us, many))
+        values = [shared.value] * many if isinstance(shared.value, str) else shared.value
+        outcomes = [
+            (JobId(bytes.fromhex(one)), Outcome("done", us, value))
+            for one, us, value in zip(ids, ended_us, values, strict=True)
+        ]
+    return [
+        results.keep(job_id, outcome, keep_us=max(0, put.expires_us - outcome.ended_us))
+        for job_id, outcome in outcomes
+    ]
+
+
+# The end
+
+
+def delete_moved(store: Store) -> None:
+    """Delete what was copied, so that the store can be filled again; results expire."""
+    for partition, put in list(all_records(store)):
+        if kind_of(partition) in (COPIED | REWRITTEN | WITH_JOBS) - {"results", "queues"}:
+            store.commit(partition, (Delete(put.key),))

@@ -1,0 +1,97 @@
+"""`dueline move`: move a store to another database."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from dueline import Dueline
+from dueline.admin.move import Moved, Mover
+from dueline.admin.move_plan import rehearse
+from dueline.api.connect import mask, sqlite_path
+from dueline.cli.errors import Exit
+from dueline.cli.options import option
+from dueline.cli.output import Entry, Output, note
+from dueline.cli.session import check_exists, session_of
+from dueline.core.clock import SECOND_US, SystemClock
+from dueline.jobs.queue import Queues
+
+COLUMNS = ("what", "many", "verdict", "why")
+TOLD_US = 5 * SECOND_US
+
+
+def move(
+    context: typer.Context,
+    *,
+    source: Annotated[str, option("URL", "The old store.", "--from")],
+    target: Annotated[str, option("URL", "The new store.", "--to")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would move, and what would not.")
+    ] = False,
+    leave_streams: Annotated[
+        bool, typer.Option("--leave-streams", help="Leave streams in the old store.")
+    ] = False,
+) -> int:
+    """Move all jobs of a store to another one, while producers and workers run.
+
+    From its start on, processes that use the old store are refused with the new address; workers
+    finish what they run. Jobs that run are waited for. Each job is in one of the stores. If the
+    command is interrupted, run it again to continue. Exits 5 if something cannot be moved;
+    nothing was changed then.
+
+    Example: dueline move --from sqlite:///jobs.db --to postgresql://user:password@host/shop
+    """
+    clock = SystemClock()
+    with _opened(source) as old, _opened(target, creates=not dry_run) as new:
+        mover = Mover(
+            old, new, (_name_of(source), _name_of(target)), clock=clock, tell=_teller(clock)
+        )
+        output = Output(session_of(context).form, clock.wall_us(), {"command": "move"})
+        if dry_run:
+            plan = rehearse(
+                old.engine, new.engine, is_begun=mover.is_begun(), leave_streams=leave_streams
+            )
+            entries: list[Entry] = [one._asdict() for one in plan.lines]
+            output.entries(entries, COLUMNS)
+            return Exit.REFUSED if plan.refusals() else Exit.DONE
+        moved = mover.run(leave_streams=leave_streams)
+        output.entry({"jobs": moved.jobs, "results": moved.results, "store": mask(target)})
+    return Exit.DONE
+
+
+@contextmanager
+def _opened(url: str, *, creates: bool = False) -> Iterator[Queues]:
+    """Open a store while the block runs."""
+    app = Dueline(url)
+    try:
+        _ = app.store  # checks the address
+        if not creates:
+            check_exists(url)
+        yield app.queues
+    finally:
+        app.close()
+
+
+def _name_of(url: str) -> str:
+    """Return the address by which other processes find the store, without its password."""
+    if not url.startswith("sqlite:"):
+        return mask(url)
+    query = url.partition("?")[1:]
+    return f"sqlite:///{sqlite_path(url).absolute()}{''.join(query)}"
+
+
+class _teller:  # noqa: N801  (used as a function)
+    """Prints each new stage, and what was done every few seconds."""
+
+    def __init__(self, clock: SystemClock) -> None:
+        self._clock = clock
+        self._last: tuple[str, int] = ("", 0)
+
+    def __call__(self, text: str, moved: Moved) -> None:
+        now_us = self._clock.monotonic_us()
+        if text == self._last[0] and now_us - self._last[1] < TOLD_US:
+            return
+        self._last = (text, now_us)
+        left = f", {moved.waiting} left" if moved.waiting else ""
+        note(f"{text} ({moved.jobs} moved{left})")

@@ -1,0 +1,473 @@
+"""Moving a store to another one: each job is in one of them, whatever process dies."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from dueline.admin.move import Moved, Mover
+from dueline.admin.move_plan import MOVES, REFUSED, WAITED, rehearse
+from dueline.core.attempt import Outcome
+from dueline.core.clock import SECOND_US
+from dueline.core.errors import Conflict, Duplicate, EnqueueUnknown, StoreMoved, StoreUnavailable
+from dueline.core.features import FILLING, MOVED, PARTITION
+from dueline.core.job import Job, JobId
+from dueline.core.store import Put
+from dueline.jobs import progress_records, results
+from dueline.jobs.queue import Queues
+from dueline.limits import semaphore
+from dueline.schedules import scheduler
+from dueline.schedules.schedule import Timing
+from dueline.schedules.schedule import all_stored
+from dueline.streams import groups
+from dueline.tasks.progress import Progress
+from dueline.workflows import records as flow_records
+from dueline.workflows import workflow
+from dueline.workflows.graph import lay_out
+from tests.harness.clocks import HandClock
+from tests.harness.queues import queues_on
+from tests.harness.schedules import EVERY_US, TEMPLATE
+from tests.harness.unique_jobs import keyed
+from tests.harness.workflow_stage import NESTED
+from tests.harness.world import World, store_on
+
+PAIRS = [
+    pytest.param(("memory", "memory"), marks=pytest.mark.memory),
+    pytest.param(("sqlite", "steps"), marks=pytest.mark.sqlite),
+    pytest.param(("steps", "sqlite"), marks=pytest.mark.sqlite),
+    pytest.param(("steps", "steps"), marks=pytest.mark.memory),
+]
+NAMES = ("old", "new")
+
+
+class Dying:
+    """Passes calls on to a store; the process dies before or after one of them."""
+
+    def __init__(self, store: Any, calls: Iterator[int], dies_at: int) -> None:  # noqa: ANN401
+        """Take the store, a counter that both stores share, and the fatal number."""
+        self._store = store
+        self._calls = calls
+        self._dies_at = dies_at
+        self.transactional = store.transactional
+        self.scope = store.scope
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        """Count calls."""
+        found = getattr(self._store, name)
+        if not callable(found):
+            return found
+
+        def call(*args: object, **more: object) -> object:
+            if next(self._calls) == self._dies_at:
+                raise Died
+            answer = found(*args, **more)
+            if next(self._calls) == self._dies_at:
+                raise Died
+            return answer
+
+        return call
+
+    def all_records(self, **more: Any) -> Any:  # noqa: ANN401
+        """List records."""
+        return self._store.all_records(**more)
+
+    def lanes_with_rows(self, **more: Any) -> Any:  # noqa: ANN401
+        """List lanes."""
+        return self._store.lanes_with_rows(**more)
+
+
+class Died(BaseException):
+    """The process ended here."""
+
+
+class Two:
+    """An old and a new store on one clock."""
+
+    def __init__(self, kinds: tuple[str, str], folder: Path) -> None:
+        """Open both, empty."""
+        self.clock = HandClock()
+        for name in NAMES:
+            (folder / name).mkdir()
+        stores = [
+            store_on(kind, folder / name, self.clock)
+            for kind, name in zip(kinds, NAMES, strict=True)
+        ]
+        self.old, self.new = (World(store, self.clock) for store in stores)
+        self.ran = Counter[JobId]()
+        self.told: list[str] = []
+
+    def close(self) -> None:
+        """Close both."""
+        self.old.store.close()
+        self.new.store.close()
+
+    def mover(
+        self,
+        dies_at: int = 0,
+        tell: Callable[[str, Moved], None] | None = None,
+        *,
+        back: bool = False,
+    ) -> Mover:
+        """Return a mover of another process."""
+        calls = count(1)
+        worlds = (self.new, self.old) if back else (self.old, self.new)
+        old, new = (
+            queues_on(Dying(one.store, calls, dies_at), self.clock) if dies_at else one.other()  # type: ignore[arg-type]
+            for one in worlds
+        )
+        names = NAMES[::-1] if back else NAMES
+        return Mover(
+            old, new, names, clock=self.clock,  # type: ignore[arg-type]
+            tell=tell or (lambda text, _: self.told.append(text)),
+        )  # fmt: skip
+
+    def run_due(self, world: World) -> None:
+        """Claim and end all due jobs of a store, as its workers would."""
+        lanes = world.store.lanes_with_rows(after=None, limit=1000).lanes  # type: ignore[attr-defined]
+        for lane in lanes:
+            if lane.queue.endswith("!dead"):
+                continue
+            for row in list(world.store.scan(lane, after=None, until_us=None, limit=1000).jobs):
+                if row.at_us <= self.clock.wall_us() and not row.outcome:
+                    job = world.claim(row.id)
+                    self.ran[job.id] += 1
+                    world.end(job, Outcome("done", world.now_us, value="1"))
+
+    def rows(self, world: World) -> list[Job]:
+        """List all rows of a store."""
+        lanes = world.store.lanes_with_rows(after=None, limit=1000).lanes  # type: ignore[attr-defined]
+        return [
+            row
+            for lane in lanes
+            for row in world.store.scan(lane, after=None, until_us=None, limit=1000).jobs
+        ]
+
+
+@contextmanager
+def two(kinds: tuple[str, str]) -> Iterator[Two]:
+    """Open two empty stores."""
+    with TemporaryDirectory() as folder:
+        made = Two(kinds, Path(folder))
+        yield made
+        made.close()
+
+
+@pytest.fixture(params=PAIRS)
+def stores(request: pytest.FixtureRequest) -> Iterator[Two]:
+    """Two empty stores."""
+    with two(request.param) as made:
+        yield made
+
+
+def test_waiting_scheduled_retrying_and_dead_jobs_move(stores: Two) -> None:
+    old, new = stores.old, stores.new
+    ready, later = old.put(priority=5, tenant="acme"), old.put(after_s=3600)
+    failed, dead = old.put(queue="w"), old.put(queue="x")
+    old.back(old.claim(failed), after_s=600, errors=2, error="no")
+    old.die(dead)
+    before = {job_id: old.row(job_id) for job_id in (ready, later, failed, dead)}
+    moved = stores.mover().run()
+    assert moved.jobs == 4
+    assert stores.rows(old) == []
+    for job_id, was in before.items():
+        row = new.row(job_id)
+        assert row.at_us >= was.at_us
+        assert row.at_us == was.at_us or job_id == ready
+        same = ("id", "due_us", "enqueued_us", "task", "codec", "body", "opts", "fence", "errors",
+                "crashes", "alone", "state", "error")  # fmt: skip
+        assert [getattr(row, name) for name in same] == [getattr(was, name) for name in same]
+        assert row.lane._replace(shard=0, bucket=0) == was.lane._replace(shard=0, bucket=0)
+    new.queues.retry(dead)
+    stores.clock.advance(4000)
+    stores.run_due(new)
+    assert stores.ran == dict.fromkeys(before, 1)
+
+
+def test_the_old_store_refuses_calls_and_names_the_new_one(stores: Two) -> None:
+    job_id = stores.old.put(after_s=60)
+    other = stores.old.other()
+    stores.mover().run()
+    stores.clock.advance(10)
+    with pytest.raises(StoreMoved, match="moved to new") as caught:
+        other.enqueue(keyed(1))
+    assert caught.value.address == "new"
+    with pytest.raises(StoreMoved):
+        World.put(stores.old)
+    assert stores.new.row(job_id)
+
+
+def test_a_running_job_is_waited_for(stores: Two) -> None:
+    old = stores.old
+    running, waiting = old.put(), old.put(queue="w")
+    job = old.claim(running)
+    passes = 0
+
+    def tell(text: str, moved: Moved) -> None:
+        nonlocal passes
+        if text == "moving jobs":
+            passes += 1
+            if passes == 3:
+                assert moved.waiting == 1
+                assert stores.new.row(waiting)
+                old.end(job, Outcome("done", old.now_us, value="7"))
+
+    moved = stores.mover(tell=tell).run()
+    assert passes > 3
+    assert moved.jobs == 1
+    assert results.read(stores.new.store, running) == results.read(old.store, running)
+    assert results.read(stores.new.store, running) is not None
+
+
+def test_an_expired_claim_moves_and_counts_as_a_crash(stores: Two) -> None:
+    job_id = stores.old.put()
+    stores.old.claim(job_id, start=True)
+    stores.clock.advance(31)
+    stores.mover().run()
+    job = stores.new.claim(job_id)
+    assert (job.fence, job.crashes, job.alone) == (2, 1, True)
+
+
+def test_a_late_outcome_is_refused_once_its_job_was_taken(stores: Two) -> None:
+    job = stores.old.claim(stores.old.put())
+    stores.clock.advance(31)
+    stores.mover().run()
+    with pytest.raises(AssertionError):
+        stores.old.end(job, Outcome("done", stores.old.now_us))
+    assert stores.new.row(job.id)
+
+
+def test_progress_and_requests_to_cancel_move(stores: Two) -> None:
+    old = stores.old
+    job = old.claim(old.put())
+    report = Progress(1, 2, "half", old.now_us)
+    group = progress_records.written(
+        job.id, report, fence=1, now_us=old.now_us, expect=b"", version=b"1" * 16
+    )
+    old.store.together([group])
+    assert not old.queues.cancel(job.id)
+    old.back(job, after_s=600)
+    stores.mover().run()
+    assert progress_records.read(stores.new.store, job.id) == report
+    from dueline.jobs import cancel_requests
+
+    assert cancel_requests.asked(stores.new.store, [job.id]) == {job.id}
+
+
+def test_unique_keys_hold_across_the_move(stores: Two) -> None:
+    old, new = stores.old, stores.new
+    (waits,) = old.queues.enqueue(keyed(1, key="a", due_us=old.now_us + 60 * SECOND_US))
+    (runs,) = old.queues.enqueue(keyed(2, key="b"))
+    (kept,) = old.queues.enqueue(keyed(3, key="c", within_us=3600 * SECOND_US))
+    for row in (runs, kept):
+        old.claim(row.id)
+    old.end(old.row(kept.id), Outcome("done", old.now_us))
+    held = 0
+
+    def tell(text: str, _: Moved) -> None:
+        nonlocal held
+        if "is open" in text:
+            stores.clock.advance(6)
+            for key in "abc":
+                with pytest.raises(Duplicate):
+                    new.other().enqueue(keyed(9, key=key))
+            held += 1
+        elif text == "moving jobs" and held == 1:
+            old.end(old.row(runs.id), Outcome("done", old.now_us))
+            held += 1
+
+    stores.mover(tell=tell).run()
+    assert held == 2
+    new.queues.enqueue(keyed(4, key="b"))
+    for key in "ac":
+        with pytest.raises(Duplicate):
+            new.queues.enqueue(keyed(9, key=key))
+    stores.clock.advance(61)
+    stores.run_due(new)
+    new.queues.enqueue(keyed(5, key="a"))
+    with pytest.raises(Duplicate):
+        new.queues.enqueue(keyed(9, key="c"))
+    assert stores.ran[waits.id] == 1
+
+
+def test_settings_limits_and_schedules_move(stores: Two) -> None:
+    old, new = stores.old, stores.new
+    old.queues.engine.catalog.configure("q", keep_us=77, is_paused=True, aging_us=SECOND_US)
+    semaphore.define(old.store, "api", 3, ids=old.queues.engine.ids)
+    scheduler.put(old.queues, "s", TEMPLATE, Timing(every_us=EVERY_US))
+    stored = {one.id for one in stores.rows(old)}
+    assert stored
+    stores.mover().run()
+    settings = new.other().engine.catalog.settings("q")
+    assert (settings.keep_us, settings.is_paused, settings.aging_us) == (77, True, SECOND_US)
+    assert semaphore.capacities(new.store) == {"api": 3}
+    (schedule,) = all_stored(new.store)
+    assert schedule.name == "s"
+    assert {one.id for one in stores.rows(new)} == stored
+    scheduler.advance_all(new.other())
+    assert len(stores.rows(new)) >= len(stored)
+    assert all_stored(old.store) == []
+
+
+def test_a_workflow_moves_once_no_step_of_it_runs(stores: Two) -> None:
+    old, new = stores.old, stores.new
+    start = workflow.begin(
+        old.queues.engine, lay_out(NESTED, "f"), old.queues.admission.admit
+    )
+    workflow.send(old.queues.engine, start)
+    first = old.claim(start.jobs[0].id)
+    passes = 0
+
+    def tell(text: str, _: Moved) -> None:
+        nonlocal passes
+        if text != "moving jobs":
+            return
+        passes += 1
+        if passes == 2:
+            assert stores.rows(new) == []
+            old.end(first, Outcome("done", old.now_us, value="1"))
+
+    stores.mover(tell=tell).run()
+    assert passes > 2
+    assert len(stores.rows(new)) == len(start.jobs) - 1
+    layout = flow_records.read(new.store, start.flow)
+    assert layout == start.layout
+    ends = flow_records.ends(new.store, start.flow, layout.blocks(), with_values=True)
+    assert list(ends) == [0]
+    assert [flow for flow, _ in flow_records.listed(new.store)] == [start.flow]
+
+
+def test_streams_are_refused_by_name_and_nothing_changes(stores: Two) -> None:
+    stores.old.put()
+    groups.register(stores.old.store, "orders", "mail", from_us=0, version=b"1" * 16)
+    plan = rehearse(
+        stores.old.other().engine, stores.new.other().engine, is_begun=False
+    )
+    verdicts = {one.what: (one.many, one.verdict) for one in plan.lines}
+    assert verdicts["ready jobs"] == (1, MOVES)
+    assert verdicts["streams and groups"] == (1, REFUSED)
+    with pytest.raises(Conflict, match="orders"):
+        stores.mover().run()
+    assert stores.old.other().enqueue(keyed(1))
+    assert stores.mover().run(leave_streams=True).jobs == 2
+
+
+def test_a_rehearsal_counts_running_jobs_and_refuses_a_store_that_is_in_use(stores: Two) -> None:
+    stores.old.claim(stores.old.put())
+    stores.new.put()
+    plan = rehearse(stores.old.other().engine, stores.new.other().engine, is_begun=False)
+    assert ("running jobs", 1, WAITED) in {one[:3] for one in plan.lines}
+    assert [one.what for one in plan.refusals()] == ["lanes with jobs"]
+
+
+def test_nobody_uses_the_new_store_until_it_is_filled(stores: Two) -> None:
+    stores.old.put()
+    version = stores.new.queues.engine.ids.token()
+    stores.new.store.commit(PARTITION, (Put(FILLING + "old", version, b"{}"),))
+    with pytest.raises(StoreUnavailable, match="copies old"):
+        stores.new.put()
+
+
+def test_a_call_that_comes_after_the_move_is_withdrawn(stores: Two) -> None:
+    # Rule X1: it read the settings before, and stored its job long after.
+    late = stores.old.other()
+    late.engine.catalog.settings("default")
+    stores.old.put()
+    add = late.engine.store.add
+    rows: list[Job] = []
+
+    def suspended(jobs: Any) -> Any:  # noqa: ANN401
+        stores.mover().run()
+        stores.clock.advance(60)
+        rows.extend(jobs)
+        return add(jobs)
+
+    late._recording.add = suspended  # type: ignore[method-assign]  # noqa: SLF001
+    call = keyed(1)._replace(opts=b"")
+    with pytest.raises(EnqueueUnknown) as caught:
+        late.enqueue(call)
+    assert list(caught.value.jobs) == rows
+    assert stores.rows(stores.old) == []
+    stores.new.other().enqueue_again(caught.value.jobs)
+    assert stores.new.row(rows[0].id)
+
+
+def test_a_store_moves_back(stores: Two) -> None:
+    first = stores.old.put(after_s=5000)
+    stores.mover().run()
+    second = stores.new.other().enqueue(keyed(2))[0].id
+    stores.mover(back=True).run()
+    assert {row.id for row in stores.rows(stores.old)} == {first, second}
+    stores.clock.advance(6)
+    with pytest.raises(StoreMoved, match="moved to old"):
+        stores.new.other().enqueue(keyed(3))
+    assert stores.old.other().enqueue(keyed(3, key="z"))
+    stores.mover().run()
+    assert len(stores.rows(stores.new)) == 3
+    stores.clock.advance(6000)
+    stores.run_due(stores.new)
+    assert (stores.ran[first], stores.ran[second]) == (1, 1)
+
+
+def test_a_second_move_to_elsewhere_is_refused(stores: Two) -> None:
+    stores.old.put()
+    stores.mover().run()
+    other = Mover(
+        stores.old.other(), stores.new.other(), ("old", "third"), clock=stores.clock,
+        tell=lambda *_: None,
+    )  # fmt: skip
+    with pytest.raises(Conflict, match="moved to new"):
+        other.run()
+
+
+FATAL = [*range(1, 60, 1), *range(60, 260, 3)]
+
+
+@pytest.mark.parametrize("kinds", PAIRS)
+def test_a_mover_dies_at_any_call_and_the_next_one_continues(kinds: tuple[str, str]) -> None:
+    finished = 0
+    for fatal in FATAL:
+        with two(kinds) as stores:
+            finished += dies_at(stores, fatal)
+        if finished > 3:
+            return
+    assert finished, "no run came to its end: raise FATAL"
+
+
+def dies_at(stores: Two, fatal: int) -> bool:
+    """Move two portions, die at a call, run what is due in the new store, move on."""
+    old = stores.old
+    jobs = [old.put(tenant=f"t{number % 2}") for number in range(4)]
+    jobs += [old.queues.enqueue(keyed(1, key="k"))[0].id, old.put(after_s=50)]
+    running = old.claim(old.put(queue="r"))
+    ended = False
+
+    def tell(_text: str, moved: Moved) -> None:
+        nonlocal ended
+        if moved.waiting and not ended:
+            ended = True
+            stores.ran[running.id] += 1
+            old.end(running, Outcome("done", old.now_us))
+
+    has_died = True
+    with suppress(Died):
+        stores.mover(fatal, tell).run()
+        has_died = False
+    with suppress(Died):
+        stores.mover(fatal + 40, tell).run() if has_died else None
+    if has_died:
+        stores.clock.advance(6)
+        with suppress(StoreUnavailable):  # it may still be closed
+            stores.new.other().engine.catalog.settings("q")
+            stores.run_due(stores.new)
+        stores.mover(tell=tell).run()
+    stores.clock.advance(60)
+    stores.run_due(stores.new)
+    assert stores.rows(old) == []
+    assert stores.rows(stores.new) == []
+    assert stores.ran == dict.fromkeys([*jobs, running.id], 1), fatal
+    return not has_died
