@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         QuotaExceeded,
         SchemaMismatch,
         StoreCorrupt,
+        StoreMoved,
         StoreReplaced,
         StoreUnavailable,
     )
@@ -77,6 +78,7 @@ __all__ = [
     "SchemaMismatch",
     "Snooze",
     "StoreCorrupt",
+    "StoreMoved",
     "StoreReplaced",
     "StoreUnavailable",
     "Stream",
@@ -117,6 +119,7 @@ _PLACES = {
         "QuotaExceeded",
         "SchemaMismatch",
         "StoreCorrupt",
+        "StoreMoved",
         "StoreReplaced",
         "StoreUnavailable",
     ),

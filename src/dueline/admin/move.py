@@ -6,7 +6,7 @@ follow in portions (rules X1 to X6). Whatever process dies, the next one continu
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dueline.admin import move_records
@@ -39,10 +39,17 @@ _PATIENCE: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """How far a move is. stage: filling, open, or done."""
+    """How far a move is.
+
+    Attributes:
+      source: The old store.
+      stage: filling, open, or done.
+      closed_us: The target's time when the source was marked; 0 before.
+    """
 
     source: str
     stage: str = "filling"
+    closed_us: int = 0
 
 
 @dataclass(slots=True)
@@ -136,15 +143,16 @@ class Mover:
         ).expect_possible()
         if not is_begun:
             self._patiently(self._begin)
+        self._patiently(self._close)
         state = self._state()
         assert state is not None
-        self._patiently(self._close)
         if state.stage == "filling":
             self._tell("waiting for calls that began before the mark", self.moved)
-            self._clock.sleep(self._grace_us / SECOND_US)
+            rest_us = state.closed_us + self._grace_us - self._target.time.earliest_us()
+            self._clock.sleep(max(0, rest_us) / SECOND_US)
             self._await_transactions()
             self._patiently(self._fill)
-            self._store_state(_State(self._from, "open"))
+            self._store_state(replace(state, stage="open"))
         self._patiently(self._open)
         self._tell(f"{self._to} is open; moving jobs", self.moved)
         self._patiently(self._list_unmoved)
@@ -166,6 +174,10 @@ class Mover:
     def _close(self) -> None:
         """Mark the source: nothing is enqueued or claimed there any more (rule X1)."""
         self._source.catalog.adopt(features.MOVED + self._to)
+        state = self._state()
+        assert state is not None
+        if not state.closed_us:
+            self._store_state(replace(state, closed_us=self._target.time.latest_us()))
 
     def _fill(self) -> None:
         """Copy what jobs depend on, and move the jobs that others depend on."""

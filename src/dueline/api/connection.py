@@ -47,6 +47,7 @@ class Connection:
         self._clock = clock or SystemClock()
         self._tasks: dict[str, Handler] = {}
         self._hooks = Hooks()
+        self._is_closed = False
 
     def __repr__(self) -> str:
         return f"<Dueline {mask(self._url) if self._url else 'without a URL'}>"
@@ -95,7 +96,7 @@ class Connection:
         return "queues" in self.__dict__
 
     def use_store(self, url: str) -> None:
-        """Set the URL of the store before the first use.
+        """Set the URL of the store, before the first use or after `close`.
 
         Args:
             url: URL of the store.
@@ -103,11 +104,13 @@ class Connection:
         Raises:
             ConfigError: The store is in use.
         """
-        if "store" in self.__dict__:
+        if "store" in self.__dict__ and not self._is_closed:
             raise ConfigError(
-                "The store is in use already.", hint="Call use_store before the first other call."
+                "The store is in use already.",
+                hint="Call use_store before the first other call, or after close().",
             )
-        self._url = url
+        self._forget()
+        self._url, self._is_closed = url, False
 
     @contextmanager
     def switched(self, url: str, *, clock: Clock) -> Iterator[None]:
@@ -170,3 +173,4 @@ class Connection:
         """Close the store if it is open."""
         if "store" in self.__dict__:
             self.store.close()
+            self._is_closed = True
