@@ -25,7 +25,7 @@ STAYS: Final = "stays"
 REFUSED: Final = "refused"
 
 _LANES: Final = 1000
-_TOLD: Final = {
+_NAMES: Final = {
     "schedules": "schedules",
     "semaphores": "limits",
     "rates": "rates",
@@ -106,8 +106,8 @@ def _records(source: Engine, *, leave_streams: bool) -> Iterator[Line]:
         elif kind != "flows" or put.key == "layout":
             kinds[kind] += 1
     for kind, many in sorted(kinds.items()):
-        if kind in _TOLD:
-            yield Line(_TOLD[kind], many, MOVES)
+        if kind in _NAMES:
+            yield Line(_NAMES[kind], many, MOVES)
         elif kind not in COPIED | WITH_JOBS | OWN and not kind.startswith("stream-"):
             yield Line(f"records of the kind {kind}", many, STAYS)
     if streams:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from struct import unpack
 from typing import Final
 
+from dueline.admin import bulk_runs
 from dueline.core import features
 from dueline.core.attempt import Outcome
 from dueline.core.codec import decode
@@ -29,7 +30,16 @@ WITH_JOBS: Final = frozenset({"progress", "cancels"})
 """Kinds that are copied with the rows of their jobs, and otherwise are of no use."""
 
 OWN: Final = frozenset(
-    {"features", "moves", "workers", "wakeups", "monitor", "offices", "cancels-at", "errands"}
+    {
+        "features",
+        "moves",
+        "workers",
+        "wakeups",
+        "monitor",
+        "offices",
+        "cancels-at",
+        bulk_runs.PARTITION,
+    }
 )
 """Kinds about the store and its processes, which each store has for itself."""
 

@@ -18,7 +18,7 @@ from dueline.core.clock import SECOND_US, SystemClock
 from dueline.jobs.queue import Queues
 
 COLUMNS = ("what", "many", "verdict", "why")
-TOLD_US = 5 * SECOND_US
+SHOWN_EVERY_US = 5 * SECOND_US
 
 
 def move(
@@ -90,7 +90,7 @@ class _teller:  # noqa: N801  (used as a function)
 
     def __call__(self, text: str, moved: Moved) -> None:
         now_us = self._clock.monotonic_us()
-        if text == self._last[0] and now_us - self._last[1] < TOLD_US:
+        if text == self._last[0] and now_us - self._last[1] < SHOWN_EVERY_US:
             return
         self._last = (text, now_us)
         left = f", {moved.waiting} left" if moved.waiting else ""
