@@ -1,0 +1,1 @@
+"""Stores that move to other databases while processes use them."""

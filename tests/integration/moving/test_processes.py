@@ -105,12 +105,14 @@ def lines(folder: Path, name: str) -> list[int]:
 
 
 def rows_left(url: str) -> int:
-    """Count the rows of a store that are not dead-letter jobs."""
+    """Count the rows of a store."""
     store = open_store(url)
     try:
         assert isinstance(store, ListsLanes)
         lanes = store.lanes_with_rows(after=None, limit=10_000).lanes
-        return sum(len(store.scan(one, after=None, until_us=None, limit=1000).jobs) for one in lanes)
+        return sum(
+            len(store.scan(one, after=None, until_us=None, limit=1000).jobs) for one in lanes
+        )
     finally:
         store.close()
 
@@ -132,6 +134,7 @@ def moved_with_processes(folder: Path, old: str, new: str, *, kills: int = 4) ->
     (folder / "jobs.py").write_text(JOBS)
     (folder / "producer.py").write_text(PRODUCER)
     with ExitStack() as stack:
+
         def run(store: str, *words: str) -> "subprocess.Popen[bytes]":
             process = start(folder, store, *words)
             stack.callback(process.wait)

@@ -15,15 +15,13 @@ from dueline.admin.move_plan import MOVES, REFUSED, WAITED, rehearse
 from dueline.core.attempt import Outcome
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import Conflict, Duplicate, EnqueueUnknown, StoreMoved, StoreUnavailable
-from dueline.core.features import FILLING, MOVED, PARTITION
+from dueline.core.features import FILLING, PARTITION
 from dueline.core.job import Job, JobId
 from dueline.core.store import Put
-from dueline.jobs import progress_records, results
-from dueline.jobs.queue import Queues
+from dueline.jobs import cancel_requests, progress_records, results
 from dueline.limits import semaphore
 from dueline.schedules import scheduler
-from dueline.schedules.schedule import Timing
-from dueline.schedules.schedule import all_stored
+from dueline.schedules.schedule import Timing, all_stored
 from dueline.streams import groups
 from dueline.tasks.progress import Progress
 from dueline.workflows import records as flow_records
@@ -253,8 +251,6 @@ def test_progress_and_requests_to_cancel_move(stores: Two) -> None:
     old.back(job, after_s=600)
     stores.mover().run()
     assert progress_records.read(stores.new.store, job.id) == report
-    from dueline.jobs import cancel_requests
-
     assert cancel_requests.asked(stores.new.store, [job.id]) == {job.id}
 
 
@@ -315,9 +311,7 @@ def test_settings_limits_and_schedules_move(stores: Two) -> None:
 
 def test_a_workflow_moves_once_no_step_of_it_runs(stores: Two) -> None:
     old, new = stores.old, stores.new
-    start = workflow.begin(
-        old.queues.engine, lay_out(NESTED, "f"), old.queues.admission.admit
-    )
+    start = workflow.begin(old.queues.engine, lay_out(NESTED, "f"), old.queues.admission.admit)
     workflow.send(old.queues.engine, start)
     first = old.claim(start.jobs[0].id)
     passes = 0
@@ -344,9 +338,7 @@ def test_a_workflow_moves_once_no_step_of_it_runs(stores: Two) -> None:
 def test_streams_are_refused_by_name_and_nothing_changes(stores: Two) -> None:
     stores.old.put()
     groups.register(stores.old.store, "orders", "mail", from_us=0, version=b"1" * 16)
-    plan = rehearse(
-        stores.old.other().engine, stores.new.other().engine, is_begun=False
-    )
+    plan = rehearse(stores.old.other().engine, stores.new.other().engine, is_begun=False)
     verdicts = {one.what: (one.many, one.verdict) for one in plan.lines}
     assert verdicts["ready jobs"] == (1, MOVES)
     assert verdicts["streams and groups"] == (1, REFUSED)
@@ -386,7 +378,7 @@ def test_a_call_that_comes_after_the_move_is_withdrawn(stores: Two) -> None:
         rows.extend(jobs)
         return add(jobs)
 
-    late._recording.add = suspended  # type: ignore[method-assign]  # noqa: SLF001
+    late._recording.add = suspended  # type: ignore[method-assign]
     call = keyed(1)._replace(opts=b"")
     with pytest.raises(EnqueueUnknown) as caught:
         late.enqueue(call)
