@@ -2,22 +2,19 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from struct import unpack
 from typing import Final
 
 from dueline.admin import bulk_runs
 from dueline.core import features
-from dueline.core.attempt import Outcome
 from dueline.core.codec import decode
 from dueline.core.engine import Engine
 from dueline.core.errors import ConfigError
 from dueline.core.job import Job, JobId
 from dueline.core.pagination import parts_of, record_at, records_in
 from dueline.core.queue_settings import QueueSettings, with_shards
-from dueline.core.store import NO_VERSION, Commit, Delete, Group, Put, Store
+from dueline.core.store import NO_VERSION, Commit, Delete, Group, Put, Record, Store
 from dueline.core.store_capabilities import ListsRecords
 from dueline.jobs import results, unique_records
-from dueline.jobs.history_batch import ids_in, instants
 from dueline.schedules import schedule as schedules
 
 COPIED: Final = frozenset({"semaphores", "permits", "rates", "meters", "quotas", "sequences"})
@@ -69,9 +66,11 @@ def all_records(store: Store) -> Iterator[tuple[str, Put]]:
 
 def copy_features(source: Engine, target: Engine) -> None:
     """Name the features in the target that rows and records of the source use."""
-    for name in sorted(features.names_of(source.store) & features.KNOWN):
-        if name != features.RESULTS or target.store.transactional:
-            target.catalog.adopt(name)
+    brought = {features.LIMITS, features.SCHEDULES, features.WORKFLOWS}
+    if target.store.transactional:
+        brought.add(features.RESULTS)
+    for name in sorted(features.names_of(source.store) & brought):
+        target.catalog.adopt(name)
 
 
 def copy_settings(source: Engine, target: Engine) -> None:
@@ -181,20 +180,12 @@ def copy_results(target: Store, found: Iterable[tuple[str, Put]]) -> int:
 def _separate(put: Put) -> Sequence[Commit]:
     """Return the writes of the outcomes in a record, each ordered by the time of its end."""
     assert put.expires_us is not None, "results expire"
-    if "-" not in put.key:
-        outcomes = [(JobId(bytes.fromhex(put.key)), decode(put.value, Outcome))]
-    else:
-        shared = decode(put.value, results.Shared)
-        ids, many = ids_in(shared.job), shared.many
-        ended_us = unpack(f">{many}q", instants(shared.ended_us, many))
-        values = [shared.value] * many if isinstance(shared.value, str) else shared.value
-        outcomes = [
-            (JobId(bytes.fromhex(one)), Outcome("done", us, value))
-            for one, us, value in zip(ids, ended_us, values, strict=True)
-        ]
+    found = results.outcomes_in(Record(put.key, put.version, put.value))
     return [
-        results.keep(job_id, outcome, keep_us=max(0, put.expires_us - outcome.ended_us))
-        for job_id, outcome in outcomes
+        results.keep(
+            JobId(bytes.fromhex(digits)), one, keep_us=max(0, put.expires_us - one.ended_us)
+        )
+        for digits, one in found
     ]
 
 

@@ -215,22 +215,28 @@ def _read_shared(store: Store, jobs: Iterable[JobId]) -> dict[JobId, Outcome]:
         for record in records_in(store, partition, after=start, page_size=_RECORDS_A_PAGE):
             if not record.key.startswith(start):
                 break
-            for digits, outcome in _outcomes_in(record, wanted):
+            for digits, outcome in outcomes_in(record, wanted):
                 job_id = wanted[digits]
                 if job_id not in found or found[job_id].ended_us < outcome.ended_us:
                     found[job_id] = outcome
     return found
 
 
-def _outcomes_in(record: Record, wanted: Collection[str]) -> list[tuple[str, Outcome]]:
-    """Return the outcomes of wanted jobs in a shared record, with the digits of their ids."""
+def outcomes_in(record: Record, wanted: Collection[str] | None = None) -> list[tuple[str, Outcome]]:
+    """Return the outcomes of wanted jobs, or of all, in a record, with the digits of their ids."""
+    if "-" not in record.key:
+        return [(record.key, decode(record.value, Outcome))]
     shared = decode(record.value, Shared)
     try:
         ids, many = ids_in(shared.job), shared.many
         ended_us = unpack(f">{many}q", instants(shared.ended_us, many))
         values = [shared.value] * many if isinstance(shared.value, str) else shared.value
         each = zip(ids, ended_us, values, strict=True)
-        return [(one, Outcome("done", us, value)) for one, us, value in each if one in wanted]
+        return [
+            (one, Outcome("done", us, value))
+            for one, us, value in each
+            if wanted is None or one in wanted
+        ]
     except (ValueError, StructError) as error:
         raise StoreCorrupt(
             f"The record {record.key} lacks results of {shared.many} jobs: {error}.",

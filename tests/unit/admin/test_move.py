@@ -115,12 +115,12 @@ class Two:
         calls = count(1)
         worlds = (self.new, self.old) if back else (self.old, self.new)
         old, new = (
-            queues_on(Dying(one.store, calls, dies_at), self.clock) if dies_at else one.other()  # type: ignore[arg-type]
+            queues_on(Dying(one.store, calls, dies_at), self.clock) if dies_at else one.other()
             for one in worlds
         )
         names = NAMES[::-1] if back else NAMES
         return Mover(
-            old, new, names, clock=self.clock,  # type: ignore[arg-type]
+            old, new, names, clock=self.clock,
             tell=tell or (lambda text, _: self.told.append(text)),
         )  # fmt: skip
 

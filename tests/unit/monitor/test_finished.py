@@ -60,7 +60,7 @@ def kept(store: Records, start: Start) -> list[str]:
     """List where something is kept of a workflow."""
     flow, layout = start.flow, start.layout
     return [
-        one for one in records._partitions(flow, layout) if store.read(one, after=None, limit=1)
+        one for one in records.partitions_of(flow, layout) if store.read(one, after=None, limit=1)
     ]
 
 
