@@ -1,7 +1,7 @@
 """Moving a store to another one: each job is in one of them, whatever process dies."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -364,28 +364,29 @@ def test_nobody_uses_the_new_store_until_it_is_filled(stores: Two) -> None:
         stores.new.put()
 
 
+class Suspended(Dying):
+    """A process that is suspended before it adds jobs, while the store moves."""
+
+    stores: Two
+
+    def add(self, jobs: Sequence[Job]) -> Sequence[bool]:
+        """Move the store first."""
+        self.stores.mover().run()
+        self.stores.clock.advance(60)
+        return list(self._store.add(jobs))
+
+
 def test_a_call_that_comes_after_the_move_is_withdrawn(stores: Two) -> None:
     # Rule X1: it read the settings before, and stored its job long after.
-    late = stores.old.other()
-    late.engine.catalog.settings("default")
-    stores.old.put()
-    add = late.engine.store.add
-    rows: list[Job] = []
-
-    def suspended(jobs: Any) -> Any:  # noqa: ANN401
-        stores.mover().run()
-        stores.clock.advance(60)
-        rows.extend(jobs)
-        return add(jobs)
-
-    late._recording.add = suspended  # type: ignore[method-assign]
-    call = keyed(1)._replace(opts=b"")
+    store = Suspended(stores.old.store, count(1), dies_at=0)
+    store.stores = stores
+    late = queues_on(store, stores.clock)
     with pytest.raises(EnqueueUnknown) as caught:
-        late.enqueue(call)
-    assert list(caught.value.jobs) == rows
+        late.enqueue(keyed(1)._replace(opts=b""))
+    (job,) = caught.value.jobs
     assert stores.rows(stores.old) == []
     stores.new.other().enqueue_again(caught.value.jobs)
-    assert stores.new.row(rows[0].id)
+    assert stores.new.row(job.id)
 
 
 def test_a_store_moves_back(stores: Two) -> None:
