@@ -34,8 +34,8 @@ from benchmarks.rows import (
 PICKUP_EVERY_S: Final = 0.15
 PICKUPS: Final = 60
 IDLE_LANES: Final = 100_000
-STATEMENTS_MAX: Final = 0.15
-"""Maximum number of statements for each job: twelve for a batch of 100, and polls."""
+STATEMENTS_MAX: Final = 0.06
+"""Maximum number of statements for each job: 22 for a claim of 1,000 jobs, and polls."""
 
 WAKE_UPS: Final = "?wake=auto"
 """What is added to the URL of a store so that wake-ups are sent over the network."""

@@ -12,7 +12,6 @@ them early (rule R9).
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from heapq import nsmallest
 from typing import NamedTuple
 
 from dueline.core.clock import SECOND_US
@@ -139,8 +138,13 @@ class LaneScan:
 
         They are if one row more than wanted is known: that row tells when the lane is due next.
         """
-        if self.has_ended or sum(self._is_sure(*row) for row in self.rows.items()) > self.most:
+        if self.has_ended:
             return None
+        if len(self.rows) > self.most:
+            last = self.last[:2]
+            sure = [key for key, (at_us, _) in self.rows.items() if (at_us, key[1]) <= last]
+            if len(sure) > self.most:
+                return None
         if self._limit == 0:
             first = min(max(self.most + 1, PAGE_MIN), FIRST_PAGE_MAX)
             return Page(self.last, first, is_first=True)
@@ -158,12 +162,14 @@ class LaneScan:
 
     def due(self, most: int) -> list[Key]:
         """Return the keys of the first due rows, in (at, id) order."""
-        sure = (
-            (seen.at_us, key[1], key)
-            for key, seen in self.rows.items()
-            if seen.at_us <= self.now_us and self._is_sure(key, seen)
-        )
-        return [key for _, _, key in nsmallest(most, sure)]
+        now_us, last = self.now_us, END[:2] if self.has_ended else self.last[:2]
+        sure = [
+            (at_us, key[1], key)
+            for key, (at_us, _) in self.rows.items()
+            if at_us <= now_us and (at_us, key[1]) <= last
+        ]
+        sure.sort()
+        return [key for _, _, key in sure[:most]]
 
     def note(self, key: Key, seen: RowVersion | None) -> None:
         """Update a row from the store's answer (rule R4); None if it does not exist."""
@@ -180,9 +186,6 @@ class LaneScan:
         if due is None:
             return END
         return max((key for key in past if key < due), default=self.start)
-
-    def _is_sure(self, key: Key, seen: RowVersion) -> bool:
-        return self.has_ended or (seen.at_us, key[1]) <= self.last[:2]
 
 
 class CursorCache:

@@ -49,12 +49,23 @@ class _LaneClaim:
 
     def know(self, found: Found) -> None:
         """Add a row that was read whole."""
-        self.found[key_of(found.job)] = found
-        self.scan.note(key_of(found.job), rows.seen(found.job))
+        key = key_of(found.job)
+        self.found[key] = found
+        self.scan.note(key, rows.seen(found.job))
+
+    def take(self, page: Page, read: Sequence[Found]) -> None:
+        """Add the rows of a page that was read whole."""
+        found = {key_of(one.job): one for one in read}
+        self.found |= found
+        self.scan.take(page, [(key, rows.seen(one.job)) for key, one in found.items()])
 
     def is_known(self, key: Key) -> bool:
         """Return whether the whole row is known in its latest version."""
-        return key in self.found and rows.seen(self.found[key].job) == self.scan.rows[key]
+        found = self.found.get(key)
+        if found is None:
+            return False
+        at_us, token = self.scan.rows[key]
+        return found.job.at_us == at_us and found.job.token == token
 
 
 class Claims:
@@ -140,10 +151,7 @@ class Claims:
             )
             for (part, page), answer in zip(pages, answers, strict=True):
                 if page.is_first:
-                    found = self._pages.whole(part.lane, answer)
-                    part.scan.take(page, [(key_of(one.job), rows.seen(one.job)) for one in found])
-                    for one in found:
-                        part.know(one)
+                    part.take(page, self._pages.whole(part.lane, answer))
                 else:
                     part.scan.take(page, map(rows.thin, answer))
 
@@ -186,11 +194,9 @@ class Claims:
             keys = due[: min(BATCH_ROWS_MAX, whole_max)]
             part.batch = []
             missing = [key for key in keys if not part.is_known(key)]
-            stubs = [part.found[key] for key in keys if key not in missing]
-            stubs = [found for found in stubs if found.stub]
             if missing:
                 unread.append((part, missing))
-            elif stubs:
+            elif stubs := [part.found[key] for key in keys if part.found[key].stub]:
                 self._complete(part, stubs)
             else:
                 part.batch = [part.found[key].job for key in keys]

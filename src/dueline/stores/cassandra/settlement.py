@@ -35,7 +35,9 @@ class _Item:
         self.place = place
         self.verdict = verdict
         self.key = key_of(verdict.job)
-        self.row = moved(verdict) if isinstance(verdict, Move) else None
+        self.row = None  # a row with an outcome stays in its place
+        if isinstance(verdict, Move) and not verdict.outcome:
+            self.row = moved(verdict)
         self.is_carry = isinstance(verdict, Move) and is_carried(verdict)
         self.must_list = (
             isinstance(verdict, Move) and not self.is_carry and verdict.at_us < verdict.job.at_us
@@ -49,17 +51,17 @@ class _Item:
             return [rows.drop(verdict.job)]
         if isinstance(verdict, Extend):
             return [rows.extend(verdict)]
-        assert self.row is not None
         if self.is_carry:
+            assert self.row is not None
             return [rows.stub(verdict, self.row)]
         return rows.move(verdict, self.row, is_listed=self.must_list)
 
     def size(self) -> int:
         """Return the size of what the outcome writes and may be large."""
-        row = self.row
-        if row is None:
+        if not isinstance(self.verdict, Move):
             return 0
-        return len(row.outcome) + len(row.error) + (len(row.body) if self.is_hop() else 0)
+        body = len(self.verdict.job.body) if self.is_hop() else 0
+        return len(self.verdict.outcome) + len(self.verdict.error) + body
 
     def is_hop(self) -> bool:
         return self.row is not None and not self.is_carry and key_of(self.row) != self.key

@@ -280,24 +280,26 @@ def extend(verdict: Extend) -> Call:
     return (_EXTEND + _NOT_LATER, (verdict.at_us, *row))
 
 
-def move(verdict: Move, row: Job, *, is_listed: bool) -> list[Call]:
+def move(verdict: Move, row: Job | None, *, is_listed: bool) -> list[Call]:
     """Move a row within its lane.
 
     Args:
       verdict: The move.
-      row: The row after it.
+      row: The row after it; None for an outcome, whose row stays in its place.
       is_listed: Whether the lane is listed for it; otherwise the move is applied only if it does
         not make the job due earlier.
     """
     job = verdict.job
-    if key_of(row) == key_of(job):
+    assert row is not None or verdict.at_us >= job.pos_us, (
+        "a row with an outcome keeps its position"
+    )
+    if row is None or key_of(row) == key_of(job):
         place = (*place_of(job), job.token)
-        if _kept_by_end(row) == _kept_by_end(job):  # most jobs end well at once
-            cells = (row.at_us, row.token, int(row.state), row.outcome)
-            calls: list[Call] = [(_DECIDE, (*cells, *place))]
+        at_us, token, _, *kept, state, outcome, error, _, _ = verdict[1:]
+        if (*kept, error) == _kept_by_end(job):  # most jobs end well at once
+            calls: list[Call] = [(_DECIDE, (at_us, token, int(state), outcome, *place))]
         else:
-            values = (row.at_us, row.token, row.errors, row.crashes, row.alone, int(row.state))
-            calls = [(_MOVE, (*values, row.outcome, row.error, *place))]
+            calls = [(_MOVE, (at_us, token, *kept, int(state), outcome, error, *place))]
     else:
         calls = [drop(job), (_HOP, _whole(row))]
     if not is_listed:
