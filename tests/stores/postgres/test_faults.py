@@ -2,8 +2,9 @@
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -34,6 +35,7 @@ expect_server()
 
 import psycopg  # noqa: E402
 
+from dueline.stores.postgres import trips  # noqa: E402
 from dueline.stores.postgres.store import PostgresStore  # noqa: E402
 
 pytestmark = pytest.mark.postgres
@@ -184,18 +186,18 @@ def test_a_commit_whose_answer_is_lost_is_read_back(
 ) -> None:
     store.add([new_job(1)])
     lost: list[int] = []
-    execute = psycopg.Connection.execute
+    run = trips.run
 
-    def break_off(connection: object, query: object, *args: object, **options: object) -> object:
-        if query == "COMMIT" and not lost:
+    def break_off(connection: Any, statements: Sequence[trips.Statement]) -> Any:  # noqa: ANN401
+        if statements[0][0] == trips.COMMIT and not lost:
             lost.append(1)
             if is_committed:
-                execute(connection, query, *args, **options)
-            connection.close()  # type: ignore[attr-defined]
+                run(connection, statements)
+            connection.close()
             raise psycopg.OperationalError("the connection was lost")
-        return execute(connection, query, *args, **options)
+        return run(connection, statements)
 
-    monkeypatch.setattr(psycopg.Connection, "execute", break_off)
+    monkeypatch.setattr(trips, "run", break_off)
     assert [job.fence for job in claim(store, lane_of()).jobs] == [1]
     assert [row.fence for row in rows_in(store, lane_of())] == [1]
     assert lost == [1]

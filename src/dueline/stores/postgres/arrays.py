@@ -37,7 +37,7 @@ class _Blobs(bytes):
 
 
 _ELEMENTS: Final = {_Integers: 20, _Flags: 16, _Texts: 25, _Blobs: 17}
-_ARRAYS: Final = {_Integers: 1016, _Flags: 1000, _Texts: 1009, _Blobs: 1001}
+ARRAYS: Final[dict[type, int]] = {_Integers: 1016, _Flags: 1000, _Texts: 1009, _Blobs: 1001}
 """Type numbers of elements and of their arrays (pg_type.dat), which never change."""
 
 
@@ -93,7 +93,7 @@ def _dumper(kind: type, oid: int) -> tuple[type, type]:
     )
 
 
-_DUMPERS: Final = [(int, Int8BinaryDumper), *(_dumper(*one) for one in _ARRAYS.items())]
+_DUMPERS: Final = [(int, Int8BinaryDumper), *(_dumper(*one) for one in ARRAYS.items())]
 
 
 def register(cursor: Cursor) -> None:

@@ -54,7 +54,9 @@ def savepoint(database: Database) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        database.roll_back_to("dueline_block")
+        if not database.connection.closed:
+            database.execute("ROLLBACK TO dueline_block")
+            database.execute("RELEASE dueline_block")
         raise
     database.execute("RELEASE dueline_block")
 

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol, TypeVar
 import psycopg
 from psycopg import AsyncConnection, Connection, Cursor
 from psycopg.pq import Format, TransactionStatus
+from psycopg.pq.abc import PGresult
 from psycopg.rows import tuple_row
 
 from dueline.core.clock import SECOND_US, Clock
@@ -21,7 +22,7 @@ from dueline.stores.postgres import trips
 from dueline.stores.postgres.address import Address
 from dueline.stores.postgres.arrays import packed, register
 from dueline.stores.postgres.errors import REPEATED, translated
-from dueline.stores.postgres.trips import QuickConnection, Statement
+from dueline.stores.postgres.trips import QuickConnection, Results, Statement
 
 T = TypeVar("T")
 
@@ -59,9 +60,13 @@ _inherited: list[Connection] = []
 class Database:
     """Statements on one connection; `@` before a table's name stands for the schema.
 
+    On connections of the store a statement is one trip, with BEGIN if it is the first one; on those
+    of callers, and behind a pooler, statements are calls of the driver.
+
     Attributes:
       apart: Runs work in a transaction of its own that commits at once. None if this transaction
         is short, so others may wait for its end.
+      number: The number of the transaction that it began; empty before its first statement.
 
     Args:
       cursor: Runs the statements; by default a new cursor of the connection.
@@ -77,40 +82,61 @@ class Database:
     ) -> None:
         self.connection = connection
         self.apart = apart
+        self.number = ""
         self._schema = schema
+        self._begins = False
+        self._quick: QuickConnection | None = None
+        if isinstance(connection, QuickConnection) and connection.is_quick:
+            self._quick = connection
+            self._results = Results(connection)
+            return
         if cursor is None:  # not by the connection's own factory, which a caller may have set
             cursor = Cursor(connection, row_factory=tuple_row)
             cursor.format = Format.BINARY
         register(cursor)
         self._cursor = cursor
 
+    def begin(self) -> None:
+        """Begin a transaction: with the first statement, if that saves a trip."""
+        if self._quick is not None:
+            self._begins = True
+        else:
+            assert isinstance(self.connection, Connection)
+            self.number = _begin(self.connection)
+
     def fetch(self, statement: str, bound: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run a query and return all its rows."""
+        if self._quick is not None:
+            return self._results.rows(self._run_quickly(self._quick, statement, bound))
         rows: list[tuple[Any, ...]] = self._run(statement, bound).fetchall()
         return rows
 
     def first(self, statement: str, bound: Sequence[Any] = ()) -> tuple[Any, ...] | None:
         """Run a query and return its first row."""
-        row: tuple[Any, ...] | None = self._run(statement, bound).fetchone()
-        return row
-
-    def roll_back_to(self, name: str) -> None:
-        """Roll back to a savepoint, and release it; not if the connection was lost."""
-        if self.connection.closed:
-            return
-        if isinstance(self.connection, QuickConnection):  # see `_roll_back`
-            trips.run(self.connection, [(f"ROLLBACK TO {name}".encode(), ())])
-        else:
-            self.execute(f"ROLLBACK TO {name}")
-        self.execute(f"RELEASE {name}")
+        return next(iter(self.fetch(statement, bound)), None)
 
     def execute(self, statement: str, bound: Sequence[Any] = ()) -> int:
         """Run a statement and return the number of rows that it changed."""
+        if self._quick is not None:
+            return self._run_quickly(self._quick, statement, bound).command_tuples or 0
         return int(self._run(statement, bound).rowcount)
 
     def _run(self, statement: str, bound: Sequence[Any]) -> Any:  # noqa: ANN401
         values = [packed(one) if type(one) is list else one for one in bound]
         return self._cursor.execute(_named(statement, self._schema), values)
+
+    def _run_quickly(
+        self, connection: QuickConnection, statement: str, bound: Sequence[Any]
+    ) -> PGresult:
+        text = numbered(statement, self._schema)
+        if not self._begins:
+            return trips.run(connection, [(text, bound)])[0]
+        self._begins, self.number = False, "unknown"  # there is something to roll back
+        _, number, found = trips.run(
+            connection, [(trips.BEGIN, ()), (trips.NUMBER, ()), (text, bound)]
+        )
+        self.number = (number.get_value(0, 0) or b"").decode()
+        return found
 
 
 @lru_cache(maxsize=1000)
@@ -118,7 +144,7 @@ def _named(statement: str, schema: str) -> bytes:
     return statement.replace("@", f"{schema}.").replace("%s", "%b").encode()  # binary values
 
 
-@lru_cache(maxsize=100)
+@lru_cache(maxsize=1000)
 def numbered(statement: str, schema: str) -> bytes:
     """Return a statement with the schema's name, and with $1, $2, … for its values."""
     head, *rest = statement.replace("@", f"{schema}.").split("%s")
@@ -171,37 +197,6 @@ class Connections:
         self._refuse_beside()
         return self._write(work)
 
-    def write_at_once(self, statement: Statement, least: int) -> bool:
-        """Run one statement as a transaction, in two trips; it may be repeated.
-
-        Args:
-          statement: It returns a number.
-          least: The transaction is rolled back if the number is smaller.
-
-        Returns:
-          Whether it was committed.
-
-        Raises:
-          As `write`.
-        """
-        self._refuse_beside()
-
-        def transact(connection: QuickConnection) -> bool:
-            begin = [(trips.BEGIN, ()), (trips.NUMBER, ()), statement]
-            try:
-                number, found = trips.run(connection, begin)
-                is_whole = int.from_bytes(found.get_value(0, 0) or b"") >= least
-            except BaseException:
-                _roll_back(connection)
-                raise
-            if is_whole:
-                self._commit(connection, (number.get_value(0, 0) or b"").decode())
-            else:
-                _roll_back(connection)
-            return is_whole
-
-        return self._patiently(transact)
-
     def send(self, statement: Statement) -> None:
         """Send a statement whose result is not needed, and that may be lost."""
         connection = self._take()
@@ -212,13 +207,16 @@ class Connections:
 
     def _write(self, work: Callable[[Database], T]) -> T:
         def transact(connection: QuickConnection) -> T:
-            number = _begin(connection)
+            database = self._database(connection)
+            database.begin()
             try:
-                result = work(self._database(connection))
+                result = work(database)
             except BaseException:
-                _roll_back(connection)
+                if database.number:
+                    _roll_back(connection)
                 raise
-            self._commit(connection, number)
+            if database.number:
+                self._commit(connection, database.number)
             return result
 
         return self._patiently(transact)
@@ -299,9 +297,12 @@ class Connections:
             return result
         raise AssertionError("unreachable")
 
-    def _commit(self, connection: Connection, number: str) -> None:
+    def _commit(self, connection: QuickConnection, number: str) -> None:
         try:
-            connection.execute("COMMIT", prepare=False)
+            if connection.is_quick:
+                trips.run(connection, [(trips.COMMIT, ())])
+            else:
+                connection.execute("COMMIT", prepare=False)
         except psycopg.OperationalError as error:
             if not connection.closed:
                 raise
@@ -407,12 +408,13 @@ class Connections:
             connection = QuickConnection.connect(
                 self.address.conninfo, autocommit=True, prepare_threshold=1
             )
-            connection.prepared, connection.is_awaited = {}, False
+            connection.prepared, connection.is_awaited, connection.is_quick = {}, False, True
         except psycopg.Error as error:
             raise translated(error, self.address) from error
         try:
             _refuse_server(connection, self.address)
             self._is_pooled = is_pooled(connection)
+            connection.is_quick = not self._is_pooled
             if self._is_pooled:
                 connection.prepare_threshold = None
             else:
@@ -495,7 +497,10 @@ def _roll_back(connection: QuickConnection) -> None:
     Not by the driver's call, which would forget the prepared statements.
     """
     with suppress(psycopg.Error):
-        trips.run(connection, [(b"ROLLBACK", ())])
+        if connection.is_quick:
+            trips.run(connection, [(trips.ROLLBACK, ())])
+        else:
+            connection.execute("ROLLBACK", prepare=False)
 
 
 def _alive(connection: QuickConnection) -> QuickConnection:

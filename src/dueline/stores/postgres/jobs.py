@@ -54,23 +54,19 @@ _MOVE: Final = (
 
 
 def add(database: Database, jobs: Sequence[Job]) -> None:
-    """Insert jobs and list their lanes; a row whose id exists stays as it is."""
-    wanted = {job.lane: job.lane.bucket for job in jobs}
-    numbers = lanes.hold(database, wanted)
-    database.execute(*job_rows.insert_of(jobs, [numbers[job.lane] for job in jobs]))
+    """Insert jobs and list their lanes; a row whose id exists stays as it is.
 
-
-def insert_at_once(jobs: Sequence[Job]) -> tuple[str, list[list[object]]] | None:
-    """Return a statement that inserts new jobs into few lanes that are listed, and its values.
-
-    It returns the number of lanes that are listed, and does not list the others. None for jobs of
-    other kinds: the join of lanes and jobs is a loop.
+    Jobs of few lanes, which most often are listed, are inserted by the statement that holds these:
+    it joins lanes and jobs in a loop.
     """
     wanted = {job.lane: job.lane.bucket for job in jobs}
-    if len(wanted) > LANES_MAX or any(job.hop for job in jobs):
-        return None
-    arrays = lanes.arrays_of(sorted(wanted), wanted)
-    return job_rows.insert_held(lanes.HOLD, arrays, jobs)
+    if len(wanted) <= LANES_MAX and not any(job.hop for job in jobs):
+        arrays = lanes.arrays_of(sorted(wanted), wanted)
+        held = database.first(*job_rows.insert_held(lanes.HOLD, arrays, jobs))
+        if held is not None and held[0] == len(wanted):
+            return
+    numbers = lanes.hold(database, wanted)
+    database.execute(*job_rows.insert_of(jobs, [numbers[job.lane] for job in jobs]))
 
 
 def settle(database: Database, verdicts: Sequence[Verdict]) -> list[bool]:

@@ -42,15 +42,8 @@ from dueline.stores.postgres import (
 )
 from dueline.stores.postgres import jobs as postgres_jobs
 from dueline.stores.postgres.address import Address
-from dueline.stores.postgres.arrays import packed
 from dueline.stores.postgres.claims import Claims
-from dueline.stores.postgres.connection import (
-    NOW_US,
-    Connections,
-    Database,
-    Executor,
-    numbered,
-)
+from dueline.stores.postgres.connection import NOW_US, Connections, Database, Executor
 from dueline.stores.postgres.errors import LockNotAvailable
 from dueline.stores.postgres.transaction import OpenTransaction
 from dueline.stores.postgres.wakeup import CommitWakeups, NotifyWakeups
@@ -145,22 +138,9 @@ class PostgresStore:
     def add(self, jobs: Sequence[Job]) -> Sequence[bool]:
         """Insert jobs and list their lanes."""
         if jobs:
-            if not self._add_at_once(jobs):
-                self._connection.write(lambda database: postgres_jobs.add(database, jobs))
+            self._connection.write(lambda database: postgres_jobs.add(database, jobs))
             self._claims.step_back((job.lane, job.pos_us) for job in jobs)
         return [True] * len(jobs)
-
-    def _add_at_once(self, jobs: Sequence[Job]) -> bool:
-        """Insert jobs by one statement, if their lanes are listed and this transaction is ours."""
-        if self._connection is not self._connections or self._connections.is_pooled:
-            return False
-        insert = postgres_jobs.insert_at_once(jobs)
-        if insert is None:
-            return False
-        statement, values = insert
-        lanes = len(values[0])
-        text = numbered(statement, self._address.schema)
-        return self._connections.write_at_once((text, [packed(one) for one in values]), lanes)
 
     def claim(
         self,

@@ -7,35 +7,60 @@ number comes back before the commit is sent, so that its outcome can be read if 
 import select
 from collections.abc import Sequence
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 from psycopg import Connection
+from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus, Format
 from psycopg.pq.abc import PGconn, PGresult
 
+from dueline.stores.postgres.arrays import ARRAYS, packed
+
 BEGIN: Final = b"BEGIN"
+COMMIT: Final = b"COMMIT"
+ROLLBACK: Final = b"ROLLBACK"
 NUMBER: Final = b"SELECT pg_current_xact_id()::text"
+
+_BOOLEAN, _BYTEA, _BIGINT, _TEXT = 16, 17, 20, 25
+"""Type numbers (pg_type.dat), which never change."""
 
 _names = count()
 
 _FAILED: Final = (ExecStatus.FATAL_ERROR, ExecStatus.PIPELINE_ABORTED, ExecStatus.BAD_RESPONSE)
 
-Statement = tuple[bytes, Sequence[bytes]]
-"""A statement with $1, $2, …, and its values in their binary form, of types that it casts to."""
+Statement = tuple[bytes, Sequence[Any]]
+"""A statement with $1, $2, …, and its values: integers, texts, bytes, flags, None, and lists."""
 
 
 class QuickConnection(Connection):  # type: ignore[misc]  # the driver may be absent
     """A connection with statements prepared by this module.
 
     Attributes:
-      prepared: Names of the prepared statements, by their text.
+      prepared: Names of the prepared statements, by their text and the types of their values.
       is_awaited: Whether the results of a statement have not been read yet.
+      is_quick: Whether these statements may be used: there is no pooler.
     """
 
-    prepared: dict[bytes, bytes]
+    prepared: dict[tuple[bytes, tuple[int, ...]], bytes]
     is_awaited: bool
+    is_quick: bool
+
+
+class Results:
+    """Reads the rows of results of a connection."""
+
+    def __init__(self, connection: QuickConnection) -> None:
+        self._transformer = Transformer(connection)
+
+    def rows(self, result: PGresult) -> list[tuple[Any, ...]]:
+        """Return all rows."""
+        if not result.ntuples:
+            return []
+        self._transformer.set_pgresult(result, format=Format.BINARY)
+        rows: list[tuple[Any, ...]] = self._transformer.load_rows(0, result.ntuples, tuple)
+        return rows
 
 
 def run(connection: QuickConnection, statements: Sequence[Statement]) -> list[PGresult]:
@@ -44,8 +69,8 @@ def run(connection: QuickConnection, statements: Sequence[Statement]) -> list[PG
     Raises:
       psycopg.Error: One failed, and those after it were not run; or the connection was lost.
     """
-    _send(connection, statements)
-    return _receive(connection)
+    prepared = _send(connection, statements)
+    return _receive(connection)[prepared:]
 
 
 def send(connection: QuickConnection, statement: Statement) -> None:
@@ -61,27 +86,48 @@ def settle(connection: QuickConnection) -> None:
         _receive(connection)
 
 
-def _send(connection: QuickConnection, statements: Sequence[Statement]) -> None:
+def _send(connection: QuickConnection, statements: Sequence[Statement]) -> int:
+    """Send statements; return how many were prepared before."""
     server = connection.pgconn
-    missing = [text for text, _ in statements if text not in connection.prepared]
     server.enter_pipeline_mode()
-    for text in missing:
-        name = b"dueline_%d" % next(_names)
-        server.send_prepare(name, text)
-        connection.prepared[text] = name
-    for text, values in statements:
-        server.send_query_prepared(
-            connection.prepared[text],
-            values,
-            [Format.BINARY] * len(values),
-            Format.BINARY,
-        )
+    before = len(connection.prepared)
+    ready: list[tuple[bytes, list[bytes | None]]] = []
+    for text, bound in statements:
+        values = [_encoded(value) for value in bound]
+        kinds = tuple([kind for kind, _ in values])
+        name = connection.prepared.get((text, kinds))
+        if name is None:
+            name = connection.prepared[text, kinds] = b"dueline_%d" % next(_names)
+            server.send_prepare(name, text, kinds)
+        ready.append((name, [value for _, value in values]))
+    for name, binary in ready:
+        formats = [Format.BINARY] * len(binary)
+        server.send_query_prepared(name, binary, formats, Format.BINARY)
     server.pipeline_sync()
     poll = select.poll()
     poll.register(server.socket, select.POLLIN | select.POLLOUT)
     while server.flush():
         poll.poll()
         server.consume_input()  # the server may wait for room for its answers
+    return len(connection.prepared) - before
+
+
+def _encoded(value: object) -> tuple[int, bytes | None]:
+    """Return the type number of a value, 0 for that which the statement gives it, and its bytes."""
+    kind = type(value)
+    if kind is int:
+        return _BIGINT, value.to_bytes(8, signed=True)  # type: ignore[attr-defined]
+    if kind is bytes:
+        return _BYTEA, value  # type: ignore[return-value]
+    if kind is str:
+        return _TEXT, value.encode()  # type: ignore[attr-defined]
+    if kind is list:
+        array = packed(value)  # type: ignore[arg-type]
+        return ARRAYS[type(array)], array
+    if kind is bool:
+        return _BOOLEAN, b"\1" if value else b"\0"
+    assert value is None, kind
+    return 0, None
 
 
 def _receive(connection: QuickConnection) -> list[PGresult]:
@@ -92,8 +138,7 @@ def _receive(connection: QuickConnection) -> list[PGresult]:
         while (result := _next(server)).status != ExecStatus.PIPELINE_SYNC:
             if result.status in _FAILED:
                 error = error or error_from_result(result, "utf-8")
-            elif result.status == ExecStatus.TUPLES_OK:
-                found.append(result)
+            found.append(result)
         server.exit_pipeline_mode()
     except BaseException:
         connection.close()  # its state is not known

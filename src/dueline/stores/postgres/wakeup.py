@@ -28,7 +28,6 @@ from dueline.core.wakeup import (
     WakeupListener,
     read_wakeup,
 )
-from dueline.stores.postgres.arrays import packed
 from dueline.stores.postgres.connection import Connections, Executor, is_pooled, numbered
 
 PAYLOAD_BYTES_MAX: Final = 7900
@@ -82,7 +81,7 @@ class NotifyWakeups:
                     lambda database: database.fetch(statement, (channels, payloads))
                 )
             else:
-                self._connections.send((self._notify, [packed(channels), packed(payloads)]))
+                self._connections.send((self._notify, [channels, payloads]))
 
     def listen(self, channels: Collection[str], wakeup: Signal) -> WakeupListener:
         """Open a listener; without notifications if there is a pooler or no server."""
