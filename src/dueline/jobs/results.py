@@ -10,7 +10,7 @@ those with long results or with options, and those whose ids are not random: sev
 add these (rule E7).
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from operator import itemgetter
 from struct import error as StructError  # noqa: N812  (it is a class)
@@ -41,6 +41,7 @@ _FEWEST: Final = 4  # jobs in a cell, on average
 _MOST: Final = 128  # jobs in a record
 _VALUE_BYTES_MAX: Final = 256
 _RECORDS_A_PAGE: Final = 4
+_NEAR: Final = 25  # records of jobs that were enqueued within 16 ms
 
 _Line = tuple[str, int, bytes, Job]
 """A job that is done: the digits of its id, when it ended, its result, and the job."""
@@ -220,6 +221,24 @@ def _read_shared(store: Store, jobs: Iterable[JobId]) -> dict[JobId, Outcome]:
                 if job_id not in found or found[job_id].ended_us < outcome.ended_us:
                     found[job_id] = outcome
     return found
+
+
+def prefix_of(digits: str) -> str:
+    """Return the digits of a job's id by which `shared_near` finds its shared record."""
+    return digits[: min(_CELLS)]
+
+
+def shared_near(store: Store, prefixes: Iterable[str]) -> Iterator[Shared]:
+    """Yield the shared records of jobs whose ids begin with some digits; see `prefix_of`.
+
+    For readers of many jobs: each record is read once.
+    """
+    for prefix in prefixes if store.transactional else ():
+        partition, _ = _shared_in(prefix, 0)
+        for record in records_in(store, partition, after=prefix, page_size=_NEAR):
+            if not record.key.startswith(prefix):
+                break
+            yield decode(record.value, Shared)
 
 
 def outcomes_in(record: Record, wanted: Collection[str] | None = None) -> list[tuple[str, Outcome]]:

@@ -18,6 +18,7 @@ from dueline.core.watermark import SEALED_US
 from dueline.spark.reading import partitions as slices
 from dueline.spark.reading import schemas, status_tables
 from dueline.spark.reading import shards as stream_shards
+from dueline.spark.reading.arrow_batches import PAGE, read
 from dueline.spark.reading.data_loss import Losses
 from dueline.spark.reading.offsets import positions_of
 from dueline.spark.reading.status_tables import StatusTable
@@ -31,7 +32,6 @@ from dueline.spark.runtime.options import (
     usual_parts,
 )
 
-PAGE: Final = 20_000
 _PRUNED: Final = ("queue", "shard", "priority", "tenant", "bucket")
 
 Slice = slices.RowSlice | slices.LaneSlice | StatusTable
@@ -191,19 +191,8 @@ def batches(how: Reading, planned: Sequence[Slice], schema: pa.Schema) -> Iterat
         StoreCorrupt: Rows expired before they were read.
     """
     with closing(open_existing(how.url)) as store, collector_paused():
-        now_us = store.clock_us()
-        for one in planned:
-            if isinstance(one, slices.LaneSlice):
-                for jobs in slices.jobs_of(store, one, page=how.page):
-                    yield schemas.batch_of_jobs(jobs, schema, now_us=now_us)
-            elif isinstance(one, slices.RowSlice):
-                for rows in slices.rows_of(store, one, page=how.page):
-                    if how.table == "results":
-                        some = status_tables.results_of(store, rows)
-                        yield schemas.batch_of_values(some, schema, table=how.table)
-                    else:
-                        yield schemas.batch_of_rows(rows, schema, table=how.table)
-                how.losses.was_read(store, one)
+        some = [one for one in planned if not isinstance(one, StatusTable)]
+        yield from read(store, how.table, some, schema, losses=how.losses, page=how.page)
 
 
 def moment_us(name: str, text: str) -> int:

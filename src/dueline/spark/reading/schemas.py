@@ -2,21 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyarrow import compute
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
 from dueline.core.errors import BadInput
 from dueline.core.job import Job
@@ -24,6 +13,9 @@ from dueline.core.job_status import status_of
 from dueline.core.lane import DEAD_SUFFIX, living_queue, tenant_of
 from dueline.core.store import Row
 from dueline.spark.reading import history_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 INSTANT: Final = pa.timestamp("us", "UTC")
 
@@ -80,15 +72,6 @@ TYPES: Final[Mapping[str, pa.DataType]] = {
     "boolean": pa.bool_(),
     "strings": pa.list_(pa.string()),
 }
-_OF_SPARK: Final = {
-    "string": StringType(),
-    "int": IntegerType(),
-    "bigint": LongType(),
-    "timestamp": TimestampType(),
-    "binary": BinaryType(),
-    "boolean": BooleanType(),
-    "strings": ArrayType(StringType()),
-}
 _ARROW: Final = {
     table: {name: TYPES[kind] for name, kind in columns.items()}
     for table, columns in COLUMNS.items()
@@ -102,12 +85,34 @@ _FROM_BODY: Final = {
 Make = Callable[[str], pa.Array]
 
 
-def struct_of(columns: Mapping[str, str]) -> StructType:
+def struct_of(columns: Mapping[str, str]) -> "StructType":
     """Convert columns, with types by name, to Spark's schema."""
-    return StructType([StructField(name, _OF_SPARK[kind]) for name, kind in columns.items()])
+    from pyspark.sql.types import (  # noqa: PLC0415  (Arrow's columns need no Spark)
+        ArrayType,
+        BinaryType,
+        BooleanType,
+        IntegerType,
+        LongType,
+        StringType,
+        StructField,
+        StructType,
+        TimestampType,
+    )
+
+    kinds = {
+        "string": StringType(), "int": IntegerType(), "bigint": LongType(),
+        "timestamp": TimestampType(), "binary": BinaryType(), "boolean": BooleanType(),
+        "strings": ArrayType(StringType()),
+    }  # fmt: skip
+    return StructType([StructField(name, kinds[kind]) for name, kind in columns.items()])
 
 
-def wanted(table: str, schema: StructType) -> pa.Schema:
+def arrow_schema(table: str) -> pa.Schema:
+    """Return the Arrow columns of a table."""
+    return pa.schema(_ARROW[table])
+
+
+def wanted(table: str, schema: "StructType") -> pa.Schema:
     """Return the Arrow schema of the requested columns.
 
     Raises:
@@ -202,6 +207,14 @@ def batch_of_values(
         return pa.array([values.get(name) for values in some], _ARROW[table][name])
 
     return _batch(schema, {}, make)
+
+
+def batches_of_table(rows: pa.Table, schema: pa.Schema, *, page: int) -> list[pa.RecordBatch]:
+    """Return the requested columns of a table as batches of up to `page` rows."""
+    return [
+        _batch(schema, {}, one.column)
+        for one in rows.combine_chunks().to_batches(max_chunksize=page)
+    ]
 
 
 def batch_of_rows(rows: Sequence[Row], schema: pa.Schema, *, table: str) -> pa.RecordBatch:

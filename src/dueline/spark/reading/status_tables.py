@@ -2,25 +2,18 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from dueline.coordination import worker_registry
 from dueline.coordination.leases import Grant, grants
 from dueline.coordination.worker_registry import Presence
-from dueline.core.attempt import FinalState
 from dueline.core.engine import Engine
-from dueline.core.job import JobId
-from dueline.core.store import Row, Store
-from dueline.jobs import results
-from dueline.jobs.history_batch import attempts_in
 from dueline.jobs.shard_status import shards_of
 from dueline.spark.runtime.options import Options, chosen_queues
 from dueline.streams import groups, resharding
 
 Values = Mapping[str, Any]
 """A row, by column; a column that is absent is null."""
-
-_FINAL: Final = frozenset(get_args(FinalState))
 
 
 class StatusTable(NamedTuple):
@@ -80,20 +73,3 @@ def _of_group(engine: Engine, stream: str, group: str, shards: Sequence[int]) ->
             "checkpoint": None if place is None else json.dumps([place[0], place[1].hex()]),
             "backlog": lag.rows, "oldest_due": now_us - lag.waits_us if lag.rows else None,
         }  # fmt: skip
-
-
-def results_of(store: Store, rows: Sequence[Row]) -> list[Values]:
-    """Return the stored results of the jobs that ended in some rows of a history."""
-    ended = [(row, one) for row in rows for _, one in attempts_in(row) if one.outcome in _FINAL]
-    kept = results.read_many(store, [JobId(bytes.fromhex(one.job)) for _, one in ended])
-    found: list[Values] = []
-    for row, one in ended:
-        outcome = kept.get(JobId(bytes.fromhex(one.job)))
-        if outcome is not None and outcome.ended_us == one.ended_us:
-            found.append({
-                "queue": one.queue, "shard": row.shard, "job_id": one.job, "task": one.task,
-                "tenant": one.tenant, "attempt": one.fence, "finished": outcome.ended_us,
-                "state": outcome.state, "value": outcome.value or None,
-                "error": outcome.error or None, "traceback": outcome.traceback or None,
-            })  # fmt: skip
-    return found

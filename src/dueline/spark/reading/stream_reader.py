@@ -29,7 +29,8 @@ from dueline.core.watermark import SEALED_US
 from dueline.jobs.history_batch import size_of
 from dueline.spark.reading import partitions as slices
 from dueline.spark.reading import schemas, shards
-from dueline.spark.reading.batch_reader import PAGE, Part, Reading, batches, moment_us
+from dueline.spark.reading.arrow_batches import PAGE
+from dueline.spark.reading.batch_reader import Part, Reading, batches, moment_us
 from dueline.spark.reading.data_loss import Losses
 from dueline.spark.reading.lag import lag_of
 from dueline.spark.reading.offsets import offset_of, positions_of, within

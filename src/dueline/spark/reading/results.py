@@ -1,0 +1,105 @@
+"""The results of the jobs that ended in a history."""
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
+from typing import Final, get_args
+
+import pyarrow as pa
+from pyarrow import compute
+
+from dueline.core.attempt import FinalState
+from dueline.core.errors import StoreCorrupt
+from dueline.core.job import JobId
+from dueline.core.store import Row, Store
+from dueline.jobs import results
+from dueline.jobs.json_bundles import ID_BYTES, instants
+from dueline.spark.reading import history_columns
+
+ENDS_MAX: Final = 100_000
+"""Number of ended attempts whose results are looked up at once."""
+
+_KEYS: Final = frozenset(
+    ("job", "ended_us", "queue", "shard", "task", "tenant", "fence", "outcome", "error")
+)
+_FINAL: Final = pa.array(get_args(FinalState))
+_RESULT: Final = {
+    "job": pa.string(), "ended_us": pa.int64(), "state": pa.string(), "value": pa.string(),
+    "error": pa.string(), "traceback": pa.string(),
+}  # fmt: skip
+_NAMES: Final = {"job": "job_id", "fence": "attempt", "ended_us": "finished"}
+
+
+def tables_of(store: Store, pages: Iterable[Sequence[Row]]) -> Iterator[pa.Table]:
+    """Yield the kept results of the jobs that ended in pages of a history."""
+    waiting: list[pa.Table] = []
+    for rows in pages:
+        page = pa.table(history_columns.columns(rows, _KEYS))
+        waiting.append(page.filter(compute.is_in(page["outcome"], _FINAL)))
+        if sum(one.num_rows for one in waiting) >= ENDS_MAX:
+            yield _with_results(store, pa.concat_tables(waiting))
+            waiting = []
+    if any(one.num_rows for one in waiting):
+        yield _with_results(store, pa.concat_tables(waiting))
+
+
+def _with_results(store: Store, ended: pa.Table) -> pa.Table:
+    """Return the ends whose results are kept, with them."""
+    starts = compute.unique(compute.utf8_slice_codeunits(ended["job"], 0, _PREFIX))
+    shared = _shared(list(results.shared_near(store, sorted(starts.to_pylist()))))
+    found, rest = _matched(ended, shared)
+    return pa.concat_tables([found, _matched(rest, _own(store, rest["job"].to_pylist()))[0]])
+
+
+def _matched(ended: pa.Table, kept: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Return the ends that have results, with them, and those that have none."""
+    kept = kept.sort_by([("ended_us", "descending")])  # of a job that ended twice, the last one
+    places = compute.index_in(ended["job"], kept["job"].combine_chunks())
+    values = kept.take(places)
+    is_kept = compute.equal(values["ended_us"], ended["ended_us"]).fill_null(False)  # noqa: FBT003
+    found = ended.filter(is_kept)
+    for name in ("state", "value", "error", "traceback"):
+        found = found.drop_columns([name] if name in found.column_names else [])
+        found = found.append_column(name, values[name].filter(is_kept))
+    names = [_NAMES.get(name, name) for name in found.column_names]
+    return found.rename_columns(names), ended.filter(compute.invert(is_kept))
+
+
+_PREFIX: Final = len(results.prefix_of("0" * 2 * ID_BYTES))
+
+
+def _shared(some: Sequence[results.Shared]) -> pa.Table:
+    """Return the results in shared records, which belong to jobs that are done."""
+    try:
+        numbers = array("q", b"".join([instants(one.ended_us, one.many) for one in some]))
+        numbers.byteswap()
+        jobs = history_columns.digits_of(
+            bytes.fromhex("".join([one.job for one in some])), ID_BYTES
+        )
+    except ValueError as error:
+        raise StoreCorrupt(f"A record of shared results is damaged: {error}.") from error
+    values = chain.from_iterable(
+        repeat(one.value, one.many) if isinstance(one.value, str) else one.value for one in some
+    )
+    texts = pa.array([value or None for value in values], pa.string())
+    if not len(jobs) == len(numbers) == len(texts):
+        raise StoreCorrupt("A record of shared results lacks some of them.")
+    none = pa.nulls(len(jobs), pa.string())
+    ended_us = pa.Array.from_buffers(pa.int64(), len(jobs), [None, pa.py_buffer(numbers)])
+    done = pa.repeat(pa.scalar("done", pa.string()), len(jobs))
+    return pa.table([jobs, ended_us, done, texts, none, none], schema=pa.schema(_RESULT))
+
+
+def _own(store: Store, jobs: Sequence[str]) -> pa.Table:
+    """Return the results that have records of their own."""
+    kept = results.read_many(store, [JobId(bytes.fromhex(one)) for one in jobs])
+    cells = [
+        (job.hex(), one.ended_us, one.state, one.value or None, one.error or None,
+         one.traceback or None)
+        for job, one in kept.items()
+    ]  # fmt: skip
+    columns = zip(*cells, strict=True) if cells else repeat((), len(_RESULT))
+    return pa.table(
+        [pa.array(column, kind) for column, kind in zip(columns, _RESULT.values(), strict=True)],
+        schema=pa.schema(_RESULT),
+    )
