@@ -38,7 +38,7 @@ from dueline.core.queue_settings import (
 )
 from dueline.core.retry import Retry
 from dueline.jobs.queue import Queues
-from dueline.jobs.transaction import Transaction, joined, transaction
+from dueline.jobs.transaction import Transaction, transaction
 from dueline.tasks.batch_options import BatchOptions
 from dueline.tasks.familiar_words import TASK_OPTIONS, check_options
 from dueline.tasks.handler import Context, Handler
@@ -249,7 +249,7 @@ class Dueline(ScheduleMethods, LimitMethods, WorkflowMethods, CoordinationMethod
                 payloads=self.payloads,
                 codec=codec,
                 limits=limits,
-                join=self._join,
+                join=self.join,
             )
             if handler.name in self._tasks:
                 raise BadInput(
@@ -389,9 +389,6 @@ class Dueline(ScheduleMethods, LimitMethods, WorkflowMethods, CoordinationMethod
             BadInput: `job_id` is not an id.
         """
         return Job(parse_id(job_id), self.queues, self._clock)
-
-    def _join(self, tx: object, queue: str) -> Transaction:
-        return joined(self, self.queues, self.tasks, tx, queue=queue)
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         """Open a transaction on the store: `with app.transaction() as tx:`.

@@ -12,6 +12,7 @@ from dueline.core.engine import Engine
 from dueline.core.errors import ConfigError
 from dueline.core.store import Store
 from dueline.jobs.queue import Queues
+from dueline.jobs.transaction import Transaction, joined
 from dueline.tasks.handler import Handler
 from dueline.tasks.hooks import (
     EnqueueEvent,
@@ -89,6 +90,18 @@ class Connection:
     def engine(self) -> Engine:
         """The store, clock, ids, catalog and wake-ups below the queues."""
         return self.queues.engine
+
+    def join(self, tx: object, *queues: str) -> Transaction:
+        """Return the transaction of `tx`: of this application, or on a connection of the caller.
+
+        Args:
+            tx: What a caller passed as `tx=`.
+            queues: Names of queues that it will use.
+
+        Raises:
+            BadInput: It is neither.
+        """
+        return joined(self, self.queues, self._tasks, tx, queues)
 
     @property
     def is_open(self) -> bool:

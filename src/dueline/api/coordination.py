@@ -82,7 +82,14 @@ class CoordinationMethods(Connection):
         known = self._streams.get(name)
         if known is None or shards is not None or keep is not None:
             keep_us = None if keep is None else asked_span_us(keep, "keep")
-            made = Stream(lambda: self.engine, name, owner=self, shards=shards, keep_us=keep_us)
+            made = Stream(
+                lambda: self.engine,
+                name,
+                owner=self,
+                join=self.join,
+                shards=shards,
+                keep_us=keep_us,
+            )
             if known is not None:
                 made.consumers.update(known.consumers)
             self._streams[name] = made

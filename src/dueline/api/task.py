@@ -35,7 +35,6 @@ from dueline.core.lane import Lane
 from dueline.core.limit_names import is_same_for_all, limits_of_call
 from dueline.core.tuples import field
 from dueline.jobs.queue import EnqueueRequest
-from dueline.jobs.transaction import joined
 from dueline.schedules.schedule import Template
 from dueline.tasks.familiar_words import CALL_OPTIONS, check_options, unknown_method
 from dueline.tasks.handler import Handler
@@ -131,13 +130,7 @@ class Using(Generic[P, R]):
         if after is not None:
             changes |= {"after_us": asked_span_us(after, "after"), "due_us": None}
         if tx is not None:
-            changes["tx"] = joined(
-                self._host,
-                self._host.queues,
-                self._host.tasks,
-                tx,
-                queue=changes.get("queue", self._options.queue),
-            )
+            changes["tx"] = self._host.join(tx, changes.get("queue", self._options.queue))
         if expires is not None:
             changes |= read_expiry(expires)
         if window is not None:

@@ -12,7 +12,6 @@ from dueline.core.errors import EnqueueUnknown, JobFailed
 from dueline.core.job import JobId
 from dueline.jobs import workflow_control
 from dueline.jobs.queue import Queues
-from dueline.jobs.transaction import Transaction, expect_transaction
 from dueline.workflows import records
 from dueline.workflows import workflow as flows
 from dueline.workflows.graph import lay_out
@@ -137,13 +136,14 @@ class Flow(Handle[Any]):
 class WorkflowMethods(Connection):
     """Methods of an application that start and find workflows."""
 
-    def start(self, part: Part, *, name: str = "", tx: Transaction | None = None) -> Flow:
+    def start(self, part: Part, *, name: str = "", tx: object = None) -> Flow:
         """Start a workflow: store it durably, with all its steps.
 
         Args:
             part: A step, or steps combined by `pipeline`, `group`, `chord` or `graph`.
             name: A title for people.
-            tx: The transaction that stores the workflow; None for one of its own.
+            tx: The transaction that stores the workflow, as in `task.using(tx=...)`; None for one
+                of its own.
 
         Returns:
             A handle on the workflow; its steps run in workers.
@@ -156,7 +156,10 @@ class WorkflowMethods(Connection):
         """
         laid_out = lay_out(part, name)
         queues = self.queues
-        inside = queues if tx is None else expect_transaction(tx).queues_of(self)
+        inside = queues
+        if tx is not None:
+            names = {call.queue for call in laid_out.calls if call is not None}
+            inside = self.join(tx, *names).queues_of(self)
         start = flows.begin(inside.engine, laid_out, inside.admission.admit)
         try:
             flows.send(inside.engine, start)

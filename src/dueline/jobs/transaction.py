@@ -1,7 +1,7 @@
 """Jobs and rows that are committed together."""
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
@@ -221,9 +221,20 @@ def transaction(
 
 
 def joined(
-    owner: object, queues: Queues, tasks: Mapping[str, Handler], tx: object, *, queue: str
+    owner: object,
+    queues: Queues,
+    tasks: Mapping[str, Handler],
+    tx: object,
+    names: Iterable[str] = (),
 ) -> Transaction:
     """Return the transaction that was passed as `tx=`, or that is open on a caller's connection.
+
+    Args:
+        owner: The application.
+        queues: Its queues.
+        tasks: Its handlers, by name.
+        tx: What was passed.
+        names: Names of the queues that are used.
 
     Raises:
         BadInput: It is neither.
@@ -231,7 +242,8 @@ def joined(
     store = queues.engine.store
     if isinstance(tx, Transaction) or not isinstance(store, JoinsTransactions):
         return expect_transaction(tx)
-    queues.engine.catalog.settings(queue)  # apart: a new queue must not wait for the commit
+    for name in names:  # apart: a new queue must not wait for the commit
+        queues.engine.catalog.settings(name)
     return CallersTransaction(owner, queues, tasks, store.join(tx), store)
 
 

@@ -22,7 +22,7 @@ from dueline.core.store import Row, Store
 from dueline.core.tuples import made
 from dueline.core.wakeup import Wakeup
 from dueline.core.watermark import SEALED_US
-from dueline.jobs.transaction import expect_transaction
+from dueline.jobs.transaction import Transaction, expect_transaction
 from dueline.log.reader import ShardReader, merged
 from dueline.streams import dead_letters, groups, resharding, retention
 from dueline.streams.batch import BATCH, TTL_US, Batch, ConsumerOptions
@@ -63,6 +63,7 @@ class Stream:
     Args:
         connect: Returns the engine; connects at the first use.
         owner: The application: transactions of others are refused.
+        join: Returns the transaction of what is passed as `tx=`.
         shards, keep_us: Declared settings; None: as stored.
 
     Raises:
@@ -77,11 +78,13 @@ class Stream:
         owner: object,
         shards: int | None,
         keep_us: int | None,
+        join: Callable[[object], Transaction] = expect_transaction,
     ) -> None:
         self.name = check_queue_name(name)
         check_stream_settings(StreamSettings(1 if shards is None else shards, keep_us))
         self._connect = connect
         self._owner = owner
+        self._join = join
         self._shards = shards
         self._keep_us = keep_us
         self._lock = threading.Lock()
@@ -138,7 +141,8 @@ class Stream:
         Args:
           value: a value that JSON can represent. key: selects the shard; events with the same key
             that one process appends are read in that order.
-          tx: a transaction of the application; the event is appended if it commits.
+          tx: a transaction of the application, or on PostgreSQL a connection of your own, as in
+            `task.using(tx=...)`; the event is appended if it commits.
 
         Raises: as `append_many`.
         """
@@ -169,10 +173,14 @@ class Stream:
     def _append(self, events: Sequence[tuple[Any, str | None]], tx: object) -> Sequence[Row]:
         engine = self._connect()
         is_known = self._known is not None and self._known[0] is engine.store
-        if tx is not None:
-            engine = expect_transaction(tx).queues_of(self._owner).engine
-        # Settings that are read or stored in a transaction may be rolled back: no caching.
-        settings = self.settings if tx is None or is_known else self._stored(engine)
+        if isinstance(tx, Transaction):
+            engine = self._join(tx).queues_of(self._owner).engine
+            # Settings that are read or stored in a transaction may be rolled back: no caching.
+            settings = self.settings if is_known else self._stored(engine)
+        else:
+            settings = self.settings  # outside: a new stream must not wait for a caller's commit
+            if tx is not None:
+                engine = self._join(tx).queues_of(self._owner).engine
         shards = settings.shards
         bodies = encode_events(events)
         now_us = engine.time.earliest_us()

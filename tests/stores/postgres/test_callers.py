@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dueline import Dueline
+from dueline import Dueline, pipeline
 from dueline.core.errors import BadInput
 from tests.harness.postgres import expect_server, schemas, statement
 from tests.harness.woken_workers import WORKER, app_on
@@ -125,6 +125,29 @@ def test_a_job_that_commits_late_starts_at_once(
     finally:
         worker.kill()
         worker.communicate()
+
+
+def test_events_and_workflows_are_stored_with_the_commit(
+    app: Dueline,
+    connection: Any,  # noqa: ANN401
+    url: str,
+) -> None:
+    """An event of a late commit is read once, behind those that it was appended before."""
+    events, echo = app.stream("orders"), app.task_named("tests.echo")
+    events.append("late", tx=connection)
+    flow = app.start(pipeline(echo.step("a"), echo.step()), tx=connection)
+    assert jobs_in(url) == 0
+    other = Dueline(url)
+    other.stream("orders").append("soon")  # waits for nothing
+    assert [event.value for event in events.read()] == []  # nor is it read before the late one
+    connection.commit()
+    assert [event.value for event in events.read()] == ["late", "soon"]
+    app.run_worker(burst=True)
+    assert flow.result(timeout=WAIT_S) == "a"
+    events.append("never", tx=connection)
+    connection.rollback()
+    assert [event.value for event in events.read()] == ["late", "soon"]
+    other.close()
 
 
 def test_sessions_and_connections_of_sqlalchemy(app: Dueline, url: str) -> None:
