@@ -5,24 +5,29 @@ from dueline.spark.writing.keys import job_id_of
 try:
     from dueline.spark.reading.frame import read
     from dueline.spark.reading.lag import Lag, lag
+    from dueline.spark.register import register
     from dueline.spark.runtime.session import session
     from dueline.spark.worker.spark_worker import Consuming, consume
     from dueline.spark.writing.enqueue import Written
     from dueline.spark.writing.frame import enqueue
     from dueline.spark.writing.key_columns import job_id
+
+    from dueline.spark.writing.append import append_once  # isort: skip  (needs deltalake, too)
 except ModuleNotFoundError as error:  # the Arrow pipeline works without Spark
-    if (error.name or "").partition(".")[0] not in ("pandas", "pyarrow", "pyspark"):
+    if (error.name or "").partition(".")[0] not in ("deltalake", "pandas", "pyarrow", "pyspark"):
         raise
 
 __all__ = [
     "Consuming",
     "Lag",
     "Written",
+    "append_once",
     "consume",
     "enqueue",
     "job_id",
     "job_id_of",
     "lag",
     "read",
+    "register",
     "session",
 ]
