@@ -6,6 +6,7 @@ try:
     from dueline.spark.reading.frame import read
     from dueline.spark.reading.lag import Lag, lag
     from dueline.spark.register import register
+    from dueline.spark.runtime.refusals import refusal_in
     from dueline.spark.runtime.session import session
     from dueline.spark.worker.spark_worker import Consuming, consume
     from dueline.spark.writing.enqueue import Written
@@ -28,6 +29,7 @@ __all__ = [
     "job_id_of",
     "lag",
     "read",
+    "refusal_in",
     "register",
     "session",
 ]

@@ -14,9 +14,11 @@ from dueline.spark.reading.batch_reader import BatchReader
 from dueline.spark.reading.frame import table_reader, table_schema
 from dueline.spark.reading.stream_reader import StreamReader
 from dueline.spark.runtime.options import FOLLOWING, WRITING, Options
+from dueline.spark.runtime.refusals import in_one_sentence
 from dueline.spark.writing.sink import BatchSink, StreamSink
 
 
+@in_one_sentence
 class DuelineSource(DataSource):
     """Jobs, their history, and streams, as tables."""
 

@@ -21,6 +21,9 @@ QUEUE = "work"
 SHARDS = 2
 ENQUEUED, RAN = "killed while it enqueued", "killed while it ran"
 MASTER_VARIABLE = "DUELINE_TEST_MASTER"
+STORE_VARIABLE = "DUELINE_TEST_STORE"
+"""The store, if it is not a file in the folder."""
+
 CONF = {
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
@@ -39,7 +42,8 @@ def kill_executor(folder: Path, word: str) -> None:
 
 def main(folder: Path) -> None:
     """Enqueue a table, then run its jobs."""
-    app = Dueline(f"sqlite:///{folder}/jobs.db?synchronous=NORMAL")
+    file = f"sqlite:///{folder}/jobs.db?synchronous=NORMAL"
+    app = Dueline(os.environ.get(STORE_VARIABLE, file))
     app.queue(QUEUE, shards=SHARDS)
 
     @app.task(name="work", queue=QUEUE)
@@ -65,6 +69,13 @@ def main(folder: Path) -> None:
     consume(spark, app, QUEUE, members=2, burst=True).awaitTermination()
     told = read(spark, app.url, "attempts", queue=QUEUE, minPartitions=2)
     assert told.groupBy("job_id").count().count() == ROWS
+    stream = spark.readStream.format("dueline").options(store=app.url, table="attempts").load()
+    writer = stream.writeStream.format("parquet")
+    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
+    query = writer.trigger(availableNow=True).start(str(folder / "attempts"))
+    assert query.awaitTermination(300)
+    followed = spark.read.parquet(str(folder / "attempts"))
+    assert followed.groupBy("job_id").count().count() == ROWS
     spark.stop()
 
 

@@ -34,6 +34,10 @@ class Crew:
         self._crashes: list[Event] = []
         self.app = Dueline(file_in(folder))
 
+    def knows(self, **variables: str) -> None:
+        """Give processes further variables."""
+        self._env = self._env | variables
+
     def start(self, module: str, *arguments: object) -> "subprocess.Popen[bytes]":
         """Start a process of ours, in a session of its own.
 
@@ -134,25 +138,33 @@ def test_drivers_that_die_or_stand_still_lose_nothing_and_end_nothing_twice(
 
 
 def test_executors_that_are_killed_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
+    from tests.unit.spark import cluster
+
+    crew = Crew(tmp_path)
+    expect_on_a_cluster(crew, tmp_path, Dueline(f"sqlite:///{tmp_path / 'jobs.db'}"))
+    assert {cluster.ENQUEUED, cluster.RAN} <= {one.name for one in tmp_path.iterdir()}
+
+
+def expect_on_a_cluster(crew: Crew, folder: Path, app: Dueline) -> None:
+    """Enqueue, run, read and follow on two workers of which executors are killed."""
     import pyspark
 
     from tests.unit.spark import cluster, standalone
 
-    home = tmp_path / "home"  # Spark's workers write beside what is there
+    home = folder / "home"  # Spark's workers write beside what is there
     home.mkdir()
     for name in ("bin", "jars", "python"):
         (home / name).symlink_to(Path(pyspark.__file__).parent / name)
-    with standalone.cluster(home, tmp_path) as master:
-        crew = Crew(tmp_path, SPARK_HOME=str(home), **{cluster.MASTER_VARIABLE: master})
-        process = crew.start("tests.unit.spark.cluster", tmp_path)
+    with standalone.cluster(home, folder) as master:
+        crew.knows(SPARK_HOME=str(home), **{cluster.MASTER_VARIABLE: master})
+        process = crew.start("tests.unit.spark.cluster", folder)
         assert process.wait() == 0, crew.said()
-    assert len(list(tmp_path.glob("worker-*/app-*"))) == standalone.WORKERS  # each ran some of it
-    assert {cluster.ENQUEUED, cluster.RAN} <= {one.name for one in tmp_path.iterdir()}
-    app = Dueline(f"sqlite:///{tmp_path / 'jobs.db'}")
+    assert len(list(folder.glob("worker-*/app-*"))) == standalone.WORKERS  # each ran some of it
     assert not list(app.queues.engine.jobs_of(cluster.QUEUE))
     told = list(attempts(app.store, cluster.QUEUE, cluster.SHARDS))
-    assert Counter(one.outcome for one in told) == {"done": cluster.ROWS, "crashed": 1}
+    ends = Counter(one.outcome for one in told)
+    assert ends == {"done": cluster.ROWS, "crashed": 1}
     assert len({one.job for one in told}) == cluster.ROWS
-    starts = Counter(int(one.name.split(".")[0]) for one in tmp_path.glob("*.ran"))
+    starts = Counter(int(one.name.split(".")[0]) for one in folder.glob("*.ran"))
     assert starts == dict.fromkeys(range(cluster.ROWS), 1) | {cluster.ROWS // 2: 2}
     app.close()

@@ -291,6 +291,28 @@ def past(
     output_of(context).entries(entries, shown)
 
 
+@pipeline.command("init")
+def init(
+    context: typer.Context,
+    folder: Annotated[Path, argument("DIR", "Folder of the project.")],
+    *,
+    sdp: Annotated[bool, typer.Option("--sdp", help="Use Spark Declarative Pipelines.")] = False,
+) -> None:
+    """Write a project of Spark Declarative Pipelines.
+
+    It follows the history of the store; `spark-pipelines run` in the folder runs it. A password is
+    not written: the project reads DUELINE_STORE.
+
+    Example: dueline pipeline init shop-history --sdp
+    """
+    from dueline.spark.declarative import make_project  # noqa: PLC0415  (as the pipeline's)
+
+    if not sdp:
+        raise BadInput("There is one kind of project.", hint="Pass --sdp.")
+    made = make_project(folder, session_of(context).address)
+    output_of(context).entries([{"file": str(path)} for path in made], ("file",))
+
+
 @pipeline.command("doctor")
 def doctor(context: typer.Context) -> int:
     """Check that Spark can run here.

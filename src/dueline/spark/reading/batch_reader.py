@@ -31,6 +31,7 @@ from dueline.spark.runtime.options import (
     open_existing,
     usual_parts,
 )
+from dueline.spark.runtime.refusals import in_one_sentence
 
 _PRUNED: Final = ("queue", "shard", "priority", "tenant", "bucket")
 
@@ -45,6 +46,7 @@ class Part(InputPartition):
         self.slices = some
 
 
+@in_one_sentence
 class BatchReader(DataSourceReader):
     """Plans slices on the driver; tasks read them, each over a connection of its own.
 
@@ -148,6 +150,7 @@ class BatchReader(DataSourceReader):
         return key not in self._only or value in self._only[key]
 
 
+@in_one_sentence
 class PruningReader(BatchReader):
     """A reader that skips lanes and shards that the query's conditions exclude.
 

@@ -43,6 +43,7 @@ from dueline.spark.runtime.options import (
     existing_engine,
     usual_parts,
 )
+from dueline.spark.runtime.refusals import in_one_sentence
 
 CONSUMERS_PARTITION: Final = "spark-consumers"
 """Record partition with the start offset of each named query."""
@@ -61,6 +62,7 @@ _SET_BACK: Final = "If the store was restored from a backup, start with a new ch
 Positions = dict[str, Position]
 
 
+@in_one_sentence
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans batches on the driver; tasks read them."""
 

@@ -144,7 +144,7 @@ def _query_of(batch_df: DataFrame) -> str:
 
 
 def _opened(target: Target) -> DeltaTable | None:
-    """Open a table; return None if there is none."""
+    """Open a table; return None if it does not exist."""
     try:
         delta = DeltaTable(target.address, storage_options=target.options or None)
     except TableNotFoundError:

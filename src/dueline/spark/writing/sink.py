@@ -24,6 +24,7 @@ from dueline.core.pagination import record_at
 from dueline.core.store import Commit, Put, Store
 from dueline.spark.runtime.garbage import collector_paused
 from dueline.spark.runtime.options import Options, existing_engine, open_existing
+from dueline.spark.runtime.refusals import in_one_sentence
 from dueline.spark.writing import staging
 from dueline.spark.writing.conflicts import EXISTING, ON_CONFLICT, ON_OTHER_QUEUE, REJECT
 from dueline.spark.writing.enqueue import CHUNK, Written, put_all
@@ -134,6 +135,7 @@ class _Sink:
         staging.clear([one for one in messages if isinstance(one, Staged)])
 
 
+@in_one_sentence
 class BatchSink(_Sink, DataSourceArrowWriter):
     """Enqueues the rows of a table; each task connects by itself."""
 
@@ -154,6 +156,7 @@ class BatchSink(_Sink, DataSourceArrowWriter):
         self._abort(messages)
 
 
+@in_one_sentence
 class StreamSink(_Sink, DataSourceStreamArrowWriter):
     """Enqueues the rows of a stream; a replayed batch adds nothing again."""
 
