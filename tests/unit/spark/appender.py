@@ -32,6 +32,8 @@ def main(moment: str, batch: int, store: str, table: str, checkpoint: str) -> No
 
     appending.commit = struck
     spark = attached()
+    for left in spark.streams.active:  # of the driver that was killed before
+        left.stop()
     options = {"store": store, "table": "stream", "stream": "orders", "maxRowsPerTrigger": "50"}
     rows = spark.readStream.format("dueline").options(**options).load()
     rows = rows.selectExpr("cast(id AS string) AS id", "at", "cast(at AS date) AS day")

@@ -17,7 +17,7 @@ from dueline import Dueline
 from dueline.spark import consume, enqueue, read, session
 
 ROWS = 200
-QUEUE = "work"
+QUEUE = "cluster"
 SHARDS = 2
 ENQUEUED, RAN = "killed while it enqueued", "killed while it ran"
 MASTER_VARIABLE = "DUELINE_TEST_MASTER"

@@ -166,3 +166,13 @@ def test_a_staged_write_to_postgres_shows_as_a_whole() -> None:
         app.run_worker(burst=True)
         assert sorted(ran) == list(range(ROWS))
         app.close()
+
+
+def test_executors_of_a_cluster_that_are_killed_lose_nothing_and_double_nothing(
+    url: str, tmp_path: Path
+) -> None:
+    from tests.unit.spark import cluster
+    from tests.unit.spark.test_killing import Crew, expect_on_a_cluster
+
+    crew = Crew(tmp_path, **{cluster.STORE_VARIABLE: url})
+    expect_on_a_cluster(crew, tmp_path, Dueline(url))
