@@ -13,7 +13,7 @@ from tests.harness.spark.environment import TIMEOUT_S
 
 
 def test_a_project_holds_no_password_and_is_not_overwritten(tmp_path: Path) -> None:
-    from dueline.spark.declarative import make_project
+    from dueline.spark.pipeline.declarative import make_project
 
     made = make_project(tmp_path / "shop", "cassandra://me:s3cret@127.0.0.1/shop")
     assert [path.name for path in made] == ["spark-pipeline.yml", "history.py", "minutes.sql"]

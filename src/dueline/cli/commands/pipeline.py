@@ -305,7 +305,7 @@ def init(
 
     Example: dueline pipeline init shop-history --sdp
     """
-    from dueline.spark.declarative import make_project  # noqa: PLC0415  (as the pipeline's)
+    from dueline.spark.pipeline.declarative import make_project  # noqa: PLC0415  (as the pipeline's)
 
     if not sdp:
         raise BadInput("There is one kind of project.", hint="Pass --sdp.")
