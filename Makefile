@@ -131,8 +131,8 @@ kills-postgres:
 versions: $(VENV)/.project ## run the previous and this version on one store, and kill processes of both (SECONDS=60 STORE=address)
 	$(PY) -m tests.kills.versions $(if $(SECONDS),--seconds $(SECONDS)) $(if $(STORE),--store '$(STORE)')
 
-products: $(VENV)/.project ## kill -9 workers while they write products, count them (KILLS=1000)
-	$(PY) -m tests.kills.products
+products: $(VENV)/.project ## kill -9 workers while they write products, count them (KILLS=1000 STORE=sqlite|postgres)
+	$(PY) -m tests.kills.products $(if $(STORE),--store $(STORE))
 
 bench: $(VENV)/.project ## measure, and print rates, ratios and bars as JSON (ONLY="default pickup-full")
 	$(PY) -m benchmarks $(addprefix --only ,$(ONLY))

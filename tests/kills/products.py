@@ -1,8 +1,10 @@
 """`python -m tests.kills.products`: each product once, whoever is killed.
 
-KILLS, from the environment, says how many.
+KILLS, from the environment, says how many. `--store postgres` runs on a server of its own, where
+handlers write on connections of their own.
 """
 
+import argparse
 import json
 import os
 import random
@@ -13,13 +15,15 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
 from dueline.api.application import Dueline
 from dueline.jobs.history import attempts
+from tests.kills.cluster import struck_cluster
 from tests.kills.processes import children_of, told_in
-from tests.kills.shop import FOLDER_VARIABLE, QUEUE, STAGES
+from tests.kills.shop import FOLDER_VARIABLE, QUEUE, STAGES, STORE_VARIABLE
 from tests.kills.writers import state_of
 
 ROOT = Path(__file__).parent.parent.parent
@@ -56,13 +60,14 @@ class Report(NamedTuple):
 class Products:
     """One run: workers that produce, are killed and come again, until nothing is left to do."""
 
-    def __init__(self, folder: Path, *, kills: int, seed: int) -> None:
-        """Take an empty folder, how often to kill, and the seed of the choices."""
+    def __init__(self, folder: Path, *, kills: int, seed: int, url: str = "") -> None:
+        """Take an empty folder, how often to kill, the seed, and an empty store elsewhere."""
         self._folder = folder
         self._kills = kills
         self._choice = random.Random(seed)
         self._stages: Counter[str] = Counter()
-        self._app = Dueline(f"sqlite:///{folder}/queue.db?synchronous=NORMAL")
+        self._url = url
+        self._app = Dueline(url or f"sqlite:///{folder}/queue.db?synchronous=NORMAL")
         self._workers: list[subprocess.Popen[bytes]] = []
         self._jobs: list[str] = []
 
@@ -95,7 +100,8 @@ class Products:
     def _enqueue(self) -> None:
         """Enqueue numbers in a transaction, beside one that is rolled back."""
         with self._app.transaction() as tx:
-            left = tx.execute("select count(*) from jobs")[0][0]
+            jobs = "dueline.jobs" if self._url else "jobs"
+            left = tx.execute(f"select count(*) from {jobs}")[0][0]  # noqa: S608
         if left >= BACKLOG:
             return
         first = len(self._jobs)
@@ -106,15 +112,15 @@ class Products:
                 raise InterruptedError  # noqa: TRY301  (a block that changed its mind)
         except InterruptedError:
             with self._app.transaction() as tx:
-                jobs = self._produce.using(tx=tx).enqueue_many(numbers)
-        self._jobs += [job.id for job in jobs]
+                made = self._produce.using(tx=tx).enqueue_many(numbers)
+        self._jobs += [job.id for job in made]
 
     def _start(self, processes: int) -> "subprocess.Popen[bytes]":
         with (self._folder / "stderr").open("ab") as errors:
             return subprocess.Popen(
                 [sys.executable, "-m", "tests.kills.shop", str(processes)],
                 cwd=ROOT,
-                env=os.environ | {FOLDER_VARIABLE: str(self._folder)},
+                env=os.environ | {FOLDER_VARIABLE: str(self._folder), STORE_VARIABLE: self._url},
                 stderr=errors,
             )
 
@@ -189,7 +195,7 @@ class Products:
                 faults.append(f"{job} is {state} and has {made[job]} products")
             if done[job] != wanted:
                 faults.append(f"{job} is {state} and history tells of {done[job]} ends")
-        integrity = app.store.describe()["integrity"]
+        integrity = app.store.describe().get("integrity", "ok")
         if integrity != "ok":
             faults.append(f"the file is damaged: {integrity}")
         app.close()
@@ -204,8 +210,14 @@ def main() -> int:
     kills = int(os.environ.get("KILLS") or KILLS)
     seed = int.from_bytes(os.urandom(4))
     began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        report = Products(Path(folder), kills=kills, seed=seed).run()
+    parser = argparse.ArgumentParser(prog="python -m tests.kills.products")
+    parser.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        diaries, url = Path(folder, "diaries"), ""
+        diaries.mkdir()
+        if parser.parse_args().store == "postgres":
+            url = stack.enter_context(struck_cluster(Path(folder, "server"), seed)).url
+        report = Products(diaries, kills=kills, seed=seed, url=url).run()
     took_s = round(time.monotonic() - began, 1)
     found = report._asdict() | {"faults": len(report.faults), "examples": report.faults[:5]}
     print(json.dumps({"seed": seed, "took_s": took_s, **found}, indent=2))  # noqa: T201

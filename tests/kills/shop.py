@@ -8,11 +8,14 @@ import random
 import sys
 import threading
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 from dueline import Context, Dueline, Retry
 
 FOLDER_VARIABLE = "DUELINE_PRODUCTS_FOLDER"
+STORE_VARIABLE = "DUELINE_PRODUCTS_STORE"
 QUEUE = "products"
 LEASE_S = 1.0
 CONCURRENCY = 4
@@ -25,9 +28,24 @@ RAISES_EVERY = 41
 """Handlers of numbers that this divides fail once, after both were written."""
 
 FOLDER = Path(os.environ.get(FOLDER_VARIABLE, "."))
+STORE = os.environ.get(STORE_VARIABLE) or f"sqlite:///{FOLDER}/queue.db?synchronous=NORMAL"
 
-app = Dueline(f"sqlite:///{FOLDER}/queue.db?synchronous=NORMAL")
+app = Dueline(STORE)
 app.queue(QUEUE, lease=LEASE_S)
+
+
+IS_POSTGRES = STORE.startswith("postgresql")
+INSERT = "insert into products (number, job, fence) values (?, ?, ?)"
+
+
+def opened() -> AbstractContextManager[Any]:
+    """Open a transaction of the application; on PostgreSQL a connection of the handler's own."""
+    if not IS_POSTGRES:
+        return app.transaction()
+    import psycopg  # noqa: PLC0415  (an extra)
+
+    connection: AbstractContextManager[Any] = psycopg.connect(STORE)
+    return connection
 
 
 def reach(stage: str) -> None:
@@ -43,11 +61,9 @@ def reach(stage: str) -> None:
 def produce(ctx: Context, number: int) -> int:
     """Write a product in the transaction that ends the job."""
     reach("before")
-    with app.transaction() as tx:
-        tx.execute(
-            "insert into products (number, job, fence) values (?, ?, ?)",
-            (number, ctx.job_id.hex(), ctx.fence),
-        )
+    with opened() as tx:
+        values = (number, ctx.job_id.hex(), ctx.fence)
+        tx.execute(INSERT.replace("?", "%s") if IS_POSTGRES else INSERT, values)
         reach("written")
         ctx.finish(tx, number)
         reach("finished")
