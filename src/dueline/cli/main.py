@@ -49,7 +49,10 @@ _PLACES = {
     "pipeline archive": "commands.pipeline_archive.archive",
     "pipeline redrive": "commands.pipeline_redrive.redrive",
     "pipeline replay": "commands.pipeline_replay.replay",
-    "pipeline compact": "commands.pipeline_compact.compact",
+    "pipeline optimize": "commands.pipeline_upkeep.optimize",
+    "pipeline compact": "commands.pipeline_upkeep.compact",
+    "pipeline vacuum": "commands.pipeline_upkeep.vacuum",
+    "pipeline adopt": "commands.pipeline_upkeep.adopt",
     "version": "main.version",
 }
 """Module and attribute of each command or group; only those that run are imported."""

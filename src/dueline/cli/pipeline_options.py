@@ -1,5 +1,6 @@
 """Options and helpers of the pipeline commands."""
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,6 +20,7 @@ from dueline.core.clock import SystemClock, asked_instant_us
 from dueline.core.errors import BadInput, ConfigError
 
 if TYPE_CHECKING:
+    from dueline.spark.pipeline.delta import Place
     from dueline.spark.pipeline.pipeline import Pipeline
 
 
@@ -26,12 +28,16 @@ class Engine(StrEnum):
     """The engine that builds the tables."""
 
     SPARK = "spark"
-    ARROW = "arrow"
+    DUCKDB = "duckdb"
 
 
-OutOption = Annotated[Path, option("DIR", "Folder of the tables.", "--out")]
+OutOption = Annotated[str, option("DIR", "Folder or s3://, gs://, abfss:// address.", "--out")]
+StorageOption = Annotated[
+    Path | None,
+    option("FILE", "JSON object of the object store's options.", "--storage-options"),
+]
 EngineOption = Annotated[
-    Engine, typer.Option("--engine", help="Build with Spark, or in this process (arrow).")
+    Engine, typer.Option("--engine", help="Build with Spark, or in this process (duckdb).")
 ]
 MasterOption = Annotated[str, option("URL", "Spark master: local[*], spark://...", "--master")]
 ConfOption = Annotated[
@@ -44,7 +50,8 @@ SinceOption = Annotated[
     str | None, option("TIMESTAMP", "Start of the period, inclusive.", "--since")
 ]
 UntilOption = Annotated[str | None, option("TIMESTAMP", "End of the period, exclusive.", "--until")]
-OUT = Path("lake")
+OUT = "lake"
+LAKE = ("deltalake", "duckdb", "sqlglot")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +85,14 @@ class TableOptions(PeriodOptions):
     engine: EngineOption = Engine.SPARK
     master: MasterOption = "local[*]"
     conf: ConfOption = None
+    storage_options: StorageOption = None
 
 
 @dataclass(frozen=True, slots=True)
-class ArrowTableOptions(TableOptions):
+class LocalTableOptions(TableOptions):
     """The options of commands that read the tables in this process by default."""
 
-    engine: EngineOption = Engine.ARROW
+    engine: EngineOption = Engine.DUCKDB
 
 
 def open_pipeline(
@@ -98,17 +106,38 @@ def open_pipeline(
 
     Raises: ConfigError: a package is missing.
     """
-    need("pyarrow", *(("pyspark", "pandas") if tables.engine is Engine.SPARK else ()))
+    need("pyarrow", *LAKE, *(("pyspark", "pandas") if tables.engine is Engine.SPARK else ()))
     from dueline.spark.pipeline.engine import Settings  # noqa: PLC0415  (may not be installed)
     from dueline.spark.pipeline.pipeline import pipeline as make  # noqa: PLC0415
 
     return make(
-        tables.out,
+        place(tables.out, tables.storage_options),
         Settings(session_of(context).address, tables.queue or (), target_us, objective),
         engine=tables.engine.value,
         master=tables.master,
         conf=_conf_of(tables.conf or ()),
     )
+
+
+def place(address: str, options: Path | None) -> "Place":
+    """Return the place of tables.
+
+    Raises: BadInput: the options are not a JSON object of strings.
+    """
+    from dueline.spark.pipeline.delta import place_of  # noqa: PLC0415  (may not be installed)
+
+    if options is None:
+        return place_of(address)
+    try:
+        read = json.loads(options.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        read = None
+    if not isinstance(read, dict) or not all(isinstance(one, str) for one in read.values()):
+        raise BadInput(
+            f"{options} is not a JSON object of strings.",
+            hint='Write {"AWS_REGION": "eu-central-1"}.',
+        )
+    return place_of(address, read)
 
 
 def need(*packages: str) -> None:
@@ -120,7 +149,7 @@ def need(*packages: str) -> None:
         if find_spec(name) is None:
             raise ConfigError(
                 f"The pipeline needs {name}, which is not installed.",
-                hint=f"pip install 'dueline[{'arrow' if packages == ('pyarrow',) else 'spark'}]'",
+                hint=f"pip install 'dueline[{'spark' if 'pyspark' in packages else 'lake'}]'",
             )
 
 

@@ -10,9 +10,9 @@ def columns_of(rows: Iterable[Mapping[str, Any]]) -> Any:
     """Make a table of rows of a history."""
     import pyarrow as pa
 
-    from dueline.spark.pipeline.schemas import BRONZE_SHAPE
+    from dueline.spark.pipeline.tables import BRONZE
 
-    return pa.Table.from_pylist(list(map(dict, rows)), BRONZE_SHAPE)
+    return pa.Table.from_pylist(list(map(dict, rows)), BRONZE.inside)
 
 
 def living_of(living: Collection[Any]) -> Any:

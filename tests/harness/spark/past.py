@@ -145,7 +145,7 @@ class Life:
 
     def history(self) -> list[Any]:
         """Read all that was told."""
-        from dueline.spark.pipeline.arrow_engine import line_of
+        from tests.harness.spark.tables import line_of
 
         return [
             line_of(QUEUE, one)

@@ -1,6 +1,5 @@
 """Histories, the tables that the pipeline makes of them, and how tests read those."""
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -174,22 +173,68 @@ def live_on(app: Dueline, jobs: int) -> None:
     count.using(after=3600).enqueue(7).cancel()
 
 
-def made(folder: Path, app: Dueline, engine: str = "arrow", **settings: Any) -> Any:
+def made(folder: Path, app: Dueline, engine: str = "duckdb", **settings: Any) -> Any:
     """Make a pipeline on a store."""
+    from dueline.spark.pipeline.delta import place_of
     from dueline.spark.pipeline.engine import Settings
-    from dueline.spark.pipeline.pipeline import pipeline
+    from dueline.spark.pipeline.pipeline import Pipeline, pipeline
 
-    return pipeline(folder, Settings(app.url, **settings), engine=engine)
+    made = pipeline(place_of(str(folder)), Settings(app.url, **settings), engine=engine)
+    if engine == "duckdb":
+        return made
+    return Pipeline(made._lake, made._settings, made._start, small_max=0)  # all of it on Spark
+
+
+def table_in(folder: Path, table: str) -> Any:
+    """Open a table of a lake."""
+    from dueline.spark.pipeline.delta import place_of
+    from dueline.spark.pipeline.tables import open_table
+
+    return open_table(place_of(str(folder)), table)
 
 
 def rows_in(folder: Path, table: str) -> Counter[tuple[Any, ...]]:
-    """Read a table that counts, each row as its values by name."""
-    from dueline.spark.pipeline.table_store import Folder
-    from dueline.spark.pipeline.tables_arrow import lines_of
+    """Read a table that counts, each row as its values by name, without its batch and day."""
+    return _counted(table_in(folder, table))
 
-    table_read = Folder(folder).read(table)
-    lines = [] if table_read is None else lines_of(table_read)
+
+def _counted(table: Any) -> Counter[tuple[Any, ...]]:
+    from dueline.spark.pipeline.queries import lines_in
+
+    lines = lines_in(table.view().dataset().to_table()) if table.exists() else []
+    for line in lines:
+        line.pop("batch", None)
+        line.pop("day", None)
     return Counter(tuple(sorted(line.items())) for line in lines)
+
+
+def line_of(queue: str, row: Any) -> Line:
+    """Decode a row of a history in plain Python, with the columns of bronze."""
+    from dueline.core.attempt import EnqueuedEvent
+    from dueline.core.codec import decode
+
+    event = decode(row.body, EnqueuedEvent)
+    return {
+        "queue": queue, "shard": row.shard, "at": row.at_us, "id": row.id.hex(),
+        "job_id": event.job, "attempt": event.fence, "task": event.task, "tenant": event.tenant,
+        "priority": event.priority, "enqueued": event.enqueued_us, "due": event.due_us,
+        "claimed": event.claimed_us or None, "started": event.started_us or None,
+        "ended": event.ended_us, "outcome": event.outcome, "error": event.error,
+        "worker": event.worker, "codec": event.codec, "payload_bytes": event.size,
+        "payload": event.payload, "digest": event.digest or None,
+    }  # fmt: skip
+
+
+def history_of(app: Dueline, queue: str, shards: int) -> list[Line]:
+    """Read the history of a queue in plain Python."""
+    from dueline.jobs.history_batch import unbundled
+
+    return [
+        line_of(queue, one)
+        for shard in range(shards)
+        for row in app.store.tail(f"{queue}!history", shard, after=None, limit=10**6).rows
+        for one in unbundled(row)
+    ]
 
 
 def spoil(app: Dueline, victims: Sequence[Any]) -> None:
@@ -201,29 +246,24 @@ def spoil(app: Dueline, victims: Sequence[Any]) -> None:
 
 def archive_rows(folder: Path) -> Counter[tuple[Any, ...]]:
     """Read an archive that counts, each row as its values by name."""
-    from pyarrow import parquet
+    from dueline.spark.pipeline.archive import ARCHIVE
+    from dueline.spark.pipeline.delta import Table, place_of
 
-    from dueline.spark.pipeline.tables_arrow import lines_of
-
-    manifest = json.loads((folder / "manifest.json").read_bytes())
-    return Counter(
-        tuple(sorted(line.items()))
-        for file in manifest["files"]
-        for line in lines_of(parquet.ParquetFile(folder / "rows" / file["name"]).read())
-    )
+    return _counted(Table(place_of(str(folder)), ARCHIVE))
 
 
-def replays_agree(spark: Any, arrow: Any, sparks: Any, folder: Path) -> None:
+def replays_agree(spark: Any, duck: Any, sparks: Any, folder: Path) -> None:
     """See that both find the same jobs, call them alike, and put none of the other's again."""
     from dueline.spark.pipeline import replay
-    from dueline.spark.pipeline.queries import Duck, Files, Spark, lines_of
+    from dueline.spark.pipeline.archive import ARCHIVE
+    from dueline.spark.pipeline.delta import Table, place_of
+    from dueline.spark.pipeline.queries import Duck, Spark, lines_of
     from dueline.spark.pipeline.replay import Chosen, Order
-    from dueline.spark.pipeline.schemas import BRONZE_SHAPE
     from tests.harness.spark import replay_oracle
 
     chosen = Chosen(outcomes=("done", "dead", "cancelled"))
-    paths = sorted((folder / "a" / "rows").glob("*"))  # without the first enqueue events
-    files = Files([str(path) for path in paths], BRONZE_SHAPE)
+    place = place_of(str(folder / "a"))  # without the first enqueue events
+    files = Table(place, ARCHIVE).view()
     lines = lines_of(Duck().run("SELECT * FROM rows", {"rows": files}))
     wanted = replay_oracle.with_arguments(lines, replay_oracle.ends(lines, chosen))
     order = Order("again", BORN + 10**8 * SECOND, 1e6 / 3)
@@ -234,6 +274,6 @@ def replays_agree(spark: Any, arrow: Any, sparks: Any, folder: Path) -> None:
         assert {one.outcome for one in found.kinds} == set(chosen.outcomes)
         assert found.left_out
         assert bare(lines_of(replay.calls(queries, files, chosen, order))) == bare(calls)
-    added = sparks._engine().replay(paths, chosen, order, quiet)
+    added = sparks.replay(chosen, order, quiet, [place])
     assert added == (len(calls), len(calls), 0)
-    assert arrow._engine().replay(paths, chosen, order, quiet) == (len(calls), 0, 0)
+    assert duck.replay(chosen, order, quiet, [place]) == (len(calls), 0, 0)

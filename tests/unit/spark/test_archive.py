@@ -22,100 +22,73 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Dueline:
 
 def bad(folder: Path) -> dict[str, str]:
     """Tell what is wrong with an archive, by what it is wrong with."""
-    from dueline.spark.pipeline.archive import Archive
+    from dueline.spark.pipeline.archive import verify
 
-    return {one.name: one.finding for one in Archive(folder).verify(quiet) if not one.is_good}
+    return {one.name: one.finding for one in verify(at(folder), quiet) if not one.is_good}
+
+
+def at(folder: Path) -> Any:
+    """Return the place of an archive."""
+    from dueline.spark.pipeline.delta import place_of
+
+    return place_of(str(folder))
 
 
 def test_an_archive_holds_the_rows_of_its_period(past: Dueline, tmp_path: Path) -> None:
     pipe = made(tmp_path / "lake", past, queues=("mail",))
-    whole = pipe.archive(tmp_path / "whole", quiet)
+    whole = pipe.archive(at(tmp_path / "whole"), quiet)
     bronze = rows_in(tmp_path / "lake", "bronze")
     assert archive_rows(tmp_path / "whole") == bronze
     assert whole.rows == bronze.total() == 706
     places = sorted(dict(one)["at"] for one in bronze)
     since_us, until_us = places[100], places[600]
-    told = pipe.archive(tmp_path / "part", quiet, since_us=since_us, until_us=until_us)
+    told = pipe.archive(at(tmp_path / "part"), quiet, since_us=since_us, until_us=until_us)
     inside = [one for one in bronze.elements() if since_us <= dict(one)["at"] < until_us]
     assert archive_rows(tmp_path / "part") == Counter(inside)
     assert 0 < told.rows == len(inside) < whole.rows
     assert not bad(tmp_path / "part")
 
 
-def test_the_manifest_tells_between_which_positions_rows_lie(past: Dueline, tmp_path: Path) -> None:
-    made(tmp_path / "lake", past).archive(tmp_path / "there", quiet)
-    manifest = json.loads((tmp_path / "there" / "manifest.json").read_bytes())
-    lines = [dict(one) for one in archive_rows(tmp_path / "there").elements()]
-    ranges = [one for file in manifest["files"] for one in file["ranges"]]
-    assert sum(one["rows"] for one in ranges) == manifest["rows"] == len(lines)
-    for one in ranges:
-        places = sorted(
-            [line["at"], line["id"]]
-            for line in lines
-            if (line["queue"], line["shard"]) == (one["queue"], one["shard"])
-        )
-        assert [one["first"], one["last"]] == [places[0], places[-1]]
-    assert {one["shard"] for one in ranges} == {0, 1, 2}
-
-
-def test_a_task_that_is_repeated_writes_the_same_files_and_leaves_none(
-    past: Dueline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from dueline.spark.pipeline import archive
-    from dueline.spark.pipeline.table_store import Folder
-
-    made(tmp_path / "lake", past, queues=("mail",)).archive(tmp_path / "other", quiet)
-    files = Folder(tmp_path / "lake").files("bronze")
-    whole = archive.Period([], 0, 1 << 62)
-    monkeypatch.setattr(archive, "ROWS_MAX", 300)
-    monkeypatch.setattr(archive, "_PAGE", 100)
-    there = archive.Archive(tmp_path / "there")
-    place = there.clear()
-    archive.put(files, whole, place, 3)
-    first = {one.name: one.read_bytes() for one in place.iterdir()}
-    assert sorted(first) == [f"part-000003-{count:03}.parquet" for count in range(3)]
-    archive.put(files, whole, place, 3)
-    assert {one.name: one.read_bytes() for one in place.iterdir()} == first
-    (place / "0123.unfinished").write_bytes(b"half a fi")  # its task was killed
-    assert there.publish({}, whole).files == 3
-    assert {one.name for one in place.iterdir()} == set(first)
-    assert archive_rows(tmp_path / "there") == rows_in(tmp_path / "lake", "bronze")
-
-
 def test_an_archive_that_is_whole_stays_as_it_is(past: Dueline, tmp_path: Path) -> None:
     pipe = made(tmp_path / "lake", past)
-    first = pipe.archive(tmp_path / "there", quiet)
+    first = pipe.archive(at(tmp_path / "there"), quiet)
     stamps = {one: one.stat().st_mtime_ns for one in (tmp_path / "there").rglob("*")}
-    again = pipe.archive(tmp_path / "there", quiet)
+    again = pipe.archive(at(tmp_path / "there"), quiet)
     assert (first.is_new, again) == (True, first._replace(is_new=False))
     assert {one: one.stat().st_mtime_ns for one in (tmp_path / "there").rglob("*")} == stamps
     with pytest.raises(Conflict, match="holds another archive"):
-        pipe.archive(tmp_path / "there", quiet, since_us=1)
+        pipe.archive(at(tmp_path / "there"), quiet, since_us=1)
 
 
 def test_an_archive_that_was_cut_off_is_found_and_made_anew(
     past: Dueline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dueline.spark.pipeline.archive import Archive
+    from dueline.spark.pipeline import archive
+    from dueline.spark.pipeline.delta import Table
 
     class Killed(BaseException):
         """The process ends here."""
 
-    def die(*_: Any) -> None:
+    def die(*_: Any, **__: Any) -> None:
         raise Killed
 
     there = tmp_path / "there"
     pipe = made(tmp_path / "lake", past)
+    pipe.run(["bronze"], quiet)
     with monkeypatch.context() as patch:
-        patch.setattr(Archive, "publish", die)
+        patch.setattr(Table, "commit", die)
         with pytest.raises(Killed):
-            pipe.archive(there, quiet)
-    assert list((there / "rows").iterdir())
+            pipe.archive(at(there), quiet)
+    files = list(there.rglob("*.parquet"))
+    assert files
     assert "incomplete" in bad(there)["archive is whole"]
-    (there / "rows" / "part-000099.parquet").write_bytes(b"half a fi")
-    (there / "manifest.new").write_bytes(b'{"archive": 1, "fil')
-    assert pipe.archive(there, quiet).rows == archive_rows(there).total() == 706
+    with pytest.raises(NotFound, match="no complete archive"):
+        archive.view_of([at(there)])
+    assert pipe.archive(at(there), quiet).rows == archive_rows(there).total() == 706
     assert not bad(there)
+    table = Table(at(there), archive.ARCHIVE)
+    assert len(table.vacuum(0)) == len(files)
+    assert archive_rows(there).total() == 706
 
 
 def cut_short(file: Path) -> None:
@@ -137,37 +110,28 @@ def turn_a_bit(file: Path) -> None:
 def test_a_file_that_is_damaged_is_named(
     past: Dueline, tmp_path: Path, damage: Callable[[Path], None], words: str
 ) -> None:
-    made(tmp_path / "lake", past).archive(tmp_path / "there", quiet)
+    made(tmp_path / "lake", past).archive(at(tmp_path / "there"), quiet)
     assert not bad(tmp_path / "there")
-    [file] = (tmp_path / "there" / "rows").iterdir()
+    file = next((tmp_path / "there").rglob("*.parquet"))
     damage(file)
     found = bad(tmp_path / "there")
-    assert list(found) == [f"rows/{file.name}"]
-    assert words in found[f"rows/{file.name}"]
-
-
-def test_a_stranger_among_the_files_is_named(past: Dueline, tmp_path: Path) -> None:
-    made(tmp_path / "lake", past).archive(tmp_path / "there", quiet)
-    (tmp_path / "there" / "rows" / "more.parquet").write_bytes(b"")
-    assert "more.parquet" in bad(tmp_path / "there")["no other files"]
+    name = str(file.relative_to(tmp_path / "there"))
+    assert list(found) == [name, "archive is whole"]
+    assert words in found[name]
 
 
 def test_what_would_not_be_a_whole_archive_is_refused(past: Dueline, tmp_path: Path) -> None:
-    from dueline.spark.pipeline.archive import Archive
+    from dueline.spark.pipeline import archive
 
     pipe = made(tmp_path / "lake", past)
     with pytest.raises(BadInput, match="it may still get rows"):
-        pipe.archive(tmp_path / "early", quiet, until_us=SystemClock().wall_us() + 3_600_000_000)
+        pipe.archive(at(tmp_path / "early"), quiet,
+                     until_us=SystemClock().wall_us() + 3_600_000_000)  # fmt: skip
     assert not (tmp_path / "early").exists()
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "letter.txt").write_text("dear")
-    with pytest.raises(Conflict, match=r"contains letter\.txt"):
-        pipe.archive(tmp_path / "mine", quiet)
-    (tmp_path / "mine" / "manifest.json").write_text('{"version": 1}')
-    with pytest.raises(StoreCorrupt, match="is not the manifest of an archive"):
-        pipe.archive(tmp_path / "mine", quiet)
+    with pytest.raises(StoreCorrupt, match="another program wrote it"):
+        pipe.archive(at(tmp_path / "lake" / "bronze"), quiet)
     with pytest.raises(NotFound):
-        Archive(tmp_path / "nowhere").verify(quiet)
+        archive.verify(at(tmp_path / "nowhere"), quiet)
 
 
 def test_the_commands_archive_and_verify(
@@ -182,28 +146,21 @@ def test_the_commands_archive_and_verify(
     words = ["--store", past.url, "-o", "json", "pipeline"]
     told = []
     for _ in range(2):
-        assert run([*words, "archive", "--to", "there", "--engine", "arrow"]) == 0
+        assert run([*words, "archive", "--to", "there", "--engine", "duckdb"]) == 0
         told.append(json.loads(capsys.readouterr().out)["data"])
     assert [one["is_new"] for one in told] == [True, False]
     assert told[0]["rows"] == 706
     monkeypatch.delenv("DUELINE_STORE", raising=False)
     assert run(["pipeline", "verify", "--archive", "there"]) == 0
-    assert run(["pipeline", "compact"]) == 0
-    next((tmp_path / "there" / "rows").iterdir()).unlink()
+    next((tmp_path / "there").rglob("*.parquet")).unlink()
     capsys.readouterr()
     assert run([*words, "verify", "--archive", "there"]) == 6
     assert "is missing" in capsys.readouterr().err
 
 
 def test_rows_of_other_queues_are_left_out(past: Dueline, tmp_path: Path) -> None:
-    from dueline.spark.pipeline.archive import Period
-    from dueline.spark.pipeline.arrow_engine import ArrowEngine
-    from dueline.spark.pipeline.engine import Settings
-    from dueline.spark.pipeline.table_store import Folder
-
-    engine = ArrowEngine(Folder(tmp_path / "lake"), Settings(past.url))
-    engine.bronze(quiet)
-    for name, files in (("bills", 0), ("mail", 1)):
-        (tmp_path / name).mkdir()
-        engine.archive(tmp_path / name, Period([name], 0, SystemClock().wall_us()))
-        assert len(list((tmp_path / name).iterdir())) == files
+    made(tmp_path / "lake", past).run(["bronze"], quiet)
+    past.queues.engine.catalog.configure("bills", history="all")
+    for name, rows in (("bills", 0), ("mail", 706)):
+        pipe = made(tmp_path / "lake", past, queues=(name,))
+        assert pipe.archive(at(tmp_path / name), quiet).rows == rows

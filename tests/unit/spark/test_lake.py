@@ -1,11 +1,13 @@
 """Tables made of a history, by two engines that agree to the row."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dueline import Dueline
 from tests.harness.spark.audits import audit
+from tests.harness.spark.lakes import Lake
 from tests.harness.spark.tables import (
     BORN,
     CLEAN,
@@ -16,7 +18,7 @@ from tests.harness.spark.tables import (
     all_lines,
     attempt,
     bare,
-    plain,
+    rows_in,
 )
 from tests.harness.spark.violations import PLANTS
 
@@ -77,33 +79,34 @@ def test_what_cannot_be_seen_is_named_and_not_called_clean() -> None:
     assert not {one["verdict"] for one in said.findings} & {"lost", "unexpected"}
 
 
-def test_spans_and_counts_are_what_people_mean_by_them() -> None:
-    from dueline.spark.pipeline.tables_arrow import gold_lateness, gold_minute, silver
-
-    lines = [
+def test_spans_and_counts_are_what_people_mean_by_them(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.add([
         attempt("a", 1, "crashed"),
         attempt("a", 2),
         attempt("b", 1, enqueued=BORN + 5 * SECOND),
-    ]
-    made = {(one["job_id"], one["attempt"]): one for one in silver(lines)}
+    ])  # fmt: skip
+    lake.run()
+    found = [dict(one) for one in rows_in(tmp_path, "silver")]
+    made = {(one["job_id"], one["attempt"]): one for one in found}
     assert made["a", 1]["wait_us"] is None
     assert [made[key]["is_takeover"] for key in sorted(made)] == [False, True, False]
     assert made["b", 1]["lateness_us"] == 9 * SECOND + 1000
     assert made["b", 1]["wait_us"] == 5 * SECOND + 1000
     assert made["b", 1]["run_us"] == 9 * SECOND - 1000
-    minutes = gold_minute(made.values())
+    minutes = [dict(one) for one in rows_in(tmp_path, "gold_minute")]
     assert [(one["attempts"], one["done"], one["crashed"]) for one in minutes] == [(3, 2, 1)]
     assert minutes[0]["takeovers"] == 1
-    assert {one["step"]: one["attempts"] for one in gold_lateness(made.values())} == {24: 1, 25: 1}
+    steps = [dict(one) for one in rows_in(tmp_path, "gold_lateness")]
+    assert {one["step"]: one["attempts"] for one in steps} == {24: 1, 25: 1}
 
 
-def test_spark_and_arrow_agree_to_the_row(spark: Any, shop: Dueline) -> None:
+def test_both_engines_audit_alike(spark: Any, shop: Dueline) -> None:
     import pyarrow as pa
 
     from dueline.spark import read
-    from dueline.spark.pipeline import tables_arrow, tables_spark
     from dueline.spark.pipeline.audit_rules import Promises
-    from dueline.spark.pipeline.queries import Spark
+    from dueline.spark.pipeline.queries import Spark, lines_in
     from dueline.spark.reading import schemas
 
     real = read(spark, shop.url, "attempts", queue="mail,bills").toArrow()
@@ -111,15 +114,7 @@ def test_spark_and_arrow_agree_to_the_row(spark: Any, shop: Dueline) -> None:
     planted = pa.Table.from_pylist(
         [{name: line[name] for name in kinds} for line in all_lines()], schema=pa.schema(kinds)
     )
-    both = pa.concat_tables([real.cast(pa.schema(kinds)), planted])
-    frame, lines = spark.createDataFrame(both), tables_arrow.lines_of(both)
-    silver, silver_lines = tables_spark.silver(frame).cache(), tables_arrow.silver(lines)
-    assert plain(silver) == bare(silver_lines)
-    assert plain(tables_spark.gold_minute(silver)) == bare(tables_arrow.gold_minute(silver_lines))
-    assert plain(tables_spark.gold_lateness(silver)) == bare(
-        tables_arrow.gold_lateness(silver_lines)
-    )
-
+    lines = lines_in(pa.concat_tables([real.cast(pa.schema(kinds)), planted]))
     jobs = {job.id.hex() for name in ("mail", "mail!dead", "bills", "bills!dead")
             for job in shop.queues.engine.jobs_of(name)}  # fmt: skip
     living = jobs | LIVING

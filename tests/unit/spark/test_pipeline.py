@@ -1,28 +1,35 @@
 """The pipeline's tables: whole, in steps, the same by both engines."""
 
-from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dueline import Dueline
+from dueline.spark.pipeline.delta import place_of
+from tests.harness.spark import oracle
+from tests.harness.spark.lakes import Lake
 from tests.harness.spark.tables import (
     BORN,
     SECOND,
     all_lines,
     app_with_a_past,
-    archive_rows,
     attempt,
     bare,
     live_on,
     made,
-    plain,
     quiet,
     replays_agree,
     rows_in,
     spoil,
+    table_in,
 )
+
+TABLES = (
+    "silver", "gold_minute", "gold_lateness", "gold_run", "gold_start", "gold_failure",
+    "gold_shard", "flow", "slo", "fairness", "suspicious", "poison",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -38,7 +45,7 @@ def test_tables_hold_what_the_store_tells(app: Dueline, tmp_path: Path) -> None:
     assert steps["bronze"] == steps["silver"] + 339 + 22
     assert all(check.is_good for check in pipe.verify())
     again = pipe.run([], quiet)
-    assert [one.rows for one in again[:2]] == [0, 0]
+    assert [one.rows for one in again] == [0, 0, 0]
 
 
 def test_what_comes_later_gives_the_tables_that_all_at_once_gives(
@@ -51,76 +58,86 @@ def test_what_comes_later_gives_the_tables_that_all_at_once_gives(
     assert not all(check.is_good for check in steps.verify())
     steps.run([], quiet)
     made(tmp_path / "whole", app).run([], quiet)
-    for table in ("silver", "gold_minute", "gold_lateness", "gold_run", "flow", "poison"):
+    for table in TABLES:
         assert rows_in(tmp_path / "steps", table) == rows_in(tmp_path / "whole", table), table
-        assert rows_in(tmp_path / "steps", table), table
+        assert rows_in(tmp_path / "steps", table) or table == "suspicious", table
 
 
-def test_a_late_row_changes_the_days_that_its_job_touches(
-    tmp_path: Path, app: Dueline, monkeypatch: pytest.MonkeyPatch
+def test_a_step_that_died_is_done_again(
+    app: Dueline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dueline.spark.pipeline import arrow_engine
-    from dueline.spark.pipeline.tables_arrow import silver
+    # killed before each commit in turn, and once behind each
+    from dueline.spark.pipeline.delta import Table
 
-    day = 86_400 * SECOND
-    first = [attempt("a", 2), attempt("b", 1), attempt("c", 1, ended=BORN + day)]
-    late = [attempt("a", 1, "crashed")]
-    engine = arrow_engine.ArrowEngine(*_bare(tmp_path, app))
-    for lines in (first, late):
-        engine._put(lines, {})
-        engine.silver(quiet)
-        engine.gold(quiet)
-    found = rows_in(tmp_path / "lake", "silver")
-    assert found == Counter(tuple(sorted(line.items())) for line in silver([*first, *late]))
-    assert sum(dict(one)["is_takeover"] for one in found) == 1
-    assert sum(dict(one)["takeovers"] for one in rows_in(tmp_path / "lake", "gold_minute")) == 1
+    real = Table.commit
 
+    class Killed(BaseException):
+        pass
 
-def _bare(tmp_path: Path, app: Dueline) -> tuple[Any, Any]:
-    from dueline.spark.pipeline.engine import Settings
-    from dueline.spark.pipeline.table_store import Folder
+    def dies(number: int, *, before: bool) -> Any:
+        count = iter(range(10**6))
 
-    return Folder(tmp_path / "lake"), Settings(app.url)
+        def commit(self: Any, *args: Any, **options: Any) -> None:
+            is_now = next(count) == number
+            if is_now and before:
+                raise Killed
+            real(self, *args, **options)
+            if is_now:
+                raise Killed
 
-
-def test_a_step_that_died_is_done_again(app: Dueline, tmp_path: Path) -> None:
-    from dueline.spark.pipeline.table_store import Folder
+        return commit
 
     pipe = made(tmp_path / "lake", app)
-    folder = Folder(tmp_path / "lake")
-    pipe.run(["bronze"], quiet)
-    before = folder.manifest("bronze")
-    live_on(app, 60)
-    pipe.run(["bronze"], quiet)
-    folder.publish("bronze", before)  # as if it had died just before its manifest
-    assert folder.files("bronze", before.parts) == folder.files("bronze")
+    for number in range(0, 16, 2):
+        live_on(app, 3 + number)
+        monkeypatch.setattr(Table, "commit", dies(number, before=number % 4 == 0))
+        with suppress(Killed):
+            pipe.run([], quiet)
+        monkeypatch.undo()
     pipe.run([], quiet)
     assert all(check.is_good for check in pipe.verify())
+    made(tmp_path / "whole", app).run([], quiet)
+    for table in TABLES:
+        assert rows_in(tmp_path / "lake", table) == rows_in(tmp_path / "whole", table), table
+
+
+def test_two_runs_at_once_copy_nothing_twice(
+    app: Dueline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dueline.core.errors import Conflict
+    from dueline.spark.pipeline import bronze
+
+    first, second = made(tmp_path / "lake", app), made(tmp_path / "lake", app)
+    first.run([], quiet)
+    live_on(app, 10)
+    real = bronze.write
+
+    def overtaken(*args: Any) -> Any:
+        monkeypatch.undo()
+        second.run([], quiet)
+        return real(*args)
+
+    monkeypatch.setattr(bronze, "write", overtaken)
+    with pytest.raises(Conflict, match="Another process"):
+        first.run([], quiet)
+    first.run([], quiet)
+    assert all(check.is_good for check in first.verify())
+    rows = rows_in(tmp_path / "lake", "bronze")
+    assert max(rows.values()) == 1
 
 
 def test_verify_sees_a_row_that_is_missing(app: Dueline, tmp_path: Path) -> None:
     from pyarrow import parquet
 
-    from dueline.spark.pipeline.table_store import Folder
-
     pipe = made(tmp_path / "lake", app)
     pipe.run([], quiet)
-    for table, place in (("bronze", 0), ("silver", 1), ("gold_minute", 2), ("gold_run", 4)):
-        file = Folder(tmp_path / "lake").files(table)[0]
-        kept = parquet.read_table(file)
+    for table, place in (("bronze", 0), ("silver", 1), ("gold_minute", 2), ("gold_run", 5)):
+        file = table_in(tmp_path / "lake", table).view().paths[0]
+        kept = parquet.read_table(file, partitioning=None)
         parquet.write_table(kept.slice(1), file)
         assert not pipe.verify()[place].is_good, table
         parquet.write_table(kept, file)
     assert all(check.is_good for check in pipe.verify())
-
-
-def test_another_engine_does_not_go_on_in_the_same_folder(app: Dueline, tmp_path: Path) -> None:
-    from dueline.core.errors import BadInput
-    from dueline.spark.pipeline.table_store import Folder
-
-    made(tmp_path / "lake", app).run(["bronze"], quiet)
-    with pytest.raises(BadInput, match="engine arrow"):
-        Folder(tmp_path / "lake").own("spark")
 
 
 def test_an_audit_on_a_clean_past_is_clean_where_all_is_told(app: Dueline, tmp_path: Path) -> None:
@@ -216,36 +233,58 @@ SIGHTS = [
 
 
 def test_operators_see_what_does_worse_than_the_rest() -> None:
-    from dueline.spark.pipeline import insights_arrow, tables_arrow
-
-    silver = tables_arrow.silver(SIGHTS)
-    shards = insights_arrow.suspicious(silver)
-    assert {(one["shard"], one["reason"]) for one in shards} == {(3, "slow"), (4, "crashes")}
-    kinds = {one["fingerprint"]: one for one in insights_arrow.poison(silver)}
+    tables = oracle.tables(SIGHTS)
+    assert {(one["shard"], one["reason"]) for one in tables["suspicious"]} == {
+        (3, "slow"), (4, "crashes"),
+    }  # fmt: skip
+    kinds = {one["fingerprint"]: one for one in tables["poison"]}
     assert {name: one["jobs"] for name, one in kinds.items()} == {"KeyError: #": 3, "Signal #": 1}
     assert kinds["Signal #"]["crashed"] == 2
 
 
-def test_slo_and_fairness_are_what_they_are_called() -> None:
-    from dueline.spark.pipeline import insights_arrow, tables_arrow
+def test_sights_are_those_of_the_oracle(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lines = [*SIGHTS, *all_lines()]
+    lake.add(lines)
+    lake.run()
+    for name, wanted in oracle.tables(lines).items():
+        assert rows_in(tmp_path, name) == bare(wanted), name
+        assert wanted
 
+
+def test_slo_and_fairness_are_what_they_are_called(tmp_path: Path) -> None:
     lines = [
         *(attempt(f"a{n}", 1, tenant="a", started=BORN + SECOND) for n in range(30)),
         *(attempt(f"b{n}", 1, tenant="b") for n in range(10)),
     ]
-    silver = tables_arrow.silver(lines)
-    [slo] = insights_arrow.slo(silver, target_us=SECOND, objective=0.5, now_us=BORN + 20 * SECOND)
+    lake = Lake(tmp_path, target_us=SECOND, objective=0.5)
+    lake.add(lines)
+    lake.run()
+    [slo] = map(dict, rows_in(tmp_path, "slo"))
     assert (slo["started"], slo["in_time"], slo["share"]) == (40, 30, 0.75)
     assert slo["burn_5m"] == 0.5
-    old = insights_arrow.slo(silver, target_us=SECOND, objective=0.5, now_us=BORN + 4000 * SECOND)
-    assert (old[0]["started_1h"], old[0]["burn_1h"], old[0]["started_6h"]) == (0, None, 40)
-    [fair] = insights_arrow.fairness(tables_arrow.gold_minute(silver))
+    [fair] = map(dict, rows_in(tmp_path, "fairness"))
     assert (fair["tenants"], fair["jain"]) == (2, 40**2 / (2 * (30**2 + 10**2)))
+    later = BORN + 4000 * SECOND
+    lake.add([attempt("c", 1, queue="other", claimed=later, ended=later + SECOND)])
+    lake.run()
+    old = {one["queue"]: one for one in map(dict, rows_in(tmp_path, "slo"))}["mail"]
+    assert (old["started_1h"], old["burn_1h"], old["started_6h"]) == (0, None, 40)
 
 
-def test_what_came_and_went_is_told_by_the_minute() -> None:
-    from dueline.spark.pipeline import insights_arrow, tables_arrow
+def test_another_objective_counts_anew(tmp_path: Path) -> None:
+    lines = [attempt(f"a{n}", 1, started=BORN + n * SECOND) for n in range(30)]
+    Lake(tmp_path).add(lines)
+    Lake(tmp_path).run()
+    Lake(tmp_path, target_us=9 * SECOND).run()
+    assert rows_in(tmp_path, "gold_start") == bare(
+        oracle.gold_start(oracle.silver(lines), 9 * SECOND)
+    )
+    [slo] = map(dict, rows_in(tmp_path, "slo"))
+    assert slo["in_time"] == 11
 
+
+def test_what_came_and_went_is_told_by_the_minute(tmp_path: Path) -> None:
     minute = 60 * SECOND
     told = [
         attempt("ran", 0, "enqueued", worker="", claimed=None, started=None),
@@ -253,9 +292,12 @@ def test_what_came_and_went_is_told_by_the_minute() -> None:
         attempt("early", 0, "enqueued", worker="", claimed=None, started=None, due=BORN + 9000),
         attempt("early", 0, "cancelled", worker="", claimed=None, started=None,
                 due=BORN + minute * 9, ended=BORN + minute),
+        attempt("ran", 1, ended=BORN + 2 * minute),
     ]  # fmt: skip
-    ran = tables_arrow.silver([attempt("ran", 1, ended=BORN + 2 * minute)])
-    found = insights_arrow.flow(ran, told)
+    lake = Lake(tmp_path)
+    lake.add(told)
+    lake.run()
+    found = map(dict, rows_in(tmp_path, "flow"))
     begun = BORN // minute * minute
     moves = sorted(((one["minute"] - begun) // minute, one["came"], one["went"]) for one in found)
     assert moves == [
@@ -264,94 +306,39 @@ def test_what_came_and_went_is_told_by_the_minute() -> None:
 
 
 def test_both_engines_agree_to_the_row(spark: Any, app: Dueline, tmp_path: Path) -> None:
-    from dueline.spark.pipeline.table_store import GOLD, WHOLE
+    from dueline.spark.pipeline.dead_jobs import Wanted
 
-    arrow, sparks = made(tmp_path / "arrow", app), made(tmp_path / "spark", app, "spark")
+    duck, sparks = made(tmp_path / "duckdb", app), made(tmp_path / "spark", app, "spark")
     since_us = next(app.queues.engine.jobs_of("mail")).enqueued_us - SECOND * 60  # before all
-    for pipe in (arrow, sparks):
+    for pipe in (duck, sparks):
         pipe.run(["bronze", "silver"], quiet, since_us=since_us)
     live_on(app, 110)
-    for pipe in (arrow, sparks):
+    for pipe in (duck, sparks):
         pipe.run([], quiet)
-    for table in ("bronze", "silver", *GOLD, *WHOLE):
+    for table in ("bronze", *TABLES):
         found = rows_in(tmp_path / "spark", table)
-        assert found == rows_in(tmp_path / "arrow", table), table
+        assert found == rows_in(tmp_path / "duckdb", table), table
         assert found or table == "suspicious", table
     assert all(check.is_good for check in sparks.verify())
-    _archives_agree(spark, arrow, sparks, tmp_path)
-    _compacts(tmp_path / "spark")
+    _optimizes(sparks, tmp_path / "spark")
+    assert sorted(duck.deaths(Wanted())) == sorted(sparks.deaths(Wanted()))
+    places = sorted(dict(one)["at"] for one in rows_in(tmp_path / "duckdb", "bronze"))
+    period = {"since_us": places[50] + 1, "until_us": places[-50]}
+    duck.archive(place_of(str(tmp_path / "a")), quiet, **period)
+    replays_agree(spark, duck, sparks, tmp_path)
     spoil(app, list(app.queues.engine.jobs_of("mail"))[:2])
-    verdicts = [pipe.audit(quiet) for pipe in (arrow, sparks)]
+    verdicts = [pipe.audit(quiet) for pipe in (duck, sparks)]
     by_job = [sorted(one.findings, key=lambda line: line["job_id"]) for one in verdicts]
     assert by_job[0] == by_job[1]
     assert len(by_job[0]) == 2
     assert verdicts[0]._replace(findings=()) == verdicts[1]._replace(findings=())
 
 
-def _compacts(lake: Path) -> None:
-    """See that files which Spark wrote become fewer, and hold the same rows; Spark reads on."""
-    from dueline.spark.pipeline.compaction import compact
-    from dueline.spark.pipeline.table_store import Folder
-
-    before = rows_in(lake, "bronze")
-    told = compact(Folder(lake), 10_000, quiet)
-    assert told.files < told.files_before
-    assert rows_in(lake, "bronze") == before
-
-
-def _archives_agree(spark: Any, arrow: Any, sparks: Any, folder: Path) -> None:
-    """See that archives of both hold the same part of what was copied, and both the same dead."""
-    from dueline.spark.pipeline.archive import Archive, Period, asked_of
-    from dueline.spark.pipeline.dead_jobs import Wanted
-
-    places = sorted(dict(one)["at"] for one in rows_in(folder / "arrow", "bronze"))
-    period = Period(["mail"], places[50] + 1, places[-50])  # without the first enqueue events
-    for name, pipe in (("a", arrow), ("s", sparks)):
-        archive = Archive(folder / name)
-        pipe._engine().archive(archive.clear(), period)  # the same rows are copied already
-        archive.publish(asked_of(*period), period)
-        assert all(check.is_good for check in archive.verify(quiet))
-    assert archive_rows(folder / "a") == archive_rows(folder / "s")
-    assert archive_rows(folder / "s")
-    assert sorted(arrow.deaths(Wanted())) == sorted(sparks.deaths(Wanted()))
-    replays_agree(spark, arrow, sparks, folder)
-
-
-def test_both_engines_see_the_same_sights(spark: Any) -> None:
-    import pyarrow as pa
-
-    from dueline.spark.pipeline import dead_jobs, insights_arrow, insights_spark, tables_arrow
-    from dueline.spark.pipeline import tables_spark as lake
-    from dueline.spark.pipeline.dead_jobs import Wanted
-    from dueline.spark.pipeline.queries import Duck, Spark
-    from dueline.spark.pipeline.schemas import BRONZE_SHAPE, SILVER_SHAPE
-    from tests.harness.spark import deaths_oracle
-
-    lines = [*SIGHTS, *all_lines()]
-    told = [attempt("told", 0, "enqueued", worker=""), attempt("told", 0, "changed", worker="")]
-
-    def frame(some: Any) -> Any:
-        rows = [{name: line[name] for name in BRONZE_SHAPE.names} for line in some]
-        return spark.createDataFrame(pa.Table.from_pylist(rows, BRONZE_SHAPE))
-
-    silver, silver_lines = lake.silver(frame(lines)).cache(), tables_arrow.silver(lines)
-    for deadly in (
-        Wanted(),
-        Wanted(["mail"], "send", "KeyError: #", BORN),
-        Wanted(error="or: 1\nm"),
-    ):
-        died = sorted(deaths_oracle.deaths(silver_lines, deadly))
-        for queries in (Duck(), Spark(spark)):
-            view = pa.Table.from_pylist(silver_lines, SILVER_SHAPE)
-            assert sorted(dead_jobs.deaths(queries, view, deadly)) == died
-        assert died
-    same: dict[str, Any] = {"target_us": SECOND, "objective": 0.9, "now_us": BORN + 300 * SECOND}
-    pairs = [
-        (insights_spark.suspicious(silver), insights_arrow.suspicious(silver_lines)),
-        (insights_spark.poison(silver), insights_arrow.poison(silver_lines)),
-        (insights_spark.slo(silver, **same), insights_arrow.slo(silver_lines, **same)),
-        (insights_spark.flow(silver, frame(told)), insights_arrow.flow(silver_lines, told)),
-    ]
-    for found, wanted in pairs:
-        assert wanted
-        assert plain(found) == bare(wanted)
+def _optimizes(pipe: Any, lake: Path) -> None:
+    """See that files become fewer, and hold the same rows, and that a run goes on."""
+    before = {table: rows_in(lake, table) for table in ("bronze", *TABLES)}
+    found = {one["table"]: one for one in pipe.optimize(quiet)}
+    assert found["bronze"]["files"] < found["bronze"]["files_before"]
+    assert [one.rows for one in pipe.run([], quiet)] == [0, 0, 0]
+    assert pipe.vacuum(0)
+    assert {table: rows_in(lake, table) for table in ("bronze", *TABLES)} == before

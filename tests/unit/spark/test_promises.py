@@ -68,7 +68,7 @@ def test_an_audit_finds_more_at_once_than_may(
     for page in range(12):
         print_.using(priority=page % 3).enqueue(page)
     app.run_worker(burst=True, concurrency=6)
-    words = ["--store", app.url, "-o", "json", "pipeline", "audit", "--engine", "arrow"]
+    words = ["--store", app.url, "-o", "json", "pipeline", "audit", "--engine", "duckdb"]
     words += ["--out", str(tmp_path / "lake"), "--order", "0", "--capacity"]
     assert run([*words, "print=2"]) == 0
     said = json.loads(capsys.readouterr().out)["data"]

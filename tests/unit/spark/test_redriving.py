@@ -130,11 +130,12 @@ def test_kinds_tell_who_is_still_dead_of_what(clinic: Clinic) -> None:
 def test_a_job_that_killed_its_workers_is_redriven_once(kind: str, tmp_path: Path) -> None:
     import pyarrow as pa
 
-    from dueline.spark.pipeline import dead_jobs, tables_arrow
-    from dueline.spark.pipeline.arrow_engine import line_of
+    from dueline.spark.pipeline import dead_jobs
     from dueline.spark.pipeline.dead_jobs import Wanted, redrive
     from dueline.spark.pipeline.queries import Duck
-    from dueline.spark.pipeline.schemas import SILVER_SHAPE
+    from dueline.spark.pipeline.tables import SILVER
+    from tests.harness.spark import oracle
+    from tests.harness.spark.tables import line_of
 
     clock = HandClock()
     defaults = QueueSettings(lease_us=3_000_000)
@@ -147,8 +148,8 @@ def test_a_job_that_killed_its_workers_is_redriven_once(kind: str, tmp_path: Pat
     while hand.claim(1):
         clock.advance(4)
     rows = store.tail("mail!history", 0, after=None, limit=100).rows
-    silver = tables_arrow.silver([line_of("mail", one) for row in rows for one in unbundled(row)])
-    view = pa.Table.from_pylist(silver, SILVER_SHAPE)
+    silver = oracle.silver([line_of("mail", one) for row in rows for one in unbundled(row)])
+    view = pa.Table.from_pylist(silver, SILVER.inside)
     deaths = dead_jobs.deaths(Duck(), view, Wanted())
     assert len(deaths) == 1
     assert [redrive(queues, deaths, quiet) for _ in range(2)] == [1, 0]

@@ -1,6 +1,5 @@
 """A reload: data enqueues the same ids again after their jobs ended."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from tests.harness.spark import replay_oracle
 from tests.harness.spark.audits import audit
 from tests.harness.spark.past_oracle import state_at
 from tests.harness.spark.readers import reader_of, rows_of, table_of
-from tests.harness.spark.tables import BORN, SECOND, attempt, made, quiet, rows_in
+from tests.harness.spark.tables import BORN, SECOND, attempt, history_of, made, quiet, rows_in
 
 KEYS = 40
 FAILING = 4
@@ -137,31 +136,20 @@ def found_in(said: Any) -> list[tuple[str, int, int]]:
 
 
 def test_the_past_knows_the_last_run_of_a_job(app: Dueline) -> None:
-    from dueline.spark.pipeline.arrow_engine import line_of
 
     enqueue(app, "wednesday")
-    lines = list(lines_of(app, line_of))
+    lines = history_of(app, "load", 2)
     states = Counter(one["state"] for one in state_at(lines, app.queues.engine.time.latest_us()))
     assert states == {"waiting": KEYS}
     second = sorted({line["enqueued"] for line in lines})[1]
     assert Counter(one["state"] for one in state_at(lines, second - 1)) == {"done": KEYS}
 
 
-def lines_of(app: Dueline, read: Any) -> Iterator[Any]:
-    """Read the history as plain rows."""
-    from dueline.jobs.history_batch import unbundled
-
-    for shard in range(2):
-        for row in app.store.tail("load!history", shard, after=None, limit=10_000).rows:
-            yield from (read("load", one) for one in unbundled(row))
-
-
 def test_what_is_replayed_are_the_arguments_of_the_run_that_ended_last(app: Dueline) -> None:
-    from dueline.spark.pipeline.arrow_engine import line_of
     from dueline.spark.pipeline.replay import Chosen
 
     enqueue(app, "wednesday")  # and has not run yet
-    lines = list(lines_of(app, line_of))
+    lines = history_of(app, "load", 2)
     ended = replay_oracle.ends(lines, Chosen(outcomes=("done",)))
     calls = replay_oracle.with_arguments(lines, ended)
     assert len(calls) == KEYS
@@ -171,7 +159,7 @@ def test_what_is_replayed_are_the_arguments_of_the_run_that_ended_last(app: Duel
 def test_spark_makes_the_same_tables_and_the_same_audit(
     spark: Any, app: Dueline, tmp_path: Path
 ) -> None:
-    pipes = {engine: made(tmp_path / engine, app, engine=engine) for engine in ("arrow", "spark")}
+    pipes = {engine: made(tmp_path / engine, app, engine=engine) for engine in ("duckdb", "spark")}
     for night in ("wednesday", "thursday"):
         for pipe in pipes.values():
             pipe.run([], quiet)
@@ -184,43 +172,8 @@ def test_spark_makes_the_same_tables_and_the_same_audit(
         both = [rows_in(tmp_path / engine, table) for engine in pipes]
         assert both[0] == both[1], table
     assert sum(rows_in(tmp_path / "spark", "silver").values()) == 3 * (KEYS + FAILING)
-    assert len(said["arrow"].findings) == 1
-    assert said["spark"].findings == said["arrow"].findings
-
-
-def test_tables_of_the_version_before_are_made_anew_of_what_was_copied(
-    app: Dueline, tmp_path: Path
-) -> None:
-    older, fresh = tmp_path / "older", tmp_path / "fresh"
-    for folder in (older, fresh):
-        made(folder, app).run([], quiet)
-    wanted = {table: rows_in(fresh, table) for table in ("silver", "gold_minute", "gold_run")}
-    for place in older.glob("*/manifest.json"):
-        told = json.loads(place.read_text())
-        place.write_text(json.dumps(told | {"version": 2}))
-    assert forget_a_night(older) == KEYS + FAILING
-    pipe = made(older, app)
-    assert not all(check.is_good for check in pipe.verify())
-    assert rows_in(older, "silver") != wanted["silver"]  # and can be read until then
-    pipe.run([], quiet)
-    assert all(check.is_good for check in pipe.verify())
-    assert {table: rows_in(older, table) for table in wanted} == wanted
-    assert pipe.run([], quiet)[0].rows == 0
-
-
-def forget_a_night(folder: Path) -> int:
-    """Leave one run of each job in silver, as the version before did; tell of how many rows."""
-    from pyarrow import compute, parquet
-
-    from dueline.spark.pipeline.table_store import Folder
-
-    left = 0
-    for file in Folder(folder).files("silver"):
-        rows = parquet.ParquetFile(file).read()
-        rows = rows.filter(compute.equal(rows["enqueued"], compute.min(rows["enqueued"])))
-        parquet.write_table(rows, file)
-        left += rows.num_rows
-    return left
+    assert len(said["duckdb"].findings) == 1
+    assert said["spark"].findings == said["duckdb"].findings
 
 
 def test_attempts_of_bundles_that_were_written_before_keep_their_ids() -> None:

@@ -1,6 +1,7 @@
 """Jobs of the past that are enqueued again."""
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +22,7 @@ from dueline.tasks.hooks import Hooks
 from tests.harness.clocks import NOW_US, HandClock
 from tests.harness.queues import queues_on
 from tests.harness.spark.audits import columns_of
-from tests.harness.spark.tables import made, quiet
+from tests.harness.spark.tables import archive_rows, made, quiet
 from tests.harness.world import EVERY_KIND, store_on
 
 SECRET = 90
@@ -141,7 +142,7 @@ def test_a_rate_spreads_due_times_in_the_order_of_the_ends(theatre: Theatre) -> 
 def test_a_replay_that_was_cut_off_goes_on_with_the_rest(
     theatre: Theatre, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dueline.spark.pipeline import arrow_engine
+    from dueline.spark.writing import enqueue
     from dueline.spark.writing.write_log import Ledger
 
     class Killed(BaseException):
@@ -155,7 +156,7 @@ def test_a_replay_that_was_cut_off_goes_on_with_the_rest(
             raise Killed
         return real(self, *args, **named)
 
-    monkeypatch.setattr(arrow_engine, "CHUNK", 4)
+    monkeypatch.setattr(enqueue, "CHUNK", 4)
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "put", dying)
         with pytest.raises(Killed):
@@ -173,64 +174,41 @@ def test_an_archive_is_replayed_with_the_enqueue_events_that_are_in_it(
 ) -> None:
     from dueline.spark.pipeline.replay import Chosen, Order
 
-    theatre.pipe.archive(tmp_path / "whole", quiet)
+    theatre.pipe.archive(at(tmp_path / "whole"), quiet)
     chosen, order = Chosen(), Order("again", NOW_US)
-    assert theatre.pipe.replayable(chosen, [tmp_path / "whole"]).count("replayable") == 18
-    assert theatre.pipe.replay(chosen, order, quiet, [tmp_path / "whole"]).added == 18
+    assert theatre.pipe.replayable(chosen, [at(tmp_path / "whole")]).count("replayable") == 18
+    assert theatre.pipe.replay(chosen, order, quiet, [at(tmp_path / "whole")]).added == 18
     assert theatre.replay() == 0  # from the tables it is the same replay
-    ends_us = min(line["at"] for line in _lines(tmp_path / "whole") if line["outcome"] == "done")
-    theatre.pipe.archive(tmp_path / "ends", quiet, since_us=ends_us)
-    found = theatre.pipe.replayable(chosen, [tmp_path / "ends"])
+    ends_us = min(
+        line["at"] for line in map(dict, archive_rows(tmp_path / "whole"))
+        if line["outcome"] == "done"
+    )  # fmt: skip
+    theatre.pipe.archive(at(tmp_path / "ends"), quiet, since_us=ends_us)
+    found = theatre.pipe.replayable(chosen, [at(tmp_path / "ends")])
     assert (found.count("jobs"), found.count("replayable")) == (22, 0)
-    theatre.pipe.archive(tmp_path / "rest", quiet, until_us=ends_us)
-    both = [tmp_path / "ends", tmp_path / "rest"]
+    theatre.pipe.archive(at(tmp_path / "rest"), quiet, until_us=ends_us)
+    both = [at(tmp_path / "ends"), at(tmp_path / "rest")]
     assert theatre.pipe.replayable(chosen, both).count("replayable") == 18
-    (tmp_path / "rest" / "manifest.json").unlink()
+    shutil.rmtree(tmp_path / "rest")
     with pytest.raises(NotFound, match="no complete archive"):
         theatre.pipe.replayable(chosen, both)
 
 
-def _lines(archive: Path) -> list[Any]:
-    from pyarrow import parquet
+def at(folder: Path) -> Any:
+    """Return the place of an archive."""
+    from dueline.spark.pipeline.delta import place_of
 
-    from dueline.spark.pipeline.archive import Archive
-    from dueline.spark.pipeline.tables_arrow import lines_of
-
-    files = Archive(archive).rows()
-    return [line for file in files for line in lines_of(parquet.ParquetFile(file).read())]
-
-
-def test_archives_from_before_arguments_were_kept_are_read(
-    theatre: Theatre, tmp_path: Path
-) -> None:
-    from pyarrow import parquet
-
-    from dueline.spark.pipeline.archive import Archive, Period, asked_of
-    from dueline.spark.pipeline.replay import Chosen
-
-    theatre.pipe.archive(tmp_path / "old", quiet)
-    for file in Archive(tmp_path / "old").rows():
-        table = parquet.read_table(file).drop_columns(["codec", "payload_bytes", "payload"])
-        parquet.write_table(table, file)
-    archive = Archive(tmp_path / "old")
-    archive.publish(asked_of((), None, None), Period((), 0, NOW_US))
-    manifest = json.loads((tmp_path / "old" / "manifest.json").read_bytes())
-    for name in ("codec", "payload_bytes", "payload"):
-        del manifest["columns"][name]
-    (tmp_path / "old" / "manifest.json").write_text(json.dumps(manifest))
-    assert all(check.is_good for check in archive.verify(quiet))
-    found = theatre.pipe.replayable(Chosen(), [tmp_path / "old"])
-    assert (found.count("jobs"), found.count("not_kept")) == (22, 22)
+    return place_of(str(folder))
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_every_store_keeps_arguments_and_takes_a_replay_once(kind: str, tmp_path: Path) -> None:
     from dueline.spark.pipeline import replay as replays
-    from dueline.spark.pipeline.arrow_engine import line_of
     from dueline.spark.pipeline.queries import Duck
     from dueline.spark.pipeline.replay import Chosen, Order
     from dueline.spark.writing.enqueue import put_all
     from dueline.spark.writing.rows_to_jobs import Form, chunks_of
+    from tests.harness.spark.tables import line_of
 
     clock = HandClock()
     defaults = QueueSettings(history="arguments")

@@ -5,12 +5,15 @@ import re
 import shlex
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from dueline import Dueline
 from dueline.core.errors import NotFound
+from tests.harness.spark.lakes import Lake
 from tests.harness.spark.tables import BORN, SECOND, app_with_a_past, attempt, made, quiet
 
 
@@ -104,15 +107,11 @@ def test_a_page_about_nothing_says_so(tmp_path: Path) -> None:
 
 
 def test_a_page_of_a_period_is_about_its_minutes(tmp_path: Path) -> None:
-    from dueline.spark.pipeline.arrow_engine import ArrowEngine
-    from dueline.spark.pipeline.engine import Settings
-    from dueline.spark.pipeline.pipeline import pipeline
     from dueline.spark.pipeline.report import Span
-    from dueline.spark.pipeline.table_store import Folder
 
     minute = 60 * SECOND
-    engine = ArrowEngine(Folder(tmp_path / "lake"), Settings("memory://"))
-    engine._put(
+    lake = Lake(tmp_path / "lake")
+    lake.add(
         [
             *(attempt(f"old {n}", 1, "dead", error="KeyError: a") for n in range(5)),
             attempt("left", 0, "enqueued", worker="", claimed=None, started=None, ended=BORN),
@@ -120,15 +119,15 @@ def test_a_page_of_a_period_is_about_its_minutes(tmp_path: Path) -> None:
                 attempt(f"new {n}", 1, "dead", error="ValueError: b", ended=BORN + 9 * minute)
                 for n in range(2)
             ),
-        ],
-        {},
+        ]
     )
-    engine.silver(quiet)
-    engine.gold(quiet)
+    lake.run()
+
+    store: Any = SimpleNamespace(url="memory://")
 
     def told(since_us: int | None, until_us: int | None) -> str:
-        pipe = pipeline(tmp_path / "lake", Settings("memory://"), engine="arrow")
-        return pipe.report("Mail", since_us=since_us, until_us=until_us)
+        pipe = made(tmp_path / "lake", store)
+        return str(pipe.report("Mail", since_us=since_us, until_us=until_us))
 
     whole, old, new = told(None, None), told(None, BORN + minute), told(BORN + 5 * minute, None)
     for text, words, attempts in (

@@ -16,15 +16,18 @@ from dueline.cli.option_groups import with_option_groups
 from dueline.cli.options import argument, option, read_counts, read_instant
 from dueline.cli.output import Entry, Instant, Part, note
 from dueline.cli.pipeline_options import (
+    LAKE,
     OUT,
-    ArrowTableOptions,
+    LocalTableOptions,
     OutOption,
     PeriodOptions,
     QueuesOption,
+    StorageOption,
     TableOptions,
     need,
     open_pipeline,
     output_of,
+    place,
     progress,
 )
 from dueline.cli.session import session_of
@@ -61,10 +64,11 @@ def run(
     """Update the tables from the history.
 
     Bronze holds the history as it is, silver one row per attempt, gold counts and histograms per
-    minute and the tables slo, fairness, suspicious, poison and flow. Each run processes what is
-    new. Tables that were created with --since or --until keep that period.
+    minute and the tables slo, fairness, suspicious, poison and flow. They are Delta tables. Each
+    run processes what is new; an interrupted run continues where it stopped. Tables that were
+    created with --since or --until keep that period.
 
-    Example: dueline pipeline run --out lake --engine arrow
+    Example: dueline pipeline run --out lake --engine duckdb
     """
     if once and every is not None:
         raise BadInput("--once and --every exclude each other.", hint="Pass one of them.")
@@ -89,7 +93,7 @@ def run(
         except KeyboardInterrupt:
             return Exit.INTERRUPTED
         entries: list[Entry] = [one._asdict() for one in done]
-        output_of(context).entries(entries, ("name", "rows", "parts"), out=str(tables.out))
+        output_of(context).entries(entries, ("name", "rows", "files"), out=tables.out)
         if every_s is None:
             return Exit.DONE
         try:
@@ -99,18 +103,24 @@ def run(
 
 
 @pipeline.command("status")
-def status(context: typer.Context, *, out: OutOption = OUT, queue: QueuesOption = None) -> None:
+def status(
+    context: typer.Context,
+    *,
+    out: OutOption = OUT,
+    queue: QueuesOption = None,
+    storage_options: StorageOption = None,
+) -> None:
     """Show what the tables hold and their lag behind the store.
 
     Example: dueline pipeline status --out lake
     """
-    tables, shards = _read_tables(context, out, queue).status()
+    tables, shards = _read_tables(context, out, queue, storage_options).status()
     shown: list[Entry] = [_instants(one) for one in tables]
     lags: list[Entry] = [_instants(one) for one in shards]
     output_of(context).entry(
-        {"out": str(out), "behind": sum(one["behind"] for one in shards)},
+        {"out": out, "behind": sum(one["behind"] for one in shards)},
         parts=[
-            Part("tables", shown, ("table", "engine", "rows", "parts", "last")),
+            Part("tables", shown, ("table", "rows", "files", "last", "seconds_behind")),
             Part("shards", lags, ("queue", "shard", "behind", "copied")),
         ],
     )
@@ -122,24 +132,24 @@ def verify(
     *,
     out: OutOption = OUT,
     queue: QueuesOption = None,
-    archive: Annotated[
-        Path | None, option("DIR", "Check an archive instead of the tables.")
-    ] = None,
+    archive: Annotated[str | None, option("DIR", "Check an archive instead of the tables.")] = None,
+    storage_options: StorageOption = None,
 ) -> int:
     """Compare the tables with the store and with each other.
 
-    With --archive, compares the files of an archive with its manifest instead. Exits 6 if they
-    differ.
+    With --archive, reads the files of an archive and compares them with its log instead. Exits 6
+    if they differ.
 
     Example: dueline pipeline verify --out lake
     """
     if archive is None:
-        checks = _read_tables(context, out, queue).verify()
+        made = _read_tables(context, out, queue, storage_options)
+        checks = made.verify(progress(time.monotonic()))
     else:
-        need("pyarrow")
-        from dueline.spark.pipeline.archive import Archive  # noqa: PLC0415  (may not be installed)
+        need("pyarrow", *LAKE)
+        from dueline.spark.pipeline import archive as archives  # noqa: PLC0415  (may not be installed)
 
-        checks = Archive(archive).verify(progress(time.monotonic()))
+        checks = archives.verify(place(archive, storage_options), progress(time.monotonic()))
     entries: list[Entry] = [
         {"check": one.name, "verdict": "good" if one.is_good else "bad", "finding": one.finding}
         for one in checks
@@ -190,7 +200,7 @@ def audit(
     --results apply further rules; the output lists each rule that was not applied, and what it
     needs. Exits 6 if a check fails.
 
-    Example: dueline pipeline audit --out lake --engine arrow --capacity shop.charge=3
+    Example: dueline pipeline audit --out lake --engine duckdb --capacity shop.charge=3
     """
     known = None if expected is None else _ids_in(expected)
     made = open_pipeline(context, tables)
@@ -255,6 +265,7 @@ def report(
     out: OutOption = OUT,
     file: Annotated[Path, option("FILE", "File to write.", "--file")] = Path("report.html"),
     title: Annotated[str, option("TEXT", "Title of the report.")] = "Queue report",
+    storage_options: StorageOption = None,
     period: PeriodOptions,
 ) -> None:
     """Write an HTML report of the tables.
@@ -265,7 +276,7 @@ def report(
     Example: dueline pipeline report --out lake --file report.html
     """
     since_us, until_us = period.read()
-    made = _read_tables(context, out, None)
+    made = _read_tables(context, out, None, storage_options)
     text = made.report(title, since_us=since_us, until_us=until_us)
     file.write_text(text, encoding="utf-8")
     output_of(context).text(str(file), {"file": str(file), "bytes": len(text.encode())})
@@ -278,6 +289,7 @@ def past(
     at: Annotated[str, option("TIMESTAMP", "Time: 2027-01-01T09:00:00+02:00.")],
     out: OutOption = OUT,
     queue: QueuesOption = None,
+    storage_options: StorageOption = None,
 ) -> None:
     """Show what queues held at a past time.
 
@@ -286,7 +298,7 @@ def past(
     Example: dueline pipeline past --at 2026-11-22T09:00:00Z --out lake
     """
     instant_us = asked_instant_us(read_instant(at), "--at")
-    entries: list[Entry] = list(_read_tables(context, out, queue).past(instant_us))
+    entries: list[Entry] = list(_read_tables(context, out, queue, storage_options).past(instant_us))
     shown = ("queue", "history", "verdict", "waiting", "running", "dead", "done", "cancelled")
     output_of(context).entries(entries, shown)
 
@@ -317,12 +329,12 @@ def init(
 def doctor(context: typer.Context) -> int:
     """Check that Spark can run here.
 
-    Checks pyspark, pandas, pyarrow and Java. Exits 7 if one is missing.
+    Checks its packages and Java. Exits 7 if one is missing.
     """
     from dueline.spark.runtime.java import choose_java  # noqa: PLC0415  (no other command needs it)
 
     checks: list[Entry] = []
-    for name in ("pyarrow", "pyspark", "pandas"):
+    for name in ("pyarrow", *LAKE, "pyspark", "pandas"):
         is_there = find_spec(name) is not None
         finding = "installed" if is_there else "missing: pip install 'dueline[spark]'"
         checks.append({"check": name, "verdict": _word(is_there), "finding": finding})
@@ -335,9 +347,12 @@ def doctor(context: typer.Context) -> int:
     return Exit.DONE if all(one["verdict"] == "good" for one in checks) else Exit.CONFIG
 
 
-def _read_tables(context: typer.Context, out: Path, queue: list[str] | None) -> "Pipeline":
+def _read_tables(
+    context: typer.Context, out: str, queue: list[str] | None, storage_options: Path | None
+) -> "Pipeline":
     """Return the pipeline for reading its tables in this process."""
-    return open_pipeline(context, ArrowTableOptions(out=out, queue=queue))
+    tables = LocalTableOptions(out=out, queue=queue, storage_options=storage_options)
+    return open_pipeline(context, tables)
 
 
 def _word(is_good: bool) -> str:
@@ -354,7 +369,9 @@ def _submit(context: typer.Context, words_of_run: Collection[str], tables: Table
     words = ["spark-submit", "--master", tables.master]
     words += [word for one in tables.conf or () for word in ("--conf", one)]
     words += ["--py-files", "dueline.zip", str(entry), "pipeline", "run", *words_of_run]
-    words += ["--out", str(tables.out)]
+    words += ["--out", tables.out]
+    if tables.storage_options is not None:
+        words += ["--storage-options", str(tables.storage_options)]
     if mask(address) == address:
         words += ["--store", address]
     return shlex.join(words)

@@ -1,7 +1,6 @@
-"""`dueline pipeline archive`: write the history to files."""
+"""`dueline pipeline archive`: write the history of a period to a table."""
 
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,7 +9,13 @@ from dueline.cli.errors import Exit, show_error
 from dueline.cli.option_groups import with_option_groups
 from dueline.cli.options import option
 from dueline.cli.output import Instant, note
-from dueline.cli.pipeline_options import TableOptions, open_pipeline, output_of, progress
+from dueline.cli.pipeline_options import (
+    TableOptions,
+    open_pipeline,
+    output_of,
+    place,
+    progress,
+)
 from dueline.core.errors import StoreCorrupt
 
 
@@ -18,27 +23,30 @@ from dueline.core.errors import StoreCorrupt
 def archive(
     context: typer.Context,
     *,
-    to: Annotated[Path, option("DIR", "Folder of the archive.", "--to")],
+    to: Annotated[str, option("DIR", "Folder or address of the archive.", "--to")],
     tables: TableOptions,
 ) -> int:
-    """Write the history of a period to Parquet files.
+    """Write the history of a period to a Delta table of its own.
 
     Updates the tables first. Without --until, the period ends with the last settled event. A
     complete archive is not changed; an interrupted one is written again. `dueline pipeline verify
-    --archive DIR` checks its manifest.
+    --archive DIR` reads its files and checks them.
 
-    Example: dueline pipeline archive --until 2026-11-01T00:00:00Z --to october --engine arrow
+    Example: dueline pipeline archive --until 2026-11-01T00:00:00Z --to october --engine duckdb
     """
     since_us, until_us = tables.read()
     made = open_pipeline(context, tables)
     try:
-        written = made.archive(to, progress(time.monotonic()), since_us=since_us, until_us=until_us)
+        to_place = place(to, tables.storage_options)
+        written = made.archive(
+            to_place, progress(time.monotonic()), since_us=since_us, until_us=until_us
+        )
     except StoreCorrupt as error:  # history expired, or the folder is damaged
         show_error(error)
         return Exit.CHECK
     output_of(context).entry(
         {
-            "archive": str(to),
+            "archive": to,
             "files": written.files,
             "rows": written.rows,
             "until": Instant(written.until_us),

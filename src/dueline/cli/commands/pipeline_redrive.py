@@ -10,7 +10,7 @@ from dueline.cli.errors import Exit
 from dueline.cli.option_groups import with_option_groups
 from dueline.cli.options import DryRunOption, TaskOption, YesOption, option
 from dueline.cli.output import Entry, Output, Part, note
-from dueline.cli.pipeline_options import ArrowTableOptions, open_pipeline, progress
+from dueline.cli.pipeline_options import LocalTableOptions, open_pipeline, progress
 from dueline.cli.session import session_of
 
 SHOWN = 20
@@ -24,7 +24,7 @@ def redrive(
     error: Annotated[
         str | None, option("TEXT", "Only this error: substring or fingerprint.")
     ] = None,
-    tables: ArrowTableOptions,
+    tables: LocalTableOptions,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> int:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +11,7 @@ from dueline.cli.errors import Exit
 from dueline.cli.option_groups import with_option_groups
 from dueline.cli.options import DryRunOption, TaskOption, YesOption, option
 from dueline.cli.output import Entry, Instant, Output, Part, note
-from dueline.cli.pipeline_options import ArrowTableOptions, open_pipeline, progress
+from dueline.cli.pipeline_options import LocalTableOptions, open_pipeline, place, progress
 from dueline.cli.session import session_of
 from dueline.core.errors import Conflict
 
@@ -28,13 +27,13 @@ def replay(
     *,
     name: Annotated[str, option("NAME", "Name of the replay.", "--name")],
     archive: Annotated[
-        list[Path] | None, option("DIR", "Read an archive instead; repeatable.")
+        list[str] | None, option("DIR", "Read an archive instead; repeatable.")
     ] = None,
     task: TaskOption = None,
     outcome: Annotated[
         list[str] | None, option("WHAT", "Outcome; repeatable; default: done.")
     ] = None,
-    tables: ArrowTableOptions,
+    tables: LocalTableOptions,
     rate: Annotated[float | None, option("N", "Jobs per second; default: all at once.")] = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
@@ -54,10 +53,11 @@ def replay(
         order_of,
     )
 
+    archives = [place(one, tables.storage_options) for one in archive or ()]
     chosen = chosen_of(task, outcome, since_us, until_us)
     with session_of(context).queues() as queues:
         order = order_of(name, queues.engine.time.latest_us(), rate)
-        found = made.replayable(chosen, archive or ())
+        found = made.replayable(chosen, archives)
         matching = found.count("replayable")
         _say(found, matching)
         if not matching and found.count("jobs"):
@@ -66,7 +66,7 @@ def replay(
             return refuse("enqueued", matching)
         added = 0
         if matching and not dry_run:
-            added = made.replay(chosen, order, progress(time.monotonic()), archive or ()).added
+            added = made.replay(chosen, order, progress(time.monotonic()), archives).added
         Output.of(context, queues.engine).entry(
             {
                 "name": name,

@@ -2,11 +2,11 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+from pyarrow import dataset
 
 from dueline.core.attempt import digest_of
 from dueline.core.clock import SECOND_US
@@ -16,18 +16,22 @@ from dueline.core.job import JobId
 from dueline.core.lane import dead_queue
 from dueline.core.queue_settings import tells_all
 from dueline.jobs import results
-from dueline.spark.pipeline.audit_queries import EXPECTED, INSTANT, LIVING
+from dueline.spark.pipeline.audit_queries import EXPECTED, INSTANT, LIVING, audit
 from dueline.spark.pipeline.audit_rules import NO_PROMISES, RULES, Known, Promises
-from dueline.spark.pipeline.engine import Say, TableEngine
+from dueline.spark.pipeline.bronze import begins_of, period_of
+from dueline.spark.pipeline.delta import Table
+from dueline.spark.pipeline.engine import Say
 from dueline.spark.pipeline.history_bounds import EnqueuePeriod, is_inside
-from dueline.spark.pipeline.table_store import BRONZE, Folder, Manifest
-from dueline.spark.pipeline.tables_arrow import lines_of
+from dueline.spark.pipeline.queries import Duck, Queries, lines_in, lines_of
 from dueline.spark.writing.keys import job_id_of
 
 PAGE: Final = 1000
 ALL: Final = EnqueuePeriod()
 LATE_US: Final = 10 * SECOND_US
 """Time after which every client has read a change of a queue's settings (rule Q1)."""
+
+FIRST: Final = """
+    SELECT queue, outcome, min(enqueued) AS first FROM rows GROUP BY queue, outcome"""
 
 _LOST: Final = frozenset(rule.words for rule in RULES.values() if rule.verdict == "lost")
 
@@ -64,36 +68,56 @@ class Judged(NamedTuple):
         return bool(self.findings)
 
 
+class Living(NamedTuple):
+    """The jobs that have a row (job_id, enqueued), and when reading them began."""
+
+    rows: pa.Table
+    since_us: int
+
+
 class Auditor:
     """Compares the copied history of some queues with the rows of their jobs."""
 
     def __init__(
         self,
-        folder: Folder,
+        bronze: Table,
         engine: Engine,
         history: Mapping[str, str],
-        bounds: Manifest,
         period: EnqueuePeriod,
     ) -> None:
-        self._folder = folder
+        self._bronze = bronze
         self._engine = engine
         self._history = history
-        self._bounds = bounds
         self._period = period
+        self._begins: dict[str, int] = {}
+
+    def living(self, say: Say) -> Living:
+        """Read the jobs that have a row, before the history is copied.
+
+        So the history has the jobs that ended in between. Jobs that seem lost are looked up by id
+        later, since a scan can miss a row that moves.
+        """
+        since_us = self._engine.store.clock_us()
+        rows = (job for name in self._history for job in _rows_of(self._engine, name))
+        batches = [
+            pa.record_batch([[job.id.hex() for job in page],
+                             pa.array([job.enqueued_us for job in page], INSTANT)], LIVING)
+            for page in iter(lambda: list(islice(rows, PAGE)), [])
+        ]  # fmt: skip
+        living = pa.Table.from_batches(batches, LIVING)
+        say(f"audit: {living.num_rows:,} jobs have a row")
+        return Living(living, since_us)
 
     def judge(
         self,
-        engine: TableEngine,
-        say: Say,
+        queries: Queries,
+        living: Living,
         expected: Collection[str] | None,
         promises: Promises = NO_PROMISES,
         *,
         with_results: bool = False,
     ) -> Judged:
-        """Copy new rows, and judge.
-
-        Jobs are read first, the history after them, so it has the jobs that ended in between.
-        Jobs that seem lost are looked up by id, since a scan can miss a row that moves.
+        """Judge the copied history.
 
         Raises:
             BadInput: `expected` needs a history of `all` or `arguments`, and a queue has less.
@@ -105,19 +129,19 @@ class Auditor:
                 hint="Choose such queues with --queue.",
             )
         store = self._engine.store
-        since_us = store.clock_us()
-        living = self._living()
-        say(f"audit: {living.num_rows:,} jobs have a row")
-        engine.bronze(say)
-        self._bounds = replace(self._bounds, begins=self._whole_since(whole, since_us))
-        has_end = bool(self._bounds.until_us)  # jobs that ended after it would seem lost
-        said = engine.audit(
-            None if has_end else living,
-            None
+        since_us = living.since_us
+        self._bronze.refresh()
+        self._begins = self._whole_since(whole, since_us)
+        has_end = bool(period_of(self._bronze).until_us)  # jobs that ended later would seem lost
+        said = audit(
+            queries,
+            self._bronze.view(),
+            living=None if has_end else living.rows,
+            expected=None
             if expected is None
             else pa.table({"job_id": list(map(job_id_of, expected))}, EXPECTED),
-            promises,
-            Known(whole, is_exact=store.transactional, now_us=store.clock_us()),
+            promises=promises,
+            known=Known(whole, is_exact=store.transactional, now_us=store.clock_us()),
         )
         if with_results:
             found = [*said.findings, *self._changed_results()]
@@ -134,7 +158,7 @@ class Auditor:
                 _verdict(counts[name], name in whole and judged[name] >= min(1, jobs[name])),
                 counts[name],
                 jobs[name] - judged[name],
-                self._bounds.begins.get(name, 0),
+                self._begins.get(name, 0),
             )
             for name, kept in self._history.items()
         ]
@@ -145,35 +169,16 @@ class Auditor:
         ]  # fmt: skip
         return Judged(standings, shown, said.looked_for, said.not_audited, said.not_known)
 
-    def _living(self) -> pa.Table:
-        """Read the jobs that have a row."""
-        rows = (job for name in self._history for job in _rows_of(self._engine, name))
-        batches = [
-            pa.record_batch([[job.id.hex() for job in page],
-                             pa.array([job.enqueued_us for job in page], INSTANT)], LIVING)
-            for page in iter(lambda: list(islice(rows, PAGE)), [])
-        ]  # fmt: skip
-        return pa.Table.from_batches(batches, LIVING)
-
     def _whole_since(self, whole: Sequence[str], now_us: int) -> dict[str, int]:
         """Return the start of each queue's complete history in the tables.
 
         When a queue's history was changed to `all`, older jobs have no enqueue event, and neither
         have those of clients that had not read the new settings yet.
         """
-        begins = dict(self._bounds.begins)
-        if not self._folder.manifest(BRONZE).parts:
-            return begins
-        table = self._folder.read(BRONZE, columns=("queue", "outcome", "enqueued"))
-        if table is None:
-            return begins
-        grouped = table.group_by(["queue", "outcome"]).aggregate([("enqueued", "min")])
+        begins = begins_of(self._bronze, self._history)
+        grouped = lines_of(Duck().run(FIRST, {"rows": self._bronze.view()}))
         for name in whole:
-            first = {
-                line["outcome"]: line["enqueued_min"]
-                for line in lines_of(grouped)
-                if line["queue"] == name
-            }
+            first = {one["outcome"]: one["first"] for one in grouped if one["queue"] == name}
             event_us = first.pop("enqueued", now_us)
             if begins.get(name, 0) < min(first.values(), default=event_us) < event_us:
                 begins[name] = event_us + LATE_US
@@ -202,7 +207,7 @@ class Auditor:
 
     def _asked(self, findings: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """Remove findings on jobs outside of the tables or of the requested period."""
-        begins = self._bounds.begins
+        begins = self._begins
         return [
             one
             for one in findings
@@ -212,10 +217,10 @@ class Auditor:
     def _changed_results(self) -> Iterator[Mapping[str, Any]]:
         """Yield jobs whose stored result differs from the one in the history."""
         verdict, words, _ = RULES["another result"]
-        for batch in self._folder.batches(BRONZE):
-            if "digest" not in batch.schema.names:  # an older version wrote it
-                continue
-            lines = lines_of(pa.Table.from_batches([batch.filter(batch["digest"].is_valid())]))
+        names = "queue", "job_id", "enqueued", "attempt", "ended", "digest"
+        has_digest = dataset.field("digest").is_valid()
+        for batch in self._bronze.view().dataset().to_batches(names, filter=has_digest):
+            lines = lines_in(pa.Table.from_batches([batch]))
             ids = {JobId(bytes.fromhex(line["job_id"])) for line in lines}
             kept = results.read_many(self._engine.store, ids)
             for line in lines:
@@ -223,20 +228,16 @@ class Auditor:
                 if outcome is None or outcome.ended_us != line["ended"]:
                     continue
                 if digest_of(outcome.value.encode()) != line["digest"]:
-                    names = "queue", "job_id", "enqueued", "attempt"
-                    shown = {name: line[name] for name in names}
+                    shown = {name: line[name] for name in names[:4]}
                     yield {"verdict": verdict, **shown, "words": words}
 
     def _jobs(self) -> tuple[Counter[str], Counter[str]]:
         """Count the jobs in the tables and those that are judged, by queue."""
-        begins = self._bounds.begins
+        begins = self._begins
         if self._period == ALL and not any(begins.values()):  # all are judged
             return Counter(), Counter()
-        table = self._folder.read(BRONZE, columns=("queue", "job_id", "enqueued"))
-        if table is None:
-            return Counter(), Counter()
         keys = ["queue", "job_id", "enqueued"]
-        table = table.group_by(keys).aggregate([])
+        table = self._bronze.view().dataset().to_table(keys).group_by(keys).aggregate([])
         enqueued = table.column("enqueued").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
         jobs, judged = Counter[str](), Counter[str]()
         columns = (table.column(name).to_pylist() for name in keys[:2])

@@ -1,55 +1,90 @@
 """The pipeline: tables of what a queue did, and their audit."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing
-from itertools import takewhile
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-from pyarrow import compute
-
+from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, NotFound
-from dueline.core.pagination import rows_in
 from dueline.core.queue_settings import tells_all
-from dueline.core.store import Store
-from dueline.jobs.history import HISTORY_SUFFIX
-from dueline.jobs.history_batch import size_of, unbundled
-from dueline.spark.pipeline.archive import Archive, Archived, Check, Period, asked_of
+from dueline.spark.pipeline import archive, bronze, dead_jobs, past, replay
+from dueline.spark.pipeline.adoption import adopt, adopt_archive, is_archive
+from dueline.spark.pipeline.archive import Archived
 from dueline.spark.pipeline.audit import ALL, Auditor, Judged
-from dueline.spark.pipeline.audit_rules import NO_PROMISES, RUN, Promises
+from dueline.spark.pipeline.audit_rules import NO_PROMISES, Promises
 from dueline.spark.pipeline.dead_jobs import Death, Wanted
-from dueline.spark.pipeline.engine import STEPS, Say, Settings, Step, TableEngine
-from dueline.spark.pipeline.history_bounds import NO_END, EnqueuePeriod, bound
-from dueline.spark.pipeline.past import STATES, count_at
-from dueline.spark.pipeline.queries import Derived, Duck, Files, View, text_of
-from dueline.spark.pipeline.replay import Chosen, Found, Order
-from dueline.spark.pipeline.schemas import BRONZE_SHAPE, SHAPES, SILVER_SHAPE
-from dueline.spark.pipeline.table_store import BRONZE, GOLD, SILVER, WHOLE, Folder, Manifest
-from dueline.spark.reading import shards as stream_shards
-from dueline.spark.runtime.options import existing_engine, open_existing
-from dueline.spark.writing.enqueue import Written
+from dueline.spark.pipeline.delta import Place, Table
+from dueline.spark.pipeline.engine import STEPS, Check, Say, Settings, Step
+from dueline.spark.pipeline.history_bounds import EnqueuePeriod
+from dueline.spark.pipeline.increments import SMALL, DuckEngine, Goal, Increments, Written
+from dueline.spark.pipeline.queries import Derived, Duck, Queries, View
+from dueline.spark.pipeline.replay import KEEP_US, Chosen, Found, Order
+from dueline.spark.pipeline.tables import BATCH, BRONZE, DESIGNS, INSTANT, SILVER, open_table
+from dueline.spark.pipeline.verification import behind_of, verify
+from dueline.spark.runtime.options import existing_engine
+from dueline.spark.writing import enqueue
+from dueline.spark.writing.rows_to_jobs import Form, chunks_of
 
-_LAST: Final = b"\xff" * 16
+if TYPE_CHECKING:
+    from dueline.spark.pipeline.spark_engine import SparkEngine
+
+TABLES: Mapping[str, Sequence[str]] = {
+    "silver": (SILVER.name,),
+    "gold": tuple(name for name in DESIGNS if name not in (BRONZE.name, SILVER.name)),
+}
+"""Tables of each step after bronze."""
 
 
 class Pipeline:
-    """Tables in a folder, made from a store's history by an engine."""
+    """Tables in a lake, made from a store's history.
+
+    Args:
+        lake: Where the tables are.
+        settings: Store, queues and targets.
+        start: Starts Spark; None to use DuckDB in this process alone.
+        small_max: Number of new rows up to which this process is used with Spark, too.
+    """
 
     def __init__(
-        self, folder: Folder, settings: Settings, engine: Callable[[], TableEngine]
+        self,
+        lake: Place,
+        settings: Settings,
+        start: "Callable[[], SparkEngine] | None" = None,
+        small_max: int = SMALL,
     ) -> None:
-        self._folder = folder
+        self._lake = lake
         self._settings = settings
-        self._start = engine
-        self._started: TableEngine | None = None
+        self._start = start
+        self._small_max = small_max
+        self._small = DuckEngine(Duck())
+        self._started: SparkEngine | None = None
 
-    def _engine(self) -> TableEngine:
+    def _large(self) -> "SparkEngine | DuckEngine":
+        if self._start is None:
+            return self._small
         if self._started is None:
             self._started = self._start()
         return self._started
+
+    @property
+    def _queries(self) -> Queries:
+        return self._large().queries
+
+    def _bronze(self) -> Table:
+        return open_table(self._lake, BRONZE.name)
+
+    def _rows(self, table: str = BRONZE.name) -> View:
+        """Return a table that has to exist.
+
+        Raises:
+            NotFound: It does not.
+        """
+        opened = open_table(self._lake, table)
+        opened.delta()
+        return opened.view()
 
     def run(
         self,
@@ -69,45 +104,56 @@ class Pipeline:
 
         Raises:
             BadInput: There is no such step.
-            Conflict: The tables hold another period.
+            Conflict: The tables hold another period, or another process writes to them.
         """
         for name in steps:
             if name not in STEPS:
                 raise BadInput(f"There is no step {name!r}.", hint=f"Use {', '.join(STEPS)}.")
-        with self._folder.writing():
-            chosen = [name for name in STEPS if not steps or name in steps]
-            if BRONZE in chosen or since_us is not None or until_us is not None:
-                self._bound(since_us, until_us)
-            return [getattr(self._engine(), name)(say) for name in chosen]
+        chosen = [name for name in STEPS if not steps or name in steps]
+        done = []
+        if BRONZE.name in chosen or since_us is not None or until_us is not None:
+            done.append(self._copy(say, since_us, until_us, only_check=BRONZE.name not in chosen))
+        names = [table for name in chosen for table in TABLES.get(name, ())]
+        written = self._increments().run(names, say) if names else Written(Counter(), Counter())
+        for name in chosen:
+            if name in TABLES:
+                rows, files = (
+                    sum(counts.get(table, 0) for table in TABLES[name]) for counts in written
+                )
+                done.append(Step(name, rows, files))
+        return [one for one in done if one.name in chosen]
 
-    def status(self) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-        """Return the size of each table, and the rows of each shard that are not copied yet."""
-        tables: list[Mapping[str, Any]] = []
-        for table in (BRONZE, SILVER, *GOLD, *WHOLE):
-            manifest = self._folder.manifest(table)
-            last = [one["last_us"] for one in manifest.facts.values() if "last_us" in one]
-            tables.append(
-                {
-                    "table": table, "engine": manifest.engine, "rows": manifest.rows,
-                    "parts": len(manifest.parts), "done": manifest.done,
-                    "last_us": max(last, default=None),
-                }
-            )  # fmt: skip
-        ends = self._ends()
-        bounds = self._folder.manifest(BRONZE)
-        with existing_engine(self._settings.store) as engine:
-            copied: list[Mapping[str, Any]] = [
-                {"queue": queue, "shard": shard, "copied_us": ends.get((queue, shard)),
-                 "behind": _count(engine.store, queue, shard, ends.get((queue, shard)), bounds)}
-                for queue in self._names(engine)
-                for shard in stream_shards.history_shards(engine, queue)
-            ]  # fmt: skip
-        return tables, copied
+    def _increments(self) -> Increments:
+        goal = Goal(self._settings.target_us, self._settings.objective)
+        return Increments(self._lake, self._small, self._large, goal, self._small_max)
 
-    def _bound(self, since_us: int | None = None, until_us: int | None = None) -> Manifest:
-        """Start bronze with a period, or check that it is the same."""
+    def _copy(
+        self, say: Say, since_us: int | None = None, until_us: int | None = None, *,
+        only_check: bool = False,
+    ) -> Step:  # fmt: skip
+        """Copy new rows of the history to bronze."""
+        table, rows, commits = self._bronze(), 0, 0
         with existing_engine(self._settings.store) as engine:
-            return bound(self._folder, engine, self._names(engine), since_us, until_us)
+            names = self._names(engine)
+            period = bronze.prepare(table, engine, since_us, until_us)
+            if only_check:
+                return Step(BRONZE.name, 0, 0)
+            made = bronze.plan(table, engine, names, period)
+            begun = time.monotonic()
+            for count in self._commits(engine, table, made):
+                rows, commits = rows + count, commits + bool(count)
+                rate = rows / max(time.monotonic() - begun, 1e-3)
+                say(f"bronze: {rows:,} rows are copied, {rate:,.0f}/s; {_left(made)}")
+        return Step(BRONZE.name, rows, commits)
+
+    def _commits(self, engine: Engine, table: Table, made: bronze.Plan) -> Iterator[int]:
+        """Copy in this process; a large backlog on Spark, if it is used."""
+        most = None if self._start is None else self._small_max
+        if most != 0:
+            yield from bronze.copy(table, engine.store, made, most)
+        large = self._large() if made.slices else self._small
+        if not isinstance(large, DuckEngine):
+            yield from large.copy(table, self._settings.store, engine.store, made)
 
     def _names(self, engine: Engine) -> list[str]:
         if not self._settings.queues:
@@ -118,17 +164,32 @@ class Pipeline:
         """Return how much each queue's history holds."""
         return {name: engine.catalog.settings(name).history for name in self._names(engine)}
 
-    def _ends(self) -> dict[tuple[str, int], int]:
-        """Return up to where each shard was copied."""
-        if not self._folder.manifest(BRONZE).parts:
-            return {}
-        table = self._folder.read(BRONZE, columns=("queue", "shard", "at"))
-        if table is None:
-            return {}
-        ends = table.group_by(["queue", "shard"]).aggregate([("at", "max")])
-        instants = ends.column("at_max").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-        keys = zip(ends.column("queue").to_pylist(), ends.column("shard").to_pylist(), strict=True)
-        return dict(zip(keys, instants.to_pylist(), strict=True))
+    def status(self) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+        """Return the size and lag of each table, and the rows of each shard not copied yet."""
+        table = self._bronze()
+        with existing_engine(self._settings.store) as engine:
+            now_us = engine.store.clock_us()
+            shards = behind_of(table, engine, self._names(engine))
+        waiting = [one["copied_us"] or 0 for one in shards if one["behind"]]
+        last_us = min(waiting, default=now_us)
+        tables: list[Mapping[str, Any]] = []
+        for name in DESIGNS:
+            one = open_table(self._lake, name)
+            until_us = last_us
+            if one.position(BATCH) != table.position(BATCH):
+                until_us = min(last_us, one.position(INSTANT) or 0)
+            tables.append(
+                {
+                    "table": name,
+                    "rows": one.rows(),
+                    "files": len(one.files()),
+                    "last_us": one.position(INSTANT),
+                    "seconds_behind": max(0, now_us - until_us) // SECOND_US
+                    if one.exists()
+                    else None,
+                }
+            )
+        return tables, shards
 
     def past(self, instant_us: int) -> list[Mapping[str, Any]]:
         """Count the jobs of each queue at a time, by state, from the copied history.
@@ -139,15 +200,14 @@ class Pipeline:
         """
         with existing_engine(self._settings.store) as engine:
             history = self._histories(engine)
-        bounds = self._folder.manifest(BRONZE)
-        files = Files([str(file) for file in self._folder.files(BRONZE)], BRONZE_SHAPE)
-        counts = count_at(Duck(), files, instant_us)
+        begins = bronze.begins_of(self._bronze(), history)
+        counts = past.count_at(self._queries, self._rows(), instant_us)
         return [
             {
                 "queue": name,
                 "history": kept,
-                "verdict": _completeness(kept, is_whole=not bounds.begins.get(name, 0)),
-                **{state: counts[name, state] if tells_all(kept) else 0 for state in STATES},
+                "verdict": _completeness(kept, is_whole=not begins[name]),
+                **{state: counts[name, state] if tells_all(kept) else 0 for state in past.STATES},
             }
             for name, kept in history.items()
         ]
@@ -160,72 +220,64 @@ class Pipeline:
         Raises:
             NotFound: Nothing was copied.
         """
-        if not self._folder.manifest(BRONZE).parts:
+        if not self._bronze().rows():
             raise NotFound(
-                f"{self._folder.root} holds no tables.", hint="Fill it with `dueline pipeline run`."
+                f"{self._lake.root} holds no tables.", hint="Fill it with `dueline pipeline run`."
             )
         from dueline.spark.pipeline.report import About, Report, Span  # noqa: PLC0415  (a browser's engine)
 
+        tables = {name: open_table(self._lake, name) for name in DESIGNS}
         views: dict[str, View] = {
-            name: Files([str(file) for file in self._folder.files(name)], shape)
-            for name, shape in SHAPES.items()
-            if self._folder.manifest(name).parts
+            name: table.view() for name, table in tables.items() if table.exists()
         }
-        if self._folder.manifest(SILVER).parts:
-            silver = [str(file) for file in self._folder.files(SILVER)]
-            views |= {
-                "silver": Files(silver, SILVER_SHAPE),
-                "failures": Derived(text_of("failures")),
-            }
+        if "gold_failure" in views:
+            views["failures"] = Derived("SELECT *, minute AS last FROM gold_failure")
         span = Span.of(since_us, until_us)
-        now_us, command = time.time_ns() // 1000, f"--out {self._folder.root}"
+        now_us, command = time.time_ns() // 1000, f"--out {self._lake.root}"
         return Report(views, About(title, span, now_us, command, self._settings.objective)).page()
 
     def archive(
-        self, to: Path, say: Say, *, since_us: int | None = None, until_us: int | None = None
+        self, to: Place, say: Say, *, since_us: int | None = None, until_us: int | None = None
     ) -> Archived:
-        """Copy new rows, and write the rows of a period to a folder of their own.
+        """Copy new rows, and write the rows of a period to a table of their own.
 
         A complete archive of the same period and queues is left as it is.
 
         Args:
-            to: Folder of the archive.
+            to: Place of the archive.
             say: Shows progress.
             since_us: Start of the period.
             until_us: Time before which it ends; None for all rows that are final now.
 
         Raises:
             BadInput: The period may still get rows.
-            Conflict: The folder holds another archive, or something else.
+            Conflict: The place holds another archive, or something else.
         """
-        asked = asked_of(self._settings.queues, since_us, until_us)
-        archive = Archive(to)
-        held = archive.held(asked)
+        asked = archive.Asked(tuple(sorted(set(self._settings.queues))), since_us, until_us)
+        held = archive.held(to, asked)
         if held is not None:
             return held
-        with self._folder.writing():
-            bounds = self._bound()
-        if since_us is not None and since_us < bounds.since_us:
+        with existing_engine(self._settings.store) as engine:
+            made = bronze.plan(self._bronze(), engine, self._names(engine), bronze.Period())
+        settled_us = made.instant_us + 1
+        self._copy(say)
+        table = self._bronze()
+        kept = bronze.period_of(table)
+        if since_us is not None and since_us < kept.since_us:
             raise BadInput(
                 "The tables begin after the start of that period.",
                 hint="Use a later --since, or other tables with --out.",
             )
-        settled_us = self._settled_us()
-        if bounds.until_us:
-            settled_us = min(settled_us, bounds.until_us)
+        if kept.until_us:
+            settled_us = min(settled_us, kept.until_us)
         if until_us is not None and until_us > settled_us:
             raise BadInput(
                 "That period has not ended: it may still get rows.",
                 hint="Use an earlier --until, or omit it for all final rows.",
             )
         end_us = settled_us if until_us is None else until_us
-        period = Period(self._settings.queues, since_us or bounds.since_us, end_us)
-        with self._folder.writing():
-            place = archive.clear()
-            self._engine().bronze(say)
-            self._engine().archive(place, period)
-            say("archive: rows are written")
-            return archive.publish(asked, period)
+        period = archive.Period(self._settings.queues, since_us or kept.since_us, end_us)
+        return archive.write(to, table, asked, period, say)
 
     def deaths(self, wanted: Wanted) -> list[Death]:
         """Return the dead jobs in silver that match, in the chosen queues.
@@ -233,12 +285,12 @@ class Pipeline:
         Raises:
             NotFound: There is no such queue, or silver does not exist.
         """
-        self._folder.need(SILVER)
+        rows = self._rows(SILVER.name)
         with existing_engine(self._settings.store) as engine:
             names = self._names(engine) if self._settings.queues else ()
-        return self._engine().deaths(wanted._replace(queues=names))
+        return dead_jobs.deaths(self._queries, rows, wanted._replace(queues=names))
 
-    def replayable(self, chosen: Chosen, archives: Sequence[Path] = ()) -> Found:
+    def replayable(self, chosen: Chosen, archives: Sequence[Place] = ()) -> Found:
         """Return the chosen jobs that can be replayed.
 
         Args:
@@ -248,91 +300,69 @@ class Pipeline:
         Raises:
             NotFound: There is no such archive, or bronze does not exist.
         """
-        files = self._rows(archives)
-        if not files:
-            return Found((), ())
-        return self._engine().replayable(files, self._in_queues(chosen))
+        return replay.found(self._queries, self._history(archives), self._in_queues(chosen))
 
     def replay(
-        self, chosen: Chosen, order: Order, say: Say, archives: Sequence[Path] = ()
-    ) -> Written:
+        self, chosen: Chosen, order: Order, say: Say, archives: Sequence[Place] = ()
+    ) -> enqueue.Written:
         """Enqueue the chosen jobs again; return how many matched, and how many are new."""
-        files = self._rows(archives)
-        if not files:
-            return Written()
-        return self._engine().replay(files, self._in_queues(chosen), order, say)
+        rows = self._history(archives)
+        batches = replay.calls(self._queries, rows, self._in_queues(chosen), order).batches()
+        with existing_engine(self._settings.store) as engine:
+            now_us = engine.time.earliest_us()
+            chunks = chunks_of(batches, Form(), enqueue.CHUNK, now_us)
+            say("replay: jobs are enqueued")
+            return enqueue.put_all(engine, chunks, order.write, 0, keep_us=KEEP_US)
 
-    def _rows(self, archives: Sequence[Path]) -> list[Path]:
-        if archives:
-            return [file for one in archives for file in Archive(one).rows()]
-        self._folder.need(BRONZE)
-        return self._folder.files(BRONZE)
+    def _history(self, archives: Sequence[Place]) -> View:
+        return archive.view_of(archives) if archives else self._rows()
 
     def _in_queues(self, chosen: Chosen) -> Chosen:
         return chosen._replace(queues=self._settings.queues)
 
-    def _settled_us(self) -> int:
-        """Raise the watermarks to the present; return the time before which rows are final."""
-        with existing_engine(self._settings.store) as engine:
-            store = engine.store
-            some = [
-                stream_shards.Shard(name, name + HISTORY_SUFFIX, shard)
-                for name in self._names(engine)
-                for shard in stream_shards.history_shards(engine, name)
-            ]
-            marks = stream_shards.close(store, some).values()
-            return min((stream_shards.now_us(store), *marks)) + 1
-
-    def verify(self) -> list[Check]:
+    def verify(self, say: Say = lambda _: None) -> list[Check]:
         """Compare the store with bronze, bronze with silver, and silver with gold."""
-        bronze = self._folder.read(BRONZE, columns=("id", *RUN, "attempt", "worker"))
-        if bronze is None:
-            return [Check("bronze", is_good=True, finding="no rows yet")]
-        known = set(bronze.column("id").to_pylist())
-        ends = self._ends()
-        since_us = self._folder.manifest(BRONZE).since_us
-        with closing(open_existing(self._settings.store)) as store:
-            missing = [
-                row_id
-                for (queue, shard), end_us in ends.items()
-                for row_id in _ids(store, queue, shard, since_us, end_us)
-                if row_id not in known
-            ]
-        attempts = bronze.filter(compute.not_equal(bronze.column("worker"), ""))
-        claims = attempts.group_by([*RUN, "attempt"]).aggregate([]).num_rows
-        checks = [
-            Check(
-                "bronze holds the store's history",
-                is_good=not missing,
-                finding=f"{len(known):,} rows, {len(missing):,} of the store's are missing",
-            ),
-            self._check_silver(claims),
+        with existing_engine(self._settings.store) as engine:
+            names = self._names(engine)
+            return verify(self._lake, engine, names, self._small.queries, say)
+
+    def optimize(self, say: Say) -> list[Mapping[str, Any]]:
+        """Merge small files of each table; no row changes.
+
+        Raises:
+            NotFound: Bronze does not exist.
+        """
+        self._rows()
+        found: list[Mapping[str, Any]] = []
+        for name in DESIGNS:
+            table = open_table(self._lake, name)
+            if table.exists():
+                found.append({"table": name, **table.optimize()})
+                say(f"optimize: {name}")
+        return found
+
+    def vacuum(self, hours: int, *, dry_run: bool = False) -> list[Mapping[str, Any]]:
+        """Delete files that no table names, older than a number of hours.
+
+        Raises:
+            NotFound: Bronze does not exist.
+        """
+        self._rows()
+        tables = [open_table(self._lake, name) for name in DESIGNS]
+        return [
+            {"table": table.design.name, "files": len(table.vacuum(hours, dry_run=dry_run))}
+            for table in tables
+            if table.exists()
         ]
-        silver = self._folder.manifest(SILVER).rows
-        spans = self._folder.read(SILVER, columns=("started",))
-        started = 0 if spans is None else spans.num_rows - spans.column("started").null_count
-        for table, wanted in zip(GOLD, (silver, started, started), strict=True):
-            counted = self._sum(table)
-            words = f"{counted:,} attempts, {wanted:,} in silver"
-            checks.append(Check(f"{table} counts silver", counted == wanted, words))
-        return checks
 
-    def _check_silver(self, claims: int) -> Check:
-        done = self._folder.manifest(BRONZE).done - self._folder.current(SILVER).done
-        if done:
-            words = f"{done} part(s) of bronze are missing in it: run it again"
-            return Check("silver has each attempt once", is_good=False, finding=words)
-        silver = self._folder.read(SILVER, columns=(*RUN, "attempt"))
-        rows = 0 if silver is None else silver.num_rows
-        single = 0
-        if silver is not None:
-            single = silver.group_by([*RUN, "attempt"]).aggregate([]).num_rows
-        words = f"{rows:,} rows, {single:,} attempts; {claims:,} in bronze"
-        return Check("silver has each attempt once", rows == single == claims, words)
-
-    def _sum(self, table: str) -> int:
-        found = self._folder.read(table, columns=("attempts",))
-        return 0 if found is None else int(compute.sum(found.column("attempts")).as_py())
+    def adopt(self, old: Path, say: Say) -> list[Step]:
+        """Take over the tables of an older version, or an archive; see `adoption`."""
+        if is_archive(old):
+            found = adopt_archive(old, self._lake, say)
+            return [Step("archive", found.rows, found.files)]
+        with existing_engine(self._settings.store) as engine:
+            rows = adopt(old, self._bronze(), engine, say)
+        return [Step(BRONZE.name, rows, 0), *self.run(list(TABLES), say)]
 
     def audit(
         self,
@@ -355,11 +385,18 @@ class Pipeline:
         Raises:
             BadInput: `expected` needs a history of `all` or `arguments`, and a queue has less.
         """
-        with existing_engine(self._settings.store) as engine, self._folder.writing():
-            history = self._histories(engine)
-            bounds = bound(self._folder, engine, list(history), None, None)
-            auditor = Auditor(self._folder, engine, history, bounds, enqueued)
-            return auditor.judge(self._engine(), say, expected, promises, with_results=with_results)
+        with existing_engine(self._settings.store) as engine:
+            auditor = Auditor(self._bronze(), engine, self._histories(engine), enqueued)
+            living = auditor.living(say)
+            self._copy(say)
+            return auditor.judge(
+                self._queries, living, expected, promises, with_results=with_results
+            )
+
+
+def _left(made: bronze.Plan) -> str:
+    shards = len(made.slices)
+    return f"{shards} shard(s) are left" if shards else "all are copied"
 
 
 def _completeness(history: str, *, is_whole: bool) -> str:
@@ -368,23 +405,8 @@ def _completeness(history: str, *, is_whole: bool) -> str:
     return "complete" if is_whole else "partial"
 
 
-def _count(store: Store, queue: str, shard: int, end_us: int | None, bounds: Manifest) -> int:
-    """Count the rows of a history after a time, within the period of the tables."""
-    after = (bounds.since_us, b"") if end_us is None else (end_us, _LAST)
-    rows = rows_in(store, queue + HISTORY_SUFFIX, shard, after=after)
-    inside = takewhile(lambda row: row.at_us < (bounds.until_us or NO_END), rows)
-    return sum(map(size_of, inside))
-
-
-def _ids(store: Store, queue: str, shard: int, since_us: int, end_us: int) -> Iterator[str]:
-    """Yield the ids of rows of a history between two times, both included."""
-    rows = rows_in(store, queue + HISTORY_SUFFIX, shard, after=(since_us, b""))
-    inside = takewhile(lambda row: row.at_us <= end_us, rows)
-    return (one.id.hex() for row in inside for one in unbundled(row))
-
-
 def pipeline(
-    out: Path,
+    out: Place,
     settings: Settings,
     *,
     engine: str,
@@ -394,23 +416,18 @@ def pipeline(
     """Create a pipeline whose engine starts when it is needed.
 
     Args:
-        out: Folder of the tables.
+        out: Place of the tables.
         settings: Store, queues and targets.
-        engine: spark or arrow.
+        engine: spark or duckdb.
         master: Master of Spark.
         conf: Further settings of Spark.
     """
-    folder = Folder(out)
 
-    def start() -> TableEngine:
-        if engine == "arrow":
-            from dueline.spark.pipeline.arrow_engine import ArrowEngine  # noqa: PLC0415  (one of two)
-
-            return ArrowEngine(folder, settings)
+    def start() -> "SparkEngine":
         from dueline.spark.pipeline.spark_engine import SparkEngine  # noqa: PLC0415  (needs Spark)
         from dueline.spark.runtime.session import session  # noqa: PLC0415
 
         quiet = {"spark.log.level": "ERROR"} | dict(conf or {})
-        return SparkEngine(session("dueline pipeline", master=master, conf=quiet), folder, settings)
+        return SparkEngine(session("dueline pipeline", master=master, conf=quiet))
 
-    return Pipeline(folder, settings, start)
+    return Pipeline(out, settings, start if engine == "spark" else None)

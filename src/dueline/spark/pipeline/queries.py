@@ -118,7 +118,11 @@ class Queries(Protocol):
 
 def lines_of(result: Result) -> list[dict[str, Any]]:
     """Return the rows as mappings, with instants in microseconds."""
-    table = result.table()
+    return lines_in(result.table())
+
+
+def lines_in(table: pa.Table) -> list[dict[str, Any]]:
+    """Return the rows of a table as mappings, with instants in microseconds."""
     for place, field in enumerate(table.schema):
         if pa.types.is_timestamp(field.type):
             instants = table.column(place).cast(pa.timestamp("us", "UTC")).cast(pa.int64())
@@ -199,13 +203,14 @@ class Spark:
     def run(self, sql: str, views: Mapping[str, View], values: Values | None = None) -> SparkResult:
         """Run a query; see `Queries.run`."""
         tree = _whole(sql, views)
-        frames = {PREFIX + name: self._frame(view) for name, view in _named(tree, views)}
+        frames = {PREFIX + name: self.frame(view) for name, view in _named(tree, views)}
         text = tree.transform(_prefixed, frames).sql("spark", comments=False)
         text = text.replace("{", "{{").replace("}", "}}")
         text = re.sub(rf"\b{PREFIX}\w+", r"{\g<0>}", text)
         return SparkResult(self._session.sql(text, args=_used(tree, values), **frames))
 
-    def _frame(self, view: View) -> "DataFrame":
+    def frame(self, view: View) -> "DataFrame":
+        """Return a view as a data frame."""
         if isinstance(view, Files):
             return self._files(view)
         if isinstance(view, dataset.Dataset):

@@ -3,16 +3,14 @@
 WITH dead AS (
     SELECT
         *,
-        substring(
-            regexp_replace(split_part(error, '\n', 1), '[0-9a-fA-F]{8,}|[0-9]+', '#'), 1, 120
-        ) AS fingerprint,
         row_number() OVER (PARTITION BY job_id ORDER BY enqueued DESC, attempt DESC) AS number
     FROM silver
     WHERE outcome = 'dead'
 )
 
 SELECT
-    job_id, attempt, started IS NOT NULL AS has_started, queue, task, fingerprint AS error
+    job_id, attempt, started IS NOT NULL AS has_started, queue, task,
+    coalesce(fingerprint, '') AS error
 FROM dead
 WHERE number = 1
     AND unix_micros(ended) >= :since_us AND unix_micros(ended) < :until_us

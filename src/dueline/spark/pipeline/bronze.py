@@ -1,0 +1,284 @@
+"""Bronze: the copy of the history.
+
+A run reads each shard from its position to the watermark, below which no row can appear any more.
+A batch ends behind a whole timestamp in each shard, so the position is a timestamp. Files and
+positions are committed together: an interrupted run goes on where the last commit ended, and two
+runs at once cannot both commit.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+from pyarrow import compute
+
+from dueline.core.clock import to_datetime
+from dueline.core.engine import Engine
+from dueline.core.errors import BadInput, Conflict, StoreCorrupt
+from dueline.core.store import Row, Store
+from dueline.jobs.history import HISTORY_SUFFIX
+from dueline.log import trimming
+from dueline.spark.pipeline.delta import File, Table, Writer
+from dueline.spark.pipeline.tables import BATCH, BRONZE, INSTANT
+from dueline.spark.reading import history_columns, shards
+from dueline.spark.reading.partitions import RowSlice, behind, rows_of
+
+PORTION: Final = 250_000
+"""Number of rows of a commit, when they are read in this process."""
+
+PAGE: Final = 20_000
+SINCE: Final = "dueline.since"
+UNTIL: Final = "dueline.until"
+BEGIN: Final = "begin/"
+COLUMNS: Final = pa.schema([field for field in BRONZE.inside if field.name != BATCH])
+"""The columns of rows before they have a batch."""
+
+_KEYS: Final = {"job_id": "job", "attempt": "fence", "payload_bytes": "size"}
+_NULL_AT: Final = {"started": 0, "claimed": 0, "digest": ""}
+
+
+class Period(NamedTuple):
+    """The period of history that tables hold; 0 for no bound."""
+
+    since_us: int = 0
+    until_us: int = 0
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        since = to_datetime(self.since_us).isoformat() if self.since_us else "its beginning"
+        until = to_datetime(self.until_us).isoformat() if self.until_us else "now"
+        return f"the history from {since} to {until}"
+
+
+def period_of(table: Table) -> Period:
+    """Return the period of the tables."""
+    return Period(int(table.property(SINCE) or 0), int(table.property(UNTIL) or 0))
+
+
+def begins_of(table: Table, names: Iterable[str]) -> dict[str, int]:
+    """Return the start of each queue's history in the tables; 0 for the beginning."""
+    return {name: table.position(BEGIN + name) or 0 for name in names}
+
+
+def key_of(queue: str, shard: int) -> str:
+    """Return the name of a shard's position."""
+    return f"{queue}/{shard:05}"
+
+
+def prepare(
+    table: Table, engine: Engine, since_us: int | None, until_us: int | None
+) -> Period:  # fmt: skip
+    """Create bronze with a period, or check that it is the same.
+
+    Raises:
+        Conflict: The tables hold another period.
+        BadInput: The period starts in the future.
+    """
+    before = period_of(table)
+    asked = Period(before.since_us if since_us is None else since_us, until_us or before.until_us)
+    if table.exists() and asked != before:
+        raise Conflict(
+            f"The tables in {table.place.root} hold {before}.",
+            hint="Omit --since and --until to continue it, or use another folder.",
+        )
+    if asked.since_us > engine.time.latest_us():
+        raise BadInput("--since is in the future.", hint="Start the tables at that time.")
+    table.create({SINCE: str(asked.since_us), UNTIL: str(asked.until_us)})
+    return asked
+
+
+@dataclass
+class Plan:
+    """What a run has to copy, and how far it is.
+
+    Attributes:
+        batch: Number of the last batch of the table.
+        slices: For each shard that has new rows to copy, from its position to its watermark.
+        ends: Position of each shard after the run.
+        news: Positions of shards and starts of queues that the table does not have yet.
+        begins: Start of the history in the tables, by queue.
+        instant_us: Time up to which the run copies all shards.
+    """
+
+    batch: int
+    slices: list[RowSlice] = field(default_factory=list)
+    ends: dict[str, int] = field(default_factory=dict)
+    news: dict[str, int] = field(default_factory=dict)
+    begins: dict[str, int] = field(default_factory=dict)
+    instant_us: int = 0
+
+
+def plan(table: Table, engine: Engine, names: Sequence[str], period: Period) -> Plan:
+    """Raise the watermarks to the present, and return what is new below them."""
+    made = Plan(table.position(BATCH) or 0, instant_us=engine.store.clock_us())
+    for name in names:
+        stream = name + HISTORY_SUFFIX
+        trimmed = trimming.places(engine.store, stream)
+        begin = table.position(BEGIN + name)
+        if begin is None:
+            begin = max(period.since_us, *(at_us + 1 for at_us, _ in trimmed.values()), 0)
+            made.news[BEGIN + name] = begin
+        made.begins[name] = begin
+        for shard in shards.history_shards(engine, name):
+            key = key_of(name, shard)
+            before = table.position(key)
+            if before is None:
+                start_us = max(trimmed.get(shard, (0, b""))[0], period.since_us)
+                before = made.news[key] = start_us - 1
+            end_us = shards.close_one(engine.store, shards.Shard(name, stream, shard))
+            made.instant_us = min(made.instant_us, end_us)
+            if period.until_us:
+                end_us = min(end_us, period.until_us - 1)
+            made.ends[key] = max(before, end_us)
+            if end_us > before:
+                made.slices.append(RowSlice(stream, shard, behind(before), behind(end_us)))
+    return made
+
+
+def check_kept(store: Store, made: Plan, some: Sequence[RowSlice]) -> None:
+    """Check that no rows of slices expired before they were copied; called after reading them.
+
+    Raises:
+        StoreCorrupt: Rows expired.
+    """
+    for one in some:
+        name = queue_of(one)
+        last = trimming.places(store, one.stream).get(one.shard)
+        if last is not None and last > one.after and last[0] >= made.begins[name]:
+            raise StoreCorrupt(
+                f"The history of {key_of(name, one.shard)} was copied up to"
+                f" {_instant(one.after[0] - 1)}, but has expired up to {_instant(last[0])}.",
+                hint="Make the tables again in another folder. Run more often, or keep history"
+                " longer.",
+            )
+
+
+def copy(table: Table, store: Store, made: Plan, rows_max: int | None = None) -> Iterator[int]:
+    """Copy new rows in this process; yield the number of rows of each commit.
+
+    Args:
+        table: Bronze.
+        store: The store.
+        made: What to copy; afterwards, what is left.
+        rows_max: Stop after the commit in which there are this many rows; None for all.
+    """
+    pending: list[pa.RecordBatch] = []
+    size = total = 0
+    done: dict[str, int] = {}
+    while made.slices:
+        one = made.slices[0]
+        key = key_of(queue_of(one), one.shard)
+        others = len(pending)
+        for page in rows_of(store, one, page=PAGE):
+            pending.append(batch_of(page))
+            size += pending[-1].num_rows
+            if size < PORTION:
+                continue
+            last_us = page[-1].at_us
+            rows, held = _split(pending[others:], last_us)
+            rows = pending[:others] + rows
+            if not rows:
+                continue
+            pending, others = held, 0
+            check_kept(store, made, made.slices[:1])
+            written = commit(table, made, write(table, made, rows), done | {key: last_us - 1})
+            yield written
+            made.slices[0] = one._replace(after=(last_us, b""))
+            total, done = total + written, {}
+            size = sum(batch.num_rows for batch in pending)
+            if rows_max is not None and total >= rows_max:
+                return
+        check_kept(store, made, made.slices[:1])
+        done[key] = made.ends[key]
+        del made.slices[0]
+    if size or total or made.news:
+        yield commit(table, made, write(table, made, pending), made.ends, is_last=True)
+
+
+def write(table: Table, made: Plan, batches: Sequence[pa.RecordBatch]) -> list[File]:
+    """Write rows of the next batch to files."""
+    return write_with(table.writer, made.batch + 1, batches)
+
+
+def write_with(writer: Writer, batch: int, batches: Sequence[pa.RecordBatch]) -> list[File]:
+    """Write rows to files of bronze, in any process."""
+    if not batches:
+        return []
+    rows = pa.Table.from_batches(batches)
+    numbers = pa.repeat(pa.scalar(batch, pa.int64()), rows.num_rows)
+    return writer.write(rows.append_column(BATCH, numbers))
+
+
+def commit(
+    table: Table, made: Plan, files: Sequence[File], positions: Mapping[str, int], *,
+    is_last: bool = False,
+) -> int:  # fmt: skip
+    """Commit files with positions; return their number of rows.
+
+    Raises:
+        Conflict: Another process has copied rows since the plan was made.
+    """
+    if (table.position(BATCH) or 0) != made.batch:
+        raise Conflict(
+            f"Another process writes to the tables in {table.place.root}.",
+            hint="Run it again: it goes on where the other ended.",
+        )
+    named = made.news | dict(positions)
+    if files:
+        named[BATCH] = made.batch + 1
+    if is_last:
+        named[INSTANT] = made.instant_us
+    table.commit(files, positions=named)
+    made.batch += bool(files)
+    made.news = {}
+    return sum(one.rows for one in files)
+
+
+def queue_of(one: RowSlice) -> str:
+    """Return the queue whose history a slice is of."""
+    return one.stream.removesuffix(HISTORY_SUFFIX)
+
+
+def batch_of(rows: Sequence[Row]) -> pa.RecordBatch:
+    """Return rows of a history with the columns of bronze, without the batch."""
+    keys = {field.name: _key_of(field) for field in COLUMNS}
+    found = history_columns.columns(rows, frozenset(keys.values()))
+    columns = []
+    for one in COLUMNS:
+        column = found[keys[one.name]]
+        if one.name in _NULL_AT:
+            column = compute.if_else(compute.equal(column, _NULL_AT[one.name]), None, column)
+        columns.append(column.cast(one.type))
+    return pa.RecordBatch.from_arrays(columns, schema=COLUMNS)
+
+
+def _key_of(column: pa.Field) -> str:
+    """Return the key of a column in the body of a history's row."""
+    if column.name in history_columns.TYPES:
+        return str(column.name)
+    if pa.types.is_timestamp(column.type):
+        return f"{column.name}_us"
+    return _KEYS[column.name]
+
+
+def _split(
+    batches: Sequence[pa.RecordBatch], last_us: int
+) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
+    """Hold back the rows of the last timestamp of a shard, which may not be complete."""
+    held: list[pa.RecordBatch] = []
+    kept = list(batches)
+    while kept:
+        last = kept.pop()
+        is_held = compute.equal(last.column("at").cast(pa.int64()), last_us)
+        some = last.filter(is_held)
+        if some.num_rows:
+            held.insert(0, some)
+        if some.num_rows < last.num_rows:
+            kept.append(last.filter(compute.invert(is_held)))
+            break
+    return kept, held
+
+
+def _instant(at_us: int) -> str:
+    return to_datetime(at_us).isoformat(timespec="seconds")

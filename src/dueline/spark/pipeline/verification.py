@@ -1,0 +1,155 @@
+"""Checks of tables: the store with bronze, bronze with silver, silver with gold."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import dataset
+
+from dueline.core.engine import Engine
+from dueline.core.pagination import rows_in
+from dueline.core.store import Store
+from dueline.jobs.history import HISTORY_SUFFIX
+from dueline.jobs.history_batch import size_of, unbundled
+from dueline.spark.pipeline.bronze import key_of, period_of
+from dueline.spark.pipeline.delta import Place, Table
+from dueline.spark.pipeline.engine import Check, Say
+from dueline.spark.pipeline.history_bounds import NO_END
+from dueline.spark.pipeline.queries import Duck, lines_of
+from dueline.spark.pipeline.tables import BATCH, BRONZE, SILVER, open_table
+from dueline.spark.reading.shards import history_shards
+
+IDS: Final = pa.schema([("id", pa.string()), ("at", pa.timestamp("us", "UTC"))])
+PORTION: Final = 200_000
+"""Number of rows that are compared at once."""
+
+MISSING: Final = """
+    SELECT count(*) AS missing FROM stored
+    WHERE NOT EXISTS (SELECT 1 FROM rows WHERE rows.id = stored.id)"""
+CLAIMS: Final = """
+    SELECT count(*) AS claims FROM (
+      SELECT DISTINCT job_id, enqueued, attempt FROM rows WHERE worker <> '') AS once"""
+ATTEMPTS: Final = """
+    SELECT count(*) AS claims FROM (SELECT DISTINCT job_id, enqueued, attempt FROM rows) AS once"""
+COUNTED: Final[Mapping[str, tuple[str, bool]]] = {
+    "gold_minute": ("attempts", False),
+    "gold_shard": ("attempts", False),
+    "gold_lateness": ("attempts", True),
+    "gold_run": ("attempts", True),
+    "gold_start": ("started", True),
+}
+"""The column of each table that counts attempts, and whether only those with a start."""
+
+
+def behind_of(table: Table, engine: Engine, names: Sequence[str]) -> list[Mapping[str, Any]]:
+    """Return up to where each shard was copied, and the number of rows after it."""
+    period = period_of(table)
+    until_us = period.until_us or NO_END
+    found: list[Mapping[str, Any]] = []
+    for queue in names:
+        for shard in history_shards(engine, queue):
+            copied_us = table.position(key_of(queue, shard))
+            after_us = period.since_us if copied_us is None else copied_us + 1
+            rows = rows_in(engine.store, queue + HISTORY_SUFFIX, shard, after=(after_us, b""))
+            inside = takewhile(lambda row: row.at_us < until_us, rows)
+            behind = sum(map(size_of, inside))
+            found.append({"queue": queue, "shard": shard, "copied_us": copied_us, "behind": behind})
+    return found
+
+
+def verify(
+    lake: Place, engine: Engine, names: Sequence[str], queries: Duck, say: Say
+) -> list[Check]:  # fmt: skip
+    """Compare the store with bronze, and the tables with each other."""
+    bronze, silver = open_table(lake, BRONZE.name), open_table(lake, SILVER.name)
+    if not bronze.rows():
+        return [Check("bronze", is_good=True, finding="no rows yet")]
+    missing = compared = 0
+    for queue in names:
+        for shard in history_shards(engine, queue):
+            for stored in _stored(bronze, engine.store, queue, shard):
+                missing += _missing(bronze, queue, shard, stored, queries)
+                compared += stored.num_rows
+                say(f"verify: {compared:,} rows of the store are compared")
+    words = f"{bronze.rows():,} rows, {missing:,} of the store's are missing"
+    checks = [Check("bronze holds the store's history", not missing, words)]
+    checks.append(_check_silver(bronze, silver, queries))
+    rows = silver.rows()
+    started = 0
+    if silver.exists():
+        has_start = dataset.field("started").is_valid()
+        started = silver.view().dataset().count_rows(filter=has_start)
+    for name, (column, needs_start) in COUNTED.items():
+        wanted = started if needs_start else rows
+        table = open_table(lake, name)
+        counted = _sum(table, column, queries)
+        words = f"{counted:,} attempts, {wanted:,} in silver"
+        checks.append(Check(f"{name} counts silver", counted == wanted, words))
+    return checks
+
+
+def _stored(bronze: Table, store: Store, queue: str, shard: int) -> Iterator[pa.Table]:
+    """Yield ids and times of the store's rows that bronze should hold."""
+    end_us = bronze.position(key_of(queue, shard))
+    if end_us is None:
+        return
+    since_us = period_of(bronze).since_us
+    rows = rows_in(store, queue + HISTORY_SUFFIX, shard, after=(since_us, b""))
+    some: list[dict[str, Any]] = []
+    for row in takewhile(lambda one: one.at_us <= end_us, rows):
+        some += [{"id": one.id.hex(), "at": row.at_us} for one in unbundled(row)]
+        if len(some) >= PORTION:
+            yield pa.Table.from_pylist(some, IDS)
+            some = []
+    if some:
+        yield pa.Table.from_pylist(some, IDS)
+
+
+def _missing(bronze: Table, queue: str, shard: int, stored: pa.Table, queries: Duck) -> int:
+    """Count the rows of a shard that bronze lacks; only files of their time are read."""
+    at = stored.column("at")
+    low, high = at[0].value, at[-1].value
+    files = [
+        one
+        for one in bronze.files()
+        if one.may_hold("at", low, high) and one.may_hold("queue", queue, queue)
+    ]
+    if not files:
+        return int(stored.num_rows)
+    field = dataset.field
+    where = (field("queue") == queue) & (field("shard") == shard)
+    where &= (field("at") >= at[0]) & (field("at") <= at[-1])
+    rows = bronze.view(files).dataset().to_table(["id"], filter=where)
+    (line,) = lines_of(queries.run(MISSING, {"stored": stored, "rows": rows}))
+    return int(line["missing"])
+
+
+def _check_silver(bronze: Table, silver: Table, queries: Duck) -> Check:
+    done = (bronze.position(BATCH) or 0) - (silver.position(BATCH) or 0)
+    if done:
+        words = f"{done} batch(es) of bronze are missing in it: run it again"
+        return Check("silver has each attempt once", is_good=False, finding=words)
+    claims = _by_day(bronze, CLAIMS, queries)
+    single = _by_day(silver, ATTEMPTS, queries)
+    rows = silver.view().dataset().count_rows()
+    words = f"{rows:,} rows, {single:,} attempts; {claims:,} in bronze"
+    return Check("silver has each attempt once", rows == single == claims, words)
+
+
+def _by_day(table: Table, sql: str, queries: Duck) -> int:
+    """Add up a count over the days of a table, one after the other."""
+    days: dict[str | None, list[Any]] = {}
+    for one in table.files():
+        days.setdefault(one.day, []).append(one)
+    return sum(
+        lines_of(queries.run(sql, {"rows": table.view(some)}))[0]["claims"]
+        for some in days.values()
+    )
+
+
+def _sum(table: Table, column: str, queries: Duck) -> int:
+    if not table.exists():
+        return 0
+    sql = f"SELECT coalesce(sum({column}), 0) AS total FROM rows"  # noqa: S608  (a name of ours)
+    return int(lines_of(queries.run(sql, {"rows": table.view()}))[0]["total"])

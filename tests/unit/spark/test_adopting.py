@@ -1,0 +1,116 @@
+"""Tables and archives of older versions, taken over."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dueline import Dueline
+from dueline.core.errors import Conflict, NotFound, StoreCorrupt
+from tests.harness.spark.tables import (
+    Line,
+    app_with_a_past,
+    archive_rows,
+    history_of,
+    live_on,
+    made,
+    quiet,
+    rows_in,
+)
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Dueline:
+    """Make a store with a past."""
+    return app_with_a_past(tmp_path)
+
+
+def write(file: Path, lines: list[Line], *without: str) -> None:
+    """Write rows as older versions did."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    from dueline.spark.pipeline.bronze import COLUMNS
+
+    rows = pa.Table.from_pylist([dict(line) for line in lines], COLUMNS)
+    file.parent.mkdir(parents=True)
+    parquet.write_table(rows.drop_columns(list(without)), file)
+
+
+def old_lake(root: Path, lines: list[Line], version: int, **more: Any) -> None:
+    """Make tables of an older version: parts, and a manifest of bronze."""
+    half = len(lines) // 2
+    for part, some in (("000000", lines[:half]), ("000001-ab12", lines[half:])):
+        write(root / "bronze" / part / "part-0.parquet", some)
+    (root / "bronze" / "000002").mkdir()  # died before its manifest
+    manifest = {"version": version, "engine": "spark", "done": 1, "facts": {}, "offsets": {},
+                "parts": {"000000": "000000", "000001": "000001-ab12"}, **more}  # fmt: skip
+    (root / "bronze" / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_old_tables_go_on_row_by_row(app: Dueline, tmp_path: Path, version: int) -> None:
+    lines = history_of(app, "mail", 3)
+    old_lake(tmp_path / "old", lines, version, begins={"mail": 5} if version == 3 else {})
+    pipe = made(tmp_path / "new", app)
+    steps = {one.name: one.rows for one in pipe.adopt(tmp_path / "old", quiet)}
+    assert steps["bronze"] == len(lines) == 706
+    wanted = Counter(tuple(sorted(line.items())) for line in lines)
+    assert rows_in(tmp_path / "new", "bronze") == wanted
+    assert pipe.run(["bronze"], quiet)[0].rows == 0
+    live_on(app, 30)
+    pipe.run([], quiet)
+    assert all(one.is_good for one in pipe.verify())
+    made(tmp_path / "whole", app).run([], quiet)
+    for table in ("bronze", "silver", "gold_minute", "flow", "poison"):
+        assert rows_in(tmp_path / "new", table) == rows_in(tmp_path / "whole", table), table
+    with pytest.raises(Conflict, match="has rows already"):
+        pipe.adopt(tmp_path / "old", quiet)
+
+
+def test_old_tables_that_end_inside_a_timestamp_lose_nothing(app: Dueline, tmp_path: Path) -> None:
+    # bulk enqueue events share a timestamp, and old batches ended anywhere
+    lines = sorted(history_of(app, "mail", 3), key=lambda line: (line["at"], line["id"]))
+    events = [line for line in lines if line["outcome"] == "enqueued"][:100]
+    assert events[-1]["at"] == events[-2]["at"]
+    kept = [line for line in lines if (line["at"], line["id"]) <= (
+        events[-1]["at"], events[-1]["id"])]  # fmt: skip
+    old_lake(tmp_path / "old", kept, 3)
+    pipe = made(tmp_path / "new", app)
+    pipe.adopt(tmp_path / "old", quiet)
+    pipe.run([], quiet)
+    wanted = Counter(tuple(sorted(line.items())) for line in lines)
+    assert rows_in(tmp_path / "new", "bronze") == wanted
+
+
+def test_what_is_no_old_lake_is_refused(app: Dueline, tmp_path: Path) -> None:
+    pipe = made(tmp_path / "new", app)
+    with pytest.raises(NotFound, match="no tables of an older version"):
+        pipe.adopt(tmp_path / "none", quiet)
+    old_lake(tmp_path / "old", history_of(app, "mail", 3), 1)
+    with pytest.raises(StoreCorrupt, match=r"another version \(1\)"):
+        pipe.adopt(tmp_path / "old", quiet)
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_old_archive_is_taken_over_and_replayed(app: Dueline, tmp_path: Path) -> None:
+    from dueline.spark.pipeline.delta import place_of
+    from dueline.spark.pipeline.replay import Chosen
+
+    lines, later = history_of(app, "mail", 3), ("codec", "payload_bytes", "payload", "digest")
+    write(tmp_path / "old" / "rows" / "part-0.parquet", lines, *later)
+    asked = {"queues": ["mail"], "since_us": None, "until_us": None}
+    manifest = {"archive": 1, "asked": asked, "since_us": 0, "until_us": 1 << 60,
+                "rows": len(lines), "files": [{"name": "part-0.parquet"}]}  # fmt: skip
+    (tmp_path / "old" / "manifest.json").write_text(json.dumps(manifest))
+    pipe = made(tmp_path / "new", app)
+    for _ in range(2):
+        (step,) = pipe.adopt(tmp_path / "old", quiet)
+        assert step.rows == len(lines)
+    found = archive_rows(tmp_path / "new")
+    gone = dict.fromkeys(later)
+    assert found == Counter(tuple(sorted({**line, **gone}.items())) for line in lines)
+    seen = pipe.replayable(Chosen(), [place_of(str(tmp_path / "new"))])
+    assert seen.count("jobs") == seen.count("not_kept") > 0
