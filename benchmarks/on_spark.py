@@ -36,11 +36,9 @@ from dueline.core.lane import Lane
 from dueline.core.store import Row
 from dueline.jobs.history import attempt_of, row_of, rows_of_done
 from dueline.spark import enqueue, read
-from dueline.spark.pipeline.archive import Period
-from dueline.spark.pipeline.arrow_engine import ArrowEngine
-from dueline.spark.pipeline.engine import Settings, TableEngine
-from dueline.spark.pipeline.spark_engine import SparkEngine
-from dueline.spark.pipeline.table_store import Folder
+from dueline.spark.pipeline.delta import place_of
+from dueline.spark.pipeline.engine import Settings
+from dueline.spark.pipeline.pipeline import pipeline
 from dueline.spark.writing.rows_to_jobs import Form, in_order, new_jobs
 
 SHARDS = 8
@@ -77,7 +75,7 @@ COSTS = {
     "stream_into_sink_in_8_batches_against_drain": ("handle in 8", "drain in 8", 3.5),
     "jobs_on_spark_against_a_worker": ("consume", "worker", 3.5),
     "many_jobs_a_call_on_spark_against_a_worker": ("consume many", "worker", 3.5),
-    "archive_against_pyarrow_alone": ("archive", "archive by arrow", 2.0),
+    "bronze_against_duckdb": ("bronze", "bronze by duckdb", 2.0),
     "stream_latency_against_json_files": ("latency", "latency of files", 1.3),
 }
 """By name: what is ours, what it is held against, and the goal, which is the most."""
@@ -108,7 +106,7 @@ def measure(folder: Path, asked: argparse.Namespace) -> Mapping[str, Any]:
     spark.dataSource.register(TupleSource)
     tuples = spark.read.format(TupleSource.name()).options(store=url, table="attempts")
     acts["tuples"] = lambda _: drain(tuples.load())
-    acts |= drains(spark, url, folder, rows) | archives(spark, url, folder)
+    acts |= drains(spark, url, folder, rows) | copies(url, folder)
     acts |= jobs(spark, folder, asked.written // WRITTEN_A_JOB)
     latency = Latency(spark, folder)
     latencies = {"latency": latency.of_stream, "latency of files": latency.of_files}
@@ -167,23 +165,17 @@ def processor_s() -> float:
     return sum(ticks[pid] for pid in own) / os.sysconf("SC_CLK_TCK")
 
 
-def archives(spark: Any, url: str, folder: Path) -> dict[str, Act]:  # noqa: ANN401
-    """Name the ways to write rows that were copied to an archive."""
-    lake = Folder(folder / "lake")
+def copies(url: str, folder: Path) -> dict[str, Act]:
+    """Name the ways to copy a history to bronze."""
     settings = Settings(url, ["mail"])
-    arrow = ArrowEngine(lake, settings)
-    arrow.bronze(lambda _: None)
-    whole = Period(["mail"], 0, 1 << 62)
 
-    def write(engine: TableEngine, name: str, number: int) -> None:
-        place = folder / f"{name}-{number}"
-        place.mkdir()
-        engine.archive(place, whole)
+    def copy(engine: str, number: int) -> None:
+        place = place_of(str(folder / f"{engine}-{number}"))
+        pipeline(place, settings, engine=engine).run(["bronze"], lambda _: None)
 
-    on_spark = SparkEngine(spark, lake, settings)
     return {
-        "archive": lambda number: write(on_spark, "archive", number),
-        "archive by arrow": lambda number: write(arrow, "alone", number),
+        "bronze": lambda number: copy("spark", number),
+        "bronze by duckdb": lambda number: copy("duckdb", number),
     }
 
 

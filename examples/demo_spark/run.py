@@ -16,9 +16,11 @@ from pyspark.sql import SparkSession
 
 from dueline.api.config import STORE_VARIABLE
 from dueline.spark import enqueue, session
+from dueline.spark.pipeline.delta import place_of
 from dueline.spark.pipeline.engine import Settings
 from dueline.spark.pipeline.pipeline import pipeline
-from dueline.spark.pipeline.table_store import SILVER, Folder
+from dueline.spark.pipeline.queries import Spark
+from dueline.spark.pipeline.tables import open_table
 from examples.demo_spark.tasks import QUEUE, app
 
 JOBS = int(os.environ.get("JOBS", "1000000"))
@@ -68,15 +70,15 @@ def waiting() -> int:
 
 def judge(spark: SparkSession, folder: Path) -> bool:
     """Run the pipeline on the history: tables, verification, audit and report."""
-    lake = folder / "lake"
+    lake = place_of(str(folder / "lake"))
     made = pipeline(lake, Settings(app.url, queues=(QUEUE,)), engine="spark")
     for step in made.run([], print):
-        print(f"{step.name}: {step.rows:,} rows in {step.parts} part(s)")
+        print(f"{step.name}: {step.rows:,} rows in {step.files} file(s)")
     checks = made.verify()
     for check in checks:
         print(f"{'good' if check.is_good else 'BAD'}: {check.name}: {check.finding}")
     said = made.audit(print)
-    silver = spark.read.parquet(*map(str, Folder(lake).files(SILVER)))
+    silver = Spark(spark).frame(open_table(lake, "silver").view())
     found = silver.select("job_id").distinct().count()
     print(f"jobs in the history: {found:,} of {JOBS:,}; attempts: {silver.count():,}")
     print(f"audited: {', '.join(said.looked_for)}; not audited: {', '.join(said.not_audited)}")

@@ -40,7 +40,7 @@ def silver(rows: Iterable[Line]) -> list[Line]:
     runs: dict[Any, list[Line]] = defaultdict(list)
     for key in sorted(claims):
         runs[key[:2]].append(min(claims[key], key=lambda row: tuple(row[name] for name in names)))
-    made = []
+    made: list[Line] = []
     for run in runs.values():
         crashes = sum(row["outcome"] == "crashed" for row in run)
         seen: set[Any] = set()
@@ -149,7 +149,7 @@ def flow(rows: Iterable[Line]) -> list[Line]:
 
 def slo(starts: Sequence[Line], objective: float = OBJECTIVE) -> list[Line]:
     """Compute burn rates."""
-    found = []
+    found: list[Line] = []
     newest = max((row["minute"] for row in starts), default=0)
     for queue in {row["queue"] for row in starts}:
         mine = [row for row in starts if row["queue"] == queue]
@@ -195,7 +195,7 @@ def poison(failures: Sequence[Line]) -> list[Line]:
 
 def suspicious(rows: Sequence[Line]) -> list[Line]:
     """Find shards that are worse than others."""
-    found = []
+    found: list[Line] = []
     for queue in {row["queue"] for row in rows}:
         shards: dict[int, list[Line]] = defaultdict(list)
         for row in rows:

@@ -31,15 +31,17 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
         "archive --to there",
         "verify --archive there",
         "redrive",
+        "optimize",
         "compact",
+        "vacuum",
+        "adopt old new",
     ],
 )
 def test_what_is_missing_is_named_with_the_extra_that_brings_it(shell: Shell, command: str) -> None:
     answer = shell.app("pipeline", *command.split())
     assert answer.code == 7
     assert answer.why == "The pipeline needs pyarrow, which is not installed."
-    needs_arrow_alone = command.partition(" ")[0] in ("status", "verify", "redrive", "compact")
-    extra = "arrow" if needs_arrow_alone else "spark"
+    extra = "spark" if command.partition(" ")[0] in ("run", "audit", "archive", "adopt") else "lake"
     assert f"pip install 'dueline[{extra}]'" in answer.err
 
 
@@ -47,7 +49,7 @@ def test_what_is_missing_is_named_with_the_extra_that_brings_it(shell: Shell, co
 def test_the_doctor_names_it_too(shell: Shell) -> None:
     answer = shell.app("pipeline", "doctor")
     assert answer.code == 7
-    assert answer.out.count("pip install 'dueline[spark]'") == 3
+    assert answer.out.count("pip install 'dueline[spark]'") == 6
 
 
 def test_the_line_for_a_cluster_holds_no_password(shell: Shell) -> None:

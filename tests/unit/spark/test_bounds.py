@@ -127,10 +127,8 @@ def test_an_archive_of_what_tables_do_not_hold_is_refused(age: Age) -> None:
     age.pipe.run(["bronze"], quiet, since_us=age.since_us)
     there = place_of(str(age.lake.with_name("there")))
     with pytest.raises(BadInput, match="begin after the start of that period"):
-        age.pipe.archive(
-            place_of(str(age.lake.with_name("there"))), quiet, since_us=age.since_us - 1
-        )
-    told = age.pipe.archive(place_of(str(age.lake.with_name("there"))), quiet)
+        age.pipe.archive(there, quiet, since_us=age.since_us - 1)
+    told = age.pipe.archive(there, quiet)
     assert (told.rows, told.since_us) == (19, age.since_us)
 
 

@@ -114,7 +114,7 @@ def test_both_engines_audit_alike(spark: Any, shop: Dueline) -> None:
     planted = pa.Table.from_pylist(
         [{name: line[name] for name in kinds} for line in all_lines()], schema=pa.schema(kinds)
     )
-    lines = lines_in(pa.concat_tables([real.cast(pa.schema(kinds)), planted]))
+    lines: list[Line] = list(lines_in(pa.concat_tables([real.cast(pa.schema(kinds)), planted])))
     jobs = {job.id.hex() for name in ("mail", "mail!dead", "bills", "bills!dead")
             for job in shop.queues.engine.jobs_of(name)}  # fmt: skip
     living = jobs | LIVING

@@ -1,4 +1,4 @@
--- Start latencies in steps that double: 0 is none, n is below 2**n microseconds.
+-- Start latencies in steps that double: step n is below 2**n microseconds, step 0 is 0 or less.
 SELECT
   queue, tenant, minute, step, sum(sign) AS attempts
 FROM (
