@@ -275,5 +275,5 @@ def replays_agree(spark: Any, duck: Any, sparks: Any, folder: Path) -> None:
         assert found.left_out
         assert bare(lines_of(replay.calls(queries, files, chosen, order))) == bare(calls)
     added = sparks.replay(chosen, order, quiet, [place])
-    assert added == (len(calls), len(calls), 0)
-    assert duck.replay(chosen, order, quiet, [place]) == (len(calls), 0, 0)
+    assert added[:2] == (len(calls), len(calls))
+    assert duck.replay(chosen, order, quiet, [place])[:2] == (len(calls), 0)

@@ -217,7 +217,7 @@ class Auditor:
     def _changed_results(self) -> Iterator[Mapping[str, Any]]:
         """Yield jobs whose stored result differs from the one in the history."""
         verdict, words, _ = RULES["another result"]
-        names = "queue", "job_id", "enqueued", "attempt", "ended", "digest"
+        names = ["queue", "job_id", "enqueued", "attempt", "ended", "digest"]
         has_digest = dataset.field("digest").is_valid()
         for batch in self._bronze.view().dataset().to_batches(names, filter=has_digest):
             lines = lines_in(pa.Table.from_batches([batch]))

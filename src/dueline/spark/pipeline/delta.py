@@ -43,6 +43,9 @@ _PROPERTIES: Final = {
     "delta.logRetentionDuration": "interval 30 days",
     "delta.deletedFileRetentionDuration": "interval 7 days",
 }
+_PIECE: Final = 1 << 22
+"""Number of bytes that are written to an object store at once."""
+
 _IS_CHANGE: Final = True
 SLACK_US: Final = 1000
 """Other writers round the timestamps of statistics to milliseconds."""
@@ -173,8 +176,9 @@ class Writer(NamedTuple):
             path = f"{folder}part-{token_hex(8)}-{digest_of(body)}.parquet"
             if self.place.is_local:
                 Path(self.place.root).mkdir(parents=True, exist_ok=True)
-            with files.open_output_stream(path) as out:
-                out.write(body)
+            with files.open_output_stream(path, buffer_size=2 * _PIECE) as out:
+                for place in range(0, body.size, _PIECE):  # delta-rs takes no larger buffers
+                    out.write(body.slice(place, min(_PIECE, body.size - place)))
             if self.place.is_local:
                 _flush(Path(self.place.root, path))
             lows, highs = {}, {}

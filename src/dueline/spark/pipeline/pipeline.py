@@ -307,11 +307,15 @@ class Pipeline:
     ) -> enqueue.Written:
         """Enqueue the chosen jobs again; return how many matched, and how many are new."""
         rows = self._history(archives)
-        batches = replay.calls(self._queries, rows, self._in_queues(chosen), order).batches()
+        calls = replay.calls(self._queries, rows, self._in_queues(chosen), order)
+        say("replay: jobs are enqueued")
+        large = self._large()
+        if not isinstance(large, DuckEngine):
+            return large.replay(calls, self._settings.store, order)
+        batches = calls.batches()
         with existing_engine(self._settings.store) as engine:
             now_us = engine.time.earliest_us()
             chunks = chunks_of(batches, Form(), enqueue.CHUNK, now_us)
-            say("replay: jobs are enqueued")
             return enqueue.put_all(engine, chunks, order.write, 0, keep_us=KEEP_US)
 
     def _history(self, archives: Sequence[Place]) -> View:

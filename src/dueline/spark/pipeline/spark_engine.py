@@ -12,18 +12,22 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (as all of Spark's users write)
 
+from dueline.core.clock import DAY_US
 from dueline.core.errors import DuelineError
 from dueline.core.store import Store
 from dueline.spark.pipeline import bronze
 from dueline.spark.pipeline.delta import ROWS_MAX, File, Table, Writer
 from dueline.spark.pipeline.increments import NEEDED, RUN, Portion, overlapping
 from dueline.spark.pipeline.queries import Spark, text_of
+from dueline.spark.pipeline.replay import KEEP_US, Order
 from dueline.spark.pipeline.tables import BATCH, Sums
 from dueline.spark.reading.partitions import RowSlice, behind, rows_of
 from dueline.spark.reading.partitions import plan as plan_tasks
 from dueline.spark.runtime.garbage import collector_paused
 from dueline.spark.runtime.options import open_existing
 from dueline.spark.runtime.refusals import refusal_in
+from dueline.spark.writing.enqueue import Written
+from dueline.spark.writing.frame import enqueue
 
 TASKS_A_CORE: Final = 2
 """Number of tasks for each core in one commit of bronze; a task reads up to 500,000 rows."""
@@ -72,6 +76,10 @@ class SparkEngine:
     def write(self, frame: DataFrame, writer: Writer) -> list[File]:
         """Write the rows of a frame to files of a table."""
         return _collected(frame.mapInArrow(partial(_write, writer), "file binary"))
+
+    def replay(self, calls: Any, url: str, order: Order) -> Written:  # noqa: ANN401  (its result)
+        """Enqueue the jobs of a replay, each once under the order's name."""
+        return enqueue(calls.frame, url, writeId=order.write, keepDays=KEEP_US // DAY_US)
 
     def _rows(self, table: Table, files: Sequence[File]) -> DataFrame:
         return self.queries.frame(table.view(files)).select(*NEEDED)
