@@ -1,15 +1,13 @@
 """Temporary views of all tables."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
 from dueline.core.errors import BadInput
-from dueline.spark.pipeline.table_store import BRONZE, GOLD, SILVER, WHOLE, Folder
 from dueline.spark.reading.frame import read
 from dueline.spark.runtime.options import TABLES
-
-LAKE: tuple[str, ...] = (BRONZE, SILVER, *GOLD, *WHOLE)
 
 
 def register(
@@ -18,6 +16,7 @@ def register(
     lake: str | Path | None = None,
     store: str | None = None,
     prefix: str = "",
+    storage_options: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Make a temporary view of each table of a lake and of a store, for `spark.sql`.
 
@@ -25,9 +24,10 @@ def register(
 
     Args:
         spark: The session.
-        lake: Folder of the tables of `dueline pipeline run`.
+        lake: Folder or address of the tables of `dueline pipeline run`.
         store: URL of a store; its tables are all of `read` but `stream`.
         prefix: What the names of the views begin with.
+        storage_options: Options of the lake's object store.
 
     Returns:
         The names of the views.
@@ -43,13 +43,21 @@ def register(
     if store is not None:
         frames |= {name: read(spark, store, name) for name in TABLES if name != "stream"}
     if lake is not None:
-        frames |= _lake(spark, Folder(Path(lake)))
+        frames |= _lake(spark, str(lake), storage_options)
     for name, frame in frames.items():
         frame.createOrReplaceTempView(f"{prefix}{name}")
     return sorted(f"{prefix}{name}" for name in frames)
 
 
-def _lake(spark: SparkSession, folder: Folder) -> dict[str, DataFrame]:
-    folder.need(SILVER)
-    files = {name: [str(file) for file in folder.files(name)] for name in LAKE}
-    return {name: spark.read.parquet(*some) for name, some in files.items() if some}
+def _lake(
+    spark: SparkSession, address: str, options: Mapping[str, str] | None
+) -> dict[str, DataFrame]:
+    from dueline.spark.pipeline.delta import place_of  # noqa: PLC0415  (executors may lack deltalake)
+    from dueline.spark.pipeline.queries import Spark  # noqa: PLC0415
+    from dueline.spark.pipeline.tables import DESIGNS, open_table  # noqa: PLC0415
+
+    place = place_of(address, options)
+    tables = {name: open_table(place, name) for name in DESIGNS}
+    tables["bronze"].delta()  # a lake has it
+    queries = Spark(spark)
+    return {name: queries.frame(one.view()) for name, one in tables.items() if one.exists()}

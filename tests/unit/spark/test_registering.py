@@ -35,5 +35,5 @@ def test_what_is_not_there_is_not_registered(spark: Any, tmp_path: Path) -> None
 
     with pytest.raises(BadInput, match="nothing to register"):
         register(spark)
-    with pytest.raises(NotFound, match="There is no table silver"):
+    with pytest.raises(NotFound, match="There is no table bronze"):
         register(spark, lake=tmp_path)

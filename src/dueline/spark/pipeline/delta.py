@@ -1,4 +1,4 @@
-"""Tables in the Delta format, in a folder or an object store; the only importer of deltalake.
+"""Tables in the Delta format, in a folder or an object store.
 
 Files are written first, by any process; then the driver commits them in one transaction. Positions
 (application transactions of Delta) are committed with the files that they describe. So a commit
