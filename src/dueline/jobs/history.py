@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import astuple
-from itertools import chain, groupby, islice
+from itertools import groupby, islice
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -150,15 +150,17 @@ def rows_of_ended(done: Sequence[Ended], others: Sequence[AttemptAndJob] = ()) -
         others: Other attempts, each with a worker.
     """
     succeeded = _by_shard(list(map(_job_of, done)), done)
-    failed = _by_shard([job for _, job in others], others)
+    failed = _by_shard([job for _, job in others], others) if others else {}
     rows: list[Row] = []
     for queue, shard in succeeded | failed:
         some, rest = succeeded.get((queue, shard), ()), failed.get((queue, shard), ())
         if len(some) + len(rest) == 1:
             rows += _rows_of_each(some) or [row_of(*one) for one in rest]
             continue
-        parts = [*([_lines_of_done(some)] if some else ()), *([_lines_of(rest)] if rest else ())]
-        lines = Lines._make(list(chain.from_iterable(same)) for same in zip(*parts, strict=True))
+        lines = _lines_of_done(some) if some else _lines_of(rest)
+        if some and rest:
+            both = zip(lines, _lines_of(rest), strict=True)
+            lines = Lines._make([*mine, *theirs] for mine, theirs in both)
         rows += bundles_of(queue + HISTORY_SUFFIX, shard, queue, lines)
     return rows
 
@@ -200,6 +202,9 @@ def _lines_of(others: Sequence[AttemptAndJob]) -> Lines:
 def _lane_columns(jobs: Sequence[Job]) -> tuple[Sequence[str], Sequence[int]]:
     """Return the tenants and priorities of jobs."""
     lanes = list(map(_lane_of, jobs))
+    one = json_bundles.one_or_each(lanes)
+    if isinstance(one, Lane):
+        return [tenant_of(one)] * len(jobs), [one.priority] * len(jobs)
     known = {lane: (tenant_of(lane), lane.priority) for lane in set(lanes)}
     tenants, priorities = zip(*map(known.__getitem__, lanes), strict=True)
     return tenants, priorities
