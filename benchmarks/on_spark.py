@@ -24,9 +24,10 @@ from typing import Any
 import apsw
 import pyarrow as pa
 
-from benchmarks import raw
+from benchmarks import on_spark_tables, raw
 from benchmarks.local_spark import orders, queue_at, two_cores
 from benchmarks.on_spark_streams import Act, Latency, TupleSource, drains, jobs
+from benchmarks.on_spark_tables import drain
 from dueline import Dueline
 from dueline.core.attempt import Done, Ended
 from dueline.core.codec import JSON
@@ -46,6 +47,9 @@ CHUNK = 10_000
 WRITTEN_A_JOB = 5
 """Of so many rows that are written one job is run."""
 
+EVENTS_A_JOB = 2
+"""A job of the real history has that many events, and a few more."""
+
 RARE = 1000
 """One row in so many is what a narrow condition is after."""
 
@@ -58,10 +62,10 @@ BATCH = 500
 CLAIM_US = CHUNK * APART_US
 """What ends within this time was claimed at one instant."""
 
-RATIOS = {
-    "batch_read_against_tuples": ("tuples", "attempts", 5.0),
-    "batch_read_against_parquet": ("parquet", "attempts", 0.6),
-    "batch_read_against_json_lines": ("json", "attempts", 1.3),
+RATIOS = on_spark_tables.RATIOS | {
+    "synthetic_batch_read_against_tuples": ("tuples", "attempts", 5.0),
+    "synthetic_batch_read_against_parquet": ("parquet", "attempts", 0.6),
+    "synthetic_batch_read_against_json_lines": ("json", "attempts", 1.3),
     "projection_to_3_columns": ("attempts", "projection", 1.6),
     "one_shard_by_pushdown_against_count": ("count", "pushdown", 5.0),
     "bulk_enqueue_against_raw_inserts": ("raw", "enqueue", 0.7),
@@ -101,7 +105,8 @@ def measure(folder: Path, asked: argparse.Namespace) -> Mapping[str, Any]:
     spark = two_cores("bench")
     takes: dict[str, list[float]] = defaultdict(list)
     uses: dict[str, list[float]] = defaultdict(list)
-    reads = readings(spark, url, folder, rows)
+    reads = on_spark_tables.readings(spark, folder, rows // EVENTS_A_JOB)
+    reads |= readings(spark, url, folder, rows)
     acts = reads | writings(spark, folder, asked.written)
     spark.dataSource.register(TupleSource)
     tuples = spark.read.format(TupleSource.name()).options(store=url, table="attempts")
@@ -233,11 +238,6 @@ def readings(spark: Any, url: str, folder: Path, rows: int) -> dict[str, Act]:  
         "count": lambda _: read(spark, url, "attempts").count(),
         "pushdown": lambda _: read(spark, url, "attempts", pushdown=True).where(rare).count(),
     }
-
-
-def drain(frame: Any) -> None:  # noqa: ANN401
-    """Read all of a table into nothing."""
-    frame.write.format("noop").mode("overwrite").save()
 
 
 def writings(spark: Any, folder: Path, rows: int) -> dict[str, Act]:  # noqa: ANN401
