@@ -9,6 +9,7 @@ from dueline.core.store import (
     Store,
     Write,
 )
+from dueline.core.store_capabilities import ListsRecords
 from dueline.store_tests.factory import StoreFactory
 from dueline.store_tests.helpers import lane_of, pointers_in, records_in, rows_in, token_of
 
@@ -146,6 +147,30 @@ class RecordLaws:
         assert version("mail") == TWO
         assert store.commit(SETTINGS_PARTITION, [Delete("mail")])
         assert version("mail") == NO_VERSION
+
+    def test_all_records_are_listed_once_with_their_expiry(self, store: Store) -> None:
+        until_us = store.clock_us() + HOUR_US
+        puts = [Put(f"key{number}", token_of(1 + number), b"%d" % number) for number in range(5)]
+        puts.append(Put("until", ONE, b"", expires_us=until_us))
+        partitions = [f"laws/{number}" for number in range(30)]
+        for partition in partitions:
+            assert store.commit(partition, puts)
+        assert store.commit("laws/0", [Put("past", ONE, b"", expires_us=until_us - 2 * HOUR_US)])
+        expected = {(name, put.key): put for name in partitions for put in puts}
+        for limit in (1, 4, 1000):
+            found: dict[tuple[str, str], Put] = {}
+            after: str | None = None
+            while isinstance(store, ListsRecords):
+                page = store.all_records(after=after, limit=limit)
+                read = {(name, put.key): put for name, put in page.records if "laws/" in name}
+                assert not read.keys() & found.keys()
+                found |= read
+                if page.after is None:
+                    break
+                assert page.after != after, "the pages do not advance"
+                after = page.after
+            if isinstance(store, ListsRecords):
+                assert found == expected
 
     def test_records_are_no_jobs(self, store: Store) -> None:
         assert store.commit("laws", [Put("laws", ONE, b"1")])

@@ -9,7 +9,7 @@ import typer
 from dueline import Dueline
 from dueline.admin.move import Moved, Mover
 from dueline.admin.move_plan import rehearse
-from dueline.api.connect import mask, sqlite_path
+from dueline.api.connect import mask, missing_file, sqlite_path
 from dueline.cli.errors import Exit
 from dueline.cli.options import option
 from dueline.cli.output import Entry, Output, note
@@ -43,7 +43,8 @@ def move(
     Example: dueline move --from sqlite:///jobs.db --to postgresql://user:password@host/shop
     """
     clock = SystemClock()
-    with _opened(source) as old, _opened(target, creates=not dry_run) as new:
+    is_new = dry_run and missing_file(target) is not None  # an empty file, then
+    with _opened(source) as old, _opened("memory://" if is_new else target, creates=True) as new:
         mover = Mover(
             old, new, (_name_of(source), _name_of(target)), clock=clock, tell=_teller(clock)
         )
