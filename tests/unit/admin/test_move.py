@@ -17,7 +17,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.errors import Conflict, Duplicate, EnqueueUnknown, StoreMoved, StoreUnavailable
 from dueline.core.features import FILLING, PARTITION
 from dueline.core.job import Job, JobId
-from dueline.core.store import Put
+from dueline.core.store import Group, Put, Write
 from dueline.jobs import cancel_requests, progress_records, results
 from dueline.limits import semaphore
 from dueline.schedules import scheduler
@@ -415,6 +415,50 @@ def test_a_second_move_to_elsewhere_is_refused(stores: Two) -> None:
     )  # fmt: skip
     with pytest.raises(Conflict, match="moved to new"):
         other.run()
+
+
+class HeldBack(Dying):
+    """The new store of a mover that is suspended before it inserts a portion."""
+
+    stores: Two
+    was_held = False
+
+    def together(self, groups: Sequence[Group]) -> Sequence[bool]:
+        """Insert a portion, on stores with transactions."""
+        commits = [commit for group in groups for commit in group.commits]
+        if any(commit.partition == "moves" for commit in commits):
+            self._wait()
+        return list(self._store.together(groups))
+
+    def commit(self, partition: str, writes: Sequence[Write]) -> bool:
+        """Insert a portion, on other stores."""
+        if partition == "moves" and writes[0].key != "state":
+            self._wait()
+        return bool(self._store.commit(partition, writes))
+
+    def _wait(self) -> None:
+        """Let another mover continue, and the workers of the new store."""
+        if not self.was_held:
+            self.was_held = True
+            self.stores.mover().run()
+            self.stores.run_due(self.stores.new)
+
+
+def test_a_suspended_mover_inserts_nothing_once_another_has_taken_over(stores: Two) -> None:
+    # Rule X5.
+    jobs = [stores.old.put() for _ in range(3)]
+    held = HeldBack(stores.new.store, count(1), dies_at=0)
+    held.stores = stores
+    mover = Mover(
+        stores.old.other(), queues_on(held, stores.clock), NAMES, clock=stores.clock,
+        tell=lambda *_: None,
+    )  # fmt: skip
+    with pytest.raises(Conflict, match="taken over"):
+        mover.run()
+    assert held.was_held
+    stores.run_due(stores.new)
+    assert stores.rows(stores.old) == stores.rows(stores.new) == []
+    assert stores.ran == dict.fromkeys(jobs, 1)
 
 
 FATAL = [*range(1, 60, 1), *range(60, 260, 3)]
