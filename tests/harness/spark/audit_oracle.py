@@ -131,7 +131,8 @@ def _runs(rows: Iterable[Line]) -> dict[Key, Run]:
 def first_rows(claims: Sequence[Line]) -> list[Line]:
     """Return the first row of each attempt, in the order of fences."""
     first: dict[int, Line] = {}
-    for line in sorted(claims, key=lambda line: (line["attempt"], line["at"], line["outcome"])):
+    order = itemgetter("attempt", "at", "outcome", "id", "worker")
+    for line in sorted(claims, key=order):
         first.setdefault(line["attempt"], line)
     return list(first.values())
 

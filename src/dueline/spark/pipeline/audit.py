@@ -1,7 +1,7 @@
 """Audit of queues that may be in use."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -16,13 +16,21 @@ from dueline.core.job import JobId
 from dueline.core.lane import dead_queue
 from dueline.core.queue_settings import tells_all
 from dueline.jobs import results
-from dueline.spark.pipeline.audit_queries import EXPECTED, INSTANT, LIVING, audit
-from dueline.spark.pipeline.audit_rules import NO_PROMISES, RULES, Known, Promises
+from dueline.spark.pipeline.audit_queries import (
+    EXPECTED,
+    INSTANT,
+    LIVING,
+    finding_of,
+    violations,
+)  # fmt: skip
+from dueline.spark.pipeline.audit_rules import NO_PROMISES, RULES, Known, Promises, audited
+from dueline.spark.pipeline.audit_state import AuditState
 from dueline.spark.pipeline.bronze import begins_of, period_of
 from dueline.spark.pipeline.delta import Table
 from dueline.spark.pipeline.engine import Say
 from dueline.spark.pipeline.history_bounds import EnqueuePeriod, is_inside
-from dueline.spark.pipeline.queries import Duck, Queries, lines_in, lines_of
+from dueline.spark.pipeline.increments import SMALL
+from dueline.spark.pipeline.queries import Duck, Queries, Values, lines_in, lines_of
 from dueline.spark.writing.keys import job_id_of
 
 PAGE: Final = 1000
@@ -30,10 +38,13 @@ ALL: Final = EnqueuePeriod()
 LATE_US: Final = 10 * SECOND_US
 """Time after which every client has read a change of a queue's settings (rule Q1)."""
 
-FIRST: Final = """
-    SELECT queue, outcome, min(enqueued) AS first FROM rows GROUP BY queue, outcome"""
+_LOST: Final = frozenset(name for name, rule in RULES.items() if rule.verdict == "lost")
 
-_LOST: Final = frozenset(rule.words for rule in RULES.values() if rule.verdict == "lost")
+
+JOBS: Final = """
+    SELECT count(*) AS jobs, count_if(
+        unix_micros(enqueued) >= :begin_us AND unix_micros(enqueued) < :until_us) AS judged
+    FROM (SELECT DISTINCT job_id, enqueued FROM rows WHERE queue = :queue)"""
 
 
 class Standing(NamedTuple):
@@ -81,11 +92,13 @@ class Auditor:
     def __init__(
         self,
         bronze: Table,
+        state: Table,
         engine: Engine,
         history: Mapping[str, str],
         period: EnqueuePeriod,
     ) -> None:
         self._bronze = bronze
+        self._state = state
         self._engine = engine
         self._history = history
         self._period = period
@@ -110,14 +123,25 @@ class Auditor:
 
     def judge(
         self,
-        queries: Queries,
+        queries: Callable[[], Queries],
         living: Living,
         expected: Collection[str] | None,
         promises: Promises = NO_PROMISES,
         *,
         with_results: bool = False,
+        is_full: bool = False,
     ) -> Judged:
-        """Judge the copied history.
+        """Judge the copied history: what is new since the last audit, or all of it.
+
+        Rules that compare jobs with each other, or with expected ones, read all of it.
+
+        Args:
+            queries: Starts the engine for large audits.
+            living: The jobs that have a row.
+            expected: Ids of all acknowledged jobs, if known.
+            promises: Further rules.
+            with_results: Whether to compare stored results with the history.
+            is_full: Whether to judge all of it.
 
         Raises:
             BadInput: `expected` needs a history of `all` or `arguments`, and a queue has less.
@@ -131,24 +155,44 @@ class Auditor:
         store = self._engine.store
         since_us = living.since_us
         self._bronze.refresh()
-        self._begins = self._whole_since(whole, since_us)
         has_end = bool(period_of(self._bronze).until_us)  # jobs that ended later would seem lost
-        said = audit(
-            queries,
-            self._bronze.view(),
-            living=None if has_end else living.rows,
-            expected=None
-            if expected is None
-            else pa.table({"job_id": list(map(job_id_of, expected))}, EXPECTED),
-            promises=promises,
-            known=Known(whole, is_exact=store.transactional, now_us=store.clock_us()),
+        known = Known(whole, is_exact=store.transactional, now_us=store.clock_us())
+        state = AuditState(self._state, self._bronze, known, promises)
+        sight = state.look(
+            Duck(), queries, None if has_end else living.rows, is_full=is_full, rows_max=SMALL
         )
+        self._begins = self._whole_since(whole, since_us, sight.firsts)
+        confirmed = self._confirmed(sight.found, since_us)
+        state.keep(sight, [{**one, "is_judged": self._is_judged(one, ALL)} for one in confirmed])
+        more = None
+        if promises.capacities or promises.passed is not None or expected is not None:
+            ids = (
+                None
+                if expected is None
+                else pa.table({"job_id": list(map(job_id_of, expected))}, EXPECTED)
+            )
+            more = self._confirmed(
+                violations(
+                    queries(),
+                    self._bronze.view(),
+                    living=None if has_end else living.rows,
+                    expected=ids,
+                    promises=promises,
+                    known=known,
+                ),
+                since_us,
+            )
+        said = audited(
+            [finding_of(one) for one in (confirmed if more is None else more)],
+            has_living=not has_end, has_expected=expected is not None, has_results=False,
+            promises=promises, known=known,
+        )  # fmt: skip
         if with_results:
             found = [*said.findings, *self._changed_results()]
             said = said.with_rule("another result", found)
         if has_end:
             whole = []
-        findings = self._asked(self._confirmed(said.findings, since_us))
+        findings = [one for one in said.findings if self._is_judged(one, self._period)]
         counts = Counter(one["queue"] for one in findings)
         jobs, judged = self._jobs()
         standings = [
@@ -169,16 +213,17 @@ class Auditor:
         ]  # fmt: skip
         return Judged(standings, shown, said.looked_for, said.not_audited, said.not_known)
 
-    def _whole_since(self, whole: Sequence[str], now_us: int) -> dict[str, int]:
+    def _whole_since(
+        self, whole: Sequence[str], now_us: int, grouped: Sequence[Mapping[str, Any]]
+    ) -> dict[str, int]:
         """Return the start of each queue's complete history in the tables.
 
         When a queue's history was changed to `all`, older jobs have no enqueue event, and neither
         have those of clients that had not read the new settings yet.
         """
         begins = begins_of(self._bronze, self._history)
-        grouped = lines_of(Duck().run(FIRST, {"rows": self._bronze.view()}))
         for name in whole:
-            first = {one["outcome"]: one["first"] for one in grouped if one["queue"] == name}
+            first = {one["outcome"]: one["enqueued"] for one in grouped if one["queue"] == name}
             event_us = first.pop("enqueued", now_us)
             if begins.get(name, 0) < min(first.values(), default=event_us) < event_us:
                 begins[name] = event_us + LATE_US
@@ -189,7 +234,7 @@ class Auditor:
     ) -> list[Mapping[str, Any]]:
         """Remove findings on jobs that are not lost: they have a row, or were enqueued later."""
         found_all = list(findings)
-        seeming = sorted({one["job_id"] for one in found_all if one["words"] in _LOST})
+        seeming = sorted({one["job_id"] for one in found_all if one["rule"] in _LOST})
         enqueued_us: dict[str, int] = {}
         for place in range(0, len(seeming), PAGE):
             some = [one for one in seeming[place : place + PAGE] if len(one) == 2 * 16]
@@ -203,16 +248,11 @@ class Auditor:
             is_new = one["enqueued"] >= since_us
             return not is_new and enqueued_us.get(one["job_id"]) != one["enqueued"]
 
-        return [one for one in found_all if one["words"] not in _LOST or is_lost(one)]
+        return [one for one in found_all if one["rule"] not in _LOST or is_lost(one)]
 
-    def _asked(self, findings: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Remove findings on jobs outside of the tables or of the requested period."""
-        begins = self._begins
-        return [
-            one
-            for one in findings
-            if is_inside(self._period, begins, one["job_id"], one["queue"], one["enqueued"])
-        ]
+    def _is_judged(self, one: Mapping[str, Any], period: EnqueuePeriod) -> bool:
+        """Return whether a finding is of a job in the tables, and in a period."""
+        return is_inside(period, self._begins, one["job_id"], one["queue"], one["enqueued"])
 
     def _changed_results(self) -> Iterator[Mapping[str, Any]]:
         """Yield jobs whose stored result differs from the one in the history."""
@@ -236,14 +276,12 @@ class Auditor:
         begins = self._begins
         if self._period == ALL and not any(begins.values()):  # all are judged
             return Counter(), Counter()
-        keys = ["queue", "job_id", "enqueued"]
-        table = self._bronze.view().dataset().to_table(keys).group_by(keys).aggregate([])
-        enqueued = table.column("enqueued").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
         jobs, judged = Counter[str](), Counter[str]()
-        columns = (table.column(name).to_pylist() for name in keys[:2])
-        for queue, job_id, enqueued_us in zip(*columns, enqueued.to_pylist(), strict=True):
-            jobs[queue] += 1
-            judged[queue] += is_inside(self._period, begins, job_id, queue, enqueued_us)
+        for queue in self._history:
+            values: Values = {"queue": queue, "begin_us": max(begins[queue], self._period.since_us),
+                      "until_us": self._period.until_us}  # fmt: skip
+            (one,) = lines_of(Duck().run(JOBS, {"rows": self._bronze.view()}, values))
+            jobs[queue], judged[queue] = one["jobs"], one["judged"] or 0
         return jobs, judged
 
 

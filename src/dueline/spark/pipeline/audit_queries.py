@@ -53,6 +53,35 @@ def audit(
     Returns:
         The findings as mappings, with times in microseconds, and the rules that were applied.
     """
+    found = violations(
+        queries, attempts, living=living, expected=expected, results=results, promises=promises,
+        known=known,
+    )  # fmt: skip
+    return audited(
+        [finding_of(line) for line in found],
+        has_living=living is not None,
+        has_expected=expected is not None,
+        has_results=results is not None,
+        promises=promises,
+        known=known,
+    )
+
+
+def violations(
+    queries: Queries,
+    attempts: View,
+    *,
+    living: View | None = None,
+    expected: View | None = None,
+    results: View | None = None,
+    promises: Promises = NO_PROMISES,
+    known: Known = NOTHING_KNOWN,
+    others: Mapping[str, View] | None = None,
+) -> list[dict[str, Any]]:
+    """Return rule, queue, job_id, enqueued and attempt of violations; see `audit`.
+
+    `others` are views that `attempts` is derived from.
+    """
     values: Values = {
         "early_us": EARLY_US_MAX, "ahead_us": AHEAD_US_MAX, "seen_us": SEEN_US,
         "now_us": known.now_us, "has_living": living is not None,
@@ -60,7 +89,7 @@ def audit(
         "whole": list(known.whole or ()), "exact": list(known.exact), "passed": promises.passed,
         "digits": DIGEST_DIGITS,
     }  # fmt: skip
-    views = {
+    views = dict(others or {}) | {
         "rows": attempts,
         "attempts": Derived(text_of("attempts")),
         "living": LIVING.empty_table() if living is None else living,
@@ -77,18 +106,11 @@ def audit(
     names += ["audit_order"] if promises.passed is not None else []
     # Older versions have no digests.
     names += ["audit_results"] if results is not None and "digest" in _names(attempts) else []
-    found = [line for name in names for line in lines_of(queries.run(text_of(name), views, values))]
-    return audited(
-        [_finding(line) for line in found],
-        has_living=living is not None,
-        has_expected=expected is not None,
-        has_results=results is not None,
-        promises=promises,
-        known=known,
-    )
+    return [line for name in names for line in lines_of(queries.run(text_of(name), views, values))]
 
 
-def _finding(line: Mapping[str, Any]) -> Mapping[str, Any]:
+def finding_of(line: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a violation with the verdict and the words of its rule."""
     rule = RULES[line["rule"]]
     names = "queue", "job_id", "enqueued", "attempt"
     return {"verdict": rule.verdict, **{name: line[name] for name in names}, "words": rule.words}

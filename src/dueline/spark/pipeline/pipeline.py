@@ -15,6 +15,7 @@ from dueline.spark.pipeline.adoption import adopt, adopt_archive, is_archive
 from dueline.spark.pipeline.archive import Archived
 from dueline.spark.pipeline.audit import ALL, Auditor, Judged
 from dueline.spark.pipeline.audit_rules import NO_PROMISES, Promises
+from dueline.spark.pipeline.audit_state import FINDINGS
 from dueline.spark.pipeline.dead_jobs import Death, Wanted
 from dueline.spark.pipeline.delta import Place, Table
 from dueline.spark.pipeline.engine import STEPS, Check, Say, Settings, Step
@@ -22,7 +23,9 @@ from dueline.spark.pipeline.history_bounds import EnqueuePeriod
 from dueline.spark.pipeline.increments import SMALL, DuckEngine, Goal, Increments, Written
 from dueline.spark.pipeline.queries import Derived, Duck, Queries, View
 from dueline.spark.pipeline.replay import KEEP_US, Chosen, Found, Order
-from dueline.spark.pipeline.tables import BATCH, BRONZE, DESIGNS, INSTANT, SILVER, open_table
+from dueline.spark.pipeline.tables import (
+    AUDIT, BATCH, BRONZE, DESIGNS, INSTANT, SILVER, open_table,
+)  # fmt: skip
 from dueline.spark.pipeline.verification import behind_of, verify
 from dueline.spark.runtime.options import existing_engine
 from dueline.spark.writing import enqueue
@@ -75,6 +78,9 @@ class Pipeline:
 
     def _bronze(self) -> Table:
         return open_table(self._lake, BRONZE.name)
+
+    def _audit(self) -> Table:
+        return Table(self._lake.below(AUDIT.name), AUDIT)
 
     def _rows(self, table: str = BRONZE.name) -> View:
         """Return a table that has to exist.
@@ -232,6 +238,9 @@ class Pipeline:
         }
         if "gold_failure" in views:
             views["failures"] = Derived("SELECT *, minute AS last FROM gold_failure")
+        if self._audit().exists():
+            views["findings"] = Derived(FINDINGS)
+            views[AUDIT.name] = self._audit().view()
         span = Span.of(since_us, until_us)
         now_us, command = time.time_ns() // 1000, f"--out {self._lake.root}"
         return Report(views, About(title, span, now_us, command, self._settings.objective)).page()
@@ -352,7 +361,7 @@ class Pipeline:
             NotFound: Bronze does not exist.
         """
         self._rows()
-        tables = [open_table(self._lake, name) for name in DESIGNS]
+        tables = [*(open_table(self._lake, name) for name in DESIGNS), self._audit()]
         return [
             {"table": table.design.name, "files": len(table.vacuum(hours, dry_run=dry_run))}
             for table in tables
@@ -376,6 +385,7 @@ class Pipeline:
         enqueued: EnqueuePeriod = ALL,
         promises: Promises = NO_PROMISES,
         with_results: bool = False,
+        is_full: bool = False,
     ) -> Judged:
         """Copy new rows, and audit the history; the queues may be in use.
 
@@ -385,17 +395,20 @@ class Pipeline:
             enqueued: Which jobs to judge, by enqueue time.
             promises: Further rules.
             with_results: Whether to compare stored results with the history.
+            is_full: Whether to judge all jobs, and not only those with new rows and those that
+                had not ended at the last audit.
 
         Raises:
             BadInput: `expected` needs a history of `all` or `arguments`, and a queue has less.
         """
         with existing_engine(self._settings.store) as engine:
-            auditor = Auditor(self._bronze(), engine, self._histories(engine), enqueued)
+            auditor = Auditor(self._bronze(), self._audit(), engine, self._histories(engine), enqueued)
             living = auditor.living(say)
             self._copy(say)
             return auditor.judge(
-                self._queries, living, expected, promises, with_results=with_results
-            )
+                lambda: self._queries, living, expected, promises, with_results=with_results,
+                is_full=is_full,
+            )  # fmt: skip
 
 
 def _left(made: bronze.Plan) -> str:

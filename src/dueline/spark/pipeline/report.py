@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from dueline.core.clock import to_datetime
 from dueline.core.durations import span_text
 from dueline.spark.pipeline import charts
+from dueline.spark.pipeline.audit_rules import RULES
 from dueline.spark.pipeline.queries import Duck, View, lines_of
 from dueline.spark.pipeline.report_page import Tile, code, page_of, section, table
 from dueline.spark.pipeline.thresholds import MINUTE_US, OBJECTIVE
@@ -229,7 +230,7 @@ class Report:
         if "findings" not in self._views:
             words = f"run dueline pipeline audit {self._about.command}"
             return Tile("Lost jobs", "not audited", words, None)
-        counts = Counter(one["verdict"] for one in findings)
+        counts = Counter(RULES[one["rule"]].verdict for one in findings)
         others = sum(counts.values()) - counts["lost"]
         words = f"{others:,} other findings of the audit" if others else "the audit found nothing"
         return Tile("Lost jobs", f"{counts['lost']:,}", words, not counts)

@@ -174,6 +174,14 @@ OPERATORS: Final[Mapping[str, tuple[Design, str]]] = {
 }
 """Small tables for operators, and the sums from which each is computed."""
 
+AUDIT: Final = Design(
+    "audit",
+    _shape(string="kind rule queue job_id outcome", int="attempt", instant="enqueued"),
+    ("kind", "job_id", "enqueued"),
+    ("kind",),
+)
+"""What an audit leaves to the next one; see `audit_state`."""
+
 GOLD: Final = (*SUMS, *OPERATORS)
 
 DESIGNS: Final[Mapping[str, Design]] = {

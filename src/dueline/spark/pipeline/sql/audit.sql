@@ -23,7 +23,7 @@ runs AS (
         max(queue) AS queue,
         max(is_claim OR is_end) AS is_seen,
         max(is_end) AS has_ended,
-        min(CASE WHEN is_end THEN attempt END) AS end_attempt,
+        min(CASE WHEN NOT is_claim AND is_end THEN attempt END) AS end_event,
         count(DISTINCT CASE WHEN NOT is_claim AND outcome = 'enqueued' THEN id END) AS enqueues,
         min(CASE WHEN NOT is_claim AND outcome = 'changed' THEN attempt END) AS first_changed,
         coalesce(collect_set(
@@ -93,7 +93,11 @@ claims AS (
 
 lives AS (
     SELECT
-        c.*, r.end_attempt, r.enqueues, r.first_changed, r.changed, r.fences, r.tasks, r.queues,
+        c.*,
+        least(r.end_event, min(CASE WHEN c.is_end THEN c.attempt END) OVER (
+            PARTITION BY c.job_id, c.enqueued
+        )) AS end_attempt,
+        r.enqueues, r.first_changed, r.changed, r.fences, r.tasks, r.queues,
         r.tenants,
         lag(c.outcome) OVER life AS before,
         lag(c.claimed_us) OVER life AS before_claimed_us,

@@ -1,0 +1,183 @@
+"""An audit of what is new: the rows since the last audit, and the runs that had not ended then.
+
+The table `audit` keeps what an audit leaves to the next one. A run of a job that has ended and has
+no new row is judged as before, so its findings are kept. All other runs are judged again, with all
+their rows, which are looked up by the day and time at which the job was enqueued. The result is
+that of a full audit.
+
+Rows of the table, by `kind`:
+
+- finding: A broken rule; its outcome is `judged` if the tables hold the job from its beginning.
+- open: A run that has to be judged again.
+- first: The first enqueue time in a queue's history, by outcome.
+"""
+
+import zlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from pyarrow import compute
+
+from dueline.spark.pipeline.audit_queries import INSTANT, violations
+from dueline.spark.pipeline.audit_rules import RULES, Known, Promises
+from dueline.spark.pipeline.delta import Table
+from dueline.spark.pipeline.increments import NEEDED, earlier
+from dueline.spark.pipeline.queries import Derived, Queries, View, lines_of, text_of
+from dueline.spark.pipeline.tables import AUDIT, BATCH
+
+FINDING, OPEN, FIRST = "finding", "open", "first"
+JUDGED: Final = "judged"
+TERMS: Final = "terms"
+"""Position of the table: a checksum of what the rules were applied with."""
+
+LISTED_MAX: Final = 10_000
+"""Number of runs up to which rows are filtered by their ids while files are read."""
+
+FINDINGS: Final = "SELECT * FROM audit WHERE kind = 'finding' AND outcome = 'judged'"
+"""What the last audit found, as a view of the table `audit`."""
+
+_RUN: Final = ("job_id", "enqueued")
+_OF_TIME: Final = frozenset({"in the future"})
+"""Rules whose findings depend on the time of the audit."""
+
+_OF_RUNS: Final = """
+    SELECT b.* FROM bronze AS b
+    LEFT SEMI JOIN touched AS r ON r.job_id = b.job_id AND r.enqueued = b.enqueued"""
+
+
+class Sight(NamedTuple):
+    """What an audit found, and what it read.
+
+    Attributes:
+        found: The violations, by rule; see `audit_queries.violations`.
+        opened: The runs to judge again: queue, job_id, enqueued.
+        firsts: The first enqueue times: queue, outcome, enqueued.
+        rows: Number of rows of bronze in the files that were read; for words.
+        is_full: Whether all runs were judged.
+    """
+
+    found: Sequence[Mapping[str, Any]]
+    opened: Sequence[Mapping[str, Any]]
+    firsts: Sequence[Mapping[str, Any]]
+    rows: int
+    is_full: bool
+
+
+class AuditState:
+    """What audits of a lake leave to each other."""
+
+    def __init__(self, table: Table, bronze: Table, known: Known, promises: Promises) -> None:
+        self._table = table
+        self._bronze = bronze
+        self._known = known
+        self._promises = promises
+        whole = None if known.whole is None else sorted(known.whole)
+        words = repr((whole, known.is_exact, sorted(promises.attempts.items()), sorted(RULES)))
+        self._terms = zlib.crc32(words.encode())
+        self._last = bronze.position(BATCH) or 0
+
+    def look(
+        self,
+        small: Queries,
+        large: Callable[[], Queries],
+        living: View | None,
+        *,
+        is_full: bool,
+        rows_max: int,
+    ) -> Sight:
+        """Judge what is new, or all runs.
+
+        All runs are judged if there was no audit, or one with other settings.
+
+        Args:
+            small: Engine for up to `rows_max` rows.
+            large: Starts the engine for more.
+            living: The jobs that have a row; None to apply no rule on lost jobs.
+            is_full: Whether to judge all runs.
+            rows_max: Number of rows.
+        """
+        low = self._table.position(BATCH) or 0
+        if is_full or self._table.position(TERMS) != self._terms or low > self._last:
+            low = 0
+        before = self._kept() if low else AUDIT.inside.empty_table()
+        files = self._bronze.newer(low)
+        new: View = self._bronze.view(files)
+        rows: View = new
+        runs = None
+        if low:
+            is_new = compute.field(BATCH) > low
+            new = new.dataset().to_table(["queue", "outcome", *_RUN], filter=is_new)
+            runs = _runs_of(new, before)
+            times = sorted(compute.unique(runs.column("enqueued").cast(pa.int64())).to_pylist())
+            files = earlier(self._bronze, self._last, times)
+            rows = self._rows_of(runs, self._bronze.view(files))
+        size = sum(one.rows for one in files)
+        is_small = isinstance(rows, pa.Table) or size <= rows_max
+        queries = small if is_small else large()
+        views = {"rows": rows, "bronze": self._bronze.view(files), "touched": runs}
+        found = violations(
+            queries, rows, living=living, promises=Promises(attempts=self._promises.attempts),
+            known=self._known, others=views,
+        )  # fmt: skip
+        opened = lines_of(queries.run(text_of("audit_open"), views))
+        firsts = lines_of(
+            (small if low else queries).run(text_of("audit_first"), {"rows": new, "state": before})
+        )
+        if runs is not None:
+            judged = {(one["job_id"], one["enqueued"]) for one in _lines(runs)}
+            found += [
+                one for one in _lines(before)
+                if one["kind"] == FINDING and (one["job_id"], one["enqueued"]) not in judged
+            ]  # fmt: skip
+        return Sight(found, opened, firsts, size, is_full=not low)
+
+    def keep(self, sight: Sight, findings: Collection[Mapping[str, Any]]) -> None:
+        """Leave the result to the next audit.
+
+        Args:
+            sight: The result.
+            findings: Its violations that are confirmed, with `is_judged`.
+        """
+        ends = {one["rule"] for one in findings} & _OF_TIME
+        rows = [
+            {**one, "kind": FINDING, "outcome": JUDGED if one["is_judged"] else ""}
+            for one in findings
+        ]
+        rows += [{**one, "kind": OPEN} for one in sight.opened]
+        if ends:
+            rows += [{**one, "kind": OPEN} for one in findings if one["rule"] in ends]
+        rows += [{**one, "kind": FIRST} for one in sight.firsts]
+        for one in rows:
+            one.pop("is_judged", None)
+        self._table.create()
+        names = AUDIT.inside.names
+        table = pa.Table.from_pylist([{name: one.get(name) for name in names} for one in rows],
+                                     AUDIT.inside)  # fmt: skip
+        positions = {BATCH: self._last, TERMS: self._terms}
+        self._table.commit(self._table.writer.write(table), self._table.files(), positions)
+
+    def _kept(self) -> pa.Table:
+        return self._table.view().dataset().to_table(AUDIT.inside.names)
+
+    def _rows_of(self, runs: pa.Table, files: View) -> View:
+        """Return all rows of some runs."""
+        if runs.num_rows > LISTED_MAX:
+            return Derived(_OF_RUNS)
+        is_of = compute.is_in(compute.field("job_id"), runs.column("job_id").combine_chunks())
+        rows = files.dataset().to_table([*NEEDED, "digest"], filter=is_of)
+        return rows.join(runs, list(_RUN), join_type="left semi")
+
+
+def _runs_of(new: pa.Table, before: pa.Table) -> pa.Table:
+    """Return the runs that new rows are of, and those that were open."""
+    opened = before.filter(compute.equal(before.column("kind"), OPEN))
+    both = pa.concat_tables([one.select(list(_RUN)) for one in (new, opened)])
+    return both.group_by(list(_RUN), use_threads=False).aggregate([])
+
+
+def _lines(table: pa.Table) -> list[dict[str, Any]]:
+    place = table.schema.get_field_index("enqueued")
+    instants = table.column(place).cast(INSTANT).cast(pa.int64())
+    rows: list[dict[str, Any]] = table.set_column(place, "enqueued", instants).to_pylist()
+    return rows
