@@ -191,14 +191,18 @@ def audit(
     results: Annotated[
         bool, typer.Option("--results", help="Compare stored results with the history.")
     ] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Judge all jobs, not only those that may have changed.")
+    ] = False,
 ) -> int:
     """Check that no job was lost, early or finished twice.
 
-    Updates the tables first. Each queue is clean, failed or not audited; lost jobs are only
-    detected in queues with the history `all` or `arguments`. Jobs from before the tables begin,
-    or outside --since and --until, are counted as unjudged. --capacity, --order, --attempts and
-    --results apply further rules; the output lists each rule that was not applied, and what it
-    needs. Exits 6 if a check fails.
+    Copies new rows first. Only jobs with new rows and those that had not ended at the last audit
+    are judged again; --full judges all, and --capacity, --order and --expected read all. Each
+    queue is clean, failed or not audited; lost jobs are only detected in queues with the history
+    `all` or `arguments`. Jobs from before the tables begin, or outside --since and --until, are
+    counted as unjudged. --capacity, --order, --attempts and --results apply further rules; the
+    output lists each rule that was not applied, and what it needs. Exits 6 if a check fails.
 
     Example: dueline pipeline audit --out lake --engine duckdb --capacity shop.charge=3
     """
@@ -216,6 +220,7 @@ def audit(
             _numbers(capacity or (), "capacity"), order, _numbers(attempts or (), "attempts")
         ),
         with_results=results,
+        is_full=full,
     )
     _show_audit(context, said)
     if not said.has_failed:

@@ -24,7 +24,13 @@ from dueline.spark.pipeline.increments import SMALL, DuckEngine, Goal, Increment
 from dueline.spark.pipeline.queries import Derived, Duck, Queries, View
 from dueline.spark.pipeline.replay import KEEP_US, Chosen, Found, Order
 from dueline.spark.pipeline.tables import (
-    AUDIT, BATCH, BRONZE, DESIGNS, INSTANT, SILVER, open_table,
+    AUDIT,
+    BATCH,
+    BRONZE,
+    DESIGNS,
+    INSTANT,
+    SILVER,
+    open_table,
 )  # fmt: skip
 from dueline.spark.pipeline.verification import behind_of, verify
 from dueline.spark.runtime.options import existing_engine
@@ -402,7 +408,9 @@ class Pipeline:
             BadInput: `expected` needs a history of `all` or `arguments`, and a queue has less.
         """
         with existing_engine(self._settings.store) as engine:
-            auditor = Auditor(self._bronze(), self._audit(), engine, self._histories(engine), enqueued)
+            auditor = Auditor(
+                self._bronze(), self._audit(), engine, self._histories(engine), enqueued
+            )
             living = auditor.living(say)
             self._copy(say)
             return auditor.judge(

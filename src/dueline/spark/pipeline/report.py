@@ -14,7 +14,7 @@ from dueline.core.clock import to_datetime
 from dueline.core.durations import span_text
 from dueline.spark.pipeline import charts
 from dueline.spark.pipeline.audit_rules import RULES
-from dueline.spark.pipeline.queries import Duck, View, lines_of
+from dueline.spark.pipeline.queries import Derived, Duck, View, lines_of, text_of
 from dueline.spark.pipeline.report_page import Tile, code, page_of, section, table
 from dueline.spark.pipeline.thresholds import MINUTE_US, OBJECTIVE
 
@@ -72,7 +72,7 @@ _CAUSES: Final = """
     SELECT queue, task, fingerprint, sum(jobs) AS jobs, sum(dead) AS dead,
         sum(crashed) AS crashed, max(last) AS last
     FROM failures
-    WHERE unix_micros(last) >= :since_us AND unix_micros(last) < :until_us
+    WHERE unix_micros(last) >= :since_us div 60000000 * 60000000 AND unix_micros(last) < :until_us
     GROUP BY queue, task, fingerprint
     ORDER BY sum(dead) + sum(crashed) DESC, queue, task, fingerprint
     LIMIT :most"""
@@ -159,6 +159,7 @@ class Report:
         self._about = about
         self._queries = Duck()
         self._values: dict[str, Any] = about.span._asdict()
+        self._grain_us = MINUTE_US
 
     def page(self) -> str:
         """Return the page."""
@@ -168,6 +169,9 @@ class Report:
         if not bounds["attempts"]:
             nothing = "<p>No attempt in the copied history has ended.</p>"
             return page_of(about.title, made, [], [section("No data yet", nothing)])
+        if bounds["last_us"] - bounds["first_us"] < SHORT_US and "bronze" in self._views:
+            self._grain_us, self._views = _SECOND_US, _by_seconds(self._views)
+            (bounds,) = self._read(_BOUNDS, "gold_minute")
         end_us = min(bounds["last_us"] + self._grain_us, about.span.until_us)
         bins = Bins(bounds["first_us"], end_us, self._grain_us)
         self._values = {
@@ -203,10 +207,6 @@ class Report:
                 section("Suspicious shards", _suspicious(self._all("suspicious")), is_wide=True),
             ]
         return page_of(about.title, head, tiles, parts)
-
-    @property
-    def _grain_us(self) -> int:
-        return MINUTE_US
 
     def _read(self, sql: str, name: str, view: str = "") -> list[dict[str, Any]]:
         """Run a text that reads one table; nothing if the table does not exist."""
@@ -278,6 +278,20 @@ class Report:
         ]  # fmt: skip
         heads = ("queue: task", "error", "dead", "crashed", "last", "to retry its dead jobs")
         return table(heads, rows, texts=(0, 1, 5))
+
+
+def _by_seconds(views: Mapping[str, View]) -> dict[str, View]:
+    """Return the tables of a short history with seconds in place of minutes, from its rows."""
+    names = ("gold_minute", "gold_lateness", "gold_run", "flow")
+    texts = {name: text_of(name).replace("'minute'", "'second'") for name in names}
+    texts |= {
+        "changes": "SELECT *, 1 AS sign FROM silver",
+        "rows": "SELECT *, 1 AS sign FROM bronze",
+        "runs": text_of("runs"),
+        "sums": "SELECT * FROM gold_minute",
+        "fairness": text_of("fairness"),
+    }
+    return dict(views) | {name: Derived(sql) for name, sql in texts.items()}
 
 
 def percentile(steps: Mapping[int, int], share: float) -> int:
