@@ -259,7 +259,7 @@ class Auditor:
         verdict, words, _ = RULES["another result"]
         names = ["queue", "job_id", "enqueued", "attempt", "ended", "digest"]
         has_digest = dataset.field("digest").is_valid()
-        for batch in self._bronze.view().dataset().to_batches(names, filter=has_digest):
+        for batch in self._bronze.view().dataset().to_batches(list(names), filter=has_digest):
             lines = lines_in(pa.Table.from_batches([batch]))
             ids = {JobId(bytes.fromhex(line["job_id"])) for line in lines}
             kept = results.read_many(self._engine.store, ids)
