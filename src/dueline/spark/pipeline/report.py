@@ -187,8 +187,8 @@ class Report:
             self._lost(), self._late(late), _fair(fair, bins), _failed(throughput, causes),
             _done(throughput, bins), _waiting(backlog, bins),
         ]  # fmt: skip
-        period = f"{_minute(bounds['first_us'])} to {_minute(end_us)}"
-        head = f"{period}, {bounds['attempts']:,} attempts. {made}"
+        ends = (_stamp(at_us, self._grain_us) for at_us in (bounds["first_us"], end_us))
+        head = f"{' to '.join(ends)}, {bounds['attempts']:,} attempts. {made}"
         each = f"by {bins.words}"
         parts = [
             section(f"Backlog by shard, {each}", _heat(backlog, bins), is_wide=True),
@@ -460,4 +460,9 @@ def _word(text: str) -> str:
 
 
 def _minute(instant_us: int) -> str:
-    return to_datetime(instant_us).strftime("%Y-%m-%d %H:%M UTC")
+    return _stamp(instant_us, MINUTE_US)
+
+
+def _stamp(instant_us: int, grain_us: int) -> str:
+    seconds = "" if grain_us == MINUTE_US else ":%S"
+    return to_datetime(instant_us).strftime(f"%Y-%m-%d %H:%M{seconds} UTC")
