@@ -77,12 +77,13 @@ def violations(
     promises: Promises = NO_PROMISES,
     known: Known = NOTHING_KNOWN,
     others: Mapping[str, View] | None = None,
+    more: Values | None = None,
 ) -> list[dict[str, Any]]:
     """Return rule, queue, job_id, enqueued and attempt of violations; see `audit`.
 
-    `others` are views that `attempts` is derived from.
+    `others` and `more` are views and values from which `attempts` is derived.
     """
-    values: Values = {
+    values: Values = dict(more or {}) | {
         "early_us": EARLY_US_MAX, "ahead_us": AHEAD_US_MAX, "seen_us": SEEN_US,
         "now_us": known.now_us, "has_living": living is not None,
         "has_expected": expected is not None, "all_whole": known.whole is None,

@@ -13,7 +13,8 @@ Rows of the table, by `kind`:
 """
 
 import zlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -21,15 +22,18 @@ from pyarrow import compute
 
 from dueline.spark.pipeline.audit_queries import INSTANT, violations
 from dueline.spark.pipeline.audit_rules import RULES, Known, Promises
-from dueline.spark.pipeline.delta import Table
+from dueline.spark.pipeline.delta import File, Table
 from dueline.spark.pipeline.increments import NEEDED, earlier
-from dueline.spark.pipeline.queries import Derived, Queries, View, lines_of, text_of
+from dueline.spark.pipeline.queries import Derived, Duck, Queries, View, lines_of, text_of
 from dueline.spark.pipeline.tables import AUDIT, BATCH
 
 FINDING, OPEN, FIRST = "finding", "open", "first"
 JUDGED: Final = "judged"
 TERMS: Final = "terms"
 """Position of the table: a checksum of what the rules were applied with."""
+
+PORTION: Final = 200_000
+"""Number of rows that DuckDB judges at once; about 1.5 KB each in memory."""
 
 LISTED_MAX: Final = 10_000
 """Number of runs up to which rows are filtered by their ids while files are read."""
@@ -44,6 +48,13 @@ _OF_TIME: Final = frozenset({"in the future"})
 _OF_RUNS: Final = """
     SELECT b.* FROM bronze AS b
     LEFT SEMI JOIN touched AS r ON r.job_id = b.job_id AND r.enqueued = b.enqueued"""
+
+
+_PART: Final = """
+    SELECT * FROM bronze
+    WHERE (ascii(substring(job_id, length(job_id), 1))
+        + 5 * ascii(substring(job_id, length(job_id) - 1, 1))) % :parts = :part"""
+"""A part of the runs: by the end of their ids, which are random."""
 
 
 class Sight(NamedTuple):
@@ -115,12 +126,20 @@ class AuditState:
         size = sum(one.rows for one in files)
         is_small = isinstance(rows, pa.Table) or size <= rows_max
         queries = small if is_small else large()
-        views = {"rows": rows, "bronze": self._bronze.view(files), "touched": runs}
-        found = violations(
-            queries, rows, living=living, promises=Promises(attempts=self._promises.attempts),
-            known=self._known, others=views,
-        )  # fmt: skip
-        opened = lines_of(queries.run(text_of("audit_open"), views))
+        found: list[dict[str, Any]] = []
+        opened: list[dict[str, Any]] = []
+        for some, parts in (
+            _portions(files) if not low and isinstance(queries, Duck) else [(files, 1)]
+        ):
+            views = {"rows": rows if parts == 1 and low else Derived(_PART),
+                     "bronze": self._bronze.view(some), "touched": runs}  # fmt: skip
+            for part in range(parts):
+                values = {"parts": parts, "part": part}
+                found += violations(
+                    queries, views["rows"], living=living, known=self._known, others=views,
+                    promises=Promises(attempts=self._promises.attempts), more=values,
+                )  # fmt: skip
+                opened += lines_of(queries.run(text_of("audit_open"), views, values))
         firsts = lines_of(
             (small if low else queries).run(text_of("audit_first"), {"rows": new, "state": before})
         )
@@ -167,6 +186,23 @@ class AuditState:
         is_of = compute.is_in(compute.field("job_id"), runs.column("job_id").combine_chunks())
         rows = files.dataset().to_table([*NEEDED, "digest"], filter=is_of)
         return rows.join(runs, list(_RUN), join_type="left semi")
+
+
+def _portions(files: Sequence[File]) -> Iterator[tuple[list[File], int]]:
+    """Divide files into days, and in how many parts to read these; a run is of one day."""
+    some: list[File] = []
+    for _, group in groupby(sorted(files, key=lambda one: str(one.day)), key=lambda one: one.day):
+        day = list(group)
+        if some and sum(one.rows for one in (*some, *day)) > PORTION:
+            yield some, 1
+            some = []
+        rows = sum(one.rows for one in day)
+        if rows > PORTION:
+            yield day, -(-rows // PORTION)
+        else:
+            some += day
+    if some:
+        yield some, 1
 
 
 def _runs_of(new: pa.Table, before: pa.Table) -> pa.Table:
