@@ -10,7 +10,15 @@ from tests.harness.spark import audit_oracle
 from tests.harness.spark.audits import living_of
 from tests.harness.spark.lakes import Lake
 from tests.harness.spark.misbehaving import history
-from tests.harness.spark.tables import BORN, all_lines
+from tests.harness.spark.tables import (
+    BORN,
+    all_lines,
+    app_with_a_past,
+    live_on,
+    made,
+    quiet,
+    spoil,
+)  # fmt: skip
 
 ENDS = ("done", "cancelled", "expired", "lost")
 KNOWN = (("mail", "bills"), True, BORN + 86_400 * 10**6)
@@ -146,3 +154,32 @@ def test_spark_judges_the_same(spark: Any, tmp_path: Path) -> None:
               for name, most in (("a", 0), ("b", 10**9))]  # fmt: skip
     assert found[0] == found[1]
     assert found[2] == found[3]
+
+
+def test_a_large_audit_in_parts_finds_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dueline.spark.pipeline import audit_state
+
+    lake, random = Lake(tmp_path / "lake"), Random(7)
+    rows = history(7)
+    lake.add(rows)
+    living = open_runs(rows, random)
+    whole, _ = judged(lake, living, "whole")
+    monkeypatch.setattr(audit_state, "PORTION", 30)
+    parts, sight = judged(lake, living, "parts")
+    assert sight.is_full
+    assert parts == whole
+    assert len(whole) > 10
+
+
+def test_a_job_that_vanishes_between_two_audits_is_lost(tmp_path: Path) -> None:
+    app = app_with_a_past(tmp_path)
+    pipe = made(tmp_path / "lake", app)
+    assert pipe.audit(quiet).findings == []
+    live_on(app, 30)
+    victim = next(app.queues.engine.jobs_of("mail"))
+    spoil(app, [victim])
+    for is_full in (False, False, True, False):
+        (found,) = pipe.audit(quiet, is_full=is_full).findings
+        assert (found["verdict"], found["job_id"]) == ("lost", victim.id.hex())
