@@ -10,7 +10,13 @@ import pytest
 
 from dueline import Dueline
 from dueline.core.store import Row, Store
-from dueline.jobs.history import HISTORY_SUFFIX, row_of_enqueue, rows_of_done
+from dueline.jobs.history import (
+    HISTORY_SUFFIX,
+    row_of_enqueue,
+    rows_of_done,
+    rows_of_ended,
+    rows_of_enqueued,
+)
 from dueline.jobs.history_batch import size_of
 from dueline.stores.memory.store import MemoryStore
 from tests.harness.clocks import HandClock
@@ -39,6 +45,13 @@ def bundle(first: int, count: int, at_us: int) -> list[Row]:
     return [row._replace(at_us=at_us) for row in rows]
 
 
+def together(first: int, count: int, at_us: int) -> list[Row]:
+    """Make the rows of jobs that one call enqueues and one transaction ends, by columns."""
+    jobs = [claimed(number) for number in range(first, first + count)]
+    rows = [*rows_of_enqueued(jobs, with_arguments=False), *rows_of_ended(done_of(jobs))]
+    return [row._replace(at_us=at_us) for row in rows]
+
+
 def appended(first: int, count: int, at_us: int) -> list[Row]:
     """Make the events of one call of `append_many`."""
     return [
@@ -52,7 +65,7 @@ def mixed(seed: int) -> list[Row]:
     rows: list[Row] = []
     at_us = AT_US
     for start in range(0, 140, 20):
-        make = chance.choice([bulk, bundle, appended])
+        make = chance.choice([bulk, bundle, together, appended])
         some = make(1000 * start, chance.randint(1, 12), at_us)
         rows += [row._replace(shard=chance.choice([0, 0, 1])) for row in some]
         at_us += chance.choice([0, 0, 1, 700])
@@ -65,6 +78,9 @@ HISTORIES = {
     "append_many": appended(1, 40, AT_US),
     "bundles at one timestamp": [
         row for first in range(1, 40, 5) for row in bundle(first, 4, AT_US)
+    ],
+    "columns at one timestamp": [
+        row for first in range(1, 40, 5) for row in together(first, 4, AT_US)
     ],
     **{f"mixed {seed}": mixed(seed) for seed in range(12)},
 }
