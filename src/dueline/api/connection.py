@@ -92,10 +92,10 @@ class Connection:
         return self.queues.engine
 
     def join(self, tx: object, *queues: str) -> Transaction:
-        """Return the transaction of `tx`: of this application, or on a connection of the caller.
+        """Return the transaction that a caller passed as `tx=`.
 
         Args:
-            tx: What a caller passed as `tx=`.
+            tx: A transaction of this application, or a connection of the caller.
             queues: Names of queues that it will use.
 
         Raises:

@@ -198,11 +198,13 @@ def audit(
     """Check that no job was lost, early or finished twice.
 
     Copies new rows first. Only jobs with new rows and those that had not ended at the last audit
-    are judged again; --full judges all, and --capacity, --order and --expected read all. Each
-    queue is clean, failed or not audited; lost jobs are only detected in queues with the history
-    `all` or `arguments`. Jobs from before the tables begin, or outside --since and --until, are
-    counted as unjudged. --capacity, --order, --attempts and --results apply further rules; the
-    output lists each rule that was not applied, and what it needs. Exits 6 if a check fails.
+    are judged again; --full judges all, and --capacity, --order and --expected read all.
+
+    Each queue is clean, failed or not audited; lost jobs are only detected in queues with the
+    history `all` or `arguments`. Jobs from before the tables begin, or outside --since and
+    --until, are counted as unjudged. --capacity, --order, --attempts and --results apply further
+    rules; the output lists each rule that was not applied, and what it needs. Exits 6 if a check
+    fails.
 
     Example: dueline pipeline audit --out lake --engine duckdb --capacity shop.charge=3
     """
