@@ -22,7 +22,7 @@ configuration:
   spark.sql.session.timeZone: UTC
 """,
     "transformations/history.py": '''\
-"""The history of the queues, followed: each run appends what is new."""
+"""The history of the queues, followed."""
 
 import os
 
