@@ -28,9 +28,9 @@ from dueline.spark.pipeline.audit_state import AuditState
 from dueline.spark.pipeline.bronze import begins_of, period_of
 from dueline.spark.pipeline.delta import Table
 from dueline.spark.pipeline.engine import Say
-from dueline.spark.pipeline.history_bounds import EnqueuePeriod, is_inside
+from dueline.spark.pipeline.history_bounds import NO_END, EnqueuePeriod, is_inside
 from dueline.spark.pipeline.increments import SMALL
-from dueline.spark.pipeline.queries import Duck, Queries, Values, lines_in, lines_of
+from dueline.spark.pipeline.queries import Duck, Queries, lines_in, lines_of
 from dueline.spark.writing.keys import job_id_of
 
 PAGE: Final = 1000
@@ -41,10 +41,15 @@ LATE_US: Final = 10 * SECOND_US
 _LOST: Final = frozenset(name for name, rule in RULES.items() if rule.verdict == "lost")
 
 
-JOBS: Final = """
-    SELECT count(*) AS jobs, count_if(
-        unix_micros(enqueued) >= :begin_us AND unix_micros(enqueued) < :until_us) AS judged
-    FROM (SELECT DISTINCT job_id, enqueued FROM rows WHERE queue = :queue)"""
+UNJUDGED: Final = """
+    SELECT count(DISTINCT concat(job_id, unix_micros(enqueued))) AS jobs FROM rows
+    WHERE queue = :queue
+        AND (unix_micros(enqueued) < :begin_us OR unix_micros(enqueued) >= :until_us)"""
+JUDGED: Final = """
+    SELECT job_id FROM rows
+    WHERE queue = :queue
+        AND unix_micros(enqueued) >= :begin_us AND unix_micros(enqueued) < :until_us
+    LIMIT 1"""
 
 
 class Standing(NamedTuple):
@@ -194,14 +199,14 @@ class Auditor:
             whole = []
         findings = [one for one in said.findings if self._is_judged(one, self._period)]
         counts = Counter(one["queue"] for one in findings)
-        jobs, judged = self._jobs()
+        unjudged, empty = self._unjudged()
         standings = [
             Standing(
                 name,
                 kept,
-                _verdict(counts[name], name in whole and judged[name] >= min(1, jobs[name])),
+                _verdict(counts[name], name in whole and name not in empty),
                 counts[name],
-                jobs[name] - judged[name],
+                unjudged[name],
                 self._begins.get(name, 0),
             )
             for name, kept in self._history.items()
@@ -271,18 +276,36 @@ class Auditor:
                     shown = {name: line[name] for name in names[:4]}
                     yield {"verdict": verdict, **shown, "words": words}
 
-    def _jobs(self) -> tuple[Counter[str], Counter[str]]:
-        """Count the jobs in the tables and those that are judged, by queue."""
-        begins = self._begins
-        if self._period == ALL and not any(begins.values()):  # all are judged
-            return Counter(), Counter()
-        jobs, judged = Counter[str](), Counter[str]()
+    def _unjudged(self) -> tuple[Counter[str], set[str]]:
+        """Count the jobs that are not judged, by queue, and name the queues with none judged.
+
+        Only files that hold such jobs are read.
+        """
+        begins, until_us = self._begins, self._period.until_us
+        unjudged, empty = Counter[str](), set[str]()
+        if self._period == ALL and not any(begins.values()):
+            return unjudged, empty
+        files, queries = self._bronze.files(), Duck()
         for queue in self._history:
-            values: Values = {"queue": queue, "begin_us": max(begins[queue], self._period.since_us),
-                      "until_us": self._period.until_us}  # fmt: skip
-            (one,) = lines_of(Duck().run(JOBS, {"rows": self._bronze.view()}, values))
-            jobs[queue], judged[queue] = one["jobs"], one["judged"] or 0
-        return jobs, judged
+            begin_us = max(begins[queue], self._period.since_us)
+            values: Values = {"queue": queue, "begin_us": begin_us, "until_us": until_us}
+            outside = [
+                one for one in files
+                if one.may_hold("queue", queue, queue)
+                and (one.may_hold("enqueued", 0, begin_us - 1)
+                     or one.may_hold("enqueued", until_us, NO_END))
+            ]  # fmt: skip
+            views = {"rows": self._bronze.view(outside)}
+            unjudged[queue] = lines_of(queries.run(UNJUDGED, views, values))[0]["jobs"]
+            inside = [
+                one for one in files
+                if one.may_hold("queue", queue, queue)
+                and one.may_hold("enqueued", begin_us, until_us - 1)
+            ]  # fmt: skip
+            views = {"rows": self._bronze.view(inside)}
+            if unjudged[queue] and not lines_of(queries.run(JUDGED, views, values)):
+                empty.add(queue)
+        return unjudged, empty
 
 
 def _verdict(findings: int, is_audited: bool) -> str:  # noqa: FBT001  (both of it)
