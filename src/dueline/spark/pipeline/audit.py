@@ -30,7 +30,7 @@ from dueline.spark.pipeline.delta import Table
 from dueline.spark.pipeline.engine import Say
 from dueline.spark.pipeline.history_bounds import NO_END, EnqueuePeriod, is_inside
 from dueline.spark.pipeline.increments import SMALL
-from dueline.spark.pipeline.queries import Duck, Queries, lines_in, lines_of
+from dueline.spark.pipeline.queries import Duck, Queries, Values, lines_in, lines_of
 from dueline.spark.writing.keys import job_id_of
 
 PAGE: Final = 1000
