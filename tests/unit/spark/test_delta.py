@@ -112,3 +112,22 @@ def test_a_place_that_cannot_be_used_is_one_sentence_without_secrets(tmp_path: P
     with pytest.raises(ConfigError, match=r"s3://none/lake/bronze cannot be used") as failed:
         open_table(place, "bronze").exists()
     assert "very-secret" not in str(failed.value) + repr(place)
+
+
+def test_a_full_disk_is_one_sentence_and_nothing_is_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dueline.spark.pipeline import delta
+
+    def full(_: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    table = bronze(tmp_path)
+    table.create()
+    with monkeypatch.context() as patch:
+        patch.setattr(delta, "_flush", full)
+        with pytest.raises(ConfigError, match="cannot be used: .*No space left on device"):
+            put(table, "a")
+    assert table.rows() == 0
+    table.commit(put(table, "a"))
+    assert table.rows() == 1

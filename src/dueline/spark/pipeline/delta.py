@@ -146,22 +146,27 @@ class Writer(NamedTuple):
     design: Design
 
     def write(self, rows: pa.Table) -> list[File]:
-        """Write rows to files: one or more for each day, sorted."""
+        """Write rows to files: one or more for each day, sorted.
+
+        Raises:
+            ConfigError: The place cannot be written to, for instance because the disk is full.
+        """
         if not rows.num_rows:
             return []
         rows = shaped(rows, self.design.inside)
-        files = self.place.open()
-        if not self.design.instant:
-            return list(self._files(files, rows, None))
-        days = days_of(rows.column(self.design.instant))
-        names = compute.unique(days).to_pylist()
-        if len(names) == 1:
-            return list(self._files(files, rows, str(names[0])))
-        return [
-            file
-            for name in sorted(names)
-            for file in self._files(files, rows.filter(compute.equal(days, name)), str(name))
-        ]
+        with _errors(self.place, self.design.name):
+            files = self.place.open()
+            if not self.design.instant:
+                return list(self._files(files, rows, None))
+            days = days_of(rows.column(self.design.instant))
+            names = compute.unique(days).to_pylist()
+            if len(names) == 1:
+                return list(self._files(files, rows, str(names[0])))
+            return [
+                file
+                for name in sorted(names)
+                for file in self._files(files, rows.filter(compute.equal(days, name)), str(name))
+            ]
 
     def _files(self, files: fs.FileSystem, rows: pa.Table, day: str | None) -> Iterator[File]:
         rows = rows.sort_by([(name, "ascending") for name in self.design.order])
