@@ -126,7 +126,7 @@ def test_a_full_disk_is_one_sentence_and_nothing_is_committed(
     table.create()
     with monkeypatch.context() as patch:
         patch.setattr(delta, "_flush", full)
-        with pytest.raises(ConfigError, match="cannot be used: .*No space left on device"):
+        with pytest.raises(ConfigError, match=r"cannot be used: .*No space left on device"):
             put(table, "a")
     assert table.rows() == 0
     table.commit(put(table, "a"))
