@@ -353,12 +353,15 @@ class Pipeline:
         """
         self._rows()
         found: list[Mapping[str, Any]] = []
-        for name in DESIGNS:
-            table = open_table(self._lake, name)
+        for table in self._tables():
             if table.exists():
-                found.append({"table": name, **table.optimize()})
-                say(f"optimize: {name}")
+                found.append({"table": table.design.name, **table.optimize()})
+                say(f"optimize: {table.design.name}")
         return found
+
+    def _tables(self) -> list[Table]:
+        """Return all tables, with that of the audit."""
+        return [*(open_table(self._lake, name) for name in DESIGNS), self._audit()]
 
     def vacuum(self, hours: int, *, dry_run: bool = False) -> list[Mapping[str, Any]]:
         """Delete files that no table names, older than a number of hours.
@@ -367,10 +370,9 @@ class Pipeline:
             NotFound: Bronze does not exist.
         """
         self._rows()
-        tables = [*(open_table(self._lake, name) for name in DESIGNS), self._audit()]
         return [
             {"table": table.design.name, "files": len(table.vacuum(hours, dry_run=dry_run))}
-            for table in tables
+            for table in self._tables()
             if table.exists()
         ]
 
