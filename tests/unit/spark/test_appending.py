@@ -9,8 +9,11 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
+
+pytest.importorskip("deltalake")
+
+import pyarrow as pa
 
 from dueline import BadInput, ConfigError, Conflict, Dueline
 from dueline.core.store import Row

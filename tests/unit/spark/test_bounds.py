@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("deltalake")
+
+
 from dueline import Dueline
 from dueline.core.errors import BadInput, Conflict
 from dueline.core.ids import Ids

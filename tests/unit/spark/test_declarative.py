@@ -5,8 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow.dataset
 import pytest
+
+pytest.importorskip("deltalake")
+
+import pyarrow.dataset
 
 from dueline import Conflict, Dueline
 from tests.harness.spark.environment import TIMEOUT_S

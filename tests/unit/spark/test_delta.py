@@ -3,8 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
+
+pytest.importorskip("deltalake")
+
+import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from dueline.core.errors import ConfigError, Conflict, NotFound, StoreCorrupt

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("deltalake")
+
+
 from dueline import Dueline
 from dueline.spark.pipeline.delta import place_of
 from tests.harness.spark import oracle

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("deltalake")
+
+
 from dueline import Dueline, Retry
 from dueline.jobs.history import attempts
 from tests.harness.spark import replay_oracle

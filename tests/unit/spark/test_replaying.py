@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("deltalake")
+
+
 from dueline import Cancel, Dueline, Retry
 from dueline.api.raw_queue import RawQueue
 from dueline.core.attempt import ARGUMENTS_BYTES_MAX
