@@ -24,7 +24,7 @@ from dueline.spark.pipeline.tables import BATCH, BRONZE, INSTANT
 from dueline.spark.reading import history_columns, shards
 from dueline.spark.reading.partitions import RowSlice, behind, rows_of
 
-PORTION: Final = 250_000
+PORTION: Final = 100_000
 """Number of rows of a commit, when they are read in this process."""
 
 PAGE: Final = 20_000

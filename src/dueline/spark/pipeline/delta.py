@@ -39,7 +39,7 @@ _GROUP_ROWS: Final = 32_768
 """Rows in a row group, by whose statistics readers skip."""
 
 _PROPERTIES: Final = {
-    "delta.checkpointInterval": "50",
+    "delta.checkpointInterval": "10",
     "delta.logRetentionDuration": "interval 30 days",
     "delta.deletedFileRetentionDuration": "interval 7 days",
 }

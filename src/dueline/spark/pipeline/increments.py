@@ -51,7 +51,7 @@ from dueline.spark.pipeline.thresholds import (
     TARGET_US,
 )  # fmt: skip
 
-PORTION: Final = 300_000
+PORTION: Final = 200_000
 """Number of new rows of an increment in this process; about 500 bytes each in memory."""
 
 SMALL: Final = 100_000
