@@ -28,8 +28,11 @@ LANDING = WRITES - {"add", "together"}
 may be born again, so what was sent has to be known to be over before it is sent again."""
 
 READ_STEPS = frozenset(
-    {"page", "some", "places", "marks", "pointers", "read", "tail", "mark_of", "lanes_with_rows"}
-)
+    {
+        "page", "some", "places", "marks", "pointers", "read", "partitions", "tail", "mark_of",
+        "lanes_with_rows",
+    }
+)  # fmt: skip
 WRITE_STEPS = frozenset(
     {
         "index", "insert", "decide", "raise_marks", "put_pointer", "remove_pointer", "commit",

@@ -237,9 +237,10 @@ def test_a_worker_that_comes_later_meets_what_is_done_and_goes_on_from_there(lin
 def test_an_idle_poll_of_an_empty_queue_is_two_reads(line: Line) -> None:
     line.end(line.running)
     line.running = []
-    for _ in range(3):  # what is past and empty is retired
+    for _ in range(4):  # what is past and empty is retired
         line.clock.advance(60)
         assert line.claim() == []
+        line.claimer._finish_sweeps(only_done=False)
     polls = 10
     with watched(line.session, is_traced=False) as sent:
         for _ in range(polls):

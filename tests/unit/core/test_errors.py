@@ -27,6 +27,7 @@ PLACES = {
     "QuotaExceeded": errors.Conflict,
     "StoreUnavailable": DuelineError,
     "StoreReplaced": errors.StoreUnavailable,
+    "StoreMoved": errors.StoreUnavailable,
     "Unknown": errors.StoreUnavailable,
     "EnqueueUnknown": errors.Unknown,
     "AppendUnknown": errors.Unknown,

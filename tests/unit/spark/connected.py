@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from dueline import BadInput, Dueline
 from dueline.spark import append_once, enqueue, job_id, job_id_of, lag, read, register
-from tests.unit.spark.test_sentences import told as told_on_top
+from tests.harness.spark.sentences import told as told_on_top
 
 ROWS = 100
 

@@ -14,6 +14,7 @@ from dueline import Dueline, Retry
 from dueline.jobs.history import attempts
 from tests.harness.cassandra_node import PATIENT, expect_node, session_on_a_node
 from tests.harness.postgres import schemas
+from tests.harness.spark.crew import Crew, expect_on_a_cluster
 from tests.harness.spark.tables import made, quiet, rows_in
 from tests.harness.spark.writers import batches_of, notes, noting, writer_of
 
@@ -172,7 +173,6 @@ def test_executors_of_a_cluster_that_are_killed_lose_nothing_and_double_nothing(
     url: str, tmp_path: Path
 ) -> None:
     from tests.unit.spark import cluster
-    from tests.unit.spark.test_killing import Crew, expect_on_a_cluster
 
     crew = Crew(tmp_path, **{cluster.STORE_VARIABLE: url})
     expect_on_a_cluster(crew, tmp_path, Dueline(url))

@@ -9,7 +9,7 @@ import pytest
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import Unknown
 from dueline.core.job import State
-from dueline.core.lane import Pointer
+from dueline.core.lane import GUARD_US, Pointer
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Drop, Extend, LanePage
 from dueline.jobs.pauses import pause, resume
@@ -361,7 +361,7 @@ def test_an_empty_lane_that_is_past_is_retired_by_the_worker_that_finds_it(
     claimer = claimer_of(queues)
     (taken,) = claimer.claim(10, {})
     queues.engine.store.settle([Drop(taken.job)])
-    clock.advance(us=DAY_US)
+    clock.advance(us=DAY_US + GUARD_US)
     for _ in range(3):  # find it empty and close the past, find it empty again, and unlist it
         claimer.refresh()
         claimer.claim(10, {})
