@@ -11,6 +11,7 @@ from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Drop, Group, Move, Store, Streams
 from dueline.jobs import completion, history
 from dueline.jobs.completion import Decision, Finished, effects
+from dueline.jobs.history import AttemptAndJob
 from dueline.store_tests import cluster, stepped_store
 from dueline.store_tests.row_changes import Change, Found, holds
 from dueline.stores.row_updates import moved
@@ -44,9 +45,10 @@ def the_key_of_a_retried_job_is_released(patch: Patch) -> None:
         others: Sequence[Group],
         *,
         share: bool,
+        noted: Sequence[AttemptAndJob] | None = None,
     ) -> bool:
         completion.release(store, [one.job for group in others for one in group.verdicts])
-        return finish(store, done, settings, ends, others, share=share)
+        return finish(store, done, settings, ends, others, share=share, noted=noted)
 
     patch.setattr(settler, "finish_together", finish_and_release)
 
