@@ -24,7 +24,6 @@ END_S = 300
 
 
 @pytest.fixture(
-    scope="module",
     params=[
         pytest.param("cassandra", marks=pytest.mark.cassandra),
         pytest.param("postgres", marks=pytest.mark.postgres),

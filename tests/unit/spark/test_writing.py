@@ -16,6 +16,7 @@ from dueline.core.ids import Ids
 from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane
 from dueline.core.store import Row
+from dueline.jobs.history_batch import unbundled
 from dueline.store_tests.stepped_store import SteppedMemoryStore
 from tests.harness.queues import queues_on
 from tests.harness.spark.writers import app, batches_of, dying, living, ran, writer_of
@@ -84,7 +85,7 @@ def test_enqueue_events_are_recorded_in_a_history_of_everything(app: Dueline, mo
         writer = writer_of(app, writeId="monday", writeMode=mode)
         writer.commit([writer.write(batches_of(range(10)))])
     rows = [row for shard in range(3) for row in tail(app, shard)]
-    told = [decode(row.body, EnqueuedEvent) for row in rows]
+    told = [decode(one.body, EnqueuedEvent) for row in rows for one in unbundled(row)]
     assert {(one.outcome, one.payload) for one in told} == {
         ("enqueued", b"[%d]" % number) for number in range(10)
     }

@@ -55,8 +55,8 @@ def read(spark: SparkSession, store: str, table: str = "events", **options: obje
         ConfigError: There is no such store.
         NotFound: There is no such queue or stream.
     """
-    cores = cores_of(spark)
-    usual = {"store": store, "table": table} | ({"minPartitions": cores} if cores else {})
-    texts = option_texts(usual | options)
+    texts = option_texts({"store": store, "table": table} | options)
     table_reader(texts, table_schema(texts)).check()  # here: a query would add its traceback
+    if cores := cores_of(spark):
+        texts = option_texts({"minPartitions": cores}) | texts
     return spark.read.format("dueline").options(**texts).load()
