@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from dueline.api.connect import open_store
 from dueline.core.store import Migratable
 from tests.harness.postgres import server, statement
 from tests.kills.processes import children_of, signal_all
+from tests.kills.ring import Over
 from tools.postgres import Cluster, PostgresError
 
 SILENT_S: Final = 0.5, 6.0
@@ -27,13 +28,6 @@ START_S_MAX: Final = 30.0
 KINDS: Final = ("killed", "restarted", "backend killed", "paused", "sessions ended")
 
 
-class _Over(NamedTuple):
-    """When something is over (monotonic), and what ends it."""
-
-    at_s: float
-    mend: Callable[[], None]
-
-
 class StruckCluster:
     """A server whose processes are killed, stopped, or made to stand still."""
 
@@ -43,7 +37,7 @@ class StruckCluster:
         self._choice = random.Random(seed)
         self._kinds: Iterator[str] = itertools.cycle(self._choice.sample(KINDS, len(KINDS)))
         self._struck: Counter[str] = Counter()
-        self._over: list[_Over] = []
+        self._over: list[Over] = []
         self.url = cluster.url
         self.urls = [cluster.url]
 
@@ -99,7 +93,7 @@ class StruckCluster:
             time.sleep(0.1)
 
     def _later(self, mend: Callable[[], None]) -> None:
-        self._over.append(_Over(time.monotonic() + self._choice.uniform(*SILENT_S), mend))
+        self._over.append(Over(time.monotonic() + self._choice.uniform(*SILENT_S), mend))
 
     def _start(self) -> None:
         give_up_s = time.monotonic() + START_S_MAX

@@ -57,7 +57,7 @@ class Silence(NamedTuple):
     in_turn: bool = False
 
 
-class _Over(NamedTuple):
+class Over(NamedTuple):
     """When something is over (monotonic), and what ends it."""
 
     at_s: float
@@ -77,7 +77,7 @@ class StruckRing:
         self._kinds: Iterator[str] = itertools.cycle(self._choice.sample(kinds, len(kinds)))
         self._silence = silence
         self._struck: Counter[str] = Counter()
-        self._over: list[_Over] = []
+        self._over: list[Over] = []
         self._ragged: tuple[Line, float] | None = None
         self.urls = [
             f"{ring.url(KEYSPACE, node=node.settings.number)}&timeout={silence.timeout_s:g}s"
@@ -141,17 +141,17 @@ class StruckRing:
     def _kill(self, node: Node, *, for_s: float) -> None:
         assert node.is_alive(), node.explain("ended by itself")
         node.kill()
-        self._over.append(_Over(time.monotonic() + for_s, node.start))
+        self._over.append(Over(time.monotonic() + for_s, node.start))
 
     def _pause(self, node: Node, for_s: float) -> None:
         node.pause()
-        self._over.append(_Over(time.monotonic() + for_s, node.resume))
+        self._over.append(Over(time.monotonic() + for_s, node.resume))
 
     def _cut(self, node: Node, for_s: float) -> None:
         node.wait_ready()  # one that is starting could not listen on an address that is cut
         line = self._lines[node.host]
         line.cut()
-        self._over.append(_Over(time.monotonic() + for_s, line.mend))
+        self._over.append(Over(time.monotonic() + for_s, line.mend))
 
 
 def _of_lines() -> tuple[str, ...]:

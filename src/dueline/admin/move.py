@@ -76,7 +76,7 @@ class Mover:
       target: The queues of the new store.
       names: The addresses of both, without passwords; they identify the move.
       clock: This machine's clock.
-      tell: Called with a sentence at each stage, and with what was done at each pass.
+      report: Called with a sentence at each stage, and with what was done at each pass.
       grace_us: As GRACE_US.
     """
 
@@ -87,7 +87,7 @@ class Mover:
         names: tuple[str, str],
         *,
         clock: Clock,
-        tell: Callable[[str, Moved], None],
+        report: Callable[[str, Moved], None],
         grace_us: int = GRACE_US,
     ) -> None:
         self._queues = source
@@ -95,7 +95,7 @@ class Mover:
         self._target = target.engine
         self._from, self._to = names
         self._clock = clock
-        self._tell = tell
+        self._report = report
         self._grace_us = grace_us
         self._portions = Portions(self._source, self._target)
         self._flows: set[JobId] = set()
@@ -147,14 +147,14 @@ class Mover:
         state = self._state()
         assert state is not None
         if state.stage == "filling":
-            self._tell("waiting for calls that began before the mark", self.moved)
+            self._report("waiting for calls that began before the mark", self.moved)
             rest_us = state.closed_us + self._grace_us - self._target.time.earliest_us()
             self._clock.sleep(max(0, rest_us) / SECOND_US)
             self._await_transactions()
             self._patiently(self._fill)
             self._store_state(replace(state, stage="open"))
         self._patiently(self._open)
-        self._tell(f"{self._to} is open; moving jobs", self.moved)
+        self._report(f"{self._to} is open; moving jobs", self.moved)
         self._patiently(self._list_unmoved)
         self._patiently(self._move_all)
         self._patiently(self._end)
@@ -206,7 +206,7 @@ class Mover:
                 self._copy_results()
                 keys = move_records.keys_elsewhere(self._target.store)
             keys = move_records.release_keys(self._source.store, self._target.store, keys)
-            self._tell("moving jobs", self.moved)
+            self._report("moving jobs", self.moved)
             if not (self.moved.waiting or self._flows or self._schedules):
                 break
             self._clock.sleep(_REST_S)
@@ -338,7 +338,7 @@ class Mover:
             return
         before = store.open_transactions()
         while before := before & store.open_transactions():
-            self._tell(f"waiting for {len(before)} open transactions", self.moved)
+            self._report(f"waiting for {len(before)} open transactions", self.moved)
             self._clock.sleep(_REST_S)
 
     def _patiently(self, stage: Callable[[], None]) -> None:
@@ -349,7 +349,7 @@ class Mover:
             except StoreUnavailable as error:
                 if not left:
                     raise
-                self._tell(f"trying again: {error.message}", self.moved)
+                self._report(f"trying again: {error.message}", self.moved)
                 self._clock.sleep(2 * _REST_S)
             else:
                 return

@@ -35,7 +35,7 @@ def test_a_transaction_that_was_open_is_waited_for(tmp_path: Path, url: str) -> 
     with psycopg.connect(url.partition("?")[0]) as caller:
         echo.using(after=60, tx=caller).enqueue("in time")
 
-        def tell(text: str, _: Moved) -> None:
+        def report(text: str, _: Moved) -> None:
             nonlocal waited
             if "open transactions" in text:
                 waited += 1
@@ -50,7 +50,7 @@ def test_a_transaction_that_was_open_is_waited_for(tmp_path: Path, url: str) -> 
             open_queues(one, store, clock=clock)
             for one, store in zip((url, target), stores, strict=True)
         ]
-        mover = Mover(queues[0], queues[1], (url, target), clock=clock, tell=tell, grace_us=0)
+        mover = Mover(queues[0], queues[1], (url, target), clock=clock, report=report, grace_us=0)
         assert mover.run().jobs == 1
         for store in stores:
             store.close()

@@ -10,7 +10,7 @@ import pytest
 
 from dueline import Dueline, pipeline
 from dueline.core.errors import BadInput
-from tests.harness.postgres import expect_server, schemas, statement
+from tests.harness.postgres import expect_server, statement
 from tests.harness.woken_workers import WORKER, app_on
 
 expect_server()
@@ -21,12 +21,6 @@ from psycopg.rows import dict_row  # noqa: E402
 pytestmark = pytest.mark.postgres
 
 WAIT_S = 60.0
-
-
-@pytest.fixture
-def url() -> Iterator[str]:
-    with schemas() as made:
-        yield made.fresh()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from dueline.core.check import Check
 from dueline.core.clock import SystemClock
 from dueline.core.errors import ConfigError
 from dueline.store_tests.helpers import new_job
-from tests.harness.postgres import expect_server, schemas, statement
+from tests.harness.postgres import expect_server, statement
 from tests.harness.queues import queues_on
 
 expect_server()
@@ -27,12 +27,6 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {worker
 GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {reader};
 """
 """As docs/operations/postgres.md has them."""
-
-
-@pytest.fixture
-def url() -> Iterator[str]:
-    with schemas() as made:
-        yield made.fresh()
 
 
 def checks_of(url: str) -> dict[str, Check]:

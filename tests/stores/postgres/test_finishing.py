@@ -9,7 +9,7 @@ import pytest
 from dueline import Context, Dueline, Retry
 from dueline.core.errors import BadInput, JobFailed
 from dueline.jobs.history import attempts
-from tests.harness.postgres import expect_server, schemas, statement
+from tests.harness.postgres import expect_server, statement
 
 expect_server()
 
@@ -19,12 +19,6 @@ pytestmark = pytest.mark.postgres
 
 WAIT_S = 30.0
 ONCE = Retry(attempts=1)
-
-
-@pytest.fixture
-def url() -> Iterator[str]:
-    with schemas() as made:
-        yield made.fresh()
 
 
 @pytest.fixture

@@ -107,7 +107,7 @@ class Two:
     def mover(
         self,
         dies_at: int = 0,
-        tell: Callable[[str, Moved], None] | None = None,
+        report: Callable[[str, Moved], None] | None = None,
         *,
         back: bool = False,
     ) -> Mover:
@@ -121,7 +121,7 @@ class Two:
         names = NAMES[::-1] if back else NAMES
         return Mover(
             old, new, names, clock=self.clock,
-            tell=tell or (lambda text, _: self.told.append(text)),
+            report=report or (lambda text, _: self.told.append(text)),
         )  # fmt: skip
 
     def run_due(self, world: World) -> None:
@@ -205,7 +205,7 @@ def test_a_running_job_is_waited_for(stores: Two) -> None:
     job = old.claim(running)
     passes = 0
 
-    def tell(text: str, moved: Moved) -> None:
+    def report(text: str, moved: Moved) -> None:
         nonlocal passes
         if text == "moving jobs":
             passes += 1
@@ -214,7 +214,7 @@ def test_a_running_job_is_waited_for(stores: Two) -> None:
                 assert stores.new.row(waiting)
                 old.end(job, Outcome("done", old.now_us, value="7"))
 
-    moved = stores.mover(tell=tell).run()
+    moved = stores.mover(report=report).run()
     assert passes > 3
     assert moved.jobs == 1
     assert results.read(stores.new.store, running) == results.read(old.store, running)
@@ -264,7 +264,7 @@ def test_unique_keys_hold_across_the_move(stores: Two) -> None:
     old.end(old.row(kept.id), Outcome("done", old.now_us))
     held = 0
 
-    def tell(text: str, _: Moved) -> None:
+    def report(text: str, _: Moved) -> None:
         nonlocal held
         if "is open" in text:
             stores.clock.advance(6)
@@ -276,7 +276,7 @@ def test_unique_keys_hold_across_the_move(stores: Two) -> None:
             old.end(old.row(runs.id), Outcome("done", old.now_us))
             held += 1
 
-    stores.mover(tell=tell).run()
+    stores.mover(report=report).run()
     assert held == 2
     new.queues.enqueue(keyed(4, key="b"))
     for key in "ac":
@@ -316,7 +316,7 @@ def test_a_workflow_moves_once_no_step_of_it_runs(stores: Two) -> None:
     first = old.claim(start.jobs[0].id)
     passes = 0
 
-    def tell(text: str, _: Moved) -> None:
+    def report(text: str, _: Moved) -> None:
         nonlocal passes
         if text != "moving jobs":
             return
@@ -325,7 +325,7 @@ def test_a_workflow_moves_once_no_step_of_it_runs(stores: Two) -> None:
             assert stores.rows(new) == []
             old.end(first, Outcome("done", old.now_us, value="1"))
 
-    stores.mover(tell=tell).run()
+    stores.mover(report=report).run()
     assert passes > 2
     assert len(stores.rows(new)) == len(start.jobs) - 1
     layout = flow_records.read(new.store, start.flow)
@@ -411,7 +411,7 @@ def test_a_second_move_to_elsewhere_is_refused(stores: Two) -> None:
     stores.mover().run()
     other = Mover(
         stores.old.other(), stores.new.other(), ("old", "third"), clock=stores.clock,
-        tell=lambda *_: None,
+        report=lambda *_: None,
     )  # fmt: skip
     with pytest.raises(Conflict, match="moved to new"):
         other.run()
@@ -451,7 +451,7 @@ def test_a_suspended_mover_inserts_nothing_once_another_has_taken_over(stores: T
     held.stores = stores
     mover = Mover(
         stores.old.other(), queues_on(held, stores.clock), NAMES, clock=stores.clock,
-        tell=lambda *_: None,
+        report=lambda *_: None,
     )  # fmt: skip
     with pytest.raises(Conflict, match="taken over"):
         mover.run()
@@ -483,7 +483,7 @@ def dies_at(stores: Two, fatal: int) -> bool:
     running = old.claim(old.put(queue="r"))
     ended = False
 
-    def tell(_text: str, moved: Moved) -> None:
+    def report(_text: str, moved: Moved) -> None:
         nonlocal ended
         if moved.waiting and not ended:
             ended = True
@@ -492,16 +492,16 @@ def dies_at(stores: Two, fatal: int) -> bool:
 
     has_died = True
     with suppress(Died):
-        stores.mover(fatal, tell).run()
+        stores.mover(fatal, report).run()
         has_died = False
     with suppress(Died):
-        stores.mover(fatal + 40, tell).run() if has_died else None
+        stores.mover(fatal + 40, report).run() if has_died else None
     if has_died:
         stores.clock.advance(6)
         with suppress(StoreUnavailable):  # it may still be closed
             stores.new.other().engine.catalog.settings("q")
             stores.run_due(stores.new)
-        stores.mover(tell=tell).run()
+        stores.mover(report=report).run()
     stores.clock.advance(60)
     stores.run_due(stores.new)
     assert stores.rows(old) == []

@@ -22,7 +22,7 @@ from dueline.stores.postgres import trips
 from dueline.stores.postgres.address import Address
 from dueline.stores.postgres.arrays import packed, register
 from dueline.stores.postgres.errors import REPEATED, translated
-from dueline.stores.postgres.trips import QuickConnection, Results, Statement
+from dueline.stores.postgres.trips import QuickConnection, Results
 
 T = TypeVar("T")
 
@@ -168,18 +168,12 @@ class Connections:
         self._process = os.getpid()
         self._jitter = random.Random()
         self._thread = threading.local()
-        self._is_pooled = True
 
     def close(self) -> None:
         """Close the idle connections."""
         self._forget_parent()
         while self._idle:
             self._idle.pop().close()
-
-    @property
-    def is_pooled(self) -> bool:
-        """Whether a pooler is between this process and the server, as of the last connection."""
-        return self._is_pooled
 
     def read(self, work: Callable[[Database], T]) -> T:
         """Run statements that only read, each as a transaction of its own."""
@@ -197,11 +191,14 @@ class Connections:
         self._refuse_beside()
         return self._write(work)
 
-    def send(self, statement: Statement) -> None:
+    def send(self, statement: str, bound: Sequence[Any]) -> None:
         """Send a statement whose result is not needed, and that may be lost."""
         connection = self._take()
         try:
-            trips.send(connection, statement)
+            if connection.is_quick:
+                trips.send(connection, (numbered(statement, self.address.schema), bound))
+            else:
+                self._database(connection).fetch(statement, bound)
         finally:
             self._give_back(connection)
 
@@ -413,9 +410,8 @@ class Connections:
             raise translated(error, self.address) from error
         try:
             _refuse_server(connection, self.address)
-            self._is_pooled = is_pooled(connection)
-            connection.is_quick = not self._is_pooled
-            if self._is_pooled:
+            connection.is_quick = not is_pooled(connection)
+            if not connection.is_quick:
                 connection.prepare_threshold = None
             else:
                 connection.execute(_set("SET"), prepare=False)

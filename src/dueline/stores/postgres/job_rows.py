@@ -23,30 +23,30 @@ TYPES: Final = tuple(_TYPES.get(type(value), "bigint") for value in _EXAMPLE[1:]
 """Types of the columns."""
 
 
-def _insert(count: int) -> str:
+def _insert(count: int, lane: str = "new.lane", source: str = "") -> str:
+    """Return the statement that inserts rows of the first columns, given as arrays.
+
+    Args:
+      count: Number of columns.
+      lane: The number of a row's lane.
+      source: A join that gives the numbers of lanes.
+    """
     names = COLUMNS[:count]
-    values = ", ".join("least(pos_us, at_us)" if name == "pos_us" else name for name in names)
+    values = ", ".join(
+        "least(new.pos_us, new.at_us)" if name == "pos_us" else f"new.{name}" for name in names
+    )
     arrays = ", ".join(["%s::bigint[]", *(f"%s::{kind}[]" for kind in TYPES[:count])])
     return (
         f"INSERT INTO @jobs (lane, {', '.join(names)})"
-        f" SELECT lane, {values} FROM unnest({arrays}) AS new (lane, {', '.join(names)})"
-        " ON CONFLICT (id) DO NOTHING"
+        f" SELECT {lane}, {values} FROM unnest({arrays}) AS new (lane, {', '.join(names)})"
+        f"{source} ON CONFLICT (id) DO NOTHING"
     )
 
 
 @lru_cache
 def _insert_held(hold: str) -> str:
-    names = COLUMNS[:_NEW]
-    values = ", ".join("least(pos_us, at_us)" if name == "pos_us" else f"new.{name}"
-                       for name in names)  # fmt: skip
-    arrays = ", ".join(["%s::bigint[]", *(f"%s::{kind}[]" for kind in TYPES[:_NEW])])
-    return (
-        f"WITH held AS MATERIALIZED ({hold}), added AS ("
-        f"INSERT INTO @jobs (lane, {', '.join(names)})"
-        f" SELECT held.id, {values} FROM unnest({arrays}) AS new (place, {', '.join(names)})"
-        " JOIN held ON held.place = new.place ON CONFLICT (id) DO NOTHING)"
-        " SELECT count(*) FROM held"
-    )
+    insert = _insert(_NEW, "held.id", " JOIN held ON held.place = new.lane")
+    return f"WITH held AS MATERIALIZED ({hold}), added AS ({insert}) SELECT count(*) FROM held"
 
 
 def insert_held(

@@ -28,7 +28,7 @@ from dueline.core.wakeup import (
     WakeupListener,
     read_wakeup,
 )
-from dueline.stores.postgres.connection import Connections, Executor, is_pooled, numbered
+from dueline.stores.postgres.connection import Connections, Executor, is_pooled
 
 PAYLOAD_BYTES_MAX: Final = 7900
 """Maximum length of a message; PostgreSQL allows less than 8000 bytes."""
@@ -64,7 +64,7 @@ class NotifyWakeups:
         self._connections = connections
         self._step_back = step_back
         self._channel = channel_of(connections.address.schema)
-        self._notify = numbered(_NOTIFY.format(channel=self._channel), connections.address.schema)
+        self._notify = _NOTIFY.format(channel=self._channel)
         self._local = LocalWakeups()
         self._listeners: list[IdleListener] = []
         self._process = 0
@@ -75,13 +75,7 @@ class NotifyWakeups:
         channels = [one.channel for one in wakeups]
         payloads = list(map(_payload, wakeups))
         with suppress(DuelineError, psycopg.Error):  # a wake-up may be lost
-            if self._connections.is_pooled:
-                statement = _NOTIFY.format(channel=self._channel)
-                self._connections.read(
-                    lambda database: database.fetch(statement, (channels, payloads))
-                )
-            else:
-                self._connections.send((self._notify, [channels, payloads]))
+            self._connections.send(self._notify, (channels, payloads))
 
     def listen(self, channels: Collection[str], wakeup: Signal) -> WakeupListener:
         """Open a listener; without notifications if there is a pooler or no server."""
