@@ -1,8 +1,9 @@
 """The small disk that the loop fills up."""
 
+import sqlite3
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 BYTES = 24 * 2**20
@@ -19,10 +20,13 @@ class SmallDisk:
     def __init__(self, folder: Path) -> None:
         """Take the folder where it is mounted."""
         self._ballast = folder / "ballast"
-        self.url = f"sqlite:///{folder}/queue.db"
+        self._file = folder / "queue.db"
+        self.url = f"sqlite:///{self._file}"
 
     def fill(self) -> None:
-        """Leave no byte free."""
+        """Leave no byte free, and no space in the write-ahead log: the next write needs some."""
+        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(self._file)) as file:
+            file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         with self._ballast.open("ab", buffering=0) as ballast:
             try:
                 while ballast.write(CHUNK) == len(CHUNK):

@@ -196,13 +196,15 @@ class Loop:
         self._collect()
         self._open_gate()
         self._let_go(time.monotonic())
-        silent_s = time.monotonic() - self._noted_s
-        assert silent_s < STALLED_S, f"nothing happens: {dict(self._seen)}, {self._errors()}"
+        assert self._silent_s() < STALLED_S, f"nothing happens: {dict(self._seen)}, {self._errors()}"
         for actor in self._actors:
             if actor.process is not None and (code := actor.process.poll()) is not None:
                 assert code == 0, f"a {actor.role.kind} exited with {code}: {self._errors()}"
                 assert actor.role.kind == "producer", "a worker ended unasked"
                 actor.process = None
+
+    def _silent_s(self) -> float:
+        return time.monotonic() - self._noted_s
 
     def _errors(self) -> str:
         return told_in(self._folder / "stderr")
@@ -282,7 +284,7 @@ class Loop:
                 return
             self._disk.free()
             settled = self._seen["settle ok"]
-            while self._seen["settle ok"] == settled:
+            while self._seen["settle ok"] == settled and self._silent_s() < QUIET_S:
                 self._watch()
                 time.sleep(TICK_S)
 
