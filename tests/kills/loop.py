@@ -196,7 +196,9 @@ class Loop:
         self._collect()
         self._open_gate()
         self._let_go(time.monotonic())
-        assert self._silent_s() < STALLED_S, f"nothing happens: {dict(self._seen)}, {self._errors()}"
+        assert self._silent_s() < STALLED_S, (
+            f"nothing happens: {dict(self._seen)}, {self._errors()}"
+        )
         for actor in self._actors:
             if actor.process is not None and (code := actor.process.poll()) is not None:
                 assert code == 0, f"a {actor.role.kind} exited with {code}: {self._errors()}"

@@ -354,7 +354,7 @@ class Handler:
         """
         form = AS_JSON
         if codec != JSON:
-            form, body = self._payloads.opened(codec, body)
+            form, body = self._payloads.opened(codec, body, self.name)
         if given:
             return self.arguments.decode_rest(given, body, form)
         return self.arguments.decode(body, form)

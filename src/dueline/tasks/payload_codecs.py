@@ -74,8 +74,9 @@ class CustomCodec(NamedTuple):
 
     name: str
     number: int
-    encode: Callable[[bytes], bytes]
-    decode: Callable[[bytes], bytes]
+    encode: Callable[..., bytes]
+    decode: Callable[..., bytes]
+    takes_task: bool = False
 
 
 class PayloadFormat(NamedTuple):
@@ -100,7 +101,8 @@ class PayloadFormat(NamedTuple):
             body = min(zlib.compress(body), body, key=len)
         if self.own is None:
             return body
-        sealed: object = contain(self.own.encode, bytes([self.inner]) + body)
+        given = (bytes([self.inner]) + body, task)
+        sealed: object = contain(self.own.encode, *given[: 1 + self.own.takes_task])
         if isinstance(sealed, Raised):
             raise BadInput(
                 f"The codec {self.own.name} cannot write the arguments of {task}: "
@@ -152,14 +154,18 @@ class Payloads:
         name: str,
         number: int,
         *,
-        encode: Callable[[bytes], bytes],
-        decode: Callable[[bytes], bytes],
+        encode: Callable[..., bytes],
+        decode: Callable[..., bytes],
+        takes_task: bool = False,
     ) -> None:
-        """Add a codec, for example for encryption; arguments pass through it as bytes.
+        """Add a codec; arguments pass through it as bytes.
+
+        `dueline.contrib.crypto.Cipher` is one that encrypts.
 
         Args:
           name: for `use` and tasks. number: 64 to 127; stored with each job, so never change it.
           encode, decode: a function and its inverse. They must be thread-safe.
+          takes_task: they also take the name of the task, to bind the bytes to it.
 
         Raises: BadInput: the name or number is out of range, or taken.
         """
@@ -174,7 +180,7 @@ class Payloads:
             raise BadInput(f"The codec {name} takes two functions, encode and decode.")
         if name in self.names or number in self._own:
             raise BadInput(f"A codec {name}, or one with number {number}, is there already.")
-        self._own[number] = CustomCodec(name, number, encode, decode)
+        self._own[number] = CustomCodec(name, number, encode, decode, takes_task)
 
     @property
     def names(self) -> Sequence[str]:
@@ -213,7 +219,7 @@ class Payloads:
         """Return whether bodies in this codec can be decoded."""
         return _is_ours(codec) or codec in self._own
 
-    def opened(self, codec: int, body: bytes) -> tuple[Form, bytes]:
+    def opened(self, codec: int, body: bytes, task: str) -> tuple[Form, bytes]:
         """Undo custom codec and compression; return the form and the body.
 
         Exceptions of a custom codec propagate.
@@ -222,7 +228,7 @@ class Payloads:
         """
         own = self._own.get(codec)
         if own is not None:
-            plain: object = own.decode(body)
+            plain: object = own.decode(*(body, task)[: 1 + own.takes_task])
             if not isinstance(plain, bytes) or not plain:
                 raise BadInput(f"The codec {own.name} read {type(plain).__name__}, not bytes.")
             codec, body = plain[0], plain[1:]

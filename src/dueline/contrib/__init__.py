@@ -1,0 +1,1 @@
+"""What joins dueline to other libraries; each module needs its own extra."""
