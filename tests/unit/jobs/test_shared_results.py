@@ -116,7 +116,7 @@ def test_two_workers_write_into_one_cell(store: Store) -> None:
 
 def test_of_two_ends_the_later_one_counts(store: Store) -> None:
     # an id is enqueued again once its outcome is gone
-    jobs = of(Ids().many(8, NOW_US))
+    jobs = of(Ids(bytes).many(8, NOW_US))
     again = [job._replace(token=Token(b"u" * 16)) for job in jobs]
     keep(store, writes(again, [b"2"] * 8, NOW_US + 100))
     keep(store, writes(jobs, [b"1"] * 8))
@@ -124,7 +124,7 @@ def test_of_two_ends_the_later_one_counts(store: Store) -> None:
 
 
 def test_a_shared_result_is_kept_long_enough(store: Store, clock: HandClock) -> None:
-    jobs = of(Ids().many(10, NOW_US))
+    jobs = of(Ids(bytes).many(10, NOW_US))  # from zero on: in one cell
     keep(store, writes(jobs))
     clock.advance(us=DAY_US + 8)
     assert None not in found(store, jobs)
@@ -148,7 +148,7 @@ def test_stores_without_transactions_have_none(clock: HandClock) -> None:
 
 
 def test_a_damaged_record_is_reported(store: Store) -> None:
-    jobs = of(Ids().many(10, NOW_US))
+    jobs = of(Ids(bytes).many(10, NOW_US))
     ((partition, (put, *_)), *_) = writes(jobs, [b"null"] * 10)
     assert isinstance(put, Put)
     store.commit(partition, [put._replace(value=put.value.replace(b'"many":10', b'"many":11'))])
