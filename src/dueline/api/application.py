@@ -41,7 +41,7 @@ from dueline.jobs.queue import Queues
 from dueline.jobs.transaction import Transaction, transaction
 from dueline.tasks.batch_options import BatchOptions
 from dueline.tasks.familiar_words import TASK_OPTIONS, check_options
-from dueline.tasks.handler import Context, Handler
+from dueline.tasks.handler import Context, Handler, Middleware
 from dueline.tasks.payload_codecs import Payloads
 
 if TYPE_CHECKING:
@@ -202,6 +202,7 @@ class Dueline(ScheduleMethods, LimitMethods, WorkflowMethods, CoordinationMethod
         codec: str | None = None,
         limits: Iterable[str] = (),
         batch: BatchOptions | None = None,
+        middleware: Sequence[Middleware] = (),
         **unknown: Never,
     ) -> Any:
         """Register a function as a task.
@@ -222,6 +223,8 @@ class Dueline(ScheduleMethods, LimitMethods, WorkflowMethods, CoordinationMethod
             limits: Limits that each job uses, such as "warehouse", or "host:{host}" with a key
                 from its arguments; see `app.semaphore` and `app.rate`.
             batch: Size of the batches that the function takes as a list; see `BatchOptions`.
+            middleware: Functions of a Context that return a context manager, which wraps each
+                call; the first is outermost, and those of `app.middleware` are outside.
             **unknown: None; an error names the option that was meant.
 
         Returns:
@@ -250,6 +253,7 @@ class Dueline(ScheduleMethods, LimitMethods, WorkflowMethods, CoordinationMethod
                 codec=codec,
                 limits=limits,
                 join=self.join,
+                middleware=middleware,
             )
             if handler.name in self._tasks:
                 raise BadInput(

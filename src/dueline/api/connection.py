@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 from dueline.api.config import find_config
 from dueline.api.connect import mask, open_queues, open_store
@@ -13,7 +13,7 @@ from dueline.core.errors import ConfigError
 from dueline.core.store import Store
 from dueline.jobs.queue import Queues
 from dueline.jobs.transaction import Transaction, joined
-from dueline.tasks.handler import Handler
+from dueline.tasks.handler import Handler, Middleware, read_middleware
 from dueline.tasks.hooks import (
     EnqueueEvent,
     EnqueueName,
@@ -26,6 +26,8 @@ from dueline.tasks.hooks import (
     SettleEvent,
     SettleName,
 )
+
+M = TypeVar("M", bound=Middleware)
 
 
 class Connection:
@@ -176,6 +178,25 @@ class Connection:
             BadInput: There is no such event.
         """
         return self._hooks.on(name)
+
+    def middleware(self, wrap: M, /) -> M:
+        """Wrap all handlers: `@app.middleware` above a context manager.
+
+        Workers call it with the Context of each job and enter what it returns around the handler.
+        What was added first is outermost, and the middleware of a task is inside.
+
+        Args:
+            wrap: A function of a Context that returns a context manager. Around coroutine
+                functions, the manager may be asynchronous.
+
+        Returns:
+            The function, unchanged.
+
+        Raises:
+            BadInput: It cannot be called.
+        """
+        self._hooks.middleware += read_middleware((wrap,), is_async=True)
+        return wrap
 
     @property
     def tasks(self) -> Mapping[str, Handler]:

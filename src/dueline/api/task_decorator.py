@@ -8,7 +8,7 @@ from dueline.api.task import AsyncTask, Task
 from dueline.core.call_options import Unique
 from dueline.core.retry import Retry
 from dueline.tasks.batch_handler import Call
-from dueline.tasks.handler import Context
+from dueline.tasks.handler import Context, Middleware
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,6 +27,7 @@ class TaskTerms(TypedDict, total=False):
     unique: Unique | str | None
     codec: str | None
     limits: Iterable[str]
+    middleware: Sequence[Middleware]
 
 
 class Registering(Protocol):

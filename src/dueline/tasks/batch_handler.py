@@ -29,7 +29,7 @@ class Call(Context, Generic[T]):
     other jobs; the last call counts.
     """
 
-    __slots__ = ("is_ended", "priority", "raised", "result", "tenant", "value")
+    __slots__ = ("is_ended", "raised", "result", "value")
 
     def __init__(
         self,
@@ -43,7 +43,6 @@ class Call(Context, Generic[T]):
     ) -> None:
         super().__init__(job, control, handler, last_progress, started_us=started_us)
         self.value = value
-        self.tenant, self.priority = job.lane.tenant, job.lane.priority
         self.is_ended = False
         self.raised: BaseException | None = None
         self.result: object = None

@@ -2,7 +2,8 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import timedelta
 from typing import Any, NoReturn, Protocol, TypeVar, get_type_hints
 
@@ -73,7 +74,7 @@ class Finishing(Protocol):
 
 
 class Context:
-    """The job of a handler; passed to a first parameter with this annotation.
+    """The job of a handler; passed to a first parameter with this annotation, and to middleware.
 
     job_id: 16 bytes, the same in every attempt: an idempotency key for other systems. fence: how
     often the job was claimed; it only grows (rule P3), so a system that stores the largest one can
@@ -115,6 +116,16 @@ class Context:
         self._handler = handler
         self._started_us = started_us
         self._finishing: Finishing | None = None
+
+    @property
+    def tenant(self) -> str:
+        """The tenant of the job; empty without one."""
+        return self._job.lane.tenant
+
+    @property
+    def priority(self) -> int:
+        """The priority of the job."""
+        return self._job.lane.priority
 
     @property
     def is_cancelled(self) -> bool:
@@ -216,6 +227,34 @@ class Context:
         return self._finishing is not None and self._finishing.is_committed
 
 
+Middleware = Callable[
+    [Context], AbstractContextManager[object] | AbstractAsyncContextManager[object]
+]
+"""Returns a context manager that wraps one call of a handler."""
+
+
+def read_middleware(middleware: object, *, is_async: bool) -> tuple[Middleware, ...]:
+    """Return the functions that wrap a handler, outermost first.
+
+    Args: is_async: whether it may be asynchronous.
+
+    Raises: BadInput: one is no function of a Context.
+    """
+    read = tuple(middleware) if isinstance(middleware, Iterable) else (None,)
+    if not all(map(callable, read)):
+        raise BadInput(
+            f"Middleware must be functions that return context managers (got {middleware!r:.80}).",
+            hint="Use functions of a Context with @contextlib.contextmanager.",
+        )
+    for one in read:
+        if not is_async and inspect.isasyncgenfunction(inspect.unwrap(one)):
+            raise BadInput(
+                f"The middleware {one.__qualname__} is asynchronous, but its task is not.",
+                hint="Use contextlib.contextmanager, or make the task a coroutine function.",
+            )
+    return read
+
+
 class Handler:
     """A registered function, with its name, the codec of its arguments and its retry policy.
 
@@ -226,6 +265,7 @@ class Handler:
         codec: Codec of its arguments, None for the default of the application.
         limits: See `limit_names.read_limits`.
         join: Gives the transaction of an object that is passed to `Context.finish`.
+        middleware: Functions that wrap its calls, outermost first.
 
     Raises:
         BadInput: Its annotations cannot be used, or a Context is not its first parameter.
@@ -240,6 +280,7 @@ class Handler:
         "join",
         "kill_after_us",
         "limits",
+        "middleware",
         "name",
         "result_kind",
         "retry",
@@ -259,6 +300,7 @@ class Handler:
         codec: str | None = None,
         limits: object = (),
         join: Join | None = None,
+        middleware: object = (),
     ) -> None:
         self.name = name
         self.join = join or _no_transaction
@@ -272,6 +314,7 @@ class Handler:
         self._payloads = payloads or Payloads()
         self._codec = codec
         self.is_async = inspect.iscoroutinefunction(function)
+        self.middleware = read_middleware(middleware, is_async=self.is_async)
         self.result_kind = get_type_hints(function).get("return", Any)
 
     def _arguments(self, function: Callable[..., Any]) -> Arguments:

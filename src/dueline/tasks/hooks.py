@@ -1,4 +1,4 @@
-"""Hooks: functions that an application registers for events of its jobs."""
+"""Hooks and middleware: functions that an application registers for events of its jobs."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol, TypeVar, overload
 
 from dueline.core.errors import BadInput, JobTimeout
 from dueline.core.user_code import Raised, contain, log_raised
+from dueline.tasks.handler import Middleware
 
 log = logging.getLogger("dueline.tasks.hooks")
 
@@ -96,11 +97,12 @@ class SettleEvent:
 class Hooks:
     """Functions that are called for events, in the order in which they were added.
 
-    has_run_hooks: whether a function is registered for the runs of handlers.
+    has_run_hooks: whether a function is registered for the runs of handlers. middleware: wraps
+    the handlers of all tasks.
     """
 
     def __init__(self) -> None:
-
+        self.middleware: tuple[Middleware, ...] = ()
         self._functions: dict[str, list[Callable[[Any], object]]] = {}
         self.has_run_hooks = False
 

@@ -1,7 +1,14 @@
 """Calls one job's handler."""
 
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from contextvars import Context as Variables
 from datetime import timedelta
 from types import FrameType
@@ -20,6 +27,7 @@ from dueline.tasks.handler import (
     Cancel,
     Context,
     Handler,
+    Middleware,
     RetryRequested,
     Snooze,
     Throttled,
@@ -49,6 +57,8 @@ def _plain(handler: Handler | None) -> _Plain | None:
     if handler is None or handler.is_async or handler.takes_context:
         return None
     if isinstance(handler, BatchHandler):
+        return None
+    if handler.middleware:
         return None
     if handler.timeout_us is not None:  # an interrupt needs to know when the handler runs
         return None
@@ -110,8 +120,13 @@ class Execution:
             if (refusal := self.begin(assignment, started_us)) is not None:
                 return refusal
             context = self._context(assignment, handler, started_us)
-            args, kwargs = _arguments(assignment, handler, context)
-            ending = done_with(assignment, context, handler.function(*args, **kwargs))
+            wrapping = self._wrapping(handler)
+            if context is None or not wrapping:
+                ending = _called(assignment, handler, context)
+            else:
+                ending = done_with(assignment, context, None)  # if an error is suppressed
+                with entered(wrapping, context):
+                    ending = _called(assignment, handler, context)
         except BaseException as error:  # noqa: BLE001  (SystemExit in a handler is a failure too)
             ending = self.ending_of(error, handler, assignment.job)
         if context is None and not self._hooks.has_run_hooks:
@@ -129,20 +144,35 @@ class Execution:
             if (refusal := self.begin(assignment, started_us)) is not None:
                 return refusal
             context = self._context(assignment, handler, started_us)
-            args, kwargs = _arguments(assignment, handler, context)
-            value = handler.function(*args, **kwargs)
-            value = await self._within(value, handler.timeout_us, job.claim())
-            ending = done_with(assignment, context, value)
+            call = self._acall(assignment, handler, context)
+            ending = await self._within(call, handler.timeout_us, job.claim())
         except BaseException as error:  # noqa: BLE001  (see above)
             ending = self.ending_of(error, handler, job)
         return self.end(job, context, ending)
+
+    async def _acall(
+        self, assignment: Assignment, handler: Handler, context: Context | None
+    ) -> Ending:
+        wrapping = self._wrapping(handler)
+        if context is None or not wrapping:
+            return await _awaited(assignment, handler, context)
+        async with aentered(wrapping, context):
+            return await _awaited(assignment, handler, context)
+        return done_with(assignment, context, None)  # an error was suppressed
+
+    def _wrapping(self, handler: Handler) -> tuple[Middleware, ...]:
+        """Return what wraps the calls of a handler, outermost first."""
+        return self._hooks.middleware + handler.middleware
 
     def _run_batch(self, assignment: Assignment, handler: BatchHandler, started_us: int) -> Ending:
         self.begin_batch(assignment)
         run = BatchRun(self, assignment, handler, started_us)
         try:
             if run.calls:
-                run.take(handler.function(run.calls))
+                value = None  # if an error is suppressed
+                with entered(self._wrapping(handler), run.calls[0]):
+                    value = handler.function(run.calls)
+                run.take(value)
         except BaseException as error:  # noqa: BLE001  (see above)
             run.fail(error)
         return run.ending()
@@ -154,11 +184,16 @@ class Execution:
         run = BatchRun(self, assignment, handler, started_us)
         try:
             if run.calls:
-                value = handler.function(run.calls)
-                run.take(await self._within(value, handler.timeout_us, assignment.job.claim()))
+                call = self._acall_batch(run, handler)
+                run.take(await self._within(call, handler.timeout_us, assignment.job.claim()))
         except BaseException as error:  # noqa: BLE001  (see above)
             run.fail(error)
         return run.ending()
+
+    async def _acall_batch(self, run: BatchRun, handler: BatchHandler) -> object:
+        async with aentered(self._wrapping(handler), run.calls[0]):
+            return await handler.function(run.calls)
+        return None  # an error was suppressed
 
     def begin(self, assignment: Assignment, now_us: int) -> Ending | None:
         """Return how a job ends without a call of its handler; None if it is called now."""
@@ -191,7 +226,7 @@ class Execution:
         is_doubtful = now_us > job.at_us or assignment.start_by_us
         if is_doubtful and self.controls.has_expired(assignment, now_us):
             return None
-        if job.opts or job.codec or self._hooks.has_run_hooks:
+        if job.opts or job.codec or self._hooks.has_run_hooks or self._hooks.middleware:
             return None
         if self.controls.cancelled and self.controls.has_cancelled(job):
             return None
@@ -224,7 +259,7 @@ class Execution:
         return ending
 
     def _context(self, assignment: Assignment, handler: Handler, at_us: int) -> Context | None:
-        if not handler.takes_context:
+        if not (handler.takes_context or self._wrapping(handler)):
             return None
         return Context(assignment.job, self.controls, handler, assignment.last, started_us=at_us)
 
@@ -303,12 +338,44 @@ def _is_cancellation(error: BaseException) -> bool:
     return isinstance(error, getattr(loaded, "CancelledError", ()))
 
 
+def _called(assignment: Assignment, handler: Handler, context: Context | None) -> Ending:
+    args, kwargs = _arguments(assignment, handler, context)
+    return done_with(assignment, context, handler.function(*args, **kwargs))
+
+
+async def _awaited(assignment: Assignment, handler: Handler, context: Context | None) -> Ending:
+    args, kwargs = _arguments(assignment, handler, context)
+    return done_with(assignment, context, await handler.function(*args, **kwargs))
+
+
 def _arguments(
     assignment: Assignment, handler: Handler, context: Context | None
 ) -> tuple[Sequence[Any], Mapping[str, Any]]:
     job = assignment.job
     args, kwargs = handler.read(job.codec, job.body, assignment.given)
-    return (args if context is None else (context, *args)), kwargs
+    return (args if not handler.takes_context else (context, *args)), kwargs
+
+
+@contextmanager
+def entered(wrapping: Sequence[Middleware], context: Context) -> Iterator[None]:
+    """Wrap a call of a plain function in its middleware."""
+    with ExitStack() as stack:
+        for one in wrapping:
+            stack.enter_context(one(context))  # type: ignore[arg-type]  # raises TypeError itself
+        yield
+
+
+@asynccontextmanager
+async def aentered(wrapping: Sequence[Middleware], context: Context) -> AsyncIterator[None]:
+    """Wrap a call of a coroutine function in its middleware, asynchronous where it can be."""
+    async with AsyncExitStack() as stack:
+        for one in wrapping:
+            manager = one(context)
+            if isinstance(manager, AbstractAsyncContextManager):
+                await stack.enter_async_context(manager)
+            else:
+                stack.enter_context(manager)
+        yield
 
 
 def _settled(job: Job, context: Context, ending: Ending) -> Ending:

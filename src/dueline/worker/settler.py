@@ -85,7 +85,8 @@ class Settler:
         self.context_tasks = frozenset(
             name
             for name, one in handlers.items()
-            if name in self.batch_handlers or one.takes_context
+            if name in self.batch_handlers
+            or (one.takes_context or one.middleware or self._hooks.middleware)
         )
         self._chance = chance
         self._effects = Effects(engine.store)
