@@ -32,6 +32,7 @@ _PLACES = {
     "streams groups": "commands.streams_read.list_groups",
     "streams seek": "commands.streams_read.seek",
     "schedules": "commands.schedules.schedules",
+    "import": "commands.imports.imports",
     "flows": "commands.flows.flows",
     "workers": "commands.workers.workers",
     "stats": "commands.stats.stats",
@@ -116,8 +117,8 @@ def version(context: typer.Context) -> None:
 
 _ANYWHERE = ("--store", "--app", "-A", "--output", "-o")
 _GROUPS = (
-    "jobs", "dead", "queues", "limits", "shards", "schedules", "flows",
-    "workers", "bench", "pipeline",
+    "jobs", "dead", "queues", "limits", "shards", "schedules", "import",
+    "flows", "workers", "bench", "pipeline",
 )  # fmt: skip
 
 

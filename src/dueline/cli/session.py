@@ -43,6 +43,11 @@ class Session:
         """The store's URL from the command line, if given."""
         return self._store
 
+    @property
+    def names_app(self) -> bool:
+        """Whether --app, DUELINE_APP or dueline.toml names an application."""
+        return find_config(store=self._store, app=self._app).app is not None
+
     def application(self, place: str | None = None) -> Dueline:
         """Import the application from --app, DUELINE_APP or dueline.toml.
 

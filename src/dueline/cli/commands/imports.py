@@ -1,0 +1,198 @@
+"""`dueline import`: take over the schedules of other libraries."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+
+from dueline import Dueline
+from dueline.api.schedules import timing_of
+from dueline.api.task import Using
+from dueline.cli.errors import Exit
+from dueline.cli.options import argument, option
+from dueline.cli.output import Entry, Output, note
+from dueline.cli.session import Session, session_of
+from dueline.contrib.schedule_sources.found import FoundSchedule
+from dueline.core.clock import SystemClock
+from dueline.core.durations import span_text
+from dueline.core.errors import BadInput, ConfigError, DuelineError
+from dueline.schedules.schedule import check_name
+
+COLUMNS = ("schedule", "task", "when", "verdict", "finding")
+
+imports = typer.Typer(help="Take over the schedules of other libraries.")
+
+Tasks = Annotated[
+    list[str] | None,
+    option("OLD=NEW", "Old and new name of a task, if they differ.", "--task"),
+]
+Apply = Annotated[bool, typer.Option("--apply", help="Write the schedules; default: only show.")]
+
+
+@imports.command("celery")
+def from_celery(
+    context: typer.Context,
+    place: Annotated[str, argument("MODULE:ATTR", "The Celery application.")],
+    *,
+    tasks: Tasks = None,
+    apply: Apply = False,
+) -> int:
+    """Import the beat_schedule of a Celery application.
+
+    Exits 5 if a schedule cannot be imported.
+
+    Example: dueline import celery shop.celery:app
+    """
+    return _import(context, "celery", place, tasks or (), apply=apply)
+
+
+@imports.command("rq")
+def from_rq(
+    context: typer.Context,
+    place: Annotated[str, argument("FILE", "The configuration of `rq cron`; or its module.")],
+    *,
+    tasks: Tasks = None,
+    apply: Apply = False,
+) -> int:
+    """Import the jobs of a configuration of `rq cron`.
+
+    Exits 5 if a schedule cannot be imported.
+
+    Example: dueline import rq cron_config.py
+    """
+    return _import(context, "rq", place, tasks or (), apply=apply)
+
+
+@imports.command("huey")
+def from_huey(
+    context: typer.Context,
+    place: Annotated[str, argument("MODULE:ATTR", "The Huey.")],
+    *,
+    tasks: Tasks = None,
+    apply: Apply = False,
+) -> int:
+    """Import the periodic tasks of a Huey.
+
+    Exits 5 if a schedule cannot be imported.
+
+    Example: dueline import huey shop:huey
+    """
+    return _import(context, "huey", place, tasks or (), apply=apply)
+
+
+@imports.command("apscheduler")
+def from_apscheduler(
+    context: typer.Context,
+    place: Annotated[
+        str, argument("MODULE:ATTR", "The scheduler; or the URL of its SQLAlchemyJobStore.")
+    ],
+    *,
+    tasks: Tasks = None,
+    apply: Apply = False,
+) -> int:
+    """Import the jobs of an APScheduler 3.
+
+    Exits 5 if a schedule cannot be imported.
+
+    Example: dueline import apscheduler sqlite:///jobs.sqlite
+    """
+    return _import(context, "apscheduler", place, tasks or (), apply=apply)
+
+
+def _import(
+    context: typer.Context, library: str, place: str, tasks: Iterable[str], *, apply: bool
+) -> int:
+    names = _names_in(tasks)
+    source = import_module(f"dueline.contrib.schedule_sources.{library}")
+    find: Callable[[str], Iterable[FoundSchedule]] = source.find
+    try:
+        schedules = [replace(one, task=names.get(one.task, one.task)) for one in find(place)]
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{error.name} is not installed here.", hint="Run this where the old program runs."
+        ) from error
+    session = session_of(context)
+    app = _application(session, is_needed=apply)
+    try:
+        shown = [_entry(one, app, apply=apply) for one in schedules]
+    finally:
+        if app is not None:
+            app.close()
+    Output(session.form, SystemClock().wall_us(), {"command": f"import {library}"}).entries(
+        shown, COLUMNS, count=len(shown)
+    )
+    if not shown:
+        note(f"{place} has no schedules.")
+    elif app is None:
+        note("Tasks and arguments were not checked: no application is named (--app).")
+    elif not apply:
+        note("Nothing was written. Add --apply to write what maps.")
+    return Exit.REFUSED if any(one["verdict"] == "refused" for one in shown) else Exit.DONE
+
+
+def _names_in(words: Iterable[str]) -> dict[str, str]:
+    pairs = [word.partition("=") for word in words]
+    if wrong := next((old + sign for old, sign, new in pairs if not new), None):
+        raise BadInput(f"{wrong!r:.80} is not OLD=NEW.", hint="Use --task old.send=shop.send.")
+    return {old: new for old, _, new in pairs}
+
+
+def _application(session: Session, *, is_needed: bool) -> Dueline | None:
+    return session.application() if is_needed or session.names_app else None
+
+
+def _entry(found: FoundSchedule, app: Dueline | None, *, apply: bool) -> Entry:
+    """Check a schedule and write it if asked to; return its line."""
+    refused = found.refused
+    try:
+        check_name(found.name)
+        if not refused:
+            timing_of(**_timing_of(found))
+        if not refused and app is not None:
+            task, args = _call_of(found, app)
+            if apply:
+                app.schedules.set(found.name, task, args, jitter=found.jitter, **_timing_of(found))
+                if found.is_paused:
+                    app.schedules.pause(found.name)
+    except DuelineError as error:
+        refused = str(error)
+    when = f"{found.cron} ({found.tz})" if found.cron else ""
+    if found.every is not None:
+        when = f"every {span_text(round(found.every.total_seconds() * 1e6))}"
+    return {
+        "schedule": found.name,
+        "task": found.task,
+        "when": when,
+        "verdict": "refused" if refused else "written" if apply else "maps",
+        "finding": refused or ", ".join(_notes_of(found)),
+        "args": [repr(one) for one in found.args],
+        "paused": found.is_paused,
+    }
+
+
+def _call_of(found: FoundSchedule, app: Dueline) -> tuple[Using[..., Any], Any]:
+    """Return the task with its options, and its arguments; check both.
+
+    Raises: NotFound: no such task. BadInput: the arguments or an option do not fit.
+    """
+    task = app.task_named(found.task)
+    named = task.handler.arguments.named(found.args, found.kwargs) if found.kwargs else found.args
+    using = task.using(**found.options)
+    using.recurring(*(((), named) if found.kwargs else (named, {})))
+    return using, named
+
+
+def _timing_of(found: FoundSchedule) -> dict[str, Any]:
+    names = ("cron", "every", "tz", "start", "catch_up", "overlap")
+    return {name: getattr(found, name) for name in names}
+
+
+def _notes_of(found: FoundSchedule) -> list[str]:
+    words = [f"{name}={value}" for name, value in found.options.items()]
+    words += [f"jitter={found.jitter:g} s"] if found.jitter else []
+    words += [f"catch_up={found.catch_up}"] if found.catch_up != "skip" else []
+    words += [f"overlap={found.overlap}"] if found.overlap != "allow" else []
+    words += ["paused"] if found.is_paused else []
+    return [*words, found.note] if found.note else words

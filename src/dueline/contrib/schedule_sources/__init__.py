@@ -1,0 +1,1 @@
+"""Schedules of other libraries, read as dueline's: `dueline import`."""

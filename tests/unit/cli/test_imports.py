@@ -1,0 +1,273 @@
+"""`dueline import`: schedules of the real libraries."""
+
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apscheduler.triggers.cron import CronTrigger
+
+from dueline import Dueline
+from dueline.api.schedules import timing_of
+from dueline.contrib.schedule_sources.apscheduler import _timing_of
+from dueline.core.clock import to_datetime, to_us
+from dueline.schedules.schedule import times_after
+from tests.harness.shell import Shell
+
+TARGET = """
+from dueline import Dueline
+
+app = Dueline("sqlite:///jobs.db")
+
+
+@app.task(name="shop.report")
+def report(day: str = "all", limit: int = 5) -> None: ...
+
+
+@app.task(name="shop.ping")
+def ping(host: str) -> None: ...
+"""
+
+CELERY = """
+from datetime import timedelta
+from celery import Celery
+from celery.schedules import BaseSchedule, crontab, schedule
+
+
+class Moon(BaseSchedule):
+    pass
+
+
+app = Celery("shop", broker="redis://localhost")
+app.conf.timezone = "Europe/Vilnius"
+app.conf.beat_schedule = {
+    "every night": {"task": "shop.report", "schedule": crontab(minute=0, hour="1-3,*/8")},
+    "weekdays": {
+        "task": "shop.report", "args": ["mail"], "kwargs": {"limit": 3},
+        "schedule": crontab(minute="*/15", day_of_week="monday-friday"),
+        "options": {"queue": "mail", "priority": 3, "expires": 60},
+    },
+    "often": {"task": "shop.ping", "schedule": 30.0, "args": ("db1",)},
+    "hourly": {"task": "shop.ping", "schedule": schedule(timedelta(hours=1)), "args": ("db2",)},
+    "sun": {"task": "shop.report", "schedule": Moon()},
+    "first-monday": {
+        "task": "shop.report", "schedule": crontab(0, 3, day_of_week=1, day_of_month="1-7")
+    },
+    "unknown": {"task": "shop.gone", "schedule": 30},
+    "misfit": {"task": "shop.ping", "schedule": 30, "args": ["a", "b"]},
+    "odd": {"task": "shop.report", "schedule": 30, "options": {"countdown": 5}},
+}
+"""
+
+HUEY = """
+from huey import MemoryHuey, crontab
+
+huey = MemoryHuey()
+
+
+@huey.periodic_task(crontab(minute="*/15", hour="3", day_of_week="1-5"))
+def report():
+    pass
+
+
+@huey.periodic_task(lambda now: now.day == 13)
+def odd():
+    pass
+"""
+
+CRON_CONFIG = """
+from rq import cron
+from rq_jobs import ping, report
+
+cron.register(report, queue_name="mail", cron="0 3 * * *", kwargs={"limit": 3})
+cron.register(ping, queue_name="default", args=("db1",), interval=30, job_timeout=60)
+"""
+
+APSCHEDULER = """
+from datetime import datetime, timezone
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
+
+scheduler = BackgroundScheduler(
+    timezone="Europe/Vilnius",
+    jobstores={"stored": SQLAlchemyJobStore(url="sqlite:///old.sqlite")},
+)
+
+
+def report(day="all", limit=5):
+    pass
+
+
+add = scheduler.add_job
+add(report, "cron", hour=3, day_of_week="0-4", id="weekdays", misfire_grace_time=None)
+add(report, "cron", hour=3, day="last fri", id="last", max_instances=3)
+add(report, "cron", day="1", day_of_week="mon", id="both")
+add(report, "cron", second="*/10", id="seconds")
+add(report, "interval", seconds=30, args=["x"], id="often", jitter=5, next_run_time=None,
+    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc))
+add(report, "date", run_date=datetime(2037, 1, 1, tzinfo=timezone.utc), id="once")
+"""
+
+
+@pytest.fixture
+def folder(shell: Shell) -> Shell:
+    """Make a folder with an application that has the tasks."""
+    write(shell, target=TARGET)
+    return shell
+
+
+def write(shell: Shell, **modules: str) -> None:
+    for name, text in modules.items():
+        (shell.folder / f"{name}.py").write_text(text, encoding="utf-8")
+        sys.modules.pop(name, None)
+
+
+def entries(shell: Shell, *words: str, code: int = 5) -> dict[str, Any]:
+    sys.modules.pop("target", None)
+    answer = shell("--app", "target:app", "import", *words, "-o", "json")
+    assert answer.code == code, answer.err
+    return {one["schedule"]: one for one in answer.data}
+
+
+def stored() -> dict[str, Any]:
+    app = Dueline("sqlite:///jobs.db")
+    try:
+        return {one.name: one for one in app.schedules.list()}
+    finally:
+        app.close()
+
+
+def test_a_beat_schedule_is_shown_and_written(folder: Shell) -> None:
+    write(folder, celery_shop=CELERY)
+    found = entries(folder, "celery", "celery_shop:app")
+    whens = {name: one["when"] for name, one in found.items() if one["verdict"] == "maps"}
+    assert whens == {
+        "every-night": "0 0-3,8,16 * * * (Europe/Vilnius)".replace("0-3,8,16", "0,1,2,3,8,16"),
+        "weekdays": "*/15 * * * 1-5 (Europe/Vilnius)",
+        "often": "every 30s",
+        "hourly": "every 1h",
+    }
+    assert found["weekdays"]["finding"].startswith("queue=mail, priority=-3, expires=60")
+    refused = {name: one["finding"] for name, one in found.items() if name not in whens}
+    assert sorted(refused) == ["first-monday", "misfit", "odd", "sun", "unknown"]
+    assert "kind Moon" in refused["sun"]
+    assert "cron would run on either" in refused["first-monday"]
+    assert "no task 'shop.gone'" in refused["unknown"]
+    assert "do not fit shop.ping" in refused["misfit"]
+    assert "`countdown`" in refused["odd"]
+    assert stored() == {}
+    assert entries(folder, "celery", "celery_shop:app", "--apply")["often"]["verdict"] == "written"
+    assert sorted(stored()) == sorted(whens)
+    assert stored()["weekdays"].queue == "mail"
+    assert stored()["hourly"].every == timedelta(hours=1)
+
+
+def test_without_an_application_tasks_are_not_checked(folder: Shell) -> None:
+    write(folder, celery_shop=CELERY)
+    answer = folder("import", "celery", "celery_shop:app")
+    assert "no application is named" in answer.err
+    assert "shop.gone" in answer.out
+    assert folder("import", "celery", "celery_shop:app", "--apply").code == 7
+    answer = folder("import", "celery", "target:app")
+    assert "not a Celery application" in answer.err
+
+
+def test_periodic_tasks_of_huey(folder: Shell) -> None:
+    write(folder, shop=HUEY)
+    found = entries(folder, "huey", "shop:huey")
+    assert found["shop.report"]["when"] == "*/15 3 * * 1-5 (UTC)"
+    assert found["shop.report"]["verdict"] == "maps"
+    assert "a function of its own" in found["shop.odd"]["finding"]
+    named = entries(folder, "huey", "shop:huey", "--task", "shop.odd=shop.ping")
+    assert named["shop.odd"]["task"] == "shop.ping"
+    assert "not OLD=NEW" in folder("import", "huey", "shop:huey", "--task", "shop.odd").err
+    entries(folder, "huey", "shop:huey", "--apply")
+    assert stored()["shop.report"].cron == "*/15 3 * * 1-5"
+
+
+def test_a_configuration_of_rq_cron(folder: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Europe/Vilnius")
+    renamed = TARGET.replace("shop.", "rq_jobs.")
+    jobs = "def report(day='all', limit=5): ...\n\n\ndef ping(host): ...\n"
+    write(folder, target=renamed, rq_jobs=jobs, cron_config=CRON_CONFIG)
+    found = entries(folder, "rq", "cron_config.py", "--apply", code=0)
+    assert found["rq_jobs.report"]["when"] == "0 3 * * * (Europe/Vilnius)"
+    assert found["rq_jobs.ping"]["finding"] == "queue=default, @app.task(timeout=) of the task"
+    assert stored()["rq_jobs.report"].tz == "Europe/Vilnius"
+    assert stored()["rq_jobs.ping"].every == timedelta(seconds=30)
+    assert "cannot be loaded" in folder("import", "rq", "gone.py").err
+
+
+def test_jobs_of_apscheduler(folder: Shell) -> None:
+    write(folder, target=TARGET.replace("shop.", "old_jobs."), old_jobs=APSCHEDULER)
+    (folder.folder / "old.sqlite").touch()
+    answer = folder("--app", "target:app", "import", "apscheduler", "old_jobs:scheduler")
+    assert "There is no table apscheduler_jobs" in answer.err
+    assert (folder.folder / "old.sqlite").stat().st_size == 0  # nothing was written
+    fill(folder, APSCHEDULER)
+    by_object = entries(folder, "apscheduler", "old_jobs:scheduler")
+    found = entries(folder, "apscheduler", "sqlite:///old.sqlite")
+    assert by_object.keys() >= found.keys() == {"stored", "lost", "paused"}
+    found = by_object | found
+    assert found["weekdays"]["when"] == "0 3 * * mon,tue,wed,thu,fri (Europe/Vilnius)"
+    assert found["weekdays"]["finding"] == "catch_up=last, overlap=skip"
+    assert found["last"]["when"] == "0 3 * * 5L (Europe/Vilnius)"
+    assert found["often"]["when"] == "every 30s"
+    assert found["stored"]["verdict"] == "maps"
+    refused = {name: one["finding"] for name, one in found.items() if one["verdict"] == "refused"}
+    assert sorted(refused) == ["both", "lost", "once", "seconds"]
+    assert "cron would run on either" in refused["both"]
+    assert "no second" in refused["seconds"]
+    assert "using(due=...)" in refused["once"]
+    assert "cannot be loaded" in refused["lost"]
+    entries(folder, "apscheduler", "old_jobs:scheduler", "--apply")
+    assert stored()["often"].is_paused
+    assert stored()["paused"].is_paused
+    assert stored()["last"].next is not None
+    assert entries(folder, "apscheduler", "sqlite:///old.sqlite")["lost"]  # still there
+
+
+def fill(shell: Shell, module: str) -> None:
+    """Run the old scheduler for a moment, so that its store has jobs."""
+    write(shell, old_jobs=f"{module}\n\ndef lost():\n    pass\n")
+    scheduler: Any = import_module("old_jobs").scheduler
+    for job in scheduler.get_jobs():
+        job.remove()
+    scheduler.start(paused=True)
+    try:
+        add = scheduler.add_job
+        add("old_jobs:report", "cron", hour=4, id="stored", jobstore="stored")
+        add("old_jobs:lost", "cron", hour=4, id="lost", jobstore="stored")
+        add("old_jobs:report", "interval", hours=1, id="paused", jobstore="stored")
+        scheduler.pause_job("paused")
+    finally:
+        scheduler.shutdown()
+    write(shell, old_jobs=module)
+
+
+def test_weekdays_and_steps_mean_the_same_days() -> None:
+    start = datetime(2026, 1, 30, 12, tzinfo=UTC)
+    cases: list[Mapping[str, Any]] = [
+        {"day_of_week": "*/2"}, {"day_of_week": "2/2"}, {"day_of_week": "sat-sun"},
+        {"day_of_week": 6, "hour": "*/7"}, {"day": "last"}, {"day": "2nd mon,4th wed", "hour": 1},
+        {"month": "jan-mar", "day": "*/10"}, {"minute": "5/20", "hour": "8-18/3"},
+    ]  # fmt: skip
+    for fields in cases:
+        trigger = CronTrigger(timezone="UTC", **fields)
+        timing = timing_of(cron=_timing_of(trigger)["cron"], every=None, tz="UTC", start=None)
+        ours = times_after(timing, to_us(start))
+        last = start
+        for _ in range(20):
+            theirs = trigger.get_next_fire_time(None, last + timedelta(seconds=1))
+            assert to_datetime(next(ours)) == theirs, fields
+            last = theirs
+
+
+def test_a_library_that_is_absent_is_named(
+    folder: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "redis", None)
+    assert "redis" in folder("import", "rq", "cron_config.py").err
