@@ -185,8 +185,11 @@ def place_of(target: object) -> str | None:
     """Return where an object can be imported from: MODULE:ATTR, FILE.py:ATTR, or None.
 
     A module outside packages is named by its file, so that another process finds it with any
-    module path. A script that only imported the object is named only if no module has it.
+    module path. A script that only imported the object is named only if no module has it. An
+    object that has a `place` is imported from there.
     """
+    if isinstance(place := getattr(target, "place", None), str):
+        return place
     script: str | None = None
     for name, module in list(sys.modules.items()):
         for attribute, value in list(getattr(module, "__dict__", {}).items()):

@@ -1,0 +1,6 @@
+"""The addresses of the project: its admin pages."""
+
+from django.contrib import admin
+from django.urls import path
+
+urlpatterns = [path("admin/", admin.site.urls)]
