@@ -4,14 +4,24 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Concatenate, Never, ParamSpec, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Never,
+    ParamSpec,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from dueline.api.config import load_module, task_modules
 from dueline.api.coordination import CoordinationMethods
-from dueline.api.job_handle import Job, parse_id
+from dueline.api.job_handle import Job
+from dueline.api.jobs import JobMethods
 from dueline.api.limits import LimitMethods
 from dueline.api.schedules import ScheduleMethods
-from dueline.api.task import AsyncTask, Task, Using
+from dueline.api.task import CHUNK, AsyncTask, PlannedCall, Task, Using, enqueue_all
 from dueline.api.task_declaration import (
     Options,
     check_retry,
@@ -53,7 +63,7 @@ R = TypeVar("R")
 _NAMES_SHOWN = 5
 
 
-class Dueline(ScheduleMethods, LimitMethods, WorkflowMethods, CoordinationMethods):
+class Dueline(JobMethods, ScheduleMethods, LimitMethods, WorkflowMethods, CoordinationMethods):
     """An application: tasks, and the store that holds their jobs.
 
     The store is opened at the first use, in each process.
@@ -327,6 +337,48 @@ class Dueline(ScheduleMethods, LimitMethods, WorkflowMethods, CoordinationMethod
             task = task.using(queue=queue, **options)
         return task.enqueue(*args, **kwargs)
 
+    def enqueue_many(
+        self, calls: Iterable[PlannedCall[R]], *, tx: object = None, chunk: int = CHUNK
+    ) -> list[Job[R]]:
+        """Enqueue calls of any tasks, each with its own options, in batches.
+
+        Example: `app.enqueue_many([send.call("ann"), report.using(after=60).call(7)])`.
+
+        Args:
+            calls: Results of `task.call(...)` or `task.using(...).call(...)`.
+            tx: The transaction that stores all jobs, as in `using`.
+            chunk: Maximum number of jobs per write, 1 to 10,000.
+
+        Returns:
+            Handles on the jobs, in the order of the calls.
+
+        Raises:
+            BadInput: A call does not fit, named by its index. Nothing was stored.
+            Duplicate: Another job holds the unique key of a call.
+            QuotaExceeded: A quota is exhausted.
+            EnqueueUnknown: Some jobs may or may not be stored; see `jobs` of the error.
+            StoreUnavailable: The store did not answer. As with the errors above, earlier calls
+                are stored, and `unsent` of the error counts the calls that were not sent.
+        """
+        some = list(calls)
+        return enqueue_all(self, some, chunk=chunk, tx=None if tx is None else self.join(tx))
+
+    async def aenqueue_many(
+        self, calls: Iterable[PlannedCall[R]], *, chunk: int = CHUNK
+    ) -> list[Job[R]]:
+        """Enqueue calls like `enqueue_many`, without blocking the event loop.
+
+        Args:
+            calls: Results of `task.call(...)`.
+            chunk: Maximum number of jobs per write.
+
+        Raises:
+            BadInput: As in `enqueue_many`.
+        """
+        from asyncio import to_thread  # noqa: PLC0415  (slow to load)
+
+        return await to_thread(self.enqueue_many, calls, chunk=chunk)
+
     # Queues and jobs
 
     def queue(
@@ -382,17 +434,6 @@ class Dueline(ScheduleMethods, LimitMethods, WorkflowMethods, CoordinationMethod
             self.queues.engine.catalog.configure(name, **changes)
         else:
             self._declared.setdefault(name, {}).update(changes)
-
-    def job(self, job_id: str) -> Job[Any]:
-        """Return a handle on a job without reading the store.
-
-        Args:
-            job_id: Id of the job, 32 hexadecimal digits.
-
-        Raises:
-            BadInput: `job_id` is not an id.
-        """
-        return Job(parse_id(job_id), self.queues, self._clock)
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         """Open a transaction on the store: `with app.transaction() as tx:`.

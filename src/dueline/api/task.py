@@ -4,10 +4,22 @@ import inspect
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from itertools import cycle, islice, repeat
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Never, NoReturn, ParamSpec, TypeVar, cast
+from itertools import repeat
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    NamedTuple,
+    Never,
+    NoReturn,
+    ParamSpec,
+    TypeVar,
+    cast,
+)
 
 from dueline.api.connection import Connection
+from dueline.api.handle import R_co
 from dueline.api.job_handle import Job
 from dueline.api.task_declaration import (
     Call,
@@ -15,6 +27,7 @@ from dueline.api.task_declaration import (
     as_call,
     read_deadline,
     read_expiry,
+    read_terms,
     read_unique,
 )
 from dueline.core.call_options import CallOptions, Rule, Unique, read_tags
@@ -33,8 +46,10 @@ from dueline.core.job import UNCLAIMED_TOKEN, JobId
 from dueline.core.job import Job as Row
 from dueline.core.lane import Lane
 from dueline.core.limit_names import is_same_for_all, limits_of_call
+from dueline.core.retry import Retry
 from dueline.core.tuples import field
 from dueline.jobs.queue import EnqueueRequest
+from dueline.jobs.transaction import Transaction
 from dueline.schedules.schedule import Template
 from dueline.tasks.familiar_words import CALL_OPTIONS, check_options, unknown_method
 from dueline.tasks.handler import Handler
@@ -83,6 +98,10 @@ class Using(Generic[P, R]):
         limits: Iterable[str] | None = None,
         wait: timedelta | float | None = None,
         deadline: datetime | timedelta | float | None = None,
+        retry: Retry | None = None,
+        timeout: timedelta | float | None = None,
+        kill_after: timedelta | float | None = None,
+        keep: timedelta | float | None = None,
         **unknown: Never,
     ) -> "Using[P, R]":
         """Return the task with options for its calls.
@@ -106,6 +125,11 @@ class Using(Generic[P, R]):
             wait: Maximum duration to wait for room in a quota; not inside a transaction.
             deadline: Time, or duration from the call, by which the job should be done; instead
                 of a priority. The earliest deadline runs first, after all jobs with priorities.
+            retry: Attempts and waits instead of the task's own; which exceptions are retried
+                stays as the task says.
+            timeout: Duration after which JobTimeout is raised in the handler.
+            kill_after: Duration after which the child process of the handler is killed.
+            keep: Duration that the result is kept instead of the queue's, 0 for none.
             **unknown: None; an error names the option that was meant.
 
         Returns:
@@ -145,6 +169,10 @@ class Using(Generic[P, R]):
             changes["wait_us"] = asked_span_us(wait, "wait")
         if priority is not None or deadline is not None:
             changes |= read_deadline(deadline, priority)
+        changes["terms"] = read_terms(
+            self._options.terms, self._handler,
+            retry=retry, timeout=timeout, kill_after=kill_after, keep=keep,
+        )  # fmt: skip
         return Using(self._host, self._handler, replace(self._options, **changes))
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
@@ -165,19 +193,32 @@ class Using(Generic[P, R]):
             EnqueueUnknown: The job may or may not be stored; see `jobs` of the error.
             StoreUnavailable: Nothing was stored.
         """
+        return self._put(self._written(args, kwargs))[0]
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> "PlannedCall[R]":
+        """Return a call with its options, to be enqueued by `app.enqueue_many`.
+
+        Args:
+            *args: Positional arguments of the function.
+            **kwargs: Named arguments of the function; all are checked when they are enqueued.
+        """
+        return PlannedCall(self, args, kwargs)
+
+    def _written(self, args: Sequence[object], kwargs: Mapping[str, object]) -> "_Written":
+        """Encode one call."""
         codec, body = self._handler.write(args, kwargs)
         unique, limits = self._options.unique, self._options.limits
         if unique is None and not limits:
-            return self._put(codec, [body])[0]
+            return _Written(codec, [body])
         named = self._handler.arguments.named(args, kwargs)
         rule = None if unique is None else unique.rule(named)
-        return self._put(codec, [body], rule, [limits_of_call(limits, named)])[0]
+        return _Written(codec, [body], rule, [limits_of_call(limits, named)])
 
     def enqueue_many(self, calls: Iterable[Call], *, chunk: int = CHUNK) -> list[Job[R]]:
         """Enqueue many calls in batches.
 
-        All arguments are checked before the first write. Jobs with a unique key are written one
-        by one.
+        All arguments are checked before the first write. For calls with options of their own, see
+        `app.enqueue_many`.
 
         Args:
             calls: The calls; each a tuple or list of positional arguments, or a dict of named
@@ -202,33 +243,25 @@ class Using(Generic[P, R]):
                 hint='Use [("a",), ("b",)].',
             )
         calls = list(calls)
-        unique, limits = self._options.unique, self._options.limits
-        are_alike = unique is None and is_same_for_all(limits)
+        if self._options.unique or not is_same_for_all(self._options.limits):
+            each = [PlannedCall(self, *as_call(call)) for call in calls]
+            return enqueue_all(self._host, each, chunk=chunk, tx=self._options.tx)
         try:
-            if are_alike and set(map(type, calls)) <= {tuple, list}:
+            if set(map(type, calls)) <= {tuple, list}:
                 rows = cast("list[Sequence[object]]", calls)
                 codec, encoded = self._handler.write_positional(rows)
             else:
-                checked = [as_call(call) for call in calls]
-                codec, encoded = self._handler.write_many(checked)
+                codec, encoded = self._handler.write_many([as_call(call) for call in calls])
         except BadInput:
             self._refuse_call(calls)
             raise
-        rules: list[Rule | None] = [None]
-        limits_of_each = repeat(limits_of_call(limits, {})) if are_alike else iter(())
-        if not are_alike:
-            named = [self._handler.arguments.named(*both) for both in checked]
-            limits_of_each = iter([limits_of_call(limits, one) for one in named])
-        if unique:  # one write for each key
-            rules = [unique.rule(one) for one in named]
-            chunk = 1
+        limits = limits_of_call(self._options.limits, {})
         jobs: list[Job[R]] = []
-        bodies, rule_of_each = iter(encoded), cycle(rules)
-        while some := list(islice(bodies, chunk)):
+        for start in range(0, len(encoded), chunk):
+            some = encoded[start : start + chunk]
             try:
-                some_limits = list(islice(limits_of_each, len(some)))
-                jobs += self._put(codec, some, next(rule_of_each), some_limits)
-            except (StoreUnavailable, Duplicate, QuotaExceeded) as error:
+                jobs += self._put(_Written(codec, some, None, [limits] * len(some)))
+            except (StoreUnavailable, QuotaExceeded) as error:
                 sent = len(some) if isinstance(error, EnqueueUnknown) else 0
                 error.unsent = len(encoded) - len(jobs) - sent
                 raise
@@ -254,11 +287,11 @@ class Using(Generic[P, R]):
         """
         own = self._options
         instants = (own.due_us, own.after_us, own.expires_us, own.deadline_us, own.due_within_us)
-        if (*instants, own.tx, own.unique) != (None,) * 7:
+        if (*instants, own.tx, own.unique, own.terms) != (None,) * 8:
             raise BadInput(
-                "A schedule does not support `due`, `after`, `deadline`, `tx`, `unique` and an "
-                "absolute `expires`.",
-                hint="Use `expires` with a duration.",
+                "A schedule does not support `due`, `after`, `deadline`, `tx`, `unique`, `retry`, "
+                "`timeout`, `kill_after`, `keep` and an absolute `expires`.",
+                hint="Use `expires` with a duration; set the others at the task.",
             )
         codec, body = self._handler.write(args, kwargs)
         late_us = own.expires_after_us or 0
@@ -281,9 +314,10 @@ class Using(Generic[P, R]):
             BadInput: An option does not apply to steps.
         """
         own = self._options
-        if own.tx is not None or own.unique is not None or own.window_us:
+        if own.tx is not None or own.unique is not None or own.window_us or own.terms:
             raise BadInput(
-                "A step of a workflow does not support `tx`, `unique` and `window`.",
+                "A step of a workflow does not support `tx`, `unique`, `window`, `retry`, "
+                "`timeout`, `kill_after` and `keep`.",
                 hint="Use app.start(..., tx=tx) to store a whole workflow in a transaction.",
             )
         return Step(self._handler.name, lambda given: self._step_call(args, kwargs, given))
@@ -358,43 +392,119 @@ class Using(Generic[P, R]):
 
         return await to_thread(self.enqueue_many, calls, chunk=chunk)
 
-    def _put(
-        self,
-        codec: int,
-        bodies: Sequence[bytes],
-        rule: Rule | None = None,
-        limits: Sequence[Sequence[str]] = (),
-    ) -> list[Job[R]]:
-        queues, options = self._host.queues, self._options
+    def _put(self, written: "_Written") -> list[Job[R]]:
+        options, host = self._options, self._host
+        inside = host.queues if options.tx is None else options.tx.queues_of(host)
+        request = self._request(written)
+        event = _before(host, request)
+        rows = inside.enqueue(request)
+        _after(host, event, rows)
+        return self._jobs(rows)
+
+    def _request(self, written: "_Written") -> EnqueueRequest:
+        """Return what stores some calls, with times that count from now."""
+        options, (codec, bodies, rule, limits) = self._options, written
         due_us, expires_us = self._instants()
-        opts, priority = b"", self._priority()
-        if rule is not None or expires_us is not None or options.tags:
-            opts = CallOptions(expires_us, rule, options.tags).to_bytes()
-        name, kind, clock = self._handler.name, self._handler.result_kind, self._host.clock
-        inside = queues if options.tx is None else options.tx.queues_of(self._host)
-        hooks = self._host.hooks
-        event = None
-        if hooks.has("before_enqueue") or hooks.has("after_enqueue"):
-            event = EnqueueEvent(name, options.queue, priority, options.tenant, due_us, len(bodies))
-            hooks.call_or_raise("before_enqueue", event)
-        rows = inside.enqueue(
-            EnqueueRequest(
-                options.queue,
-                name,
-                codec,
-                bodies,
-                due_us,
-                priority,
-                options.tenant,
-                opts,
-                options.window_us,
-                limits if options.limits else (),
-                0 if options.tx else options.wait_us,
-            )
+        opts = b""
+        if rule is not None or expires_us is not None or options.tags or options.terms:
+            opts = CallOptions(expires_us, rule, options.tags, terms=options.terms).to_bytes()
+        return EnqueueRequest(
+            options.queue,
+            self._handler.name,
+            codec,
+            bodies,
+            due_us,
+            self._priority(),
+            options.tenant,
+            opts,
+            options.window_us,
+            limits if options.limits else (),
+            0 if options.tx else options.wait_us,
         )
-        if event is not None:
-            hooks.call("after_enqueue", replace(event, job_ids=[row.id.hex() for row in rows]))
+
+    def _jobs(self, rows: Iterable[Row]) -> list[Job[R]]:
+        queues, clock, kind = self._host.queues, self._host.clock, self._handler.result_kind
         return list(map(Job, map(_id_of, rows), repeat(queues), repeat(clock), repeat(kind)))
+
+
+class _Written(NamedTuple):
+    """Encoded calls of a task. limits: of each call."""
+
+    codec: int
+    bodies: Sequence[bytes]
+    rule: Rule | None = None
+    limits: Sequence[Sequence[str]] = ()
+
+
+class PlannedCall(Generic[R_co]):
+    """A call of a task with its options; `task.call(...)` returns it."""
+
+    __slots__ = ("args", "kwargs", "using")
+
+    def __init__(
+        self, using: Using[..., R_co], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
+        self.using, self.args, self.kwargs = using, args, kwargs
+
+
+def enqueue_all(
+    host: Connection, calls: Sequence[PlannedCall[R]], *, chunk: int, tx: Transaction | None
+) -> list[Job[R]]:
+    """Enqueue calls with options of their own: see `Dueline.enqueue_many`."""
+    check_value(chunk, _Chunk, "chunk")
+    inside = host.queues if tx is None else tx.queues_of(host)
+    written: list[_Written] = []
+    for index, one in enumerate(calls):
+        try:
+            written.append(_write(host, one, tx))
+        except BadInput as error:
+            raise BadInput(f"calls[{index}]: {error.message}", hint=error.hint) from error
+    jobs: list[Job[R]] = []
+    for start in range(0, len(written), chunk):
+        some = calls[start : start + chunk]
+        requests = [
+            one.using._request(each)  # noqa: SLF001  (of this module)
+            for one, each in zip(some, written[start : start + chunk], strict=True)
+        ]
+        events = [_before(host, request) for request in requests]
+        try:
+            rows = inside.enqueue_all(requests)
+        except (StoreUnavailable, Duplicate, QuotaExceeded) as error:
+            error.unsent += len(written) - start - len(some)
+            raise
+        for one, event, row in zip(some, events, rows, strict=True):
+            _after(host, event, [row])
+            jobs += one.using._jobs([row])  # noqa: SLF001
+    return jobs
+
+
+def _write(host: Connection, one: PlannedCall[Any], tx: Transaction | None) -> _Written:
+    if not isinstance(one, PlannedCall):
+        raise BadInput(f"It is a {type(one).__name__} and not a call.", hint="Use task.call(...).")
+    using = one.using
+    if using._host is not host:  # noqa: SLF001
+        raise BadInput("Its task belongs to another application.")
+    if using._options.tx not in (None, tx):  # noqa: SLF001
+        raise BadInput("It has a transaction of its own.", hint="Use enqueue_many(calls, tx=tx).")
+    return using._written(one.args, one.kwargs)  # noqa: SLF001
+
+
+def _before(host: Connection, request: EnqueueRequest) -> EnqueueEvent | None:
+    """Call the hooks before calls are stored; return their event, None without hooks."""
+    hooks = host.hooks
+    if not (hooks.has("before_enqueue") or hooks.has("after_enqueue")):
+        return None
+    event = EnqueueEvent(
+        request.task, request.queue, request.priority, request.tenant, request.due_us,
+        len(request.bodies),
+    )  # fmt: skip
+    hooks.call_or_raise("before_enqueue", event)
+    return event
+
+
+def _after(host: Connection, event: EnqueueEvent | None, rows: Iterable[Row]) -> None:
+    if event is not None:
+        host.hooks.call("after_enqueue", replace(event, job_ids=[row.id.hex() for row in rows]))
 
 
 class _Named(Using[P, R]):

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from dueline.api.config import module_name
-from dueline.core.call_options import Unique
-from dueline.core.clock import asked_instant_us, asked_span_us, duration_us
+from dueline.core.call_options import CallTerms, Unique
+from dueline.core.clock import SECOND_US, asked_instant_us, asked_span_us, duration_us
 from dueline.core.errors import BadInput
 from dueline.core.retry import Retry
 from dueline.jobs.transaction import Transaction
@@ -35,6 +35,41 @@ def handler_of(
     return BatchHandler(function, batch=batch, retry=retry or Retry(), **terms)
 
 
+def read_terms(
+    old: CallTerms | None,
+    handler: Handler,
+    *,
+    retry: Retry | None,
+    timeout: timedelta | float | None,
+    kill_after: timedelta | float | None,
+    keep: timedelta | float | None,
+) -> CallTerms | None:
+    """Return what a call has instead of its task or queue; None keeps what it had."""
+    if (retry, timeout, kill_after, keep) == (None,) * 4:
+        return old
+    old = old or CallTerms()
+    check_retry(retry)
+    if isinstance(handler, BatchHandler) and (timeout, kill_after) != (None, None):
+        raise BadInput(
+            f"A batch of {handler.name} has one time limit for all of its calls.",
+            hint="Set `timeout` and `kill_after` at the task.",
+        )
+    limits_us(timeout, kill_after)
+    terms = CallTerms(
+        old.retry if retry is None else retry.terms(),
+        old.timeout_us if timeout is None else duration_us(timeout),
+        old.kill_after_us if kill_after is None else duration_us(kill_after),
+        old.keep_us if keep is None else asked_span_us(keep, "keep"),
+    )
+    own = (handler.timeout_us, handler.kill_after_us)
+    limits = (
+        us if us is not None else task
+        for us, task in zip((terms.timeout_us, terms.kill_after_us), own, strict=True)
+    )
+    limits_us(*(None if us is None else us / SECOND_US for us in limits))
+    return terms
+
+
 def check_retry(retry: object) -> None:
     """Raise BadInput if this is neither a policy nor None."""
     if not isinstance(retry, Retry | None):
@@ -51,6 +86,7 @@ class Options:
     same; neither: never. window_us: starts are spread over this duration.
     tx: the transaction that stores the job; None for its own. wait_us: for room in a quota.
     deadline_us, due_within_us: instead of a priority, absolute or from the call.
+    terms: instead of what the task or queue says.
     """
 
     queue: str
@@ -68,6 +104,7 @@ class Options:
     wait_us: int = 0
     deadline_us: int | None = None
     due_within_us: int | None = None
+    terms: CallTerms | None = None
 
 
 def read_unique(unique: object, handler: Handler) -> Unique:

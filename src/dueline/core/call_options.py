@@ -12,7 +12,7 @@ from dueline.core.codec import Cells, decode, encode
 from dueline.core.constraints import check_constraints, constraint
 from dueline.core.errors import BadInput, StoreCorrupt
 from dueline.core.job import Job
-from dueline.core.retry import WAIT_US_MAX
+from dueline.core.retry import WAIT_US_MAX, RetryTerms
 
 Mode = Literal["reject", "existing", "replace", "earliest", "last"]
 
@@ -47,6 +47,22 @@ class StepPlace(NamedTuple):
     until_us: int = 0
 
 
+class CallTerms(NamedTuple):
+    """What one call has instead of its task or queue; None: as that says.
+
+    retry: attempts and waits of a policy. timeout_us, kill_after_us: see `Handler`. keep_us: how
+    long its result is kept.
+    """
+
+    retry: RetryTerms | None = None
+    timeout_us: int | None = None
+    kill_after_us: int | None = None
+    keep_us: int | None = None
+
+
+_NO_TERMS = CallTerms()
+
+
 class CallOptions(Cells, frozen=True, gc=False):
     """The cell `opts` of a job, JSON; empty bytes if nothing is set.
 
@@ -55,6 +71,7 @@ class CallOptions(Cells, frozen=True, gc=False):
       time until which it is; invalid once the row is due at another time.
     step: of a job of a workflow. put_back: the outcome of its last attempt and the time until
       which the job is deferred; invalid once the row is due at another time.
+    terms: what the call has instead of its task or queue.
     """
 
     expires_us: int | None = None
@@ -63,6 +80,7 @@ class CallOptions(Cells, frozen=True, gc=False):
     aside: tuple[int, int] | None = None
     step: StepPlace | None = None
     put_back: tuple[str, int] | None = None
+    terms: CallTerms | None = None
 
     def to_bytes(self) -> bytes:
         """Return the options that are set as JSON."""
@@ -73,6 +91,7 @@ class CallOptions(Cells, frozen=True, gc=False):
             "aside": self.aside,
             "step": self.step,
             "put_back": self.put_back,
+            "terms": self.terms,
         }
         given = {name: value for name, value in cells.items() if value is not None}
         return encode(given) if given else b""
@@ -111,6 +130,16 @@ def tags_of(job: Job) -> tuple[str, ...]:
         return read_options(job.opts).tags
     except StoreCorrupt:  # the worker that runs it reports that
         return ()
+
+
+def terms_of(job: Job) -> CallTerms:
+    """Return what a job's call has instead of its task; nothing if its options cannot be read."""
+    if not job.opts:
+        return _NO_TERMS
+    try:
+        return read_options(job.opts).terms or _NO_TERMS
+    except StoreCorrupt:  # the worker that runs it reports that
+        return _NO_TERMS
 
 
 def read_tags(tags: object) -> tuple[str, ...]:

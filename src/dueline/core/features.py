@@ -19,6 +19,7 @@ from dueline.core.version import VERSION
 PARTITION: Final = "features"
 
 BUNDLES: Final = "history bundles"
+CALL_TERMS: Final = "options of calls"
 COLUMNS: Final = "history columns"
 LIMITS: Final = "limits"
 RESULTS: Final = "shared results"
@@ -28,7 +29,7 @@ WORKFLOWS: Final = "workflows"
 BASELINE: Final = frozenset({BUNDLES, LIMITS, SCHEDULES, WORKFLOWS})
 """Features known to every version that reads the names at all."""
 
-KNOWN: Final = BASELINE | {COLUMNS, RESULTS}
+KNOWN: Final = BASELINE | {CALL_TERMS, COLUMNS, RESULTS}
 """Features that this version reads and writes."""
 
 MOVED: Final = "moved to "

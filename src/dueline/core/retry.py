@@ -1,10 +1,10 @@
 """Retry policies, and the decision after each attempt."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from sys import float_info
-from typing import Annotated, Self
+from typing import Annotated, NamedTuple, Self
 
 from dueline.core.attempt import (
     ERROR_CHARACTERS_MAX,
@@ -51,6 +51,16 @@ _Seconds = Annotated[
 _Share = Annotated[
     float, constraint("a number from 0 to 1", "Use 0 for none, 1 for all.", ge=0, le=1)
 ]
+
+
+class RetryTerms(NamedTuple):
+    """The attempts and waits of a policy, as they are stored with a call."""
+
+    attempts: int
+    base: float
+    cap: float
+    delays: tuple[float, ...]
+    jitter: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +153,23 @@ class Retry:
     def of_case(self, case: int) -> "Retry":
         """Return the policy that `case_of` found; this one for an unknown number."""
         return dict(enumerate(self.per_error.values(), 1)).get(case, self)
+
+    def terms(self) -> RetryTerms:
+        """Return the attempts and waits, for a call whose task says which errors are retried.
+
+        Raises: BadInput: the policy has other values than that.
+        """
+        if self.unless or self.per_error or self.on != (Exception,):
+            raise BadInput(
+                "The `retry` of a call has attempts and waits only: exceptions are not stored.",
+                hint="Set `on`, `unless` and `per_error` at the task.",
+            )
+        assert isinstance(self.delays, tuple)
+        return RetryTerms(self.attempts, self.base, self.cap, self.delays, self.jitter)
+
+    def with_terms(self, terms: RetryTerms | None) -> "Retry":
+        """Return the policy with the attempts and waits of a call."""
+        return self if terms is None else replace(self, **terms._asdict())
 
     def wants(self, error: BaseException) -> bool:
         """Return whether this error is retried; also if its class raises when it is asked."""

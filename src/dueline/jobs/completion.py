@@ -70,7 +70,7 @@ def finish_of(
     return Finish(
         outcome,
         attempt if settings.history != "off" else None,
-        settings.keep_us,
+        results.kept_us(job, settings.keep_us),
         bucket_of(outcome.ended_us, settings.width_us),
         job.errors,
         job.crashes,
@@ -252,8 +252,8 @@ def successes(
     for queue, same in _by_queue(done, settings):
         if settings[queue].history != "off":
             recorded += same
-        if keep_us := settings[queue].keep_us:
-            jobs, endings, _, ended_us = zip(*same, strict=True)
+        for keep_us, some in _by_keeping(same, settings[queue].keep_us):
+            jobs, endings, _, ended_us = zip(*some, strict=True)
             values = list(map(_value_of, endings))
             commits += results.keep_done(jobs, ended_us, values, keep_us=keep_us, share=share)
     if any(map(_opts_of, map(_job_of, done))):
@@ -277,6 +277,17 @@ def _by_queue(
     groups: dict[str, list[Ended]] = {}
     for one in done:
         groups.setdefault(one.job.lane.queue, []).append(one)
+    return groups.items()
+
+
+def _by_keeping(done: Sequence[Ended], keep_us: int) -> Iterable[tuple[int, Sequence[Ended]]]:
+    """Group attempts of a queue by how long their results are kept, if they are."""
+    if not any(map(_opts_of, map(_job_of, done))):
+        return [(keep_us, done)] if keep_us else []
+    groups: dict[int, list[Ended]] = {}
+    for one in done:
+        groups.setdefault(results.kept_us(one.job, keep_us), []).append(one)
+    groups.pop(0, None)
     return groups.items()
 
 

@@ -2,16 +2,26 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import groupby
 from typing import NamedTuple
 
 from dueline.core import features
 from dueline.core.attempt import Outcome
-from dueline.core.call_options import read_options, read_tags
+from dueline.core.call_options import checked_key, read_options, read_tags
 from dueline.core.engine import Engine
-from dueline.core.errors import BadInput, Duplicate, EnqueueUnknown, NotFound, Unknown
+from dueline.core.errors import (
+    BadInput,
+    Duplicate,
+    EnqueueUnknown,
+    NotFound,
+    QuotaExceeded,
+    StoreUnavailable,
+    Unknown,
+)
 from dueline.core.job import Job, JobId, State, copies_of
 from dueline.core.job_status import status_of
 from dueline.core.lane import Lane, bucket_of, living_queue
+from dueline.core.queue_settings import check_queue_name
 from dueline.core.store import Group, Jobs, LanePage, Move, Store
 from dueline.core.tuples import field
 from dueline.core.validation import check_call, check_due, check_options, check_priority
@@ -88,6 +98,10 @@ class EnqueueRequest(NamedTuple):
     wait_us: int = 0
 
 
+def _kind_of_write(job: Job) -> tuple[bool, str]:
+    return rule_of(job) is not None, job.lane.queue
+
+
 class Found(NamedTuple):
     """A job by its id: its row while it has one, its outcome once it has ended."""
 
@@ -137,6 +151,44 @@ class Queues:
             EnqueueUnknown: Some may or may not be stored; its `jobs` can be enqueued again.
             StoreUnavailable: Nothing was written.
         """
+        jobs = self._rows(calls)
+        if jobs and rule_of(jobs[0]):
+            return [self._place(job) for job in jobs]
+        self._add(jobs, store=self._store_of(calls.queue))
+        return jobs
+
+    def enqueue_all(self, requests: Sequence[EnqueueRequest]) -> Sequence[Job]:
+        """Store requests of one call each, in as few writes as possible.
+
+        Returns:
+            The rows, in the order of the requests.
+
+        Raises:
+            As `enqueue`; `unsent` of the error counts the requests that were not sent.
+        """
+        placed: list[Job] = []
+        try:
+            rows = [self._rows(one)[0] for one in requests]
+            for (is_unique, queue), run in groupby(rows, key=_kind_of_write):
+                some = list(run)
+                if is_unique:
+                    placed.extend(self._exclusive.place_all(some))  # if it raises, up to there
+                    self.engine.announce(some)
+                else:
+                    self._add(some, store=self._store_of(queue))
+                    placed += some
+        except (StoreUnavailable, Duplicate, QuotaExceeded) as error:
+            sent = len(error.jobs) if isinstance(error, EnqueueUnknown) else 0
+            error.unsent = len(requests) - len(placed) - sent
+            raise
+        return placed
+
+    def _store_of(self, queue: str) -> Store:
+        """Return the store that records new jobs of a queue, if its history has them."""
+        return self._recording if self._catalog.settings(queue).tells_all else self._store
+
+    def _rows(self, calls: EnqueueRequest) -> Sequence[Job]:
+        """Check calls, and return the rows to insert."""
         queue, task, codec, bodies, asked_us, priority, tenant, opts, window_us, limits, _ = calls
         now_us = self._time.earliest_us()
         check_call(queue, asked_us, priority, tenant, now_us=now_us)
@@ -152,6 +204,8 @@ class Queues:
         home = Lane(queue, 0, bucket_of(pos_us, settings.width_us), priority, tenant)
         lanes = changes.lanes_of_new_jobs(home, job_ids, settings.shards, limits)
         options = read_options(opts)
+        if options.terms:
+            self._catalog.adopt(features.CALL_TERMS)
         if opts or window_us:
             check_options(options, pos_us + window_us, window_us)
         lane, body = next(iter(lanes), home), next(iter(bodies), b"")
@@ -160,9 +214,6 @@ class Queues:
         jobs = [like] if len(bodies) == 1 else copies_of(like, lanes, job_ids, bodies)
         if window_us:
             jobs = [changes.spread(job, window_us, width_us=settings.width_us) for job in jobs]
-        if options.unique:
-            return [self._place(job) for job in jobs]
-        self._add(jobs, store=self._recording if settings.tells_all else self._store)
         return jobs
 
     def enqueue_again(self, jobs: Sequence[Job]) -> None:
@@ -215,6 +266,10 @@ class Queues:
             f"No job {job_id.hex()} is known.",
             hint="Was its result kept long enough? Is this the right store?",
         )
+
+    def holder(self, queue: str, key: str) -> Job | None:
+        """Return the waiting or running job of a queue that holds a unique key; None for none."""
+        return self._exclusive.holder(check_queue_name(queue), checked_key(key))
 
     def _found(self, row: Job) -> Found:
         if row.outcome:  # decided; its finisher is about to drop the row

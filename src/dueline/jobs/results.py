@@ -18,6 +18,7 @@ from struct import unpack
 from typing import Final
 
 from dueline.core.attempt import Outcome
+from dueline.core.call_options import terms_of
 from dueline.core.codec import Cells, decode, encode
 from dueline.core.errors import StoreCorrupt
 from dueline.core.ids import created_us
@@ -74,6 +75,12 @@ def _place(job_id: JobId) -> tuple[str, str]:
 def _shared_in(digits: str, size: int) -> tuple[str, str]:
     """Return the partition of a cell, and how the keys of its records begin."""
     return f"results/{digits[:_SPAN]}", f"{digits[:size]}-"
+
+
+def kept_us(job: Job, of_queue_us: int) -> int:
+    """Return how long a job's outcome is kept: as its call says, or its queue."""
+    own_us = terms_of(job).keep_us
+    return of_queue_us if own_us is None else own_us
 
 
 def keep(job_id: JobId, outcome: Outcome, *, keep_us: int) -> Commit:

@@ -20,6 +20,7 @@ from dueline.core.job import Job
 from dueline.core.store import Bindings, Transactional, TransactionView
 from dueline.core.store_capabilities import Joined, JoinsTransactions
 from dueline.core.wakeup import DeferredWakeups, Wakeups
+from dueline.jobs import results
 from dueline.jobs.completion import Finished, finish, finish_of
 from dueline.jobs.history import attempt_of
 from dueline.jobs.queue import Queues
@@ -117,7 +118,7 @@ class Transaction:
         if self._tasks.get(handler.name) is not handler:
             raise BadInput("The transaction and the job belong to different applications.")
         settings = queues.engine.catalog.settings(job.lane.queue)
-        is_kept = settings.keep_us > 0 or is_step(job)
+        is_kept = results.kept_us(job, settings.keep_us) > 0 or is_step(job)
         result = encode_result(value, handler.name) if is_kept else b""
         ended_us = max(queues.engine.time.latest_us(), started_us)
         ended = Ended(job, Done(result), started_us, ended_us)

@@ -7,7 +7,7 @@ If the row was there and has ended, nothing happens, since a key is inserted onc
 completes the insert of a caller that stopped, whether it is still alive or not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -91,6 +91,31 @@ class UniqueJobs:
                 return job
         raise Conflict(f"The unique key {rule.key!r} keeps changing hands.", hint="Try again.")
 
+    def place_all(self, jobs: Sequence[Job]) -> Iterator[Job]:
+        """Place jobs one after the other: in one transaction, if all of their keys are free.
+
+        Raises:
+            As `place`, after it has yielded the jobs that are stored.
+        """
+        if self._store.transactional and len(jobs) > 1 and self._place_free(jobs):
+            yield from jobs
+        else:
+            yield from map(self.place, jobs)
+
+    def _place_free(self, jobs: Sequence[Job]) -> bool:
+        try:
+            takes = self.takes(jobs)
+        except Duplicate:
+            return False  # those before it are placed first
+        commits = [one for one in takes if one is not None]
+        if len(commits) < len(jobs):
+            return False
+        commits += [results.absent(job.id) for job in jobs]
+        try:
+            return self._store.together([Group(commits=results.merged(commits), jobs=jobs)])[0]
+        except Unknown as error:
+            raise EnqueueUnknown.about(jobs) from error
+
     def takes(self, jobs: Sequence[Job]) -> list[Commit | None]:
         """Return for each job the write that gives it its key, in a transaction with its row.
 
@@ -146,6 +171,15 @@ class UniqueJobs:
             return self._store.together([Group(verdicts=(move,), commits=(commit,))])[0]
         is_taken = self._store.commit(commit.partition, commit.writes)
         return is_taken and self._store.settle([move])[0]
+
+    def holder(self, queue: str, key: str) -> Job | None:
+        """Return the row of the waiting or running job that holds a key; nothing is written."""
+        original = unique_records.read(self._store, queue, key)
+        for _ in range(_LOOKS if original is not None else 0):
+            row = self._store.find([original.id])[0]  # type: ignore[union-attr]  # see above
+            if row is not None:
+                return None if row.outcome or row.state == State.DEAD else row
+        return None
 
     # Who holds a key
 

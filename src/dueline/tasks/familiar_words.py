@@ -35,6 +35,11 @@ CALL_OPTIONS: Final[Mapping[str, str]] = {
     "routing_key": "queue=",
     "queue_name": "queue=",
     "lock": "unique=",
+    "soft_time_limit": "timeout=",
+    "time_limit": "kill_after=",
+    "job_timeout": "timeout=",
+    "result_ttl": "keep=",
+    "result_expires": "keep=",
     "task_id": "unique=",
     "job_id": "unique=",
 }

@@ -4,10 +4,10 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, NoReturn, Protocol, TypeVar, get_type_hints
 
-from dueline.core.clock import asked_span_us, duration_us
+from dueline.core.clock import asked_span_us, duration_us, to_datetime
 from dueline.core.codec import AS_JSON, JSON
 from dueline.core.errors import BadInput, DuelineError, LeaseLost
 from dueline.core.job import Claim, Job
@@ -116,6 +116,14 @@ class Context:
         self._handler = handler
         self._started_us = started_us
         self._finishing: Finishing | None = None
+
+    @property
+    def due(self) -> datetime:
+        """When the job was due, in UTC; for a job of a schedule, the time of its occurrence.
+
+        Retries, jitter and late starts do not change it.
+        """
+        return to_datetime(self._job.due_us)
 
     @property
     def tenant(self) -> str:

@@ -26,6 +26,7 @@ from dueline.core.attempt import (
 from dueline.core.call_options import is_step
 from dueline.core.clock import StoreTime, duration_us, to_datetime, to_us
 from dueline.core.job import Claim, Job
+from dueline.jobs import results
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.limits.permits import Granted
 from dueline.tasks.batch_handler import ARGUMENT, BatchHandler
@@ -245,7 +246,8 @@ class _Engine:
 
     def _admit(self, job: Job, counts: Drained, given: bytes, *, raises: bool) -> None:
         """Run a job, or add it to its batch."""
-        keep = self._queues.engine.catalog.settings(job.lane.queue).keep_us > 0 or is_step(job)
+        settings = self._queues.engine.catalog.settings(job.lane.queue)
+        keep = results.kept_us(job, settings.keep_us) > 0 or is_step(job)
         last = self._reports.last([job])[0].get(job.id)
         assignment = Assignment(job, keep, last=last, given=given)
         handler = self._app.tasks.get(job.task)

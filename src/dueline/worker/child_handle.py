@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Protocol
 
 from dueline.core.attempt import Crashed, Ended, Ending, Failed, GivenBack
+from dueline.core.call_options import terms_of
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import JobTimeout
-from dueline.core.job import Claim
+from dueline.core.job import Claim, Job
 from dueline.tasks.handler import Handler
 from dueline.worker.assignment import Assignment
 from dueline.worker.child_board import Board, create_memory
@@ -121,6 +122,7 @@ class ChildHandle:
     def give(self, offset_us: int, now_us: int, assignments: Sequence[Assignment]) -> None:
         """Send it jobs to run. offset_us: the store's time minus the monotonic clock."""
         claims = [one.job.claim() for one in assignments]
+        self._has_kills |= any(terms_of(one.job).kill_after_us for one in assignments)
         self.given.update(zip(claims, assignments, strict=True))
         cells: list[int] = []
         if self._board is not None:
@@ -217,8 +219,7 @@ class ChildHandle:
         if not self._has_kills or self._overdue:
             return
         for claim, at_us in self.started().items():
-            handler = self._handlers.get(self.given[claim].job.task)
-            limit_us = handler.kill_after_us if handler else None
+            limit_us = self._kill_after_us(self.given[claim].job)
             if limit_us is not None and monotonic_us - at_us >= limit_us:
                 self._overdue.add(claim)
         if self._overdue:
@@ -277,11 +278,15 @@ class ChildHandle:
         code = self.process.wait()
         return f"The process died with signal {-code}." if code < 0 else f"It exited: {code}."
 
+    def _kill_after_us(self, job: Job) -> int | None:
+        own_us = terms_of(job).kill_after_us
+        handler = self._handlers.get(job.task)
+        return handler.kill_after_us if own_us is None and handler else own_us
+
     def _killed(self, given: Assignment) -> Failed:
-        handler = self._handlers[given.job.task]
-        assert handler.kill_after_us is not None
-        limit_s = handler.kill_after_us / SECOND_US
-        message = f"killed: it ran longer than {limit_s:g} s (kill_after)"
+        handler, limit_us = self._handlers[given.job.task], self._kill_after_us(given.job)
+        assert limit_us is not None
+        message = f"killed: it ran longer than {limit_us / SECOND_US:g} s (kill_after)"
         policy, error = handler.retry, JobTimeout()
         wanted, case = policy.wants(error), policy.case_of(error)
         return Failed(JobTimeout.__name__, message, "", wanted, case=case)

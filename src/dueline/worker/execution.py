@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from dueline.core.attempt import Cancelled, Ending, Expired, Failed, GivenBack, Settled, Snoozed
-from dueline.core.call_options import is_past
+from dueline.core.call_options import is_past, terms_of
 from dueline.core.clock import SECOND_US, duration_us
 from dueline.core.errors import BadInput, JobTimeout, LeaseLost
 from dueline.core.job import Claim, Job
@@ -78,9 +78,10 @@ class Execution:
     def timeout_us(self, job: Job) -> int | None:
         """Return after what time the job's handler is interrupted; None without a limit."""
         handler = self._handlers.get(job.task)
-        if handler is None or handler.timeout_us is None:
+        limit_us = None if handler is None else _limit_us(job, handler)
+        if handler is None or limit_us is None:
             return None
-        return handler.timeout_us + (ASYNC_GRACE_US if handler.is_async else 0)
+        return limit_us + (ASYNC_GRACE_US if handler.is_async else 0)
 
     def is_async(self, assignment: Assignment) -> bool:
         """Return whether the job's handler is a coroutine function."""
@@ -145,7 +146,7 @@ class Execution:
                 return refusal
             context = self._context(assignment, handler, started_us)
             call = self._acall(assignment, handler, context)
-            ending = await self._within(call, handler.timeout_us, job.claim())
+            ending = await self._within(call, _limit_us(job, handler), job.claim())
         except BaseException as error:  # noqa: BLE001  (see above)
             ending = self.ending_of(error, handler, job)
         return self.end(job, context, ending)
@@ -336,6 +337,12 @@ _CALLERS = frozenset(
 def _is_cancellation(error: BaseException) -> bool:
     loaded = sys.modules.get("asyncio.exceptions")  # if it is not loaded, nothing was cancelled
     return isinstance(error, getattr(loaded, "CancelledError", ()))
+
+
+def _limit_us(job: Job, handler: Handler) -> int | None:
+    """Return the time limit of a job: that of its call, or its task's."""
+    own_us = terms_of(job).timeout_us
+    return handler.timeout_us if own_us is None else own_us
 
 
 def _called(assignment: Assignment, handler: Handler, context: Context | None) -> Ending:

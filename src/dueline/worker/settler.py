@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from dueline.core import features
 from dueline.core.attempt import Crashed, Done, Ended, Expired, Outcome, Settled, Snoozed
-from dueline.core.call_options import read_options
+from dueline.core.call_options import read_options, terms_of
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.errors import StoreCorrupt
@@ -361,7 +361,7 @@ class Settler:
         job = ended.job
         settings = self._engine.catalog.settings(job.lane.queue)
         handler = self._handlers.get(job.task)
-        retry = handler.retry if handler else _DEFAULT_RETRY
+        retry = (handler.retry if handler else _DEFAULT_RETRY).with_terms(terms_of(job).retry)
         again = decide(ended, retry, self._chance.random(), is_once=settings.is_once)
         if cancelled_claims and isinstance(again, RetryLater) and job.claim() in cancelled_claims:
             again = cancelled(ended.ended_us, again.error)

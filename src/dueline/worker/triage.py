@@ -12,6 +12,7 @@ from dueline.core.queue_settings import QueueSettings
 from dueline.core.retry import dead_of_poison, is_poison, lost
 from dueline.core.tuples import field, made
 from dueline.jobs.history import attempt_of, died
+from dueline.jobs.results import kept_us
 from dueline.tasks.progress import Progress
 from dueline.worker.assignment import Assignment
 from dueline.worker.claimer import ClaimedJob
@@ -116,13 +117,14 @@ def assigned(
         now_us: The monotonic clock.
     """
     each = {queue: settings(queue) for queue in queues_of(jobs)}
-    keep = {queue: one.keep_us > 0 for queue, one in each.items()}
+    keep = {queue: one.keep_us for queue, one in each.items()}
     firm = {queue: one.aging_us > 0 for queue, one in each.items()}
     queues = [job.lane.queue for job in jobs] if len(each) > 1 else [*each] * len(jobs)
     reported = map(last.get, map(_id_of, jobs)) if last else repeat(None)
-    kept: Iterable[bool] = map(keep.__getitem__, queues)
+    keep_us = map(keep.__getitem__, queues)
+    kept: Iterable[bool] = map(bool, keep_us)
     if any(map(_opts_of, jobs)):  # a step's result is always kept
-        kept = [own or is_step(job) for own, job in zip(kept, jobs, strict=True)]
+        kept = [kept_us(job, us) > 0 or is_step(job) for us, job in zip(keep_us, jobs, strict=True)]
     return made(
         Assignment,
         zip(

@@ -221,3 +221,31 @@ def test_waiting_jobs_get_another_priority(shell: Shell) -> None:
     job_id = shell.enqueue("tasks.add", "1", "--after", "1d")
     assert shell.app("jobs", "change", job_id, "--priority", "9").code == 0
     assert shell.app("jobs", "show", job_id, "-o", "json").data["priority"] == 9
+
+
+def test_a_job_is_found_by_its_unique_key(shell: Shell) -> None:
+    # C23
+    job_id = shell.enqueue("tasks.add", "1", "--unique", "one")
+    assert shell.app("jobs", "find", "one", "-o", "json").data["id"] == job_id
+    shell.work()
+    gone = shell.app("jobs", "find", "one")
+    assert gone.code == 4
+    assert "No waiting or running job of default has the unique key 'one'" in gone.err
+
+
+def test_jobs_are_listed_by_time_across_queues_priorities_and_states(shell: Shell) -> None:
+    # V3
+    ids = [
+        shell.enqueue("tasks.add", "1", "--after", after, "--priority", priority, "--queue", queue)
+        for after, priority, queue in (
+            ("3h", "9", "mail"),
+            ("1h", "0", "default"),
+            ("2h", "-5", "mail"),
+            ("4h", "0", "default"),
+        )
+    ]
+    shell.app("jobs", "reschedule", ids[1], "--after", "5h")
+    listed = [
+        json.loads(line) for line in shell.app("jobs", "list", "-o", "ndjson").out.splitlines()
+    ]
+    assert [one["id"] for one in listed] == [ids[2], ids[0], ids[3], ids[1]]

@@ -29,6 +29,7 @@ from dueline.cli.options import (
     TagsOption,
     TaskOption,
     TenantOption,
+    argument,
     option,
     read_instant,
 )
@@ -40,6 +41,7 @@ from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, Conflict, NotFound
 from dueline.core.job import JobId
 from dueline.core.lane import living_queue
+from dueline.core.queue_settings import DEFAULT_QUEUE
 from dueline.jobs import claim_order, progress_records
 from dueline.jobs.bulk import cancel_all, reschedule_all, retry_all
 from dueline.jobs.explain import explain as explain_job
@@ -110,6 +112,28 @@ def next_jobs(
         output = Output.of(context, queues.engine)
         output.entries(shown, job_rows.LIST_COLUMNS, count=len(shown), more=more)
     note_rest(len(shown), more=more, is_capped=False)
+
+
+@jobs.command()
+def find(
+    context: typer.Context,
+    key: Annotated[str, argument("KEY", "Unique key, with its arguments filled in.")],
+    *,
+    queue: Annotated[str, option("NAME", "Queue of the job.", "-q", "--queue")] = DEFAULT_QUEUE,
+) -> None:
+    """Show the waiting or running job that holds a unique key.
+
+    Example: dueline jobs find hello:ann@example.org -q mail
+    """
+    with session_of(context).queues() as queues:
+        row = queues.holder(queue, key)
+        if row is None:
+            raise NotFound(
+                f"No waiting or running job of {queue} has the unique key {key!r:.80}.",
+                hint="Each queue has its own keys: pass --queue.",
+            )
+        shown = job_rows.of_row(row, queues.engine.time.latest_us()) | job_rows.body_of(row)
+        Output.of(context, queues.engine).entry(shown)
 
 
 def note_rest(count: int, *, more: bool, is_capped: bool) -> None:

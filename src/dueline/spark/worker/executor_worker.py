@@ -1,6 +1,6 @@
 """The part of a worker that runs in a Spark task: it runs handlers, and settles nothing."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -8,7 +8,7 @@ from dueline.api.loading import load_app
 from dueline.core.retry import Retry
 from dueline.spark.worker.driver_server import Address, come
 from dueline.spark.worker.pandas_handlers import Many, ManyRunner
-from dueline.tasks.handler import Handler
+from dueline.tasks.handler import Handler, Middleware
 from dueline.tasks.hooks import Hooks
 from dueline.worker.child_process import Child
 from dueline.worker.thread_runner import ThreadRunner
@@ -21,6 +21,7 @@ class Bare(NamedTuple):
     retry: Retry
     timeout_us: int | None
     kill_after_us: int | None
+    middleware: Sequence[Middleware] = ()
 
 
 class Work(NamedTuple):
@@ -74,20 +75,19 @@ def _runner(work: Work, handlers: Mapping[str, Handler]) -> Callable[..., Thread
 def load(work: Work) -> tuple[dict[str, Handler], Hooks]:
     """Load the handlers, once in each process, which Spark uses for many tasks."""
     if work.place is None:
-        return {name: _handler(name, *bare) for name, bare in work.bare.items()}, Hooks()
+        return {name: _handler(name, bare) for name, bare in work.bare.items()}, Hooks()
     if work.place not in _loaded:
         app = load_app(work.place)
         _loaded[work.place] = dict(app.tasks), app.hooks
     return _loaded[work.place]
 
 
-def _handler(
-    name: str,
-    function: Callable[..., Any],
-    retry: Retry,
-    timeout_us: int | None,
-    kill_after_us: int | None,
-) -> Handler:
+def _handler(name: str, bare: Bare) -> Handler:
     return Handler(
-        function, name=name, retry=retry, timeout_us=timeout_us, kill_after_us=kill_after_us
+        bare.function,
+        name=name,
+        retry=bare.retry,
+        timeout_us=bare.timeout_us,
+        kill_after_us=bare.kill_after_us,
+        middleware=bare.middleware,
     )

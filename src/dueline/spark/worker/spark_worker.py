@@ -178,7 +178,13 @@ def _work(app: Dueline, threads: int, many: Mapping[str, Many]) -> Work:
     if place is not None:
         return Work(place, {}, threads, many)
     bare = {
-        name: Bare(task.function, task.retry, task.timeout_us, task.kill_after_us)
+        name: Bare(
+            task.function,
+            task.retry,
+            task.timeout_us,
+            task.kill_after_us,
+            (*app.hooks.middleware, *task.middleware),
+        )
         for name, task in app.tasks.items()
     }
     return Work(None, bare, threads, many)

@@ -1,0 +1,61 @@
+"""The methods of an application that find jobs."""
+
+from typing import Annotated, Any
+
+from dueline.api.connection import Connection
+from dueline.api.job_handle import Job, parse_id
+from dueline.core.constraints import check_value, integer
+from dueline.core.queue_settings import DEFAULT_QUEUE
+from dueline.jobs.claim_order import AHEAD_MAX, next_jobs
+
+
+class JobMethods(Connection):
+    """The methods of an application that find jobs."""
+
+    def job(self, job_id: str) -> Job[Any]:
+        """Return a handle on a job without reading the store.
+
+        Args:
+            job_id: Id of the job, 32 hexadecimal digits.
+
+        Raises:
+            BadInput: `job_id` is not an id.
+        """
+        return Job(parse_id(job_id), self.queues, self._clock)
+
+    def find(self, key: str, *, queue: str = DEFAULT_QUEUE) -> Job[Any] | None:
+        """Return the waiting or running job that holds a unique key.
+
+        Args:
+            key: The key, with its arguments filled in, such as "hello:ann".
+            queue: Queue of the job: each queue has its own keys.
+
+        Returns:
+            A handle on the job; None if no such job waits or runs.
+
+        Raises:
+            BadInput: The key or the queue's name is invalid.
+        """
+        row = self.queues.holder(queue, key)
+        return None if row is None else Job(row.id, self.queues, self._clock)
+
+    def peek(self, queue: str = DEFAULT_QUEUE, limit: int = 10) -> list[Job[Any]]:
+        """Return the next ready jobs of a queue, in starting order.
+
+        This is the order of a worker that serves only this queue, with one slot. Tenants take
+        turns, and only a running worker knows whose turn is next. Jobs that a pause or a limit
+        holds back are omitted. Nothing is claimed.
+
+        Args:
+            queue: Name of the queue.
+            limit: Maximum number of jobs, up to 10,000.
+
+        Raises:
+            NotFound: There is no such queue.
+            BadInput: `limit` is out of range.
+        """
+        check_value(limit, Annotated[int, integer(1, AHEAD_MAX)], "limit")
+        engine = self.queues.engine
+        engine.catalog.chosen(queue)
+        rows = next_jobs(engine, queue, engine.time.latest_us(), limit=limit)
+        return [Job(row.id, self.queues, self._clock) for row in rows]
