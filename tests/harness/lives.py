@@ -164,8 +164,8 @@ class Stage:
         """Make a client of the cluster."""
         return self.store_class(self.clock, cluster=self.cluster, step=self.step)
 
-    def work(self) -> None:
-        """Begin a worker, and let it work until nothing is due."""
+    def work(self, *tasks: str) -> None:
+        """Begin a worker that knows these tasks, and let it work until nothing is due."""
         queues = self.queues()
         runner = self.runner()
         wakeup = HandNews(self.clock)
@@ -174,7 +174,9 @@ class Stage:
             queues.engine,
             runner,
             Settler(queues.engine, runner.handlers, random.Random(1)),
-            WorkerSettings(f"w{self.clients}", {self.queue: None}, ["tests.task"], burst=True),
+            WorkerSettings(
+                f"w{self.clients}", {self.queue: None}, tasks or ["tests.task"], burst=True
+            ),
             clock=self.clock,
             wakeup=wakeup,
             listener=NoListener(wakeup),

@@ -199,10 +199,12 @@ class Bench:
         gap_us_max: int = GAP_US_MAX_WITHOUT_WAKEUPS,
         batch_handlers: Handler | None = None,
         takes_context: bool = False,
+        tasks: Sequence[str] = ("tests.task", "tests.other", "tests.chunked"),
     ) -> None:
         """Take the engine and what matters of the settings; ends jobs as they begin.
 
         Args:
+            tasks: The tasks that the worker knows.
             batch_handlers: The handler of `tests.chunked`, if there is one.
             takes_context: Whether the handler of `tests.task` takes a Context.
         """
@@ -226,7 +228,7 @@ class Bench:
             WorkerSettings(
                 worker="bench:1:0",
                 serving=serving,
-                tasks=["tests.task"],
+                tasks=tasks,
                 burst=burst,
                 drain_us=drain_us,
             ),

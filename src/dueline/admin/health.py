@@ -20,6 +20,7 @@ from dueline.core.store import Delete, Put
 from dueline.core.store_capabilities import ComparesIndexes
 from dueline.jobs.counts import count
 from dueline.jobs.shard_status import LATE_US, neglected
+from dueline.jobs.unknown_tasks import known_tasks, unknown_tasks, unknown_text
 from dueline.limits.usage import BusyLimits
 from dueline.monitor.audit import findings
 from dueline.schedules import scheduler
@@ -183,7 +184,8 @@ def _late_queues(
 ) -> tuple[list[Check], int]:
     """Find queues with jobs that wait too long; also return how many were checked."""
     now_us = engine.time.latest_us()
-    served = {name for one in live_workers(engine) for name in one.queues}
+    workers = live_workers(engine)
+    served = {name for one in workers for name in one.queues}
     waiting = BusyLimits(engine)
     found: list[Check] = []
     first = int.from_bytes(engine.ids.token()) % max(1, len(names))
@@ -198,6 +200,9 @@ def _late_queues(
         like = JobFilter("ready", name, but=settings.paused_tenants)
         oldest = search(engine, like, limit=1, leave_out=waiting.has).jobs
         if not oldest:
+            continue
+        if name in served and (unknown := list(_unknown(engine, name, workers, now_us, "bad"))):
+            found += unknown
             continue
         age_us = now_us - oldest[0].at_us
         waits = f"the oldest ready job waits for {span_text(age_us)}"
@@ -291,7 +296,19 @@ def _found_by_audits(engine: Engine) -> Iterator[Check]:
         )
 
 
+def _unknown(
+    engine: Engine, queue: str, workers: Sequence[Presence], now_us: int, verdict: Verdict
+) -> Iterator[Check]:
+    """Find tasks of ready jobs that no live worker of a queue knows."""
+    found = unknown_tasks(engine, queue, known_tasks(queue, workers), now_us)
+    for task, since_us in sorted(found.items()):
+        finding = f"{unknown_text(task)}; a job waits for one for {span_text(now_us - since_us)}"
+        advice = f"Start a worker of an application with the task, of the queue {queue}."
+        yield Check(f"queue {queue}", verdict, finding, advice)
+
+
 def _unserved(engine: Engine, workers: Sequence[Presence]) -> Iterator[Check]:
+    now_us = engine.time.latest_us()
     for name in engine.catalog.names():
         if engine.catalog.settings(name).is_paused:
             continue
@@ -304,3 +321,5 @@ def _unserved(engine: Engine, workers: Sequence[Presence]) -> Iterator[Check]:
                 f"no live worker serves it; jobs that are ready: {least}{counts.ready}",
                 f"Start one: dueline worker MODULE:APP -q {name}",
             )
+        elif counts.ready:
+            yield from _unknown(engine, name, workers, now_us, "warning")

@@ -14,13 +14,19 @@ GUARD_US: Final = 2_000_000
 LIMIT_MARK: Final = "\x1f"
 """Separates the tenant and limits of a lane; no tenant's name contains it."""
 
+TASK_MARK: Final = f"{LIMIT_MARK}\x1e"
+"""Separates the tenant and limits of a lane from the task of its jobs, if all have the same.
+Versions that do not know it read a limit, which lets one of these jobs run at a time.
+"""
+
 
 class Lane(NamedTuple):
     """The unit of atomicity: jobs of one queue, shard, bucket, priority and tenant.
 
     bucket: index of the time slice of its jobs' insert, `pos_us // width_us`.
     priority: any signed 32-bit integer, larger first.
-    tenant: tenant and limits of the jobs; see `tenant_of` and `limits_of`.
+    tenant: tenant and limits of the jobs; see `tenant_of` and `limits_of`. Lanes of jobs that a
+      worker did not know also have the name of their task; see `task_of`.
     A job never changes its lane.
     """
 
@@ -59,12 +65,14 @@ def closing_bucket(now_us: int, width_us: int) -> int:
     return bucket_of(now_us - GUARD_US, width_us) - 1
 
 
-def lane_tenant(tenant: str, limits: Iterable[str] = ()) -> str:
-    """Return the `tenant` of a lane: the tenant and the limits of its jobs.
+def lane_tenant(tenant: str, limits: Iterable[str] = (), task: str = "") -> str:
+    """Return the `tenant` of a lane: the tenant and the limits of its jobs, or also their task.
 
-    All jobs of a lane have the same limits, so a worker without permits skips the whole lane.
+    All jobs of a lane have the same limits, so a worker without permits skips the whole lane. So
+    does one that does not know their task (rule P10).
     """
-    return LIMIT_MARK.join((tenant, *sorted(set(limits))))
+    names = LIMIT_MARK.join((tenant, *sorted(set(limits))))
+    return f"{names}{TASK_MARK}{task}" if task else names
 
 
 def tenant_of(lane: Lane) -> str:
@@ -74,7 +82,14 @@ def tenant_of(lane: Lane) -> str:
 
 def limits_of(lane: Lane) -> tuple[str, ...]:
     """Return the limits of a lane, in order."""
-    return tuple(lane.tenant.split(LIMIT_MARK)[1:]) if LIMIT_MARK in lane.tenant else ()
+    if LIMIT_MARK not in lane.tenant:
+        return ()
+    return tuple(lane.tenant.partition(TASK_MARK)[0].split(LIMIT_MARK)[1:])
+
+
+def task_of(lane: Lane) -> str:
+    """Return the task of a lane's jobs; empty for jobs of any."""
+    return lane.tenant.partition(TASK_MARK)[2]
 
 
 def dead_queue(queue: str) -> str:

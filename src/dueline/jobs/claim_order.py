@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from dueline.core.engine import Engine
 from dueline.core.job import Job
 from dueline.core.job_status import status_of
-from dueline.core.lane import PRIORITY_MIN, Lane, bucket_of, limits_of, tenant_of
+from dueline.core.lane import PRIORITY_MIN, Lane, bucket_of, limits_of, task_of, tenant_of
 from dueline.core.queue_settings import QueueSettings
 from dueline.jobs.lane_planner import aged
 from dueline.limits.usage import BusyLimits
@@ -40,7 +40,13 @@ class Ahead(NamedTuple):
         return sum(self.by_queue.values())
 
 
-def jobs_before(engine: Engine, job: Job, names: Collection[str], now_us: int) -> Ahead:
+def jobs_before(
+    engine: Engine,
+    job: Job,
+    names: Collection[str],
+    now_us: int,
+    tasks: Collection[str] | None = None,
+) -> Ahead:
     """Count the jobs that a worker of some queues claims before a ready one.
 
     Jobs that cannot be claimed now do not count: those of paused queues, tenants and tasks,
@@ -48,8 +54,9 @@ def jobs_before(engine: Engine, job: Job, names: Collection[str], now_us: int) -
 
     Args:
       names: the queues that the worker serves, the job's own among them.
+      tasks: the tasks that the worker knows; None for all.
     """
-    ready = _Ready(engine, names, now_us)
+    ready = _Ready(engine, names, now_us, tasks)
     least, mine = ready.rank(job), tenant_of(job.lane)
     rows = list(ready.rows(job.lane, least))
     place = next((one.place for one in rows if one.job.id == job.id), None)
@@ -126,8 +133,15 @@ class _Ready:
     is_capped: not all rows were read.
     """
 
-    def __init__(self, engine: Engine, names: Collection[str], now_us: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        names: Collection[str],
+        now_us: int,
+        tasks: Collection[str] | None = None,
+    ) -> None:
         self._engine = engine
+        self._tasks = tasks
         self._now_us = now_us
         self._settings = {name: engine.catalog.settings(name) for name in sorted(names)}
         self._weights = dict(chain.from_iterable(one.weights for one in self._settings.values()))
@@ -174,7 +188,11 @@ class _Ready:
             return False
         if not settings.aging_us and lane.priority < least:
             return False
-        return lane == mine or not (limits_of(lane) and self._waiting.has(lane))
+        if lane == mine:
+            return True
+        if self._tasks is not None and (task := task_of(lane)) and task not in self._tasks:
+            return False
+        return not (limits_of(lane) and self._waiting.has(lane))
 
     def _scan(self, lane: Lane) -> Iterator[Job]:
         after = None

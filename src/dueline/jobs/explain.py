@@ -38,6 +38,7 @@ from dueline.jobs.explanation import (
 )
 from dueline.jobs.paused_tasks import is_deferred
 from dueline.jobs.queue import Queues
+from dueline.jobs.unknown_tasks import unknown_text
 from dueline.limits import usage
 from dueline.workflows import records
 from dueline.workflows.readiness import Broken, Held, Runnable, Waits
@@ -156,9 +157,13 @@ def _later(queues: Queues, job: Job, workers: Sequence[Presence], now_us: int) -
         "errors": job.errors,
         "error": job.error,
     }
-    explanation = _waiting_for_time(job, workers, at, facts)
+    explanation = _waiting_for_time(job, at, facts)
+    claiming = [one for one in workers if not one.is_draining]
+    if claiming and not _knowing(job, claiming):
+        said = f"{explanation.sentence[:-1]}; so far {unknown_text(job.task)}."
+        explanation = Explanation(explanation.reason, said, {**explanation.facts, "task": job.task})
     pause = _pause_of(queues, job)
-    if pause is None or explanation.reason == "task unknown":
+    if pause is None:
         return explanation
     return Explanation(
         explanation.reason,
@@ -167,7 +172,7 @@ def _later(queues: Queues, job: Job, workers: Sequence[Presence], now_us: int) -
     )
 
 
-def _waiting_for_time(job: Job, workers: Sequence[Presence], at: str, facts: Facts) -> Explanation:
+def _waiting_for_time(job: Job, at: str, facts: Facts) -> Explanation:
     put_back = _put_back_by(job)
     if put_back == "snoozed":
         failed = f" Attempts that failed before: {job.errors} ({line(job.error)})."
@@ -177,11 +182,6 @@ def _waiting_for_time(job: Job, workers: Sequence[Presence], at: str, facts: Fac
             facts,
         )
     if put_back or (job.fence and not job.errors and not job.crashes):
-        claiming = [one for one in workers if not one.is_draining]
-        if claiming and not _knowing(job, claiming):
-            unknown = _unserved(job, workers, again_us=job.at_us)
-            if unknown is not None:
-                return unknown
         return Explanation("put back", f"A worker released it until {at}.", facts)
     if job.errors or job.crashes:
         failed = f"Attempt {job.errors} failed" if job.errors else "A worker died on it"
@@ -242,13 +242,9 @@ def _paused(queues: Queues, job: Job) -> Explanation | None:
     return Explanation("paused", f"{ready}, but {pause.clause}.", pause.facts)
 
 
-def _unserved(
-    job: Job, workers: Sequence[Presence], *, again_us: int | None = None
-) -> Explanation | None:
+def _unserved(job: Job, workers: Sequence[Presence]) -> Explanation | None:
     queue = job.lane.queue
     facts: Facts = {"queue": queue, "task": job.task, "workers": len(workers)}
-    if again_us is not None:
-        facts = {**facts, "at_us": again_us}
     claiming = [one for one in workers if not one.is_draining]
     if not claiming:
         sentence = f"It is ready, but no live worker serves the queue {queue}"
@@ -257,11 +253,9 @@ def _unserved(
             sentence += f" any more: those that did are stopping, and claim nothing ({names})"
         return Explanation("no worker", f"{sentence}.", facts)
     if not _knowing(job, claiming):
-        which = "the live worker" if len(claiming) == 1 else f"any of the {len(claiming)} workers"
+        served = f"; live workers of the queue {queue}: {len(claiming)}"
         return Explanation(
-            "task unknown",
-            f"The task {job.task} is not known to {which} of the queue {queue}.",
-            facts,
+            "task unknown", f"It is ready, but {unknown_text(job.task)}{served}.", facts
         )
     return None
 
@@ -276,8 +270,8 @@ def _ready(queues: Queues, job: Job, workers: Sequence[Presence], now_us: int) -
     knowing = _knowing(job, workers)
     ahead = min(
         (
-            jobs_before(queues.engine, job, names, now_us)
-            for names in {one.queues for one in knowing}
+            jobs_before(queues.engine, job, names, now_us, tasks)
+            for names, tasks in {(one.queues, one.tasks) for one in knowing}
         ),
         key=lambda one: one.jobs,
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, islice
 from operator import itemgetter
 
-from dueline.core.lane import LIMIT_MARK, Lane, Pointer
+from dueline.core.lane import Lane, Pointer, limits_of
 from dueline.jobs.tenant_round_robin import RoundRobin
 
 _priority_of = itemgetter(0)  # of a Kind
@@ -50,7 +50,7 @@ class LaneRotation:
             if heads.get(lane, 0) is not None:  # otherwise it is empty
                 self._lanes.setdefault((lane.priority, lane.tenant), []).append(pointer)
                 self.lanes += 1
-                self.unlimited += LIMIT_MARK not in lane.tenant
+                self.unlimited += not limits_of(lane)
         before, self._turns = self._turns, {}
         for priority, turns in before.items():
             known = [tenant for tenant in turns if (priority, tenant) in self._lanes]
@@ -71,7 +71,7 @@ class LaneRotation:
         if is_new:
             mine.append(pointer)
             self.lanes += 1
-            self.unlimited += LIMIT_MARK not in lane.tenant
+            self.unlimited += not limits_of(lane)
         if is_new or lane in self.next_at_us:
             known_us = self.next_at_us.get(lane)
             self.next_at_us[lane] = at_us if known_us is None else min(at_us, known_us)

@@ -6,7 +6,7 @@ does not depend on that: if the process dies first, the job becomes due by itsel
 again while the pause lasts. No attempt is used, and no history row is written (rule P9).
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Final
 
@@ -15,7 +15,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.errors import StoreCorrupt
 from dueline.core.job import Job, JobId
-from dueline.core.lane import Lane, bucket_of, lane_tenant, tenant_of
+from dueline.core.lane import Lane, bucket_of
 from dueline.core.store import Move
 from dueline.core.wakeup import place_of
 
@@ -45,12 +45,19 @@ def defer(engine: Engine, claimed: Iterable[Job]) -> int:
     return _settle(engine, [_aside(engine, job, _place_before_claim(job)) for job in claimed])
 
 
-def move_to_limits(engine: Engine, claimed: Iterable[tuple[Job, Sequence[str]]]) -> int:
-    """Move claimed jobs to lanes with limits, each with its own; return how many."""
+def move_to_lanes(engine: Engine, jobs: Iterable[tuple[Job, str]]) -> int:
+    """Move claimed or waiting jobs to lanes with limits or a task; return how many.
+
+    Their places stay, no attempt is used, and no history row is written (rule P10).
+
+    Args:
+        engine: The engine.
+        jobs: The jobs, each with the `tenant` of its lane.
+    """
     moves = []
-    for job, names in claimed:
-        move = _move(engine, job, _place_before_claim(job), None)
-        tenant = lane_tenant(tenant_of(job.lane), names)
+    for job, tenant in jobs:
+        at_us = _place_before_claim(job) if job.is_claimed() else job.at_us
+        move = _move(engine, job, at_us, None)
         moves.append(move._replace(to=job.lane._replace(tenant=tenant, bucket=move.listing)))
     count = _settle(engine, moves)
     engine.wake(map(place_of, moves))
@@ -64,9 +71,14 @@ def _place_before_claim(job: Job) -> int:
 
 def clear(engine: Engine, lane: Lane, tasks: Collection[str]) -> int:
     """Defer jobs of paused tasks at the front of a lane; return how many."""
-    page = engine.store.scan(lane, after=None, until_us=engine.time.earliest_us(), limit=PAGE)
-    due = [row for row in page.jobs if row.task in tasks and _waits(row)]
+    due = [row for row in waiting_in(engine, lane) if row.task in tasks]
     return _settle(engine, [_aside(engine, row, row.at_us) for row in due])
+
+
+def waiting_in(engine: Engine, lane: Lane) -> list[Job]:
+    """Return due jobs at the front of a lane that no worker has claimed."""
+    page = engine.store.scan(lane, after=None, until_us=engine.time.earliest_us(), limit=PAGE)
+    return [row for row in page.jobs if _waits(row)]
 
 
 def _waits(row: Job) -> bool:

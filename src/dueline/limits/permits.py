@@ -16,7 +16,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.errors import Conflict, StoreCorrupt
 from dueline.core.job import Claim, Job
-from dueline.core.lane import LIMIT_MARK, limits_of
+from dueline.core.lane import limits_of
 from dueline.core.limit_names import semaphore_of
 from dueline.core.logging import log
 from dueline.core.wakeup import Wakeup
@@ -111,7 +111,7 @@ class HeldPermits:
             return ()
         jobs = held()
         self._used = used_by(jobs)
-        self._room -= sum(1 for job in jobs if LIMIT_MARK in job.lane.tenant)
+        self._room -= sum(1 for job in jobs if limits_of(job.lane))
         with self._lock:
             freed = [name for name, count in self._stored.items() if count > self._used[name]]
         return [*freed, SLOTS] if self._room > 0 else freed

@@ -13,12 +13,13 @@ from dueline.core.engine import Engine
 from dueline.core.errors import StoreCorrupt, StoreUnavailable
 from dueline.core.job import Job
 from dueline.core.lane import (
-    LIMIT_MARK,
+    TASK_MARK,
     Lane,
     Pointer,
     bucket_of,
     closing_bucket,
     limits_of,
+    task_of,
     tenant_of,
 )
 from dueline.core.logging import log
@@ -78,6 +79,7 @@ class Claimer:
       lease_us: How long claims last; None for the queues' own leases.
       permits: Where permits for jobs with limits are taken; None to claim no such jobs.
       affinity: Which shards are polled; None for all.
+      tasks: The tasks that the worker knows; None for all.
     """
 
     def __init__(
@@ -89,7 +91,9 @@ class Claimer:
         lease_us: int | None = None,
         permits: PermitSource | None = None,
         affinity: ShardAffinity | None = None,
+        tasks: Collection[str] | None = None,
     ) -> None:
+        self._tasks = tasks
         self._affinity = affinity
         self._permits = permits
         self._limited = BlockedLanes()
@@ -123,11 +127,12 @@ class Claimer:
         worker: str,
         permits: PermitSource,
         *,
+        tasks: Collection[str],
         is_alone: bool,
     ) -> "Claimer":
         """Create a claimer that shares its queues with other workers, unless it is alone."""
-        affinity = None if is_alone else affinity_of(engine, worker)
-        return cls(engine, list(serving), worker, permits=permits, affinity=affinity)
+        affinity = None if is_alone else affinity_of(engine, worker, tasks)
+        return cls(engine, list(serving), worker, permits=permits, affinity=affinity, tasks=tasks)
 
     def refresh(self) -> None:
         """Read the lane lists again, and sweep lanes that are past and empty.
@@ -229,7 +234,17 @@ class Claimer:
             heads = {lane: at_us for lane, at_us in heads.items() if tenant_of(lane) not in paused}
         if self._permits is None:
             found = [pointer for pointer in found if not limits_of(pointer.lane)]
+        unknown = {lane for _, lane in found if self._is_unknown(lane)}
+        if unknown:
+            found = [pointer for pointer in found if pointer.lane not in unknown]
+            heads = {lane: at_us for lane, at_us in heads.items() if lane not in unknown}
         return found, heads
+
+    def _is_unknown(self, lane: Lane) -> bool:
+        """Return whether the jobs of a lane have a task that the worker does not know."""
+        if TASK_MARK not in lane.tenant or self._tasks is None:
+            return False
+        return task_of(lane) not in self._tasks
 
     def _sweep(self, lane_list: LaneListCache, now_us: int, place: Place) -> None:
         queue, shard, width_us = place
@@ -263,6 +278,7 @@ class Claimer:
             settings.is_paused
             or tenant_of(lane) in settings.paused_tenants
             or (self._permits is None and limits_of(lane))
+            or self._is_unknown(lane)
             or (self._affinity is not None and lane[:2] in self._affinity.others)
         )
         if not is_left_out:
@@ -495,7 +511,7 @@ class Claimer:
             queue: (self._lease_us or settings(queue).lease_us, queue if queue in room else "")
             for queue in {want.lane.queue for want in wants}
         }
-        if not any(LIMIT_MARK in want.lane.tenant for want in wants):
+        if not any(limits_of(want.lane) for want in wants):
             runs = groupby(wants, key=lambda want: kinds[want.lane.queue])
             return [((*kind, ()), list(some)) for kind, some in runs]
 

@@ -39,7 +39,7 @@ from dueline.worker.context_controls import CANCELLED, Controls
 from dueline.worker.hook_events import ran_event, run_event
 
 UNKNOWN_TASK_WAIT_US = 30 * SECOND_US
-"""How long a job is deferred if the worker that claimed it does not know its task or codec."""
+"""How long a job is deferred if the process that runs it does not know its task or codec."""
 
 TRACEBACK_CHARACTERS_MAX = 16 * 1024
 

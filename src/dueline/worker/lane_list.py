@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from dueline.core.clock import SECOND_US
-from dueline.core.lane import LIMIT_MARK, Lane, Pointer
+from dueline.core.lane import Lane, Pointer, limits_of
 from dueline.core.pagination import lane_pages
 from dueline.core.store import LanePage, Store
 
@@ -134,7 +134,5 @@ def _still_known(
     return {
         lane: known[lane]
         for _, lane in kept
-        if lane in known
-        and lane not in again
-        and (LIMIT_MARK not in lane.tenant or known[lane] is None)
+        if lane in known and lane not in again and (known[lane] is None or not limits_of(lane))
     }

@@ -1,21 +1,24 @@
 """Defers claimed jobs that this worker may not run.
 
-Their tasks are paused, or have limits that the jobs were enqueued without.
+Their tasks are paused, unknown to it, or have limits that the jobs were enqueued without.
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from dueline.coordination.worker_registry import live_workers
 from dueline.core import features
 from dueline.core.attempt import Ended
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
-from dueline.core.job import Job
-from dueline.core.lane import LIMIT_MARK, Lane
+from dueline.core.job import AWAY_US, Job
+from dueline.core.lane import Lane, lane_tenant, limits_of, task_of, tenant_of
+from dueline.core.logging import log
 from dueline.core.tuples import field
 from dueline.core.user_code import Raised, contain
-from dueline.jobs.paused_tasks import clear, defer, move_to_limits, requeue
+from dueline.jobs.paused_tasks import clear, defer, move_to_lanes, requeue, waiting_in
+from dueline.jobs.unknown_tasks import known_tasks, unknown_text
 from dueline.tasks.handler import Handler
 from dueline.worker.claimer import ClaimedJob
 from dueline.worker.execution import failure
@@ -28,18 +31,23 @@ noticed the end later than others.
 
 LANES_MAX: Final = 1_000
 
-_job_of = field(ClaimedJob, "job")
+_job_of, _task_of = field(ClaimedJob, "job"), field(Job, "task")
 
 
 class DeferredJob(NamedTuple):
     """A claimed job that is deferred.
 
     Attributes:
-      limits: Limits that it lacks; none for a paused task.
+      tenant: That of the lane to move it to, which says who may claim it; None for a paused task.
     """
 
     job: Job
-    limits: Sequence[str]
+    tenant: str | None
+
+
+def _tenant_with_task(job: Job) -> str:
+    """Return the tenant of the lane in which a job waits for workers that know its task."""
+    return lane_tenant(tenant_of(job.lane), limits_of(job.lane), job.task)
 
 
 class Deferral(NamedTuple):
@@ -51,12 +59,18 @@ class Deferral(NamedTuple):
 
 
 class DeferredJobs:
-    """Defers jobs of paused tasks, and moves jobs to lanes with their limits."""
+    """Defers jobs of paused tasks, and moves jobs to lanes with their limits or their task."""
 
     def __init__(
-        self, engine: Engine, limited: Mapping[str, Handler], wakeup: threading.Event
+        self,
+        engine: Engine,
+        tasks: Collection[str],
+        limited: Mapping[str, Handler],
+        wakeup: threading.Event,
     ) -> None:
         self._engine = engine
+        self._known = frozenset(("", *tasks))  # every worker knows the steps of workflows
+        self._ask_again_us: dict[tuple[str, str], int] = {}
         self._limited = limited
         self._wakeup = wakeup
         self._touched: dict[tuple[str, str], dict[Lane, int]] = {}
@@ -66,19 +80,25 @@ class DeferredJobs:
         settings = self._engine.catalog.settings
         queues = queues_of(map(_job_of, taken))
         paused = {queue: settings(queue).paused_tasks for queue in queues}
-        if not (self._limited or any(paused.values())):
+        are_known = self._known.issuperset(map(_task_of, map(_job_of, taken)))
+        if are_known and not (self._limited or any(paused.values())):
             return Deferral(taken, [], [])
         found = Deferral([], [], [])
         for one in taken:
-            if one.job.task in paused[one.job.lane.queue]:
-                found.waiting.append(DeferredJob(one.job, ()))
+            lane, task = one.job.lane, one.job.task
+            if task not in self._known:
+                found.waiting.append(DeferredJob(one.job, _tenant_with_task(one.job)))
+                continue
+            if task in paused[lane.queue]:
+                found.waiting.append(DeferredJob(one.job, None))
                 continue
             limits = contain(self._lacking, one.job)
             if isinstance(limits, Raised):
                 found.failed.append(self._failed(one.job, limits.error))
                 self._wakeup.set()  # its ending is stored by the next pass
             elif limits:
-                found.waiting.append(DeferredJob(one.job, limits))
+                tenant = lane_tenant(tenant_of(lane), limits, task_of(lane))
+                found.waiting.append(DeferredJob(one.job, tenant))
             else:
                 found.fit.append(one)
         return found
@@ -88,7 +108,7 @@ class DeferredJobs:
 
         A job that has limits keeps them: other processes may declare other limits for the task.
         """
-        if job.task not in self._limited or LIMIT_MARK in job.lane.tenant:
+        if job.task not in self._limited or limits_of(job.lane):
             return ()
         return self._limited[job.task].limits_of(job.codec, job.body)
 
@@ -98,15 +118,38 @@ class DeferredJobs:
         return Ended(job, ending, 0, self._engine.time.latest_us())
 
     def defer(self, waiting: Sequence[DeferredJob]) -> None:
-        """Move claimed jobs to a lane with their limits, or defer them until the pause ends."""
+        """Move claimed jobs to other lanes, or defer them until the pause ends."""
         if not waiting:
             return
         self._wakeup.set()  # the jobs behind them may be due
-        unlimited = [(one.job, one.limits) for one in waiting if one.limits]
-        if unlimited:
+        moved = [(one.job, one.tenant) for one in waiting if one.tenant is not None]
+        if moved:
             self._engine.catalog.adopt(features.LIMITS)
-            move_to_limits(self._engine, unlimited)
-        self._defer_paused([one.job for one in waiting if not one.limits])
+            move_to_lanes(self._engine, moved)
+            self._move_unknown([job for job, _ in moved if job.task not in self._known])
+        self._defer_paused([one.job for one in waiting if one.tenant is None])
+
+    def _move_unknown(self, moved: Sequence[Job]) -> None:
+        """Move jobs of unknown tasks that wait where some were found, and log the tasks."""
+        for lane in {job.lane for job in moved}:
+            waiting = waiting_in(self._engine, lane)
+            unknown = [
+                (row, _tenant_with_task(row)) for row in waiting if row.task not in self._known
+            ]
+            move_to_lanes(self._engine, unknown)
+        self._log_unknown({(job.lane.queue, job.task) for job in moved})
+
+    def _log_unknown(self, places: Collection[tuple[str, str]]) -> None:
+        """Log a task of a queue once if none of its live workers knows it."""
+        now_us = self._engine.time.latest_us()
+        new = [one for one in sorted(places) if self._ask_again_us.get(one, 0) <= now_us]
+        workers = live_workers(self._engine) if new else []
+        for queue, task in new:
+            if task in known_tasks(queue, workers):
+                self._ask_again_us[queue, task] = now_us + LATE_US
+            else:
+                self._ask_again_us[queue, task] = AWAY_US
+                log.warning("%s in the queue %s; its jobs wait", unknown_text(task), queue)
 
     def _defer_paused(self, jobs: Sequence[Job]) -> None:
         """Defer jobs of paused tasks, and others that wait in the same lanes."""

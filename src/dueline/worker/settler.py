@@ -14,7 +14,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.errors import StoreCorrupt
 from dueline.core.job import Claim, Job
-from dueline.core.lane import LIMIT_MARK, bucket_of, limits_of
+from dueline.core.lane import bucket_of, limits_of
 from dueline.core.logging import log
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.retry import Decision, Retry, RetryLater, cancelled, decide
@@ -388,8 +388,8 @@ class Settler:
 
     def _mark(self, job: Job) -> Extend:
         """Return the mark of a started handler; it does not extend claims with permits."""
-        is_limited = LIMIT_MARK in job.lane.tenant
-        return Extend(job, job.at_us if is_limited else self._lease_end_us(job), started=True)
+        at_us = job.at_us if limits_of(job.lane) else self._lease_end_us(job)
+        return Extend(job, at_us, started=True)
 
     def _lease_end_us(self, job: Job) -> int:
         lease_us = self._engine.catalog.settings(job.lane.queue).lease_us

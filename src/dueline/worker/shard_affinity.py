@@ -32,13 +32,14 @@ class ShardAffinity:
 
     Each shard has one worker that prefers it. On stores where each poll is a round trip and claims
     of one lane contend, this saves the other workers both. While that worker has no free slot, the
-    next one helps.
+    next one helps. Workers without some of its tasks are not counted: they leave those jobs.
 
     Attributes:
       others: Shards that other workers poll, as `(queue, shard)`.
     """
 
-    def __init__(self, engine: Engine, worker: str) -> None:
+    def __init__(self, engine: Engine, worker: str, tasks: Collection[str] = ()) -> None:
+        self._tasks = frozenset(tasks)
         self.others: frozenset[tuple[str, int]] = frozenset()
         self._engine = engine
         self._worker = worker
@@ -63,14 +64,16 @@ class ShardAffinity:
         fresh = tuple(
             Known(one.worker, one.held < one.slots)
             for one in some
-            if queue in one.queues and (one.beat_us >= oldest_us or one.worker == self._worker)
+            if queue in one.queues
+            and (one.beat_us >= oldest_us or one.worker == self._worker)
+            and self._tasks.issubset(one.tasks)
         )
         return preferred_shards(self._worker, queue, shards, fresh)
 
 
-def affinity_of(engine: Engine, worker: str) -> ShardAffinity | None:
+def affinity_of(engine: Engine, worker: str, tasks: Collection[str]) -> ShardAffinity | None:
     """Return a worker's affinity; None on stores of one machine, where polls are cheap."""
-    return ShardAffinity(engine, worker) if engine.store.scope == "network" else None
+    return ShardAffinity(engine, worker, tasks) if engine.store.scope == "network" else None
 
 
 @lru_cache(maxsize=64)

@@ -86,8 +86,9 @@ class Worker:
         self._guarded = StoreBackoff(clock).do
         self._permits = HeldPermits(engine, settings.worker)
         self._claimer = Claimer.sharing(
-            engine, settings.serving, settings.worker, self._permits, is_alone=settings.burst
-        )
+            engine, settings.serving, settings.worker, self._permits,
+            tasks=settings.tasks, is_alone=settings.burst,
+        )  # fmt: skip
         self._cancellations = Cancellations(engine, settings.worker, clock)
         self._arrived: list[ClaimedJob] = []
         self._crashed: list[ClaimedJob] = []
@@ -102,7 +103,7 @@ class Worker:
         self._prefetched = PrefetchedJobs(self._start_early, engine.time, wakeup=wakeup)
         self._slots = Slots(runner, self._held, self._prefetched, self._gatherer)
         self._ended: list[Ended] = []
-        self._deferred = DeferredJobs(engine, settler.limited, wakeup)
+        self._deferred = DeferredJobs(engine, settings.tasks, settler.limited, wakeup)
         self._steps = WorkflowSteps(engine, settler)
         self._marked_starts = MarkedStarts(runner, settler, self._held, clock)
         self._buffer = Buffer(runner, self._marked_starts, is_far=engine.store.scope == "network")

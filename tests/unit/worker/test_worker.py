@@ -3,8 +3,8 @@
 import pytest
 
 from dueline.coordination.worker_registry import present
-from dueline.core.attempt import GivenBack, Outcome
-from dueline.core.clock import DAY_US, SECOND_US
+from dueline.core.attempt import Outcome
+from dueline.core.clock import SECOND_US
 from dueline.core.errors import NotFound
 from dueline.core.job import Job, State
 from dueline.core.store import Extend, Store
@@ -281,7 +281,8 @@ def test_a_beat_keeps_what_is_held_and_says_who_lives(queues: Queues, clock: Han
     # C6, R7
     queues.engine.catalog.configure("fast", lease_us=6 * SECOND_US)
     jobs = put(queues, calls(0, 3))
-    bench = Bench(queues, clock, serving={"default": None, "fast": 3}, burst=False)
+    serving = {"default": None, "fast": 3}
+    bench = Bench(queues, clock, serving=serving, burst=False, tasks=["tests.task"])
     lease_us: list[int] = []
 
     def beat_and_stop() -> None:
@@ -342,19 +343,6 @@ def test_handlers_that_run_for_a_while_are_marked_as_started(
     bench.wakeup.meanwhile = look
     bench.run()
     assert words(queues) == ["done"]
-
-
-def test_a_job_of_an_unknown_task_is_released_for_others(queues: Queues, clock: HandClock) -> None:
-    (job,) = put(queues, call(0, task="of.another"))
-    bench = Bench(queues, clock)
-
-    def give_back() -> None:
-        bench.runner.begin()
-        bench.runner.end(GivenBack(DAY_US))
-
-    bench.wakeup.meanwhile = give_back
-    bench.run()
-    assert row_in(queues.engine.store, job.id).errors == 0
 
 
 def test_results_are_written_only_where_they_are_kept(queues: Queues, clock: HandClock) -> None:

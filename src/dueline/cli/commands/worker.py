@@ -16,11 +16,13 @@ from dueline.api.connect import mask
 from dueline.api.worker_plan import CONCURRENCY, DRAIN_S, plan_of
 from dueline.cli.options import argument, option
 from dueline.cli.session import session_of
+from dueline.coordination.worker_registry import live_workers
 from dueline.core.clock import SECOND_US
 from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput, StoreCorrupt
 from dueline.core.text import indented, one_line
 from dueline.core.version import VERSION
+from dueline.jobs.unknown_tasks import known_tasks, unknown_tasks, unknown_text
 from dueline.worker.execution import job_here
 
 _SIGNALLED = 128
@@ -100,6 +102,7 @@ def _greet(app: Dueline, queues: Mapping[str, int | None] | None, slots: str) ->
         _log.warning("The application has no tasks: import their modules, or see app.include.")
     catalog = app.engine.catalog
     known = {*own, *catalog.names()}
+    workers, now_us = live_workers(app.engine), app.engine.time.latest_us()
     for name in serving:
         if name not in known:
             _log.warning("The queue %s is new, and no task uses it: is the name right?", name)
@@ -113,6 +116,8 @@ def _greet(app: Dueline, queues: Mapping[str, int | None] | None, slots: str) ->
         what += [f"task {one}" for one in paused.paused_tasks]
         if what:
             _log.warning("The queue %s is paused: %s.", name, one_line(", ".join(what)))
+        for task in unknown_tasks(app.engine, name, {*tasks, *known_tasks(name, workers)}, now_us):
+            _log.warning("%s in the queue %s; its jobs wait", unknown_text(task), name)
 
 
 def _slots(names: Sequence[str]) -> dict[str, int | None]:

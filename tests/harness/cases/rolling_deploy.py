@@ -1,0 +1,83 @@
+"""Two versions of an application on one store."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from dueline import Dueline, Job
+from dueline.admin.health import examine, is_ready
+from dueline.api.job_handle import parse_id
+from dueline.api.launch import make_worker, run
+from dueline.api.worker_plan import plan_of
+from dueline.core.clock import SECOND_US
+from dueline.core.job import Job as JobRow
+from dueline.core.lane import dead_queue, task_of
+
+PATIENCE_S = 30
+
+
+@contextmanager
+def working(app: Dueline) -> Iterator[None]:
+    """Run a worker of an application in a thread while the block runs."""
+    plan = plan_of(app.serving(None), 2, 25, 0)
+    worker = make_worker(app, plan)
+    thread = threading.Thread(target=run, args=(app, plan, worker))
+    thread.start()
+    try:
+        yield
+    finally:
+        worker.stop()
+        thread.join()
+
+
+def until(is_true: Callable[[], bool]) -> None:
+    """Wait until something is true."""
+    end_s = time.monotonic() + PATIENCE_S
+    while not is_true():
+        assert time.monotonic() < end_s, "it takes too long"
+        time.sleep(0.01)
+
+
+def rows_of(app: Dueline, jobs: Sequence[Job[int]]) -> list[JobRow]:
+    """Read the rows of jobs that have not ended."""
+    rows = app.store.find([parse_id(job.id) for job in jobs])
+    return [row for row in rows if row is not None]
+
+
+def version(url: str, *names: str) -> Dueline:
+    """Make a version of an application that has some tasks."""
+    app = Dueline(url)
+    for name in names:
+        app.task(name=f"shop.{name}")(lambda order: order)
+    return app
+
+
+def two_versions_share_a_store(url: str) -> None:
+    """Deploy a version with a new task: the producer first, then the second worker."""
+    old, new = version(url, "sell"), version(url, "sell", "send")
+    sell, send = new.task_named("shop.sell"), new.task_named("shop.send")
+    with working(old):
+        sent = [send.enqueue(n) for n in range(6)]
+        sold = [sell.enqueue(n) for n in range(6)]
+        until(lambda: {job.status for job in sold} == {"done"})
+        until(lambda: all(task_of(row.lane) for row in rows_of(new, sent)))
+        for job in sent:
+            said = job.explain()
+            assert said.reason == "task unknown"
+            assert "no live worker knows task shop.send" in said.sentence
+        ready = is_ready(new.engine, max_age_us=600 * SECOND_US)
+        for checks in (ready, examine(new.engine).checks):
+            (found,) = [one.finding for one in checks if one.name == "queue default"]
+            assert found.startswith("no live worker knows task shop.send; ")
+        assert {(row.errors, row.crashes) for row in rows_of(new, sent)} == {(0, 0)}
+        assert [job.status for job in sent] == ["ready"] * len(sent)
+        with working(new):
+            until(lambda: {job.status for job in sent} == {"done"})
+            more = [send.enqueue(n) for n in range(4)] + [sell.enqueue(n) for n in range(4)]
+            until(lambda: {job.status for job in more} == {"done"})
+        assert {one.verdict for one in is_ready(new.engine, max_age_us=SECOND_US)} == {"good"}
+    assert [job.result() for job in sent] == list(range(6))
+    assert not list(new.engine.jobs_of(dead_queue("default")))
+    for app in (old, new):
+        app.close()

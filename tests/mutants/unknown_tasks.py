@@ -1,0 +1,21 @@
+"""Rules of unknown tasks, broken."""
+
+import pytest
+
+from dueline.core.lane import task_of
+from dueline.worker import paused_jobs
+from dueline.worker.claimer import Claimer
+
+Patch = pytest.MonkeyPatch
+
+
+def it_stays_where_it_is(patch: Patch) -> None:
+    patch.setattr(paused_jobs, "_tenant_with_task", lambda job: job.lane.tenant)
+
+
+def everybody_claims_from_the_lane_of_a_task(patch: Patch) -> None:
+    patch.setattr(Claimer, "_is_unknown", lambda *_: False)
+
+
+def nobody_claims_from_the_lane_of_a_task(patch: Patch) -> None:
+    patch.setattr(Claimer, "_is_unknown", lambda _, lane: bool(task_of(lane)))

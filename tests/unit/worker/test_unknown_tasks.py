@@ -1,0 +1,123 @@
+"""Jobs of unknown tasks wait in a lane of their task."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dueline.core.clock import SECOND_US
+from dueline.core.lane import limits_of, task_of, tenant_of
+from dueline.core.wakeup import FALLBACK_US, LocalWakeups
+from dueline.jobs.explain import explain
+from dueline.jobs.paused_tasks import PAGE
+from dueline.jobs.queue import EnqueueRequest, Queues
+from dueline.store_tests.failing_store import FailingStore
+from tests.harness.calls import call, put
+from tests.harness.cases import worker_unknown_tasks as cases
+from tests.harness.cases.worker_unknown_tasks import OTHER, TASK
+from tests.harness.clocks import HandClock
+from tests.harness.interleaving import Turns, every_order
+from tests.harness.lives import Stage, put_one
+from tests.harness.queues import queues_on
+from tests.harness.swaps import swap
+from tests.harness.worker_bench import Bench
+from tests.harness.world import EVERY_KIND, store_on
+
+
+@pytest.fixture(params=EVERY_KIND)
+def queues(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> Iterator[Queues]:
+    """Open each kind of store, with an engine on it."""
+    store = store_on(request.param, tmp_path, clock)
+    yield queues_on(store, clock)
+    store.close()
+
+
+def test_a_worker_without_its_task_claims_it_once(queues: Queues, clock: HandClock) -> None:
+    # rule P10
+    cases.a_worker_without_its_task_claims_it_once(queues, clock)
+
+
+def test_it_is_not_claimed_again(queues: Queues, clock: HandClock) -> None:
+    # rule P10
+    cases.it_is_not_claimed_again(queues, clock)
+
+
+def test_wherever_a_worker_is_stopped_the_job_runs_once() -> None:
+    # rule P10
+    cases.wherever_one_is_stopped_the_job_runs_once()
+
+
+def test_in_whatever_order_two_workers_come_the_job_runs_once() -> None:
+    # rule P10
+    def lead(turns: Turns) -> None:
+        stage = Stage(lambda _: 1)
+        put_one(stage)
+        stage.turns = turns
+        turns.run([lambda: stage.work(OTHER), stage.work])
+        stage.turns = None
+        stage.clock.advance(us=cases.LEASE_US + SECOND_US)
+        stage.work_to_the_end()
+        assert stage.calls == 1
+        assert [outcome.state for outcome in stage.ends.values()] == ["done"]
+
+    assert every_order(lead, switches_max=2) > 50
+
+
+def test_what_stands_behind_many_is_not_hidden_for_long(queues: Queues, clock: HandClock) -> None:
+    put(queues, *(call(n) for n in range(2 * PAGE)), call(9999, task=OTHER))
+    counting = FailingStore(queues.engine.store, {})
+    bench = Bench(queues_on(counting, clock), clock, threads=1, tasks=[OTHER])
+    assert bench.run() == [9999]
+    assert counting.calls < 100
+
+
+def test_tenant_limits_and_retries_are_kept(queues: Queues, clock: HandClock) -> None:
+    limited = EnqueueRequest("default", TASK, 0, [b"[1]"], None, 7, "acme", limits=[("x", "y:1")])
+    put(queues, limited)
+    Bench(queues, clock, tasks=[OTHER]).run()
+    (row,) = queues.engine.jobs_of("default")
+    assert (tenant_of(row.lane), limits_of(row.lane)) == ("acme", ("x", "y:1"))
+    assert (task_of(row.lane), row.lane.priority) == (TASK, 7)
+    assert Bench(queues, clock, tasks=[TASK]).run() == [1]
+
+
+def test_two_applications_each_get_their_own_at_once(queues: Queues, clock: HandClock) -> None:
+    swap(queues, wakeups=LocalWakeups())
+    terms = {"burst": False, "gap_us_max": FALLBACK_US, "threads": 1}
+    mine = Bench(queues, clock, tasks=[TASK], **terms)  # type: ignore[arg-type]
+    theirs = Bench(queues, clock, tasks=[OTHER], **terms)  # type: ignore[arg-type]
+    began_us = clock.wall_us()
+    put(queues, *(call(n, task=(TASK, OTHER)[n % 2]) for n in range(10)))
+    for _ in range(40):
+        for bench in (mine, theirs):
+            bench.worker._step()
+            bench.run_all()
+    assert (mine.runner.began, theirs.runner.began) == ([0, 2, 4, 6, 8], [1, 3, 5, 7, 9])
+    assert clock.wall_us() - began_us < SECOND_US
+
+
+def test_a_worker_logs_an_unknown_task_once(
+    queues: Queues, clock: HandClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def warnings() -> list[str]:
+        return [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+
+    (job,) = put(queues, call(1))
+    bench = Bench(queues, clock, tasks=[OTHER], burst=False)
+    bench.beat()
+    for number in (1, 2):
+        put(queues, call(number))
+        bench.worker._step()
+    assert warnings() == [f"no live worker knows task {TASK} in the queue default; its jobs wait"]
+    found = explain(queues, job.id)
+    assert (found.reason, found.facts["workers"]) == ("task unknown", 1)
+    assert f"no live worker knows task {TASK}" in found.sentence
+    knowing = Bench(queues, clock, tasks=[TASK])
+    knowing.beat()
+    assert explain(queues, job.id).reason == "waiting"
+    put(queues, call(3))
+    other = Bench(queues, clock, tasks=[OTHER])
+    caplog.clear()
+    other.run()
+    assert warnings() == []
