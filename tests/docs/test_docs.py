@@ -17,8 +17,8 @@ from tests.harness.markdown import (
     steps,
 )
 
-NO_RUN_MAX = 3
-"""Blocks that need Flask, a Cassandra cluster, or start a Cassandra node."""
+NO_RUN_MAX = 2
+"""Blocks that need a database server, or start a Cassandra node."""
 NEEDED = {"spark", "postgres"}
 """What blocks may need; tests/unit/spark and tests/stores/postgres run them."""
 

@@ -41,6 +41,9 @@ class Connection:
         ConfigError: The URL is not a string.
     """
 
+    place: str | None = None
+    """Where child processes of workers import it; by default where a module has it as a global."""
+
     def __init__(self, url: str | None = None, *, clock: Clock | None = None) -> None:
         if not isinstance(url, str | None):
             raise ConfigError(

@@ -43,18 +43,13 @@ class DjangoApplication(Dueline):
 
     def __init__(self, alias: str, options: Mapping[str, Any], queues: Iterable[str]) -> None:
         super().__init__(options.get("STORE"))
-        self.alias = alias
+        self.place = f"dueline.contrib.django.worker:{alias}"
         self.database: str | None = options.get("DATABASE")
         self._retry = options.get("RETRY", ONE_ATTEMPT)
         self._known: dict[str, Known] = {}
         self._adding = threading.Lock()
         for name in queues:
             self.queue(name)
-
-    @property
-    def place(self) -> str:
-        """Where child processes of workers import it."""
-        return f"dueline.contrib.django.worker:{self.alias}"
 
     @property
     def url(self) -> str:  # read anew: tests have another database

@@ -48,7 +48,7 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         if not isinstance(found, DuelineBackend):
             raise CommandError(f"The backend {backend!r} in TASKS is not one of dueline.")
-        words = ["worker", found.app.place, *rest, *["--verbose"] * (verbosity > 1)]
+        words = ["worker", str(found.app.place), *rest, *["--verbose"] * (verbosity > 1)]
         # By name, because the command line is above this package.
         if code := import_module("dueline.cli.main").run(words):
             sys.exit(code)
