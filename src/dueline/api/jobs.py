@@ -1,12 +1,15 @@
 """The methods of an application that find jobs."""
 
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from dueline.api.connection import Connection
 from dueline.api.job_handle import Job, parse_id
+from dueline.core.clock import asked_instant_us, asked_span_us
 from dueline.core.constraints import check_value, integer
 from dueline.core.queue_settings import DEFAULT_QUEUE
 from dueline.jobs.claim_order import AHEAD_MAX, next_jobs
+from dueline.jobs.event_reader import EventReader
 
 
 class JobMethods(Connection):
@@ -59,3 +62,33 @@ class JobMethods(Connection):
         engine.catalog.chosen(queue)
         rows = next_jobs(engine, queue, engine.time.latest_us(), limit=limit)
         return [Job(row.id, self.queues, self._clock) for row in rows]
+
+    def events(
+        self,
+        queue: str | None = None,
+        *,
+        since: datetime | timedelta | float | None = None,
+        cursor: str | None = None,
+    ) -> EventReader:
+        """Return a reader of the history of jobs, which can be resumed.
+
+        Its `read()` returns the next events in order, each once, and an empty list if there are
+        no more now. Its `cursor` is a string: a reader that is opened with it continues exactly
+        after the events that were read.
+
+        Args:
+            queue: Name of the queue; by default all.
+            since: Time of the first events, or duration before now; by default all that is kept.
+            cursor: Where to continue; replaces `since`.
+
+        Raises:
+            BadInput: `since` or `cursor` is invalid.
+            NotFound: There is no such queue.
+        """
+        engine = self.queues.engine
+        if isinstance(since, datetime):
+            since_us = asked_instant_us(since, "since")
+        else:
+            back_us = None if since is None else asked_span_us(since, "since")
+            since_us = 0 if back_us is None else engine.time.latest_us() - back_us
+        return EventReader(engine, clock=self._clock, queue=queue, since_us=since_us, cursor=cursor)

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from dueline.core.clock import asked_instant_us
+from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput
 
 LIMIT = 50
@@ -123,6 +125,13 @@ class BulkOptions:
     limit: MassLimitOption = None
     yes: YesOption = False
     dry_run: DryRunOption = False
+
+
+def read_since_us(text: str, now_us: int) -> int:
+    """Read the start of a period: a duration before now, or a timestamp."""
+    if text[:4].isdigit() and text[4:5] == "-":
+        return asked_instant_us(read_instant(text), "--since")
+    return now_us - parse_span(text)
 
 
 def read_instant(text: str) -> datetime:

@@ -15,7 +15,7 @@ from dueline.core.attempt import (
     EnqueuedEvent,
     digest_of,
 )
-from dueline.core.clock import SECOND_US, Clock, StoreTime
+from dueline.core.clock import SECOND_US
 from dueline.core.codec import encode
 from dueline.core.ids import derived
 from dueline.core.job import Job
@@ -34,7 +34,6 @@ from dueline.jobs.history_batch import (
     row_id_of,
 )
 from dueline.log import trimming
-from dueline.log.reader import ShardReader
 
 HISTORY_SUFFIX = "!history"
 _PAGE = 1000
@@ -125,7 +124,7 @@ def row_of_event(event: Attempt, job: Job, cause: bytes) -> Row:
     return Row(event.queue + HISTORY_SUFFIX, job.lane.shard, event.ended_us, row_id, encode(event))
 
 
-def _key_of(row_id: bytes, event: Attempt) -> Key:
+def key_of(row_id: bytes, event: Attempt) -> Key:
     """Return what identifies a claim or an enqueue event in a history; otherwise the row's id.
 
     Versions that ran at the same time may have given rows of one claim different ids, and an older
@@ -303,7 +302,7 @@ def attempts(
         after = None if since_us is None else (since_us, b"")
         for row in rows_in(streams, queue + HISTORY_SUFFIX, shard, after=after):
             for row_id, one in attempts_in(row):
-                key = _key_of(row_id, one)
+                key = key_of(row_id, one)
                 if key in seen:
                     continue
                 if len(seen) >= _SEEN_MAX:
@@ -363,56 +362,7 @@ class Follower:
         place = row.at_us, row.id
         if place in self._seen:
             return []
-        each = {_key_of(row_id, one): one for row_id, one in attempts_in(row)}
+        each = {key_of(row_id, one): one for row_id, one in attempts_in(row)}
         new = [one for key, one in each.items() if one.worker and key not in self._seen]
         self._seen |= dict.fromkeys((place, *each), row.at_us)
         return new
-
-
-class Events:
-    """Reads all events of the jobs of queues, each once, and misses none.
-
-    It reads up to the watermarks: rows that are written late are placed after them.
-    """
-
-    def __init__(self, store: Store, *, since_us: int, time: StoreTime, clock: Clock) -> None:
-        self._store = store
-        self._since_us = since_us
-        self._time = time
-        self._clock = clock
-        self._known: dict[Key, None] = {}
-        self._readers: dict[tuple[str, int], ShardReader] = {}
-
-    def read(self, shards: Mapping[str, int]) -> list[Attempt]:
-        """Return what is new, in the order in which it happened.
-
-        Args:
-            shards: Number of shards of each queue to read.
-        """
-        found: list[Attempt] = []
-        for queue, number in shards.items():
-            for shard in range(number):
-                reader = self._readers.get((queue, shard)) or self._open(queue, shard)
-                while rows := reader.read(_PAGE):
-                    found += [one for row in rows for one in self._new(row)]
-        return sorted(found, key=lambda one: one.ended_us)
-
-    def _new(self, row: Row) -> list[Attempt]:
-        """Return the attempts of a row that were not returned before, in another row (rule F3)."""
-        each = {_key_of(row_id, one): one for row_id, one in attempts_in(row)}
-        new = [one for key, one in each.items() if key not in self._known]
-        self._known |= dict.fromkeys(each)
-        if len(self._known) > _SEEN_MAX:
-            self._known = dict.fromkeys(list(self._known)[_SEEN_MAX // 2 :])
-        return new
-
-    def _open(self, queue: str, shard: int) -> ShardReader:
-        reader = self._readers[queue, shard] = ShardReader(
-            self._store,
-            queue + HISTORY_SUFFIX,
-            shard,
-            after=(self._since_us, b""),
-            time=self._time,
-            clock=self._clock,
-        )
-        return reader

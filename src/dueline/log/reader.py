@@ -62,6 +62,11 @@ class ShardReader:
         """Whether the shard is sealed and was read to its end."""
         return self._has_read_all and self._mark >= SEALED_US
 
+    @property
+    def has_more(self) -> bool:
+        """Whether there may be more rows that are closed already."""
+        return not self._has_read_all
+
     def seal(self) -> None:
         """Seal the shard: it takes no new rows."""
         if self._mark < SEALED_US:

@@ -22,6 +22,21 @@ def test_events_are_printed_in_order(shell: Shell) -> None:
     assert shell.app("events", "-q", "nothing").code == 4
 
 
+def test_events_continue_after_a_cursor_or_a_time(shell: Shell) -> None:
+    # V9
+    shell.enqueue("tasks.add", "1")
+    shell.work()
+    (line,) = shell.app("events", "-o", "ndjson").out.splitlines()
+    job_id = shell.enqueue("tasks.add", "1")
+    shell.work()
+    for words in (("--cursor", json.loads(line)["cursor"]), ("--since", json.loads(line)["ended"])):
+        lines = shell.app("events", *words, "-o", "ndjson").out.splitlines()
+        assert json.loads(lines[-1])["id"] == job_id
+    assert len(shell.app("events", "--cursor", json.loads(line)["cursor"]).out.splitlines()) == 2
+    assert "not a cursor" in shell.app("events", "--cursor", "x").err
+    assert "time zone" in shell.app("events", "--since", "2026-01-01").err
+
+
 def test_a_missed_deadline_is_reported() -> None:
     # T6
     def shown(ended_us: int, *, priority: int, claimed_us: int = NOW_US) -> object:

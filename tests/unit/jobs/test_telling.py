@@ -11,8 +11,8 @@ from dueline.core.clock import SECOND_US
 from dueline.core.codec import decode
 from dueline.core.queue_settings import History, QueueSettings
 from dueline.core.store import Store
+from dueline.jobs.event_reader import EventReader
 from dueline.jobs.history import (
-    Events,
     attempts,
     forget,
     happened,
@@ -144,11 +144,12 @@ def test_what_is_rolled_back_is_not_told(store: Store, clock: HandClock) -> None
 
 def test_whoever_follows_misses_nothing_however_late(queues: Queues, clock: HandClock) -> None:
     # V9
-    events = Events(queues.engine.store, since_us=NOW_US, time=queues.engine.time, clock=clock)
+    queues.engine.catalog.settings("default")
+    events = EventReader(queues.engine, clock=clock, queue="default", since_us=NOW_US)
 
     def read() -> list[Attempt]:
         clock.advance(1)
-        return events.read({"default": 1})
+        return events.read()
 
     assert read() == []
     (job,) = put(queues, call(1))
@@ -166,12 +167,13 @@ def test_whoever_follows_reads_an_attempt_once_though_it_has_two_rows(
     queues: Queues, clock: HandClock
 ) -> None:
     # rule F3: the next claimer records alone what a dead worker recorded with others
-    events = Events(queues.engine.store, since_us=0, time=queues.engine.time, clock=clock)
+    queues.engine.catalog.settings("mail")
+    events = EventReader(queues.engine, clock=clock, queue="mail")
     done = done_of([claimed(number) for number in range(3)])
     queues.engine.store.append([*rows_of_done(done), *rows_of_each(done[:2])])
     clock.advance(1)
-    assert [one.job for one in events.read({"mail": 1})] == [one.job.id.hex() for one in done]
-    assert events.read({"mail": 1}) == []
+    assert [one.job for one in events.read()] == [one.job.id.hex() for one in done]
+    assert events.read() == []
 
 
 def test_old_history_is_let_go_of(queues: Queues, clock: HandClock) -> None:

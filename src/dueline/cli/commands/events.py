@@ -6,14 +6,14 @@ import typer
 
 from dueline.cli import job_rows
 from dueline.cli.errors import Exit
-from dueline.cli.options import option
+from dueline.cli.options import option, read_since_us
 from dueline.cli.output import Output
 from dueline.cli.session import session_of
 from dueline.core.clock import SystemClock
-from dueline.core.durations import parse_span
-from dueline.jobs.history import Events
+from dueline.jobs.event_reader import EventReader
 
 EVERY_S = 0.5
+SINCE = "1h"
 
 
 def events(
@@ -22,7 +22,12 @@ def events(
     queue: Annotated[
         str | None, option("NAME", "Only jobs of this queue.", "-q", "--queue")
     ] = None,
-    since: Annotated[str, option("DURATION", "Start of the period before now: 10m, 2d.")] = "1h",
+    since: Annotated[
+        str, option("TIME", "Start: a duration before now (10m, 2d) or a timestamp.")
+    ] = SINCE,
+    cursor: Annotated[
+        str | None, option("CURSOR", "Continue after the event that had this cursor.")
+    ] = None,
     follow: Annotated[
         bool, typer.Option("-f", "--follow", help="Continue until Ctrl-C (exit 130).")
     ] = False,
@@ -32,23 +37,26 @@ def events(
     Prints attempts, and in queues with history=all also new jobs and changes. No event is missed,
     even if it was written late.
 
+    With -o json, ndjson or csv, some events have a cursor. A later --cursor, which replaces
+    --since, continues exactly after them.
+
     Example: dueline events --follow -q mail -o ndjson
     """
     clock = SystemClock()
     with session_of(context).engine() as engine:
-        engine.catalog.chosen(queue)
+        since_us = read_since_us(since, engine.time.latest_us())
+        reader = EventReader(engine, clock=clock, queue=queue, since_us=since_us, cursor=cursor)
         output = Output.of(context, engine)
-        since_us = engine.time.latest_us() - parse_span(since)
-        reader = Events(engine.store, since_us=since_us, time=engine.time, clock=clock)
         try:
             while True:
-                names = engine.catalog.names() if queue is None else [queue]
-                shards = {name: engine.catalog.settings(name).shards_read for name in names}
-                for one in reader.read(shards):
-                    shown = job_rows.of_tailed(one)
+                found = reader.read()
+                for number, one in enumerate(found, 1):
+                    place = reader.cursor if number == len(found) else None
+                    shown = {**job_rows.of_tailed(one), "cursor": place}
                     output.line(shown, job_rows.TAIL_COLUMNS, job_rows.TAIL_WIDTHS)
-                if not follow:
-                    return Exit.DONE
-                clock.sleep(EVERY_S)
+                if not found:
+                    if not follow:
+                        return Exit.DONE
+                    clock.sleep(EVERY_S)
         except KeyboardInterrupt:
             return Exit.INTERRUPTED
