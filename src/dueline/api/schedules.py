@@ -3,18 +3,20 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from dueline.api.connection import Connection
 from dueline.api.job_handle import Job
 from dueline.api.task import Using
 from dueline.api.task_declaration import as_call
 from dueline.core.clock import Clock, asked_instant_us, asked_span_us, to_datetime
+from dueline.core.constraints import check_value, integer
 from dueline.core.errors import BadInput
 from dueline.jobs.queue import Queues
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import (
     CATCH_UP,
+    TIMES_MAX,
     CatchUp,
     Overlap,
     Schedule,
@@ -25,6 +27,7 @@ from dueline.schedules.schedule import (
     coming,
 )
 
+_Count = Annotated[int, integer(1, TIMES_MAX)]
 AnyTask = TypeVar("AnyTask", bound=Using[..., Any])
 
 
@@ -38,8 +41,9 @@ class ScheduleInfo:
         queue: Queue of the jobs.
         cron: Cron expression; empty for an interval.
         tz: Time zone of the cron expression.
-        every: Interval; None for a cron expression.
-        next: Next occurrence in UTC; None while the schedule is paused.
+        every: Interval; None for a cron expression or a single occurrence.
+        last: Last occurrence at the latest, in UTC; None without an end.
+        next: Next occurrence in UTC; None while the schedule is paused, and after its end.
         is_paused: Whether it is paused.
         stored: Number of jobs so far.
         skipped: Number of occurrences without a job so far.
@@ -51,6 +55,7 @@ class ScheduleInfo:
     cron: str
     tz: str
     every: timedelta | None
+    last: datetime | None
     next: datetime | None
     is_paused: bool
     stored: int
@@ -89,8 +94,11 @@ class Schedules:
         *,
         cron: str | None = None,
         every: timedelta | float | None = None,
+        at: datetime | None = None,
         tz: str = "UTC",
         start: datetime | None = None,
+        until: datetime | None = None,
+        count: int | None = None,
         jitter: timedelta | float | None = None,
         catch_up: CatchUp = "skip",
         catch_up_max: int = CATCH_UP,
@@ -108,7 +116,10 @@ class Schedules:
             cron: Cron expression.
             every: Interval of at least one second.
             tz: Time zone of the cron expression.
+            at: The only occurrence; later than now.
             start: Instant from which intervals count.
+            until: Instant after which there are no occurrences.
+            count: Maximum number of occurrences.
             jitter: Starts are spread evenly over this duration after each occurrence.
             catch_up: Which missed occurrences run.
             catch_up_max: Maximum number of missed occurrences that run.
@@ -125,12 +136,14 @@ class Schedules:
             raise BadInput(
                 f"The schedule {name} is declared in code.", hint="Use another name, or change it."
             )
-        if jitter is not None:
-            task = task.using(window=jitter)
         timing = timing_of(
-            cron, every, tz, start, catch_up=catch_up, catch_up_max=catch_up_max, overlap=overlap
-        )
-        scheduler.put(self._host.queues, name, task.recurring(*as_call(args)), timing)
+            cron, every, at=at, tz=tz, start=start, until=until, count=count,
+            catch_up=catch_up, catch_up_max=catch_up_max, overlap=overlap,
+        )  # fmt: skip
+        if at is not None and timing.at_us <= self._host.engine.time.latest_us():
+            raise BadInput(f"`at` has passed ({at}).", hint="Use a later time.")
+        template = _with_jitter(task, jitter).recurring(*as_call(args))
+        scheduler.put(self._host.queues, name, template, timing)
         return self.get(name)
 
     def get(self, name: str) -> ScheduleInfo:
@@ -222,16 +235,34 @@ class Schedules:
 def timing_of(
     cron: str | None,
     every: timedelta | float | None,
+    *,
+    at: datetime | None,
     tz: str,
-    start: datetime | None,
+    start: datetime | None = None,
+    until: datetime | None,
+    count: int | None,
     **policies: Any,  # noqa: ANN401
 ) -> Timing:
     """Return the checked timing of these arguments of `app.schedule`."""
     every_us = 0 if every is None else asked_span_us(every, "every")
-    start_us = 0 if start is None else asked_instant_us(start, "start")
-    timing = Timing(cron or "", tz, every_us, start_us, **policies)
+    start_us, at_us, until_us = (
+        0 if one is None else asked_instant_us(one, name)
+        for name, one in (("start", start), ("at", at), ("until", until))
+    )
+    if count is not None:
+        check_value(count, _Count, "count")
+    if at is not None:  # it is not worth less because no worker ran at its time
+        policies["catch_up"] = "last"
+    timing = Timing(
+        cron or "", tz, every_us, start_us, at_us=at_us, until_us=until_us, times=count or 0,
+        **policies,
+    )  # fmt: skip
     check(timing)
     return timing
+
+
+def _with_jitter(task: Using[..., Any], jitter: timedelta | float | None) -> Using[..., Any]:
+    return task if jitter is None else task.using(window=jitter)
 
 
 def _info(name: str, found: Schedule, now_us: int) -> ScheduleInfo:
@@ -243,6 +274,7 @@ def _info(name: str, found: Schedule, now_us: int) -> ScheduleInfo:
         timing.cron,
         timing.zone,
         timedelta(microseconds=timing.every_us) if timing.every_us else None,
+        to_datetime(timing.end_us) if timing.end_us else None,
         to_datetime(times[0]) if times else None,
         found.is_paused,
         found.stored,
@@ -270,8 +302,12 @@ class ScheduleMethods(Connection):
         *,
         cron: str | None = None,
         every: timedelta | float | None = None,
+        at: datetime | None = None,
         tz: str = "UTC",
         start: datetime | None = None,
+        until: datetime | None = None,
+        count: int | None = None,
+        jitter: timedelta | float | None = None,
         catch_up: CatchUp = "skip",
         catch_up_max: int = CATCH_UP,
         overlap: Overlap = "allow",
@@ -289,8 +325,14 @@ class ScheduleMethods(Connection):
             args: Arguments of the task, in order or by name.
             cron: Cron expression such as "30 3 * * mon-fri", read as Debian's cron reads it.
             every: Interval of at least one second; a timedelta or seconds.
+            at: The only occurrence. It runs late if no worker runs then.
             tz: Time zone of the cron expression.
             start: Instant from which intervals count; by default the first time it is stored.
+            until: Instant after which there are no occurrences.
+            count: Maximum number of occurrences, from the first time it is stored; those that
+                are skipped count.
+            jitter: Starts are spread evenly over this duration after each occurrence; the same as
+                `task.using(window=...)`.
             catch_up: Which occurrences run that were missed by more than a minute: "skip" (none),
                 "last", or "all" (the last `catch_up_max`).
             catch_up_max: Maximum number of missed occurrences that run.
@@ -305,9 +347,11 @@ class ScheduleMethods(Connection):
         """
         check_name(name)
         timing = timing_of(
-            cron, every, tz, start, catch_up=catch_up, catch_up_max=catch_up_max, overlap=overlap
-        )
-        self._schedules.declare(name, task.recurring(*as_call(args)), timing)
+            cron, every, at=at, tz=tz, start=start, until=until, count=count,
+            catch_up=catch_up, catch_up_max=catch_up_max, overlap=overlap,
+        )  # fmt: skip
+        template = _with_jitter(task, jitter).recurring(*as_call(args))
+        self._schedules.declare(name, template, timing)
 
     def cron(
         self,
@@ -315,6 +359,9 @@ class ScheduleMethods(Connection):
         *,
         name: str | None = None,
         tz: str = "UTC",
+        until: datetime | None = None,
+        count: int | None = None,
+        jitter: timedelta | float | None = None,
         catch_up: CatchUp = "skip",
         catch_up_max: int = CATCH_UP,
         overlap: Overlap = "allow",
@@ -327,6 +374,9 @@ class ScheduleMethods(Connection):
             expression: Cron expression such as "30 3 * * mon-fri".
             name: Name of the schedule; by default the name of the task.
             tz: Time zone of the expression.
+            until: Instant after which there are no occurrences.
+            count: Maximum number of occurrences; see `schedule`.
+            jitter: Starts are spread evenly over this duration after each occurrence.
             catch_up: Which missed occurrences run; see `schedule`.
             catch_up_max: Maximum number of missed occurrences that run.
             overlap: What happens while the previous job still waits or runs; see `schedule`.
@@ -346,6 +396,9 @@ class ScheduleMethods(Connection):
                 task,
                 cron=expression,
                 tz=tz,
+                until=until,
+                count=count,
+                jitter=jitter,
                 catch_up=catch_up,
                 catch_up_max=catch_up_max,
                 overlap=overlap,

@@ -21,6 +21,7 @@ PARTITION: Final = "features"
 BUNDLES: Final = "history bundles"
 CALL_TERMS: Final = "options of calls"
 COLUMNS: Final = "history columns"
+ENDS: Final = "schedules that end"
 LIMITS: Final = "limits"
 RESULTS: Final = "shared results"
 SCHEDULES: Final = "schedules"
@@ -29,7 +30,7 @@ WORKFLOWS: Final = "workflows"
 BASELINE: Final = frozenset({BUNDLES, LIMITS, SCHEDULES, WORKFLOWS})
 """Features known to every version that reads the names at all."""
 
-KNOWN: Final = BASELINE | {CALL_TERMS, COLUMNS, RESULTS}
+KNOWN: Final = BASELINE | {CALL_TERMS, COLUMNS, ENDS, RESULTS}
 """Features that this version reads and writes."""
 
 MOVED: Final = "moved to "

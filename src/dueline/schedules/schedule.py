@@ -41,6 +41,7 @@ CATCH_UP: Final = 100
 """Default maximum number of missed occurrences that run with catch_up="all"."""
 
 CATCH_UP_MAX: Final = 1000
+TIMES_MAX: Final = 10_000
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
 _COUNTED_MAX: Final = 1000
 _FOLD_US: Final = 2 * 3600 * SECOND_US
@@ -65,9 +66,11 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """When occurrences are: a cron expression in a time zone, or an interval in microseconds.
+    """When occurrences are: a cron expression in a time zone, an interval, or one timestamp.
 
-    start_us: intervals count from here. catch_up: which missed occurrences run: none, the last, or
+    start_us: intervals count from here. at_us: the only occurrence. until_us, times: no occurrence
+    is later than this, and there are no more than so many; 0: no end. last_us: none is later,
+    because of both; see `anchored`. catch_up: which missed occurrences run: none, the last, or
     all, up to `catch_up_max`. overlap: what happens to an occurrence while the job before it waits
     or runs: it makes a job anyway (allow); it makes none (skip); one occurrence waits until the job
     has ended (wait); the job is cancelled, and then the last occurrence makes a job (replace).
@@ -80,6 +83,19 @@ class Timing:
     catch_up: CatchUp = "skip"
     catch_up_max: int = CATCH_UP
     overlap: Overlap = "allow"
+    at_us: int = 0
+    until_us: int = 0
+    times: int = 0
+    last_us: int = 0
+
+    def has_end(self) -> bool:
+        """Return whether there is a last occurrence."""
+        return bool(self.at_us or self.until_us or self.times)
+
+    @property
+    def end_us(self) -> int:
+        """Until when there may be occurrences; 0: without an end."""
+        return self.at_us or self.last_us
 
 
 class PlannedJob(NamedTuple):
@@ -167,8 +183,10 @@ def check(timing: Timing) -> None:
 
     Raises: BadInput: a value is out of range.
     """
-    if bool(timing.cron) == bool(timing.every_us):
-        raise BadInput("A schedule has either a cron expression or an interval.")
+    if [bool(timing.cron), bool(timing.every_us), bool(timing.at_us)].count(True) != 1:
+        raise BadInput("A schedule has either a cron expression, an interval or one time.")
+    if timing.at_us and (timing.until_us or timing.times):
+        raise BadInput("`at` is one occurrence: `until` and `count` do not apply.")
     if timing.every_us and timing.every_us < EVERY_US_MIN:
         raise BadInput("The interval must be at least one second.")
     if timing.catch_up not in ("skip", "last", "all"):
@@ -193,8 +211,37 @@ def check(timing: Timing) -> None:
             ) from error
 
 
+def anchored(timing: Timing, now_us: int, old: Timing | None) -> Timing:
+    """Return the timing as it is stored: from when intervals count, and when it ends.
+
+    Args:
+        timing: As it was asked for.
+        now_us: The current time.
+        old: The stored one. If nothing about it changes, its occurrences still count.
+    """
+    if old is not None:
+        start_us = timing.start_us or old.start_us
+        if replace(timing, start_us=start_us, last_us=old.last_us) == old:
+            return old
+    timing = replace(timing, start_us=timing.start_us or now_us)
+    last_us = timing.until_us
+    if timing.times:
+        nth_us = next(islice(times_after(timing, now_us), timing.times - 1, None))
+        last_us = min(nth_us, last_us or nth_us)
+    return replace(timing, last_us=last_us)
+
+
 def times_after(timing: Timing, after_us: int) -> Iterator[int]:
     """Yield the occurrences after a timestamp, in order."""
+    if timing.last_us:
+        return takewhile(timing.last_us.__ge__, _times_after(timing, after_us))
+    return _times_after(timing, after_us)
+
+
+def _times_after(timing: Timing, after_us: int) -> Iterator[int]:
+    if timing.at_us:
+        yield from (us for us in (timing.at_us,) if us > after_us)
+        return
     if timing.every_us:
         number = max(0, (after_us - timing.start_us) // timing.every_us + 1)
         while True:
@@ -207,6 +254,9 @@ def times_after(timing: Timing, after_us: int) -> Iterator[int]:
 
 def last_times(timing: Timing, after_us: int, until_us: int, most: int) -> list[int]:
     """Return the last occurrences in a period, in order: after `after_us`, up to `until_us`."""
+    until_us = min(until_us, timing.last_us or until_us)
+    if timing.at_us:
+        return [us for us in times_after(timing, after_us) if us <= until_us]
     if timing.every_us:
         last = (until_us - timing.start_us) // timing.every_us
         first = max(0, (after_us - timing.start_us) // timing.every_us + 1, last - most + 1)
@@ -297,7 +347,13 @@ def next_decision_us(schedule: Schedule, now_us: int) -> int | None:
         return None
     if schedule.held_us:
         return now_us
-    return max(now_us, next(times_after(schedule.timing, schedule.through_us)))
+    next_us = next_time(schedule)
+    return None if next_us is None else max(now_us, next_us)
+
+
+def next_time(schedule: Schedule) -> int | None:
+    """Return the first occurrence that is not handled yet; None if there is none."""
+    return next(times_after(schedule.timing, schedule.through_us), None)
 
 
 def without_held(schedule: Schedule) -> Schedule:

@@ -53,12 +53,15 @@ def put(queues: Queues, name: str, template: Template, timing: Timing) -> bool:
     now_us = queues.engine.time.latest_us()
     check_call(template.queue, None, template.priority, template.tenant, now_us=now_us)
     queues.engine.catalog.adopt(features.SCHEDULES)
+    if timing.has_end():
+        queues.engine.catalog.adopt(features.ENDS)
 
     def change(old: Schedule | None) -> Schedule:
-        if old is not None and not old.is_leaving and _is_same(old, template, timing):
-            return old
-        anchored = timing if timing.start_us else replace(timing, start_us=now_us)
-        new = Schedule(template, anchored, queues.engine.ids.token(), now_us)
+        here = None if old is None or old.is_leaving else old
+        asked = definition.anchored(timing, now_us, None if here is None else here.timing)
+        if here is not None and (here.template, here.timing) == (template, asked):
+            return here
+        new = Schedule(template, asked, queues.engine.ids.token(), now_us)
         if old is None:
             return new
         return replace(
@@ -73,12 +76,6 @@ def put(queues: Queues, name: str, template: Template, timing: Timing) -> bool:
         )
 
     return _change(queues, name, now_us, change)
-
-
-def _is_same(old: Schedule, template: Template, timing: Timing) -> bool:
-    if not timing.start_us:  # not given: keep the stored one
-        timing = replace(timing, start_us=old.timing.start_us)
-    return (old.template, old.timing) == (template, timing)
 
 
 def pause(queues: Queues, name: str) -> None:
@@ -275,8 +272,8 @@ def overdue(engine: Engine, by_us: int) -> list[Overdue]:
     found = []
     for name, schedule, _ in all_schedules(engine):
         if not schedule.is_paused:
-            due_us = next(definition.times_after(schedule.timing, schedule.through_us))
-            if due_us < before_us:
+            due_us = definition.next_time(schedule)
+            if due_us is not None and due_us < before_us:
                 found.append(Overdue(name, due_us))
     return found
 

@@ -85,7 +85,9 @@ class Timetable:
             return 0
         if schedule.is_paused:
             return None
-        next_us = next(definition.times_after(schedule.timing, schedule.through_us))
+        next_us = definition.next_time(schedule)
+        if next_us is None:
+            return None
         if schedule.timing.overlap == "allow":
             return next_us - SPARE_US
         return next_us if self._left.get(one.name) == one.version else next_us + OVERDUE_US

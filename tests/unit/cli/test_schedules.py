@@ -72,7 +72,7 @@ def test_what_cannot_be_is_refused_with_the_reason(shell: Shell) -> None:
     for words, code, why in (
         (("show", "nothing"), 4, "There is no schedule nothing."),
         (("add", "s", "tasks.add", "1"), 2,
-         "A schedule has either a cron expression or an interval."),
+         "A schedule has either a cron expression, an interval or one time."),
         (("add", "s", "tasks.add", "--every", "1m"), 2, "tasks.add"),
         (("add", "s", "tasks.nothing", "--every", "1m"), 4, "The app has no task 'tasks.nothing'."),
         (("add", "s s", "tasks.add", "1", "--every", "1m"), 2,
@@ -84,3 +84,16 @@ def test_what_cannot_be_is_refused_with_the_reason(shell: Shell) -> None:
         assert (answer.code, answer.out) == (code, ""), answer
         assert why in answer.why
     assert shell.app("schedules", "list").out == ""
+
+
+def test_it_may_have_one_time_or_an_end(shell: Shell) -> None:
+    add = ("schedules", "add", "s", "tasks.add", "1", "-o", "json")
+    once = shell.app(*add, "--at", "2030-01-01T09:00:00+02:00").data
+    assert (once["when"], once["until"][:16]) == ("at 2030-01-01T07:00:00Z", "2030-01-01T07:00")
+    few = shell.app(*add, "--every", "1h", "--count", "3", "--jitter", "5m").data
+    assert (few["when"], few["count"]) == ("every 1h", 3)
+    assert len(shell.app("schedules", "next", "s", "-o", "json").data) == 3
+    assert "window" in shell.app("schedules", "show", "s").out
+    shell.app(*add, "--every", "1h", "--until", "2020-01-01T00:00:00Z")
+    assert shell.app("schedules", "next", "s").err == "The schedule s has ended.\n"
+    assert shell.app(*add, "--at", "soon", "--every", "1h").code == 2

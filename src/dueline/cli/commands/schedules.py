@@ -1,13 +1,15 @@
 """`dueline schedules`: show and change schedules."""
 
+from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from dueline.admin.health import recurring
+from dueline.api.schedules import timing_of
 from dueline.cli.commands.enqueue import read_arguments
-from dueline.cli.options import argument, option
+from dueline.cli.options import argument, option, read_instant
 from dueline.cli.output import Entry, Instant, Output, Raw, Span, note
 from dueline.cli.session import session_of
 from dueline.coordination.worker_registry import live_workers
@@ -108,11 +110,12 @@ def list_next(
     Example: dueline schedules next nightly -n 3
     """
     with session_of(context).queues() as queues:
-        times = coming(engine.find(queues.engine, name), queues.engine.time.latest_us(), count)
+        found = engine.find(queues.engine, name)
+        times = coming(found, queues.engine.time.latest_us(), count)
         shown: list[Entry] = [{"time": instant_text(us), "at": Instant(us)} for us in times]
         Output.of(context, queues.engine).entries(shown, ("time", "at"), count=len(shown))
     if not shown:
-        note(f"The schedule {name} is paused.")
+        note(f"The schedule {name} {'is paused' if found.is_paused else 'has ended'}.")
 
 
 @schedules.command("add")
@@ -126,7 +129,11 @@ def add(
     *,
     cron: Annotated[str | None, option("EXPR", 'Cron expression: "30 3 * * mon-fri".')] = None,
     every: Annotated[str | None, option("DURATION", "Interval: 90s, 10m, 2h, 3d.")] = None,
+    at: Annotated[str | None, option("TIME", "Only occurrence; ISO 8601.")] = None,
     tz: Annotated[str, option("ZONE", "Time zone of --cron: Europe/Vilnius.")] = "UTC",
+    until: Annotated[str | None, option("TIME", "End of the occurrences; ISO 8601.")] = None,
+    count: Annotated[int | None, option("N", "Maximum number of occurrences.")] = None,
+    jitter: Annotated[str | None, option("DURATION", "Spread starts over this duration.")] = None,
     catch_up: Annotated[
         CatchUp, typer.Option("--catch-up", help="Set which missed occurrences run later.")
     ] = CatchUp.SKIP,
@@ -140,7 +147,8 @@ def add(
 ) -> None:
     """Create or change a schedule.
 
-    Needs either --cron or --every. Each occurrence creates one job; any live worker stores it.
+    Needs one of --cron, --every and --at. Each occurrence creates one job. Any live worker stores
+    it.
 
     Example: dueline schedules add nightly tasks.report '"all"' --cron "30 3 * * *"
     """
@@ -148,9 +156,19 @@ def add(
     app = session_of(context).application()
     try:
         using = app.task_named(task).using(queue=queue, priority=priority, tenant=tenant)
+        if jitter is not None:
+            using = using.using(window=timedelta(microseconds=parse_span(jitter)))
         template = using.recurring(args, kwargs)
-        every_us = 0 if every is None else parse_span(every)
-        timing = Timing(cron or "", tz, every_us, catch_up=catch_up.value, overlap=overlap.value)
+        timing = timing_of(
+            cron,
+            None if every is None else timedelta(microseconds=parse_span(every)),
+            at=read_instant(at) if at else None,
+            tz=tz,
+            until=read_instant(until) if until else None,
+            count=count,
+            catch_up=catch_up.value,
+            overlap=overlap.value,
+        )
         engine.put(app.queues, name, template, timing)
         _show(context, app.queues, name)
     finally:
@@ -207,6 +225,14 @@ def remove(context: typer.Context, name: NameArgument) -> None:
         Output.of(context, queues.engine).entry({"schedule": name, "removed": True})
 
 
+def _when(timing: Timing) -> str:
+    if timing.at_us:
+        return f"at {instant_text(timing.at_us)}"
+    if timing.cron:
+        return f"{timing.cron} ({timing.zone})"
+    return f"every {span_text(timing.every_us)}"
+
+
 def _show(context: typer.Context, queues: Queues, name: str) -> None:
     """Print a schedule as it is now."""
     entry = _entry(name, engine.find(queues.engine, name), queues.engine.time.latest_us())
@@ -218,12 +244,12 @@ def _entry(name: str, found: Schedule, now_us: int) -> Entry:
     return {
         "schedule": name,
         "task": found.template.task,
-        "when": f"{timing.cron} ({timing.zone})"
-        if timing.cron
-        else f"every {span_text(timing.every_us)}",
+        "when": _when(timing),
         "cron": timing.cron or None,
         "tz": timing.zone if timing.cron else None,
         "every_s": timing.every_us / SECOND_US if timing.every_us else None,
+        "until": Instant(timing.end_us) if timing.end_us else None,
+        "count": timing.times or None,
         "next": Instant(times[0]) if times else None,
         "paused": found.is_paused,
         "stored": found.stored,
