@@ -236,11 +236,11 @@ def timing_of(
     cron: str | None,
     every: timedelta | float | None,
     *,
-    at: datetime | None,
+    at: datetime | None = None,
     tz: str,
     start: datetime | None = None,
-    until: datetime | None,
-    count: int | None,
+    until: datetime | None = None,
+    count: int | None = None,
     **policies: Any,  # noqa: ANN401
 ) -> Timing:
     """Return the checked timing of these arguments of `app.schedule`."""

@@ -113,7 +113,7 @@ def test_what_cannot_be_a_schedule_is_refused_where_it_is_declared(
 ) -> None:
     with pytest.raises(BadInput, match="note"):
         app.schedule("s", note, ["a", "b", "c"], every=MINUTE)
-    with pytest.raises(BadInput, match="either a cron expression or an interval"):
+    with pytest.raises(BadInput, match="either a cron expression, an interval or one time"):
         app.schedule("s", note)
     with pytest.raises(BadInput, match="not a cron expression"):
         app.schedule("s", note, cron="every monday")
