@@ -69,7 +69,7 @@ class Timing:
     """When occurrences are: a cron expression in a time zone, an interval, or one timestamp.
 
     start_us: intervals count from here. at_us: the only occurrence. until_us, times: no occurrence
-    is later than this, and there are no more than so many; 0: no end. last_us: none is later,
+    is later than this, and there are up to `times` of them; 0: no end. last_us: none is later,
     because of both; see `anchored`. catch_up: which missed occurrences run: none, the last, or
     all, up to `catch_up_max`. overlap: what happens to an occurrence while the job before it waits
     or runs: it makes a job anyway (allow); it makes none (skip); one occurrence waits until the job
@@ -352,7 +352,7 @@ def next_decision_us(schedule: Schedule, now_us: int) -> int | None:
 
 
 def next_time(schedule: Schedule) -> int | None:
-    """Return the first occurrence that is not handled yet; None if there is none."""
+    """Return the first occurrence that is not handled yet; None after the last one."""
     return next(times_after(schedule.timing, schedule.through_us), None)
 
 
