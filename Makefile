@@ -12,6 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 BIN := $(VENV)/bin
 PY  := $(BIN)/python
+PYTEST := $(PY) -m pytest -q -n $(WORKERS) --dist loadgroup --ignore tests/unit/spark
 
 # Folders that hold Python today.
 CODE := $(strip $(foreach folder,src tests benchmarks checker examples models simulation tools,\
@@ -38,7 +39,7 @@ GUARD_DIR := .cache/cassandra/guard
 GUARD_FIRST := 131
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test test-spark check reference structure models mutants simulate calls guard kills versions products bench bench-postgres bench-docs figures bench-spark cassandra-up cassandra-down postgres-up postgres-down lock vulnerabilities docs docs-serve pictures words clean
+.PHONY: help demo demo-spark test test-all collect test-spark check reference structure models mutants simulate calls guard kills versions products bench bench-postgres bench-docs figures bench-spark cassandra-up cassandra-down postgres-up postgres-down lock vulnerabilities docs docs-serve pictures words clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -49,13 +50,20 @@ demo: $(VENV)/.project ## run a real workload, kill a worker, prove that nothing
 demo-spark: $(SPARK_VENV)/.project ## jobs from a table on Spark, real workers, an audit of their history (JOBS=1000000)
 	$(if $(JOBS),JOBS=$(JOBS)) $(SPARK_VENV)/bin/python -m examples.demo_spark.run
 
-test: check ## check, then run all tests except those on Spark; in CI, require branch coverage
+test: collect check ## check, then run the tests, but for the long ones and those on Spark
+	$(PYTEST) -m "not mutants and not long"
+
+test-all: check ## check, then run all tests except those on Spark; in CI, require branch coverage
 	@rm -rf .coverage
-	$(PY) -m pytest -q -n $(WORKERS) --dist loadgroup -m "not mutants" --ignore tests/unit/spark $(if $(CI),--cov --cov-report=)
+	$(PYTEST) -m "not mutants" $(if $(CI),--cov --cov-report=)
 ifdef CI
 	@echo "branch coverage, at least $(COVERED_MIN) %:"
 	@$(BIN)/coverage report --include='$(COVERED)' --omit='*/stores/cassandra*,*/stores/postgres*' --fail-under=$(COVERED_MIN)
 endif
+
+# Compiles the tests for all processes of pytest, while one core is left over by `check`.
+collect: $(VENV)/.project
+	@($(PY) -m pytest -q --collect-only --ignore tests/unit/spark >/dev/null 2>&1 &)
 
 test-spark: $(SPARK_VENV)/.project ## run the tests on Spark, in a separate environment (needs Java 17)
 	$(SPARK_VENV)/bin/python -m pytest -q tests/unit/spark

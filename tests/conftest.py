@@ -15,12 +15,16 @@ from dueline.store_tests.stepped_store import SteppedMemoryStore
 from tests.mutants import table
 
 CI_EXAMPLES = 200
+FEW_EXAMPLES = 50
 LONG_EXAMPLES = 10_000
 YOUNG_OBJECTS = 20_000
 """Python looks for garbage among so many new objects; there are far more that stay."""
 
 UNMEASURED = {"monitor", "cli", "failures", "kills", "power", "simulation", "spark"}
 """Folders whose tests are of rooms of which no coverage is asked; the others have their own."""
+
+LONG = {"failures", "kills", "moving", "simulation"}
+"""Folders of tests that wait for processes, or lead thousands of lives."""
 
 pytest.register_assert_rewrite("tests.harness.cases")
 
@@ -31,6 +35,13 @@ UNHURRIED = [HealthCheck.too_slow]  # a busy machine is no finding
 settings.register_profile(
     "ci",
     max_examples=CI_EXAMPLES,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=UNHURRIED,
+)
+settings.register_profile(
+    "few",
+    max_examples=FEW_EXAMPLES,
     derandomize=True,
     deadline=None,
     suppress_health_check=UNHURRIED,
@@ -47,7 +58,7 @@ settings.register_profile(
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the Hypothesis profile; let no setting of the caller's shell into the tests."""
     if not config.getoption("--hypothesis-profile", default=None):
-        settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+        settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "few"))
     for name in ("DUELINE_STORE", "DUELINE_APP"):
         os.environ.pop(name, None)
 
@@ -64,6 +75,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chose; and Hypothesis takes three times as long when it is measured.
     """
     for place, item in enumerate(items):
+        if LONG & set(item.nodeid.split("/")) or "[docs/how-to/" in item.name:
+            item.add_marker(pytest.mark.long)
         is_random = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
         if is_random or "any_life" in item.name or UNMEASURED & set(item.nodeid.split("/")):
             item.add_marker(pytest.mark.no_cover)

@@ -7,9 +7,9 @@ import pytest
 from tests.kills.disk import MountError, small_disk
 from tests.kills.loop import Loop
 
-KILLS, PAUSES, JOBS = 8, 4, 2000
-FILLS, FULL_JOBS = 3, 800
-JUMPING_JOBS = 600
+KILLS, PAUSES, JOBS = 4, 2, 800
+FILLS, FULL_JOBS = 2, 600
+JUMPING_JOBS = 400
 
 
 def test_no_job_is_lost_doubled_or_early_when_processes_are_killed(tmp_path: Path) -> None:

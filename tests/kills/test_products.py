@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.kills.products import Products
 
-KILLS = 30
+KILLS = 8
 
 
 def test_each_product_exists_once_despite_kills(tmp_path: Path) -> None:

@@ -68,12 +68,13 @@ def test_children_are_replaced_after_a_number_of_jobs_without_releasing_any(worl
         """Run more jobs; tell whether there are two children, neither of which was there before."""
         jobs.extend(world.put("brief", f"job {number}", 0.01) for number in range(40))
         world.until_done(*jobs[-40:])
+        world.until(lambda: len(worker.children()) == 2)
         children = set(worker.children())
         is_so = len(children) == 2 and not children & set().union(*lives)
         lives.extend([children] if is_so else [])
         return is_so
 
-    for _ in range(3):
+    for _ in range(2):
         world.until(both_are_others)
     assert len(world.notes("start")) == len(jobs)
     assert {one.outcome for one in world.attempts()} == {"done"}

@@ -7,8 +7,8 @@ import pytest
 from tests.kills.power.disk import Flush
 from tests.kills.power.losses import NAME, Loss, Synchronous, fail, judge, record
 
-IMAGES = 100
-IMAGES_OF_A_LIE = 25
+IMAGES = 30
+IMAGES_OF_A_LIE = 12
 """More than half of them find out a disk that flushes nothing."""
 
 
