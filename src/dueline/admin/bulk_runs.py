@@ -8,7 +8,7 @@ one knows which jobs of that page are done, and never processes a job twice.
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 
 from dueline.admin.search import JobFilter, lanes_like
@@ -60,6 +60,16 @@ class BulkProgress:
         return self.page[-1][0] if self.page else self.after
 
 
+_ALWAYS = ("state", "queue", "task", "tenant", "due_before_us", "tag", "but")
+"""Fields of a filter that are part of the identity of a run even if they match any."""
+
+
+def _identity(like: JobFilter) -> dict[str, object]:
+    return {
+        name: value for name, value in asdict(like).items() if name in _ALWAYS or value is not None
+    }
+
+
 class BulkRun:
     """One bulk run: an operation on the jobs of a filter. The same operation resumes it.
 
@@ -73,7 +83,7 @@ class BulkRun:
     def __init__(self, engine: Engine, like: JobFilter, words: str) -> None:
         self._engine = engine
         self._like = like
-        self._key = sha256(encode([words, like])).hexdigest()[:32]
+        self._key = sha256(encode([words, _identity(like)])).hexdigest()[:32]
         begun, self._version = value_at(engine.store, PARTITION, self._key, BulkProgress)
         self.is_begun = begun is not None
         self._progress = begun or BulkProgress(engine.time.latest_us())
@@ -112,14 +122,17 @@ class BulkRun:
             left = None if left is None else left - len(unchanged)
         for lane in self._lanes():
             for ids in self._pages(lane):
-                if left is not None and left <= 0:
-                    self._note(self._progress.lane or lane, ())
-                    return
-                page = self._fitting(ids[:left])
-                if page:
-                    self._note(lane, page)
-                    yield from change(page)
-                left = None if left is None else left - len(page)
+                while ids:
+                    if left is not None and left <= 0:
+                        self._note(self._progress.lane or lane, ())
+                        return
+                    some = ids[:left]
+                    del ids[: len(some)]
+                    page = self._fitting(some)
+                    if page:
+                        self._note(lane, page)
+                        yield from change(page)
+                    left = None if left is None else left - len(page)
         if self._version != NO_VERSION:
             with suppress(StoreUnavailable):  # all is done, even if the record stays
                 self._engine.store.commit(PARTITION, (Delete(self._key, expect=self._version),))

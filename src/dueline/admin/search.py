@@ -1,8 +1,10 @@
-"""Search jobs by state, queue, task, tenant and tag."""
+"""Search jobs by state, queue, task, tenant, tag, priority, error and worker."""
 
 import heapq
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
@@ -15,7 +17,7 @@ from dueline.core.ids import created_us
 from dueline.core.job import Job, JobId
 from dueline.core.job_status import status_of
 from dueline.core.lane import Lane, dead_queue, tenant_of
-from dueline.jobs.history import attempts
+from dueline.jobs.history import LATE_US, attempts
 
 SCAN_MAX = 100_000
 """Maximum number of rows that one search reads."""
@@ -23,8 +25,11 @@ SCAN_MAX = 100_000
 ENDED_STATES = ("done", "cancelled", "expired", "lost")
 
 _PAGE_MAX = 500
-_BACK_US = (600 * SECOND_US, 6 * 3600 * SECOND_US, 8 * DAY_US)
+_BACK_US = (10 * SECOND_US, 600 * SECOND_US, 6 * 3600 * SECOND_US, 8 * DAY_US)
 """How far back history is read for ended jobs, until there are enough."""
+
+Place = tuple[int, str]
+"""Where a page of jobs ends: the time and the id of its last job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +37,10 @@ class JobFilter:
     """A filter of jobs; None matches any.
 
     state: one of the living states, or "dead"; None for any living. due_before_us: for jobs with a
-    row. tag: one of their tags; history keeps none. but: tenants to exclude.
+    row. tag: one of their tags; history keeps none. but: tenants to exclude. priority_min,
+    priority_max: both inclusive. error: a part of the error, in any case. worker: the first
+    characters of the worker's id. text: a part of the task or the error, or the first digits of
+    the id. In a task, * stands for any characters.
     """
 
     state: str | None = None
@@ -42,17 +50,66 @@ class JobFilter:
     due_before_us: int | None = None
     tag: str | None = None
     but: tuple[str, ...] = ()
+    priority_min: int | None = None
+    priority_max: int | None = None
+    error: str | None = None
+    worker: str | None = None
+    text: str | None = None
 
     def fits(self, job: Job, now_us: int) -> bool:
-        """Return whether a job with a row matches; of its lane only the tenant is checked."""
+        """Return whether a job with a row matches; of its lane not the queue is checked."""
         return (
             not job.outcome
             and self.tenant in (None, tenant_of(job.lane))
-            and self.task in (None, job.task)
-            and self.state in (None, status_of(job, now_us))
             and (self.due_before_us is None or job.due_us < self.due_before_us)
+            and self._fits(job.task, job.lane.priority, job.error, job.worker)
+            and (self.text is None or self._has_text(job.id.hex(), job.task, job.error))
+            and self.state in (None, status_of(job, now_us))
             and (self.tag is None or self.tag in tags_of(job))
         )
+
+    def fits_attempt(self, one: Attempt) -> bool:
+        """Return whether an ended attempt matches."""
+        return (
+            one.outcome == self.state
+            and self.tenant in (None, one.tenant)
+            and (self.due_before_us is None or one.due_us < self.due_before_us)
+            and self._fits(one.task, one.priority, one.error, one.worker)
+            and (self.text is None or self._has_text(one.job, one.task, one.error))
+        )
+
+    def _fits(self, task: str, priority: int, error: str, worker: str) -> bool:
+        return (
+            (self.task is None or is_like(self.task, task))
+            and (self.priority_min is None or priority >= self.priority_min)
+            and (self.priority_max is None or priority <= self.priority_max)
+            and (self.error is None or self.error.casefold() in error.casefold())
+            and (self.worker is None or worker.startswith(self.worker))
+        )
+
+    def _has_text(self, job_id: str, task: str, error: str) -> bool:
+        text = (self.text or "").casefold()
+        return text in task.casefold() or text in error.casefold() or job_id.startswith(text)
+
+    def may_be_in(self, lane: Lane) -> bool:
+        """Return whether a lane may have matching jobs; its queue is not checked."""
+        tenant = tenant_of(lane)
+        return (
+            self.tenant in (None, tenant)
+            and tenant not in self.but
+            and (self.priority_min is None or lane.priority >= self.priority_min)
+            and (self.priority_max is None or lane.priority <= self.priority_max)
+        )
+
+
+def is_like(pattern: str, text: str) -> bool:
+    """Return whether a string matches a pattern, in which * stands for any characters."""
+    return pattern == text or ("*" in pattern and _regex(pattern).fullmatch(text) is not None)
+
+
+@lru_cache(maxsize=64)
+def _regex(pattern: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
 
 
 class Rows(NamedTuple):
@@ -85,10 +142,12 @@ def search(
     limit: int,
     most: int = SCAN_MAX,
     leave_out: Callable[[Lane], bool] = lambda _: False,
+    after: Place | None = None,
 ) -> Rows:
     """Find jobs that have a row, the earliest `at` first.
 
     Args: most: maximum number of rows to read. leave_out: returns whether to skip a lane.
+      after: only jobs after this place.
 
     Raises: NotFound: the queue does not exist.
     """
@@ -96,9 +155,10 @@ def search(
     budget = _Budget(most)
     until_us = now_us if like.state == "ready" else None
     page = min(limit + 1, _PAGE_MAX)
+    begin = None if after is None else (after[0], JobId(bytes.fromhex(after[1])))
     rows = heapq.merge(
         *(
-            _lane_rows(engine, lane, until_us, page, budget)
+            _lane_rows(engine, lane, budget, after=begin, until_us=until_us, page_size=page)
             for lane in lanes_like(engine, like)
             if not leave_out(lane)
         ),
@@ -120,15 +180,19 @@ def lanes_like(engine: Engine, like: JobFilter) -> Iterator[Lane]:
     """
     for name in engine.catalog.chosen(like.queue):
         for lane in engine.lanes_of(dead_queue(name) if like.state == "dead" else name):
-            tenant = tenant_of(lane)
-            if like.tenant in (None, tenant) and tenant not in like.but:
+            if like.may_be_in(lane):
                 yield lane
 
 
 def _lane_rows(
-    engine: Engine, lane: Lane, until_us: int | None, page_size: int, budget: _Budget
+    engine: Engine,
+    lane: Lane,
+    budget: _Budget,
+    *,
+    after: tuple[int, JobId] | None,
+    until_us: int | None,
+    page_size: int,
 ) -> Iterator[Job]:
-    after = None
     while budget.left > 0:
         page = engine.store.scan(lane, after=after, until_us=until_us, limit=page_size)
         budget.left -= max(1, len(page.jobs))
@@ -138,46 +202,61 @@ def _lane_rows(
             return
 
 
-def search_ended(engine: Engine, like: JobFilter, *, limit: int, most: int = SCAN_MAX) -> Past:
+def search_ended(
+    engine: Engine,
+    like: JobFilter,
+    *,
+    limit: int,
+    most: int = SCAN_MAX,
+    before: Place | None = None,
+) -> Past:
     """Find ended jobs in the history of their queues, the latest first.
 
     A job that was cancelled while it waited has no attempt, so it is not found.
+
+    Args: before: only attempts that ended before this place.
 
     Raises: NotFound: the queue does not exist.
     """
     if like.tag is not None:
         raise BadInput("Ended jobs cannot be searched by tag: history has no tags.")
     names = engine.catalog.chosen(like.queue)
-    now_us = engine.time.latest_us()
+    end = before or (engine.time.latest_us(), "~")  # after all ids
+    until_us = None if before is None else end[0] + LATE_US
     for back_us in _BACK_US:
         read = 0
         found: list[Attempt] = []
-        for one in islice(history_of(engine, names, now_us - back_us), most):
+        for one in islice(history_of(engine, names, end[0] - back_us, until_us=until_us), most):
             read += 1
-            if (
-                one.outcome == like.state
-                and like.task in (None, one.task)
-                and like.tenant in (None, one.tenant)
-            ):
+            if like.fits_attempt(one) and (before is None or (one.ended_us, one.job) < end):
                 found.append(one)
         if len(found) > limit or read == most:
             break
-    found.sort(key=lambda one: one.ended_us, reverse=True)
+    found.sort(key=lambda one: (one.ended_us, one.job), reverse=True)
     return Past(found[:limit], more=len(found) > limit, is_capped=read == most)
 
 
 def attempts_of(
-    engine: Engine, job_id: JobId, queue: str | None, *, limit: int, most: int = SCAN_MAX
+    engine: Engine,
+    job_id: JobId,
+    queue: str | None,
+    *,
+    limit: int,
+    most: int = SCAN_MAX,
+    since_us: int | None = None,
+    until_us: int | None = None,
 ) -> Past:
     """Find the attempts of one job, the latest first.
 
-    Args: queue: its living queue, if known; otherwise all are searched.
+    Args: queue: its living queue, if known; otherwise all are searched. since_us, until_us: only
+      attempts that ended in this period; by default since the job was created.
     """
     names = engine.catalog.chosen(queue)
     wanted = job_id.hex()
     read = 0
     found: list[Attempt] = []
-    for one in islice(history_of(engine, names, created_us(job_id)), most):
+    begin_us = created_us(job_id) if since_us is None else since_us
+    for one in islice(history_of(engine, names, begin_us, until_us=until_us), most):
         read += 1
         if one.job == wanted:
             found.append(one)
@@ -186,9 +265,21 @@ def attempts_of(
 
 
 def history_of(
-    engine: Engine, names: Sequence[str], since_us: int, *, everything: bool = True
+    engine: Engine,
+    names: Sequence[str],
+    since_us: int,
+    *,
+    everything: bool = True,
+    until_us: int | None = None,
 ) -> Iterator[Attempt]:
     """Yield the attempts of some queues since a timestamp, as `attempts` does."""
     for name in names:
         shards = engine.catalog.settings(name).shards_read
-        yield from attempts(engine.store, name, shards, since_us=since_us, everything=everything)
+        yield from attempts(
+            engine.store,
+            name,
+            shards,
+            since_us=since_us,
+            everything=everything,
+            until_us=until_us,
+        )

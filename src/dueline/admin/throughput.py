@@ -22,8 +22,9 @@ ATTEMPTS_MAX = 100_000
 class Throughput(NamedTuple):
     """The outcomes of the attempts in a period.
 
-    failed: attempts that raised, timed out or died. late_p50_us, late_p99_us: start latency of
-    first attempts; None if there were none. is_capped: there were more attempts than were read.
+    failed: attempts that raised, timed out or died. late_p50_us, late_p95_us, late_p99_us: start
+    latency of first attempts; None if there were none. is_capped: there were more attempts than
+    were read.
     """
 
     span_us: int
@@ -33,6 +34,7 @@ class Throughput(NamedTuple):
     late_p50_us: int | None
     late_p99_us: int | None
     is_capped: bool = False
+    late_p95_us: int | None = None
 
     def per_s(self) -> float:
         """Return how many jobs per second were done."""
@@ -42,17 +44,23 @@ class Throughput(NamedTuple):
 def throughput_of(attempts: Iterable[Attempt], span_us: int) -> Throughput:
     """Aggregate the attempts that ended in a period."""
     some = list(attempts)
-    lates = sorted(
-        max(0, one.started_us - one.due_us) for one in some if one.fence == 1 and one.started_us
-    )
+    lates = sorted(start_latencies(some))
     return Throughput(
         span_us,
         ended=len(some),
         done=sum(one.outcome == "done" for one in some),
         failed=sum(one.outcome in ("retried", "dead", "crashed") for one in some),
-        late_p50_us=_quantile(lates, 50),
-        late_p99_us=_quantile(lates, 99),
+        late_p50_us=quantile(lates, 50),
+        late_p99_us=quantile(lates, 99),
+        late_p95_us=quantile(lates, 95),
     )
+
+
+def start_latencies(attempts: Iterable[Attempt]) -> list[int]:
+    """Return how late first attempts started, in microseconds."""
+    return [
+        max(0, one.started_us - one.due_us) for one in attempts if one.fence == 1 and one.started_us
+    ]
 
 
 def recent(engine: Engine, names: Sequence[str], *, most: int = ATTEMPTS_MAX) -> Throughput:
@@ -65,7 +73,7 @@ def recent(engine: Engine, names: Sequence[str], *, most: int = ATTEMPTS_MAX) ->
     return throughput_of(some, span_us)._replace(is_capped=len(some) >= most)
 
 
-def _quantile(ordered: Sequence[int], percent: int) -> int | None:
+def quantile(ordered: Sequence[int], percent: int) -> int | None:
     """Return the value that `percent` of the values do not exceed."""
     if not ordered:
         return None

@@ -1,7 +1,7 @@
 """The methods of an application that find jobs."""
 
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from dueline.api.connection import Connection
 from dueline.api.job_handle import Job, parse_id
@@ -10,6 +10,9 @@ from dueline.core.constraints import check_value, integer
 from dueline.core.queue_settings import DEFAULT_QUEUE
 from dueline.jobs.claim_order import AHEAD_MAX, next_jobs
 from dueline.jobs.event_reader import EventReader
+
+if TYPE_CHECKING:
+    from dueline.admin.read_models import Admin
 
 
 class JobMethods(Connection):
@@ -25,6 +28,13 @@ class JobMethods(Connection):
             BadInput: `job_id` is not an id.
         """
         return Job(parse_id(job_id), self.queues, self._clock)
+
+    @property
+    def admin(self) -> "Admin":
+        """Read models of the store: lists, counts, statistics, explanations."""
+        from dueline.admin.read_models import Admin  # noqa: PLC0415  (only people need it)
+
+        return Admin(self.queues)
 
     def find(self, key: str, *, queue: str = DEFAULT_QUEUE) -> Job[Any] | None:
         """Return the waiting or running job that holds a unique key.

@@ -37,6 +37,7 @@ _PLACES = {
     "workers": "commands.workers.workers",
     "stats": "commands.stats.stats",
     "top": "commands.top.top",
+    "web": "commands.web.web",
     "events": "commands.events.events",
     "health": "commands.health.health",
     "monitor": "commands.monitor.monitor",

@@ -3,67 +3,25 @@
 import os
 import select
 import sys
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from dueline.admin.throughput import Throughput, throughput_of
+from dueline.admin.watch import Picture, Watch
 from dueline.cli.errors import Exit
-from dueline.coordination.worker_registry import Presence, present
-from dueline.core.attempt import Attempt
-from dueline.core.clock import SECOND_US
+from dueline.coordination.worker_registry import Presence
 from dueline.core.durations import distance_text, span_text
 from dueline.core.engine import Engine
 from dueline.core.text import printable
-from dueline.jobs.counts import Counts, count
-from dueline.jobs.history import Follower
-
-WINDOW_US = 60 * SECOND_US
-ATTEMPTS_MAX = 100_000
-COUNTED_MAX = 10_000
-"""Maximum number of jobs of one queue that are read for one screen."""
+from dueline.jobs.counts import Counts
 
 HEIGHT_MIN = 12
 _FIXED_LINES = 7
 """Title, rates, three blank lines or headers, and the last line."""
-
-
-class Picture(NamedTuple):
-    """The data of one screen."""
-
-    now_us: int
-    throughput: Throughput
-    counts: Sequence[Counts]
-    workers: Sequence[Presence]
-
-
-class Watch:
-    """Reads the data of the screen repeatedly."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._began_us = engine.time.latest_us() - WINDOW_US
-        self._follower = Follower(engine.store, since_us=self._began_us)
-        self._recent: deque[Attempt] = deque(maxlen=ATTEMPTS_MAX)
-
-    def look(self) -> Picture:
-        """Read the data of one screen."""
-        engine = self._engine
-        names = engine.catalog.names()
-        shards = {name: engine.catalog.settings(name).shards_read for name in names}
-        self._recent += self._follower.read(shards)
-        now_us = engine.time.latest_us()
-        while self._recent and self._recent[0].ended_us < now_us - WINDOW_US:
-            self._recent.popleft()
-        workers = present(engine.store)
-        counts = [count(engine, name, workers, most=COUNTED_MAX) for name in names]
-        return Picture(now_us, throughput_of(self._recent, WINDOW_US), counts, workers)
 
 
 def watch(engine: Engine, title: str, every_s: float) -> Exit:
@@ -116,7 +74,7 @@ def picture_of(picture: Picture, title: str, *, height: int | None) -> Group:
 
     Args: height: lines of the screen; None for no limit.
     """
-    now_us, rates, counts, workers = picture
+    now_us, rates, counts, workers, *_ = picture
     queue_lines, worker_lines = _shares(len(counts), len(workers), height)
     late = [
         "-" if one is None else span_text(one) for one in (rates.late_p50_us, rates.late_p99_us)

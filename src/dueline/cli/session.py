@@ -84,6 +84,11 @@ class Session:
             )
         return config.store
 
+    @property
+    def has_application(self) -> bool:
+        """Whether an application is named, by --app, DUELINE_APP or dueline.toml."""
+        return find_config(store=self._store, app=self._app).app is not None
+
     @contextmanager
     def queues(self, *, creates: bool = False) -> Iterator[Queues]:
         """Open the store while the block runs, without the declarations of an application.

@@ -118,11 +118,12 @@ def rows_in(
     shard: int,
     *,
     after: tuple[int, bytes] | None,
+    until_us: int | None = None,
     page_size: int = ROWS_A_PAGE,
 ) -> Iterator[Row]:
     """Yield the rows of a shard after `after`, in order; not all after its watermark."""
     while True:
-        page = streams.tail(stream, shard, after=after, limit=page_size)
+        page = streams.tail(stream, shard, after=after, limit=page_size, until_us=until_us)
         yield from page.rows
         if len(page.rows) < page_size:
             return

@@ -284,6 +284,7 @@ def attempts(
     *,
     since_us: int | None = None,
     everything: bool = False,
+    until_us: int | None = None,
 ) -> Iterator[Attempt]:
     """Yield a queue's attempts, shard by shard, each in the order of their ends.
 
@@ -296,11 +297,13 @@ def attempts(
         shards: Number of its shards.
         since_us: Ends before this time are skipped.
         everything: Include other events, in queues whose history is `all`.
+        until_us: Rows after this time are skipped.
     """
     for shard in range(shards):
         seen: set[Key] = set()
         after = None if since_us is None else (since_us, b"")
-        for row in rows_in(streams, queue + HISTORY_SUFFIX, shard, after=after):
+        stream = queue + HISTORY_SUFFIX
+        for row in rows_in(streams, stream, shard, after=after, until_us=until_us):
             for row_id, one in attempts_in(row):
                 key = key_of(row_id, one)
                 if key in seen:

@@ -12,7 +12,8 @@ import pytest
 from rich.console import Console
 
 from dueline.admin.throughput import Throughput
-from dueline.cli.screen import Picture, picture_of
+from dueline.admin.watch import Picture
+from dueline.cli.screen import picture_of
 from dueline.coordination.worker_registry import Presence
 from dueline.core.clock import SECOND_US
 from dueline.jobs.counts import Counts

@@ -1,0 +1,1 @@
+"""A busy shop, for the dashboard to show."""

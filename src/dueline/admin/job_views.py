@@ -1,0 +1,272 @@
+"""Jobs as people read them: from a row, an outcome or the history."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from dueline.admin.search import Place, attempts_of
+from dueline.core.attempt import Attempt, Outcome, read_epitaph
+from dueline.core.call_options import read_options, tags_of
+from dueline.core.deadlines import deadline_of
+from dueline.core.engine import Engine
+from dueline.core.errors import BadInput, NotFound, StoreCorrupt
+from dueline.core.job import Job, JobId
+from dueline.core.job_status import status_of
+from dueline.core.lane import limits_of, living_queue, tenant_of
+from dueline.jobs import progress_records
+from dueline.jobs.history import LATE_US
+from dueline.jobs.queue import Queues
+from dueline.tasks.payload_codecs import as_json
+from dueline.tasks.progress import Progress
+from dueline.workflows.records import step_of
+
+ATTEMPTS_SHOWN = 50
+ATTEMPTS_READ_MAX = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class JobSummary:
+    """A job in a list; timestamps in microseconds UTC, 0 for none.
+
+    Attributes:
+      at_us: When it is next due, its lease ends, it died, or it ended.
+      due_us: The due time of the call.
+      claims: How often it was claimed.
+      errors: Number of failed attempts.
+      crashes: Number of claims whose worker died.
+      worker: The worker of the last claim.
+      error: The last error.
+    """
+
+    id: str
+    state: str
+    queue: str = ""
+    task: str = ""
+    tenant: str = ""
+    priority: int = 0
+    at_us: int = 0
+    due_us: int = 0
+    enqueued_us: int = 0
+    claimed_us: int = 0
+    started_us: int = 0
+    ended_us: int = 0
+    claims: int = 0
+    errors: int = 0
+    crashes: int = 0
+    worker: str = ""
+    error: str = ""
+    tags: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> Place:
+        """Where a page ends whose last job it is."""
+        return self.at_us, self.id
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """A page of jobs.
+
+    Attributes:
+      next: Pass it as `after` to read the next page; None at the end.
+      is_capped: Not all jobs were read: the filter is too wide.
+    """
+
+    jobs: Sequence[JobSummary]
+    next: str | None
+    is_capped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetails:
+    """Everything that is stored of a job.
+
+    Attributes:
+      arguments: The arguments as JSON values: a list, or an object with `args` and `kwargs`; None
+        where they are not shown.
+      hidden: Why the arguments are not shown; empty where they are.
+      has_result: Whether a result is kept.
+      attempts: Ended attempts and other events, the latest first.
+      is_capped: Not all of the history was read.
+      workflow: Id of the workflow that the job is a step of; empty without one.
+    """
+
+    summary: JobSummary
+    arguments: Any = None
+    hidden: str = ""
+    has_result: bool = False
+    result: Any = None
+    progress: Progress | None = None
+    traceback: str = ""
+    expires_us: int = 0
+    deadline_us: int = 0
+    unique: str = ""
+    workflow: str = ""
+    step: int = 0
+    attempts: Sequence[Attempt] = ()
+    is_capped: bool = False
+
+
+def summary_of_row(job: Job, now_us: int) -> JobSummary:
+    """Return the summary of a job with a row."""
+    return JobSummary(
+        id=job.id.hex(),
+        state=status_of(job, now_us),
+        queue=living_queue(job.lane.queue),
+        task=job.task,
+        tenant=tenant_of(job.lane),
+        priority=job.lane.priority,
+        at_us=job.at_us,
+        due_us=job.due_us,
+        enqueued_us=job.enqueued_us,
+        claimed_us=job.claimed_us,
+        claims=job.fence,
+        errors=job.errors,
+        crashes=job.crashes,
+        worker=job.worker,
+        error=read_epitaph(job.error)[0],
+        tags=tags_of(job),
+        limits=limits_of(job.lane),
+    )
+
+
+def summary_of_attempt(one: Attempt) -> JobSummary:
+    """Return the summary of a job that has ended, from its last attempt."""
+    return JobSummary(
+        id=one.job,
+        state=one.outcome,
+        queue=one.queue,
+        task=one.task,
+        tenant=one.tenant,
+        priority=one.priority,
+        at_us=one.ended_us,
+        due_us=one.due_us,
+        enqueued_us=one.enqueued_us,
+        claimed_us=one.claimed_us,
+        started_us=one.started_us,
+        ended_us=one.ended_us,
+        claims=one.fence,
+        worker=one.worker,
+        error=one.error,
+    )
+
+
+def details_of(queues: Queues, job_id: JobId) -> JobDetails:
+    """Return what is stored of a job.
+
+    Raises:
+      NotFound: Nothing is stored of it.
+    """
+    engine = queues.engine
+    try:
+        found = queues.find(job_id)
+    except NotFound:
+        details = _from_history(engine, job_id)
+        if details is None:
+            raise
+        return details
+    progress = progress_records.read(engine.store, job_id)
+    if found.row is None:
+        assert found.outcome is not None
+        return _of_outcome(engine, job_id, found.outcome, progress)
+    row = found.row
+    arguments, hidden = _arguments(row)
+    past = attempts_of(
+        engine,
+        job_id,
+        living_queue(row.lane.queue),
+        limit=ATTEMPTS_SHOWN,
+        most=ATTEMPTS_READ_MAX if row.fence else 0,
+        since_us=row.enqueued_us,
+    )
+    options: dict[str, Any] = {}
+    with suppress(StoreCorrupt):  # the worker that runs it reports that
+        read = read_options(row.opts)
+        options = {"expires_us": read.expires_us or 0}
+        if read.unique is not None:
+            options["unique"] = read.unique.key
+        if (step := step_of(row)) is not None:
+            options |= {"workflow": step[0].hex(), "step": step[1]}
+    return JobDetails(
+        summary_of_row(row, engine.time.latest_us()),
+        arguments,
+        hidden,
+        progress=progress,
+        traceback=read_epitaph(row.error)[1].rstrip(),
+        deadline_us=deadline_of(row.lane.priority) or 0,
+        attempts=past.attempts,
+        is_capped=bool(row.fence) and (past.is_capped or past.more),
+        **options,
+    )
+
+
+def _arguments(row: Job) -> tuple[Any, str]:
+    try:
+        return msgspec.json.decode(as_json(row.codec, row.body)), ""
+    except BadInput as error:  # encrypted arguments stay encrypted here
+        return None, f"{len(row.body)} bytes, not shown: {error.message}"
+    except (msgspec.DecodeError, RecursionError):  # written by another program
+        return None, f"{len(row.body)} bytes that are not JSON"
+
+
+def _of_outcome(
+    engine: Engine, job_id: JobId, outcome: Outcome, progress: Progress | None
+) -> JobDetails:
+    """Return an ended job; the attempt that ended it is found by its time."""
+    last = attempts_of(
+        engine,
+        job_id,
+        None,
+        limit=ATTEMPTS_SHOWN,
+        most=ATTEMPTS_READ_MAX,
+        since_us=outcome.ended_us,
+        until_us=outcome.ended_us + LATE_US,
+    )
+    past = last
+    if last.attempts and last.attempts[0].fence > 1:
+        first = last.attempts[0]
+        past = attempts_of(
+            engine,
+            job_id,
+            first.queue,
+            limit=ATTEMPTS_SHOWN,
+            most=ATTEMPTS_READ_MAX,
+            since_us=first.enqueued_us,
+        )
+    attempts = past.attempts or last.attempts
+    known = summary_of_attempt(attempts[0]) if attempts else JobSummary(job_id.hex(), "")
+    ended_us = outcome.ended_us
+    return JobDetails(
+        replace(known, state=outcome.state, at_us=ended_us, ended_us=ended_us, error=outcome.error),
+        has_result=bool(outcome.value),
+        result=_decoded(outcome.value),
+        hidden="the job has ended; its arguments are not kept",
+        progress=progress,
+        traceback=outcome.traceback,
+        attempts=attempts,
+        is_capped=past.is_capped or past.more,
+    )
+
+
+def _decoded(value: str) -> Any:  # noqa: ANN401  (JSON)
+    try:
+        return msgspec.json.decode(value) if value else None
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return value
+
+
+def _from_history(engine: Engine, job_id: JobId) -> JobDetails | None:
+    """Return a job of which only the history is left."""
+    past = attempts_of(engine, job_id, None, limit=ATTEMPTS_SHOWN, most=ATTEMPTS_READ_MAX)
+    if not past.attempts:
+        return None
+    return JobDetails(
+        summary_of_attempt(past.attempts[0]),
+        hidden="the job has ended; its arguments are not kept",
+        attempts=past.attempts,
+        is_capped=past.is_capped or past.more,
+    )

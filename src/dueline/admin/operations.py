@@ -1,0 +1,233 @@
+"""Changes that operators make by hand, each with a record of who made it.
+
+The record is written before the change, and completed after it: a change of a process that was
+killed has a record without a result.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+from dueline.admin.bulk_runs import BulkRun, Change
+from dueline.admin.search import ENDED_STATES, JobFilter
+from dueline.core.clock import DAY_US
+from dueline.core.codec import encode
+from dueline.core.durations import instant_text
+from dueline.core.errors import BadInput, DuelineError
+from dueline.core.job import JobId
+from dueline.core.limit_names import check_semaphore
+from dueline.core.queue_settings import QueueSettings
+from dueline.core.readable_records import readable
+from dueline.core.store import Put, Records
+from dueline.jobs import pauses, workflow_control
+from dueline.jobs.bulk import BulkResult, cancel_all, reschedule_all, retry_all
+from dueline.jobs.queue import Queues
+from dueline.limits import semaphore
+from dueline.schedules import scheduler
+from dueline.workflows.workflow import WorkflowView
+
+PARTITION: Final = "operator-actions"
+KEEP_US: Final = 90 * DAY_US
+_LAST_US: Final = 2**62
+BULK_MAX: Final = 5_000
+"""Maximum number of jobs that one call changes; a repeat continues."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One change by an operator.
+
+    Attributes:
+      at_us: When it began, in microseconds UTC.
+      who: The operator.
+      what: The change, such as "retry" or "pause queue".
+      target: What was changed: an id, a name or a filter.
+      result: How it ended; empty if its process was killed.
+    """
+
+    at_us: int
+    who: str
+    what: str
+    target: str
+    result: str = ""
+
+
+def actions(records: Records, *, limit: int) -> list[Action]:
+    """Return what operators did, the latest first."""
+    return [one for _, one in islice(readable(records, PARTITION, Action), limit)]
+
+
+class Operations:
+    """What one operator changes.
+
+    Args:
+        queues: The queues of the store.
+        who: Name of the operator.
+    """
+
+    def __init__(self, queues: Queues, who: str) -> None:
+        self._queues = queues
+        self._who = who
+
+    def _recorded(self, what: str, target: str, change: Callable[[], T]) -> T:
+        engine = self._queues.engine
+        now_us = engine.time.latest_us()
+        action = Action(now_us, self._who[:200], what, target[:500])
+        key = f"{_LAST_US - now_us:016x}-{engine.ids.token().hex()[:8]}"
+
+        def write(result: str) -> None:
+            value = encode(replace(action, result=result))
+            put = Put(key, engine.ids.token(), value, expires_us=now_us + KEEP_US)
+            engine.store.commit(PARTITION, (put,))
+
+        write("")
+        try:
+            changed = change()
+        except DuelineError as error:
+            write(f"rejected: {error.message}"[:500])
+            raise
+        write(f"{changed.done} jobs" if isinstance(changed, BulkResult) else "done")
+        return changed
+
+    # Jobs
+
+    def retry(self, job_id: JobId) -> None:
+        """Run a job as soon as possible.
+
+        Raises: As `Queues.retry`.
+        """
+        self._recorded("retry", job_id.hex(), lambda: self._queues.retry(job_id))
+
+    def cancel(self, job_id: JobId) -> bool:
+        """Cancel a waiting job, or ask a running one to stop; return whether it has ended.
+
+        Raises: As `Queues.cancel`.
+        """
+        return self._recorded("cancel", job_id.hex(), lambda: self._queues.cancel(job_id))
+
+    def reschedule(self, job_id: JobId, at_us: int) -> None:
+        """Change when a waiting job is due.
+
+        Raises: As `Queues.reschedule`.
+        """
+        self._recorded(
+            f"reschedule to {instant_text(at_us)}",
+            job_id.hex(),
+            lambda: self._queues.reschedule(job_id, at_us),
+        )
+
+    def bulk(
+        self, what: str, like: JobFilter, written: str, *, at_us: int = 0, limit: int = BULK_MAX
+    ) -> BulkResult:
+        """Change all jobs that match, up to a limit; a repeat continues after them.
+
+        Args:
+            what: "retry", "cancel" or "reschedule".
+            like: Which jobs.
+            written: The filter as it was written.
+            at_us: The new due time of "reschedule".
+            limit: Maximum number of jobs.
+
+        Raises:
+            BadInput: Jobs in this state cannot be changed so.
+            Conflict: Another process runs the same change.
+        """
+        changes: dict[str, Change] = {
+            "retry": partial(retry_all, self._queues),
+            "cancel": partial(cancel_all, self._queues),
+            "reschedule": lambda rows: reschedule_all(self._queues, rows, at_us),
+        }
+        check_bulk(what, like)
+        run = BulkRun(self._queues.engine, like, f"{what} {at_us or ''}")
+
+        def change() -> BulkResult:
+            changed = BulkResult()
+            for page in run.run(changes[what], limit=limit):
+                changed = changed.plus(page)
+            return changed
+
+        return self._recorded(f"{what} all", written or "all jobs", change)
+
+    # Queues
+
+    def pause(self, queue: str) -> None:
+        """Pause a queue."""
+        self._recorded("pause queue", queue, lambda: pauses.pause(self._queues.engine, queue))
+
+    def resume(self, queue: str) -> None:
+        """Resume a queue."""
+        self._recorded("resume queue", queue, lambda: pauses.resume(self._queues.engine, queue))
+
+    def configure(self, queue: str, **changes: Any) -> QueueSettings:  # noqa: ANN401
+        """Change the settings of a queue.
+
+        Raises: As `Catalog.configure`.
+        """
+        said = ", ".join(f"{name}={value}" for name, value in sorted(changes.items()))
+        return self._recorded(
+            f"set {said}",
+            queue,
+            lambda: self._queues.engine.catalog.configure(queue, **changes),
+        )
+
+    # Schedules, limits, workflows
+
+    def schedule(self, what: str, name: str) -> None:
+        """Pause, resume or trigger a schedule."""
+        change = {
+            "pause": scheduler.pause,
+            "resume": scheduler.resume,
+            "trigger": scheduler.trigger,
+        }[what]
+        self._recorded(f"{what} schedule", name, lambda: change(self._queues, name))
+
+    def set_capacity(self, name: str, capacity: int) -> None:
+        """Set the capacity of a semaphore.
+
+        Raises:
+            BadInput: The name or the capacity is invalid.
+        """
+        check_semaphore(name, capacity)
+        engine = self._queues.engine
+        self._recorded(
+            f"set capacity {capacity}",
+            name,
+            lambda: semaphore.define(engine.store, name, capacity, ids=engine.ids),
+        )
+
+    def workflow(self, what: str, flow: JobId) -> BulkResult:
+        """Retry the dead steps of a workflow, or cancel its steps.
+
+        Raises:
+            NotFound: The workflow does not exist.
+        """
+        view = WorkflowView(self._queues.engine, flow)
+        change = {"retry": workflow_control.retry, "cancel": workflow_control.cancel}[what]
+        return self._recorded(
+            f"{what} workflow", flow.hex(), lambda: change(self._queues, view, None)
+        )
+
+
+def check_bulk(what: str, like: JobFilter) -> None:
+    """Check that jobs of this filter can be changed so.
+
+    Raises:
+        BadInput: They cannot.
+    """
+    if what not in ("retry", "cancel", "reschedule"):
+        raise BadInput(f"{what!r:.80} is not a change of jobs.")
+    if like.state in ENDED_STATES:
+        raise BadInput(f"Jobs in state {like.state} cannot be changed.", hint="Choose another.")
+    if like.state == "dead" and what != "retry":
+        raise BadInput("Dead-letter jobs can only be retried.", hint="Choose retry.")
+
+
+def targets(like: JobFilter) -> Sequence[str]:
+    """Return the changes that are possible for jobs of this filter."""
+    if like.state in ENDED_STATES:
+        return ()
+    return ("retry",) if like.state == "dead" else ("retry", "cancel", "reschedule")

@@ -1,0 +1,467 @@
+"""What a store holds, for people and programs: `app.admin`."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import NamedTuple
+
+from dueline.admin.dead_letters import DeadGroups, dead_groups
+from dueline.admin.filters import parse_filter
+from dueline.admin.health import Report, examine
+from dueline.admin.id_prefixes import find_id, is_prefix
+from dueline.admin.job_views import (
+    JobDetails,
+    JobPage,
+    details_of,
+    summary_of_attempt,
+    summary_of_row,
+)
+from dueline.admin.operations import Action, Operations, actions
+from dueline.admin.search import ENDED_STATES, JobFilter, Place, search, search_ended
+from dueline.admin.timeline import Timeline, timeline
+from dueline.admin.watch import Picture, Watch
+from dueline.coordination.leases import grants
+from dueline.coordination.worker_registry import Presence, live_workers
+from dueline.core.clock import SECOND_US
+from dueline.core.engine import Engine
+from dueline.core.errors import BadInput, NotFound
+from dueline.core.job import JobId
+from dueline.core.queue_settings import QueueSettings, StreamSettings
+from dueline.jobs.counts import Counts
+from dueline.jobs.explain import explain
+from dueline.jobs.explanation import Explanation
+from dueline.jobs.queue import Queues
+from dueline.jobs.shard_status import Shard, shards_of
+from dueline.limits import rate
+from dueline.limits.rate import Rate
+from dueline.limits.semaphore import CAPACITY_DEFAULT
+from dueline.limits.usage import LimitUsage, rate_text, semaphores, usages_of
+from dueline.schedules import scheduler
+from dueline.schedules.schedule import Schedule, coming
+from dueline.streams import groups, resharding
+from dueline.streams.groups import Lag
+from dueline.workflows import records
+from dueline.workflows.status import StepStatus, step_statuses
+from dueline.workflows.workflow import FlowProgress, WorkflowView
+
+READ_MAX = 20_000
+"""Maximum number of jobs that a list or a count reads."""
+
+
+class Count(NamedTuple):
+    """The number of jobs that match; is_capped: there may be more, since not all were read."""
+
+    jobs: int
+    is_capped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSummary:
+    """A queue: its counts and settings, and how many of its jobs were done in the last minute."""
+
+    name: str
+    counts: Counts
+    settings: QueueSettings
+    done_in_a_minute: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleSummary:
+    """A schedule and its next occurrences, in microseconds UTC."""
+
+    name: str
+    schedule: Schedule
+    next_us: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSummary:
+    """A semaphore with its usages by key, or a rate.
+
+    Attributes:
+      is_set: Whether its capacity was set; otherwise jobs only name it.
+      usages: Keys that are held, waited for or closed; none for a rate.
+    """
+
+    name: str
+    capacity: int
+    is_set: bool
+    usages: Sequence[LimitUsage] = ()
+    rate: Rate | None = None
+
+    @property
+    def text(self) -> str:
+        """The rate or the capacity, in words."""
+        if self.rate is not None:
+            return f"rate: {rate_text(self.rate)}"
+        return f"semaphore, capacity {self.capacity}{'' if self.is_set else ' (not set)'}"
+
+    @property
+    def held(self) -> int:
+        """Number of permits that are held."""
+        return sum(one.held for one in self.usages)
+
+    @property
+    def waiting(self) -> int:
+        """Number of workers that wait for permits."""
+        return len({worker for one in self.usages for worker in one.waiting})
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowSummary:
+    """A workflow in a list."""
+
+    id: str
+    name: str
+    state: str
+    progress: FlowProgress
+    started_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowPage:
+    """A page of workflows; pass `next` as `after` to read on, None at the end."""
+
+    workflows: Sequence[WorkflowSummary]
+    next: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowDetails:
+    """A workflow, its steps, and the id of the job of each step."""
+
+    summary: WorkflowSummary
+    view: WorkflowView
+    steps: Sequence[StepStatus]
+    jobs: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSummary:
+    """A consumer group. lags: of each shard. holders: the member that holds each held shard."""
+
+    name: str
+    lags: Sequence[Lag]
+    holders: Mapping[int, str]
+    members: Sequence[groups.Member]
+
+    @property
+    def unread(self) -> int:
+        """Number of unread events."""
+        return sum(one.rows for one in self.lags)
+
+    @property
+    def waits_us(self) -> int:
+        """Age of the oldest unread event, in microseconds."""
+        return max((one.waits_us for one in self.lags), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSummary:
+    """A stream, the numbers of the shards that are read, and its groups."""
+
+    name: str
+    settings: StreamSettings
+    shards: Sequence[int]
+    groups: Sequence[GroupSummary]
+
+
+class Admin:
+    """Read models of a store: what people and programs want to know.
+
+    Reads are bounded: a value that is not complete says so. Filters are strings such as
+    `task:shop.mail state:dead priority>3`, see `parse_filter`.
+
+    Args:
+        queues: The queues of the store.
+    """
+
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+
+    @property
+    def engine(self) -> Engine:
+        """The store, clock and catalog."""
+        return self._queues.engine
+
+    @cached_property
+    def watch(self) -> Watch:
+        """Pictures of the store, which share what they read."""
+        return Watch(self.engine)
+
+    def operations(self, who: str) -> Operations:
+        """Return the changes that an operator can make; each is recorded.
+
+        Args:
+            who: Name of the operator, for the record.
+        """
+        return Operations(self._queues, who)
+
+    # Jobs
+
+    def filter(self, text: str) -> JobFilter:
+        """Return the filter that a string describes.
+
+        Args:
+            text: The filter.
+
+        Raises:
+            BadInput: It cannot be read.
+        """
+        return parse_filter(text, self.engine.time.latest_us())
+
+    def list(
+        self,
+        filter: str | JobFilter = "",  # noqa: A002  (its name in the command line and the URL)
+        *,
+        limit: int = 50,
+        after: str | None = None,
+        most: int = READ_MAX,
+    ) -> JobPage:
+        """List jobs by time; ended ones from the history, the latest first.
+
+        Args:
+            filter: Which jobs; without a state, those that wait or run.
+            limit: Maximum number of jobs.
+            after: `next` of the page before.
+            most: Maximum number of jobs that are read.
+
+        Raises:
+            BadInput: The filter or `after` cannot be read.
+            NotFound: The queue does not exist.
+        """
+        like = self.filter(filter) if isinstance(filter, str) else filter
+        place = None if after is None else _place(after)
+        if like.state in ENDED_STATES:
+            past = search_ended(self.engine, like, limit=limit, most=most, before=place)
+            found = [summary_of_attempt(one) for one in past.attempts]
+            more, is_capped = past.more, past.is_capped
+        else:
+            rows = search(self.engine, like, limit=limit, most=most, after=place)
+            now_us = self.engine.time.latest_us()
+            found = [summary_of_row(one, now_us) for one in rows.jobs]
+            more, is_capped = rows.more, rows.is_capped
+        last = found[-1].place if more and found else None
+        return JobPage(found, None if last is None else f"{last[0]}-{last[1]}", is_capped)
+
+    def count(self, filter: str | JobFilter = "", *, most: int = READ_MAX) -> Count:  # noqa: A002
+        """Count the jobs that match a filter.
+
+        Args:
+            filter: Which jobs, as in `list`.
+            most: Maximum number of jobs that are read.
+
+        Raises:
+            BadInput: The filter cannot be read.
+            NotFound: The queue does not exist.
+        """
+        page = self.list(filter, limit=most, most=most)
+        return Count(len(page.jobs), page.is_capped or page.next is not None)
+
+    def get(self, job_id: str) -> JobDetails:
+        """Return all that is stored of a job.
+
+        Args:
+            job_id: Its id, or the first digits.
+
+        Raises:
+            BadInput: It is not an id, or several jobs have these digits.
+            NotFound: Nothing is stored of the job.
+        """
+        return details_of(self._queues, self._id(job_id))
+
+    def explain(self, job_id: str) -> Explanation:
+        """Return why a job is not running.
+
+        Args:
+            job_id: Its id, or the first digits.
+        """
+        return explain(self._queues, self._id(job_id))
+
+    def _id(self, text: str) -> JobId:
+        digits = text.strip().lower().replace("-", "")
+        if is_prefix(digits):
+            return find_id(self.engine, digits)
+        try:
+            found = bytes.fromhex(digits)
+        except ValueError:
+            found = b""
+        if len(found) != len(_NO_ID):
+            raise BadInput(f"{text!r:.80} is not a job id.", hint="Use 32 hexadecimal digits.")
+        return JobId(found)
+
+    def dead_letters(self) -> DeadGroups:
+        """Return the dead-letter jobs, grouped by task and error."""
+        return dead_groups(self.engine)
+
+    # Queues and workers
+
+    def stats(self, *, max_age: float = 1) -> Picture:
+        """Return counts, throughput, start latency and workers.
+
+        Args:
+            max_age: Maximum age of the picture, in seconds.
+        """
+        return self.watch.look(max_age_us=round(max_age * SECOND_US))
+
+    def timeline(self) -> Timeline:
+        """Return how many jobs are due when, from an hour ago to a day ahead."""
+        return timeline(self.engine)
+
+    def queues(self, *, max_age: float = 1) -> Sequence[QueueSummary]:
+        """Return all queues.
+
+        Args:
+            max_age: Maximum age of the counts, in seconds.
+        """
+        picture = self.stats(max_age=max_age)
+        return [
+            QueueSummary(
+                one.queue,
+                one,
+                self.engine.catalog.settings(one.queue),
+                picture.rates.get(one.queue, 0),
+            )
+            for one in picture.counts
+        ]
+
+    def shards(self, queue: str) -> Sequence[Shard]:
+        """Return the status of the shards of a queue.
+
+        Args:
+            queue: Name of the queue.
+
+        Raises:
+            NotFound: There is no such queue.
+        """
+        self.engine.catalog.chosen(queue)
+        return shards_of(self.engine, queue)
+
+    def workers(self) -> Sequence[Presence]:
+        """Return the workers that are alive."""
+        return live_workers(self.engine)
+
+    def health(self, *, compare_s: float = 1) -> Report:
+        """Check the store, clocks, workers and queues, as `dueline doctor` does.
+
+        Args:
+            compare_s: Maximum duration of comparing indexes with tables, in seconds.
+        """
+        return examine(self.engine, compare_us=round(compare_s * SECOND_US))
+
+    # Schedules, limits, workflows, streams
+
+    def schedules(self, *, occurrences: int = 1) -> Sequence[ScheduleSummary]:
+        """Return all schedules by name.
+
+        Args:
+            occurrences: Number of next occurrences.
+        """
+        now_us = self.engine.time.latest_us()
+        return [
+            ScheduleSummary(one.name, one.schedule, coming(one.schedule, now_us, occurrences))
+            for one in scheduler.all_schedules(self.engine)
+        ]
+
+    def limits(self) -> Sequence[LimitSummary]:
+        """Return all semaphores with their holders, and all rates."""
+        found = [
+            LimitSummary(
+                name,
+                CAPACITY_DEFAULT if capacity is None else capacity,
+                capacity is not None,
+                usages_of(self.engine, name),
+            )
+            for name, capacity in semaphores(self.engine).items()
+        ]
+        rates = rate.rates(self.engine.store).items()
+        return [*found, *(LimitSummary(name, 0, is_set=True, rate=one) for name, one in rates)]
+
+    def workflows(self, *, limit: int = 50, after: int = 0) -> WorkflowPage:
+        """Return workflows, the newest first.
+
+        Args:
+            limit: Maximum number of workflows.
+            after: `next` of the page before.
+        """
+        listed = islice(records.listed(self.engine.store), after, None)
+        found = [self._workflow(flow) for flow, _ in islice(listed, limit)]
+        is_more = next(listed, None) is not None
+        shown = [one[0] for one in found if one is not None]
+        return WorkflowPage(shown, after + limit if is_more else None)
+
+    def workflow(self, flow_id: str) -> WorkflowDetails:
+        """Return a workflow and the states of its steps.
+
+        Args:
+            flow_id: Its id.
+
+        Raises:
+            BadInput: It is not an id.
+            NotFound: The workflow does not exist, or has expired.
+        """
+        flow = self._id(flow_id)
+        found = self._workflow(flow)
+        if found is None:
+            raise NotFound(f"There is no workflow {flow.hex()}.", hint="Workflows expire.")
+        summary, view = found
+        steps = step_statuses(self.engine, view)
+        jobs = [records.job_of(flow, one.step).hex() for one in steps]
+        return WorkflowDetails(summary, view, steps, jobs)
+
+    def _workflow(self, flow: JobId) -> tuple[WorkflowSummary, WorkflowView] | None:
+        try:
+            view = WorkflowView(self.engine, flow)
+        except NotFound:  # deleted meanwhile
+            return None
+        layout = view.layout
+        summary = WorkflowSummary(
+            flow.hex(), layout.name, view.status(), view.progress(), layout.started_us
+        )
+        return summary, view
+
+    def streams(self) -> Sequence[StreamSummary]:
+        """Return all streams with their groups and the lag of each shard."""
+        store = self.engine.store
+        now_us = self.engine.time.earliest_us()
+        found = []
+        for name, settings in resharding.streams(store):
+            shards = list(resharding.shards_of(settings))
+            some = []
+            for group in sorted(groups.registered(store, name)):
+                held = grants(store, groups.leases_at(name, group))
+                some.append(
+                    GroupSummary(
+                        group,
+                        groups.lags(store, name, group, shards, now_us=now_us),
+                        {
+                            int(key): one.holder
+                            for key, one in held.items()
+                            if one.until_us > now_us
+                        },
+                        groups.members(store, name, group),
+                    )
+                )
+            found.append(StreamSummary(name, settings, shards, some))
+        return found
+
+    def actions(self, *, limit: int = 100) -> Sequence[Action]:
+        """Return what operators did, the latest first.
+
+        Args:
+            limit: Maximum number of actions.
+        """
+        return actions(self.engine.store, limit=limit)
+
+
+_NO_ID = bytes(16)
+_PLACE = re.compile(r"[0-9]{1,19}-[0-9a-f]{32}")
+
+
+def _place(text: str) -> Place:
+    at, _, job_id = text.partition("-")
+    if not _PLACE.fullmatch(text):
+        raise BadInput(f"{text!r:.80} is not the end of a page.", hint="Pass `next` of a page.")
+    return int(at), job_id

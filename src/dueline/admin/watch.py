@@ -1,0 +1,172 @@
+"""What happens in a store now, and in the last hour: for `dueline top` and the dashboard."""
+
+import threading
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple
+
+from dueline.admin.search import history_of
+from dueline.admin.throughput import Throughput, quantile, start_latencies, throughput_of
+from dueline.coordination.worker_registry import Presence, present
+from dueline.core.attempt import Attempt
+from dueline.core.clock import SECOND_US
+from dueline.core.engine import Engine
+from dueline.jobs.counts import Counts, count
+from dueline.jobs.history import Follower
+
+WINDOW_US = 60 * SECOND_US
+"""Period of the rates."""
+
+KEPT_US = 3600 * SECOND_US
+"""Period of the series."""
+
+STEP_US = 10 * SECOND_US
+"""Period of one point of the series."""
+
+ATTEMPTS_MAX = 100_000
+"""Maximum number of attempts in memory."""
+
+BACKFILL_MAX = 20_000
+"""Maximum number of attempts that are read before the first picture."""
+
+COUNTED_MAX = 10_000
+"""Maximum number of jobs of one queue that are read for one picture."""
+
+COUNTED_IN_ALL = 40_000
+"""Number of jobs of all queues that are read for one picture, at least 500 of each queue."""
+
+_LATENCIES_MAX = 2_000
+_BACKFILLS_US = (STEP_US, WINDOW_US, 10 * WINDOW_US, KEPT_US)
+
+
+@dataclass(slots=True)
+class Point:
+    """The attempts that ended in one step of the series, and the backlog at its end.
+
+    Attributes:
+      at_us: When the step began.
+      done: Attempts that succeeded.
+      failed: Attempts that raised, timed out or died.
+      ready: Ready jobs when they were last counted; None if nobody looked.
+      latencies: Quantiles of the start latency, in microseconds: 50, 95 and 99 per cent; empty
+        without a first attempt.
+    """
+
+    at_us: int
+    done: int = 0
+    failed: int = 0
+    ready: int | None = None
+    latencies: tuple[int, ...] = ()
+    _raw: list[int] = field(default_factory=list, repr=False)
+
+    def add(self, one: Attempt) -> None:
+        """Count an attempt."""
+        self.done += one.outcome == "done"
+        self.failed += one.outcome in ("retried", "dead", "crashed")
+        if len(self._raw) < _LATENCIES_MAX:
+            self._raw += start_latencies([one])
+
+    def summarize(self, *, is_over: bool) -> None:
+        """Compute the quantiles; the latencies of a step that is over are dropped."""
+        if self._raw:
+            ordered = sorted(self._raw)
+            self.latencies = tuple(quantile(ordered, percent) or 0 for percent in (50, 95, 99))
+            if is_over:
+                self._raw = []
+
+
+class Picture(NamedTuple):
+    """The state of a store at one time.
+
+    Attributes:
+      rates: Attempts that were done in the last minute, by queue.
+      series: The points of the last hour that are known, the oldest first.
+    """
+
+    now_us: int
+    throughput: Throughput
+    counts: Sequence[Counts]
+    workers: Sequence[Presence]
+    rates: Mapping[str, int] = {}
+    series: Sequence[Point] = ()
+
+
+class Watch:
+    """Reads pictures of a store, one after the other; threads may share it.
+
+    What was read is kept: a picture costs the attempts since the last one, and the counts.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._follower: Follower | None = None
+        self._recent: deque[Attempt] = deque(maxlen=ATTEMPTS_MAX)
+        self._points: dict[int, Point] = {}
+        self._last: Picture | None = None
+        self._since_us = 0
+
+    def look(self, *, max_age_us: int = 0) -> Picture:
+        """Return a picture that is at most this old."""
+        with self._lock:
+            now_us = self._engine.time.latest_us()
+            if self._last is None or now_us - self._last.now_us > max_age_us:
+                self._last = self._read(now_us)
+            return self._last
+
+    def _read(self, now_us: int) -> Picture:
+        engine = self._engine
+        names = engine.catalog.names()
+        if (
+            self._follower is None
+            or self._last is None
+            or now_us - self._last.now_us > 2 * WINDOW_US
+        ):
+            self._start(names, now_us)
+        assert self._follower is not None
+        shards = {name: engine.catalog.settings(name).shards_read for name in names}
+        for one in self._follower.read(shards):
+            self._recent.append(one)
+            step_us = one.ended_us - one.ended_us % STEP_US
+            self._points.setdefault(step_us, Point(step_us)).add(one)
+        now_us = engine.time.latest_us()
+        while self._recent and self._recent[0].ended_us < now_us - WINDOW_US:
+            self._recent.popleft()
+        workers = present(engine.store)
+        most = min(COUNTED_MAX, max(500, COUNTED_IN_ALL // max(1, len(names))))
+        counts = [count(engine, name, workers, most=most) for name in names]
+        rates: dict[str, int] = defaultdict(int)
+        for one in self._recent:
+            rates[one.queue] += one.outcome == "done"
+        return Picture(
+            now_us,
+            throughput_of(self._recent, min(WINDOW_US, now_us - self._since_us)),
+            counts,
+            workers,
+            rates,
+            self._series(now_us, sum(one.ready for one in counts)),
+        )
+
+    def _start(self, names: Sequence[str], now_us: int) -> None:
+        """Follow the history from as far back as few attempts ended."""
+        since_us = now_us - _BACKFILLS_US[0]
+        for back_us in _BACKFILLS_US:
+            past = history_of(self._engine, names, now_us - back_us, everything=False)
+            if sum(1 for _ in islice(past, BACKFILL_MAX + 1)) > BACKFILL_MAX:
+                break
+            since_us = now_us - back_us
+        self._recent.clear()
+        self._points = {at_us: one for at_us, one in self._points.items() if at_us < since_us}
+        self._since_us = since_us
+        self._follower = Follower(self._engine.store, since_us=since_us)
+
+    def _series(self, now_us: int, ready: int) -> list[Point]:
+        current_us = now_us - now_us % STEP_US
+        self._points.setdefault(current_us, Point(current_us)).ready = ready
+        for at_us in [at_us for at_us in self._points if at_us < now_us - KEPT_US]:
+            del self._points[at_us]
+        for at_us, one in self._points.items():
+            one.summarize(is_over=at_us < current_us - STEP_US)
+        return [self._points[at_us] for at_us in sorted(self._points)]

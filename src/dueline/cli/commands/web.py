@@ -1,0 +1,97 @@
+"""`dueline web`: serve the dashboard."""
+
+import os
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from dueline.api.application import Dueline
+from dueline.cli.errors import Exit
+from dueline.cli.options import option
+from dueline.cli.output import note
+from dueline.cli.session import check_exists, session_of
+from dueline.core.errors import ConfigError
+
+TOKENS_VARIABLE = "DUELINE_WEB_TOKENS"
+PORT = 8321
+
+
+class WebRole(StrEnum):
+    """What visitors from this machine may do."""
+
+    READER = "reader"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+
+def web(
+    context: typer.Context,
+    *,
+    host: Annotated[str, option("ADDRESS", "Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, option("N", "Port to listen on.", min=0, max=65535)] = PORT,
+    role: Annotated[
+        WebRole, typer.Option("--role", help="Role of visitors who need no token.")
+    ] = WebRole.READER,
+    operate: Annotated[bool, typer.Option("--operate", help="Short for --role operator.")] = False,
+    host_name: Annotated[
+        list[str] | None, option("NAME", "Name of the site; repeatable.", "--host-name")
+    ] = None,
+) -> int:
+    """Serve the dashboard.
+
+    Only this machine has access, to read. To listen on other addresses, set DUELINE_WEB_TOKENS to
+    ROLE:TOKEN, or to several with commas between; roles are reader, operator and admin.
+
+    Example: dueline web --operate
+    """
+    try:
+        from dueline.web import dashboard  # noqa: PLC0415  (an extra)
+        from dueline.web.server import bound, check_address, serve  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigError(
+            f"The dashboard needs {error.name}.", hint="Run `pip install 'dueline[web]'`."
+        ) from error
+    tokens = read_tokens(os.environ.get(TOKENS_VARIABLE, ""))
+    check_address(host, needs_login=bool(tokens))
+    session = session_of(context)
+    check_exists(session.address)
+    tasks = session.application() if session.has_application else None
+    app = Dueline(session.address)  # without what an application declares, which would be stored
+    listening = bound(host, port)
+    number = listening.getsockname()[1]
+    shown = f"[{host}]" if ":" in host else host
+    note(f"The dashboard is at http://{shown}:{number}/ (press Ctrl-C to stop).")
+    try:
+        serve(
+            dashboard(
+                app,
+                role="operator" if operate else role.value,
+                tokens={token: one.value for token, one in tokens.items()},
+                hosts=tuple(host_name or ()),
+                tasks=tasks,
+            ),
+            listening,
+        )
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    finally:
+        app.close()
+    return Exit.TERMINATED
+
+
+def read_tokens(text: str) -> dict[str, WebRole]:
+    """Read ROLE:TOKEN, or several with commas between.
+
+    Raises: ConfigError: a part has another form.
+    """
+    found = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        role, _, token = part.partition(":")
+        if role not in list(WebRole) or not token:
+            raise ConfigError(
+                f"{TOKENS_VARIABLE} has a part that is not ROLE:TOKEN.",
+                hint="Use reader:TOKEN, operator:TOKEN or admin:TOKEN.",
+            )
+        found[token] = WebRole(role)
+    return found

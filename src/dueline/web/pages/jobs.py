@@ -1,0 +1,140 @@
+"""Jobs: the list, one job, dead-letter jobs, and changes of many."""
+
+from functools import partial
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from dueline.admin.filters import STATES
+from dueline.admin.operations import check_bulk, targets
+from dueline.api.job_handle import parse_id
+from dueline.core.durations import parse_span
+from dueline.core.errors import BadInput, NotFound
+from dueline.web.drawing import spans
+from dueline.web.rendering import render
+from dueline.web.site import back, form_of, operations, site_of
+
+PAGE = 50
+COUNTED_MAX = 20_000
+_DONE = {"retry": "retried", "cancel": "cancelled", "reschedule": "rescheduled"}
+
+
+def list_jobs(request: Request) -> Response:
+    """Show the jobs of a filter, which is a part of the address."""
+    admin = site_of(request).admin
+    text = request.query_params.get("q", "").strip()
+    page, like = None, None
+    error: BadInput | NotFound | None = None
+    try:
+        like = admin.filter(text)
+        page = admin.list(like, limit=PAGE, after=request.query_params.get("after"))
+    except (BadInput, NotFound) as found:
+        error = found
+    if page is not None and not page.jobs and _is_id(text):
+        return RedirectResponse(f"{request.scope.get('root_path', '')}/jobs/{text}", 303)
+    return render(
+        request,
+        "jobs.html",
+        status=400 if isinstance(error, BadInput) else 200,
+        filter=text,
+        page=page,
+        error=error,
+        state=like.state if like else None,
+        states=STATES,
+        tabs=[(state, _with_state(text, state)) for state in (None, *STATES)],
+        changes=targets(like) if like else (),
+    )
+
+
+def _is_id(text: str) -> bool:
+    digits = text.replace("-", "").lower()
+    return len(digits) == 32 and all(sign in "0123456789abcdef" for sign in digits)  # noqa: PLR2004
+
+
+def _with_state(text: str, state: str | None) -> str:
+    """Return a filter with another state."""
+    words = [word for word in text.split(" ") if word and not word.startswith("state:")]
+    return " ".join([*words, *([f"state:{state}"] if state else [])])
+
+
+def show_job(request: Request) -> Response:
+    """Show one job."""
+    site = site_of(request)
+    details = site.admin.get(request.path_params["id"])
+    one = details.summary
+    redaction = site.redaction
+    return render(
+        request,
+        "job.html",
+        job=one,
+        details=details,
+        arguments=redaction.arguments(details.arguments, site.parameters(one.task)),
+        result=redaction.value(details.result),
+        explanation=None if one.state == "done" else site.admin.explain(one.id),
+        gantt=spans(details, site.now_us()),
+        can_retry=one.state in ("scheduled", "retrying", "dead"),
+        can_cancel=one.state in ("scheduled", "ready", "retrying", "running"),
+        can_reschedule=one.state in ("scheduled", "ready", "retrying"),
+    )
+
+
+def change_job(request: Request, *, what: str) -> Response:
+    """Retry, cancel or reschedule one job."""
+    change = operations(request)
+    job_id = parse_id(request.path_params["id"])
+    path = f"/jobs/{job_id.hex()}"
+    if what == "retry":
+        change.retry(job_id)
+    elif what == "cancel":
+        if not change.cancel(job_id):
+            return back(request, path, "asked")
+    else:
+        change.reschedule(job_id, _at(request))
+    return back(request, path, _DONE[what])
+
+
+def _at(request: Request) -> int:
+    return site_of(request).now_us() + parse_span(form_of(request).get("after", "").strip())
+
+
+def confirm(request: Request) -> Response:
+    """Count the jobs that a change would concern, and ask for a confirmation."""
+    operations(request)
+    admin = site_of(request).admin
+    text, what = request.query_params.get("q", ""), request.query_params.get("what", "")
+    like = admin.filter(text)
+    check_bulk(what, like)
+    count = admin.count(like, most=COUNTED_MAX)
+    sample = admin.list(like, limit=5).jobs
+    return render(request, "confirm.html", filter=text, what=what, count=count, sample=sample)
+
+
+def change_jobs(request: Request) -> Response:
+    """Change the jobs of a filter, some thousands at a time."""
+    change = operations(request)
+    form = form_of(request)
+    text, what = form.get("q", ""), form.get("what", "")
+    like = site_of(request).admin.filter(text)
+    at_us = _at(request) if what == "reschedule" else 0
+    done = change.bulk(what, like, text, at_us=at_us)
+    return back(request, f"/jobs?{urlencode({'q': text})}", _DONE[what], done.done + done.asked)
+
+
+def dead(request: Request) -> Response:
+    """Show the dead-letter jobs by error."""
+    return render(request, "dead.html", dead=site_of(request).admin.dead_letters())
+
+
+ROUTES = [
+    Route("/jobs", list_jobs),
+    Route("/jobs/change", confirm),
+    Route("/jobs/change", change_jobs, methods=["POST"]),
+    Route("/jobs/{id}", show_job),
+    *(
+        Route(f"/jobs/{{id}}/{what}", partial(change_job, what=what), methods=["POST"])
+        for what in _DONE
+    ),
+    Route("/dead", dead),
+]

@@ -1,0 +1,58 @@
+"""Workflows: the list, and one as a graph."""
+
+from functools import partial
+from itertools import islice
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from dueline.api.job_handle import parse_id
+from dueline.web.drawing import graph
+from dueline.web.rendering import render
+from dueline.web.site import back, operations, site_of
+
+PAGE = 50
+STEPS_SHOWN = 500
+
+
+def list_workflows(request: Request) -> Response:
+    """Show workflows, the newest first."""
+    after = request.query_params.get("after", "")
+    begin = int(after) if after.isascii() and after.isdecimal() and len(after) < 10 else 0  # noqa: PLR2004
+    page = site_of(request).admin.workflows(limit=PAGE, after=begin)
+    return render(request, "workflows.html", page=page)
+
+
+def show_workflow(request: Request) -> Response:
+    """Show a workflow as a graph, and its steps."""
+    found = site_of(request).admin.workflow(request.path_params["id"])
+    every = zip(found.steps, found.view.layout.nodes, found.jobs, strict=True)
+    steps = list(islice(every, STEPS_SHOWN))
+    return render(
+        request,
+        "workflow.html",
+        workflow=found.summary,
+        drawing=graph(found),
+        steps=steps,
+        hidden=max(0, len(found.steps) - STEPS_SHOWN),
+        dead=sum(one.state == "dead" for one in found.steps),
+    )
+
+
+def change_workflow(request: Request, *, what: str) -> Response:
+    """Retry the dead steps of a workflow, or cancel its steps."""
+    flow = parse_id(request.path_params["id"])
+    changed = operations(request).workflow(what, flow)
+    done = "retried" if what == "retry" else "cancelled"
+    return back(request, f"/workflows/{flow.hex()}", done, changed.done + changed.asked)
+
+
+ROUTES = [
+    Route("/workflows", list_workflows),
+    Route("/workflows/{id}", show_workflow),
+    *(
+        Route(f"/workflows/{{id}}/{what}", partial(change_workflow, what=what), methods=["POST"])
+        for what in ("retry", "cancel")
+    ),
+]

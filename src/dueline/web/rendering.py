@@ -1,0 +1,110 @@
+"""HTML from templates; every string from the store is escaped."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from dueline.core.clock import SECOND_US
+from dueline.core.durations import distance_text, exact_text, span_text
+from dueline.core.text import printable
+from dueline.core.version import VERSION
+from dueline.web.security import ROLES, Identity
+from dueline.web.site import site_of
+
+_NOTICES = {
+    "retried": "Retried: {n}.",
+    "cancelled": "Cancelled: {n}.",
+    "asked": "The job runs; its handler was asked to stop.",
+    "rescheduled": "Rescheduled: {n}.",
+    "paused": "Paused. Workers stop claiming within five seconds.",
+    "resumed": "Resumed.",
+    "saved": "Saved. Clients and workers apply the change within five seconds.",
+    "triggered": "Enqueued one job.",
+}
+"""Texts that a page shows after a change: the address names one, so that nobody else writes it."""
+
+_COUNT_MAX = 10**9
+
+
+def _finalized(value: object) -> object:
+    """Return a value whose control and bidirectional characters are visible."""
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    return printable(value)
+
+
+@cache
+def environment() -> Environment:
+    """Return the templates."""
+    made = Environment(
+        loader=PackageLoader("dueline.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalized,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"span": span_text, "json": _json, "number": _number, "query": _query}
+    made.globals |= {"version": VERSION}
+    return made
+
+
+def render(request: Request, name: str, *, status: int = 200, **values: Any) -> Response:  # noqa: ANN401
+    """Return a page, or only the part that is replaced when htmx asks for it."""
+    is_part = request.headers.get("hx-request") == "true"
+    layout = "fragment.html" if is_part else "base.html"
+    template = environment().get_template(name)
+    return HTMLResponse(template.render(_common(request) | values, layout=layout), status)
+
+
+def _common(request: Request) -> dict[str, Any]:
+    """Return the values of every page."""
+    site = site_of(request)
+    identity: Identity | None = request.scope.get("dueline.identity")
+    now_us = site.now_us() if identity else 0
+    number = request.query_params.get("n", "")
+    count = min(int(number), _COUNT_MAX) if number.isascii() and number.isdecimal() else 0
+    notice = _NOTICES.get(request.query_params.get("notice", ""), "")
+    rank = ROLES.index(identity.role) if identity else -1
+
+    def when(at_us: int) -> Markup:
+        """Return a timestamp as its distance from now; the exact time is its title."""
+        exact = exact_text(at_us)
+        shown = distance_text(at_us, now_us)
+        return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(exact, shown)
+
+    return {
+        "base": request.scope.get("root_path", ""),
+        "here": f"{request.scope.get('root_path', '')}{site.path_of(request)}",
+        "query": f"?{request.url.query}" if request.url.query else "",
+        "title": site.title,
+        "csrf": request.scope.get("dueline.csrf", ""),
+        "identity": identity,
+        "can_operate": rank >= ROLES.index("operator"),
+        "can_administer": rank >= ROLES.index("admin"),
+        "has_login": bool(request.scope["dueline.access"].tokens),
+        "notice": notice.format(n=count),
+        "now_us": now_us,
+        "clock": datetime.fromtimestamp(now_us / SECOND_US, UTC).strftime("%H:%M:%S UTC"),
+        "when": when,
+    }
+
+
+def _json(value: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+
+
+def _query(values: Mapping[str, str]) -> str:
+    return urlencode(values)

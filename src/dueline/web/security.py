@@ -1,0 +1,322 @@
+"""Who may see and change what: hosts, identities, roles, and requests that are forged.
+
+Everything here runs before a page does. Without tokens and without the host application's login,
+only requests from this machine, to a name of this machine, are answered.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import inspect
+import ipaddress
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dueline.core.errors import ConfigError
+
+Role = Literal["reader", "operator", "admin"]
+
+ROLES: Final[tuple[Role, ...]] = ("reader", "operator", "admin")
+"""Readers see everything, operators change jobs and pause queues, admins change settings."""
+
+TOKEN_CHARACTERS_MIN: Final = 16
+BODY_BYTES_MAX: Final = 64 * 1024
+BODY_S_MAX: Final = 10
+SESSION_S: Final = 12 * 3600
+LOGIN_DELAY_S: Final = 0.3
+FORM_FIELDS_MAX: Final = 50
+
+SESSION_COOKIE: Final = "dueline_session"
+CSRF_COOKIE: Final = "dueline_csrf"
+
+LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
+
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Final = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+_FORM: Final = "application/x-www-form-urlencoded"
+_SAFE: Final = ("GET", "HEAD")
+_UNAUTHENTICATED: Final = ("/login", "/static/")
+
+
+class Identity(NamedTuple):
+    """Who sends a request. name: for the record of changes."""
+
+    name: str
+    role: Role
+
+    def may(self, role: Role) -> bool:
+        """Return whether the identity has at least this role."""
+        return ROLES.index(self.role) >= ROLES.index(role)
+
+
+Authorize = Callable[[HTTPConnection], Identity | Awaitable[Identity | None] | None]
+"""Returns who sends a request, or None for nobody: the login of the host application."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who has access.
+
+    Attributes:
+        role: Role of requests from this machine, where nobody logs in.
+        tokens: Role of each token.
+        authorize: The login of the host application.
+        hosts: Names under which the dashboard answers; empty for those of this machine, or for
+            any name where a login is needed.
+
+    Raises:
+        ConfigError: A role or a token is invalid.
+    """
+
+    role: Role = "reader"
+    tokens: Mapping[str, Role] = field(default_factory=dict, repr=False)
+    authorize: Authorize | None = None
+    hosts: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        for role in (self.role, *self.tokens.values()):
+            if role not in ROLES:
+                raise ConfigError(f"{role!r:.80} is not a role.", hint=f"Use {', '.join(ROLES)}.")
+        if any(len(token) < TOKEN_CHARACTERS_MIN for token in self.tokens):
+            raise ConfigError(
+                f"A token of the dashboard has less than {TOKEN_CHARACTERS_MIN} characters.",
+                hint='Make one: python -c "import secrets; print(secrets.token_urlsafe(32))"',
+            )
+
+    @property
+    def needs_login(self) -> bool:
+        """Whether every request must say who sends it."""
+        return bool(self.tokens) or self.authorize is not None
+
+    def allows_host(self, host: str) -> bool:
+        """Return whether the dashboard answers under this name: a foreign one is an attack."""
+        names = self.hosts or (() if self.needs_login else LOOPBACK_HOSTS)
+        return not names or host.lower() in names
+
+    def by_token(self, token: str) -> Identity | None:
+        """Return the identity of a token; all are compared, in constant time."""
+        found = None
+        for number, (known, role) in enumerate(self.tokens.items(), 1):
+            if hmac.compare_digest(known.encode(), token.encode()):
+                found = Identity(f"token {number} ({role})", role)
+        return found
+
+    def session_of(self, token: str, now_s: float) -> str:
+        """Return the session of a token: it does not contain the token, and ends by itself."""
+        until = str(int(now_s) + SESSION_S)
+        return f"{until}.{_signature(token, until)}"
+
+    def by_session(self, session: str, now_s: float) -> Identity | None:
+        """Return the identity of a session that has not ended."""
+        until, _, signature = session.partition(".")
+        if not (until.isascii() and until.isdecimal() and int(until[:12]) > now_s):
+            return None
+        for token in self.tokens:
+            if hmac.compare_digest(_signature(token, until), signature):
+                return self.by_token(token)
+        return None
+
+
+def _signature(token: str, until: str) -> str:
+    return hmac.new(token.encode(), f"dueline {until}".encode(), hashlib.sha256).hexdigest()
+
+
+class Refusal(Exception):
+    """A request that is not answered."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status, self.message = status, message
+
+
+class Guard:
+    """Lets only good requests reach the pages, and adds the headers of all responses.
+
+    Args:
+        app: The pages.
+        access: Who has access.
+    """
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app, self._access = app, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        request = Request(scope, receive)
+        csrf = request.cookies.get(CSRF_COOKIE, "")
+        is_new = not _is_csrf(csrf)
+        if is_new:
+            csrf = secrets.token_hex(16)
+        scope["dueline.csrf"] = csrf
+        secured = _with_headers(send, request, csrf if is_new else None)
+        try:
+            answer = await self._check(request)
+        except Refusal as refusal:
+            answer = PlainTextResponse(f"{refusal.message}\n", refusal.status)
+        await (answer or self._app)(scope, receive, secured)
+
+    async def _check(self, request: Request) -> Response | None:
+        """Return the answer of a request that does not reach the pages; None for others.
+
+        Raises: Refusal: the request is not answered.
+        """
+        _check_host(request, self._access)
+        if request.method not in (*_SAFE, "POST"):
+            raise Refusal(405, "Use GET or POST.")
+        path = _path(request.scope)
+        has_bearer = request.headers.get("authorization", "").startswith("Bearer ")
+        identity = await self._identify(request)
+        request.scope["dueline.identity"] = identity
+        request.scope["dueline.access"] = self._access
+        if request.method == "POST":
+            form = await _read_form(request)
+            if not (has_bearer and identity):
+                _check_origin(request)
+                if not hmac.compare_digest(form.get("csrf", ""), request.scope["dueline.csrf"]):
+                    raise Refusal(403, "The form is too old: load the page again.")
+            request.scope["dueline.form"] = form
+        if identity is not None or path.startswith(_UNAUTHENTICATED):
+            return None
+        if request.method in _SAFE and self._access.tokens and not has_bearer:
+            base = request.scope.get("root_path", "")
+            return RedirectResponse(f"{base}/login", 303)
+        raise Refusal(401, "Log in first.")
+
+    async def _identify(self, request: Request) -> Identity | None:
+        access = self._access
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if access.tokens and scheme == "Bearer":
+            return access.by_token(token.strip())
+        if access.tokens and (session := request.cookies.get(SESSION_COOKIE)):
+            found = access.by_session(session, time.time())
+            if found is not None:
+                return found
+        if access.authorize is not None:
+            answer = access.authorize(request)
+            return await answer if inspect.isawaitable(answer) else answer
+        return None if access.tokens else Identity("local", access.role)
+
+
+def _path(scope: Scope) -> str:
+    """Return the path below the place where the dashboard is mounted."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
+
+
+def _check_host(request: Request, access: Access) -> None:
+    host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+    if not access.allows_host(host):
+        raise Refusal(421, "This name is not one of the dashboard's (see --host-name).")
+    if not access.needs_login and not _is_here(request):
+        raise Refusal(403, "Only this machine has access: configure a token or a login.")
+
+
+def _is_here(request: Request) -> bool:
+    """Return whether a request comes from this machine; on a socket file it has no address."""
+    if request.client is None:
+        return True
+    try:
+        return ipaddress.ip_address(request.client.host).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_origin(request: Request) -> None:
+    """Refuse a form that another site sent.
+
+    Raises: Refusal: it was, or the browser does not say where the form comes from.
+    """
+    origin = request.headers.get("origin") or request.headers.get("referer") or ""
+    if urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
+        raise Refusal(403, "The form comes from another site.")
+    if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
+        raise Refusal(403, "The form comes from another site.")
+
+
+async def _read_form(request: Request) -> dict[str, str]:
+    """Read a form, which has a maximum size and time.
+
+    Raises: Refusal: it is too large, too slow, or not a form.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip() != _FORM:
+        raise Refusal(415, f"Send {_FORM}.")
+    body = b""
+    try:
+        async with asyncio.timeout(BODY_S_MAX):
+            async for part in request.stream():
+                body += part
+                if len(body) > BODY_BYTES_MAX:
+                    raise Refusal(413, f"A form has at most {BODY_BYTES_MAX} bytes.")
+        pairs = parse_qsl(
+            body.decode(), keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX, errors="strict"
+        )
+    except TimeoutError as error:
+        raise Refusal(408, "The form did not arrive in time.") from error
+    except ValueError as error:
+        raise Refusal(400, "The form cannot be read.") from error
+    return dict(pairs)
+
+
+def _is_csrf(text: str) -> bool:
+    return len(text) == 32 and all(sign in "0123456789abcdef" for sign in text)  # noqa: PLR2004
+
+
+def _with_headers(send: Send, request: Request, csrf: str | None) -> Send:
+    """Return a `send` that adds the headers of all responses, and a new cookie."""
+    is_static = _path(request.scope).startswith("/static/")
+
+    async def send_secured(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            headers.update(_HEADERS)
+            headers["Cache-Control"] = "max-age=3600" if is_static else "no-store"
+            headers["Vary"] = "Cookie, HX-Request"
+            if csrf is not None and not is_static:
+                cookie = Response()
+                set_cookie(cookie, request, CSRF_COOKIE, csrf)
+                headers.append("set-cookie", cookie.headers["set-cookie"])
+        await send(message)
+
+    return send_secured
+
+
+def set_cookie(
+    response: Response, request: HTTPConnection, name: str, value: str, *, age_s: int | None = None
+) -> None:
+    """Set a cookie that no script reads, and that no other site sends."""
+    response.set_cookie(
+        name,
+        value,
+        max_age=age_s,
+        path=request.scope.get("root_path") or "/",
+        secure=request.url.scheme == "https",
+        httponly=True,
+        samesite="strict",
+    )

@@ -1,0 +1,102 @@
+"""What the pages need: the application, its read models, and what is hidden."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from inspect import signature
+from typing import Any, cast
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse
+
+from dueline.admin.operations import Operations
+from dueline.admin.read_models import Admin
+from dueline.admin.timeline import Timeline
+from dueline.api.application import Dueline
+from dueline.core.clock import SECOND_US
+from dueline.web.redaction import Redaction
+from dueline.web.security import Identity, Role
+
+TIMELINE_US = 10 * SECOND_US
+"""Maximum age of the timeline."""
+
+
+@dataclass(slots=True)
+class Site:
+    """A dashboard over one application.
+
+    Attributes:
+        app: The application; its store is opened by the first request.
+        redaction: What of arguments and results is not shown.
+        title: Name of the store on all pages.
+        tasks: Application whose tasks name the arguments; None for the same.
+    """
+
+    app: Dueline
+    redaction: Redaction
+    title: str
+    tasks: Dueline | None = None
+    _admin: Admin | None = None
+    _timeline: Timeline | None = None
+    _lock: Any = field(default_factory=threading.Lock)
+
+    @property
+    def admin(self) -> Admin:
+        """The read models, which share what they read between requests."""
+        with self._lock:
+            if self._admin is None or self._admin.engine is not self.app.engine:
+                self._admin = self.app.admin
+            return self._admin
+
+    def now_us(self) -> int:
+        """Return the store's time, in microseconds UTC."""
+        return self.admin.engine.time.latest_us()
+
+    def timeline(self) -> Timeline:
+        """Return a timeline that is a few seconds old at most."""
+        known = self._timeline
+        if known is None or self.now_us() - known.now_us > TIMELINE_US:
+            known = self._timeline = self.admin.timeline()
+        return known
+
+    def parameters(self, task: str) -> Sequence[str]:
+        """Return the parameters that callers of a task pass by position; none if it is unknown."""
+        handler = (self.tasks or self.app).tasks.get(task)
+        if handler is None:
+            return ()
+        names = list(signature(handler.function).parameters)
+        return names[int(handler.takes_context) :]
+
+    def path_of(self, request: Request) -> str:
+        """Return the path of a request below the dashboard."""
+        path: str = request.scope["path"]
+        return path.removeprefix(request.scope.get("root_path", ""))
+
+
+def site_of(request: Request) -> Site:
+    """Return the dashboard that a request is for."""
+    return cast("Site", request.app.state.site)
+
+
+def operations(request: Request, role: Role = "operator") -> Operations:
+    """Return the changes that the sender of a request may make.
+
+    Raises: HTTPException: the role of the sender is lower.
+    """
+    identity: Identity = request.scope["dueline.identity"]
+    if not identity.may(role):
+        raise HTTPException(403, f"This needs the role {role}; yours is {identity.role}.")
+    return site_of(request).admin.operations(identity.name)
+
+
+def form_of(request: Request) -> dict[str, str]:
+    """Return the fields of a form."""
+    return cast("dict[str, str]", request.scope["dueline.form"])
+
+
+def back(request: Request, path: str, notice: str, count: int = 1) -> RedirectResponse:
+    """Return a redirection to a page, which says what was done."""
+    sign = "&" if "?" in path else "?"
+    base = request.scope.get("root_path", "")
+    return RedirectResponse(f"{base}{path}{sign}notice={notice}&n={count}", 303)

@@ -1,0 +1,151 @@
+"""`app.admin`: lists, counts, statistics and what operators did."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dueline.admin.operations import BULK_MAX
+from dueline.admin.read_models import Admin
+from dueline.admin.timeline import SLOT_MAX, timeline
+from dueline.admin.watch import STEP_US, Watch
+from dueline.core.clock import DAY_US, SECOND_US
+from dueline.core.errors import BadInput, NotFound
+from dueline.jobs.queue import EnqueueRequest
+from tests.harness.world import KINDS, World, world_on
+
+
+@pytest.fixture(params=KINDS)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    made = world_on(request.param, tmp_path)
+    yield made
+    made.store.close()
+
+
+@pytest.fixture
+def admin(world: World) -> Admin:
+    return Admin(world.queues)
+
+
+def test_pages_have_every_job_once_while_others_come_and_go(world: World, admin: Admin) -> None:
+    made = [world.put(queue=queue, after_s=60 * n).hex() for n in range(8) for queue in "ab"]
+    first = admin.list(limit=5)
+    assert [one.id for one in first.jobs] == sorted(made[:6], key=made.index)[:5]
+    world.queues.cancel(world.put(queue="a"))
+    seen = [one.id for one in first.jobs]
+    page = first
+    while page.next:
+        page = admin.list(limit=5, after=page.next)
+        seen += [one.id for one in page.jobs]
+    assert sorted(seen) == sorted(made)
+
+
+def test_pages_of_ended_jobs_go_back_in_time(world: World, admin: Admin) -> None:
+    for _ in range(7):
+        world.clock.advance(1)
+        world.die(world.put())
+    first = admin.list("state:dead", limit=3)
+    assert first.next
+    rest = admin.list("state:dead", limit=9, after=first.next)
+    assert len(first.jobs) + len(rest.jobs) == 7
+    assert rest.next is None
+    with pytest.raises(BadInput):
+        admin.list(after="now")
+
+
+def test_counts_say_when_they_are_not_complete(world: World, admin: Admin) -> None:
+    for n in range(12):
+        world.put(priority=n)
+    assert admin.count() == (12, False)
+    assert admin.count("priority>=6") == (6, False)
+    assert admin.count("priority<3 state:ready") == (3, False)
+    assert admin.count(most=5) == (5, True)
+
+
+def test_a_job_is_found_by_its_first_digits(world: World, admin: Admin) -> None:
+    job_id = world.put().hex()
+    assert admin.get(job_id[:20]).summary.id == admin.get(job_id.upper()).summary.id == job_id
+    assert admin.explain(job_id).reason in ("no worker", "waiting")
+    with pytest.raises(NotFound):
+        admin.get("0" * 32)
+    with pytest.raises(BadInput):
+        admin.get("not an id")
+
+
+def test_the_timeline_counts_by_time_and_priority(world: World, admin: Admin) -> None:
+    world.put(priority=5, after_s=7200)
+    world.put(priority=-5, after_s=7200)
+    world.put()
+    world.put(after_s=DAY_US // SECOND_US * 3)
+    found = admin.timeline()
+    assert not found.is_capped
+    filled = [one for one in found.slots if one.total]
+    assert [one.counts for one in filled] == [
+        {"high": 0, "normal": 1, "low": 0},
+        {"high": 1, "normal": 0, "low": 1},
+    ]
+    assert filled[1].at_us <= world.now_us + 7200 * SECOND_US < filled[1].at_us + 1800 * SECOND_US
+
+
+def test_the_timeline_skips_the_rest_of_a_full_slot(world: World) -> None:
+    many = EnqueueRequest("q", "t", 0, [b"[]"] * (3 * SLOT_MAX))
+    world.queues.enqueue(many)
+    world.queues.enqueue(many._replace(due_us=world.now_us + 7200 * SECOND_US))
+    found = timeline(world.queues.engine)
+    filled = [one for one in found.slots if one.total]
+    assert [one.is_capped for one in filled] == [True, True]
+    assert all(SLOT_MAX <= one.total < 2 * SLOT_MAX for one in filled)
+
+
+def test_a_watch_has_the_attempts_since_its_start_once(world: World) -> None:
+    watch = Watch(world.queues.engine)
+    world.die(world.put())
+    first = watch.look()
+    assert (first.throughput.failed, first.series[-1].failed) == (1, 1)
+    assert watch.look(max_age_us=SECOND_US) is first
+    world.clock.advance(2 * STEP_US / SECOND_US)
+    world.die(world.put())
+    second = watch.look()
+    assert second.throughput.failed == 2
+    assert sum(one.failed for one in second.series) == 2
+    assert second.counts[0].dead == 2
+
+
+def test_operators_leave_a_record_of_what_they_did(world: World, admin: Admin) -> None:
+    operations = admin.operations("ann")
+    dead = world.put()
+    world.die(dead)
+    world.clock.advance(1)
+    operations.retry(dead)
+    world.clock.advance(1)
+    operations.pause("q")
+    world.clock.advance(1)
+    with pytest.raises(NotFound):
+        operations.cancel(type(dead)(bytes(16)))
+    found = admin.actions()
+    assert [(one.who, one.what) for one in found[-2:]] == [("ann", "pause queue"), ("ann", "retry")]
+    assert {one.result for one in found} >= {"done"}
+    assert any(one.result.startswith("rejected: ") for one in found)
+    assert len(admin.actions(limit=1)) == 1
+
+
+def test_a_bulk_change_is_made_in_portions(world: World, admin: Admin) -> None:
+    for _ in range(5):
+        world.put(after_s=60)
+    operations = admin.operations("ann")
+    like = admin.filter("state:scheduled")
+    assert BULK_MAX > 3
+    at_us = world.now_us + 7200 * SECOND_US
+    assert operations.bulk("reschedule", like, "x", at_us=at_us, limit=3).done == 3
+    assert operations.bulk("reschedule", like, "x", at_us=at_us, limit=3).done == 2
+    assert {one.at_us for one in admin.list().jobs} == {at_us}
+    with pytest.raises(BadInput):
+        operations.bulk("retry", admin.filter("state:done"), "state:done")
+
+
+def test_dead_letters_are_grouped_apart_from_numbers(world: World, admin: Admin) -> None:
+    for _ in range(3):
+        world.die(world.put())
+    found = admin.dead_letters()
+    assert [one.count for one in found.groups] == [3]
+    assert admin.count(found.groups[0].filter) == (3, False)

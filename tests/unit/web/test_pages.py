@@ -1,0 +1,201 @@
+"""What the pages show and change, on memory and SQLite."""
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from dueline.web import dashboard
+from dueline.web.dashboard import STATIC
+from tests.harness.web import Shop, Visitor
+
+PATHS = (
+    "/", "/jobs", "/jobs?q=state:dead", "/jobs?q=state:done", "/dead", "/queues", "/queues/mail",
+    "/workers", "/schedules", "/limits", "/workflows", "/streams", "/store", "/audit",
+    "/jobs/change?q=queue:mail&what=cancel",
+)  # fmt: skip
+
+
+def paths_of(shop: Shop) -> list[str]:
+    ids = (shop.done, shop.dead, shop.retrying, shop.scheduled, shop.ready)
+    return [*PATHS, *(f"/jobs/{one}" for one in ids), f"/workflows/{shop.flow}"]
+
+
+def test_every_page_opens_and_so_does_the_part_that_is_replaced(shop: Shop, admin: Visitor) -> None:
+    for path in paths_of(shop):
+        page = admin.text(path)
+        assert page.startswith("<!doctype html>")
+        part = admin.get(path, **{"hx-request": "true"})
+        assert part.status_code == 200
+        assert ("<!doctype" in part.text) == ("/change" in path)
+
+
+def test_no_text_of_the_store_becomes_html(shop: Shop, admin: Visitor) -> None:
+    for path in [*paths_of(shop), "/jobs?q=<script>alert(1)</script>"]:
+        page = admin.text(path)
+        assert "<script>alert" not in page
+        assert "<img src=x" not in page
+        assert "<b>tag" not in page
+        assert not any(sign in page for sign in "\u202e\x1b")
+        assert " style=" not in page
+        assert not re.search(r"<script(?![^>]* src=)", page)
+        assert not re.search(r"\son\w+=\"", page)
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;\\u202e\\x1b[31m" in admin.text(
+        f"/jobs/{shop.dead}"
+    )
+
+
+def test_the_overview_shows_counts_and_what_is_due(shop: Shop, admin: Visitor) -> None:
+    page = admin.text("/")
+    assert "No worker serves slow" in page
+    assert 'class="high"' in page
+    series = admin.get("/series.json").json()
+    assert len(series["at"]) == len(series["done"]) == len(series["p99"]) == len(series["ready"])
+    assert sum(series["done"]) * 10 == pytest.approx(2)
+    assert sum(series["failed"]) * 10 == pytest.approx(3)
+    assert series["ready"][-1] == 1
+
+
+def test_a_filter_is_the_address(shop: Shop, admin: Visitor) -> None:
+    found = admin.text("/jobs?q=tenant:acme+priority>3")
+    assert shop.scheduled in found
+    assert shop.retrying not in found
+    assert 'value="tenant:acme priority&gt;3"' in found
+    assert shop.dead in admin.text('/jobs?q=state:dead+error:"no+mailbox"')
+    assert "No jobs match." in admin.text("/jobs?q=task:nothing")
+    bad = admin.get("/jobs?q=colour:red")
+    assert bad.status_code == 400
+    assert "colour:red" in bad.text
+    assert admin.get(f"/jobs?q={shop.done}").headers["location"] == f"/jobs/{shop.done}"
+
+
+def test_lists_have_pages(shop: Shop, admin: Visitor) -> None:
+    shop.send.using(after=60, queue="many").enqueue_many([(f"u{n}",) for n in range(120)])
+    seen: list[str] = []
+    path = "/jobs?q=queue:many"
+    while path:
+        page = admin.text(path)
+        seen += re.findall(r'<a class="id" href="/jobs/([0-9a-f]{32})"', page)
+        after = re.search(r'rel="next" href="([^"]*)"', page)
+        path = after[1].replace("&amp;", "&") if after else ""
+    assert len(seen) == len(set(seen)) == 120
+
+
+def test_a_job_shows_attempts_result_and_no_secrets(shop: Shop, admin: Visitor) -> None:
+    page = admin.text(f"/jobs/{shop.done}")
+    assert "hunter2" not in page
+    assert "[redacted]" in page  # the token of the result
+    scheduled = admin.text(f"/jobs/{shop.scheduled}")
+    assert "hunter2" not in scheduled
+    assert "&#34;to&#34;" in scheduled  # the name of the parameter
+    assert "Why it is not running" in scheduled
+    assert "Traceback" in admin.text(f"/jobs/{shop.dead}")
+    assert "TimeoutError: mail server 17 timed out" in admin.text(f"/jobs/{shop.retrying}")
+
+
+def test_a_job_is_changed(shop: Shop, admin: Visitor) -> None:
+    assert "Retried: 1." in admin.post(f"/jobs/{shop.dead}/retry", follow=True).text
+    assert shop.app.job(shop.dead).status == "ready"
+    admin.post(f"/jobs/{shop.scheduled}/reschedule", {"after": "2h"})
+    assert "in 1h59m" in admin.text(f"/jobs/{shop.scheduled}")
+    admin.post(f"/jobs/{shop.scheduled}/cancel")
+    assert shop.app.job(shop.scheduled).status == "cancelled"
+    assert admin.post(f"/jobs/{shop.done}/cancel").status_code == 409
+    audit = admin.text("/audit")
+    assert audit.count('<td data-label="Who">local</td>') == 4
+    assert "rejected: " in audit
+
+
+def test_all_that_match_are_changed_after_a_confirmation(shop: Shop, admin: Visitor) -> None:
+    page = admin.text("/jobs/change?q=state:dead+task:shop.send&what=retry")
+    assert "Retry 2 jobs" in page
+    done = admin.post("/jobs/change", {"q": "state:dead task:shop.send", "what": "retry"})
+    assert done.headers["location"].endswith("notice=retried&n=2")
+    assert "No dead-letter jobs." in admin.text("/dead")
+    assert admin.get("/jobs/change?q=state:done&what=retry").status_code == 400
+    assert admin.get("/jobs/change?q=state:dead&what=cancel").status_code == 400
+    admin.post("/jobs/change", {"q": "queue:slow", "what": "cancel"})
+    assert shop.app.job(shop.ready).status == "cancelled"
+
+
+def test_dead_letters_are_grouped_by_error(shop: Shop, admin: Visitor) -> None:
+    page = admin.text("/dead")
+    link = re.search(r'href="(/jobs/change[^"]*)">Redrive', page)
+    assert link
+    assert "2 <small>jobs match" in admin.text(link[1].replace("&amp;", "&"))
+
+
+def test_a_queue_is_paused_and_configured(shop: Shop, admin: Visitor) -> None:
+    admin.post("/queues/mail/pause")
+    assert "paused" in admin.text("/queues")
+    admin.post("/queues/mail/resume")
+    assert "Paused" not in admin.text("/queues/mail")
+    admin.post("/queues/mail/settings", {"lease": "45s", "history": "all", "shards": "2"})
+    shop.app.engine.catalog.forget("mail")
+    settings = shop.app.engine.catalog.settings("mail")
+    assert (settings.lease_us, settings.history, settings.shards) == (45_000_000, "all", 2)
+    assert admin.post("/queues/none/pause").status_code == 404
+    assert admin.post("/queues/mail/settings", {"shards": "x"}).status_code == 400
+
+
+def test_schedules_limits_and_workflows_are_changed(shop: Shop, admin: Visitor) -> None:
+    admin.post("/schedules/nightly/pause")
+    assert "paused" in admin.text("/schedules")
+    admin.post("/schedules/nightly/resume")
+    assert admin.post("/schedules/nightly/trigger").status_code == 303
+    admin.post("/limits/gpu", {"capacity": "5"})
+    assert "capacity 5" in admin.text("/limits")
+    assert "rate: 20 in 1s" in admin.text("/limits")
+    page = admin.text(f"/workflows/{shop.flow}")
+    assert "Retry dead steps" in page
+    assert page.count('class="box ') == 3
+    assert page.count('class="edge"') == 2
+    admin.post(f"/workflows/{shop.flow}/cancel")
+    assert "workflow" in admin.text("/audit")
+
+
+def test_streams_show_the_lag_of_each_shard(shop: Shop, admin: Visitor) -> None:
+    with shop.app.consuming():
+        while any(lag.rows for lag in shop.clicks.lag("billing")):
+            pass
+    shop.clicks.append_many([({"n": n}, str(n)) for n in range(9)])
+    page = admin.text("/streams")
+    assert page.count('class="shard h') == 3
+    assert '<td class="n" data-label="Unread">9</td>' in page
+
+
+def test_the_dashboard_works_below_a_path(shop: Shop) -> None:
+    host = Starlette(routes=[Mount("/jobs-of-shop", dashboard(shop.app, role="operator"))])
+    visitor = Visitor(host)
+    page = visitor.text("/jobs-of-shop/queues")
+    assert 'href="/jobs-of-shop/jobs"' in page
+    assert visitor.get("/jobs-of-shop/static/dashboard.css").status_code == 200
+    visitor.text("/jobs-of-shop/login")
+    done = visitor.post("/jobs-of-shop/queues/mail/pause", {"csrf": visitor.csrf("/jobs-of-shop")})
+    assert done.headers["location"].startswith("/jobs-of-shop/queues/mail?")
+
+
+def test_missing_pages_and_jobs_say_so(shop: Shop, admin: Visitor) -> None:
+    assert admin.get("/nothing").status_code == 404
+    assert admin.get(f"/jobs/{'0' * 32}").status_code == 404
+    assert admin.get("/jobs/xyz").status_code == 400
+    assert admin.get("/queues/none").status_code == 404
+    assert admin.get(f"/workflows/{'0' * 32}").status_code == 404
+    assert admin.get("/jobs?after=x").status_code == 400
+
+
+def test_vendored_files_are_those_of_their_checksums() -> None:
+    folder = STATIC / "vendor"
+    lines = (folder / "SHA256SUMS").read_text().splitlines()
+    sums = {name: digits for digits, name in (line.split("  ") for line in lines)}
+    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in _scripts(folder)}
+    assert found == sums
+    readme = (folder / "README.md").read_text()
+    assert all(name in readme for name in found)
+
+
+def _scripts(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.suffix in (".js", ".css")]
