@@ -86,12 +86,17 @@ class Job(Handle[R_co]):
 
         return await asyncio.to_thread(self.explain)
 
-    def cancel(self) -> bool:
+    def cancel(self, *, force: bool = False) -> bool:
         """Cancel the job if it waits; ask its handler to stop if it runs.
 
         A handler notices within two seconds, in `ctx.check_cancelled()` or at its next await. A
         handler that never checks runs to its end, which decides the outcome. The job is not
         retried in any case.
+
+        Args:
+            force: End a running job within two seconds, whatever its handler does. A child
+                process is killed; jobs that run next to it are released. A thread cannot be
+                stopped: its job ends as cancelled, and its handler runs on without effect on it.
 
         Returns:
             True if the job is cancelled; False if it runs and was asked to stop.
@@ -100,7 +105,7 @@ class Job(Handle[R_co]):
             NotFound: The job does not exist.
             Conflict: The job is dead or has ended.
         """
-        return self._queues.cancel(self._id)
+        return self._queues.cancel(self._id, by_force=force)
 
     def reschedule(
         self, *, due: datetime | None = None, after: timedelta | float | None = None

@@ -4,7 +4,7 @@ A request is written twice: under the job, where the next worker that claims it 
 running it, and under the worker that holds the job, which reads its requests while it runs jobs.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from dueline.core.clock import DAY_US
 from dueline.core.ids import created_us
@@ -31,16 +31,21 @@ def _desk(worker: str) -> str:
     return f"cancels-at/{worker}"
 
 
-def ask(records: Records, job: Job, *, now_us: int, version: bytes) -> None:
+_PLAIN = b"1"
+_BY_FORCE = b"force"
+
+
+def ask(records: Records, job: Job, *, now_us: int, version: bytes, by_force: bool = False) -> None:
     """Request the end of a claimed job. version: random, for the records."""
     remember(records, job.id, now_us=now_us, version=version)
-    copy = Put(f"{job.id.hex()}/{job.fence}", version, b"1", expires_us=now_us + HELD_US)
+    value = _BY_FORCE if by_force else _PLAIN  # older workers read both as a plain request
+    copy = Put(f"{job.id.hex()}/{job.fence}", version, value, expires_us=now_us + HELD_US)
     records.commit(_desk(job.worker), (copy,))
 
 
 def remember(records: Records, job_id: JobId, *, now_us: int, version: bytes) -> None:
     """Request the end of a job from the next worker that claims it. version: random."""
-    put = Put(job_id.hex(), version, b"1", expires_us=now_us + KEEP_US)
+    put = Put(job_id.hex(), version, _PLAIN, expires_us=now_us + KEEP_US)
     records.commit(_place(job_id), (put,))
 
 
@@ -63,16 +68,20 @@ def withdraw(records: Records, job_ids: Iterable[JobId]) -> None:
         records.commit(_place(job_id), (Delete(job_id.hex()),))
 
 
-def of_worker(records: Records, worker: str) -> list[Claim]:
-    """Return the claims of a worker that were cancelled and that it has not noted."""
-    claims = []
+def of_worker(records: Records, worker: str) -> dict[Claim, bool]:
+    """Return the claims of a worker whose end was requested and that it has not noted.
+
+    Returns: for each, whether its handler is stopped by force.
+    """
+    found = {}
     for record in records.read(_desk(worker), after=None, limit=_PAGE):
         job_id, _, fence = record.key.partition("/")
-        claims.append(Claim(JobId(bytes.fromhex(job_id)), int(fence)))
-    return claims
+        claim = Claim(JobId(bytes.fromhex(job_id)), int(fence))
+        found[claim] = record.value == _BY_FORCE
+    return found
 
 
-def note(records: Records, worker: str, claims: Sequence[Claim]) -> None:
+def note(records: Records, worker: str, claims: Iterable[Claim]) -> None:
     """Delete a worker's requests that it has noted."""
     deletes = [Delete(f"{claim.job_id.hex()}/{claim.fence}") for claim in claims]
     records.commit(_desk(worker), deletes)

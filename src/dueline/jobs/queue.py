@@ -286,8 +286,12 @@ class Queues:
 
     # Changes: verdicts given with the token that was read
 
-    def cancel(self, job_id: JobId) -> bool:
+    def cancel(self, job_id: JobId, *, by_force: bool = False) -> bool:
         """End a waiting job; request the end of a running one.
+
+        Args:
+            job_id: The job.
+            by_force: A running handler is stopped, whatever it does.
 
         Returns:
             True if it has ended and never runs again. False if it runs: its handler is notified,
@@ -306,7 +310,7 @@ class Queues:
             if row is None or found.status == "dead":
                 raise conflict_error(job_id, "cancelled", found.status)
             if found.status == "running":
-                if self._ask_to_end(row):
+                if self._ask_to_end(row, by_force=by_force):
                     return False
                 was_asked = True
                 continue
@@ -317,14 +321,13 @@ class Queues:
                 return True
         raise conflict_error(job_id, "cancelled", "changing")
 
-    def _ask_to_end(self, row: Job) -> bool:
+    def _ask_to_end(self, row: Job, *, by_force: bool) -> bool:
         """Request the end of a running job; return whether the same claim still held then.
 
         If so, every later claim finds the request. If not, it may be too late.
         """
-        cancel_requests.ask(
-            self._store, row, now_us=self._time.latest_us(), version=self._ids.token()
-        )
+        now_us, version = self._time.latest_us(), self._ids.token()
+        cancel_requests.ask(self._store, row, now_us=now_us, version=version, by_force=by_force)
         now = self._store.find([row.id])[0]
         return now is not None and now.token == row.token
 

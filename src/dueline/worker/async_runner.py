@@ -3,17 +3,18 @@
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from contextvars import Context as Variables
 from typing import Any
 
-from dueline.core.attempt import Ended, Ending, GivenBack
+from dueline.core.attempt import Cancelled, Ended, Ending, GivenBack
 from dueline.core.clock import SECOND_US, Clock
-from dueline.core.job import Job
+from dueline.core.job import Claim, Job
 from dueline.core.logging import log
 from dueline.core.user_code import Raised, contain, log_raised
 from dueline.worker.assignment import Assignment
+from dueline.worker.context_controls import LEFT_RUNNING
 from dueline.worker.execution import Execution
 from dueline.worker.interrupt import Interrupt
 
@@ -159,6 +160,16 @@ class CoroutineRunner:
             limit_us = self._execution.timeout_us(run.assignment.job)
             if limit_us is not None and now_us - run.started_us >= limit_us:
                 run.interrupted = self._interrupt.send(run)
+
+    def stop_by_force(self, claims: Collection[Claim]) -> None:
+        """End running jobs as cancelled, whatever their coroutines do with the cancellation."""
+        now_us = self._clock.monotonic_us()
+        for run in list(self._runs.values()):
+            assignment = run.assignment
+            for one in assignment.chunk or (assignment,):
+                if one.job.claim() in claims:
+                    ending = Cancelled(LEFT_RUNNING)
+                    self._ended(Ended(one.job, ending, run.started_us, now_us))
 
     def close(self) -> None:
         """Cancel what still runs, and end the loop if it is the runner's own."""

@@ -19,6 +19,7 @@ class Cancellations:
 
     Attributes:
       known: Claims that were cancelled, as far as this process has read.
+      forced: Those of them whose handlers are stopped whatever they do.
     """
 
     def __init__(self, engine: Engine, worker: str, clock: Clock) -> None:
@@ -26,6 +27,8 @@ class Cancellations:
         self._worker = worker
         self._clock = clock
         self.known = RecentClaims()
+        self.forced = RecentClaims()
+        self._ended_by_force = RecentClaims()
         self._new: deque[Claim] = deque()
         self._read_us = clock.monotonic_us()
 
@@ -39,6 +42,7 @@ class Cancellations:
         claims = cancel_requests.of_worker(store, self._worker)
         if not claims:
             return False
+        self.forced.add(claim for claim, by_force in claims.items() if by_force)
         self.known.add(claims)
         self._new.extend(claims)
         cancel_requests.note(
@@ -52,6 +56,18 @@ class Cancellations:
         while self._new:
             taken.append(self._new.popleft())
         return taken
+
+    def without_late(self, ended: list[Ended]) -> list[Ended]:
+        """Drop how handlers ended that could not be stopped: their jobs were ended by force."""
+        kept = []
+        for one in ended:
+            claim = one.job.claim()
+            if claim in self._ended_by_force:
+                continue
+            if claim in self.forced:
+                self._ended_by_force.add([claim])
+            kept.append(one)
+        return kept
 
     def refused(self, jobs: Sequence[Job]) -> list[Ended]:
         """Return endings for those of some freshly claimed jobs that were cancelled.

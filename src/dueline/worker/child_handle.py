@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Protocol
 
-from dueline.core.attempt import Crashed, Ended, Ending, Failed, GivenBack
+from dueline.core.attempt import Cancelled, Crashed, Each, Ended, Ending, Failed, GivenBack
 from dueline.core.call_options import terms_of
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import JobTimeout
@@ -28,6 +28,7 @@ from dueline.worker.child_protocol import (
     load_ending,
     to_ended,
 )
+from dueline.worker.context_controls import BY_FORCE
 from dueline.worker.recycling import RecycleAfter
 
 
@@ -60,6 +61,7 @@ class ChildHandle:
     Attributes:
       is_worn: Another child replaces it.
       is_leaving: Its replacement is ready, so it gets no more jobs.
+      forced: Claims whose handlers are stopped by its death, alone or in a batch.
     """
 
     def __init__(
@@ -80,7 +82,9 @@ class ChildHandle:
         self._is_exit_asked = False
         self._handlers = handlers
         self._has_kills = any(one.kill_after_us is not None for one in handlers.values())
+        self.forced: set[Claim] = set()
         self._overdue: set[Claim] = set()
+        self._is_killed = False
         self._started: dict[Claim, int] = {}  # without a board
         self._finished: dict[Claim, Finished] = {}  # what its cell is too small for
         self._board = board
@@ -215,15 +219,23 @@ class ChildHandle:
     # Limits
 
     def kill_overdue(self, monotonic_us: int) -> None:
-        """Kill it if a handler runs longer than its task's `kill_after`."""
-        if not self._has_kills or self._overdue:
+        """Kill it if a handler runs longer than its `kill_after`, or is to end by force."""
+        if not (self._has_kills or self.forced) or self._is_killed:
             return
         for claim, at_us in self.started().items():
+            if self._members(self.given[claim]) & self.forced:
+                self._is_killed = True
             limit_us = self._kill_after_us(self.given[claim].job)
             if limit_us is not None and monotonic_us - at_us >= limit_us:
                 self._overdue.add(claim)
-        if self._overdue:
+        if self._overdue or self._is_killed:
+            self._is_killed = True
             self.process.kill()
+
+    @staticmethod
+    def _members(given: Assignment) -> set[Claim]:
+        """Return the claims of an assignment, those of a batch without that of its leader."""
+        return {one.job.claim() for one in given.chunk or (given,)}
 
     def recycle_if_due(self, wear: RecycleAfter, *, weigh: bool) -> None:
         """Mark it for replacement if it is due. weigh: check its memory, too."""
@@ -242,8 +254,9 @@ class ChildHandle:
     ) -> tuple[list[Assignment], list[Ended]]:
         """Return what becomes of its jobs after it died.
 
-        If it was killed because a handler ran too long, only that handler's job fails. The jobs
-        that ran next to it are released, and no crash is counted.
+        If it was killed because a handler ran too long, only that handler's job fails; one that
+        was to end by force is cancelled. The jobs that ran next to it are released, and no crash
+        is counted.
 
         Returns:
             The assignments that it had not started, in order, and the attempts that ended with it.
@@ -262,8 +275,14 @@ class ChildHandle:
                 continue
             if claim in self._overdue:
                 ending = self._killed(given)
+            elif forced := self._members(given) & self.forced:
+                ending = Cancelled(BY_FORCE)
+                if given.chunk:
+                    rest = self._members(given) - forced
+                    released = [(one, GivenBack()) for one in rest]
+                    ending = Each([*((one, ending) for one in forced), *released])
             else:
-                ending = GivenBack() if self._overdue else Crashed(detail)
+                ending = GivenBack() if self._is_killed else Crashed(detail)
             all_ended.append(Ended(given.job, ending, started[claim] + offset_us, now_us))
         return waiting, all_ended
 

@@ -11,6 +11,12 @@ from dueline.worker.assignment import Assignment
 CANCELLED = "Its end was asked for."
 """Error of a job that was cancelled after it had been claimed."""
 
+BY_FORCE = "It was ended by force."
+"""Error of a job whose child process was killed for it."""
+
+LEFT_RUNNING = "It was ended by force. Its handler may run on: threads cannot be stopped."
+"""Error of a job whose handler runs in a thread of its worker."""
+
 _REMEMBERED_MAX = 10_000
 
 

@@ -276,6 +276,12 @@ class ProcessRunner:
                     child.send(CancelAsked(theirs))
         self._wakeup.set()
 
+    def stop_by_force(self, claims: Sequence[Claim]) -> None:
+        """Kill the children that run these jobs; what runs next to them is released."""
+        with self._guard:
+            for child in self._children:
+                child.forced.update(child.having(claims))
+
     def _put_back(self, assignments: Sequence[Assignment]) -> deque[Assignment]:
         """Return jobs to the line, except those that were cancelled or whose claims were lost."""
         waiting: deque[Assignment] = deque()

@@ -18,6 +18,8 @@ class Runner(Protocol):
       run_us: Mean run time of a job; 0 while unknown.
       capacity: Number of jobs that could run now if nothing else ran.
 
+    `stop_by_force` ends running jobs as cancelled, with their child processes. A thread cannot be
+    stopped: its job ends, and how its handler ends is reported later, too.
     `extend` gets all claims that last longer than their rows say, by the store's time.
     `waiting_since_us` returns when the oldest job arrived that waits behind others, by the
     monotonic clock. `take_waiting` takes these jobs back; a later call includes those that children
@@ -42,6 +44,7 @@ class Runner(Protocol):
     def extend(self, until_us: Mapping[Claim, int]) -> None: ...  # noqa: D102
     def forget(self, lost: Sequence[Claim]) -> None: ...  # noqa: D102
     def cancel(self, claims: Sequence[Claim]) -> None: ...  # noqa: D102
+    def stop_by_force(self, claims: Sequence[Claim]) -> None: ...  # noqa: D102
     def reports(self) -> Mapping[Claim, ProgressReport]: ...  # noqa: D102
     def waiting(self) -> int: ...  # noqa: D102
     def interrupt_overdue(self) -> None: ...  # noqa: D102

@@ -12,7 +12,7 @@ from dueline.core.job import Claim, Job
 from dueline.core.retry import learn_run_us
 from dueline.tasks.progress import ProgressReport
 from dueline.worker.assignment import Assignment, overtaking
-from dueline.worker.context_controls import CANCELLED
+from dueline.worker.context_controls import CANCELLED, LEFT_RUNNING
 from dueline.worker.execution import Execution
 from dueline.worker.interrupt import Interrupt
 
@@ -284,6 +284,19 @@ class ThreadRunner:
         now_us = self._clock.monotonic_us() + self._offset_us
         for job in self.withdraw(claims):
             self._ended.append(Ended(job, Cancelled(CANCELLED), 0, now_us))
+        self._wakeup.set()
+
+    def stop_by_force(self, claims: Sequence[Claim]) -> None:
+        """End running jobs as cancelled; their threads run on, and hold their slots."""
+        forced = set(claims)
+        now_us = self._clock.monotonic_us() + self._offset_us
+        for slot in self._slots:
+            taken, started_us = slot.assignment, slot.started_us + self._offset_us
+            for one in (taken.chunk or (taken,)) if taken else ():
+                if one.job.claim() in forced:
+                    self._ended.append(Ended(one.job, Cancelled(LEFT_RUNNING), started_us, now_us))
+        if self._coroutines is not None:
+            self._coroutines.stop_by_force(forced)
         self._wakeup.set()
 
     def reports(self) -> Mapping[Claim, ProgressReport]:

@@ -198,6 +198,8 @@ class Worker:
         ]
         self._ended += map(self._cancellations.ended, unstarted)
         self._runner.cancel(claims)
+        if forced := [claim for claim in claims if claim in self._cancellations.forced]:
+            self._runner.stop_by_force(forced)
 
     def _settle(self, now_us: int) -> None:
         running: list[Job] = []
@@ -205,6 +207,8 @@ class Worker:
             running = self._runner.running()
         ended = self._runner.collect()
         if ended:
+            if self._cancellations.forced:
+                ended = self._cancellations.without_late(ended)
             self._buffer.ended()
             self._ended += ended
             if self._held.start_by_us:

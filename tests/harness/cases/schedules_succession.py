@@ -79,7 +79,7 @@ def a_job_that_runs_is_asked_to_end_and_only_then_the_next_one_comes(world: Worl
         ]
     cancel_requests.note(world.store, "w1", cancel_requests.of_worker(world.store, "w1"))
     assert advance(world.queues, "s") == 0
-    assert cancel_requests.of_worker(world.store, "w1") == []  # asked once for each time
+    assert cancel_requests.of_worker(world.store, "w1") == {}  # asked once for each time
     world.end(running, Outcome("cancelled", world.now_us))
     assert advance(world.queues, "s") == 1
     assert [job.due_us for job in waiting(world)] == [began_us + 3 * EVERY_US]

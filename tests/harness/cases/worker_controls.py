@@ -38,7 +38,7 @@ def a_running_job_whose_end_is_wished_for_runs_no_second_time(
     assert bench.run() == [1]
     assert queues.find(job.id).status == state
     assert words(queues) == [state]
-    assert cancel_requests.of_worker(queues.engine.store, "bench:1:0") == []
+    assert cancel_requests.of_worker(queues.engine.store, "bench:1:0") == {}
 
 
 def the_last_report_is_written_and_there_for_the_next_attempt(

@@ -2,6 +2,7 @@
 
 import pytest
 
+from dueline import Retry
 from dueline.core.clock import SECOND_US
 from dueline.core.job import State
 from dueline.jobs import cancel_requests
@@ -105,3 +106,35 @@ def test_a_job_that_outlasts_its_lease_runs_once_while_its_worker_lives(
     assert world.attempts(job)[0].fence == 1
     long.stop()
     other.stop()
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_a_running_job_can_be_ended_by_force(world: World, processes: int) -> None:
+    # C19: in a thread, in a batch, and beside another job, which is not suspected
+    jobs = [world.put("hold", "a"), world.put("hold_all", "b"), world.put("hold_all", "c")]
+    other = world.put("hold", "other")
+    worker = world.worker("-v", processes=processes, concurrency=4)
+    world.until_started("a", "b", "c", "other")
+    assert not jobs[0].cancel(force=True)
+    assert not jobs[1].cancel(force=True)
+    world.until(lambda: [job.status for job in jobs[:2]] == ["cancelled"] * 2)
+    for tag in ("a", "c", "other"):  # what cannot be stopped ends now, without effect
+        world.let_go(tag)
+    world.until_done(jobs[2], other)
+    for job in jobs[:2]:
+        assert [one.outcome for one in world.attempts(job)] == ["cancelled"]
+    assert bool(world.notes("end", "a")) == (processes == 0)
+    row = world.attempts(other)
+    assert [one.outcome for one in row] == ["given_back"] * processes + ["done"]
+    worker.stop()
+    assert "lost" not in worker.log()
+
+
+def test_a_call_is_killed_after_its_own_limit(world: World) -> None:
+    # A12
+    own = world.app.unchecked("hold").using(kill_after=0.2, retry=Retry(attempts=1))
+    job = own.enqueue("a")
+    worker = world.worker(processes=1, concurrency=1)
+    world.until(lambda: job.status == "dead")
+    assert "longer than 0.2 s (kill_after)" in world.row(job).error
+    worker.stop()

@@ -120,7 +120,7 @@ def test_the_end_of_a_running_job_is_asked_for(queues: Queues) -> None:
     (taken,) = claim_all(queues)
     assert not queues.cancel(job.id)
     assert row_in(queues.engine.store, job.id) == taken
-    assert cancel_requests.of_worker(queues.engine.store, taken.worker) == [taken.claim()]
+    assert cancel_requests.of_worker(queues.engine.store, taken.worker) == {taken.claim(): False}
     assert cancel_requests.asked(queues.engine.store, [job.id]) == {job.id}
 
 
@@ -129,10 +129,10 @@ def test_a_wish_is_read_until_it_was_noted_and_holds_for_later_claims(queues: Qu
     claim_all(queues)
     queues.cancel(job.id)
     (claim,) = cancel_requests.of_worker(queues.engine.store, "worker")
-    assert cancel_requests.of_worker(queues.engine.store, "worker") == [claim]
-    assert cancel_requests.of_worker(queues.engine.store, "another") == []
+    assert cancel_requests.of_worker(queues.engine.store, "worker") == {claim: False}
+    assert cancel_requests.of_worker(queues.engine.store, "another") == {}
     cancel_requests.note(queues.engine.store, "worker", [claim])
-    assert cancel_requests.of_worker(queues.engine.store, "worker") == []
+    assert cancel_requests.of_worker(queues.engine.store, "worker") == {}
     assert cancel_requests.asked(queues.engine.store, [job.id, other.id]) == {job.id}
 
 

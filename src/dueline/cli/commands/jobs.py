@@ -270,8 +270,19 @@ def explain(context: typer.Context, job: IdArgument) -> int:
 
 @jobs.command()
 @with_option_groups
-def cancel(context: typer.Context, job: MaybeIdsArgument = None, *, bulk: BulkOptions) -> int:
+def cancel(
+    context: typer.Context,
+    job: MaybeIdsArgument = None,
+    *,
+    force: Annotated[
+        bool, typer.Option("--force", help="End running jobs; kill their child processes.")
+    ] = False,
+    bulk: BulkOptions,
+) -> int:
     """Cancel waiting jobs and ask running jobs to stop.
+
+    With --force, a running job ends within two seconds. Threads cannot be stopped: if the worker
+    has no child processes, the handler runs on without effect on its job.
 
     Pass ids, or --all-matching with filters: then the command prints the number of jobs and asks
     for confirmation. If it is interrupted, run it again within 24 hours: it resumes where it
@@ -282,6 +293,8 @@ def cancel(context: typer.Context, job: MaybeIdsArgument = None, *, bulk: BulkOp
     like = like_of(job, bulk, about=context.command_path)
     if bulk.state == State.DEAD:
         raise BadInput("Dead-letter jobs cannot be cancelled.", hint="Use `dueline dead purge`.")
+    if bulk.every and force:
+        raise BadInput("--force needs the ids of jobs.", hint="Omit --all-matching.")
     if bulk.every:
         words = ("cancel", "cancelled")
         return change_matching(
@@ -293,7 +306,9 @@ def cancel(context: typer.Context, job: MaybeIdsArgument = None, *, bulk: BulkOp
         )
 
     def change(queues: Queues, job_id: JobId) -> str:
-        return "cancelled" if queues.cancel(job_id) else "asked to stop"
+        if queues.cancel(job_id, by_force=force):
+            return "cancelled"
+        return "ends within two seconds" if force else "asked to stop"
 
     return _each(context, job or (), change)
 
@@ -400,9 +415,9 @@ def _each(
     context: typer.Context, ids: Sequence[str], change: Callable[[Queues, JobId], str]
 ) -> int:
     """Change jobs one by one; print each rejection, the first of which is the exit code."""
-    job_ids = [parse_id(text) for text in ids]
     code: int = Exit.DONE
     with session_of(context).queues() as queues:
+        job_ids = [read_id(queues.engine, text) for text in ids]
         done = []
         for job_id in job_ids:
             try:
