@@ -11,6 +11,7 @@ from django.db import connections, transaction
 from django.test import override_settings
 
 from dueline.contrib.django import contract
+from dueline.contrib.django.apps import migrate_stores
 from dueline.contrib.django.backend import DuelineBackend
 from tests.harness import django_site
 from tests.harness.django_site import tasks
@@ -38,7 +39,8 @@ def backend() -> Iterator[DuelineBackend]:
     settings = {"default": {"BACKEND": django_site.BACKEND, "OPTIONS": options}}
     with override_settings(TASKS=settings):
         found = contract.task_backends["default"]
-        found.app.migrate()
+        for alias in ("default", ALIAS):  # what `manage.py migrate` calls, for each database
+            migrate_stores(using=alias)
         yield found
         found.app.close()
         connections[ALIAS].close()

@@ -26,7 +26,7 @@ class DuelineConfig(AppConfig):
         ]
         for backend in _backends():
             backend.app.include(*names)
-        post_migrate.connect(_migrate_stores, sender=self)
+        post_migrate.connect(migrate_stores, sender=self)
 
 
 def _backends() -> Iterator[DuelineBackend]:
@@ -36,7 +36,7 @@ def _backends() -> Iterator[DuelineBackend]:
             yield backend
 
 
-def _migrate_stores(*, using: str, **_: object) -> None:
+def migrate_stores(*, using: str, **_: object) -> None:
     """Create or update the tables of stores in a database that `manage.py migrate` changes."""
     for backend in _backends():
         if backend.app.database == using:

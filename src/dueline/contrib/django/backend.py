@@ -192,7 +192,10 @@ class DuelineBackend(BaseTaskBackend):
     def _of_outcome(self, job_id: JobId, outcome: Outcome) -> TaskResult | None:
         status = results.STATUS_OF.get(outcome.state, TaskResultStatus.FAILED)
         if outcome.state != "done":  # cancelled, expired or lost: the call is not kept
-            unknown = Task(func=results.unknown_task, backend=self.alias)
+            unknown = Task(
+                func=results.unknown_task, backend=self.alias, priority=0, queue_name="default",
+                run_after=None,
+            )  # fmt: skip
             error = (outcome.error or outcome.state, outcome.traceback)
             call, ended_us = results.UNKNOWN_CALL, outcome.ended_us
             return results.result_of(unknown, call, job_id, status, error=error, ended_us=ended_us)
