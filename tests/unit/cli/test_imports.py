@@ -1,5 +1,6 @@
 """`dueline import`: schedules of the real libraries."""
 
+import json
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 from apscheduler.triggers.cron import CronTrigger
+from redis import Redis
+from rq.cron import CronJob, CronScheduler
 
 from dueline import Dueline
 from dueline.api.schedules import timing_of
@@ -84,6 +87,8 @@ from rq_jobs import ping, report
 
 cron.register(report, queue_name="mail", cron="0 3 * * *", kwargs={"limit": 3})
 cron.register(ping, queue_name="default", args=("db1",), interval=30, job_timeout=60)
+cron.register(ping, queue_name="default", args=("db2",), interval=60)
+cron.register(ping, queue_name="default", args=("db3",))
 """
 
 APSCHEDULER = """
@@ -193,12 +198,30 @@ def test_a_configuration_of_rq_cron(folder: Shell, monkeypatch: pytest.MonkeyPat
     renamed = TARGET.replace("shop.", "rq_jobs.")
     jobs = "def report(day='all', limit=5): ...\n\n\ndef ping(host): ...\n"
     write(folder, target=renamed, rq_jobs=jobs, cron_config=CRON_CONFIG)
-    found = entries(folder, "rq", "cron_config.py", "--apply", code=0)
+    found = entries(folder, "rq", "cron_config.py", "--apply")
     assert found["rq_jobs.report"]["when"] == "0 3 * * * (Europe/Vilnius)"
     assert found["rq_jobs.ping"]["finding"] == "queue=default, @app.task(timeout=) of the task"
     assert stored()["rq_jobs.report"].tz == "Europe/Vilnius"
     assert stored()["rq_jobs.ping"].every == timedelta(seconds=30)
+    assert found["rq_jobs.ping-2"]["when"] == "every 1m"
+    assert "Must specify either interval or cron" in found["rq_jobs.ping-3"]["finding"]
     assert "cannot be loaded" in folder("import", "rq", "gone.py").err
+
+
+def test_schedulers_of_rq_on_a_redis(folder: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scheduler(*jobs: CronJob) -> CronScheduler:
+        made = CronScheduler(connection=Redis())
+        made.restore({"cron_jobs": json.dumps([job.to_dict() for job in jobs])})
+        return made
+
+    report = CronJob("mail", func_name="shop.report", args=("a",), cron="0 3 * * *")
+    odd = CronJob("mail", func_name="shop.ping", args=(object(),), interval=60)
+    running = [scheduler(report, odd), scheduler(report)]  # two processes, one configuration
+    monkeypatch.setattr(CronScheduler, "all", lambda *_, **__: running)
+    found = entries(folder, "rq", "redis://localhost:6379/1")
+    assert sorted(found) == ["shop.ping", "shop.report"]
+    assert found["shop.report"]["verdict"] == "maps"
+    assert "not in Redis" in found["shop.ping"]["finding"]
 
 
 def test_jobs_of_apscheduler(folder: Shell) -> None:

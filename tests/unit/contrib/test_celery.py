@@ -175,6 +175,19 @@ def test_limits_and_times_are_those_of_dueline(app: Celery) -> None:
     assert app._rates["rate-shop-call"] == check_rate("r", 10, 60_000_000, 1)
 
 
+def test_an_ignored_result_is_not_kept_but_passed_on(app: Celery, add: CeleryTask) -> None:
+    @app.task(name="quiet", ignore_result=True)
+    def quiet(x: int) -> int:
+        return x
+
+    ignored, other = quiet.delay(1), add.apply_async((1,), ignore_result=True)
+    passed = chain(quiet.s(4), add.s()).delay()
+    short = add.apply_async((1,), soft_time_limit=5, time_limit=9)
+    work(app)
+    assert (ignored.status, other.status) == ("PENDING", "PENDING")  # as Celery says
+    assert (passed.get(timeout=5), short.get(timeout=5)) == (5, 2)
+
+
 def test_shared_tasks_belong_to_the_application_that_comes_later(make: Make) -> None:
     @shared_task(name="twice", bind=True)
     def twice(self: BoundTask, x: int) -> int:

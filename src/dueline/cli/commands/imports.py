@@ -1,6 +1,7 @@
 """`dueline import`: take over the schedules of other libraries."""
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from importlib import import_module
 from typing import Annotated, Any
@@ -51,12 +52,12 @@ def from_celery(
 @imports.command("rq")
 def from_rq(
     context: typer.Context,
-    place: Annotated[str, argument("FILE", "The configuration of `rq cron`; or its module.")],
+    place: Annotated[str, argument("FILE", "Configuration of `rq cron`; or a Redis URL.")],
     *,
     tasks: Tasks = None,
     apply: Apply = False,
 ) -> int:
-    """Import the jobs of a configuration of `rq cron`.
+    """Import the jobs of `rq cron`.
 
     Exits 5 if a schedule cannot be imported.
 
@@ -108,7 +109,7 @@ def _import(
     source = import_module(f"dueline.contrib.schedule_sources.{library}")
     find: Callable[[str], Iterable[FoundSchedule]] = source.find
     try:
-        schedules = [replace(one, task=names.get(one.task, one.task)) for one in find(place)]
+        found = [replace(one, task=names.get(one.task, one.task)) for one in find(place)]
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"{error.name} is not installed here.", hint="Run this where the old program runs."
@@ -116,7 +117,7 @@ def _import(
     session = session_of(context)
     app = _application(session, is_needed=apply)
     try:
-        shown = [_entry(one, app, apply=apply) for one in schedules]
+        shown = [_entry(one, app, apply=apply) for one in _with_own_names(found)]
     finally:
         if app is not None:
             app.close()
@@ -130,6 +131,15 @@ def _import(
     elif not apply:
         note("Nothing was written. Add --apply to write what maps.")
     return Exit.REFUSED if any(one["verdict"] == "refused" for one in shown) else Exit.DONE
+
+
+def _with_own_names(found: Iterable[FoundSchedule]) -> Iterator[FoundSchedule]:
+    """Number the schedules that share a name, as those of RQ may."""
+    counts: Counter[str] = Counter()
+    for one in found:
+        counts[one.name] += 1
+        number = f"-{counts[one.name]}" if counts[one.name] > 1 else ""
+        yield replace(one, name=f"{one.name}{number}")
 
 
 def _names_in(words: Iterable[str]) -> dict[str, str]:

@@ -32,6 +32,9 @@ class CallWords(Dueline):
         expires: datetime | float | None = None,
         queue: str | None = None,
         priority: int | None = None,
+        time_limit: float | None = None,
+        soft_time_limit: float | None = None,
+        ignore_result: bool | None = None,
         **unknown: object,
     ) -> dict[str, Any]:
         """Return options of `apply_async` as those of `using`."""
@@ -42,6 +45,9 @@ class CallWords(Dueline):
             "expires": self.aware(expires) if isinstance(expires, datetime) else expires,
             "queue": queue,
             "priority": self.priority_of(priority),
+            "kill_after": time_limit,
+            "timeout": soft_time_limit,
+            "keep": 0 if ignore_result else None,
         }
 
     def aware(self, instant: datetime) -> datetime:

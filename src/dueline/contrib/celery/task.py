@@ -120,7 +120,8 @@ class CeleryTask:
             link: Signatures of tasks that run with the result.
             link_error: Signature of the task that runs if this one fails; the description of the
                 failure, a dict, is its first argument.
-            **options: countdown, eta, expires, queue and priority.
+            **options: countdown, eta, expires, queue and priority; without a link also time_limit,
+                soft_time_limit and ignore_result.
 
         Returns:
             The result of this task, without that of its links.
@@ -129,7 +130,8 @@ class CeleryTask:
             BadInput: An option has no counterpart, or the arguments do not fit.
         """
         if link is None and link_error is None:
-            using = self.task.using(**self.app.call_options(**options))
+            words = self.app.call_options(**{"ignore_result": self.ignore_result, **options})
+            using = self.task.using(**words)
             return AsyncResult(using.enqueue(*args, **(kwargs or {})))
         own = Signature(self, args, kwargs or {}, {**options, "link": link})
         return AsyncResult(self.app.start(with_error(own.part(), link_error)).step(0))

@@ -22,15 +22,12 @@ CALL: Final[Mapping[str, str]] = {
     "exchange": "queue=",
     "group_id": "group(...)",
     "headers": "an argument of the task",
-    "ignore_result": "app.queue(..., keep=0)",
     "producer": "nothing: the application has one store",
     "retry": "nothing: an error of the store is raised, and says what was stored",
     "routing_key": "queue=",
     "serializer": "JSON, the default, or app.payloads.use(...)",
     "shadow": "using(tags=[...])",
-    "soft_time_limit": "soft_time_limit= of the task",
     "task_id": "the id of the result; unique= of `using` enqueues once",
-    "time_limit": "time_limit= of the task",
 }
 SETTINGS: Final[Mapping[str, str]] = {
     "broker": "Celery(broker='sqlite:///jobs.db'), or DUELINE_STORE",
