@@ -113,7 +113,8 @@ add(report, "cron", day="1", day_of_week="mon", id="both")
 add(report, "cron", second="*/10", id="seconds")
 add(report, "interval", seconds=30, args=["x"], id="often", jitter=5, next_run_time=None,
     start_date=datetime(2026, 1, 1, tzinfo=timezone.utc))
-add(report, "date", run_date=datetime(2037, 1, 1, tzinfo=timezone.utc), id="once")
+add(report, "date", run_date=datetime(2035, 1, 1, tzinfo=timezone.utc), id="once")
+add(report, "cron", hour=5, end_date=datetime(2035, 1, 1, tzinfo=timezone.utc), id="ending")
 """
 
 
@@ -241,15 +242,17 @@ def test_jobs_of_apscheduler(folder: Shell) -> None:
     assert found["often"]["when"] == "every 30s"
     assert found["stored"]["verdict"] == "maps"
     refused = {name: one["finding"] for name, one in found.items() if one["verdict"] == "refused"}
-    assert sorted(refused) == ["both", "lost", "once", "seconds"]
+    assert sorted(refused) == ["both", "lost", "seconds"]
     assert "cron would run on either" in refused["both"]
     assert "no second" in refused["seconds"]
-    assert "using(due=...)" in refused["once"]
+    assert found["once"]["when"] == "at 2035-01-01T00:00:00+00:00"
+    assert "until=2035-01-01T00:00:00+00:00" in found["ending"]["finding"]
     assert "cannot be loaded" in refused["lost"]
     entries(folder, "apscheduler", "old_jobs:scheduler", "--apply")
     assert stored()["often"].is_paused
     assert stored()["paused"].is_paused
     assert stored()["last"].next is not None
+    assert stored()["once"].next == datetime(2035, 1, 1, tzinfo=UTC)
     assert entries(folder, "apscheduler", "sqlite:///old.sqlite")["lost"]  # still there
 
 

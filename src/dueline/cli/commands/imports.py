@@ -171,6 +171,8 @@ def _entry(found: FoundSchedule, app: Dueline | None, *, apply: bool) -> Entry:
     when = f"{found.cron} ({found.tz})" if found.cron else ""
     if found.every is not None:
         when = f"every {span_text(round(found.every.total_seconds() * 1e6))}"
+    if found.at is not None:
+        when = f"at {found.at.isoformat()}"
     return {
         "schedule": found.name,
         "task": found.task,
@@ -195,12 +197,13 @@ def _call_of(found: FoundSchedule, app: Dueline) -> tuple[Using[..., Any], Any]:
 
 
 def _timing_of(found: FoundSchedule) -> dict[str, Any]:
-    names = ("cron", "every", "tz", "start", "catch_up", "overlap")
+    names = ("cron", "every", "at", "tz", "start", "until", "catch_up", "overlap")
     return {name: getattr(found, name) for name in names}
 
 
 def _notes_of(found: FoundSchedule) -> list[str]:
     words = [f"{name}={value}" for name, value in found.options.items()]
+    words += [f"until={found.until.isoformat()}"] if found.until else []
     words += [f"jitter={found.jitter:g} s"] if found.jitter else []
     words += [f"catch_up={found.catch_up}"] if found.catch_up != "skip" else []
     words += [f"overlap={found.overlap}"] if found.overlap != "allow" else []

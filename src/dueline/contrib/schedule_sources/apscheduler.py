@@ -93,8 +93,6 @@ def _catch_up(job: Any) -> str:  # noqa: ANN401  (a job)
 
 
 def _timing_of(trigger: Any) -> Mapping[str, Any]:  # noqa: ANN401  (a trigger)
-    if getattr(trigger, "end_date", None) is not None:
-        raise BadInput(f"It ends on {trigger.end_date}.", hint="Remove it then, from a task.")
     match type(trigger).__name__:
         case "IntervalTrigger":
             timing = {"every": trigger.interval, "start": trigger.start_date}
@@ -103,13 +101,10 @@ def _timing_of(trigger: Any) -> Mapping[str, Any]:  # noqa: ANN401  (a trigger)
             fields = {one.name: str(one) for one in trigger.fields}
             timing = {"cron": _cron_of(fields), "tz": str(trigger.timezone)}
         case "DateTrigger":
-            raise BadInput(
-                f"It runs once, at {trigger.run_date}.",
-                hint="Enqueue it: task.using(due=...).enqueue(...).",
-            )
+            return {"at": trigger.run_date}
         case kind:
             raise BadInput(f"There is no counterpart of a {kind}.", hint="Use several schedules.")
-    return {**timing, "jitter": trigger.jitter}
+    return {**timing, "until": trigger.end_date, "jitter": trigger.jitter}
 
 
 def _check_started(start: datetime | None) -> None:

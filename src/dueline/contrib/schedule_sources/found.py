@@ -34,8 +34,10 @@ class FoundSchedule:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     cron: str | None = None
     every: timedelta | None = None
+    at: datetime | None = None
     tz: str = "UTC"
     start: datetime | None = None
+    until: datetime | None = None
     jitter: float | None = None
     catch_up: CatchUp = "skip"
     overlap: Overlap = "allow"
