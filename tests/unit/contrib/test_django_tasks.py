@@ -321,6 +321,8 @@ def test_all_threads_share_a_store(backend: DuelineBackend) -> None:
 def test_in_a_transaction_the_job_is_enqueued_after_the_commit(
     backend: DuelineBackend, sent: list[tuple[str, str, str]]
 ) -> None:
+    assert "default" in backend.app.queues.engine.catalog.names()  # open: the quota is its own
+    backend.app.quota("default", rate=10, per=60)
     with transaction.atomic():
         result = tasks.add.enqueue(1)
         assert (result.enqueued_at, result.status, sent) == (None, READY, [])

@@ -119,7 +119,8 @@ class Reserved:
 
     def queues_of(self, app: Dueline) -> Queues:
         """Return the queues of the application; they give the next job this id."""
-        return Queues(replace(app.engine, ids=cast("Ids", self)))
+        self.token = app.engine.ids.token
+        return Queues(replace(app.engine, ids=cast("Ids", self)), lends=False)
 
     def many(self, _count: int, _now_us: int) -> list[JobId]:
         """Return the id, as `Ids` does for one job."""
