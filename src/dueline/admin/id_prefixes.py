@@ -11,6 +11,7 @@ from dueline.core.ids import created_us
 from dueline.core.job import JobId
 
 DIGITS_MIN: Final = 4
+_WHOLE: Final = "Use all 32 digits."
 _PREFIX: Final = re.compile(rf"[0-9a-f]{{{DIGITS_MIN},31}}")
 
 
@@ -27,13 +28,15 @@ def find_id(engine: Engine, text: str) -> JobId:
     prefix = text.lower()
     found: set[str] = set()
     for state in (None, "dead"):
-        rows = search(engine, JobFilter(state), limit=SCAN_MAX).jobs
+        rows, _, is_capped = search(engine, JobFilter(state), limit=SCAN_MAX)
+        if is_capped:  # another one may start with these digits, too
+            raise BadInput("There are too many jobs to find one by a few digits.", hint=_WHOLE)
         found.update(row.id.hex() for row in rows if row.id.hex().startswith(prefix))
     since_us = created_us(JobId(bytes.fromhex(prefix.ljust(32, "0"))))
     past = history_of(engine, engine.catalog.names(), since_us, everything=False)
     found.update(one.job for one in islice(past, SCAN_MAX) if one.job.startswith(prefix))
     if not found:
-        raise NotFound(f"No job has an id that starts with {text}.", hint="Use all 32 digits.")
+        raise NotFound(f"No job has an id that starts with {text}.", hint=_WHOLE)
     if len(found) > 1:
         shown = ", ".join(sorted(found)[:3])
         raise BadInput(f"{len(found)} ids start with {text}: {shown}.", hint="Use more digits.")

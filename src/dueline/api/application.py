@@ -499,12 +499,13 @@ class Dueline(JobMethods, ScheduleMethods, LimitMethods, WorkflowMethods, Coordi
         processes: int = 0,
         drain: timedelta | float = DRAIN_S,
     ) -> "EmbeddedWorker":
-        """Run a worker inside another program: `async with app.worker():`.
+        """Run a worker inside another program: `with app.worker():`.
 
-        The worker has its own threads and never blocks the event loop of, for example, a web
-        application. Coroutine handlers run on the caller's loop, so they can share its
-        connections. The end of the block waits for running handlers; if it is cancelled, the
-        worker releases its jobs immediately.
+        With `async with`, the worker never blocks the event loop of, for example, a web
+        application, and coroutine handlers run on the caller's loop, so they can share its
+        connections. With `with`, they have a loop of their own. The end of the block waits for
+        running handlers; if it is cancelled, or Ctrl-C is pressed, the worker releases its jobs
+        immediately.
 
         Args:
             queues: Names of the queues, each with its own slots or None for the shared ones; by
@@ -515,7 +516,7 @@ class Dueline(JobMethods, ScheduleMethods, LimitMethods, WorkflowMethods, Coordi
             drain: Maximum duration that running handlers may continue at the end of the block.
 
         Returns:
-            An asynchronous context manager that runs the worker.
+            A context manager, also an asynchronous one, that runs the worker.
 
         Raises:
             BadInput: A value is out of range.

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -15,35 +16,68 @@ from dueline.worker.worker import Worker
 
 
 class EmbeddedWorker:
-    """A worker in its own threads, as an asynchronous context manager; see `app.worker`."""
+    """A worker in its own threads, as a context manager of both kinds; see `app.worker`."""
 
     def __init__(self, app: Connection, plan: Plan) -> None:
         self._app = app
         self._plan = plan
         self._worker: Worker | None = None
+        self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
+    def __enter__(self) -> Self:
+        self._expect_new()
+        self._start(make_worker(self._app, self._plan), ended=lambda: None)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Drain the worker; raise its own failure if it had one."""
+        assert self._worker is not None, "it is left after it was entered"
+        assert self._thread is not None, "it is left after it was entered"
+        self._worker.stop()
+        try:
+            self._thread.join()
+        except KeyboardInterrupt:
+            self._worker.stop(hurry=True)
+            self._thread.join()
+            raise
+        if self._error is not None:
+            raise self._error
+
     async def __aenter__(self) -> Self:
+        self._expect_new()
+        loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
+        worker = await asyncio.to_thread(make_worker, self._app, self._plan, loop)
+        self._start(worker, ended=lambda: loop.call_soon_threadsafe(self._ended.set))
+        return self
+
+    def _expect_new(self) -> None:
         if self._worker is not None:
             raise Conflict(
                 "This worker was started before.", hint="Call app.worker() for each block."
             )
-        self._loop = asyncio.get_running_loop()
-        self._ended = asyncio.Event()
-        self._worker = await asyncio.to_thread(make_worker, self._app, self._plan, self._loop)
-        threading.Thread(
-            target=self._run, args=(self._worker,), name="dueline-worker", daemon=True
-        ).start()
-        return self
 
-    def _run(self, worker: Worker) -> None:
+    def _start(self, worker: Worker, *, ended: Callable[[], object]) -> None:
+        self._worker = worker
+        self._thread = threading.Thread(
+            target=self._run, args=(worker, ended), name="dueline-worker", daemon=True
+        )
+        self._thread.start()
+
+    def _run(self, worker: Worker, ended: Callable[[], object]) -> None:
         try:
             run(self._app, self._plan, worker)
         except BaseException as error:  # noqa: BLE001  (raised at the end of the block)
             log.exception("the worker failed")
             self._error = error
         with suppress(RuntimeError):  # the loop was closed before the worker was stopped
-            self._loop.call_soon_threadsafe(self._ended.set)
+            ended()
 
     async def __aexit__(
         self,

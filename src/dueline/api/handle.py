@@ -1,11 +1,16 @@
 """The common part of handles on jobs and workflows."""
 
 from abc import ABC, abstractmethod
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from dueline.core.clock import Clock, pauses
+from dueline.core.clock import SECOND_US, Clock, pauses
 from dueline.core.job import JobId
 from dueline.jobs.queue import Queues
+
+REPORT_AFTER_US: Final = 10 * SECOND_US
+"""How long a caller waits for a result before a job that cannot start is logged."""
+
+REPORT_EVERY_US: Final = 600 * SECOND_US
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -48,12 +53,16 @@ class Handle(ABC, Generic[R_co]):
             TimeoutError: The job or workflow has not ended in time.
             NotFound: It does not exist, or its result has expired or is not kept.
         """
+        report_us = self._clock.monotonic_us() + REPORT_AFTER_US
         for pause_s in pauses(self._clock, timeout):
             has_ended, read = self._read()
             if has_ended:
                 return self._value(read)
             if pause_s is None:
                 break
+            if self._clock.monotonic_us() >= report_us:
+                report_us += REPORT_EVERY_US
+                self._report_wait(read)
             self._clock.sleep(pause_s)
         raise self._late(read)
 
@@ -71,12 +80,16 @@ class Handle(ABC, Generic[R_co]):
         """
         import asyncio  # noqa: PLC0415  (slow to load)
 
+        report_us = self._clock.monotonic_us() + REPORT_AFTER_US
         for pause_s in pauses(self._clock, timeout):
             has_ended, read = await asyncio.to_thread(self._read)
             if has_ended:
                 return self._value(read)
             if pause_s is None:
                 break
+            if self._clock.monotonic_us() >= report_us:
+                report_us += REPORT_EVERY_US
+                await asyncio.to_thread(self._report_wait, read)
             await asyncio.sleep(pause_s)
         raise self._late(read)
 
@@ -87,6 +100,9 @@ class Handle(ABC, Generic[R_co]):
     @abstractmethod
     def _value(self, read: Any) -> R_co:  # noqa: ANN401
         """Return the result, or raise the error that says why it is missing."""
+
+    def _report_wait(self, read: Any) -> None:  # noqa: ANN401
+        """Log why it does not start, if that is known; called while a caller waits for long."""
 
     @abstractmethod
     def _late(self, read: Any) -> TimeoutError:  # noqa: ANN401

@@ -6,16 +6,20 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from dueline.api.handle import Handle, R_co
+from dueline.coordination.worker_registry import live_workers
 from dueline.core.attempt import read_epitaph
 from dueline.core.call_options import tags_of
 from dueline.core.clock import Clock, asked_instant_us, asked_span_us
 from dueline.core.codec import decode_result
 from dueline.core.errors import BadInput, JobFailed
 from dueline.core.job import JobId
+from dueline.core.lane import living_queue
+from dueline.core.logging import log
 from dueline.jobs import progress_records
 from dueline.jobs.explain import explain
 from dueline.jobs.explanation import Explanation
 from dueline.jobs.queue import Found, Queues
+from dueline.jobs.unknown_tasks import unknown_text
 from dueline.tasks.progress import Progress
 
 
@@ -44,6 +48,16 @@ class Job(Handle[R_co]):
     def _read(self) -> tuple[bool, Found]:
         found = self._queues.find(self._id)
         return found.outcome is not None or found.status in ("dead", "expired"), found
+
+    def _report_wait(self, found: Found) -> None:
+        if found.status != "ready" or found.row is None:
+            return
+        queue, task = living_queue(found.row.lane.queue), found.row.task
+        serving = [one for one in live_workers(self._queues.engine) if queue in one.queues]
+        if not serving:
+            log.warning("job %s waits: no live worker serves the queue %s", self.id, queue)
+        elif not any(task in one.tasks for one in serving):
+            log.warning("job %s waits: %s", self.id, unknown_text(task))
 
     def _late(self, found: Found) -> TimeoutError:
         return TimeoutError(f"The job {self.id} is still {found.status}.")

@@ -1,5 +1,6 @@
 """The root of all commands."""
 
+import os
 import platform
 import sys
 from collections.abc import Sequence
@@ -8,7 +9,9 @@ from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.main import get_command
 
+from dueline.cli.completion import VARIABLE, words_for, words_for_value
 from dueline.cli.errors import show_error, show_usage
 from dueline.cli.options import option
 from dueline.cli.output import Output
@@ -55,6 +58,7 @@ _PLACES = {
     "pipeline compact": "commands.pipeline_upkeep.compact",
     "pipeline vacuum": "commands.pipeline_upkeep.vacuum",
     "pipeline adopt": "commands.pipeline_upkeep.adopt",
+    "completion": "completion.completion",
     "version": "main.version",
 }
 """Module and attribute of each command or group; only those that run are imported."""
@@ -163,6 +167,25 @@ def run(arguments: Sequence[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
+def complete(arguments: Sequence[str]) -> list[str]:
+    """Return the words that may stand where the last argument is, for a shell."""
+    *before, last = arguments or ("",)
+    if before and before[-1] in _ANYWHERE:
+        return words_for_value(before[-1], last)
+    try:
+        _, rest = _split(before)
+    except BadInput:
+        return []
+    if rest:
+        return words_for(get_command(root_with(rest[0])), rest, last, _ANYWHERE)
+    if last.startswith("-"):
+        return sorted(name for name in _ANYWHERE if name.startswith(last))
+    return [name for name in _PLACES if " " not in name and name.startswith(last)]
+
+
 def main() -> NoReturn:
-    """Run the command line of this process and exit."""
+    """Run the command line of this process and exit; or complete it for a shell."""
+    if VARIABLE in os.environ:
+        print("\n".join(complete(sys.argv[1:])))  # noqa: T201
+        sys.exit(0)
     sys.exit(run(sys.argv[1:]))

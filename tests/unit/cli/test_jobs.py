@@ -249,3 +249,19 @@ def test_jobs_are_listed_by_time_across_queues_priorities_and_states(shell: Shel
         json.loads(line) for line in shell.app("jobs", "list", "-o", "ndjson").out.splitlines()
     ]
     assert [one["id"] for one in listed] == [ids[2], ids[0], ids[3], ids[1]]
+
+
+def test_changing_commands_take_the_first_digits_of_ids(shell: Shell) -> None:
+    # the table of the first hour
+    job_id = shell.enqueue("tasks.add", "1", "--after", "1h")
+    assert shell.app("jobs", "change", job_id[:20], "--priority", "7").code == 0
+    assert shell.app("jobs", "show", job_id[:20], "-o", "json").data["priority"] == 7
+    other = shell.enqueue("tasks.add", "2", "--after", "1h")
+    both = shell.app("jobs", "cancel", job_id[:4])
+    assert both.code == 2
+    assert job_id in both.err
+    assert other in both.err
+    assert shell.app("jobs", "cancel", job_id[:20]).code == 0
+    dead = shell.enqueue("tasks.fail", "no")
+    shell.work()
+    assert shell.app("dead", "retry", dead[:20]).code == 0

@@ -8,10 +8,9 @@ import typer
 
 from dueline.admin.bulk_runs import BulkRun
 from dueline.admin.search import JobFilter, search
-from dueline.api.job_handle import parse_id
 from dueline.cli import job_rows
 from dueline.cli.bulk_actions import note_matching, run
-from dueline.cli.commands.jobs import note_rest, show_job
+from dueline.cli.commands.jobs import note_rest, read_id, show_job
 from dueline.cli.confirm import is_agreed, refuse
 from dueline.cli.errors import Exit
 from dueline.cli.options import (
@@ -146,7 +145,7 @@ def purge(
 def _named(queues: Queues, ids: Sequence[str]) -> list[Job]:
     """Return dead-letter jobs; all must exist before the first is changed."""
     rows: list[Job] = []
-    for job_id in dict.fromkeys(parse_id(text) for text in ids):
+    for job_id in dict.fromkeys(read_id(queues.engine, text) for text in ids):
         found = queues.find(job_id)
         if found.row is None or found.row.state != RowState.DEAD:
             raise Conflict(
