@@ -9,10 +9,11 @@ from django.conf import settings
 from django.db import connection, models
 
 STORE = urlsplit(os.environ.get("DUELINE_STORE", ""))  # Django's own database, too
+FILE = os.environ.get("SHOP_FILE", ":memory:")  # without PostgreSQL
 PAUSE_S = float(os.environ.get("SHOP_PAUSE", "60"))
 
 if not settings.configured:
-    database: dict[str, Any] = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
+    database: dict[str, Any] = {"ENGINE": "django.db.backends.sqlite3", "NAME": FILE}
     if STORE.scheme == "postgresql":
         database = {
             "ENGINE": "django.db.backends.postgresql", "NAME": STORE.path.strip("/"),

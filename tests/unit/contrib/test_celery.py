@@ -75,6 +75,7 @@ def test_delay_and_apply_async_enqueue(app: Celery, add: CeleryTask) -> None:
     assert AsyncResult("0" * 32).status == "PENDING"  # as Celery says of an unknown id
     later.revoke()
     assert (later.state, later.ready(), later.failed()) == ("REVOKED", True, False)
+    first.revoke()  # too late, and no error
     assert add(1) == 2
 
 
@@ -227,8 +228,12 @@ def test_chains_groups_and_chords(app: Celery, add: CeleryTask) -> None:
     }
     both = group([add.s(1), add.s(2)])
     assert len(both) == 2
-    each = both()
+    each, nothing = both(), group([]).apply_async()
+    none = chord([])(total.s())
+    group(add.s(1), add.s(2)).apply_async(queue="other", countdown=0)
     work(app)
+    assert (nothing.get(timeout=5), none.get(timeout=5)) == ([], 0)
+    assert [app.queues.engine.catalog.names()] == [["default", "other"]]
     for expected, result in results.items():
         assert result.get(timeout=5) == expected
         assert AsyncResult(result.id).get(0) == expected  # of a workflow, too
@@ -294,7 +299,9 @@ def test_a_beat_schedule_is_stored(app: Celery, add: CeleryTask) -> None:
     job = app.schedules.trigger("every-night")
     app.run_worker(["nightly"], burst=True)
     assert job.result(timeout=5) == 3
-    app.conf["beat_schedule"] = {"later": {"task": "add", "schedule": crontab(), "args": [1]}}
+    app.conf["beat_schedule"] = app.conf.beat_schedule | {
+        "later": {"task": "add", "schedule": crontab(), "args": [1]}
+    }
     assert "later" in app.schedules.names()
 
 
@@ -320,9 +327,10 @@ def test_schedules_of_the_real_celery_are_read_too(app: Celery, add: CeleryTask)
         (lambda app, add: add.apply_async((1,), task_id="x"), "unique="),
         (lambda app, add: add.apply_async((1,), routing_key="x"), "queue="),
         (lambda app, add: chain(add.s(1)).apply_async(countdown=3), "set"),
-        (lambda app, add: chain(), "no tasks"),
+        (lambda app, add: chain().delay(), "no tasks"),
         (lambda app, add: chord([add.s(1)]).delay(), "no callback"),
-        (lambda app, add: add.delay(1).revoke(terminate=True), "time_limit="),
+        (lambda app, add: group(add.s(1)).delay().revoke(terminate=True), "of a workflow"),
+        (lambda app, add: add.delay(1).revoke(signal="SIGTERM"), "terminate=True"),
         (lambda app, add: add.delay(1).get(interval=3), "`interval`"),
         (lambda app, add: setattr(app.conf, "worker_concurrency", 4), "dueline worker"),
         (lambda app, add: app.conf.update(task_serializer="pickle"), "'json', which always"),

@@ -99,6 +99,7 @@ class Celery(CallWords):
         super().__init__(broker, include=include)
         self.main, self.conf, self.priorities = main, Settings(self), priorities
         self._named: dict[str, CeleryTask] = {}
+        self._scheduled: set[str] = set()
         apps.append(self)
         for shared in _shared:
             self._register(shared.function, **shared.options)
@@ -262,8 +263,10 @@ class Celery(CallWords):
     def declare_beat(self) -> None:
         """Declare the schedules of `app.conf.beat_schedule`."""
         self._import_included()
-        entries, self.conf.__dict__["beat_schedule"] = self.conf.beat_schedule, {}
-        for name, entry in entries.items():
+        for name, entry in self.conf.beat_schedule.items():
+            if name in self._scheduled:
+                continue
+            self._scheduled.add(name)
             given = dict(entry)
             self.task_named(given["task"])  # must be here: a misspelled one would never run
             call = signature(given.pop("task"), app=self)

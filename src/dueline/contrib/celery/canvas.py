@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dueline.contrib.celery.calls import CallWords
+from dueline.contrib.celery.calls import CallWords, current_app
 from dueline.contrib.celery.result import AsyncResult
 from dueline.contrib.celery.words import refuse
 from dueline.core.errors import BadInput
@@ -36,7 +36,7 @@ class Canvas(ABC):
         args: Sequence[Any] = (),
         *,
         link_error: "Canvas | None" = None,
-        **options: object,
+        **options: Any,
     ) -> AsyncResult:
         """Start it.
 
@@ -44,11 +44,16 @@ class Canvas(ABC):
             args: Arguments that come first in its first task.
             link_error: Signature of the task that runs if it fails; the description of the
                 failure, a dict, is its first argument.
-            **options: None; give options to the signatures: `send.s(1).set(queue="mail")`.
+            **options: Of a group, those of its tasks. Other workflows have none; give options to
+                the signatures: `send.s(1).set(queue="mail")`.
         """
+        whole = self.set(**options) if options else self
+        return AsyncResult(self.app.start(with_error(whole.part(*args), link_error)))
+
+    def set(self, **options: Any) -> "Canvas":
+        """Return it with options of `apply_async`."""
         refuse(options, dict.fromkeys(options, "set(...) of its signatures"), "A workflow")
-        whole = with_error(self.part(*args), link_error)
-        return AsyncResult(self.app.start(whole))
+        return self
 
     def __call__(self, *args: Any) -> AsyncResult:
         """Start it."""
@@ -60,14 +65,12 @@ class _Several(Canvas):
         flat: list[Canvas] = []
         for one in tasks:
             flat += [one] if isinstance(one, Canvas) else one
-        if not flat:
-            raise BadInput(f"The {type(self).__name__} has no tasks.", hint="Pass signatures.")
         self.tasks = flat
 
     @property
     def app(self) -> CallWords:
         """The application of the first task."""
-        return self.tasks[0].app
+        return self.tasks[0].app if self.tasks else current_app()
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -78,12 +81,18 @@ class chain(_Several):  # noqa: N801  (Celery's name)
 
     def part(self, *args: Any) -> Part:
         """Return it as a pipeline."""
+        if not self.tasks:
+            raise BadInput("The chain has no tasks.", hint="Pass signatures.")
         first, *rest = self.tasks
         return parts.pipeline(first.part(*args), *(one.part() for one in rest))
 
 
 class group(_Several):  # noqa: N801  (Celery's name)
     """Tasks in parallel; the result is the list of their results."""
+
+    def set(self, **options: Any) -> "group":
+        """Return it with options for each of its tasks."""
+        return group(one.set(**options) for one in self.tasks)
 
     def part(self, *args: Any) -> Part:
         """Return it as a group."""

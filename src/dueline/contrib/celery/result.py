@@ -1,12 +1,13 @@
 """Results of tasks and workflows."""
 
+from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 from dueline.api.job_handle import Job
 from dueline.api.workflows import Flow
 from dueline.contrib.celery.calls import current_app
 from dueline.contrib.celery.words import OBJECT, refuse, refuse_attribute
-from dueline.core.errors import JobFailed, NotFound
+from dueline.core.errors import Conflict, JobFailed, NotFound
 
 _STATES: Final = {
     "scheduled": "PENDING", "ready": "PENDING", "running": "STARTED", "retrying": "RETRY",
@@ -91,10 +92,20 @@ class AsyncResult:
         """Return whether it failed."""
         return self.status == "FAILURE"
 
-    def revoke(self, **unknown: object) -> None:
-        """Cancel it; a running task is asked to stop."""
-        refuse(unknown, {"terminate": "time_limit= of the task"}, "`revoke`")
-        self.handle.cancel()
+    def revoke(self, *, terminate: bool = False, **unknown: object) -> None:
+        """Cancel it; a running task is asked to stop.
+
+        Args:
+            terminate: Kill the child process that runs the task.
+            **unknown: None; an error names the option that was meant.
+        """
+        refuse(unknown, {"signal": "terminate=True, which kills the process"}, "`revoke`")
+        if isinstance(self.handle, Flow):
+            refuse(["terminate"] * terminate, {}, "`revoke` of a workflow")
+            self.handle.cancel()
+            return
+        with suppress(Conflict, NotFound):  # it has ended, which Celery does not say either
+            self.handle.cancel(force=terminate)
 
     def __getattr__(self, name: str) -> NoReturn:
         refuse_attribute(name, OBJECT, "The result")

@@ -60,7 +60,7 @@ class Signature(Canvas):
         made: Step = using.step(*self.args, **self.kwargs)
         return made.alone() if self.immutable else made
 
-    def apply_async(  # type: ignore[override]  # a call has named arguments, too
+    def apply_async(
         self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Any
     ) -> AsyncResult:
         """Enqueue the call, with more arguments and options."""
