@@ -4,6 +4,7 @@ import os
 import sys
 from importlib import import_module
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import click
 from flask import Flask, current_app, has_app_context
@@ -12,6 +13,7 @@ from flask.cli import ScriptInfo
 from dueline.api.application import Dueline
 
 _NAME = "dueline"
+_webs: WeakKeyDictionary[Dueline, Flask] = WeakKeyDictionary()
 
 
 def init_app(app: Dueline, web: Flask) -> None:
@@ -19,15 +21,20 @@ def init_app(app: Dueline, web: Flask) -> None:
 
     Handlers run in `web.app_context()`. `web.config["DUELINE_STORE"]`, if it is set, is the URL of
     the store. `flask dueline worker` and the other commands of dueline use this application.
+    Another call connects `app` with another Flask application instead, as tests do.
 
     Args:
         app: The application with the tasks.
         web: The Flask application; `web.extensions["dueline"]` is `app` from now on.
     """
-    if (url := web.config.get("DUELINE_STORE")) is not None:
+    url = web.config.get("DUELINE_STORE")
+    if url is not None and not (app.is_open and app.url == url):
+        app.close()
         app.use_store(url)
     app.place = f"{__name__}:app"  # child processes of workers find it by FLASK_APP
-    app.middleware(lambda _: web.app_context())
+    if app not in _webs:
+        app.middleware(lambda _: _webs[app].app_context())
+    _webs[app] = web
     web.extensions[_NAME] = app
     web.cli.add_command(_command)
 

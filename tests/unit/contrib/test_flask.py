@@ -1,6 +1,7 @@
 """Jobs of a Flask application."""
 
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -59,6 +60,26 @@ def test_handlers_run_in_the_context_of_the_application() -> None:
     assert [job.result(timeout=5) for job in jobs] == ["shop", "shop"]
     assert ended == ["None", "None"]
     assert web.extensions["dueline"] is app
+
+
+def test_the_last_application_is_the_one_that_handlers_run_in(tmp_path: Path) -> None:
+    app, _ = made()
+
+    @app.task(name="name")
+    def name() -> str:
+        return current_app.name
+
+    first = name.enqueue()
+    for number, url in enumerate(["memory://", f"sqlite:///{tmp_path}/jobs.db"]):
+        web = Flask(f"shop{number}", root_path="/")
+        web.config["DUELINE_STORE"] = url
+        init_app(app, web)
+        job = name.enqueue()
+        app.run_worker(burst=True)
+        assert job.result(timeout=5) == f"shop{number}"
+        if number == 0:  # the store is still the same
+            assert first.result(timeout=5) == "shop0"
+    app.close()
 
 
 def test_the_command_passes_its_words_on(ran: list[list[str]]) -> None:
