@@ -21,7 +21,7 @@ from dueline.core.store_capabilities import ComparesIndexes
 from dueline.jobs.counts import count
 from dueline.jobs.shard_status import LATE_US, neglected
 from dueline.jobs.unknown_tasks import known_tasks, unknown_tasks, unknown_text
-from dueline.limits.usage import BusyLimits
+from dueline.limits.usage import BusyLimits, semaphores
 from dueline.monitor.audit import findings
 from dueline.schedules import scheduler
 from dueline.streams.group_health import stuck_groups
@@ -88,6 +88,7 @@ def examine(engine: Engine, *, compare_us: int = COMPARE_US) -> Report:
         lambda: _found_by_audits(engine),
         lambda: _written_ahead(engine),
         lambda: _shortened(list(_unserved(engine, workers)), "queues"),
+        lambda: _shortened(list(_undeclared(engine)), "limits"),
         lambda: neglected(engine, engine.catalog.names(), workers),
         lambda: stuck_groups(engine, max_age_us=LATE_US, verdict="warning"),
     )
@@ -294,6 +295,17 @@ def _found_by_audits(engine: Engine) -> Iterator[Check]:
             f"the last at {instant_text(last.at_us)}, in the queue {last.queue}, job {last.job}",
             "Was that job's enqueue acknowledged? If so, report it.",
         )
+
+
+def _undeclared(engine: Engine) -> Iterator[Check]:
+    for name, capacity in semaphores(engine).items():
+        if capacity is None:
+            yield Check(
+                f"limit {name}",
+                "warning",
+                "jobs name it and nothing declares it, so one runs at a time",
+                "Is the name right? Declare it: app.semaphore or app.rate.",
+            )
 
 
 def _unknown(

@@ -274,6 +274,7 @@ class Dueline(JobMethods, ScheduleMethods, LimitMethods, WorkflowMethods, Coordi
             key = None if unique is None else read_unique(unique, handler)
             made = kind(self, handler, replace(options, unique=key, limits=handler.limits))
             self._tasks[handler.name] = handler
+            self._noticed.add(queue)
             self._callable[handler.name] = made
             return self._callable[handler.name]
 
@@ -430,6 +431,7 @@ class Dueline(JobMethods, ScheduleMethods, LimitMethods, WorkflowMethods, Coordi
         }
         check_queue_name(name)
         check_settings(replace(QueueSettings(), **changes))
+        self._noticed.add(name)
         if self.is_open:
             self.queues.engine.catalog.configure(name, **changes)
         else:

@@ -10,6 +10,8 @@ from dueline.api.connect import mask, open_queues, open_store
 from dueline.core.clock import Clock, SystemClock
 from dueline.core.engine import Engine
 from dueline.core.errors import ConfigError
+from dueline.core.logging import log
+from dueline.core.queue_settings import DEFAULT_QUEUE
 from dueline.core.store import Store
 from dueline.jobs.queue import Queues
 from dueline.jobs.transaction import Transaction, joined
@@ -54,6 +56,7 @@ class Connection:
         self._tasks: dict[str, Handler] = {}
         self._hooks = Hooks()
         self._is_closed = False
+        self._noticed = {DEFAULT_QUEUE}  # queues that are declared, or that calls have named
 
     def __repr__(self) -> str:
         return f"<Dueline {mask(self._url) if self._url else 'without a URL'}>"
@@ -87,6 +90,12 @@ class Connection:
         queues = open_queues(self.url, self.store, clock=self._clock)
         self.declare(queues)
         return queues
+
+    def _notice(self, queue: str) -> None:
+        """Log a queue that only a call names, and that it is about to create."""
+        self._noticed.add(queue)
+        if self.engine.catalog.entry(queue) is None:
+            log.warning("The queue %s is new: is the name right?", queue)
 
     def declare(self, queues: Queues) -> None:
         """Store what the application declared before the first use."""

@@ -114,7 +114,7 @@ def run(app: Connection, plan: Plan, worker: Worker) -> None:
         watch.check_schedules()
     with watch:
         worker.run()
-    log.info("worker %s ended", worker.name)
+    log.debug("worker %s ended", worker.name)
 
 
 def _runner(

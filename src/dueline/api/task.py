@@ -395,6 +395,8 @@ class Using(Generic[P, R]):
     def _put(self, written: "_Written") -> list[Job[R]]:
         options, host = self._options, self._host
         inside = host.queues if options.tx is None else options.tx.queues_of(host)
+        if options.queue not in host._noticed and options.tx is None:  # noqa: SLF001
+            host._notice(options.queue)  # noqa: SLF001
         request = self._request(written)
         event = _before(host, request)
         rows = inside.enqueue(request)

@@ -1,12 +1,32 @@
 """What a worker logs about its jobs."""
 
 import logging
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
 
 from dueline.core.attempt import Ended, Failed, Outcome
 from dueline.core.job import Job
 from dueline.core.logging import log
 from dueline.core.retry import Decision, RetryLater
 from dueline.core.text import indented, one_line
+
+LINES_MAX: Final = 20
+"""More jobs that were done and stored together are logged as one line, unless at level DEBUG."""
+
+TASKS_SHOWN: Final = 5
+
+
+def log_together(done: Sequence[Ended]) -> bool:
+    """Log many jobs that were done as one line; return whether they were."""
+    if len(done) <= LINES_MAX or log.isEnabledFor(logging.DEBUG):
+        return False
+    if log.isEnabledFor(logging.INFO):
+        counts = Counter(one.job.task for one in done).most_common()
+        shown = [f"{one_line(task)} {count}" for task, count in counts[:TASKS_SHOWN]]
+        more = ["..."] * (len(counts) > TASKS_SHOWN)
+        log.info("jobs done: %d (%s)", len(done), ", ".join(shown + more))
+    return True
 
 
 def log_ending(ended: Ended, decision: Decision, *, is_lost: bool) -> None:

@@ -1,6 +1,5 @@
 """Stores how attempts end, as verdicts and effects."""
 
-import logging
 import random
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
@@ -38,7 +37,7 @@ from dueline.worker.claimer import ClaimedJob
 from dueline.worker.context_controls import RecentClaims
 from dueline.worker.effects import Effects
 from dueline.worker.hook_events import settled_event
-from dueline.worker.log import log_ending, log_over
+from dueline.worker.log import log_ending, log_over, log_together
 from dueline.worker.triage import EndedBeforeRun
 
 UNREADABLE_US = 60 * SECOND_US
@@ -220,9 +219,11 @@ class Settler:
     ) -> list[Job]:
         """Log what became of attempts, call hooks, and return the jobs whose claims were lost."""
         is_all = all(held)
-        if not is_all or log.isEnabledFor(logging.INFO) or self._hooks.has("done"):
+        is_logged = is_all and log_together(done)
+        if not is_logged or self._hooks.has("done"):
             for one, sure in zip(done, held, strict=False):
-                self._notify(one, Outcome("done", one.ended_us), is_lost=not sure)
+                outcome = Outcome("done", one.ended_us)
+                self._notify(one, outcome, is_lost=not sure, is_logged=is_logged)
         for (one, decision), sure in zip(others, held[len(done) :], strict=False):
             self._notify(one, decision, is_lost=not sure)
         if is_all:
@@ -273,9 +274,12 @@ class Settler:
                 until_us = one.ended_us + one.ending.after_us
                 suspend(self._engine, limits_of(one.job.lane), until_us)
 
-    def _notify(self, ended: Ended, decision: Decision, *, is_lost: bool) -> None:
-        """Log what became of an attempt, and call hooks."""
-        log_ending(ended, decision, is_lost=is_lost)
+    def _notify(
+        self, ended: Ended, decision: Decision, *, is_lost: bool, is_logged: bool = False
+    ) -> None:
+        """Log what became of an attempt, unless that was done, and call hooks."""
+        if not is_logged:
+            log_ending(ended, decision, is_lost=is_lost)
         if is_lost:
             self._notify_lost(ended.job)
         elif isinstance(decision, Outcome):

@@ -49,11 +49,55 @@ def test_a_worker_says_what_it_serves_and_why_it_stops(shop: Shell) -> None:
     assert re.fullmatch(
         r"INFO dueline \S+ on sqlite:///jobs.db: 16 slots, no child processes", lines[0]
     )
-    assert lines[1:] == [
-        "INFO queues: default, mail",
-        "INFO tasks: shop.asend, shop.send",
-        "INFO stopped: no job is due",
+    assert lines[1] == "INFO tasks: shop.asend, shop.send"
+    assert re.fullmatch(r"INFO worker \S+ serves default, mail", lines[2])
+    assert lines[-1] == "INFO stopped: no job is due"
+    assert not any("WARNING" in line for line in lines)
+    assert log_of(shop, "shop:app", "--no-monitor")[0].endswith(", no maintenance")
+    assert log_of(shop, "shop:app", "--quiet") == []
+
+
+def test_a_worker_logs_a_line_a_job_and_one_for_many_short_ones(shop: Shell) -> None:
+    jobs = [shop("-A", "shop:app", "enqueue", "shop.send", "ann").out.strip() for _ in range(3)]
+    lines = log_of(shop, "shop:app")
+    for job in jobs:
+        start = f"INFO job={job} task=shop.send attempt=1 done after "
+        assert len([line for line in lines if line.startswith(start)]) == 1
+
+
+def test_names_that_nothing_declares_are_warned_of(shop: Shell) -> None:
+    (shop.folder / "shop.py").write_text(
+        SHOP + "app.task(name='a', limits=['hots:{to}', 'ok'])(send.handler.function)\n"
+        "app.semaphore('ok', capacity=2)\napp.schedule('nightly', send, ['x'], every=3600)\n",
+        encoding="utf-8",
+    )
+    warnings = [line for line in log_of(shop, "shop:app") if "WARNING" in line]
+    text = "The limit hots of a is not declared, so one job runs at a time: is the name right?"
+    assert warnings == [f"WARNING {text}"]
+    assert shop("-A", "shop:app", "enqueue", "a", "ann").code == 0
+    checks = shop.app("doctor", "-o", "json").data["checks"]
+    (found,) = [one for one in checks if one["check"] == "limit hots"]
+    assert found["finding"] == "jobs name it and nothing declares it, so one runs at a time"
+    (shop.folder / "shop.py").write_text(SHOP.replace("def send", "def sell"), encoding="utf-8")
+    warnings = [line for line in log_of(shop, "shop:app") if "WARNING" in line]
+    assert warnings == [
+        "WARNING The schedule nightly: no live worker knows task shop.send",
+        "WARNING no live worker knows task a in the queue default; its jobs wait",
     ]
+
+
+def test_a_worker_starts_again_when_a_file_changes(shop: Shell) -> None:
+    worker = shop.spawn("worker", "shop:app", "--reload")
+    assert worker.stderr is not None
+    lines = iter(worker.stderr.readline, "")
+    assert any("serves" in line for line in lines)
+    (shop.folder / "shop.py").write_text(SHOP.replace("def send", "def sell"), encoding="utf-8")
+    assert any("shop.py changed: the worker starts again" in line for line in lines)
+    assert any("tasks: shop.asend, shop.sell" in line for line in lines)
+    assert any("serves" in line for line in lines)
+    worker.terminate()
+    assert "stopped: SIGTERM" in worker.communicate(timeout=60)[1]
+    assert worker.returncode == 143
 
 
 @pytest.mark.parametrize("task", ["shop.send", "shop.asend"])
@@ -127,3 +171,15 @@ def test_the_first_digits_of_an_id_name_a_job(shell: Shell) -> None:
         assert shell.app("jobs", *words, waiting[:31]).code == 0, words
     (dead,) = [one["id"] for one in shell.app("dead", "list", "-o", "json").data]
     assert shell.app("dead", "show", dead[:31].upper()).code == 0
+
+
+def test_a_queue_that_is_created_by_accident_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app = Dueline("memory://")
+    send = app.task(name="send", queue="mail")(lambda: None)
+    app.queue("reports")
+    for queue in ("mail", "reports", "mial", "mial"):
+        send.using(queue=queue).enqueue()
+    send.enqueue()
+    assert caplog.messages == ["The queue mial is new: is the name right?"]

@@ -249,6 +249,22 @@ def test_a_lost_claim_records_nothing(
     assert "lost its claim after 250.0 ms; its result was discarded" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("level", "count", "lines"),
+    [("INFO", 20, 20), ("INFO", 30, 1), ("DEBUG", 30, 30), ("WARNING", 30, 0)],
+)
+def test_many_that_are_done_are_one_line(
+    queues: Queues, caplog: pytest.LogCaptureFixture, level: str, count: int, lines: int
+) -> None:
+    put(queues, calls(0, count))
+    done = [ended(job, Done(b"1")) for job in claim_all(queues)]
+    with caplog.at_level(level, "dueline.worker"):
+        settler_of(queues).settle(done, [])
+    assert len(caplog.messages) == lines
+    if lines == 1:
+        assert caplog.messages == ["jobs done: 30 (tests.task 30)"]
+
+
 def test_of_many_only_the_lost_are_named(queues: Queues, clock: HandClock) -> None:
     # C5: partial failure names the ids
     old, _ = taken_over(queues, clock)

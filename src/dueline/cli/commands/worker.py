@@ -4,7 +4,7 @@ import gc
 import logging
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from signal import Signals
 from typing import Annotated, Any
@@ -15,14 +15,19 @@ from dueline.api.application import Dueline
 from dueline.api.connect import mask
 from dueline.api.worker_plan import CONCURRENCY, DRAIN_S, plan_of
 from dueline.cli.options import argument, option
+from dueline.cli.reload import run_again_and_again
 from dueline.cli.session import session_of
 from dueline.coordination.worker_registry import live_workers
 from dueline.core.clock import SECOND_US
 from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput, StoreCorrupt
+from dueline.core.limit_names import semaphore_of
 from dueline.core.text import indented, one_line
 from dueline.core.version import VERSION
 from dueline.jobs.unknown_tasks import known_tasks, unknown_tasks, unknown_text
+from dueline.limits import semaphore
+from dueline.limits.rate import rates
+from dueline.schedules.scheduler import all_schedules
 from dueline.worker.execution import job_here
 
 _SIGNALLED = 128
@@ -58,22 +63,32 @@ def worker(
     monitor: Annotated[
         bool, typer.Option("--monitor/--no-monitor", help="Take part in maintenance.")
     ] = True,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Log one line per job.")] = False,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Restart when a Python file here changes.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Log only what may be wrong.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Log each job, however short jobs are.")
+    ] = False,
 ) -> int:
     """Run jobs.
 
     Serves the queues of -q; by default `default`, the declared queues and those of the tasks. The
-    first SIGTERM or Ctrl-C lets running jobs finish, a second one releases them at once. Logs go
-    to stderr. Exits 0 after --burst, 143 after SIGTERM, 130 after Ctrl-C.
+    first SIGTERM or Ctrl-C lets running jobs finish, a second one releases them at once. Logs one
+    line per job to stderr, or one for more than 20 short ones. Exits 0 after --burst, 143 after
+    SIGTERM, 130 after Ctrl-C.
 
     Example: dueline worker tasks:app -q mail:4 --processes 2
     """
+    if reload:
+        return run_again_and_again([one for one in sys.argv[1:] if one != "--reload"])
     drain_s = parse_span(drain) / SECOND_US
     serving = _slots(queue) if queue else None
-    log_to_stderr(logging.INFO if verbose else logging.WARNING)
+    log_to_stderr(logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO)
     application = session_of(context).application(app)
     plan_of(application.serving(serving), concurrency, drain_s, processes)  # before any write
-    _greet(application, serving, f"{concurrency} slots, {processes or 'no'} child processes")
+    slots = f"{concurrency} slots, {processes or 'no'} child processes"
+    _greet(application, serving, slots if monitor else f"{slots}, no maintenance")
     with tuned():
         stopped_by = application.run_worker(
             serving,
@@ -94,7 +109,6 @@ def _greet(app: Dueline, queues: Mapping[str, int | None] | None, slots: str) ->
     own = app.serving(None)
     serving = dict.fromkeys(queues or own)
     _log.info("dueline %s on %s: %s", VERSION, mask(app.url), slots)
-    _log.info("queues: %s", ", ".join(serving))
     tasks = sorted(app.tasks)
     rest = f" and {len(tasks) - TASKS_SHOWN} more" if len(tasks) > TASKS_SHOWN else ""
     _log.info("tasks: %s%s", ", ".join(map(one_line, tasks[:TASKS_SHOWN])) or "none", rest)
@@ -103,6 +117,7 @@ def _greet(app: Dueline, queues: Mapping[str, int | None] | None, slots: str) ->
     catalog = app.engine.catalog
     known = {*own, *catalog.names()}
     workers, now_us = live_workers(app.engine), app.engine.time.latest_us()
+    _warn_of_names(app, {*tasks, *(task for one in workers for task in one.tasks)})
     for name in serving:
         if name not in known:
             _log.warning("The queue %s is new, and no task uses it: is the name right?", name)
@@ -118,6 +133,24 @@ def _greet(app: Dueline, queues: Mapping[str, int | None] | None, slots: str) ->
             _log.warning("The queue %s is paused: %s.", name, one_line(", ".join(what)))
         for task in unknown_tasks(app.engine, name, {*tasks, *known_tasks(name, workers)}, now_us):
             _log.warning("%s in the queue %s; its jobs wait", unknown_text(task), name)
+
+
+def _warn_of_names(app: Dueline, known: Collection[str]) -> None:
+    """Log limits that are not declared, and schedules of unknown tasks."""
+    store = app.engine.store
+    limits = {*semaphore.capacities(store), *rates(store)}
+    unknown = {
+        (semaphore_of(limit), task)
+        for task, handler in app.tasks.items()
+        for limit in handler.limits
+        if semaphore_of(limit) not in limits
+    }
+    for limit, task in sorted(unknown):
+        text = "The limit %s of %s is not declared, so one job runs at a time: is the name right?"
+        _log.warning(text, limit, one_line(task))
+    for name, schedule, _ in all_schedules(app.engine):
+        if (task := schedule.template.task) not in known:
+            _log.warning("The schedule %s: %s", name, unknown_text(task))
 
 
 def _slots(names: Sequence[str]) -> dict[str, int | None]:
@@ -147,7 +180,6 @@ def log_to_stderr(level: int) -> None:
     logger.handlers = [_handler("%(message)s")]
     logger.setLevel(level)
     logger.propagate = False
-    _log.setLevel(min(level, logging.INFO))
     root = logging.getLogger()
     if not root.handlers:
         handler = _handler("%(job)s%(message)s")

@@ -1,0 +1,63 @@
+"""Restarts a worker when a Python file changes, for development."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from dueline.api.signals import passed_on
+from dueline.cli.output import note
+
+CHECK_S: Final = 0.5
+SKIPPED: Final = frozenset({"__pycache__", "node_modules", "site-packages"})
+
+
+def run_again_and_again(words: Sequence[str]) -> int:
+    """Run a command, again whenever a file changes; return its exit code once it is stopped.
+
+    A command that fails, such as for a syntax error, is run again after the next change.
+
+    Args:
+        words: The arguments of `dueline`.
+    """
+    children: list[subprocess.Popen[bytes]] = []
+
+    def hurry(count: int) -> None:
+        if count > 1:  # the first signal ends the loop
+            children[-1].terminate()
+
+    with passed_on(hurry) as received:
+        while True:
+            seen = now = _files(".")
+            # In a session of its own: Ctrl-C reaches it once, through this process.
+            child = subprocess.Popen(  # noqa: S603  (what the caller ran)
+                [sys.executable, "-m", "dueline", *words], start_new_session=True
+            )
+            children.append(child)
+            while now == seen and not received:
+                if child.poll() == 0:
+                    return 0
+                time.sleep(CHECK_S)
+                now = _files(".")
+            child.terminate()
+            code = child.wait()
+            if received:
+                return code
+            changed = sorted(path for path, _ in now.items() ^ seen.items())
+            note(f"{changed[0]} changed: the worker starts again.")
+
+
+def _files(folder: str) -> dict[str, int]:
+    """Return the Python files below a folder and when they were changed."""
+    found: dict[str, int] = {}
+    for path, folders, names in os.walk(folder):
+        folders[:] = [one for one in folders if one[0] != "." and one not in SKIPPED]
+        for name in names:
+            if name.endswith(".py"):
+                with suppress(OSError):  # it was just deleted
+                    found[f"{path}/{name}"] = Path(path, name).stat().st_mtime_ns
+    return found
