@@ -63,6 +63,11 @@ app.conf.beat_schedule = {
     "misfit": {"task": "shop.ping", "schedule": 30, "args": ["a", "b"]},
     "odd": {"task": "shop.report", "schedule": 30, "options": {"countdown": 5}},
 }
+
+
+@app.on_after_finalize.connect
+def add(sender, **_):
+    sender.add_periodic_task(crontab(hour=9), sender.signature("shop.ping", ("x",)), name="added")
 """
 
 HUEY = """
@@ -155,6 +160,7 @@ def test_a_beat_schedule_is_shown_and_written(folder: Shell) -> None:
         "weekdays": "*/15 * * * 1-5 (Europe/Vilnius)",
         "often": "every 30s",
         "hourly": "every 1h",
+        "added": "* 9 * * * (Europe/Vilnius)",
     }
     assert found["weekdays"]["finding"].startswith("queue=mail, priority=-3, expires=60")
     refused = {name: one["finding"] for name, one in found.items() if name not in whens}

@@ -324,6 +324,7 @@ def test_schedules_of_the_real_celery_are_read_too(app: Celery, add: CeleryTask)
         (lambda app, add: app.task(max_retries=None)(len), "max_retries=99"),
         (lambda app, add: app.task(rate_limit="often")(len), "10/m"),
         (lambda app, add: app.task(colour=1)(len), "Remove it"),
+        (lambda app, add: app.task(bind=True, name="x")(lambda: 1), "parameter `self`"),
         (lambda app, add: add.apply_async((1,), task_id="x"), "unique="),
         (lambda app, add: add.apply_async((1,), routing_key="x"), "queue="),
         (lambda app, add: chain(add.s(1)).apply_async(countdown=3), "set"),

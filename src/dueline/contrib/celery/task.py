@@ -275,13 +275,21 @@ class BoundTask(CeleryTask):
 
 
 def bound(task: CeleryTask, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of a Context that calls one with `self`."""
+    """Return a function of a Context that calls one with `self`.
+
+    Raises: BadInput: it has no parameter for that, or is a coroutine function.
+    """
+    own = inspect.signature(function)
+    if not own.parameters or inspect.iscoroutinefunction(function):
+        raise BadInput(
+            f"The task {function.__qualname__} cannot have `bind=True`.",
+            hint="Use a plain function with a first parameter `self`.",
+        )
 
     @wraps(function)
     def run(context: Context, /, *args: Any, **kwargs: Any) -> Any:
         return function(BoundTask(task, context), *args, **kwargs)
 
-    own = inspect.signature(function)
     first, *rest = own.parameters.values()
     given = inspect.Parameter("context", inspect.Parameter.POSITIONAL_ONLY, annotation=Context)
     run.__signature__ = own.replace(parameters=[given, *rest])  # type: ignore[attr-defined]
