@@ -43,15 +43,13 @@ class Connection:
         ConfigError: The URL is not a string.
     """
 
-    place: str | None = None
-    """Where child processes of workers import it; by default where a module has it as a global."""
-
     def __init__(self, url: str | None = None, *, clock: Clock | None = None) -> None:
         if not isinstance(url, str | None):
             raise ConfigError(
                 f"`url` must be a string (got {url!r:.80}).", hint='Use "sqlite:///jobs.db".'
             )
         self._url = url
+        self._place: str | None = None
         self._clock = clock or SystemClock()
         self._tasks: dict[str, Handler] = {}
         self._hooks = Hooks()
@@ -73,6 +71,15 @@ class Connection:
             hint = 'Use Dueline("sqlite:///jobs.db"), or set DUELINE_STORE.'
             raise ConfigError("No store is configured.", hint=hint)
         return url
+
+    @property
+    def place(self) -> str | None:
+        """Where child processes import it; None: from a global of a module."""
+        return self._place
+
+    @place.setter
+    def place(self, place: str) -> None:
+        self._place = place
 
     @property
     def clock(self) -> Clock:

@@ -83,6 +83,14 @@ class Job(Handle[R_co]):
         """
         return progress_records.read(self._queues.engine.store, self._id)
 
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What the handler noted with `ctx.set_meta`, at most a second old.
+
+        Empty if it noted nothing, or more than a day ago.
+        """
+        return progress_records.read_notes(self._queues.engine.store, self._id)
+
     def explain(self) -> Explanation:
         """Return why the job is not running.
 

@@ -6,13 +6,13 @@ opened the record (rule L2).
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dueline.core.clock import DAY_US
 from dueline.core.codec import decode, encode
 from dueline.core.job import JobId
 from dueline.core.store import NO_VERSION, Commit, Group, Put, Records
-from dueline.tasks.progress import Progress
+from dueline.tasks.progress import Progress, read_meta
 
 KEEP_US = DAY_US
 """How long the last report of a job is kept, whether it has ended or waits for a retry."""
@@ -29,6 +29,7 @@ class _Record:
     note: str
     at_us: int
     fence: int = 0
+    meta: str = ""
 
 
 class Known(NamedTuple):
@@ -48,14 +49,21 @@ def look(records: Records, job_id: JobId) -> Known:
     """Return a job's progress, the claim that reported it, and the record's version."""
     for record in records.read(place_of(job_id), after=None, limit=1):
         found = decode(record.value, _Record)
-        progress = Progress(found.done, found.total, found.note, found.at_us)
+        progress = Progress(found.done, found.total, found.note, found.at_us, found.meta)
         return Known(progress if found.at_us else None, found.fence, record.version)
     return Known(None, 0, NO_VERSION)
 
 
 def read(records: Records, job_id: JobId) -> Progress | None:
     """Return a job's progress; None if it has not reported any, or long ago."""
-    return look(records, job_id).progress
+    progress = look(records, job_id).progress
+    return progress if progress is not None and progress.is_reported else None
+
+
+def read_notes(records: Records, job_id: JobId) -> dict[str, Any]:
+    """Return what the handler of a job noted with `set_meta`."""
+    progress = look(records, job_id).progress
+    return {} if progress is None else read_meta(progress.meta)
 
 
 def written(
@@ -78,7 +86,7 @@ def written(
         version: The version that it gets.
     """
     said = progress or Progress(0, 0, "", 0)
-    value = encode(_Record(said.done, said.total, said.note, said.at_us, fence))
+    value = encode(_Record(said.done, said.total, said.note, said.at_us, fence, said.meta))
     until_us = (said.at_us or now_us) + KEEP_US
     put = Put(_KEY, version, value, expect=expect, expires_us=until_us)
     return Group(commits=(Commit(place_of(job_id), (put,)),))

@@ -16,7 +16,16 @@ from dueline.core.retry import Retry
 from dueline.core.user_code import name_of, text_of
 from dueline.tasks.arguments import Arguments
 from dueline.tasks.payload_codecs import PLAIN, Payloads
-from dueline.tasks.progress import Control, NoControl, Progress, report_of
+from dueline.tasks.progress import (
+    NO_TOTAL,
+    Control,
+    NoControl,
+    Progress,
+    ProgressReport,
+    meta_of,
+    read_meta,
+    report_of,
+)
 
 
 class Snooze(DuelineError):
@@ -73,6 +82,9 @@ class Finishing(Protocol):
         ...
 
 
+_NONE_YET = Progress(0, NO_TOTAL, "", 0)
+
+
 class Context:
     """The job of a handler; passed to a first parameter with this annotation, and to middleware.
 
@@ -87,6 +99,7 @@ class Context:
         "_finishing",
         "_handler",
         "_job",
+        "_said",
         "_started_us",
         "attempt",
         "fence",
@@ -110,7 +123,9 @@ class Context:
         self.attempt = job.errors + 1
         self.task = job.task
         self.queue = job.lane.queue
-        self.last_progress = last_progress
+        last = last_progress or _NONE_YET
+        self.last_progress = last if last.is_reported else None
+        self._said = ProgressReport(last.done, last.total, last.note, last.meta)
         self._control = control
         self._job = job
         self._handler = handler
@@ -192,7 +207,30 @@ class Context:
         """
         if self._control.is_lost(self._claim):
             raise self._lost()
-        self._control.report(self._claim, report_of(done, total, note))
+        self._said = report_of(done, total, note)._replace(meta=self._said.meta)
+        self._control.report(self._claim, self._said)
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What `set_meta` noted of this job, also in earlier attempts; a copy."""
+        return read_meta(self._said.meta)
+
+    def set_meta(self, **values: object) -> None:
+        """Note values beside the job, which callers read in `job.meta` within a second.
+
+        They are added to those noted before, and stored as the progress is: the next attempt gets
+        them in `ctx.meta`. They are kept for a day after the last report.
+
+        Args: values: small plain values, by name; all together up to 4 KiB as JSON.
+
+        Raises:
+          BadInput: the values are not plain, or too large.
+          LeaseLost: the claim ended, and another worker may hold the job. Do not catch it.
+        """
+        if self._control.is_lost(self._claim):
+            raise self._lost()
+        self._said = self._said._replace(meta=meta_of({**self.meta, **values}))
+        self._control.report(self._claim, self._said)
 
     def _lost(self) -> LeaseLost:
         return LeaseLost(f"The claim on job {self.job_id.hex()} was lost.")

@@ -3,13 +3,18 @@
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from dueline.core.clock import SECOND_US
+from dueline.core.codec import decode, encode
 from dueline.core.errors import BadInput
 from dueline.core.job import Claim
+from dueline.core.user_code import text_of
 
 NOTE_CHARACTERS_MAX = 500
+META_BYTES_MAX = 4096
+
+NO_TOTAL = -1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +22,19 @@ class Progress:
     """The progress that a job reported.
 
     done, total: in units of the handler's choice. note: what it is doing. at_us: when it was
-    recorded, in microseconds UTC.
+    recorded, in microseconds UTC. meta: what the handler noted with `set_meta`, as JSON.
     """
 
     done: float
     total: float
     note: str
     at_us: int
+    meta: str = ""
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether the handler reported progress, and not only notes."""
+        return self.total != NO_TOTAL
 
     @property
     def at(self) -> datetime:
@@ -32,11 +43,12 @@ class Progress:
 
 
 class ProgressReport(NamedTuple):
-    """The progress that a handler reports."""
+    """The progress that a handler reports. total: NO_TOTAL if it has only noted something."""
 
     done: float
     total: float
     note: str
+    meta: str = ""
 
 
 class Control(Protocol):
@@ -88,3 +100,27 @@ def _is_amount(number: object) -> bool:
     if isinstance(number, bool) or not isinstance(number, int | float):
         return False
     return math.isfinite(number) and 0 <= number < 2**63
+
+
+def meta_of(values: dict[str, object]) -> str:
+    """Return the values of `set_meta` as JSON.
+
+    Raises: BadInput: they are not plain, or too large.
+    """
+    try:
+        data = encode(values)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise BadInput(
+            f"`set_meta` takes plain values: {text_of(error)}.", hint="Use numbers and strings."
+        ) from error
+    if len(data) > META_BYTES_MAX:
+        raise BadInput(
+            f"The values of `set_meta` have {len(data)} bytes; {META_BYTES_MAX} are allowed.",
+            hint="Store them elsewhere and note their location.",
+        )
+    return data.decode()
+
+
+def read_meta(text: str) -> dict[str, Any]:
+    """Return the values of `set_meta` from JSON; empty text has none."""
+    return decode(text.encode(), dict) if text else {}

@@ -45,7 +45,10 @@ class ProgressReports:
             if reports:
                 at_us = self._engine.time.latest_us()
                 self._unwritten.update(
-                    {claim: Progress(*report, at_us) for claim, report in reports.items()}
+                    {
+                        claim: Progress(one.done, one.total, one.note, at_us, one.meta)
+                        for claim, one in reports.items()
+                    }
                 )
             chosen = self._unwritten if only is None else self._unwritten.keys() & set(only)
             some = {claim: self._unwritten[claim] for claim in chosen}

@@ -33,9 +33,10 @@ from dueline.cli.options import (
     option,
     read_instant,
 )
-from dueline.cli.output import Entry, Output, Part, note
+from dueline.cli.output import Entry, Output, Part, Raw, note
 from dueline.cli.session import session_of
 from dueline.core.clock import SystemClock, asked_instant_us
+from dueline.core.codec import encode
 from dueline.core.durations import parse_span
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, Conflict, NotFound
@@ -183,6 +184,8 @@ def show_job(context: typer.Context, job: str, *, state: State | None) -> None:
             shown, queue = job_rows.of_outcome(job_id, found.outcome), None
         if (progress := progress_records.read(queues.engine.store, job_id)) is not None:
             shown["progress"] = job_rows.of_progress(progress)
+        if meta := progress_records.read_notes(queues.engine.store, job_id):
+            shown["meta"] = Raw(encode(meta).decode())
         past = attempts_of(queues.engine, job_id, queue, limit=ATTEMPTS_SHOWN)
         attempts = [job_rows.attempt_entry(one) for one in past.attempts]
         output.entry(shown, parts=[Part("attempts", attempts, job_rows.ATTEMPT_COLUMNS)])
