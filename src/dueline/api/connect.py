@@ -34,7 +34,8 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
     Args:
         url: `memory://`; `sqlite:///folder/file.db` (relative) or `sqlite:////absolute/file.db`,
             with `?synchronous=NORMAL` for speed at the risk of losing the last commits on a power
-            failure, and `&shared_folder=allow` for a folder that every user may write to;
+            failure, `&shared_folder=allow` for a folder that every user may write to, and
+            `&mode=0660` for a file that the users of a group share;
             `postgresql://user:password@host/database`, with `?schema=` and the parameters of libpq
             (stores/postgres/address.py);
             `cassandra://host,host/keyspace`, with options such as `?dc=` and `&consistency=`
@@ -130,21 +131,25 @@ def copy_file(url: str, other: Path, *, restores: bool) -> int:
 
 
 _SQLITE_HINT = (
-    "Use sqlite:///jobs.db; its options are synchronous=FULL or NORMAL, and "
-    "shared_folder=refuse or allow."
+    "Use sqlite:///jobs.db; its options are synchronous=FULL or NORMAL, "
+    "shared_folder=refuse or allow, and mode=0600 or 0660."
 )
+_SQLITE_MODES = {"0600": 0o600, "0660": 0o660}
 
 
 def _sqlite(url: str, options: dict[str, str], clock: Clock) -> Store:
     path = sqlite_path(url)
     synchronous = options.pop("synchronous", "FULL").upper()
     shared = options.pop("shared_folder", "refuse")
+    mode = _SQLITE_MODES.get(options.pop("mode", "0600"))
     is_known = synchronous in ("FULL", "NORMAL") and shared in ("refuse", "allow")
-    if options or not is_known:
+    if options or not is_known or mode is None:
         raise ConfigError(f"{url!r} is not a valid SQLite URL.", hint=_SQLITE_HINT)
     from dueline.stores.sqlite.store import SqliteStore  # noqa: PLC0415  (see above)
 
-    return SqliteStore(path, clock=clock, synchronous=synchronous, may_be_shared=shared == "allow")
+    return SqliteStore(
+        path, clock=clock, synchronous=synchronous, may_be_shared=shared == "allow", mode=mode
+    )
 
 
 def open_wakeups(url: str, store: Store, *, clock: Clock) -> Wakeups:
@@ -161,7 +166,8 @@ def open_wakeups(url: str, store: Store, *, clock: Clock) -> Wakeups:
     if parts.scheme == "sqlite":
         from dueline.stores.sqlite.wakeup import SocketWakeups  # noqa: PLC0415  (see above)
 
-        return SocketWakeups(sqlite_path(url).absolute(), clock=clock)
+        mode = dict(parse_qsl(parts.query)).get("mode", "0600")
+        return SocketWakeups(sqlite_path(url).absolute(), clock=clock, mode=_SQLITE_MODES[mode])
     if parts.scheme == "cassandra":
         from dueline.stores.cassandra.url import place_of  # noqa: PLC0415  (see above)
 

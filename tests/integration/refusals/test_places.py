@@ -13,13 +13,16 @@ import apsw
 import pytest
 
 from dueline.api.application import Dueline
+from dueline.api.connect import open_store
 from dueline.api.job_handle import Job
 from dueline.core.clock import SystemClock
 from dueline.core.errors import (
     BadInput,
+    ConfigError,
     DuelineError,
     StoreUnavailable,
 )
+from dueline.core.wakeup import Signal
 from dueline.stores.sqlite import file
 from dueline.stores.sqlite.store import SqliteStore
 from tests.harness.queue_files import app_on, everything, fill
@@ -51,6 +54,8 @@ os.setgroups([]); os.setgid({user}); os.setuid({user})
 app = Dueline(sys.argv[1])
 try:
     app.store.describe()
+    if "mode" in sys.argv[1]:
+        app.task(name="work")(print).enqueue()
 except DuelineError as error:
     print(type(error).__name__, error.message, "|", error.hint)
 else:
@@ -146,6 +151,30 @@ def test_a_companion_that_is_a_link_is_refused(tmp_path: Path, suffix: str, kind
         everything_of_an_empty_queue(path)
     assert path.read_bytes() == before
     assert kind == "folder" or (tmp_path / "elsewhere").read_bytes() == b"\0" * 4096
+
+
+@AS_ROOT
+def test_users_of_a_group_share_a_file_if_asked_to(open_folder: Path) -> None:
+    os.chown(open_folder, 0, NOBODY)
+    open_folder.chmod(0o2770)
+    path, options = open_folder / "queue.db", "?mode=0660"
+    app = Dueline(f"sqlite:///{path}{options}")
+    app.task(name="work")(print).enqueue()
+    listener = app.engine.wakeups.listen(["default"], Signal())
+    assert as_another(path).startswith("BadInput")
+    assert as_another(path, options=options) == "opened\n"
+    assert [one.channel for one in listener.take()] == ["default"]
+    assert len(list(app.engine.jobs_of("default"))) == 2
+    files = {one.name: stat.S_IMODE(one.stat().st_mode) for one in open_folder.iterdir()}
+    listener.close()
+    app.close()
+    assert files.pop("queue.db-wake") == 0o2770
+    assert files == dict.fromkeys(("queue.db", "queue.db-wal", "queue.db-shm"), 0o660)
+    assert as_another(path, options=options) == "opened\n"  # without this process
+    os.chown(path, 0, 0)
+    assert "belongs to another user" in as_another(path, options=options)
+    with pytest.raises(ConfigError, match="not a valid SQLite URL"):
+        open_store(f"sqlite:///{path}?mode=0666")
 
 
 def test_an_existing_file_that_others_may_read_is_tightened(tmp_path: Path) -> None:

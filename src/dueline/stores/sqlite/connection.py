@@ -97,12 +97,20 @@ class SqliteConnection:
       synchronous: FULL or NORMAL.
       clock: The machine's clock.
       may_be_shared: Whether the folder may be writable for every user.
+      mode: Permissions of the file.
     """
 
     def __init__(
-        self, path: Path, *, synchronous: str, clock: Clock, may_be_shared: bool = False
+        self,
+        path: Path,
+        *,
+        synchronous: str,
+        clock: Clock,
+        may_be_shared: bool = False,
+        mode: int = file.OWNER_ONLY,
     ) -> None:
         self._path = path
+        self._mode = mode
         self._may_be_shared = may_be_shared
         self._synchronous = synchronous
         self._flushes = ""  # its present setting; "" if unknown
@@ -331,7 +339,7 @@ class SqliteConnection:
         file.check_library()
         if self._identity is not None and self._identity != file.identity_of(self._path):
             raise self._replaced()
-        file.prepare(self._path, may_be_shared=self._may_be_shared)
+        file.prepare(self._path, may_be_shared=self._may_be_shared, mode=self._mode)
         is_sealed = file.is_sealed(self._path)
         if is_sealed:  # SQLite could not create the log's index
             flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
@@ -347,7 +355,7 @@ class SqliteConnection:
             database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self._set_up(database)
             if not is_sealed:
-                file.tighten(self._path)
+                file.restrict(self._path, self._mode)
                 database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
                 database.execute("PRAGMA journal_mode = WAL")
             self._flushes = ""

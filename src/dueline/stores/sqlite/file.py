@@ -49,6 +49,10 @@ COMPANIONS = ("-wal", "-journal", "-shm")
 
 MOUNTS = Path("/proc/self/mounts")
 
+OWNER_ONLY = 0o600
+GROUP_TOO = 0o660
+"""Permissions of a queue file: the members of its group may be trusted with it, or not."""
+
 
 def check_library(version: str = "") -> None:
     """Refuse an SQLite library that is known to corrupt files."""
@@ -60,13 +64,16 @@ def check_library(version: str = "") -> None:
         )
 
 
-def prepare(path: Path, *, may_be_shared: bool = False, mounts: Path = MOUNTS) -> None:
-    """Check that `path` may be a queue file, and create it for its owner only.
+def prepare(
+    path: Path, *, may_be_shared: bool = False, mode: int = OWNER_ONLY, mounts: Path = MOUNTS
+) -> None:
+    """Check that `path` may be a queue file, and create it for its owner or group only.
 
     Args:
       path: The queue file, absolute; its folder must exist. It is never opened here: closing a
         second descriptor would drop the locks that SQLite holds on it in this process.
       may_be_shared: Whether the folder may be writable for every user.
+      mode: Its permissions, OWNER_ONLY or GROUP_TOO.
       mounts: The table of mounted file systems, one a line: device, folder, type.
 
     Raises:
@@ -89,11 +96,11 @@ def prepare(path: Path, *, may_be_shared: bool = False, mounts: Path = MOUNTS) -
                 "add ?shared_folder=allow to the address if you trust every user of the machine.",
             )
         _refuse_network(folder, mounts)
-        _create(path)
-        _refuse_stranger(path)
+        _create(path, mode)
+        _refuse_stranger(path, mode)
         _refuse_scrap(path)
         for companion in _companions(path):
-            _refuse_planted(companion)
+            _refuse_planted(companion, mode)
     except OSError as error:
         raise StoreUnavailable(
             f"The queue file {path} cannot be opened: {error.strerror or error}.",
@@ -107,20 +114,29 @@ def is_sealed(path: Path) -> bool:
     return is_closed and not any(os.access(one, os.W_OK) for one in (path, path.parent))
 
 
-def tighten(path: Path) -> None:
-    """Remove permissions of group and others from a queue file and its companions."""
+def restrict(path: Path, mode: int = OWNER_ONLY) -> None:
+    """Give a queue file and its companions of this user the permissions of group and others."""
     for one in (path, *_companions(path)):
         with suppress(FileNotFoundError):
-            mode = stat.S_IMODE(one.stat(follow_symlinks=False).st_mode)
-            if os.access(one, os.W_OK) and mode & (stat.S_IRWXG | stat.S_IRWXO):
-                one.chmod(mode & stat.S_IRWXU)
+            found = one.stat(follow_symlinks=False)
+            old = stat.S_IMODE(found.st_mode)
+            new = old & stat.S_IRWXU | mode & ~stat.S_IRWXU
+            if old != new and os.access(one, os.W_OK) and found.st_uid == os.geteuid():
+                one.chmod(new)
+
+
+def is_of_us(found: os.stat_result, mode: int) -> bool:
+    """Return whether a file is this user's, or of a group of this user where that is enough."""
+    if found.st_uid == os.geteuid():
+        return True
+    return mode == GROUP_TOO and found.st_gid in (os.getegid(), *os.getgroups())
 
 
 def _companions(path: Path) -> list[Path]:
     return [path.with_name(path.name + suffix) for suffix in COMPANIONS]
 
 
-def _refuse_planted(companion: Path) -> None:
+def _refuse_planted(companion: Path, mode: int) -> None:
     """Refuse a log or journal of another user: SQLite would apply it."""
     try:
         found = companion.stat(follow_symlinks=False)
@@ -131,7 +147,7 @@ def _refuse_planted(companion: Path) -> None:
             f"The file {companion} is a link or not a regular file.",
             hint="Find out who put it there, and remove it.",
         )
-    if found.st_uid != os.geteuid():
+    if not is_of_us(found, mode):
         raise BadInput(
             f"The file {companion} belongs to another user (uid {found.st_uid}).",
             hint="Find out who put it there, and remove it; it does not belong to your queue.",
@@ -174,24 +190,25 @@ def _refuse_network(folder: Path, mounts: Path) -> None:
         )
 
 
-def _create(path: Path) -> None:
+def _create(path: Path, mode: int) -> None:
     if path.is_symlink():
         raise BadInput(
             f"The queue file {path} is a symbolic link.",
             hint="Name the file that it leads to.",
         )
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW, 0o600))
-    except FileExistsError:
-        return
+    flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW
+    with suppress(FileExistsError):
+        os.close(os.open(path, flags, OWNER_ONLY))
+        path.chmod(mode)  # whatever the umask is
 
 
-def _refuse_stranger(path: Path) -> None:
-    owner = path.stat().st_uid
-    if owner != os.geteuid():
+def _refuse_stranger(path: Path, mode: int) -> None:
+    found = path.stat()
+    if not is_of_us(found, mode):
         raise BadInput(
-            f"The queue file {path} belongs to another user (uid {owner}).",
-            hint="Run as that user, or choose a file of your own.",
+            f"The queue file {path} belongs to another user (uid {found.st_uid}).",
+            hint="Run as that user, choose a file of your own, or add ?mode=0660 to the address "
+            "in all processes if the file belongs to a group of this user.",
         )
 
 

@@ -45,6 +45,7 @@ from dueline.stores.sqlite.connection import (
     fetch,
     first,
 )
+from dueline.stores.sqlite.file import OWNER_ONLY
 from dueline.stores.sqlite.group_commit import GroupCommit
 from dueline.stores.sqlite.jobs import GREATEST, LEAST
 from dueline.stores.sqlite.transaction import Guard, SqliteTransaction
@@ -58,6 +59,7 @@ class SqliteStore:
       clock: The machine's clock, which is also the store's.
       synchronous: FULL (commits survive loss of power) or NORMAL (the last ones may not).
       may_be_shared: Whether the folder may be writable for every user.
+      mode: Permissions of the file: OWNER_ONLY or GROUP_TOO.
     """
 
     transactional = True
@@ -70,12 +72,17 @@ class SqliteStore:
         clock: Clock,
         synchronous: str = "FULL",
         may_be_shared: bool = False,
+        mode: int = OWNER_ONLY,
     ) -> None:
         self._path = path.absolute()
         self._clock = clock
         self._synchronous = synchronous
         self._file = SqliteConnection(
-            self._path, synchronous=synchronous, clock=clock, may_be_shared=may_be_shared
+            self._path,
+            synchronous=synchronous,
+            clock=clock,
+            may_be_shared=may_be_shared,
+            mode=mode,
         )
         self._connection: Executor = self._file
         self._inserts = GroupCommit(self._file)

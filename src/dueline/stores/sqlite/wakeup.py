@@ -2,8 +2,8 @@
 
 Each worker binds a Unix datagram socket in the folder `<file>-wake`. A process that has committed
 jobs sends a wake-up to every socket there. The folder is next to the file, so that every process
-that opens the file finds it; only the file's owner may use it. The socket of a killed worker
-refuses datagrams, and a sender removes it.
+that opens the file finds it; only those who may use the file may use it. The socket of a killed
+worker refuses datagrams, and a sender removes it.
 """
 
 import os
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from dueline.core.clock import SECOND_US, Clock
 from dueline.core.wakeup import NoListener, Signal, Wakeup, WakeupListener, read_wakeup
+from dueline.stores.sqlite.file import GROUP_TOO, OWNER_ONLY, is_of_us
 
 SOCKETS_AGE_US_MAX = SECOND_US
 """Maximum age of the list of sockets, in microseconds; a new worker polls more often until then."""
@@ -51,8 +52,8 @@ class SocketWakeups:
     folder at once.
     """
 
-    def __init__(self, file: Path, *, clock: Clock) -> None:
-        self._folder = _Folder(file.with_name(f"{file.name}-wake"))
+    def __init__(self, file: Path, *, clock: Clock, mode: int = OWNER_ONLY) -> None:
+        self._folder = _Folder(file.with_name(f"{file.name}-wake"), mode)
         self._clock = clock
         self._sender: socket.socket | None = None
         self._names: list[str] = []
@@ -134,6 +135,7 @@ class SocketListener:
             self._socket.setblocking(False)  # noqa: FBT003  (its only parameter)
             with folder.address(self._name) as address:
                 self._socket.bind(address)
+                folder.share(self._name)
         except BaseException:
             self._socket.close()
             raise
@@ -179,8 +181,9 @@ class SocketListener:
 class _Folder:
     """The folder with the sockets of a queue file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, mode: int) -> None:
         self._path = path
+        self._mode = mode
 
     def make(self) -> None:
         """Create the folder.
@@ -190,12 +193,20 @@ class _Folder:
         """
         with suppress(FileExistsError):
             self._path.mkdir(mode=0o700)
+            if self._mode == GROUP_TOO:
+                self._path.chmod(0o770 | self._path.stat().st_mode & stat.S_ISGID)
         self._check()
+
+    def share(self, name: str) -> None:
+        """Let the users of the folder's group send to a socket."""
+        if self._mode == GROUP_TOO:
+            (self._path / name).chmod(GROUP_TOO)
 
     def _check(self) -> None:
         found = os.lstat(self._path)
-        is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-        if not is_own or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        is_own = stat.S_ISDIR(found.st_mode) and is_of_us(found, self._mode)
+        others = stat.S_IWOTH if self._mode == GROUP_TOO else stat.S_IWGRP | stat.S_IWOTH
+        if not is_own or found.st_mode & others:
             raise PermissionError(1, "not a folder of this user alone", str(self._path))
 
     def names(self) -> list[str]:
