@@ -29,6 +29,7 @@ from dueline.stores.row_updates import Terms
 from dueline.stores.sqlite import batches, claims, job_rows, streams
 from dueline.stores.sqlite import jobs as sqlite_jobs
 from dueline.stores.sqlite.connection import Database, Executor, fetch, integers, savepoint
+from dueline.stores.sqlite.file import OWNER_ONLY
 from dueline.stores.sqlite.jobs import number_of
 from dueline.stores.sqlite.store import SqliteStore
 
@@ -75,7 +76,7 @@ class StretchStore(SqliteStore):
     Every call that may meet a stretch is overridden; the others are those of the store.
 
     Args:
-      path, clock, synchronous, may_be_shared: As for the store.
+      path, clock, synchronous, may_be_shared, mode: As for the store.
       rows_min: Minimum number of rows of a stretch.
     """
 
@@ -86,9 +87,12 @@ class StretchStore(SqliteStore):
         clock: Clock,
         synchronous: str = "FULL",
         may_be_shared: bool = False,
+        mode: int = OWNER_ONLY,
         rows_min: int = ROWS_MIN,
     ) -> None:
-        super().__init__(path, clock=clock, synchronous=synchronous, may_be_shared=may_be_shared)
+        super().__init__(
+            path, clock=clock, synchronous=synchronous, may_be_shared=may_be_shared, mode=mode
+        )
         self._rows_min = rows_min
         self._connection = _Prepared(self._file)
 

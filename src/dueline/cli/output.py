@@ -22,9 +22,10 @@ class Instant(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A duration in microseconds."""
+    """A duration in microseconds. zero: what people read if it is 0."""
 
     us: int
+    zero: str = ""
 
 
 class Raw(NamedTuple):
@@ -174,8 +175,8 @@ class Output:
                 return ""
             case Instant(us):
                 return f"{instant_text(us)} ({distance_text(us, self._now_us)})"
-            case Span(us):
-                return f"{'-' if us < 0 else ''}{span_text(us)}"
+            case Span(us, zero):
+                return f"{'-' if us < 0 else ''}{span_text(us)}" if us or not zero else zero
             case Raw(text):
                 return text if len(text) <= _JSON_CHARACTERS else f"{text[:_JSON_CHARACTERS]}..."
             case bool():
@@ -232,7 +233,7 @@ def _plain(value: object) -> object:
             return exact_text(us)
         case Raw(text):
             return _loaded(text)
-        case Span(us):
+        case Span(us, _):
             return us / 1_000_000
         case Mapping():
             return {

@@ -1,5 +1,7 @@
 """`dueline queues`."""
 
+import re
+
 from tests.harness.shell import WAIT_S, Shell
 
 
@@ -30,11 +32,17 @@ def test_no_queue_is_no_error(shell: Shell) -> None:
 def test_a_queue_shows_its_settings_and_workers(shell: Shell) -> None:
     shell.enqueue("tasks.sleep", "0", "--after", "1h")
     text = shell.app("queues", "show", "slow").out
-    assert "scheduled  1\n" in text
-    assert "keep       1m\n" in text
+    assert re.search("^scheduled +1$", text, re.MULTILINE)
+    assert re.search("^keep +1m$", text, re.MULTILINE)
     data = shell.app("queues", "show", "slow", "-o", "json").data
     assert (data["lease_s"], data["keep_s"], data["history"]) == (30, 60, "attempts")
     assert data["live_workers"] == []
+    settings = ("queues", "set", "slow", "--keep", "0", "--aging", "0", "--dead-keep", "0")
+    for text in (shell.app(*settings).out, shell.app("queues", "show", "slow").out):
+        for line in ("keep +none", "aging +never", "dead keep +until purged"):
+            assert re.search(f"^{line}$", text, re.MULTILINE), text
+    set_ = shell.app(*settings, "-o", "json").data
+    assert set_.items() <= shell.app("queues", "show", "slow", "-o", "json").data.items()
 
 
 def test_a_queue_that_is_not_there_is_not_made(shell: Shell) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from dueline.api.limits import asked_quota
+from dueline.cli.commands.settings import settings_entry
 from dueline.cli.confirm import is_agreed, refuse
 from dueline.cli.errors import Exit, say_failure
 from dueline.cli.options import DryRunOption, YesOption, argument, option
@@ -72,16 +73,11 @@ def show(context: typer.Context, name: NameArgument) -> None:
         settings = opened.engine.catalog.settings(name)
         shown = {
             **numbers_of(counts),
-            "lease": Span(settings.lease_us),
-            "keep": Span(settings.keep_us),
-            "history": settings.history,
+            **settings_entry(settings),
+            "bucket": Span(settings.width_us),
             "paused": settings.is_paused,
             "paused_tenants": list(settings.paused_tenants),
             "paused_tasks": list(settings.paused_tasks),
-            "weights": [f"{tenant}={weight}" for tenant, weight in settings.weights],
-            "deliver": settings.deliver,
-            "shards": settings.shards,
-            "bucket": Span(settings.width_us),
         }
         parts = [Part("live_workers", [worker_entry(one) for one in workers], WORKER_COLUMNS)]
         if settings.quotas:

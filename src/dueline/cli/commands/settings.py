@@ -61,21 +61,21 @@ def set_queue(
     with session_of(context).engine() as engine:
         (name,) = engine.catalog.chosen(name)
         settings = engine.catalog.configure(name, **changes)
-        Output.of(context, engine).entry(_entry(name, settings))
+        Output.of(context, engine).entry({"queue": name, **settings_entry(settings)})
 
 
-def _entry(name: str, settings: QueueSettings) -> Entry:
+def settings_entry(settings: QueueSettings) -> Entry:
+    """Return the output of a queue's settings."""
     return {
-        "queue": name,
         "shards": settings.shards,
         "shards_range": "-".join(map(str, settings.shards_range)) or None,
         "shards_read": settings.shards_read,
         "lease": Span(settings.lease_us),
-        "keep": Span(settings.keep_us),
-        "aging": Span(settings.aging_us),
+        "keep": Span(settings.keep_us, "none"),
+        "aging": Span(settings.aging_us, "never"),
         "history": settings.history,
         "history_keep": Span(settings.history_us),
-        "dead_keep": Span(settings.dead_us),
+        "dead_keep": Span(settings.dead_us, "until purged"),
         "deliver": settings.deliver,
         "weights": [f"{tenant}={number}" for tenant, number in settings.weights],
     }

@@ -207,7 +207,7 @@ class Pipeline:
         """Count the jobs of each queue at a time, by state, from the copied history.
 
         Returns:
-            queue, history, verdict, and a count for each state. The verdict is `complete`,
+            queue, history, verdict, and a count for each state, None if not audited. The verdict is `complete`,
             `not audited`, or `partial` if the tables do not hold all of the history before.
         """
         with existing_engine(self._settings.store) as engine:
@@ -219,7 +219,9 @@ class Pipeline:
                 "queue": name,
                 "history": kept,
                 "verdict": _completeness(kept, is_whole=not begins[name]),
-                **{state: counts[name, state] if tells_all(kept) else 0 for state in past.STATES},
+                **{
+                    state: counts[name, state] if tells_all(kept) else None for state in past.STATES
+                },
             }
             for name, kept in history.items()
         ]
