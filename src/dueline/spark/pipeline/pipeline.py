@@ -207,8 +207,9 @@ class Pipeline:
         """Count the jobs of each queue at a time, by state, from the copied history.
 
         Returns:
-            queue, history, verdict, and a count for each state, None if not audited. The verdict is `complete`,
-            `not audited`, or `partial` if the tables do not hold all of the history before.
+            queue, history, verdict, and a count for each state. The verdict is `complete`,
+            `not audited` without counts, or `partial` if the tables do not hold all of the
+            history before.
         """
         with existing_engine(self._settings.store) as engine:
             history = self._histories(engine)
