@@ -11,7 +11,7 @@ from dueline.core.clock import Clock, SystemClock
 from dueline.core.engine import Engine
 from dueline.core.errors import ConfigError
 from dueline.core.logging import log
-from dueline.core.queue_settings import DEFAULT_QUEUE
+from dueline.core.queue_settings import DEFAULT_QUEUE, check_queue_name
 from dueline.core.store import Store
 from dueline.jobs.queue import Queues
 from dueline.jobs.transaction import Transaction, joined
@@ -100,6 +100,7 @@ class Connection:
 
     def _notice(self, queue: str) -> None:
         """Log a queue that only a call names, and that it is about to create."""
+        check_queue_name(queue)
         self._noticed.add(queue)
         if self.engine.catalog.entry(queue) is None:
             log.warning("The queue %s is new: is the name right?", queue)

@@ -1,12 +1,14 @@
 """Waiting for results, and workers inside a program without an event loop."""
 
 import logging
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dueline import Conflict, Context, Dueline
+from dueline.coordination.worker_registry import live_workers
 from tests.harness.clocks import HandClock
 
 STORES = ("memory://", "memory://?transactional=off", "sqlite:///jobs.db")
@@ -41,6 +43,8 @@ def test_it_says_that_the_task_is_unknown(caplog: pytest.LogCaptureFixture) -> N
     app = Dueline("memory://", clock=Clock())
     job = app.unchecked("shop.send", queue="mail").enqueue()
     with app.worker(["mail"]), caplog.at_level(logging.WARNING, "dueline"):
+        while not live_workers(app.engine):
+            time.sleep(0.005)  # its thread registers it
         job._report_wait(job._read()[1])
     assert f"job {job.id} waits: no live worker knows task shop.send" in caplog.messages
 
