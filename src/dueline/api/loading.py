@@ -1,8 +1,16 @@
 """Import of applications."""
 
+import re
+from pathlib import Path
+from typing import Final
+
 from dueline.api.application import Dueline
 from dueline.api.config import load_object
 from dueline.core.errors import ConfigError
+
+_MADE: Final = re.compile(r"^(\w+)(?: *: *\w+)? *= *(?:dueline\.)?Dueline\(", re.MULTILINE)
+_FILES_MAX: Final = 200
+_SHOWN: Final = 5
 
 
 def load_app(place: str) -> Dueline:
@@ -10,10 +18,33 @@ def load_app(place: str) -> Dueline:
 
     Raises: ConfigError: the object cannot be imported, or is not an application.
     """
-    found = load_object(place)
+    try:
+        return _expect_app(place, load_object(place))
+    except ConfigError as error:
+        apps = _apps_in(Path.cwd())
+        if not apps or {place, f"{place}:app"} & {*apps}:  # found, and it fails
+            raise
+        found_here = f"Found here: {', '.join(apps[:_SHOWN])}."
+        raise ConfigError(error.message, hint=f"{error.hint} {found_here}") from error
+
+
+def _expect_app(place: str, found: object) -> Dueline:
     if not isinstance(found, Dueline):
         raise ConfigError(
             f"{place} is a {type(found).__name__}, not a Dueline application.",
             hint="Use MODULE:ATTR of the object that Dueline(...) created.",
         )
+    return found
+
+
+def _apps_in(folder: Path) -> list[str]:
+    """Return the applications that Python files here and one folder below seem to make."""
+    found: list[str] = []
+    for path in sorted([*folder.glob("*.py"), *folder.glob("[!.]*/*.py")])[:_FILES_MAX]:
+        module = ".".join(path.relative_to(folder).with_suffix("").parts)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            continue
+        found += [f"{module.removesuffix('.__init__')}:{name}" for name in _MADE.findall(text)]
     return found

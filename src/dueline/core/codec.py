@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from operator import contains
 from pathlib import PurePath
-from typing import Any, Final, NamedTuple, Self, TypeVar, cast, get_origin
+from typing import Any, Final, NamedTuple, Self, TypeVar, cast, get_args, get_origin
 
 import msgspec
 
@@ -31,6 +31,9 @@ DAMAGE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Exceptions that decoding raises for damaged bytes."""
 
 _BINARY: Final = (bytes, bytearray, memoryview)
+
+_WITHOUT_VALUES: Final = frozenset({"typing", "collections.abc", "abc"})
+"""Modules of annotations that say nothing about the class of a value."""
 
 _FLAT_BYTES: Final = 2 * DEPTH_MAX  # shorter bodies cannot be too deep: each level has two brackets
 
@@ -72,6 +75,21 @@ def is_model(kind: type) -> bool:
     pydantic = sys.modules.get("pydantic")
     base = getattr(pydantic, "BaseModel", None)
     return base is not None and issubclass(kind, base) and hasattr(kind, "model_validate_json")
+
+
+def unknown_kind(kind: Any) -> type | None:  # noqa: ANN401  (a type)
+    """Return a class in an annotation whose values cannot be encoded; None without one."""
+    if kinds := get_args(kind):
+        return next((found for one in kinds if (found := unknown_kind(one)) is not None), None)
+    if not isinstance(kind, type) or kind.__module__ in _WITHOUT_VALUES:
+        return None
+    if kind is object or issubclass(kind, PurePath) or is_model(kind):
+        return None
+    try:
+        described = learned(lambda: msgspec.inspect.type_info(kind))
+    except (TypeError, NameError):  # it may be one that is completed later
+        return None
+    return kind if isinstance(described, msgspec.inspect.CustomType) else None
 
 
 def to_builtins(value: object, builtin_types: Iterable[type] = ()) -> Any:  # noqa: ANN401

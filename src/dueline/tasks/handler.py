@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 from typing import Any, NoReturn, Protocol, TypeVar, get_type_hints
 
 from dueline.core.clock import asked_span_us, duration_us, to_datetime
-from dueline.core.codec import AS_JSON, JSON
+from dueline.core.codec import AS_JSON, JSON, unknown_kind
 from dueline.core.errors import BadInput, DuelineError, LeaseLost
 from dueline.core.job import Claim, Job
 from dueline.core.limit_names import limits_of_call, read_limits
+from dueline.core.logging import log
 from dueline.core.retry import Retry
 from dueline.core.user_code import name_of, text_of
 from dueline.tasks.arguments import Arguments
@@ -362,6 +363,11 @@ class Handler:
         self.is_async = inspect.iscoroutinefunction(function)
         self.middleware = read_middleware(middleware, is_async=self.is_async)
         self.result_kind = get_type_hints(function).get("return", Any)
+        if (kind := unknown_kind(self.result_kind)) is not None:
+            log.warning(
+                "The result of %s cannot be kept as JSON: its annotation names %s. Return plain "
+                "values, or keep no results with app.queue(..., keep=0).", name, kind.__name__
+            )  # fmt: skip
 
     def _arguments(self, function: Callable[..., Any]) -> Arguments:
         return Arguments(function, self.name, skip=1 if self.takes_context else 0)

@@ -132,3 +132,19 @@ def test_only_names_are_included(wrong: object) -> None:
         app.include(wrong)  # type: ignore[arg-type]
     with pytest.raises(BadInput):
         app.discover(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("place", ["app", "shop.app:application", "shop.ap", "shop.tasks:APP"])
+def test_a_wrong_place_names_the_applications_that_were_found(folder: Path, place: str) -> None:
+    (folder / "other.py").write_text("import dueline\nqueue = dueline.Dueline('memory://')\n")
+    with pytest.raises(ConfigError) as raised:
+        load_app(place)
+    assert raised.value.hint.endswith("Found here: other:queue, shop.app:app.")
+
+
+def test_an_application_that_fails_is_not_named_again(folder: Path) -> None:
+    (folder / "other.py").write_text("from dueline import Dueline\napp = Dueline('x:')\n1 / 0\n")
+    for place in ("other", "other:app"):
+        with pytest.raises(ConfigError, match="ZeroDivisionError") as raised:
+            load_app(place)
+        assert "Found here" not in raised.value.hint
