@@ -2,13 +2,16 @@
 
 import asyncio
 import re
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
 from starlette.types import ASGIApp
 
 from dueline import Dueline, Retry, chord
+from dueline.web.server import bound, server_of
 
 HOST = "127.0.0.1"
 
@@ -116,3 +119,18 @@ class Shop:
 
     def _word(self) -> str:
         return "<img src=x onerror=alert(1)>"
+
+
+@contextmanager
+def serving(pages: ASGIApp) -> Iterator[str]:
+    """Serve pages from a thread while the block runs; give their address."""
+    listening = bound(HOST, 0)
+    server = server_of(pages)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://{HOST}:{listening.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(timeout=10)
+        listening.close()

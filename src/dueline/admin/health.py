@@ -65,10 +65,11 @@ class Report:
         return any(check.verdict == "bad" for check in self.checks)
 
 
-def examine(engine: Engine, *, compare_us: int = COMPARE_US) -> Report:
+def examine(engine: Engine, *, compare_us: int = COMPARE_US, most: int = SCAN_MAX) -> Report:
     """Check the store, the clocks, the workers, and whether every queue is served.
 
-    Args: compare_us: maximum time for comparing the indexes of the store with its tables.
+    Args: compare_us: maximum time for comparing the indexes of the store with its tables. most:
+      maximum number of jobs of a queue that a check reads.
     """
     features = ", ".join(sorted(names_of(engine.store)))
     store = {**engine.store.describe(), "features": features or "none"}
@@ -76,7 +77,7 @@ def examine(engine: Engine, *, compare_us: int = COMPARE_US) -> Report:
     checks = [
         *judged(store),
         *_indexes(engine, compare_us),
-        *_unreadable(engine),
+        *_unreadable(engine, most),
         _clock("this machine", engine.time.skew_us()),
         *(_clock(f"worker {one.worker}", one.clock_skew_us) for one in workers),
         *(_strays(one) for one in workers if one.stray_answers),
@@ -86,8 +87,8 @@ def examine(engine: Engine, *, compare_us: int = COMPARE_US) -> Report:
         lambda: [elected(engine, workers)],
         lambda: recurring(engine, workers),
         lambda: _found_by_audits(engine),
-        lambda: _written_ahead(engine),
-        lambda: _shortened(list(_unserved(engine, workers)), "queues"),
+        lambda: _written_ahead(engine, most),
+        lambda: _shortened(list(_unserved(engine, workers, most)), "queues"),
         lambda: _shortened(list(_undeclared(engine)), "limits"),
         lambda: neglected(engine, engine.catalog.names(), workers),
         lambda: stuck_groups(engine, max_age_us=LATE_US, verdict="warning"),
@@ -120,16 +121,16 @@ def _indexes(engine: Engine, timeout_us: int) -> Iterator[Check]:
         yield Check("indexes", "good", f"they agree with their tables (took {took})")
 
 
-def _unreadable(engine: Engine) -> Iterator[Check]:
+def _unreadable(engine: Engine, most: int) -> Iterator[Check]:
     advice = "Was it written by another program, or a newer dueline? Correct or delete it."
-    for place, why in islice(unreadable_in(engine, most=SCAN_MAX), UNREADABLE_MAX):
+    for place, why in islice(unreadable_in(engine, most=most), UNREADABLE_MAX):
         yield Check(place, "bad", why, advice)
 
 
-def _written_ahead(engine: Engine) -> Iterator[Check]:
+def _written_ahead(engine: Engine, most: int) -> Iterator[Check]:
     """Find jobs that were written by a clock that was ahead: they wait by that clock."""
     now_us = engine.time.latest_us()
-    left = SCAN_MAX
+    left = most
     for name in engine.catalog.names():
         ahead_us = []
         for job in islice(engine.jobs_of(name), left):
@@ -319,12 +320,12 @@ def _unknown(
         yield Check(f"queue {queue}", verdict, finding, advice)
 
 
-def _unserved(engine: Engine, workers: Sequence[Presence]) -> Iterator[Check]:
+def _unserved(engine: Engine, workers: Sequence[Presence], most: int) -> Iterator[Check]:
     now_us = engine.time.latest_us()
     for name in engine.catalog.names():
         if engine.catalog.settings(name).is_paused:
             continue
-        counts = count(engine, name, workers, most=SCAN_MAX)
+        counts = count(engine, name, workers, most=most)
         if counts.ready and not counts.workers:
             least = "at least " if counts.is_capped else ""
             yield Check(

@@ -230,4 +230,5 @@ def targets(like: JobFilter) -> Sequence[str]:
     """Return the changes that are possible for jobs of this filter."""
     if like.state in ENDED_STATES:
         return ()
-    return ("retry",) if like.state == "dead" else ("retry", "cancel", "reschedule")
+    words = {"dead": ("retry",), "running": ("cancel",)}
+    return words.get(like.state or "", ("retry", "cancel", "reschedule"))

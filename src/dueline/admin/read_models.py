@@ -19,7 +19,7 @@ from dueline.admin.job_views import (
     summary_of_row,
 )
 from dueline.admin.operations import Action, Operations, actions
-from dueline.admin.search import ENDED_STATES, JobFilter, Place, search, search_ended
+from dueline.admin.search import ENDED_STATES, JobFilter, Place, count_like, search, search_ended
 from dueline.admin.timeline import Timeline, timeline
 from dueline.admin.watch import Picture, Watch
 from dueline.coordination.leases import grants
@@ -257,8 +257,11 @@ class Admin:
             BadInput: The filter cannot be read.
             NotFound: The queue does not exist.
         """
-        page = self.list(filter, limit=most, most=most)
-        return Count(len(page.jobs), page.is_capped or page.next is not None)
+        like = self.filter(filter) if isinstance(filter, str) else filter
+        if like.state in ENDED_STATES:
+            past = search_ended(self.engine, like, limit=most, most=most)
+            return Count(len(past.attempts), past.is_capped or past.more)
+        return Count(*count_like(self.engine, like, most=most))
 
     def get(self, job_id: str) -> JobDetails:
         """Return all that is stored of a job.
@@ -343,13 +346,14 @@ class Admin:
         """Return the workers that are alive."""
         return live_workers(self.engine)
 
-    def health(self, *, compare_s: float = 1) -> Report:
+    def health(self, *, compare_s: float = 1, most: int = 1_000) -> Report:
         """Check the store, clocks, workers and queues, as `dueline doctor` does.
 
         Args:
             compare_s: Maximum duration of comparing indexes with tables, in seconds.
+            most: Maximum number of jobs of each queue that a check reads.
         """
-        return examine(self.engine, compare_us=round(compare_s * SECOND_US))
+        return examine(self.engine, compare_us=round(compare_s * SECOND_US), most=most)
 
     # Schedules, limits, workflows, streams
 

@@ -173,6 +173,22 @@ def search(
     return Rows(found[:limit], more=len(found) > limit, is_capped=budget.left <= 0)
 
 
+def count_like(engine: Engine, like: JobFilter, *, most: int = SCAN_MAX) -> tuple[int, bool]:
+    """Count the jobs with a row that match; also return whether not all were read.
+
+    Raises: NotFound: the queue does not exist.
+    """
+    now_us = engine.time.latest_us()
+    budget = _Budget(most)
+    found = 0
+    for lane in lanes_like(engine, like):
+        rows = _lane_rows(engine, lane, budget, after=None, until_us=None, page_size=_PAGE_MAX)
+        found += sum(1 for row in rows if like.fits(row, now_us))
+        if budget.left <= 0:
+            return found, True
+    return found, False
+
+
 def lanes_like(engine: Engine, like: JobFilter) -> Iterator[Lane]:
     """Yield the lanes that may have matching jobs.
 

@@ -78,7 +78,7 @@ def _common(request: Request) -> dict[str, Any]:
     def when(at_us: int) -> Markup:
         """Return a timestamp as its distance from now; the exact time is its title."""
         exact = exact_text(at_us)
-        shown = distance_text(at_us, now_us)
+        shown = distance_text(at_us, now_us) if abs(at_us - now_us) > SECOND_US else "now"
         return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(exact, shown)
 
     return {

@@ -54,8 +54,8 @@ def bound(host: str, port: int) -> socket.socket:
     return made
 
 
-def serve(app: ASGIApp, listening: socket.socket) -> None:
-    """Answer requests until SIGTERM or Ctrl-C."""
+def server_of(app: ASGIApp) -> uvicorn.Server:
+    """Return a server that bounds the size of requests, and how many connections wait."""
     config = uvicorn.Config(
         app,
         lifespan="off",
@@ -70,4 +70,4 @@ def serve(app: ASGIApp, listening: socket.socket) -> None:
         http="h11",
         ws="none",
     )
-    uvicorn.Server(config).run(sockets=[listening])
+    return uvicorn.Server(config)

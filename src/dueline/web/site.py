@@ -2,6 +2,8 @@
 
 import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from inspect import signature
 from typing import Any, cast
@@ -10,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse
 
+from dueline.admin.health import Report
 from dueline.admin.operations import Operations
 from dueline.admin.read_models import Admin
 from dueline.admin.timeline import Timeline
@@ -17,6 +20,9 @@ from dueline.api.application import Dueline
 from dueline.core.clock import SECOND_US
 from dueline.web.redaction import Redaction
 from dueline.web.security import Identity, Role
+
+REPORT_US = 60 * SECOND_US
+REPORT_WAIT_S = 0.15
 
 TIMELINE_US = 10 * SECOND_US
 """Maximum age of the timeline."""
@@ -39,7 +45,9 @@ class Site:
     tasks: Dueline | None = None
     _admin: Admin | None = None
     _timeline: Timeline | None = None
-    _lock: Any = field(default_factory=threading.Lock)
+    _report: "Future[Report] | None" = None
+    _reported_us: int = 0
+    _lock: Any = field(default_factory=threading.RLock)
 
     @property
     def admin(self) -> Admin:
@@ -59,6 +67,30 @@ class Site:
         if known is None or self.now_us() - known.now_us > TIMELINE_US:
             known = self._timeline = self.admin.timeline()
         return known
+
+    def report(self) -> Report | None:
+        """Return checks of the store that are a minute old at most; None while they run.
+
+        A large file takes seconds: they run in a thread, and a page waits for a moment only.
+        """
+        with self._lock:
+            known = self._report
+            if known is None or (known.done() and self.now_us() - self._reported_us > REPORT_US):
+                self._report = Future()
+                self._reported_us = self.now_us()
+                threading.Thread(target=self._check, args=(self._report,), daemon=True).start()
+            current = self._report
+        for one in (current, known):
+            with suppress(TimeoutError):
+                if one is not None:
+                    return one.result(timeout=REPORT_WAIT_S)
+        return None
+
+    def _check(self, report: "Future[Report]") -> None:
+        try:
+            report.set_result(self.app.admin.health())
+        except BaseException as error:  # noqa: BLE001  (raised where the page waits)
+            report.set_exception(error)
 
     def parameters(self, task: str) -> Sequence[str]:
         """Return the parameters that callers of a task pass by position; none if it is unknown."""

@@ -47,7 +47,7 @@ def web(
     """
     try:
         from dueline.web import dashboard  # noqa: PLC0415  (an extra)
-        from dueline.web.server import bound, check_address, serve  # noqa: PLC0415
+        from dueline.web.server import bound, check_address, server_of  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError(
             f"The dashboard needs {error.name}.", hint="Run `pip install 'dueline[web]'`."
@@ -63,16 +63,14 @@ def web(
     shown = f"[{host}]" if ":" in host else host
     note(f"The dashboard is at http://{shown}:{number}/ (press Ctrl-C to stop).")
     try:
-        serve(
-            dashboard(
-                app,
-                role="operator" if operate else role.value,
-                tokens={token: one.value for token, one in tokens.items()},
-                hosts=tuple(host_name or ()),
-                tasks=tasks,
-            ),
-            listening,
+        pages = dashboard(
+            app,
+            role="operator" if operate else role.value,
+            tokens={token: one.value for token, one in tokens.items()},
+            hosts=tuple(host_name or ()),
+            tasks=tasks,
         )
+        server_of(pages).run(sockets=[listening])
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     finally:

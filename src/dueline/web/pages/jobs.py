@@ -17,7 +17,7 @@ from dueline.web.rendering import render
 from dueline.web.site import back, form_of, operations, site_of
 
 PAGE = 50
-COUNTED_MAX = 20_000
+COUNTED_MAX = 10_000
 _DONE = {"retry": "retried", "cancel": "cancelled", "reschedule": "rescheduled"}
 
 

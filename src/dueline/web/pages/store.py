@@ -10,7 +10,7 @@ from dueline.web.site import site_of
 
 def store(request: Request) -> Response:
     """Show facts of the store, and what the checks found."""
-    return render(request, "store.html", report=site_of(request).admin.health(compare_s=0.1))
+    return render(request, "store.html", report=site_of(request).report())
 
 
 def actions(request: Request) -> Response:

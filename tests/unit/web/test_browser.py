@@ -1,0 +1,162 @@
+"""The dashboard in a real browser: Chromium, which is skipped where it is absent."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dueline.web import dashboard
+from tests.harness.servers import absent
+from tests.harness.web import Shop, serving
+
+CHROMIUM = Path("/usr/bin/chromium")
+PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
+PATHS = ("/", "/jobs", "/jobs?q=state:dead", "/dead", "/queues", "/queues/mail", "/workers",
+         "/schedules", "/limits", "/workflows", "/streams", "/audit")  # fmt: skip
+
+pytestmark = [pytest.mark.long, pytest.mark.no_cover, pytest.mark.xdist_group("browser")]
+
+
+class Screen:
+    """A page of the browser, and what it printed as an error."""
+
+    def __init__(self, browser: Any, address: str, **options: Any) -> None:  # noqa: ANN401
+        self.page = browser.new_context(
+            base_url=address, **{"viewport": DESK, **options}
+        ).new_page()
+        self.page.set_default_timeout(20_000)
+        self.errors: list[str] = []
+        self.page.on("console", self._said)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+
+    def _said(self, message: Any) -> None:  # noqa: ANN401
+        if message.type == "error":
+            self.errors.append(message.text)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if not CHROMIUM.exists():
+        absent("chromium", f"there is no {CHROMIUM}: apt-get install chromium")
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415  (slow to load)
+
+    with sync_playwright() as driver:
+        made = driver.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[Shop]:
+    made = Shop("memory://")
+    yield made
+    made.app.close()
+
+
+@pytest.fixture(scope="module")
+def address(shop: Shop) -> Iterator[str]:
+    with serving(dashboard(shop.app, role="operator")) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def desk(browser: Any, address: str) -> Screen:  # noqa: ANN401
+    return Screen(browser, address)
+
+
+@pytest.fixture
+def page(desk: Screen) -> Iterator[Any]:
+    """Give the page of the desk; in the end no error may be on its console."""
+    desk.errors.clear()
+    yield desk.page
+    assert desk.errors == []
+    width = desk.page.evaluate("document.documentElement.scrollWidth")
+    assert width <= DESK["width"]
+
+
+def test_no_page_scrolls_sideways_on_a_phone(browser: Any, address: str, shop: Shop) -> None:  # noqa: ANN401
+    phone = Screen(browser, address, viewport=PHONE, color_scheme="dark")
+    ids = (shop.dead, shop.scheduled)
+    for path in (*PATHS, *(f"/jobs/{one}" for one in ids), f"/workflows/{shop.flow}"):
+        phone.page.goto(path)
+        width = phone.page.evaluate("document.documentElement.scrollWidth")
+        assert width <= PHONE["width"], path
+    assert phone.errors == []
+    phone.page.click("label.menu")
+    phone.page.click("nav >> text=Workers")
+    phone.page.wait_for_url("**/workers")
+
+
+def test_a_filter_is_in_the_address_and_stays_after_a_reload(page: Any, shop: Shop) -> None:  # noqa: ANN401
+    page.goto("/jobs")
+    page.keyboard.press("/")
+    page.keyboard.type("tenant:acme priority>3")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/jobs?q=tenant%3Aacme+priority%3E3")
+    page.reload()
+    assert page.input_value("#filter") == "tenant:acme priority>3"
+    assert page.locator("tbody tr").count() == 1
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/jobs/{shop.scheduled}")
+    assert "&lt;script&gt;" not in page.inner_text("pre.code")
+    assert "<script>alert(1)</script>" in page.inner_text("pre.code")
+
+
+def test_the_keyboard_opens_pages_and_help(page: Any) -> None:  # noqa: ANN401
+    page.goto("/")
+    page.keyboard.press("?")
+    assert page.locator("#help").is_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("g")
+    page.keyboard.press("q")
+    page.wait_for_url("**/queues")
+
+
+def test_pages_are_updated_without_a_reload(page: Any, shop: Shop) -> None:  # noqa: ANN401
+    page.goto("/queues")
+    page.evaluate("window.isSame = true")
+    shop.app.unchecked("shop.new", queue="fresh").enqueue()
+    page.wait_for_selector("text=fresh")
+    assert page.evaluate("window.isSame")
+    page.click("#live-toggle")
+    assert page.inner_text("#live-toggle") == "Paused"
+
+
+def test_charts_are_drawn(page: Any) -> None:  # noqa: ANN401
+    page.goto("/")
+    page.wait_for_selector("#charts canvas")
+    assert page.locator("#charts canvas").count() == 3
+    assert page.locator(".timeline g").count() >= 1
+
+
+def test_a_queue_is_paused_and_resumed(page: Any, shop: Shop) -> None:  # noqa: ANN401
+    page.goto("/queues/mail")
+    page.click("button:text('Pause')")
+    page.wait_for_selector(".notice:has-text('Paused')")
+    shop.app.engine.catalog.forget("mail")
+    assert shop.app.engine.catalog.settings("mail").is_paused
+    page.click("button:text('Resume')")
+    page.wait_for_selector(".notice:has-text('Resumed')")
+
+
+def test_dead_jobs_are_retried_from_their_error(page: Any, shop: Shop) -> None:  # noqa: ANN401
+    page.goto("/dead")
+    page.click("text=no mailbox")
+    page.wait_for_url("**/jobs?q=state%3Adead**")
+    page.click("text=Retry…")
+    page.click("button:text('Retry 2 jobs')")
+    page.wait_for_selector(".notice:has-text('Retried: 2.')")
+    assert shop.app.job(shop.dead).status == "ready"
+    page.goto("/audit")
+    assert page.locator("text=retry all").count() == 1
+
+
+def test_pages_can_be_read_without_scripts(browser: Any, address: str, shop: Shop) -> None:  # noqa: ANN401
+    page = Screen(browser, address, java_script_enabled=False).page
+    for path, text in (("/", "What is due"), ("/jobs", "scheduled"), ("/streams", "clicks")):
+        page.goto(path)
+        assert text in page.inner_text("main")
+    page.goto(f"/jobs/{shop.retrying}")
+    assert "mail server 17 timed out" in page.inner_text("main")
