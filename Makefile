@@ -39,7 +39,7 @@ GUARD_DIR := .cache/cassandra/guard
 GUARD_FIRST := 131
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test test-all collect test-spark check reference structure models mutants simulate calls guard kills versions products bench bench-postgres bench-docs figures bench-spark cassandra-up cassandra-down postgres-up postgres-down lock vulnerabilities docs docs-serve pictures words clean
+.PHONY: help demo demo-spark test test-all collect test-spark check reference structure models mutants simulate calls guard kills versions products bench bench-postgres bench-docs figures bench-spark cassandra-up cassandra-down postgres-up postgres-down lock vulnerabilities docs docs-serve pictures screenshots words clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -192,6 +192,9 @@ docs-serve: $(DOCS_VENV)/.lock ## show the documentation at http://127.0.0.1:800
 pictures: $(VENV)/.project ## draw the pictures of README and docs; run the commands that they show
 	$(PY) -m tools.pictures
 	$(PY) -m tools.terminal_pictures
+
+screenshots: $(VENV)/.project ## take the pictures of the dashboard in Chromium (needs apt-get install chromium)
+	$(PY) -m tools.screenshots
 
 vulnerabilities: $(AUDIT_VENV)/.lock ## compare the pinned dependencies with published advisories (needs the index's API)
 	$(AUDIT_VENV)/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/dev.txt

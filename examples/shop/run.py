@@ -131,6 +131,8 @@ class Shop:
                 self.send.using(tenant=self.random.choice(CUSTOMERS)).enqueue(
                     f"u{order}@{host}", "receipt", token
                 )
+            if order % 30 < 9:
+                self.resize.enqueue(f"chair-{order:04}.jpg")
             self.charge.using(priority=10).enqueue(order, "4242 4242 4242 4242")
             users = [({"user": n}, str(n)) for n in self.random.choices(range(40), k=12)]
             self.clicks.append_many(users)

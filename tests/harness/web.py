@@ -15,6 +15,12 @@ from dueline.web.server import bound, server_of
 
 HOST = "127.0.0.1"
 
+PATHS = (
+    "/", "/jobs", "/jobs?q=state:dead", "/jobs?q=state:done", "/dead", "/queues", "/queues/mail",
+    "/workers", "/schedules", "/limits", "/workflows", "/streams", "/store", "/audit",
+    "/jobs/change?q=queue:mail&what=cancel",
+)  # fmt: skip
+
 
 class Visitor:
     """One browser, at the machine of the dashboard unless an address is given."""
@@ -113,6 +119,11 @@ class Shop:
         self.clicks = app.stream("clicks", shards=3)
         self.clicks.append_many([({"n": n}, str(n)) for n in range(9)])
         self.clicks.consumer("billing")(lambda _: None)
+
+    def paths(self) -> list[str]:
+        """Return an address of every page."""
+        ids = (self.done, self.dead, self.retrying, self.scheduled, self.ready)
+        return [*PATHS, *(f"/jobs/{one}" for one in ids), f"/workflows/{self.flow}"]
 
     def _tag(self) -> str:
         return "<b>tag</b>"

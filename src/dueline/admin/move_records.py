@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from dueline.admin import bulk_runs
+from dueline.admin import bulk_runs, operations
 from dueline.core import features
 from dueline.core.codec import decode
 from dueline.core.engine import Engine
@@ -17,8 +17,11 @@ from dueline.core.store_capabilities import ListsRecords
 from dueline.jobs import results, unique_records
 from dueline.schedules import schedule as schedules
 
-COPIED: Final = frozenset({"semaphores", "permits", "rates", "meters", "quotas", "sequences"})
-"""Kinds of records that are copied as they are: limits with what is in use, and sequences."""
+COPIED: Final = frozenset(
+    {"semaphores", "permits", "rates", "meters", "quotas", "sequences", operations.PARTITION}
+)
+"""Kinds of records that are copied as they are: limits with what is in use, sequences, and what
+operators did."""
 
 REWRITTEN: Final = frozenset({"unique", "flows", "results", schedules.PARTITION, "queues"})
 """Kinds that are copied with what they belong to."""

@@ -5,6 +5,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
 
+from dueline.admin import operations
 from dueline.coordination import worker_registry
 from dueline.coordination.leases import ELECTIONS, Grant
 from dueline.coordination.worker_registry import Presence, Registration
@@ -43,6 +44,7 @@ def unreadable_in(engine: Engine, *, most: int) -> Iterator[Unreadable]:
     yield from unreadable(store, schedule.PARTITION, Schedule)
     yield from unreadable(store, resharding.PARTITION, StreamSettings)
     yield from unreadable(store, ELECTIONS, Grant)
+    yield from unreadable(store, operations.PARTITION, operations.Action)
     limits = _limits(engine)
     yield from semaphore.unreadable_of(store, limits)
     yield from rate.unreadable_of(store, limits)

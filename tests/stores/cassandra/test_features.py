@@ -41,6 +41,7 @@ from tests.harness.cases import (
     streams_cuts,
     streams_parking,
     streams_replay,
+    web_pages,
     worker_affinity,
     worker_chunks,
     worker_controls,
@@ -348,3 +349,7 @@ def test_a_feature_is_there_as_on_other_stores(
     ground: Ground, feature: Callable[[Ground], object]
 ) -> None:
     feature(ground)
+
+
+def test_every_page_of_the_dashboard_shows_and_steers_a_store(ground: Ground) -> None:
+    web_pages.every_page_shows_and_steers_a_store(ground.url)

@@ -12,20 +12,9 @@ from dueline.web import dashboard
 from dueline.web.dashboard import STATIC
 from tests.harness.web import Shop, Visitor
 
-PATHS = (
-    "/", "/jobs", "/jobs?q=state:dead", "/jobs?q=state:done", "/dead", "/queues", "/queues/mail",
-    "/workers", "/schedules", "/limits", "/workflows", "/streams", "/store", "/audit",
-    "/jobs/change?q=queue:mail&what=cancel",
-)  # fmt: skip
-
-
-def paths_of(shop: Shop) -> list[str]:
-    ids = (shop.done, shop.dead, shop.retrying, shop.scheduled, shop.ready)
-    return [*PATHS, *(f"/jobs/{one}" for one in ids), f"/workflows/{shop.flow}"]
-
 
 def test_every_page_opens_and_so_does_the_part_that_is_replaced(shop: Shop, admin: Visitor) -> None:
-    for path in paths_of(shop):
+    for path in shop.paths():
         page = admin.text(path)
         assert page.startswith("<!doctype html>")
         part = admin.get(path, **{"hx-request": "true"})
@@ -34,7 +23,7 @@ def test_every_page_opens_and_so_does_the_part_that_is_replaced(shop: Shop, admi
 
 
 def test_no_text_of_the_store_becomes_html(shop: Shop, admin: Visitor) -> None:
-    for path in [*paths_of(shop), "/jobs?q=<script>alert(1)</script>"]:
+    for path in [*shop.paths(), "/jobs?q=<script>alert(1)</script>"]:
         page = admin.text(path)
         assert "<script>alert" not in page
         assert "<img src=x" not in page
