@@ -28,7 +28,7 @@ def find_id(engine: Engine, text: str) -> JobId:
     prefix = text.lower()
     found: set[str] = set()
     for state in (None, "dead"):
-        rows, _, is_capped = search(engine, JobFilter(state), limit=SCAN_MAX)
+        rows, _, is_capped, _ = search(engine, JobFilter(state), limit=SCAN_MAX)
         if is_capped:  # another one may start with these digits, too
             raise BadInput("There are too many jobs to find one by a few digits.", hint=_WHOLE)
         found.update(row.id.hex() for row in rows if row.id.hex().startswith(prefix))

@@ -73,7 +73,7 @@ class JobPage:
 
     Attributes:
       next: Pass it as `after` to read the next page; None at the end.
-      is_capped: Not all jobs were read: the filter is too wide.
+      is_capped: Not all jobs were read; `next` reads on where that is possible.
     """
 
     jobs: Sequence[JobSummary]

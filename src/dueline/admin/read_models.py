@@ -49,6 +49,9 @@ from dueline.workflows.workflow import FlowProgress, WorkflowView
 READ_MAX = 20_000
 """Maximum number of jobs that a list or a count reads."""
 
+READ_US_MAX = 200_000
+"""Time in microseconds after which a list or a count reads no further page."""
+
 
 class Count(NamedTuple):
     """The number of jobs that match; is_capped: there may be more, since not all were read."""
@@ -171,8 +174,8 @@ class StreamSummary:
 class Admin:
     """Read models of a store: what people and programs want to know.
 
-    Reads are bounded: a value that is not complete says so. Filters are strings such as
-    `task:shop.mail state:dead priority>3`, see `parse_filter`.
+    Reads are bounded, in rows and in time: a value that is not complete says so. Filters are
+    strings such as `task:shop.mail state:dead priority>3`, see `parse_filter`.
 
     Args:
         queues: The queues of the store.
@@ -234,16 +237,19 @@ class Admin:
         """
         like = self.filter(filter) if isinstance(filter, str) else filter
         place = None if after is None else _place(after)
+        stopped: Place | None = None
         if like.state in ENDED_STATES:
             past = search_ended(self.engine, like, limit=limit, most=most, before=place)
             found = [summary_of_attempt(one) for one in past.attempts]
             more, is_capped = past.more, past.is_capped
         else:
-            rows = search(self.engine, like, limit=limit, most=most, after=place)
+            rows = search(
+                self.engine, like, limit=limit, most=most, after=place, within_us=READ_US_MAX
+            )
             now_us = self.engine.time.latest_us()
             found = [summary_of_row(one, now_us) for one in rows.jobs]
-            more, is_capped = rows.more, rows.is_capped
-        last = found[-1].place if more and found else None
+            more, is_capped, stopped = rows.more, rows.is_capped, rows.stopped
+        last = found[-1].place if more and found else stopped
         return JobPage(found, None if last is None else f"{last[0]}-{last[1]}", is_capped)
 
     def count(self, filter: str | JobFilter = "", *, most: int = READ_MAX) -> Count:  # noqa: A002
@@ -261,7 +267,7 @@ class Admin:
         if like.state in ENDED_STATES:
             past = search_ended(self.engine, like, limit=most, most=most)
             return Count(len(past.attempts), past.is_capped or past.more)
-        return Count(*count_like(self.engine, like, most=most))
+        return Count(*count_like(self.engine, like, most=most, within_us=READ_US_MAX))
 
     def get(self, job_id: str) -> JobDetails:
         """Return all that is stored of a job.

@@ -31,6 +31,8 @@ _BACK_US = (10 * SECOND_US, 600 * SECOND_US, 6 * 3600 * SECOND_US, 8 * DAY_US)
 Place = tuple[int, str]
 """Where a page of jobs ends: the time and the id of its last job."""
 
+_START: Place = (0, "")
+
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
@@ -113,11 +115,15 @@ def _regex(pattern: str) -> re.Pattern[str]:
 
 
 class Rows(NamedTuple):
-    """Jobs with a row, by time. more: other jobs match. is_capped: not all rows were read."""
+    """Jobs with a row, by time. more: other jobs match. is_capped: not all rows were read.
+
+    stopped: the place up to which all rows were read, if more can be read after it.
+    """
 
     jobs: list[Job]
     more: bool
     is_capped: bool
+    stopped: Place | None = None
 
 
 class Past(NamedTuple):
@@ -129,10 +135,22 @@ class Past(NamedTuple):
 
 
 class _Budget:
-    """The number of rows that a search may still read."""
+    """The number of rows that a search may still read, and until when."""
 
-    def __init__(self, rows: int) -> None:
-        self.left = rows
+    def __init__(self, engine: Engine, rows: int, within_us: int | None) -> None:
+        self._clock, self._rows = engine.clock, rows
+        self.stops: list[Place] = []  # one for each lane that was not read to its end
+        self._until_us = None if within_us is None else self._clock.monotonic_us() + within_us
+
+    def spend(self, rows: int) -> None:
+        """Count rows that were read."""
+        self._rows -= rows
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether nothing more may be read."""
+        is_late = self._until_us is not None and self._clock.monotonic_us() > self._until_us
+        return is_late or self._rows <= 0
 
 
 def search(
@@ -143,16 +161,17 @@ def search(
     most: int = SCAN_MAX,
     leave_out: Callable[[Lane], bool] = lambda _: False,
     after: Place | None = None,
+    within_us: int | None = None,
 ) -> Rows:
     """Find jobs that have a row, the earliest `at` first.
 
     Args: most: maximum number of rows to read. leave_out: returns whether to skip a lane.
-      after: only jobs after this place.
+      after: only jobs after this place. within_us: maximum time of reading.
 
     Raises: NotFound: the queue does not exist.
     """
     now_us = engine.time.latest_us()
-    budget = _Budget(most)
+    budget = _Budget(engine, most, within_us)
     until_us = now_us if like.state == "ready" else None
     page = min(limit + 1, _PAGE_MAX)
     begin = None if after is None else (after[0], JobId(bytes.fromhex(after[1])))
@@ -170,21 +189,34 @@ def search(
             limit + 1,
         )
     )
-    return Rows(found[:limit], more=len(found) > limit, is_capped=budget.left <= 0)
+    stopped = min(budget.stops, default=None)
+    if stopped is not None:
+        found = [job for job in found if (job.at_us, job.id.hex()) <= stopped]
+    is_on = stopped is not None and stopped > (after or _START)
+    return Rows(
+        found[:limit],
+        more=len(found) > limit,
+        is_capped=budget.is_spent,
+        stopped=stopped if is_on else None,
+    )
 
 
-def count_like(engine: Engine, like: JobFilter, *, most: int = SCAN_MAX) -> tuple[int, bool]:
+def count_like(
+    engine: Engine, like: JobFilter, *, most: int = SCAN_MAX, within_us: int | None = None
+) -> tuple[int, bool]:
     """Count the jobs with a row that match; also return whether not all were read.
+
+    Args: within_us: maximum time of reading.
 
     Raises: NotFound: the queue does not exist.
     """
     now_us = engine.time.latest_us()
-    budget = _Budget(most)
+    budget = _Budget(engine, most, within_us)
     found = 0
     for lane in lanes_like(engine, like):
         rows = _lane_rows(engine, lane, budget, after=None, until_us=None, page_size=_PAGE_MAX)
         found += sum(1 for row in rows if like.fits(row, now_us))
-        if budget.left <= 0:
+        if budget.is_spent:
             return found, True
     return found, False
 
@@ -209,13 +241,14 @@ def _lane_rows(
     until_us: int | None,
     page_size: int,
 ) -> Iterator[Job]:
-    while budget.left > 0:
+    while not budget.is_spent:
         page = engine.store.scan(lane, after=after, until_us=until_us, limit=page_size)
-        budget.left -= max(1, len(page.jobs))
+        budget.spend(max(1, len(page.jobs)))
         yield from page.jobs
         after = page.after
         if after is None:
             return
+    budget.stops.append(_START if after is None else (after[0], after[1].hex()))
 
 
 def search_ended(

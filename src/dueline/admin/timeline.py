@@ -15,7 +15,7 @@ SLOT_US = 1800 * SECOND_US
 BANDS = ("high", "normal", "low")
 """Priorities above 0, 0, and below 0."""
 
-READ_US_MAX = 150_000
+READ_US_MAX = 100_000
 """Maximum time of reading, in microseconds."""
 
 SLOT_MAX = 500

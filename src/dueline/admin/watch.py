@@ -34,7 +34,7 @@ BACKFILL_MAX = 20_000
 COUNTED_MAX = 10_000
 """Maximum number of jobs of one queue that are read for one picture."""
 
-COUNTED_IN_ALL = 20_000
+COUNTED_IN_ALL = 12_000
 """Number of jobs of all queues that are read for one picture, at least 500 of each queue."""
 
 _LATENCIES_MAX = 2_000

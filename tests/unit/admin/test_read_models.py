@@ -53,6 +53,20 @@ def test_pages_of_ended_jobs_go_back_in_time(world: World, admin: Admin) -> None
         admin.list(after="now")
 
 
+def test_a_search_that_stopped_goes_on_where_it_stopped(world: World, admin: Admin) -> None:
+    made = [world.put(priority=n % 3, after_s=n, task=f"t{n % 5}").hex() for n in range(60)]
+    seen: list[str] = []
+    page = admin.list("task:t0", limit=5, most=20)
+    rounds = 1
+    while page.next:
+        seen += [one.id for one in page.jobs]
+        page = admin.list("task:t0", limit=5, most=20, after=page.next)
+        rounds += 1
+    seen += [one.id for one in page.jobs]
+    assert seen == made[::5]
+    assert rounds > 2
+
+
 def test_counts_say_when_they_are_not_complete(world: World, admin: Admin) -> None:
     for n in range(12):
         world.put(priority=n)

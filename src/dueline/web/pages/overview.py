@@ -12,7 +12,7 @@ from dueline.web.site import site_of
 def overview(request: Request) -> Response:
     """Show the overview."""
     site = site_of(request)
-    picture = site.admin.stats(max_age=1)
+    picture = site.admin.stats(max_age=1.5)
     counts = picture.counts
     busiest = sorted(counts, key=lambda one: (-one.ready, -one.running, one.queue))
     return render(
@@ -37,7 +37,7 @@ def overview(request: Request) -> Response:
 
 def series(request: Request) -> Response:
     """Return the series of the charts, as columns: times in seconds, then one for each line."""
-    points = site_of(request).admin.stats(max_age=1).series
+    points = site_of(request).admin.stats(max_age=1.5).series
     step_s = 10
 
     def quantile(place: int) -> list[float | None]:
