@@ -15,6 +15,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.jobs.counts import Counts, count
 from dueline.jobs.history import Follower
+from dueline.jobs.unknown_tasks import known_tasks, unknown_tasks
 
 WINDOW_US = 60 * SECOND_US
 """Period of the rates."""
@@ -83,6 +84,7 @@ class Picture(NamedTuple):
     Attributes:
       rates: Attempts that were done in the last minute, by queue.
       series: The points of the last hour that are known, the oldest first.
+      unknown: Tasks of ready jobs that no live worker of a queue knows, by queue.
     """
 
     now_us: int
@@ -91,6 +93,7 @@ class Picture(NamedTuple):
     workers: Sequence[Presence]
     rates: Mapping[str, int] = {}
     series: Sequence[Point] = ()
+    unknown: Mapping[str, Sequence[str]] = {}
 
 
 class Watch:
@@ -140,6 +143,13 @@ class Watch:
         rates: dict[str, int] = defaultdict(int)
         for one in self._recent:
             rates[one.queue] += one.outcome == "done"
+        unknown = {
+            one.queue: sorted(
+                unknown_tasks(engine, one.queue, known_tasks(one.queue, workers), now_us)
+            )
+            for one in counts
+            if one.ready and one.workers
+        }
         return Picture(
             now_us,
             throughput_of(self._recent, min(WINDOW_US, now_us - self._since_us)),
@@ -147,6 +157,7 @@ class Watch:
             workers,
             rates,
             self._series(now_us, sum(one.ready for one in counts)),
+            unknown,
         )
 
     def _start(self, names: Sequence[str], now_us: int) -> None:

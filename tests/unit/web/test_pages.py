@@ -10,6 +10,7 @@ from starlette.routing import Mount
 
 from dueline.web import dashboard
 from dueline.web.dashboard import STATIC
+from dueline.worker.heartbeat import Load, PresenceReporter
 from tests.harness.web import Shop, Visitor
 
 
@@ -35,6 +36,15 @@ def test_no_text_of_the_store_becomes_html(shop: Shop, admin: Visitor) -> None:
     assert "&lt;script&gt;alert(1)&lt;/script&gt;\\u202e\\x1b[31m" in admin.text(
         f"/jobs/{shop.dead}"
     )
+
+
+def test_the_overview_names_tasks_that_no_live_worker_knows(shop: Shop, admin: Visitor) -> None:
+    shop.app.unchecked("shop.<b>new", queue="mail").enqueue()
+    shop.app.run_worker(["mail"], burst=True, monitor=False)
+    engine = shop.app.engine
+    report = PresenceReporter(engine, "w", serving=("mail",), tasks=("shop.send",)).report
+    report(Load(1, 0))
+    assert "No live worker knows task shop.&lt;b&gt;new" in admin.text("/")
 
 
 def test_the_overview_shows_counts_and_what_is_due(shop: Shop, admin: Visitor) -> None:

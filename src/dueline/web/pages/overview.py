@@ -29,6 +29,7 @@ def overview(request: Request) -> Response:
         held=sum(one.held for one in picture.workers),
         slots=sum(one.slots for one in picture.workers),
         unserved=[one.queue for one in counts if one.ready and not one.workers],
+        unknown=sorted({task for some in picture.unknown.values() for task in some}),
         busiest=busiest[:8],
         more=max(0, len(busiest) - 8),
         timeline=bars(site.timeline()),
