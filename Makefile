@@ -39,7 +39,7 @@ GUARD_DIR := .cache/cassandra/guard
 GUARD_FIRST := 131
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test test-all collect test-spark check reference structure models mutants simulate calls guard kills versions products bench bench-postgres bench-docs figures bench-spark cassandra-up cassandra-down postgres-up postgres-down lock vulnerabilities docs docs-serve pictures screenshots words clean
+.PHONY: help demo demo-spark test test-all collect test-spark test-pythons check reference structure models mutants simulate calls guard kills versions products bench bench-postgres bench-docs figures bench-spark cassandra-up cassandra-down postgres-up postgres-down lock vulnerabilities docs docs-serve pictures screenshots words clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -67,6 +67,11 @@ collect: $(VENV)/.project
 
 test-spark: $(SPARK_VENV)/.project ## run the tests on Spark, in a separate environment (needs Java 17)
 	$(SPARK_VENV)/bin/python -m pytest -q tests/unit/spark
+
+# Versions of Python besides that of VENV; those that are not installed are named and left out.
+PYTHONS ?= 3.12 3.13 3.14
+test-pythons: $(VENV)/.project ## run the unit tests with other installed versions of Python (PYTHONS="3.12 3.13 3.14")
+	$(PY) -m tools.pythons --workers $(WORKERS) $(PYTHONS)
 
 check: $(VENV)/.project ## format, lint, types, layers, module lengths, structure, words
 	$(BIN)/ruff format --check $(CODE)

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from dueline.core.errors import ConfigError
+from dueline.core.system import is_own_or_of_root
 
 FILE_NAME = "dueline.toml"
 STORE_VARIABLE = "DUELINE_STORE"
@@ -86,9 +87,10 @@ def _check_owner(path: Path) -> None:
     Raises: ConfigError: the file or its folder belongs neither to this user nor to root.
     """
     for one in (path, path.parent):
-        if (owner := one.stat().st_uid) not in (os.geteuid(), 0):
+        found = one.stat()
+        if not is_own_or_of_root(found):
             raise ConfigError(
-                f"{path} is not read: {one} belongs to another user (uid {owner}).",
+                f"{path} is not read: {one} belongs to another user (uid {found.st_uid}).",
                 hint="Change its owner with chown, or pass --store and --app.",
             )
 

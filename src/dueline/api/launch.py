@@ -14,6 +14,7 @@ from dueline.api.worker_plan import Plan
 from dueline.core.errors import ConfigError, SchemaMismatch, StoreCorrupt
 from dueline.core.logging import log
 from dueline.core.process_identity import worker_name
+from dueline.core.system import IS_POSIX
 from dueline.core.wakeup import FALLBACK_US, Signal
 from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Handler
@@ -130,6 +131,10 @@ def _runner(
             now_us=time.earliest_us,
             wakeup=wakeup,
             loop=loop,
+        )
+    if not IS_POSIX:
+        raise ConfigError(
+            "This system has no child processes for workers.", hint="Use processes=0."
         )
     place = place_of(app)
     if place is None:

@@ -5,6 +5,7 @@ import select
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -28,7 +29,7 @@ def watch(engine: Engine, title: str, every_s: float) -> Exit:
     """Refresh the screen until the user quits; print it once without a terminal."""
     watched = Watch(engine)
     console = Console(highlight=False)
-    if not sys.stdout.isatty():
+    if not sys.stdout.isatty() or find_spec("termios") is None:
         console.width = max(console.width, 100)
         console.print(picture_of(watched.look(), title, height=None))
         return Exit.DONE

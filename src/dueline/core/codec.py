@@ -1,7 +1,6 @@
 """Encoding and decoding of values."""
 
 import math
-import os
 import sys
 import threading
 from collections import Counter
@@ -14,6 +13,7 @@ from typing import Any, Final, NamedTuple, Self, TypeVar, cast, get_args, get_or
 import msgspec
 
 from dueline.core.errors import BadInput, StoreCorrupt
+from dueline.core.system import at_fork
 from dueline.core.user_code import text_of
 
 T = TypeVar("T")
@@ -100,7 +100,7 @@ def to_builtins(value: object, builtin_types: Iterable[type] = ()) -> Any:  # no
 _encoder = msgspec.json.Encoder(enc_hook=to_plain)
 _decoders: Final[dict[Any, Callable[[bytes], Any]]] = {}
 _learning: Final = threading.RLock()
-os.register_at_fork(  # a child gets no locked lock and no half-inspected class
+at_fork(  # a child gets no locked lock and no half-inspected class
     before=_learning.acquire, after_in_parent=_learning.release, after_in_child=_learning.release
 )
 

@@ -9,6 +9,7 @@ from struct import iter_unpack
 from typing import cast
 
 from dueline.core.job import JobId, Token
+from dueline.core.system import at_fork
 
 _TAIL_BITS = 62
 _VARIANT = 0b10 << _TAIL_BITS
@@ -35,7 +36,7 @@ class Ids:
         self._randomness = randomness
         self._lock = threading.Lock()
         self._last = 0
-        os.register_at_fork(after_in_child=self._restart)
+        at_fork(after_in_child=self._restart)
 
     def _restart(self) -> None:
         self._lock = threading.Lock()

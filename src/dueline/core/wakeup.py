@@ -5,11 +5,13 @@ Optional, outside the store protocol. A lost wake-up delays a job until the work
 
 import os
 import select
+import socket
 import threading
 import weakref
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from dueline.core.clock import SECOND_US
@@ -17,6 +19,7 @@ from dueline.core.codec import decode, encode
 from dueline.core.errors import StoreCorrupt
 from dueline.core.lane import Lane
 from dueline.core.store import Move
+from dueline.core.system import IS_POSIX
 
 FALLBACK_US = 4_800_000
 """Maximum time between polls of an idle worker that receives wake-ups, in microseconds."""
@@ -76,10 +79,21 @@ class Signal(threading.Event):
     def __init__(self) -> None:
         super().__init__()
         self._is_on = False
-        self._reader, self._writer = os.pipe()
-        for descriptor in (self._reader, self._writer):
-            os.set_blocking(descriptor, False)
-            weakref.finalize(self, os.close, descriptor)
+        self._read: Callable[[int], bytes]
+        self._write: Callable[[bytes], int]
+        if IS_POSIX:
+            self._reader, writer = os.pipe()
+            for descriptor in (self._reader, writer):
+                os.set_blocking(descriptor, False)
+                weakref.finalize(self, os.close, descriptor)
+            self._read, self._write = partial(os.read, self._reader), partial(os.write, writer)
+        else:  # where only sockets can be selected
+            ends = socket.socketpair()
+            for end in ends:
+                end.setblocking(False)  # noqa: FBT003  (its only parameter)
+                weakref.finalize(self, end.close)
+            self._reader = ends[0].fileno()
+            self._read, self._write = ends[0].recv, ends[1].send
 
     def is_set(self) -> bool:
         """Return whether it is set."""
@@ -90,7 +104,7 @@ class Signal(threading.Event):
         if not self._is_on:
             self._is_on = True
             with suppress(BlockingIOError):  # full: it ends a wait anyway
-                os.write(self._writer, b"\0")
+                self._write(b"\0")
 
     def clear(self) -> None:
         """Clear it."""
@@ -119,7 +133,7 @@ class Signal(threading.Event):
 
     def _drain(self) -> None:
         with suppress(BlockingIOError):
-            os.read(self._reader, 64)
+            self._read(64)
 
 
 def _readable(descriptors: Sequence[int], timeout_s: float | None) -> Collection[int]:

@@ -51,6 +51,9 @@ def jobs_each(threads: int) -> int:
     return threads + AHEAD_MAX
 
 
+_KILLED = getattr(signal, "SIGKILL", 9)
+
+
 class ProcessRunner:
     """A fixed number of child processes that share the slots.
 
@@ -396,7 +399,7 @@ class ProcessRunner:
 
     def _on_exit(self, child: ChildHandle) -> None:
         """Store what ended with a dead child, and start another in its place."""
-        is_killed = child.process.wait() == -signal.SIGKILL  # then it did not fail to load
+        is_killed = child.process.wait() == -_KILLED  # then it did not fail to load
         with self._guard:
             self._children.remove(child)
             monotonic_us = self._clock.monotonic_us()

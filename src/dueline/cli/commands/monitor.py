@@ -1,10 +1,11 @@
 """`dueline monitor`: run maintenance only."""
 
 import logging
-import signal
+import threading
 
 import typer
 
+from dueline.api.signals import passed_on
 from dueline.cli.commands.worker import log_to_stderr
 from dueline.cli.session import session_of
 from dueline.core.process_identity import worker_name
@@ -24,11 +25,11 @@ def monitor(context: typer.Context) -> int:
     from dueline.api.maintenance import make_maintenance_threads  # noqa: PLC0415  (no other command runs maintenance)
 
     log_to_stderr(logging.INFO)
-    stops = {signal.SIGTERM, signal.SIGINT}
-    signal.pthread_sigmask(signal.SIG_BLOCK, stops)
+    is_over = threading.Event()
     with (
+        passed_on(lambda _: is_over.set()) as received,
         session_of(context).queues(creates=True) as queues,
         make_maintenance_threads(queues, worker_name()),
     ):
-        received = signal.sigwait(stops)
-    return _SIGNALLED + received
+        is_over.wait()
+    return _SIGNALLED + received[0]

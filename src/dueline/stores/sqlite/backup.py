@@ -7,6 +7,7 @@ from pathlib import Path
 import apsw
 
 from dueline.core.errors import Conflict, NotFound, StoreCorrupt, StoreUnavailable
+from dueline.core.system import IS_POSIX, NO_LINK
 from dueline.stores.sqlite.connection import APPLICATION_ID
 from dueline.stores.sqlite.file import COMPANIONS
 
@@ -33,7 +34,7 @@ def copy_checked(source: Path, target: Path) -> int:
             raise Conflict(f"The file {one} exists already.", hint="Choose another, or move it.")
     draft = target.with_name(f"{target.name}.part")
     try:
-        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW, 0o600))
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR | NO_LINK, 0o600))
     except FileExistsError:
         raise Conflict(
             f"The file {draft} exists: another copy is being made, or one was interrupted.",
@@ -80,6 +81,9 @@ def _check(draft: Path) -> None:
 
 
 def _flush(folder: Path) -> None:
+    """Flush the entries of a folder, where a system can open one."""
+    if not IS_POSIX:
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,6 +1,5 @@
 """One SQLite connection, its transactions and errors."""
 
-import os
 import random
 import threading
 import weakref
@@ -24,6 +23,7 @@ from dueline.core.errors import (
     Unknown,
 )
 from dueline.core.store import BESIDE_A_TRANSACTION
+from dueline.core.system import at_fork
 from dueline.stores.sqlite import damage, file
 from dueline.stores.sqlite.damage import SCHEMAS
 from dueline.stores.sqlite.wal_checkpointer import Checkpointer
@@ -359,6 +359,8 @@ class SqliteConnection:
                 database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
                 database.execute("PRAGMA journal_mode = WAL")
             self._flushes = ""
+            # On macOS, a plain fsync leaves data in the cache of the drive.
+            database.execute("PRAGMA fullfsync = ON")
             database.execute("PRAGMA temp_store = MEMORY")
             database.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             identity = file.identity_of(self._path)
@@ -514,7 +516,7 @@ def _close_at_fork(connection: weakref.ref[SqliteConnection]) -> None:
         if (alive := connection()) is not None:
             step(alive)
 
-    os.register_at_fork(
+    at_fork(
         before=lambda: call(SqliteConnection.before_fork),
         after_in_parent=lambda: call(SqliteConnection.after_fork_in_parent),
         after_in_child=lambda: call(SqliteConnection.after_fork_in_child),

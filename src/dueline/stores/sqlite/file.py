@@ -8,6 +8,7 @@ from pathlib import Path
 import apsw
 
 from dueline.core.errors import BadInput, StoreCorrupt, StoreUnavailable
+from dueline.core.system import NO_LINK, is_open_to_all, is_own
 
 LIBRARY_MIN = (3, 51, 3)
 """Libraries from 3.7.0 to 3.51.2 can corrupt a file that several processes write and checkpoint
@@ -85,10 +86,10 @@ def prepare(
     folder = path.parent
     _refuse_name(path)
     try:
-        folder_mode = folder.stat().st_mode
-        if not stat.S_ISDIR(folder_mode):
+        found = folder.stat()
+        if not stat.S_ISDIR(found.st_mode):
             raise NotADirectoryError(20, "not a folder", str(folder))
-        if folder_mode & stat.S_IWOTH and not may_be_shared:
+        if is_open_to_all(found) and not may_be_shared:
             raise BadInput(
                 f"The folder {folder} may be written to by everyone: another user could put "
                 "jobs into the queue, or destroy it.",
@@ -121,13 +122,13 @@ def restrict(path: Path, mode: int = OWNER_ONLY) -> None:
             found = one.stat(follow_symlinks=False)
             old = stat.S_IMODE(found.st_mode)
             new = old & stat.S_IRWXU | mode & ~stat.S_IRWXU
-            if old != new and os.access(one, os.W_OK) and found.st_uid == os.geteuid():
+            if old != new and os.access(one, os.W_OK) and is_own(found):
                 one.chmod(new)
 
 
 def is_of_us(found: os.stat_result, mode: int) -> bool:
     """Return whether a file is this user's, or of a group of this user where that is enough."""
-    if found.st_uid == os.geteuid():
+    if is_own(found):
         return True
     return mode == GROUP_TOO and found.st_gid in (os.getegid(), *os.getgroups())
 
@@ -196,7 +197,7 @@ def _create(path: Path, mode: int) -> None:
             f"The queue file {path} is a symbolic link.",
             hint="Name the file that it leads to.",
         )
-    flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW
+    flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | NO_LINK
     with suppress(FileExistsError):
         os.close(os.open(path, flags, OWNER_ONLY))
         path.chmod(mode)  # whatever the umask is

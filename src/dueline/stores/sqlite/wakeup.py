@@ -74,13 +74,13 @@ class SocketWakeups:
 
     def listen(self, channels: Collection[str], wakeup: Signal) -> WakeupListener:
         """Bind a socket; if that fails, return a listener that never receives a wake-up."""
-        for _ in range(_ATTEMPTS):
+        for _ in range(_ATTEMPTS if hasattr(socket, "AF_UNIX") else 0):
             try:
                 self._folder.make()
                 return SocketListener(self._folder, frozenset(channels), wakeup, self._clock)
             except FileNotFoundError:  # the last listener removed the folder
                 continue
-            except (OSError, AttributeError):  # no such sockets on this system
+            except OSError:
                 break
         return NoListener(wakeup)
 

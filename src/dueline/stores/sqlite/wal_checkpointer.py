@@ -15,6 +15,8 @@ from typing import Final
 
 import apsw
 
+from dueline.core.system import flush_data
+
 PAGES: Final = 1_000
 """Number of pages that a connection writes before a checkpoint; SQLite's own default."""
 
@@ -160,7 +162,7 @@ class Checkpointer:
                 lacking = min(PAGES, PAGES_MAX) * 5 // 4 * _FRAME_BYTES - os.fstat(log).st_size
                 for _ in range(0, lacking, len(_PIECE)):
                     os.write(log, _PIECE)
-                    os.fdatasync(log)
+                    flush_data(log)
             finally:
                 os.close(log)
 
