@@ -42,7 +42,8 @@ class Claimed(NamedTuple):
         as before the claim.
       died: The row before the claim, for each job whose last claim ended without an outcome.
       next_at_us: The lowest `at_us` in each lane that was read after the claim, claimed rows
-        included; None for an empty lane.
+        included; None for an empty lane. A store of the network may return an earlier one, but
+        none that is due, if rows that it has read before are gone.
     """
 
     jobs: Sequence[Job]

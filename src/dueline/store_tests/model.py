@@ -165,7 +165,13 @@ class StoreComparison(RuleBasedStateMachine):
         for lane in set(claimed.next_at_us) - set(expected.next_at_us):
             rows = self.rows[lane]  # skipped by the model, so it has not changed
             expected_next[lane] = rows[0].at_us if rows else None
-        assert claimed.next_at_us == expected_next
+        for lane, at_us in claimed.next_at_us.items():
+            first_us = expected_next[lane]
+            if at_us != first_us:
+                assert self.store.scope == "network", f"{at_us} instead of {first_us} in {lane}"
+                assert at_us is not None
+                assert self.now_us < at_us
+                assert first_us is None or at_us < first_us
         assert set(claimed.next_at_us) == lanes or len(claimed.jobs) == limit
 
     @precondition(lambda self: self.read)

@@ -43,17 +43,27 @@ class Assignment(NamedTuple):
 
 
 def overtaking(coming: Sequence[Assignment], waiting: Sequence[Assignment]) -> int:
-    """Count the first of the new jobs that are more urgent than all waiting ones.
+    """Count the first of the new jobs that go before all waiting ones.
 
-    Both are ordered by urgency.
+    They are more urgent, or were due earlier in the queue of the first one that waits, for the same
+    tenant: such a job came late, since its transaction took long. Both are ordered by urgency.
     """
     try:
-        bar = waiting[0].job.lane.priority
-        if waiting[0].firm:
-            return 0
+        first = waiting[0]
     except IndexError:  # nothing waits, maybe since a moment ago
         return 0
-    return sum(1 for _ in takewhile(lambda one: one.job.lane.priority > bar, coming))
+    if first.firm:
+        return 0
+    bar, due_us = first.job.lane, first.job.pos_us
+
+    def goes_before(one: Assignment) -> bool:
+        lane = one.job.lane
+        if lane.priority != bar.priority:
+            return lane.priority > bar.priority
+        is_alike = lane.queue == bar.queue and lane.tenant == bar.tenant
+        return is_alike and one.job.pos_us < due_us
+
+    return sum(1 for _ in takewhile(goes_before, coming))
 
 
 def done_with(assignment: Assignment, context: Context | None, value: object) -> Ending:

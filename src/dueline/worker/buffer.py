@@ -4,6 +4,7 @@ from typing import Final
 
 from dueline.core.job import Job
 from dueline.core.retry import buffer_size
+from dueline.core.store import Store
 from dueline.worker.runner import Runner
 from dueline.worker.start_marks import MarkedStarts
 
@@ -22,6 +23,9 @@ LINGER_US: Final = 100_000
 """On a store of the network, how long ended jobs wait for others that end, so that one request
 stores them. They wait only while handlers have more to run.
 """
+
+LINGER_SETTLES: Final = 2
+"""Where one request stores any number of outcomes: how many settles they wait at most."""
 
 CLAIM_SHARE, CLAIM_SHARE_FAR = 4, 2
 """The part of the buffer, 1/4 or 1/2, that must be free for a claim while jobs wait in it."""
@@ -42,26 +46,34 @@ KEPT: Final = 7 / 8
 class RoundTrips:
     """How long a claim and a settle take on a store of the network; 0 on others."""
 
-    def __init__(self, *, is_far: bool) -> None:
-        self._is_far = is_far
+    def __init__(self, store: Store) -> None:
+        self.is_far = store.scope == "network"
+        self._is_transactional = store.transactional
         self.claim_us = 0.0
         self.settle_us = 0.0
 
     def claimed(self, took_us: int) -> None:
         """Note the duration of a claim that found jobs."""
-        if self._is_far:
+        if self.is_far:
             self.claim_us = _learnt(self.claim_us, took_us)
 
     def settled(self, took_us: int) -> None:
         """Note the duration of a settle."""
-        if self._is_far:
+        if self.is_far:
             self.settle_us = _learnt(self.settle_us, took_us)
+
+    def linger_us(self) -> int:
+        """Return how long ended jobs wait for others."""
+        if not self.is_far:
+            return 0
+        if not self._is_transactional:
+            return LINGER_US
+        return min(LINGER_SETTLES * int(self.settle_us), LINGER_US)
 
     def work_us(self) -> int:
         """Return how much work outlasts the next rounds."""
-        if not self._is_far:
-            return WORK_US
-        return min(LINGER_US + ROUNDS * int(self.claim_us + self.settle_us), WORK_US_MAX)
+        rounds_us = ROUNDS * int(self.claim_us + self.settle_us)
+        return min(max(self.linger_us() + rounds_us, WORK_US), WORK_US_MAX)
 
 
 def _learnt(known_us: float, took_us: int) -> float:
@@ -81,9 +93,8 @@ class Buffer:
     ended, only jobs that can start at once are claimed then.
     """
 
-    def __init__(self, runner: Runner, careful: MarkedStarts, *, is_far: bool = False) -> None:
-        self.round_trips = RoundTrips(is_far=is_far)
-        self._is_far = is_far
+    def __init__(self, runner: Runner, careful: MarkedStarts, round_trips: RoundTrips) -> None:
+        self.round_trips = round_trips
         self._ended_us: int | None = None
         self._runner = runner
         self._marked_starts = careful
@@ -104,25 +115,25 @@ class Buffer:
 
     def is_worth_claiming(self, room: int) -> bool:
         """Return whether there is room for enough jobs, or nothing waits in the buffer."""
-        share = CLAIM_SHARE_FAR if self._is_far else CLAIM_SHARE
+        share = CLAIM_SHARE_FAR if self.round_trips.is_far else CLAIM_SHARE
         return room >= max(1, self.most() // share) or not self._runner.waiting()
 
     def flush_us(self) -> int:
         """Return how often to look what to store while jobs wait for slots."""
-        return FLUSH_US_FAR if self._is_far else FLUSH_US
+        return FLUSH_US_FAR if self.round_trips.is_far else FLUSH_US
 
     def mark_every_us(self) -> int:
         """Return how often to record which handlers have started."""
-        return max(LINGER_US, int(self.round_trips.settle_us)) if self._is_far else FLUSH_US
+        return max(self.round_trips.linger_us(), int(self.round_trips.settle_us), FLUSH_US)
 
     def lingers(self, now_us: int) -> bool:
         """Return whether ended jobs wait for others that will end soon."""
-        if not (self._is_far and self._runner.waiting()):
+        if not (self.round_trips.is_far and self._runner.waiting()):
             self._ended_us = None
             return False
         if self._ended_us is None:
             self._ended_us = now_us
-        if now_us - self._ended_us < LINGER_US:
+        if now_us - self._ended_us < self.round_trips.linger_us():
             return True
         self._ended_us = None
         return False

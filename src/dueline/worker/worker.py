@@ -18,7 +18,7 @@ from dueline.limits.permits import HeldPermits
 from dueline.worker.assignment import Assignment
 from dueline.worker.backoff import PollTimer, StoreBackoff
 from dueline.worker.batch_gatherer import gathering
-from dueline.worker.buffer import Buffer
+from dueline.worker.buffer import Buffer, RoundTrips
 from dueline.worker.cancellations import Cancellations
 from dueline.worker.claimer import ClaimedJob, Claimer
 from dueline.worker.heartbeat import HeartbeatThread, Load, PresenceReporter
@@ -106,7 +106,7 @@ class Worker:
         self._deferred = DeferredJobs(engine, settings.tasks, settler.limited, wakeup)
         self._steps = WorkflowSteps(engine, settler)
         self._marked_starts = MarkedStarts(runner, settler, self._held, clock)
-        self._buffer = Buffer(runner, self._marked_starts, is_far=engine.store.scope == "network")
+        self._buffer = Buffer(runner, self._marked_starts, RoundTrips(engine.store))
         self._flushed_us = 0
         self._reporter = PresenceReporter(
             engine,

@@ -1,20 +1,25 @@
 """Claims on PostgreSQL: what the laws do not choose on purpose."""
 
 from collections.abc import Iterator
+from typing import cast
 
+import psycopg
 import pytest
 
-from dueline.core.store import Store, Want
+from dueline.core.clock import SECOND_US
+from dueline.core.store import Drop, Store, Want
 from dueline.store_tests.helpers import (
     LEASE_US,
     NOW_US,
+    claim,
     lane_of,
     new_job,
     new_jobs,
     row_of,
     token_of,
 )
-from tests.harness.postgres import schemas
+from dueline.stores.postgres.store import PostgresStore
+from tests.harness.postgres import schemas, server_url, statement
 
 pytestmark = pytest.mark.postgres
 
@@ -45,3 +50,40 @@ def test_of_two_rows_with_one_id_in_a_call_the_first_stays(store: Store) -> None
     first, second = row_of(1), row_of(1)._replace(body=b"a body that sorts first")
     assert list(store.append([first, second])) == [NOW_US, NOW_US]
     assert list(store.tail("log", 0, after=None, limit=9).rows) == [first]
+
+
+ROUNDS, JOBS = 20, 50
+
+
+def entries_read(url: str) -> int:
+    """Count the entries of the lanes' index that ended sessions have read, dead ones too."""
+    ((count,),) = statement(
+        url,
+        "SELECT idx_tup_read FROM pg_stat_user_indexes"
+        " WHERE schemaname = %s AND indexrelname = 'jobs_by_place'",
+        (url.partition("schema=")[2],),
+    )
+    return int(count)
+
+
+def test_dead_rows_that_an_open_transaction_keeps_are_not_read_again() -> None:
+    """Each claim empties the lane; a job of a transaction that was open for long starts."""
+    with schemas() as made, psycopg.connect(server_url()) as long:
+        long.execute("SELECT pg_current_xact_id()")
+        url = made.fresh()
+        store, other = made.open(url), made.open(url)
+        now_us = NOW_US
+        for number in range(ROUNDS):
+            now_us += 2 * SECOND_US
+            first = number * JOBS + 1
+            store.add([new_job(first + one, at_us=now_us, lane=lane_of()) for one in range(JOBS)])
+            claimed = claim(store, lane_of(), limit=2 * JOBS, now_us=now_us, token=first)
+            assert len(claimed.jobs) == JOBS
+            assert all(store.settle([Drop(job) for job in claimed.jobs]))
+        late = new_job(ROUNDS * JOBS + 1, at_us=NOW_US + 5 * SECOND_US, lane=lane_of())
+        other.add([late])
+        cast("PostgresStore", store)._claims.step_back([(late.lane, late.pos_us)])
+        assert late.id in {job.id for job in claim(store, lane_of(), now_us=now_us, token=9).jobs}
+        store.close()
+        other.close()
+        assert entries_read(url) < ROUNDS * ROUNDS * JOBS / 2

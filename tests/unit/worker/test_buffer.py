@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pytest
 
@@ -146,8 +146,17 @@ def test_quick_jobs_do_not_wait_for_a_long_one_beside_an_idle_worker(
         program.close()
 
 
+class _Store(NamedTuple):
+    scope: str
+    transactional: bool
+
+
+def trips_to(scope: str, *, transactional: bool = False) -> RoundTrips:
+    return RoundTrips(cast("Any", _Store(scope, transactional)))
+
+
 def test_the_buffer_lasts_until_the_next_claim_from_a_store_far_away() -> None:
-    far, near = RoundTrips(is_far=True), RoundTrips(is_far=False)
+    far, near = trips_to("network"), trips_to("machine")
     for _ in range(50):
         for one in (far, near):
             one.claimed(30_000)
@@ -165,6 +174,19 @@ def test_the_buffer_lasts_until_the_next_claim_from_a_store_far_away() -> None:
     assert far.work_us() == pytest.approx(LINGER_US + 16_000, rel=0.01)
 
 
+def test_where_one_request_stores_any_number_jobs_wait_for_two_settles() -> None:
+    trips = trips_to("network", transactional=True)
+    assert trips.linger_us() == 0
+    for _ in range(100):
+        trips.claimed(20_000)
+        trips.settled(10_000)
+    assert trips.linger_us() == pytest.approx(20_000, rel=0.01)
+    assert trips.work_us() == pytest.approx(80_000, rel=0.01)
+    for _ in range(100):
+        trips.settled(200_000)
+    assert trips.linger_us() == LINGER_US
+
+
 class Waits:
     """A runner of which only the number of waiting jobs is asked."""
 
@@ -176,8 +198,8 @@ class Waits:
 
 def test_ended_jobs_wait_a_moment_for_others_where_a_request_is_a_round_trip() -> None:
     runner, nothing = Waits(), cast("Any", None)
-    far = Buffer(cast("Any", runner), nothing, is_far=True)
-    near = Buffer(cast("Any", runner), nothing)
+    far = Buffer(cast("Any", runner), nothing, trips_to("network"))
+    near = Buffer(cast("Any", runner), nothing, trips_to("machine"))
     assert far.lingers(1_000_000)
     assert far.lingers(1_000_000 + LINGER_US - 1)
     assert not far.lingers(1_000_000 + LINGER_US)

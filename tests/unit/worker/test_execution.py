@@ -314,6 +314,16 @@ def test_what_is_more_urgent_than_all_that_waits_goes_first(
     assert overtaking(urgent(*coming), urgent(*waiting)) == count
 
 
+def test_what_was_due_earlier_goes_first_in_its_queue_and_tenant() -> None:
+    # such a job came late: its transaction was open for long
+    (late, first) = urgent(1, 1)
+    late = late._replace(job=late.job._replace(pos_us=first.job.pos_us - 1))
+    other = late._replace(job=late.job._replace(lane=late.job.lane._replace(tenant="b")))
+    assert overtaking([late, first], [first]) == 1
+    assert overtaking([other], [first]) == 0, "tenants take turns by other rules"
+    assert overtaking([first], [first]) == 0
+
+
 def test_nothing_overtakes_a_job_whose_wait_may_have_made_it_the_most_urgent() -> None:
     # T5
     assert overtaking(urgent(9), [one._replace(firm=True) for one in urgent(1)]) == 0

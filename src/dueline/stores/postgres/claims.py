@@ -20,12 +20,20 @@ from dueline.stores.row_updates import Terms
 
 CURSOR_US_MIN: Final = SECOND_US
 """Minimum time between two reads of a lane from its start, in microseconds. Rows that another
-process releases, or commits late, behind the cursor of a long lane wait until then."""
+process releases, or commits late without a notification, behind a cursor wait until then."""
 
 CURSOR_COST: Final = 20
 """Such a read may take one in this number of parts of the time."""
 
 CURSORS_MAX: Final = 1000
+
+COMMIT_US: Final = SECOND_US
+"""Most rows are committed within this time. The cursor of a lane without more due rows is so far
+behind the present, and a row that comes later, with a notification, is looked for in so long a
+part of the lane, which begins with it."""
+
+LATE_MAX: Final = 16
+"""Maximum number of such rows of a lane; for more of them it is read from its start."""
 
 _OLD: Final = ("at_us", "state", "token", "worker", "claimed_us", "crashes", "alone")
 _OLD_COLUMNS: Final = ", ".join(_OLD)
@@ -93,7 +101,7 @@ class Cursor(NamedTuple):
     Attributes:
       lane: The number of the lane.
       pos_us: First position of the last claim. Not its last one: a claim of another process that
-        is not committed may be rolled back.
+        is not committed may be rolled back. A second ago if the claim left no due rows.
       until_us: The lowest time of the rows before it, as far as this process knows.
       read_us: Monotonic time of the last read from the lane's start.
       took_us: Duration of that read.
@@ -107,9 +115,9 @@ class Cursor(NamedTuple):
 
 
 class _Visit(NamedTuple):
-    """When lanes were read. now_us: the time of the claim; the others are monotonic."""
+    """How and when lanes were read, by the monotonic clock."""
 
-    now_us: int
+    terms: Terms
     began_us: int
     took_us: int
 
@@ -117,26 +125,32 @@ class _Visit(NamedTuple):
 class Claims:
     """Claims of one process, and its cursors.
 
-    A cursor is used for a lane with more due rows than are wanted, so that a claim does not read
-    the rows that earlier ones have left there: those claimed, and those that were deleted and
-    that an old snapshot keeps.
+    With a cursor, a claim does not read the rows that earlier ones have left in the lane: those
+    claimed, and those that were deleted and that an old snapshot or transaction keeps.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._cursors: dict[Lane, Cursor] = {}
+        self._late: dict[Lane, set[int]] = {}
+        self._has_claimed = False
 
     def numbers(self) -> list[int]:
         """Return the lanes with a cursor."""
         return [cursor.lane for cursor in list(self._cursors.values())]
 
     def step_back(self, places: Iterable[tuple[Lane, int]]) -> None:
-        """Read lanes from their start again where a row was put before the cursor."""
-        if self._cursors:
+        """Look for rows that were put before the cursors of their lanes.
+
+        Another thread may call it. A lane that is being claimed from may get a cursor.
+        """
+        if self._has_claimed:
             for lane, pos_us in places:
                 cursor = self._cursors.get(lane)
-                if cursor is not None and pos_us < cursor.pos_us:
-                    self._cursors.pop(lane, None)
+                if cursor is None or pos_us < cursor.pos_us:
+                    late = self._late.setdefault(lane, set())
+                    if len(late) <= LATE_MAX:
+                        late.add(pos_us)
 
     def claim(
         self, database: Database, wants: Sequence[Want], *, limit: int, terms: Terms
@@ -147,6 +161,7 @@ class Claims:
         heads: dict[Lane, int | None] = {}
         cursors: dict[Lane, Cursor | None] = {}
         place = 0
+        self._has_claimed = True
         while place < len(wants) and len(jobs) < limit:
             some: list[Want] = []
             room = limit - len(jobs)
@@ -158,26 +173,48 @@ class Claims:
                 place += 1
             began_us = self._clock.monotonic_us()
             known = [self._valid(want.lane, terms.now_us, began_us) for want in some]
-            rows = _claim(database, some, known, terms)
-            short = [
-                index for index, want in enumerate(some)
-                if known[index] is not None and len(rows[index]) < want.most
-            ]  # fmt: skip
-            if short:  # whether a lane is empty is never decided from a cursor
-                rest = [Want(some[i].lane, some[i].most - len(rows[i])) for i in short]
-                again = _claim(database, rest, [None] * len(rest), terms)
-                for index, found in zip(short, again, strict=True):
-                    rows[index] += found
-                    known[index] = None
-            for (lane, _), found in zip(some, rows, strict=True):
+            late = [
+                self._claim_late(database, want, cursor, terms)
+                for want, cursor in zip(some, known, strict=True)
+            ]
+            rest = [
+                Want(lane, most - len(rows)) for (lane, most), rows in zip(some, late, strict=True)
+            ]
+            rows = _claim(database, rest, known, terms)
+            visit = _Visit(terms, began_us, self._clock.monotonic_us() - began_us)
+            found_heads, found_cursors = _heads(database, rest, rows, known, visit)
+            heads |= {lane: self._with_late(lane, head_us) for lane, head_us in found_heads.items()}
+            cursors |= found_cursors
+            for (lane, _), found, more in zip(some, rows, late, strict=True):
+                found += more  # noqa: PLW2901  (in place)
                 found.sort(key=lambda row: (row[_AT], row[_ID]))
                 jobs += _jobs_of(lane, found)
                 died |= _died_of(lane, found)
-            visit = _Visit(terms.now_us, began_us, self._clock.monotonic_us() - began_us)
-            found_heads, found_cursors = _heads(database, some, rows, known, visit)
-            heads |= found_heads
-            cursors |= found_cursors
         return Claimed(jobs, died, heads), cursors
+
+    def _claim_late(
+        self, database: Database, want: Want, cursor: Cursor | None, terms: Terms
+    ) -> list[tuple[Any, ...]]:
+        """Claim rows that were put before a cursor."""
+        lane, most = want
+        if cursor is None:  # the lane is read from its start
+            self._late.pop(lane, None)
+            return []
+        rows: list[tuple[Any, ...]] = []
+        late = self._late.get(lane, set())
+        while len(rows) < most and late:
+            since_us = min(tuple(late))
+            until_us = min(since_us + COMMIT_US, cursor.pos_us - 1)
+            there, more = cursor._replace(pos_us=since_us), Want(lane, most - len(rows))
+            (found,) = _claim(database, [more], [there], terms, until_us=until_us)
+            rows += found
+            if len(found) < more.most:  # nothing is left there
+                late -= {one for one in tuple(late) if one <= until_us or one >= cursor.pos_us}
+        return rows
+
+    def _with_late(self, lane: Lane, head_us: int | None) -> int | None:
+        late = tuple(self._late.get(lane, ()))
+        return head_us if not late else min(*late, GREATEST if head_us is None else head_us)
 
     def keep(self, cursors: dict[Lane, Cursor | None]) -> None:
         """Keep the cursors of a claim that is committed."""
@@ -188,10 +225,11 @@ class Claims:
                 self._cursors[lane] = cursor
         if len(self._cursors) > CURSORS_MAX:
             self._cursors.clear()
+            self._late.clear()
 
     def _valid(self, lane: Lane, now_us: int, clock_us: int) -> Cursor | None:
         cursor = self._cursors.get(lane)
-        if cursor is None or now_us >= cursor.until_us:
+        if cursor is None or now_us >= cursor.until_us or len(self._late.get(lane, ())) > LATE_MAX:
             return None
         age_us = max(CURSOR_US_MIN, CURSOR_COST * cursor.took_us)
         return cursor if clock_us - cursor.read_us < age_us else None
@@ -209,14 +247,24 @@ def _bound(
 
 
 def _claim(
-    database: Database, wants: Sequence[Want], cursors: Sequence[Cursor | None], terms: Terms
+    database: Database,
+    wants: Sequence[Want],
+    cursors: Sequence[Cursor | None],
+    terms: Terms,
+    *,
+    until_us: int | None = None,
 ) -> list[list[tuple[Any, ...]]]:
-    """Claim from lanes by one statement; return the rows of each, in any order."""
+    """Claim from lanes by one statement; return the rows of each, in any order.
+
+    until_us: The last position that is read; None: the present.
+    """
     now_us, lease_us, worker, token = terms
+    if until_us is None:
+        until_us = now_us
     rows: list[list[tuple[Any, ...]]] = [[] for _ in wants]
     bound = _bound(wants, cursors)
     for row in database.fetch(
-        _CLAIM, [*bound, now_us, now_us, now_us + lease_us, token, worker, now_us]
+        _CLAIM, [*bound, until_us, until_us, now_us + lease_us, token, worker, now_us]
     ):
         rows[row[0] - 1].append(row)
     return rows
@@ -245,28 +293,30 @@ def _heads(
     visit: _Visit,
 ) -> tuple[dict[Lane, int | None], dict[Lane, Cursor | None]]:
     """Return the lowest `at_us` in each lane, and its new cursor."""
+    now_us = visit.terms.now_us
     firsts = [
-        min(row[_HEAD] for row in found) if len(found) == want.most else LEAST
-        for want, found in zip(wants, rows, strict=True)
+        min((row[_HEAD] for row in found), default=cursor.pos_us if cursor else LEAST)
+        if len(found) == want.most
+        else now_us - COMMIT_US
+        for want, found, cursor in zip(wants, rows, known, strict=True)
     ]
     heads: dict[Lane, int | None] = dict.fromkeys(want.lane for want in wants)
     cursors: dict[Lane, Cursor | None] = dict.fromkeys(heads)
     unsure: list[Want] = []
     for place, number, behind_us, ahead_us in database.fetch(_HEADS, _bound(wants, known, firsts)):
-        want, cursor, first_us = wants[place - 1], known[place - 1], firsts[place - 1]
-        if first_us == LEAST:
-            heads[want.lane] = ahead_us
-            continue
+        want, cursor = wants[place - 1], known[place - 1]
         until_us = min(
             GREATEST if behind_us is None else behind_us,
             GREATEST if cursor is None else cursor.until_us,
         )
-        heads[want.lane] = head_us = min(until_us, GREATEST if ahead_us is None else ahead_us)
-        if head_us <= visit.now_us:  # there are more due rows
+        heads[want.lane] = min(until_us, GREATEST if ahead_us is None else ahead_us)
+        if heads[want.lane] == GREATEST:  # never decided from a cursor
+            heads[want.lane] = None
+            unsure += [want] if cursor else []
+        elif until_us > now_us:
             read = (cursor.read_us, cursor.took_us) if cursor else (visit.began_us, visit.took_us)
-            cursors[want.lane] = Cursor(number, first_us, until_us, *read)
-        elif cursor is not None:
-            unsure.append(want)
+            lapses_us = now_us + visit.terms.lease_us  # of rows that came late
+            cursors[want.lane] = Cursor(number, firsts[place - 1], min(until_us, lapses_us), *read)
     return heads | _whole_heads(database, unsure), cursors
 
 
