@@ -1,6 +1,7 @@
-"""Jobs by the first digits of their ids."""
+"""Jobs and workflows by the first digits of their ids."""
 
 import re
+from collections.abc import Collection
 from itertools import islice
 from typing import Final
 
@@ -9,8 +10,10 @@ from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, NotFound
 from dueline.core.ids import created_us
 from dueline.core.job import JobId
+from dueline.workflows import records as workflow_records
 
 DIGITS_MIN: Final = 4
+_SHOWN_MAX: Final = 10
 _WHOLE: Final = "Use all 32 digits."
 _PREFIX: Final = re.compile(rf"[0-9a-f]{{{DIGITS_MIN},31}}")
 
@@ -35,9 +38,22 @@ def find_id(engine: Engine, text: str) -> JobId:
     since_us = created_us(JobId(bytes.fromhex(prefix.ljust(32, "0"))))
     past = history_of(engine, engine.catalog.names(), since_us, everything=False)
     found.update(one.job for one in islice(past, SCAN_MAX) if one.job.startswith(prefix))
+    return _only(found, "job", text)
+
+
+def find_flow(engine: Engine, text: str) -> JobId:
+    """Return the only id of a workflow that starts with these digits.
+
+    Raises: NotFound: no workflow has such an id. BadInput: several have.
+    """
+    each = (flow.hex() for flow, _ in workflow_records.listed(engine.store))
+    return _only({one for one in each if one.startswith(text.lower())}, "workflow", text)
+
+
+def _only(found: Collection[str], what: str, text: str) -> JobId:
     if not found:
-        raise NotFound(f"No job has an id that starts with {text}.", hint=_WHOLE)
+        raise NotFound(f"No {what} has an id that starts with {text}.", hint=_WHOLE)
     if len(found) > 1:
-        shown = ", ".join(sorted(found)[:3])
+        shown = ", ".join(sorted(found)[:_SHOWN_MAX])
         raise BadInput(f"{len(found)} ids start with {text}: {shown}.", hint="Use more digits.")
-    return JobId(bytes.fromhex(found.pop()))
+    return JobId(bytes.fromhex(next(iter(found))))

@@ -190,3 +190,12 @@ def test_a_workflow_that_is_not_known_is_told(shell: Shell, word: str) -> None:
     if word in ("cancel", "retry"):
         answer = shell.app("flows", word, flow, "--step", "3")
         assert (answer.code, answer.why) == (4, f"The workflow {flow} has no step 3.")
+
+
+def test_the_first_digits_of_an_id_name_a_workflow(shell: Shell) -> None:
+    # the table of the first hour
+    flow, other = start(sums), start(sums)
+    assert shell.app("flows", "show", flow[:24], "-o", "json").data["id"] == flow
+    both = shell.app("flows", "cancel", flow[:4])
+    assert (both.code, flow in both.err, other in both.err) == (2, True, True)
+    assert shell.app("flows", "show", "00000000").code == 4

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from dueline.admin.id_prefixes import find_flow, is_prefix
 from dueline.api.job_handle import parse_id
 from dueline.cli.options import LIMIT, DryRunOption, LimitOption, argument, option
 from dueline.cli.output import Entry, Instant, Output, Part, Raw, Span, Value, note
@@ -63,7 +64,7 @@ def show(
     Example: dueline flows show 0196f2...
     """
     with session_of(context).queues() as queues:
-        look = WorkflowView(queues.engine, parse_id(flow))
+        look = _view(queues, flow)
         every = step_statuses(queues.engine, look)
         output = Output.of(context, queues.engine)
         shown = {**_entry(look), **_more(look, every)}
@@ -94,7 +95,7 @@ def cancel(
     Example: dueline flows cancel 0196f2... --step 3
     """
     with session_of(context).queues() as queues:
-        look = WorkflowView(queues.engine, parse_id(flow))
+        look = _view(queues, flow)
         ends = look.ends()
         living = sum(number not in ends for number in look.branch(step))
         shown: dict[str, Value] = {"id": look.flow.hex(), "matching": living}
@@ -117,7 +118,7 @@ def retry(
     Example: dueline flows retry 0196f2...
     """
     with session_of(context).queues() as queues:
-        look = WorkflowView(queues.engine, parse_id(flow))
+        look = _view(queues, flow)
         branch = set(look.branch(step))
         dead = sum(
             one.state == "dead" for one in step_statuses(queues.engine, look) if one.step in branch
@@ -152,10 +153,16 @@ def signal(
         ) from error
     written = encode_result(read, f"the signal {name:.80}")
     with session_of(context).queues() as queues:
-        look = WorkflowView(queues.engine, parse_id(flow))
+        look = _view(queues, flow)
         engine.signal(queues.engine, look, name, written)
         shown: Entry = {"id": look.flow.hex(), "signal": name, "value": Raw(written.decode())}
         Output.of(context, queues.engine).entry(shown)
+
+
+def _view(queues: Queues, text: str) -> WorkflowView:
+    """Return the workflow of an argument, which may be the first digits of an id."""
+    flow = find_flow(queues.engine, text) if is_prefix(text) else parse_id(text)
+    return WorkflowView(queues.engine, flow)
 
 
 def _look(queues: Queues, flow: JobId) -> WorkflowView | None:

@@ -1,0 +1,65 @@
+"""What calls have of their own, on stores of servers."""
+
+from typing import Any, NoReturn
+
+import pytest
+
+from dueline import Context, Dueline, Duplicate, Job, NotFound, Retry
+from dueline.api.task import Using
+
+
+def calls_have_options_of_their_own(url: str) -> None:
+    """Enqueue, find, run and follow calls with options of their own."""
+    app = Dueline(url)
+    app.queue("default", history="all")
+    seen: list[str] = []
+
+    @app.task(name="note", unique="{word}")
+    def note(ctx: Context, word: str) -> str:
+        seen.append(f"{word} {ctx.due.tzinfo}")
+        ctx.set_meta(word=word)
+        return word
+
+    @app.task(name="fails", retry=Retry(attempts=1))
+    def fails() -> NoReturn:
+        raise ValueError
+
+    again: Using[[], Any] = fails.using(retry=Retry.fixed(3600, attempts=2))
+    jobs: list[Job[Any]] = app.enqueue_many([
+        note.using(priority=1, tenant="acme").call("one"),
+        note.using(priority=5, keep=0).call("two"),
+        note.using(after=3600, tags=["late"]).call("later"),
+        again.using(priority=3).call(),
+        fails.using(priority=2).call(),
+    ])  # fmt: skip
+    with pytest.raises(Duplicate) as caught:
+        app.enqueue_many([note.call("three"), note.call("one"), note.call("four")])
+    assert caught.value.unsent == 2
+    three = app.find("three")
+    assert three is not None
+    assert (app.find("later"), app.find("four")) == (jobs[2], None)
+    assert app.peek() == [jobs[1], jobs[3], jobs[4], jobs[0], three]
+    reader = app.events(since=60)
+    assert {one.outcome for one in reader.read()} == {"enqueued"}
+    app.run_worker(concurrency=1, burst=True)
+    assert [word.split()[0] for word in seen] == ["two", "one", "three"]
+    assert [job.status for job in (jobs[0], *jobs[2:])] == ["done", "scheduled", "retrying", "dead"]
+    with pytest.raises(NotFound):
+        _ = jobs[1].status
+    assert jobs[0].meta == {"word": "one"}
+    found = [one.job for one in _rest(app, reader.cursor)]
+    assert sorted(found) == sorted(job.id for job in (jobs[0], jobs[1], *jobs[3:], three))
+    assert app.find("one") is None
+    app.close()
+
+
+def _rest(app: Dueline, cursor: str) -> list[Any]:
+    """Read to the end, each page by a reader of its own."""
+    found: list[Any] = []
+    for _ in range(200):
+        reader = app.events(cursor=cursor)
+        found += reader.read()
+        cursor = reader.cursor
+        if len(found) >= 5:
+            break
+    return found

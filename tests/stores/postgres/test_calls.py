@@ -1,0 +1,12 @@
+"""Options of single calls on PostgreSQL."""
+
+import pytest
+
+from tests.harness.cases.options_of_calls import calls_have_options_of_their_own
+
+pytestmark = pytest.mark.postgres
+
+
+def test_calls_have_options_of_their_own(url: str) -> None:
+    # A12, C22, C23, T17, V3, V9
+    calls_have_options_of_their_own(url)
