@@ -73,7 +73,7 @@ def make_worker(
         WorkerSettings(
             worker=name,
             serving=plan.serving,
-            tasks=sorted(app.tasks),
+            tasks=app.tasks,
             burst=plan.burst,
             drain_us=plan.drain_us,
         ),

@@ -65,8 +65,11 @@ def move_to_lanes(engine: Engine, jobs: Iterable[tuple[Job, str]]) -> int:
 
 
 def _place_before_claim(job: Job) -> int:
-    """Return where a job was before it was claimed, as `retry` does for a released one."""
-    return job.claimed_us if job.errors or job.crashes else job.pos_us
+    """Return where a job was before it was claimed, as `retry` does for a released one.
+
+    A job that was brought forward, such as a step of a workflow, has a position after its claim.
+    """
+    return job.claimed_us if job.errors or job.crashes else min(job.pos_us, job.claimed_us)
 
 
 def clear(engine: Engine, lane: Lane, tasks: Collection[str]) -> int:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -139,7 +139,7 @@ class PresenceReporter:
         worker: str,
         *,
         serving: tuple[str, ...],
-        tasks: tuple[str, ...],
+        tasks: Collection[str],
         batches: Mapping[str, tuple[int, int]] = _NO_SLOTS,
         address: str = "",
     ) -> None:
@@ -162,7 +162,7 @@ class PresenceReporter:
         presence = Presence(
             worker=self._worker,
             queues=self._serving,
-            tasks=self._tasks,
+            tasks=tuple(sorted(self._tasks)),
             slots=load.slots,
             held=load.held,
             started_us=self._started_us,

@@ -69,7 +69,7 @@ class DeferredJobs:
         wakeup: threading.Event,
     ) -> None:
         self._engine = engine
-        self._known = frozenset(("", *tasks))  # every worker knows the steps of workflows
+        self._tasks = tasks
         self._ask_again_us: dict[tuple[str, str], int] = {}
         self._limited = limited
         self._wakeup = wakeup
@@ -80,13 +80,15 @@ class DeferredJobs:
         settings = self._engine.catalog.settings
         queues = queues_of(map(_job_of, taken))
         paused = {queue: settings(queue).paused_tasks for queue in queues}
-        are_known = self._known.issuperset(map(_task_of, map(_job_of, taken)))
-        if are_known and not (self._limited or any(paused.values())):
+        unknown = {
+            task for task in set(map(_task_of, map(_job_of, taken))) if not self._knows(task)
+        }
+        if not (unknown or self._limited or any(paused.values())):
             return Deferral(taken, [], [])
         found = Deferral([], [], [])
         for one in taken:
             lane, task = one.job.lane, one.job.task
-            if task not in self._known:
+            if task in unknown:
                 found.waiting.append(DeferredJob(one.job, _tenant_with_task(one.job)))
                 continue
             if task in paused[lane.queue]:
@@ -102,6 +104,9 @@ class DeferredJobs:
             else:
                 found.fit.append(one)
         return found
+
+    def _knows(self, task: str) -> bool:
+        return task in self._tasks or not task  # every worker knows the own steps of workflows
 
     def _lacking(self, job: Job) -> Sequence[str]:
         """Return the limits of its task that a job was enqueued without.
@@ -126,17 +131,15 @@ class DeferredJobs:
         if moved:
             self._engine.catalog.adopt(features.LIMITS)
             move_to_lanes(self._engine, moved)
-            self._move_unknown([job for job, _ in moved if job.task not in self._known])
+            self._move_unknown([job for job, _ in moved if not self._knows(job.task)])
         self._defer_paused([one.job for one in waiting if one.tenant is None])
 
     def _move_unknown(self, moved: Sequence[Job]) -> None:
         """Move jobs of unknown tasks that wait where some were found, and log the tasks."""
         for lane in {job.lane for job in moved}:
             waiting = waiting_in(self._engine, lane)
-            unknown = [
-                (row, _tenant_with_task(row)) for row in waiting if row.task not in self._known
-            ]
-            move_to_lanes(self._engine, unknown)
+            unknown = [row for row in waiting if not self._knows(row.task)]
+            move_to_lanes(self._engine, [(row, _tenant_with_task(row)) for row in unknown])
         self._log_unknown({(job.lane.queue, job.task) for job in moved})
 
     def _log_unknown(self, places: Collection[tuple[str, str]]) -> None:

@@ -39,7 +39,7 @@ class ShardAffinity:
     """
 
     def __init__(self, engine: Engine, worker: str, tasks: Collection[str] = ()) -> None:
-        self._tasks = frozenset(tasks)
+        self._tasks = tasks
         self.others: frozenset[tuple[str, int]] = frozenset()
         self._engine = engine
         self._worker = worker
@@ -61,12 +61,13 @@ class ShardAffinity:
         self, queue: str, shards: int, some: Sequence[Presence], now_us: int
     ) -> Collection[int]:
         oldest_us = now_us - self._engine.catalog.settings(queue).lease_us // FRESH_SHARE
+        tasks = frozenset(self._tasks)
         fresh = tuple(
             Known(one.worker, one.held < one.slots)
             for one in some
             if queue in one.queues
             and (one.beat_us >= oldest_us or one.worker == self._worker)
-            and self._tasks.issubset(one.tasks)
+            and tasks.issubset(one.tasks)
         )
         return preferred_shards(self._worker, queue, shards, fresh)
 

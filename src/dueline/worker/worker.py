@@ -45,14 +45,14 @@ class WorkerSettings:
     Attributes:
       worker: Its id, `<host>:<pid>:<random>`.
       serving: Queues, each with its own slots, or None for the shared ones.
-      tasks: Names of the tasks that it can run.
+      tasks: Names of the tasks that it can run; more may be registered while it runs.
       burst: Return when no job is due.
       drain_us: Maximum duration that running handlers may continue after `stop`.
     """
 
     worker: str
     serving: Mapping[str, int | None]
-    tasks: Sequence[str]
+    tasks: Collection[str]
     burst: bool = False
     drain_us: int = 25 * SECOND_US
 
@@ -112,7 +112,7 @@ class Worker:
             engine,
             settings.worker,
             serving=tuple(settings.serving),
-            tasks=tuple(settings.tasks),
+            tasks=settings.tasks,
             batches={
                 n: (one.batch.size, one.batch.within_us)
                 for n, one in settler.batch_handlers.items()

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from dueline import Dueline, Job
+from dueline import Dueline, Job, pipeline
 from dueline.admin.health import examine, is_ready
 from dueline.api.job_handle import parse_id
 from dueline.api.launch import make_worker, run
@@ -60,6 +60,7 @@ def two_versions_share_a_store(url: str) -> None:
     with working(old):
         sent = [send.enqueue(n) for n in range(6)]
         sold = [sell.enqueue(n) for n in range(6)]
+        flow = new.start(pipeline(sell.step(1), send.step()))
         until(lambda: {job.status for job in sold} == {"done"})
         until(lambda: all(task_of(row.lane) for row in rows_of(new, sent)))
         for job in sent:
@@ -76,7 +77,12 @@ def two_versions_share_a_store(url: str) -> None:
             until(lambda: {job.status for job in sent} == {"done"})
             more = [send.enqueue(n) for n in range(4)] + [sell.enqueue(n) for n in range(4)]
             until(lambda: {job.status for job in more} == {"done"})
+            assert flow.result(timeout=PATIENCE_S) == 1
         assert {one.verdict for one in is_ready(new.engine, max_age_us=SECOND_US)} == {"good"}
+    with working(old):  # a task may be registered while a worker runs
+        old.task(name="shop.late")(lambda: None)
+        late = old.task_named("shop.late").enqueue()
+        until(lambda: late.status == "done")
     assert [job.result() for job in sent] == list(range(6))
     assert not list(new.engine.jobs_of(dead_queue("default")))
     for app in (old, new):

@@ -72,6 +72,17 @@ def test_what_stands_behind_many_is_not_hidden_for_long(queues: Queues, clock: H
     assert counting.calls < 100
 
 
+def test_a_job_that_was_brought_forward_does_not_wait_for_its_old_time(
+    queues: Queues, clock: HandClock
+) -> None:
+    (job,) = put(queues, call(1, due_us=clock.wall_us() + 3600 * SECOND_US))
+    queues.reschedule(job.id, clock.wall_us())
+    assert Bench(queues, clock, tasks=[OTHER]).run() == []
+    (row,) = queues.engine.jobs_of("default")
+    assert (task_of(row.lane), row.at_us <= clock.wall_us()) == (TASK, True)
+    assert Bench(queues, clock, tasks=[TASK]).run() == [1]
+
+
 def test_tenant_limits_and_retries_are_kept(queues: Queues, clock: HandClock) -> None:
     limited = EnqueueRequest("default", TASK, 0, [b"[1]"], None, 7, "acme", limits=[("x", "y:1")])
     put(queues, limited)
