@@ -465,6 +465,7 @@ class Dueline(JobMethods, ScheduleMethods, LimitMethods, WorkflowMethods, Coordi
         recycle_jobs: int | None = None,
         recycle_mb: int | None = None,
         monitor: bool = True,
+        http: str | None = None,
     ) -> int | None:
         """Run jobs until SIGTERM or Ctrl-C.
 
@@ -479,6 +480,7 @@ class Dueline(JobMethods, ScheduleMethods, LimitMethods, WorkflowMethods, Coordi
             recycle_jobs: Number of jobs after which an idle child process is replaced.
             recycle_mb: Memory in MiB above which an idle child process is replaced.
             monitor: Take part in the election of the leader that runs maintenance tasks.
+            http: Address and port of probes and metrics, such as "127.0.0.1:9465".
 
         Returns:
             The number of the signal that stopped the worker; None after a burst.
@@ -490,7 +492,8 @@ class Dueline(JobMethods, ScheduleMethods, LimitMethods, WorkflowMethods, Coordi
 
         wear = (recycle_jobs, recycle_mb)
         terms = (concurrency, drain, processes)
-        plan = plan_of(self.serving(queues), *terms, burst=burst, wear=wear, monitor=monitor)
+        serving = self.serving(queues)
+        plan = plan_of(serving, *terms, burst=burst, wear=wear, monitor=monitor, http=http)
         return launch(self, plan)
 
     def worker(

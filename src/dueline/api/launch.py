@@ -4,6 +4,7 @@ import random
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from dueline.api.config import place_of
@@ -24,6 +25,7 @@ from dueline.worker.execution import Execution
 from dueline.worker.process_runner import ProcessRunner, jobs_each, threads_each
 from dueline.worker.runner import Runner
 from dueline.worker.settler import Settler
+from dueline.worker.tally import Tally
 from dueline.worker.thread_runner import ThreadRunner
 from dueline.worker.worker import Worker, WorkerSettings
 
@@ -39,11 +41,24 @@ def launch(app: Connection, plan: Plan) -> int | None:
 
     Returns: the number of the signal that stopped it; None after a burst.
     """
-    worker = make_worker(app, plan)
+    tally = None if plan.http is None else Tally()
+    worker = make_worker(app, plan, tally=tally)
     ending = passed_on(lambda count: worker.stop(hurry=count > 1))
-    with ending as received:
+    with ending as received, _answering(app, plan, worker, tally):
         run(app, plan, worker)
     return next(iter(received), None)
+
+
+def _answering(
+    app: Connection, plan: Plan, worker: Worker, tally: Tally | None
+) -> AbstractContextManager[object]:
+    """Return what answers HTTP requests about a worker, if they were asked for."""
+    if plan.http is None or tally is None:
+        return nullcontext()
+    from dueline.api.worker_http import Listener, listening  # noqa: PLC0415  (slow to load)
+
+    listener = Listener(app.queues.engine, worker, tally, plan.concurrency)
+    return listening(plan.http, listener)
 
 
 def make_worker(
@@ -52,12 +67,14 @@ def make_worker(
     loop: "asyncio.AbstractEventLoop | None" = None,
     *,
     make_runner: Callable[[threading.Event], Runner] | None = None,
+    tally: Tally | None = None,
 ) -> Worker:
     """Open the store and return a worker.
 
     Args:
       loop: event loop of coroutine handlers.
       make_runner: returns the runner of handlers, instead of the plan's; takes the event to set.
+      tally: counts the attempts, for metrics.
     """
     queues = app.queues
     plan = _without_unreadable(queues, plan)
@@ -69,7 +86,7 @@ def make_worker(
     return Worker(
         queues.engine,
         make_runner(wakeup) if make_runner else _runner(app, plan, wakeup, loop),
-        Settler(queues.engine, app.tasks, random.Random(), app.hooks),
+        Settler(queues.engine, app.tasks, random.Random(), app.hooks, tally),
         WorkerSettings(
             worker=name,
             serving=plan.serving,

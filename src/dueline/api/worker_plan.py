@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from dueline.core.clock import duration_us
 from dueline.core.constraints import Count, CountOrNone, check_value
@@ -13,6 +14,7 @@ from dueline.worker.recycling import RecycleAfter
 CONCURRENCY = 16
 DRAIN_S = 25.0
 MIB = 1024 * 1024
+LOOPBACK = "127.0.0.1"
 
 
 class Plan(NamedTuple):
@@ -20,6 +22,7 @@ class Plan(NamedTuple):
 
     serving: queues, each with its own slots or None for the shared ones.
     monitor: whether it takes part in the election of the maintenance leader.
+    http: address and port of its probes and metrics; None without.
     """
 
     serving: Mapping[str, int | None]
@@ -29,6 +32,7 @@ class Plan(NamedTuple):
     burst: bool
     wear: RecycleAfter
     monitor: bool
+    http: tuple[str, int] | None = None
 
 
 def plan_of(
@@ -40,6 +44,7 @@ def plan_of(
     burst: bool = False,
     wear: tuple[int | None, int | None] = (None, None),
     monitor: bool = True,
+    http: str | None = None,
 ) -> Plan:
     """Check the settings of a worker. wear: jobs and MiB after which a child is replaced.
 
@@ -69,4 +74,21 @@ def plan_of(
             if not processes:
                 raise BadInput(f"`{word}` needs child processes.", hint="Use processes=1 or more.")
     worn = RecycleAfter(wear[0], wear[1] and wear[1] * MIB)
-    return Plan(names, concurrency, processes, drain_us, burst, worn, monitor and not burst)
+    address = None if http is None else _http_address(http)
+    return Plan(
+        names, concurrency, processes, drain_us, burst, worn, monitor and not burst, address
+    )
+
+
+def _http_address(text: str) -> tuple[str, int]:
+    """Return the address and port of ADDRESS:PORT; without an address, that of this machine."""
+    try:
+        parts = urlsplit(f"//:{text}" if text.isdecimal() else f"//{text}")
+        host, port = parts.hostname or LOOPBACK, parts.port
+    except ValueError:
+        port = None
+    if port is None or parts.netloc.rpartition("@")[1] or parts.path or parts.query:
+        raise BadInput(
+            f"`http` must be ADDRESS:PORT (got {text!r:.80}).", hint="Use 127.0.0.1:9465."
+        )
+    return host, port

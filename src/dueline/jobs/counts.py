@@ -1,7 +1,8 @@
 """Counts the jobs of a queue by state."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 
 from dueline.coordination.worker_registry import Presence
@@ -36,6 +37,7 @@ class Counts:
     oldest_ready_us: int | None
     workers: int
     is_capped: bool
+    ready_by_shard: Mapping[int, int] = field(default_factory=dict, compare=False)
 
     def living(self) -> int:
         """Return how many jobs wait or run."""
@@ -43,11 +45,25 @@ class Counts:
 
 
 def count(
-    engine: Engine, queue: str, workers: Sequence[Presence], *, most: int = SCAN_MAX
+    engine: Engine,
+    queue: str,
+    workers: Sequence[Presence],
+    *,
+    most: int = SCAN_MAX,
+    ahead_us: int = 0,
 ) -> Counts:
-    """Count a queue's jobs by reading them, at most `most` live and `most` dead ones."""
+    """Count a queue's jobs by reading them, at most `most` live and `most` dead ones.
+
+    Args:
+        engine: The store.
+        queue: The queue.
+        workers: The live workers.
+        most: Maximum number of rows that are read.
+        ahead_us: Jobs that will be due within this time count as ready.
+    """
     now_us = engine.time.latest_us()
     by_state = dict.fromkeys(WAITING_STATES, 0)
+    shards: Counter[int] = Counter()
     oldest_us: int | None = None
     read = 0
     for job in islice(engine.jobs_of(queue), most):
@@ -55,8 +71,11 @@ def count(
         if job.outcome:  # it has ended; its row is about to be deleted
             continue
         state = status_of(job, now_us)
+        if state in ("scheduled", "retrying") and job.at_us <= now_us + ahead_us:
+            state = "ready"
         by_state[state] += 1
         if state == "ready":
+            shards[job.lane.shard] += 1
             oldest_us = job.at_us if oldest_us is None else min(oldest_us, job.at_us)
     dead = sum(1 for _ in islice(engine.jobs_of(dead_queue(queue)), most))
     return Counts(
@@ -66,4 +85,5 @@ def count(
         oldest_ready_us=oldest_us,
         workers=sum(queue in one.queues for one in workers),
         is_capped=most in (read, dead),
+        ready_by_shard=shards,
     )

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Collection, Mapping, Sequence
-from itertools import groupby
+from itertools import compress, groupby, repeat
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -38,6 +38,7 @@ from dueline.worker.context_controls import RecentClaims
 from dueline.worker.effects import Effects
 from dueline.worker.hook_events import settled_event
 from dueline.worker.log import log_ending, log_over, log_together
+from dueline.worker.tally import Tally
 from dueline.worker.triage import EndedBeforeRun
 
 UNREADABLE_US = 60 * SECOND_US
@@ -64,6 +65,7 @@ class Settler:
       handlers: Handlers by task, for their retry policies.
       chance: Source of randomness for retry delays.
       hooks: Functions to call with what became of attempts.
+      tally: Counts the attempts, for metrics; None without metrics.
     """
 
     def __init__(
@@ -72,8 +74,10 @@ class Settler:
         handlers: Mapping[str, Handler],
         chance: random.Random,
         hooks: Hooks | None = None,
+        tally: Tally | None = None,
     ) -> None:
         self._hooks = hooks or Hooks()
+        self._tally = tally
         self._notified_lost = RecentClaims()
         self._engine = engine
         self._handlers = handlers
@@ -218,6 +222,10 @@ class Settler:
         held: Sequence[bool],
     ) -> list[Job]:
         """Log what became of attempts, call hooks, and return the jobs whose claims were lost."""
+        if self._tally is not None:
+            outcomes = [*repeat("done", len(done)), *(_word_of(one) for _, one in others)]
+            ended = [*done, *(one for one, _ in others)]
+            self._tally.ended(list(compress(ended, held)), list(compress(outcomes, held)))
         is_all = all(held)
         is_logged = is_all and log_together(done)
         if not is_logged or self._hooks.has("done"):
@@ -264,6 +272,8 @@ class Settler:
             return ended
         for one in ended:
             if isinstance(one.ending, Settled):
+                if self._tally is not None:
+                    self._tally.ended([one], ["done"])
                 self._notify(one, Outcome("done", one.ended_us), is_lost=False)
         return [one for one in ended if not isinstance(one.ending, Settled)]
 
@@ -293,10 +303,13 @@ class Settler:
             self._hooks.call("retry", event)
 
     def _notify_lost(self, job: Job) -> None:
-        """Call hooks for a lost claim, once for each claim."""
-        if self._hooks.has("lease_lost") and job.claim() not in self._notified_lost:
+        """Count a lost claim and call hooks, once for each claim."""
+        if job.claim() not in self._notified_lost:
             self._notified_lost.add([job.claim()])
-            self._hooks.call("lease_lost", settled_event(job, ""))
+            if self._tally is not None:
+                self._tally.lost(job)
+            if self._hooks.has("lease_lost"):
+                self._hooks.call("lease_lost", settled_event(job, ""))
 
     def end(self, over: Sequence[EndedBeforeRun]) -> None:
         """End claimed jobs that do not run: lost, poison or expired."""
@@ -307,6 +320,8 @@ class Settler:
             log_over(job, outcome)
         held = self._finish(ends, ()) if ends else []
         for (job, outcome, _), sure in zip(over, held, strict=True):
+            if sure and self._tally is not None:
+                self._tally.ended([Ended(job, Expired(), 0, outcome.ended_us)], [outcome.state])
             if sure and self._hooks.has(outcome.state):
                 event = settled_event(job, outcome.error, ended_us=outcome.ended_us)
                 self._hooks.call(outcome.state, event)
@@ -441,6 +456,10 @@ def _opts_after(ended: Ended, again: RetryLater) -> bytes | None:
     except StoreCorrupt:  # reported when the job runs
         return None
     return options.changed(put_back=(again.word, again.at_us)).to_bytes()
+
+
+def _word_of(decision: Decision) -> str:
+    return decision.state if isinstance(decision, Outcome) else decision.word
 
 
 def _queues_of(ended: Sequence[Ended]) -> set[str]:

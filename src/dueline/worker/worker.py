@@ -120,6 +120,7 @@ class Worker:
             address=listener.address,
         )
         self._is_stopping = self._is_hurried = False
+        self._turned_us = clock.monotonic_us()
         self._beat = HeartbeatThread(self._extend_all, self._attend, wakeup=wakeup)
 
     def stop(self, *, hurry: bool = False) -> None:
@@ -130,6 +131,10 @@ class Worker:
         self._is_stopping = True
         self._is_hurried = self._is_hurried or hurry
         self._wakeup.set()
+
+    def turned_ago_us(self) -> int:
+        """Return how long ago the loop began its last turn; callable from any thread."""
+        return self._clock.monotonic_us() - self._turned_us
 
     def run(self) -> None:
         """Work until stopped, or in a burst until no job is due."""
@@ -161,11 +166,11 @@ class Worker:
                 self._wait()
 
     def _step(self) -> None:
+        self._turned_us = now_us = self._clock.monotonic_us()
         self._beat.check()
         self._cancel_jobs()
         if self._crashed:  # before later attempts of the same jobs are recorded
             self._record_crashes()
-        now_us = self._clock.monotonic_us()
         self._settle(now_us)
         self._guarded(self._steps.advance)
         if self._is_stopping:
@@ -493,7 +498,7 @@ class Worker:
 
     def _attend(self) -> None:
         """Between heartbeats: report changes and progress, and read cancel requests."""
-        self._reporter.report_change(self._load())
+        self._reporter.report_change(self.load())
         self._report()
         if self._held and self._cancellations.read():
             self._wakeup.set()
@@ -506,10 +511,10 @@ class Worker:
             extended = self._settler.extend(held, running, self._permits.ends_us(held))
             self._runner.extend(extended.ends_us)
             self._lose(extended.lost)
-        return self._reporter.report(self._load())
+        return self._reporter.report(self.load())
 
-    def _load(self) -> Load:
-        """Return what the worker does now, for its heartbeat."""
+    def load(self) -> Load:
+        """Return what the worker does now; callable from any thread."""
         return Load(
             slots=self._runner.threads,
             held=len(self._held),

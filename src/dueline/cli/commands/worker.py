@@ -63,6 +63,9 @@ def worker(
     monitor: Annotated[
         bool, typer.Option("--monitor/--no-monitor", help="Take part in maintenance.")
     ] = True,
+    http: Annotated[
+        str | None, option("ADDRESS:PORT", "Serve metrics and probes, such as 127.0.0.1:9465.")
+    ] = None,
     reload: Annotated[
         bool, typer.Option("--reload", help="Restart when a Python file here changes.")
     ] = False,
@@ -86,7 +89,9 @@ def worker(
     serving = _slots(queue) if queue else None
     log_to_stderr(logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO)
     application = session_of(context).application(app)
-    plan_of(application.serving(serving), concurrency, drain_s, processes)  # before any write
+    plan_of(
+        application.serving(serving), concurrency, drain_s, processes, http=http
+    )  # no write yet
     slots = f"{concurrency} slots, {processes or 'no'} child processes"
     _greet(application, serving, slots if monitor else f"{slots}, no maintenance")
     with tuned():
@@ -99,6 +104,7 @@ def worker(
             recycle_jobs=recycle_jobs,
             recycle_mb=recycle_mb,
             monitor=monitor,
+            http=http,
         )
     _log.info("stopped: %s", "no job is due" if stopped_by is None else Signals(stopped_by).name)
     return 0 if stopped_by is None else _SIGNALLED + stopped_by

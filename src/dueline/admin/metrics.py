@@ -1,0 +1,200 @@
+"""Metrics for Prometheus: what a worker counted, and what its store holds now."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import get_args
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from dueline.coordination.worker_registry import live_workers
+from dueline.core.attempt import FinalState
+from dueline.core.clock import SECOND_US
+from dueline.core.engine import Engine
+from dueline.core.errors import StoreCorrupt, StoreUnavailable
+from dueline.core.logging import log
+from dueline.core.version import VERSION
+from dueline.jobs.counts import WAITING_STATES, count
+from dueline.schedules import scheduler
+from dueline.streams import groups, resharding
+from dueline.worker.heartbeat import Load
+from dueline.worker.tally import BUCKETS_S, Histogram, Totals
+
+SAMPLED_EVERY_US = 10 * SECOND_US
+"""Minimum time between reads of the store."""
+
+COUNTED_MAX = 10_000
+"""Maximum number of jobs of all queues that are read for one sample, at least 100 of each."""
+
+QUEUES_MAX = 200
+"""Maximum number of queues that are counted."""
+
+OVERDUE_US = 10 * SECOND_US
+
+
+class StoreMetrics(Collector):
+    """Gauges of a store, read when they are scraped, and kept for some seconds.
+
+    Args:
+        engine: The store.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._kept: Sequence[Metric] = ()
+        self._read_us: int | None = None
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing, so that the registry does not read the store."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the gauges; without an answer of the store, only that it is not up."""
+        clock = self._engine.clock
+        with self._lock:
+            is_old = (
+                self._read_us is None or clock.monotonic_us() - self._read_us > SAMPLED_EVERY_US
+            )
+            if is_old:
+                up = GaugeMetricFamily("dueline_store_up", "Whether the store answers.")
+                try:
+                    self._kept = [*self._sample(), up]
+                    up.add_metric([], 1)
+                except StoreUnavailable as error:
+                    log.warning("the store cannot be sampled for metrics: %s", error)
+                    self._kept = [up]
+                    up.add_metric([], 0)
+                self._read_us = clock.monotonic_us()
+            return self._kept
+
+    def _sample(self) -> Iterator[Metric]:
+        engine = self._engine
+        workers = live_workers(engine)
+        names = list(_readable(engine, engine.catalog.names()))
+        most = max(100, COUNTED_MAX // max(1, len(names)))
+        counts = [count(engine, name, workers, most=most) for name in names]
+        now_us = engine.time.latest_us()
+        jobs = _gauge("jobs", "Jobs by state; see dueline_jobs_capped.", "queue", "state")
+        due = _gauge("backlog_due", "Jobs that are due and do not run.", "queue", "shard")
+        oldest = _gauge("backlog_oldest_due_seconds", "Age of the oldest due job.", "queue")
+        capped = _gauge("jobs_capped", "Whether a queue has more jobs than were counted.", "queue")
+        serving = _gauge("queue_workers", "Live workers that serve a queue.", "queue")
+        paused = _gauge("queue_paused", "Whether a queue is paused.", "queue")
+        for one in counts:
+            for state in (*WAITING_STATES, "dead"):
+                jobs.add_metric([one.queue, state], getattr(one, state))
+            settings = engine.catalog.settings(one.queue)
+            for shard in range(settings.shards_read):
+                due.add_metric([one.queue, str(shard)], one.ready_by_shard.get(shard, 0))
+            since_us = now_us if one.oldest_ready_us is None else one.oldest_ready_us
+            oldest.add_metric([one.queue], max(0, now_us - since_us) / SECOND_US)
+            capped.add_metric([one.queue], one.is_capped)
+            serving.add_metric([one.queue], one.workers)
+            paused.add_metric([one.queue], settings.is_paused)
+        yield from (jobs, due, oldest, capped, serving, paused)
+        yield self._stream_lags(now_us)
+        overdue = scheduler.overdue(engine, OVERDUE_US)
+        yield _single("schedules_overdue", "Schedules whose jobs are overdue.", len(overdue))
+        yield _single("workers", "Live workers of the store.", len(workers))
+        skew = engine.time.skew_us() / SECOND_US
+        yield _single("clock_offset_seconds", "Clock of this machine minus the store's.", skew)
+        build = _gauge("build_info", "Version of dueline and kind of store.", "version", "store")
+        build.add_metric([VERSION, type(engine.store).__name__.removesuffix("Store").lower()], 1)
+        yield build
+
+    def _stream_lags(self, now_us: int) -> Metric:
+        lags = _gauge("stream_lag_seconds", "Age of the oldest unread event.", "stream", "group")
+        store = self._engine.store
+        for stream, settings in resharding.streams(store):
+            for group in groups.registered(store, stream):
+                shards = resharding.shards_of(settings)
+                late_us = groups.waits_us(store, stream, group, shards, now_us=now_us) or 0
+                lags.add_metric([stream, group], max(0, late_us) / SECOND_US)
+        return lags
+
+
+class WorkerMetrics(Collector):
+    """What one worker counted since its start, in all its processes.
+
+    Args:
+        totals: Returns the counts.
+        load: Returns what the worker does now.
+    """
+
+    def __init__(self, totals: Callable[[], Totals], load: Callable[[], Load]) -> None:
+        self._totals = totals
+        self._load = load
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing, as `StoreMetrics` does."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the counters, the histograms, and the slots."""
+        totals, load = self._totals(), self._load()
+        finished = CounterMetricFamily(
+            "dueline_jobs_finished", "Jobs that ended.", labels=("queue", "task", "outcome")
+        )
+        requeued = CounterMetricFamily(
+            "dueline_jobs_requeued",
+            "Attempts after which the job waits again.",
+            labels=("queue", "task", "outcome"),
+        )
+        for (queue, task, outcome), number in totals.attempts.items():
+            family = finished if outcome in get_args(FinalState) else requeued
+            family.add_metric([queue, task, outcome], number)
+        lost = CounterMetricFamily("dueline_leases_lost", "Lost claims.", labels=("queue",))
+        for queue, number in totals.lost.items():
+            lost.add_metric([queue], number)
+        runs = HistogramMetricFamily(
+            "dueline_job_run_seconds", "Run time of attempts.", labels=("queue", "task")
+        )
+        lates = HistogramMetricFamily(
+            "dueline_job_lateness_seconds",
+            "Time from a job's due time to its first start.",
+            labels=("queue", "band"),
+        )
+        _fill(runs, totals.runs.items())
+        _fill(lates, totals.latencies.items())
+        slots = _gauge("worker_slots", "Slots of this worker.", "state")
+        busy = load.held if load.running is None else load.running
+        slots.add_metric(["busy"], busy)
+        slots.add_metric(["free"], max(0, load.slots - busy))
+        yield from (finished, requeued, lost, runs, lates, slots)
+        draining = "Whether this worker claims nothing any more."
+        yield _single("worker_draining", draining, load.is_draining)
+
+
+def _readable(engine: Engine, names: Iterable[str]) -> Iterator[str]:
+    for name in islice(names, QUEUES_MAX):
+        with suppress(StoreCorrupt):  # `dueline doctor` names it
+            engine.catalog.settings(name)
+            yield name
+
+
+def _gauge(name: str, help_: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"dueline_{name}", help_, labels=labels)
+
+
+def _single(name: str, help_: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"dueline_{name}", help_, value=value)
+
+
+def _fill(
+    family: HistogramMetricFamily, values: Iterable[tuple[tuple[str, str], Histogram]]
+) -> None:
+    bounds = [*(str(float(one)) for one in BUCKETS_S), "+Inf"]
+    for labels, one in values:
+        sums, total = [], 0
+        for bound, number in zip(bounds, one.counts, strict=True):
+            total += number
+            sums.append((bound, total))
+        family.add_metric(labels, sums, one.total_s)

@@ -1,0 +1,296 @@
+"""The HTTP listener of a worker: metrics, probes, and how many workers are needed."""
+
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qs, urlsplit
+
+from dueline.admin.scaling import Scale, scale_of
+from dueline.coordination import worker_registry
+from dueline.core.clock import SECOND_US
+from dueline.core.durations import parse_span
+from dueline.core.engine import Engine
+from dueline.core.errors import BadInput, ConfigError, DuelineError
+from dueline.worker.tally import Tally
+from dueline.worker.worker import Worker
+
+LIVE_WITHIN_US: Final = 60 * SECOND_US
+"""A worker whose loop has not turned for this time is not alive. A store that is unavailable
+delays a turn by seconds.
+"""
+
+REQUESTS_MAX: Final = 8
+"""Maximum number of requests that are answered at the same time."""
+
+REQUEST_S_MAX: Final = 10.0
+"""Maximum duration of a request, in seconds; then its connection is closed."""
+
+QUEUES_MAX: Final = 20
+"""Maximum number of queues that one request names."""
+
+SCALED_EVERY_S: Final = 5.0
+"""Minimum time between two reads of the same queues, in seconds."""
+
+WITHIN, AHEAD = "30s", "10s"
+
+_log = logging.getLogger("dueline.http")
+
+
+class Answer(NamedTuple):
+    """The response to a request."""
+
+    status: HTTPStatus
+    body: str
+    kind: str = "text/plain; charset=utf-8"
+
+
+class Listener:
+    """What a worker answers.
+
+    Args:
+      engine: The store.
+      worker: The worker.
+      tally: What the worker counted.
+      slots: Its slots.
+    """
+
+    def __init__(self, engine: Engine, worker: Worker, tally: Tally, slots: int) -> None:
+        self._engine = engine
+        self._worker = worker
+        self._tally = tally
+        self._slots = slots
+        self._lock = threading.Lock()
+        self._scales: dict[tuple[object, ...], tuple[float, Scale]] = {}
+        self._write_metrics = self._metrics_writer()
+
+    def _metrics_writer(self) -> Callable[[str], tuple[str, str]] | None:
+        """Return what writes all metrics in a format; None without prometheus-client."""
+        try:
+            from prometheus_client import REGISTRY, CollectorRegistry  # noqa: PLC0415  (an extra)
+            from prometheus_client.exposition import choose_encoder  # noqa: PLC0415
+
+            from dueline.admin.metrics import StoreMetrics, WorkerMetrics  # noqa: PLC0415
+        except ImportError as error:
+            _log.warning("/metrics needs %s: pip install 'dueline[web]'", error.name)
+            return None
+        own = CollectorRegistry()
+        own.register(WorkerMetrics(self._tally.totals, self._worker.load))
+        own.register(StoreMetrics(self._engine))
+
+        class Both:
+            """The metrics of dueline, then those that the application registered."""
+
+            def collect(self) -> Iterator[Any]:
+                yield from own.collect()
+                yield from REGISTRY.collect()
+
+        def write(accept: str) -> tuple[str, str]:
+            encode, kind = choose_encoder(accept)
+            return encode(Both()).decode(), kind
+
+        return write
+
+    def answer(self, path: str, query: Mapping[str, list[str]], accept: str) -> Answer:
+        """Return the response to a GET request."""
+        if path == "/metrics":
+            return self._metrics(accept)
+        if path == "/livez":
+            return self._live()
+        if path == "/readyz":
+            return self._ready()
+        if path == "/scale":
+            return self._scale(query)
+        return Answer(HTTPStatus.NOT_FOUND, "Use /metrics, /livez, /readyz or /scale?queue=NAME.\n")
+
+    def _metrics(self, accept: str) -> Answer:
+        if self._write_metrics is None:
+            text = "Metrics need an extra: pip install 'dueline[web]'\n"
+            return Answer(HTTPStatus.NOT_IMPLEMENTED, text)
+        return Answer(HTTPStatus.OK, *self._write_metrics(accept))
+
+    def _live(self) -> Answer:
+        ago_us = self._worker.turned_ago_us()
+        if ago_us > LIVE_WITHIN_US:
+            text = f"The worker's loop has not turned for {ago_us // SECOND_US} s.\n"
+            return Answer(HTTPStatus.SERVICE_UNAVAILABLE, text)
+        return Answer(HTTPStatus.OK, "alive\n")
+
+    def _ready(self) -> Answer:
+        if self._worker.load().is_draining:
+            return Answer(HTTPStatus.SERVICE_UNAVAILABLE, "The worker is draining.\n")
+        try:
+            self._engine.store.read(worker_registry.PARTITION, after=None, limit=1)
+        except DuelineError as error:
+            text = f"The store does not answer: {error.message}\n"
+            return Answer(HTTPStatus.SERVICE_UNAVAILABLE, text)
+        return Answer(HTTPStatus.OK, "ready\n")
+
+    def _scale(self, query: Mapping[str, list[str]]) -> Answer:
+        try:
+            names, within_us, ahead_us = _asked(query)
+            if unknown := set(names).difference(self._engine.catalog.names()):
+                text = f"There is no queue {min(unknown)!r:.80}.\n"
+                return Answer(HTTPStatus.NOT_FOUND, text)
+            scale = self._scale_of(names, within_us, ahead_us)
+        except BadInput as error:
+            return Answer(HTTPStatus.BAD_REQUEST, f"{error.message}\n")
+        except DuelineError as error:  # not 0 workers: nobody knows
+            return Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{error.message}\n")
+        if query.get("format", [""])[-1] == "plain":
+            return Answer(HTTPStatus.OK, f"{scale.desired_workers}\n")
+        body = json.dumps({"queues": names, **asdict(scale)})
+        return Answer(HTTPStatus.OK, f"{body}\n", "application/json")
+
+    def _scale_of(self, names: tuple[str, ...], within_us: int, ahead_us: int) -> Scale:
+        key = (names, within_us, ahead_us)
+        with self._lock:
+            now_s = time.monotonic()
+            self._scales = {
+                one: kept for one, kept in self._scales.items() if now_s - kept[0] < SCALED_EVERY_S
+            }
+            if key not in self._scales:
+                scale = scale_of(
+                    self._engine,
+                    names,
+                    slots=self._slots,
+                    within_us=within_us,
+                    ahead_us=ahead_us,
+                    measured_s=lambda: self._measured_s(names),
+                )
+                self._scales[key] = (time.monotonic(), scale)
+            return self._scales[key][1]
+
+    def _measured_s(self, names: tuple[str, ...]) -> float | None:
+        """Return the mean run time of this worker's attempts in some queues."""
+        runs = [one for (queue, _), one in self._tally.totals().runs.items() if queue in names]
+        number = sum(sum(one.counts) for one in runs)
+        return sum(one.total_s for one in runs) / number if number else None
+
+
+def _asked(query: Mapping[str, list[str]]) -> tuple[tuple[str, ...], int, int]:
+    """Return the queues of a request for a scale, and its times in microseconds.
+
+    Raises:
+      BadInput: It names no queues, or too many; or a time cannot be read.
+    """
+    names = {name for text in query.get("queue", []) for name in text.split(",")}
+    if not 0 < len(names) <= QUEUES_MAX:
+        raise BadInput(f"Name 1 to {QUEUES_MAX} queues.", hint="Use /scale?queue=mail.")
+    within_us = parse_span(query.get("within", [WITHIN])[-1])
+    ahead_us = parse_span(query.get("ahead", [AHEAD])[-1])
+    if within_us <= 0:
+        raise BadInput("`within` must be more than 0.", hint="Use within=30s.")
+    return tuple(sorted(names)), within_us, ahead_us
+
+
+@contextmanager
+def listening(address: tuple[str, int], listener: Listener) -> Iterator[int]:
+    """Answer requests while the block runs; yield the port.
+
+    Raises:
+      ConfigError: The address is not free, or not one of this machine.
+    """
+    server = _bound(address, listener)
+    port = server.server_port
+    _log.info("listening on %s, port %d", address[0], port)
+    threading.Thread(target=server.serve_forever, name="dueline-http", daemon=True).start()
+    try:
+        yield port
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _bound(address: tuple[str, int], listener: Listener) -> "_Server":
+    host, port = address
+    handler = type("Handler", (_Handler,), {"answers": listener})
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        kind = type("Server", (_Server,), {"address_family": found[0]})
+        server: _Server = kind(found[4][:2], handler)
+    except OSError as error:
+        raise ConfigError(
+            f"Cannot listen on {host:.80}, port {port}: {error.strerror}.",
+            hint="Use another address: --http 127.0.0.1:9465.",
+        ) from error
+    return server
+
+
+class _Server(ThreadingHTTPServer):
+    """A server that answers few requests at a time, each for a bounded time."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 2 * REQUESTS_MAX
+
+    def __init__(self, *arguments: Any) -> None:  # noqa: ANN401
+        self._free = threading.BoundedSemaphore(REQUESTS_MAX)
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
+        end = threading.Timer(REQUEST_S_MAX, _cut, (request,))
+        end.daemon = True
+        end.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            end.cancel()
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002
+        _log.debug("a request failed", exc_info=True)
+
+
+def _cut(request: socket.socket) -> None:
+    with suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers GET and HEAD."""
+
+    answers: Listener
+    timeout = REQUEST_S_MAX / 2
+    server_version = "dueline"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def _answer(self) -> None:
+        url = urlsplit(self.path)
+        try:
+            query = parse_qs(url.query, max_num_fields=QUEUES_MAX + 3)
+        except ValueError:
+            answer = Answer(HTTPStatus.BAD_REQUEST, "The query has too many fields.\n")
+        else:
+            answer = self.answers.answer(url.path, query, self.headers.get("accept", ""))
+        body = answer.body.encode()
+        self.send_response(answer.status)
+        self.send_header("Content-Type", answer.kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002, ANN401
+        _log.debug(format, *arguments)

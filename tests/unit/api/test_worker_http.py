@@ -1,0 +1,265 @@
+"""What a worker answers by HTTP: metrics, probes, and how many workers are needed."""
+
+import json
+import random
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as open_metrics,
+)
+from prometheus_client.parser import text_string_to_metric_families
+
+from dueline import BadInput, ConfigError, Dueline, Retry, StoreUnavailable
+from dueline.admin.scaling import desired_workers
+from dueline.api.launch import make_worker
+from dueline.api.worker_http import REQUESTS_MAX, Listener, listening
+from dueline.api.worker_plan import plan_of
+from dueline.core.attempt import Done, Ended
+from dueline.worker.settler import Settler
+from dueline.worker.tally import Tally
+from tests.harness.calls import claim_all
+from tests.harness.programs import Program, wait_for
+
+
+def samples(text: str) -> dict[tuple[str, ...], float]:
+    """Return what a scrape says: names with the values of their labels, sorted by label."""
+    return {
+        (one.name, *(value for _, value in sorted(one.labels.items()))): one.value
+        for family in text_string_to_metric_families(text)
+        for one in family.samples
+    }
+
+
+class Stage:
+    """An application, a worker that works in bursts, and what it answers."""
+
+    def __init__(self, app: Dueline) -> None:
+        self.app = app
+        self.tally = Tally()
+        plan = plan_of(app.serving(None), 4, 0, 0, burst=True)
+        self.worker = make_worker(app, plan, tally=self.tally)
+        self.listener = Listener(app.engine, self.worker, self.tally, 4)
+
+    def get(self, path: str, accept: str = "", **query: str) -> tuple[int, str]:
+        answer = self.listener.answer(path, {key: [one] for key, one in query.items()}, accept)
+        return answer.status.value, answer.body
+
+
+@pytest.fixture
+def app() -> Iterator[Dueline]:
+    made = Dueline("memory://")
+
+    @made.task(name="add", queue="sums")
+    def add(number: int) -> int:
+        return number + 1
+
+    @made.task(name="fail", retry=Retry(attempts=2, delays=[0]))
+    def fail() -> NoReturn:
+        raise ValueError("no")
+
+    yield made
+    made.close()
+
+
+def test_metrics_count_every_end_of_an_attempt(app: Dueline) -> None:
+    stage = Stage(app)
+    app.send("add", [1], queue="sums")
+    app.send("add", [2], queue="sums", priority=5)
+    app.send("add", [3], queue="sums", expires=0.05)
+    time.sleep(0.06)
+    app.send("fail")
+    stage.worker.run()
+    status, text = stage.get("/metrics")
+    assert status == HTTPStatus.OK
+    found = samples(text)
+    assert found["dueline_jobs_finished_total", "done", "sums", "add"] == 2
+    assert found["dueline_jobs_finished_total", "expired", "sums", "add"] == 1
+    assert found["dueline_jobs_finished_total", "dead", "default", "fail"] == 1
+    assert found["dueline_jobs_requeued_total", "retried", "default", "fail"] == 1
+    assert found["dueline_job_run_seconds_count", "default", "fail"] == 2
+    assert found["dueline_job_run_seconds_bucket", "+Inf", "sums", "add"] == 2
+    assert found["dueline_job_lateness_seconds_count", "high", "sums"] == 1
+    assert found["dueline_job_lateness_seconds_count", "normal", "default"] == 1
+    assert found["dueline_jobs", "default", "dead"] == 1
+    assert found["dueline_store_up",] == 1
+    assert "process_cpu_seconds_total" in text, "the metrics of the application"
+    text = stage.get("/metrics", "application/openmetrics-text")[1]
+    assert list(open_metrics(text))  # type: ignore[no-untyped-call]
+
+
+def test_lost_claims_are_counted_once(app: Dueline) -> None:
+    tally = Tally()
+    settler = Settler(app.engine, app.tasks, random.Random(1), app.hooks, tally)
+    app.send("add", [1], queue="sums")
+    (job,) = claim_all(app.queues, *app.engine.lanes_of("sums"))
+    late = Ended(job, Done(b""), 1, 2)
+    assert settler.settle([late], []) == []
+    assert settler.settle([late], []) == [job] == settler.settle([late], [])
+    totals = tally.totals()
+    assert totals.lost == {"sums": 1}
+    assert totals.attempts == {("sums", "add", "done"): 1}
+
+
+def test_gauges_show_the_backlog_and_are_kept(app: Dueline) -> None:
+    stage = Stage(app)
+    app.queue("quiet")
+    app.send("add", [1], queue="sums")
+    app.send("add", [2], queue="sums", after=3600)
+    for _ in range(2):
+        found = samples(stage.get("/metrics")[1])
+        assert found["dueline_jobs", "sums", "ready"] == 1
+        assert found["dueline_jobs", "sums", "scheduled"] == 1
+        assert found["dueline_jobs", "quiet", "ready"] == 0
+        assert found["dueline_backlog_due", "sums", "0"] == 1
+        assert found["dueline_queue_workers", "sums"] == 0
+        assert found["dueline_worker_slots", "free"] == 4
+        app.send("add", [3], queue="sums")  # which the next scrape does not read yet
+
+
+def test_a_scrape_says_when_the_store_does_not_answer(
+    app: Dueline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(app)
+    monkeypatch.setattr(type(app.engine.store), "read", _unavailable)
+    assert samples(stage.get("/metrics")[1])["dueline_store_up",] == 0
+    assert stage.get("/livez") == (200, "alive\n"), "a restart would not help"
+    assert stage.get("/readyz") == (503, "The store does not answer: away\n")
+    assert stage.get("/scale", queue="default") == (503, "away\n")
+
+
+def _unavailable(*_: object, **__: object) -> NoReturn:
+    raise StoreUnavailable("away")
+
+
+def test_probes_tell_a_worker_that_drains_and_one_that_is_stuck(app: Dueline) -> None:
+    stage = Stage(app)
+    assert stage.get("/readyz") == (200, "ready\n")
+    stage.worker.stop()
+    assert stage.get("/readyz") == (503, "The worker is draining.\n")
+    assert stage.get("/livez")[0] == HTTPStatus.OK
+    stage.worker._turned_us -= 61_000_000
+    assert stage.get("/livez")[0] == HTTPStatus.SERVICE_UNAVAILABLE
+    assert stage.get("/nothing")[0] == HTTPStatus.NOT_FOUND
+
+
+def test_a_scale_is_json_or_a_number(app: Dueline) -> None:
+    stage = Stage(app)
+    for number in range(9):
+        app.send("add", [number], queue="sums", after=5 * (number % 2))
+    query = {"queue": "sums,default", "within": "1s"}
+    status, text = stage.get("/scale", **query)
+    assert status == HTTPStatus.OK
+    found = json.loads(text)
+    assert (found["desired_workers"], found["due_backlog"], found["running"]) == (3, 9, 0)
+    assert found["run_seconds"] == 1
+    assert found["slots"] == 4
+    assert stage.get("/scale", format="plain", **query) == (200, "3\n")
+    assert json.loads(stage.get("/scale", ahead="0s", **query)[1])["due_backlog"] == 5
+    app.pause("sums")
+    assert json.loads(stage.get("/scale", queue="sums")[1])["desired_workers"] == 0
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [({}, 400), ({"queue": "x"}, 404), ({"queue": "sums", "within": "0s"}, 400),
+     ({"queue": "sums", "within": "soon"}, 400)],
+)  # fmt: skip
+def test_a_scale_is_refused_with_a_reason(
+    app: Dueline, query: Mapping[str, str], status: int
+) -> None:
+    found, text = Stage(app).get("/scale", **query)
+    assert found == status
+    assert text.endswith("\n")
+
+
+@pytest.mark.parametrize(
+    ("due", "running", "run_s", "workers"),
+    [(0, 0, 1, 0), (1, 0, 0.001, 1), (0, 5, 9, 2), (0, 4, 9, 1), (300, 0, 1, 3), (300, 4, 1, 4)],
+)
+def test_desired_workers(due: int, running: int, run_s: float, workers: int) -> None:
+    """None without jobs, one for one job, and never fewer than running jobs need."""
+    assert desired_workers(due, running, run_s=run_s, slots=4, within_s=30) == workers
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("9465", ("127.0.0.1", 9465)), (":0", ("127.0.0.1", 0)), ("[::1]:80", ("::1", 80)),
+     ("0.0.0.0:9465", ("0.0.0.0", 9465))],  # noqa: S104
+)  # fmt: skip
+def test_without_an_address_only_this_machine_is_answered(
+    text: str, address: tuple[str, int]
+) -> None:
+    assert plan_of(["q"], 1, 0, 0, http=text).http == address
+
+
+@pytest.mark.parametrize("text", ["", "host", "a:b", "a:99999", "me@a:1", "a:1/x", "http://a:1"])
+def test_other_addresses_are_refused(text: str) -> None:
+    with pytest.raises(BadInput, match="must be ADDRESS:PORT"):
+        plan_of(["q"], 1, 0, 0, http=text)
+
+
+def test_requests_are_bounded(app: Dueline) -> None:
+    stage = Stage(app)
+    with listening(("127.0.0.1", 0), stage.listener) as port:
+        with pytest.raises(ConfigError, match="Cannot listen"):
+            listening(("127.0.0.1", port), stage.listener).__enter__()
+        slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(REQUESTS_MAX)]
+        with pytest.raises((urllib.error.URLError, ConnectionError)):
+            fetch(port, "/livez")
+        for one in slow:
+            one.close()
+        wait_for(lambda: is_answered(port), "slow clients leave room")
+        with pytest.raises(urllib.error.HTTPError, match="501"):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/livez", data=b"x", timeout=9)
+        many = "&".join(f"queue={number}" for number in range(99))
+        with pytest.raises(urllib.error.HTTPError, match="400"):
+            fetch(port, f"/scale?{many}")
+
+
+def fetch(port: int, path: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=9) as answer:
+        return str(answer.read().decode())
+
+
+def is_answered(port: int) -> bool:
+    try:
+        return fetch(port, "/livez") == "alive\n"
+    except (urllib.error.URLError, ConnectionError):
+        return False
+
+
+PROGRAM = """
+from dueline import Dueline
+
+app = Dueline(URL)
+
+
+@app.task(name="twice")
+def twice(number: int) -> int:
+    return 2 * number
+"""
+
+
+def test_a_real_worker_with_child_processes_is_scraped(tmp_path: Path) -> None:
+    program = Program(tmp_path, PROGRAM)
+    try:
+        for number in range(30):
+            program.module.twice.enqueue(number)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        program.work("--processes", "2", "--http", f":{port}")
+        wait_for(lambda: is_answered(port), "the worker listens")
+        done = ("dueline_jobs_finished_total", "done", "default", "twice")
+        wait_for(lambda: samples(fetch(port, "/metrics")).get(done) == 30, "all are counted")
+        assert fetch(port, "/readyz") == "ready\n"
+        assert fetch(port, "/scale?queue=default&format=plain") == "0\n"
+    finally:
+        program.close()
