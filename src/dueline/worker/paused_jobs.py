@@ -29,6 +29,9 @@ LATE_US: Final = 60 * SECOND_US
 noticed the end later than others.
 """
 
+ASK_EVERY_US: Final = 5 * SECOND_US
+"""How often a worker asks whether a live worker knows a task that it does not know."""
+
 LANES_MAX: Final = 1_000
 
 _job_of, _task_of = field(ClaimedJob, "job"), field(Job, "task")
@@ -70,6 +73,7 @@ class DeferredJobs:
     ) -> None:
         self._engine = engine
         self._tasks = tasks
+        self._moved: set[tuple[str, str]] = set()  # queues and unknown tasks to ask about
         self._ask_again_us: dict[tuple[str, str], int] = {}
         self._limited = limited
         self._wakeup = wakeup
@@ -140,18 +144,20 @@ class DeferredJobs:
             waiting = waiting_in(self._engine, lane)
             unknown = [row for row in waiting if not self._knows(row.task)]
             move_to_lanes(self._engine, [(row, _tenant_with_task(row)) for row in unknown])
-        self._log_unknown({(job.lane.queue, job.task) for job in moved})
+        places = {(job.lane.queue, job.task) for job in moved}
+        self._moved |= {one for one in places if self._ask_again_us.get(one, 0) < AWAY_US}
+        self._log_unknown()
 
-    def _log_unknown(self, places: Collection[tuple[str, str]]) -> None:
+    def _log_unknown(self) -> None:
         """Log a task of a queue once if none of its live workers knows it."""
         now_us = self._engine.time.latest_us()
-        new = [one for one in sorted(places) if self._ask_again_us.get(one, 0) <= now_us]
-        workers = live_workers(self._engine) if new else []
-        for queue, task in new:
-            if task in known_tasks(queue, workers):
-                self._ask_again_us[queue, task] = now_us + LATE_US
-            else:
-                self._ask_again_us[queue, task] = AWAY_US
+        due = sorted(one for one in self._moved if self._ask_again_us.get(one, 0) <= now_us)
+        workers = live_workers(self._engine) if due else []
+        for queue, task in due:
+            is_known = task in known_tasks(queue, workers)
+            self._moved.remove((queue, task))
+            self._ask_again_us[queue, task] = now_us + ASK_EVERY_US if is_known else AWAY_US
+            if not is_known:
                 log.warning("%s in the queue %s; its jobs wait", unknown_text(task), queue)
 
     def _defer_paused(self, jobs: Sequence[Job]) -> None:
@@ -177,7 +183,9 @@ class DeferredJobs:
         lanes[lane] = now_us
 
     def requeue(self) -> None:
-        """Requeue jobs that were deferred after their pause had ended."""
+        """Requeue jobs that were deferred after their pause had ended; log unknown tasks."""
+        if self._moved:
+            self._log_unknown()
         for queue, task in [*self._touched]:
             if task not in self._engine.catalog.settings(queue).paused_tasks:
                 since_us = self._engine.time.earliest_us() - LATE_US

@@ -13,6 +13,7 @@ from dueline.jobs.explain import explain
 from dueline.jobs.paused_tasks import PAGE
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.store_tests.failing_store import FailingStore
+from dueline.worker.paused_jobs import ASK_EVERY_US
 from tests.harness.calls import call, put
 from tests.harness.cases import worker_unknown_tasks as cases
 from tests.harness.cases.worker_unknown_tasks import OTHER, TASK
@@ -127,8 +128,14 @@ def test_a_worker_logs_an_unknown_task_once(
     knowing = Bench(queues, clock, tasks=[TASK])
     knowing.beat()
     assert explain(queues, job.id).reason == "waiting"
-    put(queues, call(3))
-    other = Bench(queues, clock, tasks=[OTHER])
     caplog.clear()
-    other.run()
+    other = Bench(queues, clock, tasks=[OTHER], burst=False)
+    for number in (3, 4):
+        put(queues, call(number))
+        other.worker._step()
     assert warnings() == []
+    bench.beat()  # under the same name: the one that knew the task is gone
+    clock.advance(us=ASK_EVERY_US)
+    other.worker._step()
+    other.worker._step()
+    assert len(warnings()) == 1
