@@ -4,7 +4,8 @@ A line that ends in `# type: ignore[code]` is a deliberate mistake. Under mypy s
 that is not needed is an error itself, so each of these lines must err, and with that code.
 """
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
@@ -339,6 +340,41 @@ def mourns(event: SettleEvent) -> None:
 app.on("before_run")(lambda event: print(event.fence))
 app.on("dead")(checks)  # type: ignore[arg-type]
 app.on("ack")  # type: ignore[call-overload]
+
+
+# --- calls with options of their own, middleware -------------------------------------------------
+
+assert_type(app.enqueue_many([send.call("ann", "1"), send.call("bob", "2")]), list[Job[int]])
+app.enqueue_many([send.call("ann", "1"), load.using(retry=Retry(), keep=5).call("monday")])
+send.call("ann", 3)  # type: ignore[arg-type]
+app.enqueue_many([("ann", "1")])  # type: ignore[arg-type]
+send.using(timeout="5")  # type: ignore[arg-type]
+assert_type(app.find("key"), Job[Any] | None)
+assert_type(app.peek(limit=3), list[Job[Any]])
+
+
+@app.middleware
+@contextmanager
+def wrapped(ctx: Context) -> Iterator[None]:
+    assert_type(ctx.due, datetime)
+    ctx.set_meta(step=1)
+    yield
+
+
+@app.task(middleware=[wrapped])
+def inside(number: int) -> int:
+    return number
+
+
+assert_type(inside.enqueue(3), Job[int])
+
+
+@app.task(middleware=[5])  # type: ignore[list-item]
+def refused() -> None: ...
+
+
+with app.worker():
+    assert_type(inside.enqueue(3).cancel(force=True), bool)
 
 
 # --- errors: one tree --------------------------------------------------------------------------
