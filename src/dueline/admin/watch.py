@@ -36,7 +36,9 @@ COUNTED_MAX = 10_000
 """Maximum number of jobs of one queue that are read for one picture."""
 
 COUNTED_IN_ALL = 12_000
-"""Number of jobs of all queues that are read for one picture, at least 500 of each queue."""
+"""Number of jobs of all queues that are read for one picture, at least COUNTED_MIN of each."""
+
+COUNTED_MIN = 500
 
 _LATENCIES_MAX = 2_000
 _BACKFILLS_US = (STEP_US, WINDOW_US, 10 * WINDOW_US, KEPT_US)
@@ -138,8 +140,7 @@ class Watch:
         while self._recent and self._recent[0].ended_us < now_us - WINDOW_US:
             self._recent.popleft()
         workers = present(engine.store)
-        most = min(COUNTED_MAX, max(500, COUNTED_IN_ALL // max(1, len(names))))
-        counts = [count(engine, name, workers, most=most) for name in names]
+        counts = self._counts(names, workers)
         rates: dict[str, int] = defaultdict(int)
         for one in self._recent:
             rates[one.queue] += one.outcome == "done"
@@ -159,6 +160,17 @@ class Watch:
             self._series(now_us, sum(one.ready for one in counts)),
             unknown,
         )
+
+    def _counts(self, names: Sequence[str], workers: Sequence[Presence]) -> list[Counts]:
+        """Count all queues; what small ones leave of the maximum is for larger ones."""
+        known = {} if self._last is None else {one.queue: one for one in self._last.counts}
+        found: dict[str, Counts] = {}
+        left = COUNTED_IN_ALL
+        for name in sorted(names, key=lambda name: known[name].living() if name in known else 0):
+            most = min(COUNTED_MAX, max(COUNTED_MIN, left // (len(names) - len(found))))
+            one = found[name] = count(self._engine, name, workers, most=most)
+            left -= one.living() + one.dead
+        return [found[name] for name in names]
 
     def _start(self, names: Sequence[str], now_us: int) -> None:
         """Follow the history from as far back as few attempts ended."""

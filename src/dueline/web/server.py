@@ -43,15 +43,12 @@ def bound(host: str, port: int) -> socket.socket:
         ConfigError: The address is not free, or not one of this machine.
     """
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        made = socket.socket(found[0], found[1])
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(found[4])
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(found[4][:2], family=found[0])
     except OSError as error:
         raise ConfigError(
             f"Cannot listen on {host:.80}, port {port}: {error.strerror}.", hint="Use --port 8322."
         ) from error
-    return made
 
 
 def server_of(app: ASGIApp) -> uvicorn.Server:

@@ -54,6 +54,17 @@ def test_jobs_are_listed_by_state_queue_task_and_tenant(shell: Shell) -> None:
     assert answer.out.splitlines()[0].split() == ["ID", "STATE", "ENDED", "TOOK", "QUEUE", "TASK"]
 
 
+def test_jobs_are_listed_by_the_words_of_a_filter(shell: Shell) -> None:
+    later = shell.enqueue("tasks.add", "1", "--after", "1h", "--tenant", "acme")
+    urgent = shell.enqueue("tasks.add", "1", "--priority", "5")
+    assert shell.ids("tenant:acme", "task:tasks.*") == [later]
+    assert shell.ids("priority>3") == [urgent]
+    assert shell.ids("priority>3", "--state", "scheduled") == []
+    answer = shell.app("jobs", "list", "colour:red")
+    assert answer.code == 2
+    assert "is not a word of a filter" in answer.err
+
+
 def test_a_waiting_job_is_shown_whole(shell: Shell) -> None:
     job_id = shell.enqueue("tasks.add", "1", "b=5")
     text = shell.app("jobs", "show", job_id).out

@@ -1,14 +1,16 @@
 """`dueline jobs`: show and change jobs."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from dueline.admin.bulk_runs import Change
+from dueline.admin.filters import parse_filter
 from dueline.admin.id_prefixes import find_id, is_prefix
-from dueline.admin.search import ENDED_STATES, JobFilter, attempts_of, search, search_ended
+from dueline.admin.search import ENDED_STATES, attempts_of, search, search_ended
 from dueline.api.job_handle import parse_id
 from dueline.cli import job_rows
 from dueline.cli.bulk_actions import change_matching, like_of
@@ -58,6 +60,7 @@ jobs = typer.Typer(help="Show and change jobs.")
 @jobs.command("list")
 def list_jobs(
     context: typer.Context,
+    words: Annotated[list[str] | None, argument("FILTER", "Words such as 'priority>3'.")] = None,
     *,
     state: StateOption = None,
     queue: QueueOption = None,
@@ -70,14 +73,19 @@ def list_jobs(
 
     The time of a job is when it is due, or when its lease ends. Jobs in an ended --state come
     from the history, the latest first. `dueline jobs next` lists ready jobs in starting order.
+    FILTER has the words of the dashboard, such as error:Timeout; quote those with < and >.
 
     Example: dueline jobs list --queue mail --state retrying
     """
-    like = JobFilter(state, queue, task, tenant, tag=tag)
+    asked: dict[str, Any] = {
+        "state": state, "queue": queue, "task": task, "tenant": tenant, "tag": tag,
+    }  # fmt: skip
     with session_of(context).queues() as queues:
+        like = parse_filter(" ".join(words or ()), queues.engine.time.latest_us())
+        like = replace(like, **{name: text for name, text in asked.items() if text is not None})
         output = Output.of(context, queues.engine)
         now_us = queues.engine.time.latest_us()
-        if state in ENDED_STATES:
+        if like.state in ENDED_STATES:
             past = search_ended(queues.engine, like, limit=limit)
             shown = [job_rows.of_attempt(one) for one in past.attempts]
             columns, more, is_capped = job_rows.ENDED_COLUMNS, past.more, past.is_capped
