@@ -30,7 +30,8 @@ from dueline.api.task_declaration import (
     read_terms,
     read_unique,
 )
-from dueline.core.call_options import CallOptions, Rule, Unique, read_tags
+from dueline.api.tracing import traced
+from dueline.core.call_options import CallOptions, Rule, Unique, read_headers, read_tags
 from dueline.core.clock import asked_instant_us, asked_span_us
 from dueline.core.codec import JSON
 from dueline.core.constraints import check_value, integer
@@ -102,6 +103,7 @@ class Using(Generic[P, R]):
         timeout: timedelta | float | None = None,
         kill_after: timedelta | float | None = None,
         keep: timedelta | float | None = None,
+        headers: Mapping[str, str] | None = None,
         **unknown: Never,
     ) -> "Using[P, R]":
         """Return the task with options for its calls.
@@ -130,6 +132,7 @@ class Using(Generic[P, R]):
             timeout: Duration after which JobTimeout is raised in the handler.
             kill_after: Duration after which the child process of the handler is killed.
             keep: Duration that the result is kept instead of the queue's, 0 for none.
+            headers: Small strings by name that travel with the job, as `ctx.headers`.
             **unknown: None; an error names the option that was meant.
 
         Returns:
@@ -165,6 +168,7 @@ class Using(Generic[P, R]):
             changes["tags"] = read_tags(tags)
         if limits is not None:
             changes["limits"] = self._handler.read_limits(limits)
+        changes["headers"] = self._options.headers if headers is None else read_headers(headers)
         if wait is not None:
             changes["wait_us"] = asked_span_us(wait, "wait")
         if priority is not None or deadline is not None:
@@ -287,10 +291,10 @@ class Using(Generic[P, R]):
         """
         own = self._options
         instants = (own.due_us, own.after_us, own.expires_us, own.deadline_us, own.due_within_us)
-        if (*instants, own.tx, own.unique, own.terms) != (None,) * 8:
+        if (*instants, own.tx, own.unique, own.terms, own.headers or None) != (None,) * 9:
             raise BadInput(
                 "A schedule does not support `due`, `after`, `deadline`, `tx`, `unique`, `retry`, "
-                "`timeout`, `kill_after`, `keep` and an absolute `expires`.",
+                "`timeout`, `kill_after`, `keep`, `headers` and an absolute `expires`.",
                 hint="Use `expires` with a duration; set the others at the task.",
             )
         codec, body = self._handler.write(args, kwargs)
@@ -314,10 +318,10 @@ class Using(Generic[P, R]):
             BadInput: An option does not apply to steps.
         """
         own = self._options
-        if own.tx is not None or own.unique is not None or own.window_us or own.terms:
+        if any((own.tx, own.unique, own.window_us, own.terms, own.headers)):
             raise BadInput(
                 "A step of a workflow does not support `tx`, `unique`, `window`, `retry`, "
-                "`timeout`, `kill_after` and `keep`.",
+                "`timeout`, `kill_after`, `keep` and `headers`.",
                 hint="Use app.start(..., tx=tx) to store a whole workflow in a transaction.",
             )
         return Step(self._handler.name, lambda given: self._step_call(args, kwargs, given))
@@ -399,7 +403,10 @@ class Using(Generic[P, R]):
             host._notice(options.queue)  # noqa: SLF001
         request = self._request(written)
         event = _before(host, request)
-        rows = inside.enqueue(request)
+        if host.hooks.tracer is None:
+            rows = inside.enqueue(request)
+        else:
+            rows = traced(host.hooks.tracer, [request], lambda some: inside.enqueue(*some))
         _after(host, event, rows)
         return self._jobs(rows)
 
@@ -408,8 +415,11 @@ class Using(Generic[P, R]):
         options, (codec, bodies, rule, limits) = self._options, written
         due_us, expires_us = self._instants()
         opts = b""
-        if rule is not None or expires_us is not None or options.tags or options.terms:
-            opts = CallOptions(expires_us, rule, options.tags, terms=options.terms).to_bytes()
+        more = (options.terms, options.headers)
+        if rule is not None or expires_us is not None or options.tags or any(more):
+            opts = CallOptions(
+                expires_us, rule, options.tags, terms=options.terms, headers=options.headers
+            ).to_bytes()
         return EnqueueRequest(
             options.queue,
             self._handler.name,
@@ -470,7 +480,7 @@ def enqueue_all(
         ]
         events = [_before(host, request) for request in requests]
         try:
-            rows = inside.enqueue_all(requests)
+            rows = traced(host.hooks.tracer, requests, inside.enqueue_all)
         except (StoreUnavailable, Duplicate, QuotaExceeded) as error:
             error.unsent += len(written) - start - len(some)
             raise

@@ -86,7 +86,7 @@ class Options:
     same; neither: never. window_us: starts are spread over this duration.
     tx: the transaction that stores the job; None for its own. wait_us: for room in a quota.
     deadline_us, due_within_us: instead of a priority, absolute or from the call.
-    terms: instead of what the task or queue says.
+    terms: instead of what the task or queue says. headers: they travel with the job.
     """
 
     queue: str
@@ -105,6 +105,7 @@ class Options:
     deadline_us: int | None = None
     due_within_us: int | None = None
     terms: CallTerms | None = None
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 def read_unique(unique: object, handler: Handler) -> Unique:

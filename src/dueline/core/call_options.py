@@ -1,6 +1,6 @@
 """Options of a call: unique key, tags, expiry, step of a workflow."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
@@ -17,6 +17,9 @@ from dueline.core.retry import WAIT_US_MAX, RetryTerms
 Mode = Literal["reject", "existing", "replace", "earliest", "last"]
 
 KEY_CHARACTERS_MAX = 512
+HEADERS_MAX = 32
+HEADER_CHARACTERS_MAX = 64
+HEADERS_CHARACTERS_MAX = 4096
 TAGS_MAX = 20
 TAG_CHARACTERS_MAX = 64
 
@@ -72,6 +75,7 @@ class CallOptions(Cells, frozen=True, gc=False):
     step: of a job of a workflow. put_back: the outcome of its last attempt and the time until
       which the job is deferred; invalid once the row is due at another time.
     terms: what the call has instead of its task or queue.
+    headers: names and values that travel with the job, such as a trace context.
     """
 
     expires_us: int | None = None
@@ -81,6 +85,7 @@ class CallOptions(Cells, frozen=True, gc=False):
     step: StepPlace | None = None
     put_back: tuple[str, int] | None = None
     terms: CallTerms | None = None
+    headers: Sequence[tuple[str, str]] = ()
 
     def to_bytes(self) -> bytes:
         """Return the options that are set as JSON."""
@@ -92,6 +97,7 @@ class CallOptions(Cells, frozen=True, gc=False):
             "step": self.step,
             "put_back": self.put_back,
             "terms": self.terms,
+            "headers": self.headers or None,
         }
         given = {name: value for name, value in cells.items() if value is not None}
         return encode(given) if given else b""
@@ -169,6 +175,41 @@ def read_tags(tags: object) -> tuple[str, ...]:
             hint=f"Use at most {TAGS_MAX}.",
         )
     return tuple(sorted(read))
+
+
+def headers_of(job: Job) -> dict[str, str]:
+    """Return a job's headers; none if its options cannot be read."""
+    try:
+        return dict(read_options(job.opts).headers)
+    except StoreCorrupt:  # the worker that runs it reports that
+        return {}
+
+
+def read_headers(headers: object) -> tuple[tuple[str, str], ...]:
+    """Return the headers of a call as pairs, sorted by name.
+
+    Raises: BadInput: a name or value is not a printable string, or they are too long.
+    """
+    if not isinstance(headers, Mapping):
+        raise BadInput(
+            f"`headers` must be a dict of strings (got {headers!r:.80}).",
+            hint='Use headers={"request": "7f3a"}.',
+        )
+    for name, value in headers.items():
+        if not all(isinstance(one, str) and one.isprintable() for one in (name, value)) or not (
+            0 < len(name) <= HEADER_CHARACTERS_MAX
+        ):
+            raise BadInput(
+                f"A header must have a printable name and value (got {name!r:.80}: {value!r:.80}).",
+                hint=f"Use strings, and names of 1 to {HEADER_CHARACTERS_MAX} characters.",
+            )
+    length = sum(len(name) + len(value) for name, value in headers.items())
+    if len(headers) > HEADERS_MAX or length > HEADERS_CHARACTERS_MAX:
+        raise BadInput(
+            f"`headers` are too many or too long ({len(headers)}, {length} characters).",
+            hint=f"Use up to {HEADERS_MAX}, of {HEADERS_CHARACTERS_MAX} characters altogether.",
+        )
+    return tuple(sorted(headers.items()))
 
 
 def is_past(job: Job, now_us: int) -> bool:

@@ -22,6 +22,7 @@ BUNDLES: Final = "history bundles"
 CALL_TERMS: Final = "options of calls"
 COLUMNS: Final = "history columns"
 ENDS: Final = "schedules that end"
+HEADERS: Final = "headers of jobs"
 LIMITS: Final = "limits"
 RESULTS: Final = "shared results"
 SCHEDULES: Final = "schedules"
@@ -30,7 +31,7 @@ WORKFLOWS: Final = "workflows"
 BASELINE: Final = frozenset({BUNDLES, LIMITS, SCHEDULES, WORKFLOWS})
 """Features known to every version that reads the names at all."""
 
-KNOWN: Final = BASELINE | {CALL_TERMS, COLUMNS, ENDS, RESULTS}
+KNOWN: Final = BASELINE | {CALL_TERMS, COLUMNS, ENDS, HEADERS, RESULTS}
 """Features that this version reads and writes."""
 
 MOVED: Final = "moved to "

@@ -206,6 +206,8 @@ class Queues:
         options = read_options(opts)
         if options.terms:
             self._catalog.adopt(features.CALL_TERMS)
+        if options.headers:
+            self._catalog.adopt(features.HEADERS)
         if opts or window_us:
             check_options(options, pos_us + window_us, window_us)
         lane, body = next(iter(lanes), home), next(iter(bodies), b"")

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any, NoReturn, Protocol, TypeVar, get_type_hints
 
+from dueline.core.call_options import headers_of
 from dueline.core.clock import asked_span_us, duration_us, to_datetime
 from dueline.core.codec import AS_JSON, JSON, unknown_kind
 from dueline.core.errors import BadInput, DuelineError, LeaseLost
@@ -150,6 +151,11 @@ class Context:
     def priority(self) -> int:
         """The priority of the job."""
         return self._job.lane.priority
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of the call, see `task.using(headers=...)`; a copy."""
+        return headers_of(self._job)
 
     @property
     def is_cancelled(self) -> bool:

@@ -1,7 +1,7 @@
 """Hooks and middleware: functions that an application registers for events of its jobs."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar, overload
 
@@ -94,14 +94,36 @@ class SettleEvent:
     late_us: int = 0
 
 
+class EnqueueSpan(Protocol):
+    """The span of calls that are being stored.
+
+    headers: the trace context, which travels with the jobs.
+    """
+
+    headers: Mapping[str, str]
+
+    def end(self, job_ids: Sequence[str], error: BaseException | None) -> None:
+        """End the span: the calls were stored as these jobs, or storing them raised an error."""
+        ...
+
+
+class Tracer(Protocol):
+    """Makes spans of calls that are stored."""
+
+    def enqueue(self, queue: str, task: str, count: int) -> EnqueueSpan:
+        """Start a span."""
+        ...
+
+
 class Hooks:
     """Functions that are called for events, in the order in which they were added.
 
     has_run_hooks: whether a function is registered for the runs of handlers. middleware: wraps
-    the handlers of all tasks.
+    the handlers of all tasks. tracer: makes spans; None without tracing.
     """
 
     def __init__(self) -> None:
+        self.tracer: Tracer | None = None
         self.middleware: tuple[Middleware, ...] = ()
         self._functions: dict[str, list[Callable[[Any], object]]] = {}
         self.has_run_hooks = False

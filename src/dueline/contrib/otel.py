@@ -1,0 +1,135 @@
+"""Traces with OpenTelemetry: spans of calls and of runs, whose context travels with the job."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Final
+
+from opentelemetry import propagate, trace
+from opentelemetry.context.context import Context as AnyContext
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
+
+from dueline.api.application import Dueline
+from dueline.core.errors import ConfigError, LeaseLost
+from dueline.core.version import VERSION
+from dueline.tasks.handler import Cancel, Context, Snooze
+
+# Names of the conventions for messaging, which are not stable yet: they stand here alone.
+SYSTEM: Final = "messaging.system"
+OPERATION: Final = "messaging.operation.name"
+OPERATION_TYPE: Final = "messaging.operation.type"
+QUEUE: Final = "messaging.destination.name"
+JOB_ID: Final = "messaging.message.id"
+BATCH: Final = "messaging.batch.message_count"
+ERROR: Final = "error.type"
+TASK: Final = "dueline.task"
+ATTEMPT: Final = "dueline.attempt"
+PRIORITY: Final = "dueline.priority"
+LATENESS_MS: Final = "dueline.lateness_ms"
+OUTCOME: Final = "dueline.outcome"
+
+_NOT_FAILURES = (Snooze, Cancel, LeaseLost)
+
+
+def instrument(
+    app: Dueline, *, provider: TracerProvider | None = None, new_traces: bool = False
+) -> None:
+    """Make spans of the calls and of the runs of an application.
+
+    Each enqueue is a span `enqueue QUEUE`, and each attempt a span `process QUEUE`, also in child
+    processes. The context travels in the headers of the job, as the global propagator writes it.
+
+    Args:
+        app: The application; call this once, where its module is imported.
+        provider: The provider of tracers; by default the global one.
+        new_traces: Begin a new trace with each attempt, linked to its enqueue, instead of
+            continuing that of the enqueue. For jobs that run days later.
+
+    Raises:
+        ConfigError: The application makes spans already.
+    """
+    if app.hooks.tracer is not None:
+        raise ConfigError("This application makes spans already.", hint="Call instrument once.")
+    tracer = trace.get_tracer("dueline", VERSION, provider)
+    app.hooks.tracer = _Enqueues(tracer)
+
+    @app.middleware
+    @contextmanager
+    def process(ctx: Context) -> Iterator[None]:
+        parent = propagate.extract(ctx.headers)
+        created = trace.get_current_span(parent).get_span_context()
+        with tracer.start_as_current_span(
+            f"process {ctx.queue}",
+            AnyContext() if new_traces else parent,
+            SpanKind.CONSUMER,
+            {
+                SYSTEM: "dueline",
+                OPERATION: "process",
+                OPERATION_TYPE: "process",
+                QUEUE: ctx.queue,
+                JOB_ID: ctx.job_id.hex(),
+                TASK: ctx.task,
+                ATTEMPT: ctx.attempt,
+                PRIORITY: ctx.priority,
+                LATENESS_MS: max(0, round((datetime.now(UTC) - ctx.due).total_seconds() * 1000)),
+            },
+            [Link(created)] if created.is_valid else (),
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield
+            except _NOT_FAILURES as asked:
+                span.set_attribute(OUTCOME, type(asked).__name__.lower())
+                raise
+            except BaseException as error:
+                _fail(span, error)
+                raise
+
+
+class _Enqueues:
+    """Spans of calls that are stored."""
+
+    def __init__(self, tracer: trace.Tracer) -> None:
+        self._tracer = tracer
+
+    def enqueue(self, queue: str, task: str, count: int) -> "_Enqueue":
+        """Start a span."""
+        attributes: dict[str, str | int] = {
+            SYSTEM: "dueline",
+            OPERATION: "enqueue",
+            OPERATION_TYPE: "send",
+            QUEUE: queue,
+            TASK: task,
+        }
+        if count > 1:
+            attributes[BATCH] = count
+        return _Enqueue(
+            self._tracer.start_span(
+                f"enqueue {queue}", kind=SpanKind.PRODUCER, attributes=attributes
+            )
+        )
+
+
+class _Enqueue:
+    """The span of calls that are being stored."""
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+        carrier: dict[str, str] = {}
+        propagate.inject(carrier, trace.set_span_in_context(span))
+        self.headers: Mapping[str, str] = carrier
+
+    def end(self, job_ids: Sequence[str], error: BaseException | None) -> None:
+        """End the span."""
+        if len(job_ids) == 1:
+            self._span.set_attribute(JOB_ID, job_ids[0])
+        if error is not None:
+            _fail(self._span, error)
+        self._span.end()
+
+
+def _fail(span: Span, error: BaseException) -> None:
+    span.record_exception(error)
+    span.set_attribute(ERROR, type(error).__qualname__)
+    span.set_status(Status(StatusCode.ERROR, str(error)))

@@ -1,0 +1,186 @@
+"""Traces with OpenTelemetry."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from dueline import ConfigError, Context, Dueline, QuotaExceeded, Retry, Snooze
+from dueline.contrib import otel
+
+
+class Spans:
+    """A provider of tracers that keeps the spans that ended."""
+
+    def __init__(self) -> None:
+        self.provider = TracerProvider(shutdown_on_exit=False)
+        self._kept = InMemorySpanExporter()
+        self.provider.add_span_processor(SimpleSpanProcessor(self._kept))
+
+    def take(self) -> list[ReadableSpan]:
+        """Return the spans that ended, in the order of their starts."""
+        return sorted(self._kept.get_finished_spans(), key=lambda one: one.start_time or 0)
+
+
+@pytest.fixture
+def spans() -> Spans:
+    return Spans()
+
+
+@pytest.fixture
+def app() -> Iterator[Dueline]:
+    made = Dueline("memory://")
+    yield made
+    made.close()
+
+
+def trace_of(span: ReadableSpan) -> int:
+    return int(span.context.trace_id)
+
+
+def parent_of(span: ReadableSpan) -> int | None:
+    return None if span.parent is None else span.parent.span_id
+
+
+def of(span: ReadableSpan, name: str) -> object:
+    return (span.attributes or {}).get(name)
+
+
+def test_an_enqueue_its_run_and_what_it_enqueues_are_one_trace(app: Dueline, spans: Spans) -> None:
+    otel.instrument(app, provider=spans.provider)
+
+    @app.task(name="mail", queue="mail", priority=3)
+    async def mail(to: str) -> None:
+        await asyncio.sleep(0)
+
+    @app.task(name="charge", queue="shop")
+    def charge(order: int) -> None:
+        mail.enqueue(f"buyer of {order}")
+
+    with spans.provider.get_tracer("test").start_as_current_span("request"):
+        job = charge.using(headers={"shop": "north"}).enqueue(7)
+    app.run_worker(burst=True)
+    request, *rest = spans.take()
+    assert [one.name for one in rest] == [
+        "enqueue shop", "process shop", "enqueue mail", "process mail",
+    ]  # fmt: skip
+    assert {trace_of(one) for one in rest} == {trace_of(request)}
+    for before, after in zip([request, *rest], rest, strict=False):
+        assert parent_of(after) == before.context.span_id
+    enqueue, process, *_, last = rest
+    assert (enqueue.kind, process.kind) == (SpanKind.PRODUCER, SpanKind.CONSUMER)
+    assert of(enqueue, "messaging.message.id") == job.id == of(process, "messaging.message.id")
+    assert process.links[0].context.span_id == enqueue.context.span_id
+    assert of(process, "dueline.task") == "charge"
+    assert of(last, "dueline.priority") == 3
+
+
+def test_attempts_may_begin_traces_that_are_linked(app: Dueline, spans: Spans) -> None:
+    otel.instrument(app, provider=spans.provider, new_traces=True)
+    waits: list[int] = []
+
+    @app.task(name="fail", retry=Retry(attempts=2, delays=[0]))
+    def fail(ctx: Context) -> NoReturn:
+        if not waits:
+            waits.append(1)
+            raise Snooze(0)
+        raise ValueError("no")
+
+    fail.enqueue()
+    app.run_worker(burst=True)
+    enqueue, *runs = spans.take()
+    assert len({trace_of(one) for one in (enqueue, *runs)}) == 4
+    assert [one.links[0].context.trace_id for one in runs] == 3 * [trace_of(enqueue)]
+    assert [of(one, "dueline.attempt") for one in runs] == [1, 1, 2]
+    assert [of(one, "error.type") for one in runs] == [None, "ValueError", "ValueError"]
+    assert of(runs[0], "dueline.outcome") == "snooze"
+    assert [one.status.status_code for one in runs] == [
+        StatusCode.UNSET, StatusCode.ERROR, StatusCode.ERROR,
+    ]  # fmt: skip
+
+
+def test_calls_that_are_stored_together_and_calls_that_fail(app: Dueline, spans: Spans) -> None:
+    otel.instrument(app, provider=spans.provider)
+    app.quota("few", depth=3)
+
+    @app.task(name="add", queue="few")
+    def add(number: int) -> None: ...
+
+    add.enqueue_many([(1,), (2,)])
+    jobs = app.enqueue_many([add.call(3), add.using(queue="other").call(4)])
+    with pytest.raises(QuotaExceeded):
+        add.enqueue(5)
+    many, third, fourth, failed = spans.take()
+    assert of(many, "messaging.batch.message_count") == 2
+    assert [of(third, "messaging.message.id"), of(fourth, "messaging.message.id")] == [
+        one.id for one in jobs
+    ]
+    assert (of(failed, "error.type"), failed.status.status_code) == (
+        "QuotaExceeded", StatusCode.ERROR,
+    )  # fmt: skip
+
+
+def test_without_an_sdk_nothing_is_stored(app: Dueline) -> None:
+    otel.instrument(app, provider=trace.NoOpTracerProvider())
+    seen: list[dict[str, str]] = []
+
+    @app.task(name="look")
+    def look(ctx: Context) -> None:
+        seen.append(ctx.headers)
+
+    look.enqueue()
+    app.run_worker(burst=True)
+    assert seen == [{}]
+    with pytest.raises(ConfigError, match="already"):
+        otel.instrument(app)
+
+
+PROGRAM = """
+import json
+import sys
+
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from dueline import Dueline
+from dueline.contrib import otel
+
+app, kept, provider = Dueline(sys.argv[1]), InMemorySpanExporter(), TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(kept))
+otel.instrument(app, provider=provider)
+
+
+@app.task(name="add")
+def add(number: int) -> None: ...
+
+
+app.run_worker(burst=True)
+print(json.dumps([[one.context.trace_id, one.parent.span_id] for one in kept.get_finished_spans()]))
+"""
+
+
+def test_a_run_in_another_process_continues_the_trace(tmp_path: Path, spans: Spans) -> None:
+    app = Dueline(f"sqlite:///{tmp_path}/jobs.db")
+    otel.instrument(app, provider=spans.provider)
+
+    @app.task(name="add")
+    def add(number: int) -> None: ...
+
+    add.enqueue(1)
+    app.close()
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM, app.url], check=True, capture_output=True, text=True
+    )
+    (enqueue,) = spans.take()
+    assert json.loads(ran.stdout) == [[trace_of(enqueue), enqueue.context.span_id]]
