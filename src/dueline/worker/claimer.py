@@ -234,7 +234,7 @@ class Claimer:
             heads = {lane: at_us for lane, at_us in heads.items() if tenant_of(lane) not in paused}
         if self._permits is None:
             found = [pointer for pointer in found if not limits_of(pointer.lane)]
-        unknown = {lane for _, lane in found if self._is_unknown(lane)}
+        unknown = {lane for _, lane in found if TASK_MARK in lane.tenant and self._is_unknown(lane)}
         if unknown:
             found = [pointer for pointer in found if pointer.lane not in unknown]
             heads = {lane: at_us for lane, at_us in heads.items() if lane not in unknown}
@@ -242,9 +242,8 @@ class Claimer:
 
     def _is_unknown(self, lane: Lane) -> bool:
         """Return whether the jobs of a lane have a task that the worker does not know."""
-        if TASK_MARK not in lane.tenant or self._tasks is None:
-            return False
-        return task_of(lane) not in self._tasks
+        task = task_of(lane)
+        return bool(task) and self._tasks is not None and task not in self._tasks
 
     def _sweep(self, lane_list: LaneListCache, now_us: int, place: Place) -> None:
         queue, shard, width_us = place
