@@ -22,8 +22,12 @@ CURSOR_US_MIN: Final = SECOND_US
 """Minimum time between two reads of a lane from its start, in microseconds. Rows that another
 process releases, or commits late without a notification, behind a cursor wait until then."""
 
-CURSOR_COST: Final = 20
+CURSOR_COST: Final = 50
 """Such a read may take one in this number of parts of the time."""
+
+CHEAP_US: Final = 5_000
+"""A lane that is empty behind its cursor too is read from its start at once, if that was so quick,
+and otherwise when it is time to."""
 
 CURSORS_MAX: Final = 1000
 
@@ -84,11 +88,15 @@ _PREFETCH: Final = (
     f" {_TAKE.format(at='jobs.at_us + %s')}"
 )
 _HEADS: Final = (
-    f"WITH {_LANES} SELECT place, lane, (SELECT min(at_us) FROM @jobs AS j"
-    " WHERE j.lane = wanted.lane AND j.pos_us >= wanted.since AND j.pos_us < wanted.most),"
-    f" {head_in('wanted.lane', 'wanted.most')} FROM wanted"
+    f"WITH {_LANES} SELECT place, lane, behind.*, {head_in('wanted.lane', 'wanted.most')}"
+    " FROM wanted CROSS JOIN LATERAL (SELECT min(j.at_us) FILTER (WHERE j.at_us > %s),"
+    " min(j.at_us) FILTER (WHERE j.at_us <= %s),"
+    " coalesce(bool_and(j.at_us = j.pos_us) FILTER (WHERE j.at_us <= %s), true)"
+    " FROM @jobs AS j WHERE j.lane = wanted.lane AND j.pos_us >= wanted.since"
+    " AND j.pos_us < wanted.most) AS behind"
 )
-"""For each lane the lowest `at_us` of the rows from `since` to before `most`, and of the rest."""
+"""For each lane, of the rows from `since` to before `most`: the lowest time after the present and
+the lowest until then, and whether all of the latter wait; and the lowest time of the rest."""
 
 _HEAD: Final = len(_OLD) + 2
 _AT, _STATE = 2, 3
@@ -102,7 +110,10 @@ class Cursor(NamedTuple):
       lane: The number of the lane.
       pos_us: First position of the last claim. Not its last one: a claim of another process that
         is not committed may be rolled back. A second ago if the claim left no due rows.
-      until_us: The lowest time of the rows before it, as far as this process knows.
+      until_us: The lowest time after the present of the rows before it, as far as this process
+        knows.
+      due_us: The position of a row before it that waits and is due: committed meanwhile, or held
+        by another claim.
       read_us: Monotonic time of the last read from the lane's start.
       took_us: Duration of that read.
     """
@@ -110,16 +121,13 @@ class Cursor(NamedTuple):
     lane: int
     pos_us: int
     until_us: int
-    read_us: int
-    took_us: int
+    due_us: int | None
+    read_us: int = 0
+    took_us: int = 0
 
-
-class _Visit(NamedTuple):
-    """How and when lanes were read, by the monotonic clock."""
-
-    terms: Terms
-    began_us: int
-    took_us: int
+    def read_again_us(self) -> int:
+        """Return the monotonic time of the next read from the lane's start."""
+        return self.read_us + max(CURSOR_US_MIN, CURSOR_COST * self.took_us)
 
 
 class Claims:
@@ -181,10 +189,14 @@ class Claims:
                 Want(lane, most - len(rows)) for (lane, most), rows in zip(some, late, strict=True)
             ]
             rows = _claim(database, rest, known, terms)
-            visit = _Visit(terms, began_us, self._clock.monotonic_us() - began_us)
-            found_heads, found_cursors = _heads(database, rest, rows, known, visit)
+            found_heads, found_cursors = _heads(
+                database, rest, rows, known, now_us=terms.now_us, clock_us=began_us
+            )
             heads |= {lane: self._with_late(lane, head_us) for lane, head_us in found_heads.items()}
-            cursors |= found_cursors
+            read = began_us, self._clock.monotonic_us() - began_us
+            for (lane, _), cursor, came_late in zip(some, known, late, strict=True):
+                lapse_us = terms.now_us + terms.lease_us if came_late else GREATEST
+                cursors[lane] = _advanced(cursor, found_cursors[lane], read, lapse_us)
             for (lane, _), found, more in zip(some, rows, late, strict=True):
                 found += more  # noqa: PLW2901  (in place)
                 found.sort(key=lambda row: (row[_AT], row[_ID]))
@@ -223,6 +235,8 @@ class Claims:
                 self._cursors.pop(lane, None)
             else:
                 self._cursors[lane] = cursor
+                if cursor.due_us is not None:
+                    self.step_back([(lane, cursor.due_us)])
         if len(self._cursors) > CURSORS_MAX:
             self._cursors.clear()
             self._late.clear()
@@ -231,8 +245,20 @@ class Claims:
         cursor = self._cursors.get(lane)
         if cursor is None or now_us >= cursor.until_us or len(self._late.get(lane, ())) > LATE_MAX:
             return None
-        age_us = max(CURSOR_US_MIN, CURSOR_COST * cursor.took_us)
-        return cursor if clock_us - cursor.read_us < age_us else None
+        return cursor if cursor.read_again_us() > clock_us else None
+
+
+def _advanced(
+    old: Cursor | None, new: Cursor | None, read: tuple[int, int], lapse_us: int
+) -> Cursor | None:
+    """Return the new cursor with when, and for how long, the lane was read from its start.
+
+    lapse_us: When the claims of rows before it that came late end.
+    """
+    if new is None:
+        return None
+    read_us, took_us = (old.read_us, old.took_us) if old else read
+    return new._replace(read_us=read_us, took_us=took_us, until_us=min(new.until_us, lapse_us))
 
 
 def _bound(
@@ -290,10 +316,11 @@ def _heads(
     wants: Sequence[Want],
     rows: Sequence[Sequence[tuple[Any, ...]]],
     known: Sequence[Cursor | None],
-    visit: _Visit,
+    *,
+    now_us: int,
+    clock_us: int,
 ) -> tuple[dict[Lane, int | None], dict[Lane, Cursor | None]]:
     """Return the lowest `at_us` in each lane, and its new cursor."""
-    now_us = visit.terms.now_us
     firsts = [
         min((row[_HEAD] for row in found), default=cursor.pos_us if cursor else LEAST)
         if len(found) == want.most
@@ -303,20 +330,26 @@ def _heads(
     heads: dict[Lane, int | None] = dict.fromkeys(want.lane for want in wants)
     cursors: dict[Lane, Cursor | None] = dict.fromkeys(heads)
     unsure: list[Want] = []
-    for place, number, behind_us, ahead_us in database.fetch(_HEADS, _bound(wants, known, firsts)):
+    bound = [*_bound(wants, known, firsts), now_us, now_us, now_us]
+    for place, number, behind_us, due_us, do_wait, ahead_us in database.fetch(_HEADS, bound):
         want, cursor = wants[place - 1], known[place - 1]
         until_us = min(
             GREATEST if behind_us is None else behind_us,
             GREATEST if cursor is None else cursor.until_us,
         )
-        heads[want.lane] = min(until_us, GREATEST if ahead_us is None else ahead_us)
-        if heads[want.lane] == GREATEST:  # never decided from a cursor
+        head_us = min(
+            until_us,
+            GREATEST if due_us is None else due_us,
+            GREATEST if ahead_us is None else ahead_us,
+        )
+        if head_us == GREATEST and cursor and cursor.took_us > CHEAP_US:
+            head_us = until_us = now_us + max(1, cursor.read_again_us() - clock_us)
+        heads[want.lane] = head_us
+        if head_us == GREATEST:  # never decided from a cursor
             heads[want.lane] = None
             unsure += [want] if cursor else []
-        elif until_us > now_us:
-            read = (cursor.read_us, cursor.took_us) if cursor else (visit.began_us, visit.took_us)
-            lapses_us = now_us + visit.terms.lease_us  # of rows that came late
-            cursors[want.lane] = Cursor(number, firsts[place - 1], min(until_us, lapses_us), *read)
+        elif do_wait:
+            cursors[want.lane] = Cursor(number, firsts[place - 1], until_us, due_us)
     return heads | _whole_heads(database, unsure), cursors
 
 
@@ -325,7 +358,7 @@ def _whole_heads(database: Database, wants: Sequence[Want]) -> dict[Lane, int | 
     heads: dict[Lane, int | None] = dict.fromkeys(want.lane for want in wants)
     if wants:
         bound = _bound(wants, [None] * len(wants), [LEAST] * len(wants))
-        for place, _, _, head_us in database.fetch(_HEADS, bound):
+        for place, *_, head_us in database.fetch(_HEADS, [*bound, 0, 0, 0]):
             heads[wants[place - 1].lane] = head_us
     return heads
 
