@@ -40,6 +40,8 @@ def _before(key: str) -> str | None:
     """Return a string directly before a key; only strings with U+10FFFF are between them."""
     if not key:
         return None
+    if key[-1] == "\0":
+        return key[:-1]
     last = chr(ord(key[-1]) - 1)
     if last == "\udfff":  # skip the surrogates
         last = "\ud7ff"

@@ -191,6 +191,8 @@ class Guard:
         if request.method not in (*_SAFE, "POST"):
             raise Refusal(405, "Use GET or POST.")
         path = _path(request.scope)
+        if "\0" in path:
+            raise Refusal(400, "An address has no null characters.")
         has_bearer = request.headers.get("authorization", "").startswith("Bearer ")
         identity = await self._identify(request)
         request.scope["dueline.identity"] = identity
@@ -281,6 +283,8 @@ async def _read_form(request: Request) -> dict[str, str]:
         raise Refusal(408, "The form did not arrive in time.") from error
     except ValueError as error:
         raise Refusal(400, "The form cannot be read.") from error
+    if any("\0" in value for _, value in pairs):
+        raise Refusal(400, "A form has no null characters.")
     return dict(pairs)
 
 

@@ -19,6 +19,6 @@ def test_a_record_is_found_by_its_key_whatever_lies_beside_it(kind: str, tmp_pat
         found = record_at(store, "p", key)
         assert found is not None
         assert found.value == key.encode()
-    for key in ("", "a!", "aa", "bé", "c", "\ue000", "zz"):
+    for key in ("", "\0", "a\0", "a!", "aa", "bé", "c", "\ue000", "zz"):
         assert record_at(store, "p", key) is None
     store.close()

@@ -172,5 +172,7 @@ def test_bodies_that_are_no_small_form_are_refused(app: Dueline) -> None:
     assert operator.post("/jobs/change", many).status_code == 400
     for method in ("PUT", "DELETE", "PATCH", "OPTIONS"):
         assert operator.send(method, "/jobs").status_code == 405
+    assert operator.post("/schedules/x%00/pause").status_code == 400
+    assert operator.post("/jobs/change", {"q": "a\0"}).status_code == 400
     long = operator.get(f"/jobs?q={'x' * 600}")
     assert long.status_code == 400
