@@ -1,7 +1,7 @@
 """What happens in a store now, and in the last hour: for `dueline top` and the dashboard."""
 
 import threading
-from collections import defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -26,8 +26,8 @@ KEPT_US = 3600 * SECOND_US
 STEP_US = 10 * SECOND_US
 """Period of one point of the series."""
 
-ATTEMPTS_MAX = 100_000
-"""Maximum number of attempts in memory."""
+ATTEMPTS_MAX = 20_000
+"""Maximum number of attempts in memory; if more end in a minute, the rates are of the last ones."""
 
 BACKFILL_MAX = 20_000
 """Maximum number of attempts that are read before the first picture."""
@@ -39,6 +39,9 @@ COUNTED_IN_ALL = 12_000
 """Number of jobs of all queues that are read for one picture, at least COUNTED_MIN of each."""
 
 COUNTED_MIN = 500
+
+RESTS = 9
+"""The next picture waits this many times as long as the last one took."""
 
 _LATENCIES_MAX = 2_000
 _BACKFILLS_US = (STEP_US, WINDOW_US, 10 * WINDOW_US, KEPT_US)
@@ -84,7 +87,7 @@ class Picture(NamedTuple):
     """The state of a store at one time.
 
     Attributes:
-      rates: Attempts that were done in the last minute, by queue.
+      rates: Attempts that were done in a minute, by queue.
       series: The points of the last hour that are known, the oldest first.
       unknown: Tasks of ready jobs that no live worker of a queue knows, by queue.
     """
@@ -112,13 +115,20 @@ class Watch:
         self._points: dict[int, Point] = {}
         self._last: Picture | None = None
         self._since_us = 0
+        self._took_us = 0
 
     def look(self, *, max_age_us: int = 0) -> Picture:
-        """Return a picture that is at most this old."""
+        """Return a picture that is at most this old, or older if reading takes long.
+
+        With a maximum age, reading takes at most a tenth of the time: workers need the store, too.
+        """
         with self._lock:
             now_us = self._engine.time.latest_us()
-            if self._last is None or now_us - self._last.now_us > max_age_us:
+            pause_us = max(max_age_us, RESTS * self._took_us) if max_age_us else 0
+            if self._last is None or now_us - self._last.now_us > pause_us:
+                began_us = self._engine.clock.monotonic_us()
                 self._last = self._read(now_us)
+                self._took_us = self._engine.clock.monotonic_us() - began_us
             return self._last
 
     def _read(self, now_us: int) -> Picture:
@@ -141,9 +151,12 @@ class Watch:
             self._recent.popleft()
         workers = present(engine.store)
         counts = self._counts(names, workers)
-        rates: dict[str, int] = defaultdict(int)
-        for one in self._recent:
-            rates[one.queue] += one.outcome == "done"
+        since_us = self._since_us
+        if len(self._recent) == ATTEMPTS_MAX:
+            since_us = self._recent[0].ended_us
+        span_us = min(WINDOW_US, max(1, now_us - since_us))
+        done = Counter(one.queue for one in self._recent if one.outcome == "done")
+        rates = {name: number * WINDOW_US // span_us for name, number in done.items()}
         unknown = {
             one.queue: sorted(
                 unknown_tasks(engine, one.queue, known_tasks(one.queue, workers), now_us)
@@ -153,7 +166,7 @@ class Watch:
         }
         return Picture(
             now_us,
-            throughput_of(self._recent, min(WINDOW_US, now_us - self._since_us)),
+            throughput_of(self._recent, span_us),
             counts,
             workers,
             rates,
