@@ -3,6 +3,7 @@
 import sys
 
 from dueline.api.loading import load_app
+from dueline.api.logs import show_as_parent_does
 from dueline.core.errors import DuelineError
 from dueline.worker.child_process import serve
 
@@ -13,6 +14,7 @@ def main(place: str, threads: str, pipe: str, board: str) -> None:
         app = load_app(place)
     except DuelineError as error:
         sys.exit(str(error))
+    show_as_parent_does()
     serve(int(pipe), int(board), dict(app.tasks), int(threads), app.hooks)
 
 

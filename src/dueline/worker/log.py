@@ -34,23 +34,29 @@ def log_ending(ended: Ended, decision: Decision, *, is_lost: bool) -> None:
     if decision.error == "" and not is_lost and not log.isEnabledFor(logging.INFO):
         return
     job, ending = ended.job, ended.ending
+    about: dict[str, object] = {
+        "job": job.id.hex(), "task": job.task, "attempt": job.errors + 1, "queue": job.lane.queue,
+    }  # fmt: skip
     where = f"job={job.id.hex()} task={one_line(job.task)} attempt={job.errors + 1}"
     took_ms = (ended.ended_us - ended.started_us) / 1000 if ended.started_us else 0.0
     if is_lost:
-        log.warning("%s lost its claim after %.1f ms; its result was discarded", where, took_ms)
+        text = "%s lost its claim after %.1f ms; its result was discarded"
+        log.warning(text, where, took_ms, extra=about)
         return
     if isinstance(decision, RetryLater):
         wait_s = max(0, decision.at_us - ended.ended_us) / 1e6
         text = f"{where} {decision.word}, again in {wait_s:.1f} s"
+        about["outcome"] = decision.word
     else:
         text = f"{where} {decision.state} after {took_ms:.1f} ms"
+        about["outcome"] = decision.state
     level = logging.INFO if decision.error == "" else logging.WARNING
     # A handler's error may contain anything, even text that looks like a record of this log.
     if isinstance(ending, Failed) and ending.traceback:
         text = f"{text}\n{indented(ending.traceback.rstrip())}"
     elif decision.error:
         text = f"{text}: {one_line(decision.error)}"
-    log.log(level, "%s", text)
+    log.log(level, "%s", text, extra=about)
 
 
 def log_over(job: Job, outcome: Outcome) -> None:

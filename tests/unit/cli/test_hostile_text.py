@@ -11,7 +11,7 @@ import pytest
 
 from dueline import Dueline
 from dueline.api.config import find_config
-from dueline.cli.commands.worker import log_to_stderr
+from dueline.api.logs import LogSettings
 from dueline.core.errors import ConfigError
 from tests.harness.shell import Shell
 
@@ -60,7 +60,7 @@ def test_an_error_cannot_pass_for_a_line_of_the_log(
     logger = logging.getLogger("dueline")
     handlers, level, propagates = logger.handlers, logger.level, logger.propagate
     try:
-        log_to_stderr(logging.INFO)
+        LogSettings().show_own()
         app.run_worker(burst=True)
     finally:
         logger.handlers, logger.propagate = handlers, propagates

@@ -1,12 +1,11 @@
 """`dueline monitor`: run maintenance only."""
 
-import logging
 import threading
 
 import typer
 
+from dueline.api.logs import LogSettings
 from dueline.api.signals import passed_on
-from dueline.cli.commands.worker import log_to_stderr
 from dueline.cli.session import session_of
 from dueline.core.process_identity import worker_name
 
@@ -24,7 +23,8 @@ def monitor(context: typer.Context) -> int:
     """
     from dueline.api.maintenance import make_maintenance_threads  # noqa: PLC0415  (no other command runs maintenance)
 
-    log_to_stderr(logging.INFO)
+    LogSettings().show_own()
+    LogSettings().show_others()
     is_over = threading.Event()
     with (
         passed_on(lambda _: is_over.set()) as received,

@@ -3,16 +3,17 @@
 import gc
 import logging
 import sys
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from signal import Signals
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from dueline.api.application import Dueline
 from dueline.api.connect import mask
+from dueline.api.logs import LogSettings
 from dueline.api.worker_plan import CONCURRENCY, DRAIN_S, plan_of
 from dueline.cli.options import argument, option
 from dueline.cli.reload import run_again_and_again
@@ -22,13 +23,12 @@ from dueline.core.clock import SECOND_US
 from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput, StoreCorrupt
 from dueline.core.limit_names import semaphore_of
-from dueline.core.text import indented, one_line
+from dueline.core.text import one_line
 from dueline.core.version import VERSION
 from dueline.jobs.unknown_tasks import known_tasks, unknown_tasks, unknown_text
 from dueline.limits import semaphore
 from dueline.limits.rate import rates
 from dueline.schedules.scheduler import all_schedules
-from dueline.worker.execution import job_here
 
 _SIGNALLED = 128
 _log = logging.getLogger("dueline.start")
@@ -36,6 +36,22 @@ _log = logging.getLogger("dueline.start")
 TASKS_SHOWN = 20
 YOUNG_OBJECTS = 20_000
 TURN_S_MAX = 0.001
+
+
+class LogLevel(StrEnum):
+    """Levels of records."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """Formats of the log."""
+
+    TEXT = "text"
+    JSON = "json"
 
 
 def worker(
@@ -69,6 +85,12 @@ def worker(
     reload: Annotated[
         bool, typer.Option("--reload", help="Restart when a Python file here changes.")
     ] = False,
+    log_level: Annotated[
+        LogLevel | None, typer.Option("--log-level", help="Lowest level of records that are shown.")
+    ] = None,
+    log_format: Annotated[
+        LogFormat, typer.Option("--log-format", help="Format of the log.")
+    ] = LogFormat.TEXT,
     quiet: Annotated[bool, typer.Option("--quiet", help="Log only what may be wrong.")] = False,
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="Log each job, however short jobs are.")
@@ -87,8 +109,12 @@ def worker(
         return run_again_and_again([one for one in sys.argv[1:] if one != "--reload"])
     drain_s = parse_span(drain) / SECOND_US
     serving = _slots(queue) if queue else None
-    log_to_stderr(logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO)
+    settings = _log_settings(log_level, log_format, quiet=quiet, verbose=verbose)
+    settings.show_own()
     application = session_of(context).application(app)
+    settings.show_others()  # unless the application has configured them
+    if processes:
+        settings.give_to_children()
     plan_of(
         application.serving(serving), concurrency, drain_s, processes, http=http
     )  # no write yet
@@ -169,48 +195,21 @@ def _slots(names: Sequence[str]) -> dict[str, int | None]:
     return serving
 
 
-class _Formatter(logging.Formatter):
-    """Indents tracebacks, so that the text of an exception cannot fake a log record."""
+def _log_settings(
+    level: LogLevel | None, form: LogFormat, *, quiet: bool, verbose: bool
+) -> LogSettings:
+    """Return how to log.
 
-    def formatException(self, ei: Any) -> str:  # noqa: ANN401, N802  (the name is logging's)
-        return indented(super().formatException(ei))
-
-
-def log_to_stderr(level: int) -> None:
-    """Log to stderr, one line per record with the time in UTC; tracebacks follow their line.
-
-    Records of handlers at level INFO are shown with their job, unless the application has
-    configured the root logger.
+    Raises:
+        BadInput: Options exclude each other.
     """
-    logger = logging.getLogger("dueline")
-    logger.handlers = [_handler("%(message)s")]
-    logger.setLevel(level)
-    logger.propagate = False
-    root = logging.getLogger()
-    if not root.handlers:
-        handler = _handler("%(job)s%(message)s")
-        handler.addFilter(_with_job)
-        root.addHandler(handler)
-        root.setLevel(logging.INFO)
-
-
-def _handler(text: str) -> logging.Handler:
-    handler = logging.StreamHandler(sys.stderr)
-    formatter = _Formatter(
-        f"%(asctime)s.%(msecs)03dZ %(levelname)s {text}", datefmt="%Y-%m-%dT%H:%M:%S"
-    )
-    formatter.converter = time.gmtime
-    handler.setFormatter(formatter)
-    return handler
-
-
-def _with_job(record: logging.LogRecord) -> bool:
-    """Add the job whose handler made the record."""
-    job = job_here()
-    record.job = ""
-    if job is not None:
-        record.job = f"job={job.id.hex()} task={one_line(job.task)} attempt={job.errors + 1} "
-    return True
+    if (level is not None) + quiet + verbose > 1:
+        raise BadInput("--log-level, --quiet and -v exclude each other.", hint="Use one of them.")
+    own = logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO
+    others = logging.INFO
+    if level is not None:
+        own = others = logging.getLevelNamesMapping()[level.upper()]
+    return LogSettings(own, others, form is LogFormat.JSON)
 
 
 @contextmanager

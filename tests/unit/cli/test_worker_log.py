@@ -1,0 +1,92 @@
+"""The format and the levels of a worker's log."""
+
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dueline.api.logs import LogSettings, show_as_parent_does
+from tests.harness.shell import Shell
+
+SHOP = """
+import asyncio, logging
+from dueline import Dueline
+
+app = Dueline("sqlite:///jobs.db")
+log = logging.getLogger("shop")
+
+@app.task
+async def send(to: str) -> None:
+    await asyncio.sleep(0)
+    log.info("sending to %s", to, extra={"order": 7})
+    log.debug("a detail")
+    try:
+        raise ValueError("no")
+    except ValueError:
+        log.exception("it failed\\nINFO forged")
+"""
+
+
+@pytest.fixture
+def shop(shell: Shell) -> Iterator[Shell]:
+    (shell.folder / "shop.py").write_text(SHOP, encoding="utf-8")
+    assert shell("-A", "shop:app", "enqueue", "shop.send", "ann").code == 0
+    yield shell
+    sys.modules.pop("shop", None)
+
+
+def log_of(shell: Shell, *words: str) -> list[str]:
+    worker = shell.spawn("worker", "shop:app", "--burst", *words)
+    _, error = worker.communicate(timeout=60)
+    assert worker.returncode == 0, error
+    return [str(line) for line in error.splitlines()]
+
+
+def test_json_names_the_job_of_each_record_also_in_child_processes(shop: Shell) -> None:
+    (job,) = shop.ids()
+    words = ("--log-format", "json", "--log-level", "debug", "--processes", "1")
+    found = [json.loads(line) for line in log_of(shop, *words)]
+    own = [one for one in found if one["logger"] == "shop"]
+    about = {"job": job, "task": "shop.send", "attempt": 1}
+    assert [one["message"] for one in own] == [
+        "sending to ann", "a detail", "it failed\nINFO forged",
+    ]  # fmt: skip
+    for one in own:
+        assert about.items() <= one.items()
+    assert (own[0]["order"], own[0]["level"]) == (7, "INFO")
+    assert own[2]["exception"].endswith("ValueError: no")
+    (end,) = [one for one in found if one.get("outcome") == "done"]
+    assert (about | {"queue": "default"}).items() <= end.items()
+
+
+def test_a_level_holds_for_all_records(shop: Shell) -> None:
+    (job,) = shop.ids()
+    (line, *traceback) = log_of(shop, "--log-level", "error")
+    assert f"Z ERROR job={job} task=shop.send attempt=1 it failed" in line
+    assert traceback[-1] == "    ValueError: no"
+
+
+def test_a_module_that_configures_logging_keeps_its_own(shop: Shell) -> None:
+    path = Path("shop.py")
+    path.write_text(f"{SHOP}\nlogging.basicConfig(format='mine %(message)s')\n", encoding="utf-8")
+    assert [line for line in log_of(shop, "--quiet") if line.startswith("mine ")] == [
+        "mine it failed"
+    ]
+
+
+def test_options_that_exclude_each_other(shell: Shell) -> None:
+    answer = shell("worker", "tasks:app", "--quiet", "--log-level", "info")
+    assert (answer.code, "exclude each other" in answer.why) == (2, True)
+
+
+def test_a_child_without_a_worker_of_the_command_line_configures_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("DUELINE_WORKER_LOG", raising=False)
+    before = logging.getLogger("dueline").handlers
+    show_as_parent_does()
+    assert logging.getLogger("dueline").handlers is before
+    assert LogSettings() == (logging.INFO, logging.INFO, False)
