@@ -11,6 +11,7 @@ import pytest
 from dueline import BadInput, BatchOptions, Call, Context, Dueline, Duplicate, Job, NotFound, Retry
 from dueline.api.job_handle import parse_id
 from dueline.api.task import PlannedCall, Using
+from dueline.core.call_options import headers_of
 from dueline.core.clock import to_datetime
 from dueline.core.features import CALL_TERMS, names_of
 from dueline.tasks.hooks import EnqueueEvent
@@ -151,7 +152,7 @@ def test_calls_of_several_tasks_are_stored_with_their_own_options(app: Dueline) 
     app.on("after_enqueue")(events.append)
     due = datetime.now(UTC) + timedelta(hours=1)
     jobs = app.enqueue_many([
-        send.using(priority=5, tenant="acme", tags=["one"]).call("ann"),
+        send.using(priority=5, tags=["one"], headers={"request": "7"}).call("ann"),
         count.using(due=due).call(number=1),
         send.using(unique="to:{to}", expires=60).call("ben"),
         send.using(unique="to:{to}", timeout=5).call("eve"),
@@ -162,6 +163,7 @@ def test_calls_of_several_tasks_are_stored_with_their_own_options(app: Dueline) 
     queues = ["default", "numbers", "default", "default", "numbers"]
     assert [row.lane.queue for row in rows] == queues
     assert rows[0].lane.priority == 5
+    assert headers_of(rows[0]) == {"request": "7"}
     assert [event.job_ids for event in events] == [[job.id] for job in jobs]
     assert [app.find("to:ben"), app.find("to:eve")] == jobs[2:4]
     app.run_worker(["default", "numbers"], burst=True)
