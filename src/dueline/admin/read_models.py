@@ -239,7 +239,9 @@ class Admin:
         place = None if after is None else _place(after)
         stopped: Place | None = None
         if like.state in ENDED_STATES:
-            past = search_ended(self.engine, like, limit=limit, most=most, before=place)
+            past = search_ended(
+                self.engine, like, limit=limit, most=most, before=place, within_us=READ_US_MAX
+            )
             found = [summary_of_attempt(one) for one in past.attempts]
             more, is_capped = past.more, past.is_capped
         else:

@@ -147,6 +147,11 @@ class _Budget:
         self._rows -= rows
 
     @property
+    def has_rows(self) -> bool:
+        """Whether rows are left, even if the time is over."""
+        return self._rows > 0
+
+    @property
     def is_spent(self) -> bool:
         """Whether nothing more may be read."""
         is_late = self._until_us is not None and self._clock.monotonic_us() > self._until_us
@@ -241,7 +246,9 @@ def _lane_rows(
     until_us: int | None,
     page_size: int,
 ) -> Iterator[Job]:
-    while not budget.is_spent:
+    is_first = True  # of each lane one page is read, so that a repeat makes progress
+    while budget.has_rows if is_first else not budget.is_spent:
+        is_first = False
         page = engine.store.scan(lane, after=after, until_us=until_us, limit=page_size)
         budget.spend(max(1, len(page.jobs)))
         yield from page.jobs
@@ -258,12 +265,13 @@ def search_ended(
     limit: int,
     most: int = SCAN_MAX,
     before: Place | None = None,
+    within_us: int | None = None,
 ) -> Past:
     """Find ended jobs in the history of their queues, the latest first.
 
     A job that was cancelled while it waited has no attempt, so it is not found.
 
-    Args: before: only attempts that ended before this place.
+    Args: before: only attempts that ended before this place. within_us: maximum time of reading.
 
     Raises: NotFound: the queue does not exist.
     """
@@ -273,16 +281,18 @@ def search_ended(
     end = before or (engine.time.latest_us(), "~")  # after all ids
     until_us = None if before is None else end[0] + LATE_US
     for back_us in _BACK_US:
-        read = 0
+        budget = _Budget(engine, most, within_us)
         found: list[Attempt] = []
-        for one in islice(history_of(engine, names, end[0] - back_us, until_us=until_us), most):
-            read += 1
+        for one in history_of(engine, names, end[0] - back_us, until_us=until_us):
+            budget.spend(1)
             if like.fits_attempt(one) and (before is None or (one.ended_us, one.job) < end):
                 found.append(one)
-        if len(found) > limit or read == most:
+            if budget.is_spent:
+                break
+        if len(found) > limit or budget.is_spent:
             break
     found.sort(key=lambda one: (one.ended_us, one.job), reverse=True)
-    return Past(found[:limit], more=len(found) > limit, is_capped=read == most)
+    return Past(found[:limit], more=len(found) > limit, is_capped=budget.is_spent)
 
 
 def attempts_of(

@@ -40,6 +40,9 @@ COUNTED_IN_ALL = 12_000
 
 COUNTED_MIN = 500
 
+COUNTED_US = 150_000
+"""Time in microseconds after which only the first page of each queue is counted."""
+
 RESTS = 9
 """The next picture waits this many times as long as the last one took."""
 
@@ -179,9 +182,10 @@ class Watch:
         known = {} if self._last is None else {one.queue: one for one in self._last.counts}
         found: dict[str, Counts] = {}
         left = COUNTED_IN_ALL
+        until_us = self._engine.clock.monotonic_us() + COUNTED_US
         for name in sorted(names, key=lambda name: known[name].living() if name in known else 0):
             most = min(COUNTED_MAX, max(COUNTED_MIN, left // (len(names) - len(found))))
-            one = found[name] = count(self._engine, name, workers, most=most)
+            one = found[name] = count(self._engine, name, workers, most=most, until_us=until_us)
             left -= one.living() + one.dead
         return [found[name] for name in names]
 

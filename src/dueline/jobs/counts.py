@@ -9,6 +9,7 @@ from dueline.coordination.worker_registry import Presence
 from dueline.core.engine import Engine
 from dueline.core.job_status import status_of
 from dueline.core.lane import dead_queue
+from dueline.core.pagination import JOBS_A_PAGE
 
 SCAN_MAX = 100_000
 """Maximum number of rows of one queue that are read for a count."""
@@ -51,6 +52,7 @@ def count(
     *,
     most: int = SCAN_MAX,
     ahead_us: int = 0,
+    until_us: int | None = None,
 ) -> Counts:
     """Count a queue's jobs by reading them, at most `most` live and `most` dead ones.
 
@@ -60,13 +62,18 @@ def count(
         workers: The live workers.
         most: Maximum number of rows that are read.
         ahead_us: Jobs that will be due within this time count as ready.
+        until_us: When no further page is read, by the monotonic clock.
     """
     now_us = engine.time.latest_us()
     by_state = dict.fromkeys(WAITING_STATES, 0)
     shards: Counter[int] = Counter()
     oldest_us: int | None = None
-    read = 0
+    read, is_late = 0, False
     for job in islice(engine.jobs_of(queue), most):
+        if until_us is not None and read and read % JOBS_A_PAGE == 0:
+            is_late = engine.clock.monotonic_us() > until_us
+            if is_late:
+                break
         read += 1
         if job.outcome:  # it has ended; its row is about to be deleted
             continue
@@ -84,6 +91,6 @@ def count(
         dead=dead,
         oldest_ready_us=oldest_us,
         workers=sum(queue in one.queues for one in workers),
-        is_capped=most in (read, dead),
+        is_capped=is_late or most in (read, dead),
         ready_by_shard=shards,
     )
