@@ -1,22 +1,35 @@
 """The files of deploy/: each is read by what it is for, or by a parser of its format."""
 
+import configparser
 import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import yaml
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from dueline import Dueline
 from dueline.admin.metrics import StoreMetrics, WorkerMetrics
+from dueline.admin.scaling import Scale
+from dueline.api.worker_http import asked
+from dueline.cli.main import root_with
+from dueline.core.clock import SECOND_US
+from dueline.core.durations import parse_span
 from dueline.worker.heartbeat import Load
 from dueline.worker.tally import Tally
+from dueline.worker.worker import LIVE_WITHIN_US
 from tests.harness.markdown import ROOT
 from tests.harness.servers import absent
 
 DEPLOY = ROOT / "deploy"
 RULES = DEPLOY / "prometheus" / "dueline-rules.yml"
+PROBES = {"startup": "/readyz", "liveness": "/livez", "readiness": "/readyz"}
 DASHBOARD = DEPLOY / "grafana" / "dueline.json"
 
 
@@ -72,3 +85,72 @@ def test_promtool_accepts_the_rules() -> None:
         absent("promtool", "apt install prometheus")
     for kind, path in (("rules", RULES), ("config", RULES.with_name("prometheus.yml"))):
         subprocess.run([promtool, "check", kind, path], check=True, capture_output=True)
+
+
+def load(path: str) -> list[Any]:
+    """Read the documents of a YAML file."""
+    return list(yaml.safe_load_all((DEPLOY / path).read_text(encoding="utf-8")))
+
+
+def check_command(words: Sequence[str]) -> Mapping[str, Any]:
+    """Check that a command takes these words; return its options."""
+    group = get_command(root_with(words[0]))
+    assert isinstance(group, TyperGroup)
+    return group.commands[words[0]].make_context(words[0], list(words[1:])).params
+
+
+def test_the_unit_of_systemd() -> None:
+    unit = configparser.ConfigParser(interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]
+    unit.read(DEPLOY / "systemd" / "dueline-worker.service")
+    service = unit["Service"]
+    options = check_command(service["ExecStart"].split()[1:])
+    assert service["Type"] == "notify"
+    assert int(service["TimeoutStopSec"]) > parse_span(options["drain"]) / SECOND_US
+    assert int(service["WatchdogSec"]) > LIVE_WITHIN_US / SECOND_US
+
+
+def test_the_image() -> None:
+    text = (DEPLOY / "docker" / "Dockerfile").read_text(encoding="utf-8")
+    steps = [line.split(" ", 1) for line in text.splitlines() if line and line[0] != "#"]
+    kinds = dict(steps)
+    assert " ".join(kind for kind, _ in steps) == (
+        "FROM WORKDIR RUN COPY RUN COPY USER ENV EXPOSE ENTRYPOINT CMD"
+    )
+    assert json.loads(kinds["ENTRYPOINT"]) == ["dueline"]
+    assert int(kinds["USER"]) > 0
+    assert check_command(json.loads(kinds["CMD"]))["http"].endswith(f":{kinds['EXPOSE']}")
+
+
+def test_the_services_of_compose() -> None:
+    (compose,) = load("docker/compose.yaml")
+    services = compose["services"]
+    for name in ("migrate", "worker", "web"):
+        check_command(services[name]["command"])
+        assert "DUELINE_STORE" in services[name]["environment"]
+    assert {one for service in services.values() for one in service.get("depends_on", ())} <= {
+        *services
+    }
+
+
+def test_the_manifests_of_kubernetes() -> None:
+    deployment, service = load("kubernetes/worker.yaml")
+    pod = deployment["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    options = check_command(container["args"])
+    drain_s = parse_span(options["drain"]) / SECOND_US
+    assert pod["spec"]["terminationGracePeriodSeconds"] > drain_s
+    (port,) = container["ports"]
+    assert options["http"] == f"0.0.0.0:{port['containerPort']}"
+    probes = {name: container[f"{name}Probe"]["httpGet"] for name in PROBES}
+    assert {name: one["path"] for name, one in probes.items()} == PROBES
+    assert {one["port"] for one in probes.values()} == {port["name"]}
+    assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    (scaled,) = load("kubernetes/keda.yaml")
+    assert scaled["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
+    (trigger,) = scaled["spec"]["triggers"]
+    url = urlsplit(trigger["metadata"]["url"])
+    assert (url.hostname or "").startswith(f"{service['metadata']['name']}.")
+    assert (url.path, url.port) == ("/scale", service["spec"]["ports"][0]["port"])
+    assert asked(parse_qs(url.query))[0] == ("default",)
+    assert trigger["metadata"]["valueLocation"] in {one.name for one in fields(Scale)}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from dueline.api.config import place_of
 from dueline.api.connection import Connection
 from dueline.api.maintenance import make_maintenance_threads
+from dueline.api.service_manager import notify, reported
 from dueline.api.signals import passed_on
 from dueline.api.worker_plan import Plan
 from dueline.core.errors import ConfigError, SchemaMismatch, StoreCorrupt
@@ -43,8 +44,12 @@ def launch(app: Connection, plan: Plan) -> int | None:
     """
     tally = None if plan.http is None else Tally()
     worker = make_worker(app, plan, tally=tally)
-    ending = passed_on(lambda count: worker.stop(hurry=count > 1))
-    with ending as received, _answering(app, plan, worker, tally):
+
+    def stop(count: int) -> None:
+        notify("STOPPING=1")
+        worker.stop(hurry=count > 1)
+
+    with passed_on(stop) as received, _answering(app, plan, worker, tally), reported(worker):
         run(app, plan, worker)
     return next(iter(received), None)
 

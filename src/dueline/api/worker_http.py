@@ -20,12 +20,7 @@ from dueline.core.durations import parse_span
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, ConfigError, DuelineError
 from dueline.worker.tally import Tally
-from dueline.worker.worker import Worker
-
-LIVE_WITHIN_US: Final = 60 * SECOND_US
-"""A worker whose loop has not turned for this time is not alive. A store that is unavailable
-delays a turn by seconds.
-"""
+from dueline.worker.worker import LIVE_WITHIN_US, Worker
 
 REQUESTS_MAX: Final = 8
 """Maximum number of requests that are answered at the same time."""
@@ -135,7 +130,7 @@ class Listener:
 
     def _scale(self, query: Mapping[str, list[str]]) -> Answer:
         try:
-            names, within_us, ahead_us = _asked(query)
+            names, within_us, ahead_us = asked(query)
             if unknown := set(names).difference(self._engine.catalog.names()):
                 text = f"There is no queue {min(unknown)!r:.80}.\n"
                 return Answer(HTTPStatus.NOT_FOUND, text)
@@ -175,7 +170,7 @@ class Listener:
         return sum(one.total_s for one in runs) / number if number else None
 
 
-def _asked(query: Mapping[str, list[str]]) -> tuple[tuple[str, ...], int, int]:
+def asked(query: Mapping[str, list[str]]) -> tuple[tuple[str, ...], int, int]:
     """Return the queues of a request for a scale, and its times in microseconds.
 
     Raises:

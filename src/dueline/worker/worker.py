@@ -35,6 +35,11 @@ from dueline.worker.triage import Triage, parted, triage
 from dueline.worker.workflow_steps import WorkflowSteps
 
 WATCH_US = 50_000  # running handlers are checked this often
+LIVE_WITHIN_US = 60 * SECOND_US
+"""A worker whose loop has not turned for this time is not alive. A store that is unavailable
+delays a turn by seconds.
+"""
+
 NO_TIMES: Mapping[JobId, int] = MappingProxyType({})
 
 
