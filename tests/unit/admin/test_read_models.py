@@ -9,6 +9,7 @@ from dueline.admin.operations import BULK_MAX
 from dueline.admin.read_models import Admin
 from dueline.admin.timeline import SLOT_MAX, timeline
 from dueline.admin.watch import STEP_US, Watch
+from dueline.core.attempt import Outcome
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import BadInput, NotFound
 from dueline.jobs.queue import EnqueueRequest
@@ -163,3 +164,38 @@ def test_dead_letters_are_grouped_apart_from_numbers(world: World, admin: Admin)
     found = admin.dead_letters()
     assert [one.count for one in found.groups] == [3]
     assert admin.count(found.groups[0].filter) == (3, False)
+
+
+def test_an_ended_job_has_its_attempts_and_its_result(world: World, admin: Admin) -> None:
+    job_id = world.put()
+    world.back(world.claim(job_id, start=True), after_s=1, errors=1, error="ValueError: bad")
+    world.clock.advance(2)
+    value = '{"sum": 3}'
+    world.end(world.claim(job_id, start=True), Outcome("done", world.now_us, value=value))
+    found = admin.get(job_id.hex())
+    assert (found.summary.state, found.summary.task, found.summary.claims) == ("done", "t", 2)
+    assert found.result == {"sum": 3}
+    assert found.has_result
+    assert found.hidden
+    broken = world.put()
+    world.clock.advance(1)
+    world.end(world.claim(broken), Outcome("done", world.now_us, value="{"))
+    assert admin.get(broken.hex()).result == "{"
+
+
+def test_a_job_without_a_result_is_read_from_the_history(world: World, admin: Admin) -> None:
+    world.queues.engine.catalog.configure("q", keep_us=0)
+    job_id = world.put()
+    world.end(world.claim(job_id), Outcome("cancelled", world.now_us, error="by hand"))
+    found = admin.get(job_id.hex())
+    assert (found.summary.state, found.summary.error) == ("cancelled", "by hand")
+    assert not found.has_result
+    assert [one.outcome for one in found.attempts] == ["cancelled"]
+
+
+def test_arguments_that_cannot_be_read_are_not_shown(world: World, admin: Admin) -> None:
+    for codec, body in ((0, b"["), (99, b"x")):
+        row = world.queues.enqueue(EnqueueRequest("q", "t", codec, [body]))[0]
+        found = admin.get(row.id.hex())
+        assert found.arguments is None
+        assert f"{len(body)} bytes" in found.hidden
