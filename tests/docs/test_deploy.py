@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import yaml
+from prometheus_client import CollectorRegistry
 from typer.core import TyperGroup
 from typer.main import get_command
 
@@ -19,6 +20,7 @@ from dueline.admin.metrics import StoreMetrics, WorkerMetrics
 from dueline.admin.scaling import Scale
 from dueline.api.worker_http import asked
 from dueline.cli.main import root_with
+from dueline.contrib.prometheus import count_enqueues
 from dueline.core.clock import SECOND_US
 from dueline.core.durations import parse_span
 from dueline.worker.heartbeat import Load
@@ -39,6 +41,8 @@ def exported() -> set[str]:
     found = []
     for collector in (StoreMetrics(app.engine), WorkerMetrics(Tally().totals, lambda: Load(1, 0))):
         found += list(collector.collect())
+    count_enqueues(app, registry=(registry := CollectorRegistry()))
+    found += list(registry.collect())
     names = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"], "gauge": [""]}
     app.close()
     return {f"{one.name}{end}" for one in found for end in names[one.type]}

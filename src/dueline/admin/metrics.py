@@ -197,4 +197,4 @@ def _fill(
         for bound, number in zip(bounds, one.counts, strict=True):
             total += number
             sums.append((bound, total))
-        family.add_metric(labels, sums, one.total_s)
+        family.add_metric(labels, sums, one.total_us / SECOND_US)

@@ -167,7 +167,7 @@ class Listener:
         """Return the mean run time of this worker's attempts in some queues."""
         runs = [one for (queue, _), one in self._tally.totals().runs.items() if queue in names]
         number = sum(sum(one.counts) for one in runs)
-        return sum(one.total_s for one in runs) / number if number else None
+        return sum(one.total_us for one in runs) / number / SECOND_US if number else None
 
 
 def asked(query: Mapping[str, list[str]]) -> tuple[tuple[str, ...], int, int]:

@@ -223,9 +223,9 @@ class Settler:
     ) -> list[Job]:
         """Log what became of attempts, call hooks, and return the jobs whose claims were lost."""
         if self._tally is not None:
-            outcomes = [*repeat("done", len(done)), *(_word_of(one) for _, one in others)]
-            ended = [*done, *(one for one, _ in others)]
-            self._tally.ended(list(compress(ended, held)), list(compress(outcomes, held)))
+            self._tally.ended(compress(zip(done, repeat("done"), strict=False), held))
+            words = ((one, _word_of(decision)) for one, decision in others)
+            self._tally.ended(compress(words, held[len(done) :]))
         is_all = all(held)
         is_logged = is_all and log_together(done)
         if not is_logged or self._hooks.has("done"):
@@ -273,7 +273,7 @@ class Settler:
         for one in ended:
             if isinstance(one.ending, Settled):
                 if self._tally is not None:
-                    self._tally.ended([one], ["done"])
+                    self._tally.ended([(one, "done")])
                 self._notify(one, Outcome("done", one.ended_us), is_lost=False)
         return [one for one in ended if not isinstance(one.ending, Settled)]
 
@@ -321,7 +321,7 @@ class Settler:
         held = self._finish(ends, ()) if ends else []
         for (job, outcome, _), sure in zip(over, held, strict=True):
             if sure and self._tally is not None:
-                self._tally.ended([Ended(job, Expired(), 0, outcome.ended_us)], [outcome.state])
+                self._tally.ended([(Ended(job, Expired(), 0, outcome.ended_us), outcome.state)])
             if sure and self._hooks.has(outcome.state):
                 event = settled_event(job, outcome.error, ended_us=outcome.ended_us)
                 self._hooks.call(outcome.state, event)

@@ -3,7 +3,7 @@
 import threading
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable
 from copy import deepcopy
 from typing import Final, NamedTuple
 
@@ -17,25 +17,25 @@ BUCKETS_S: Final = (
 )
 """Upper bounds of the histograms, in seconds."""
 
+_BOUNDS_US: Final = tuple(round(one * 1e6) for one in BUCKETS_S)
+
 
 class Histogram:
-    """How many values are at most as large as each bound, and their sum, in seconds."""
+    """How many durations are in each bucket, and their sum, in microseconds."""
 
-    __slots__ = ("counts", "total_s")
+    __slots__ = ("counts", "total_us")
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BUCKETS_S) + 1)
-        self.total_s = 0.0
+        self.total_us = 0
 
-    def add(self, value_us: int) -> None:
-        """Add a duration."""
-        value_s = value_us / 1e6
-        self.counts[bisect_left(BUCKETS_S, value_s)] += 1
-        self.total_s += value_s
-
-    def mean_s(self) -> float | None:
-        """Return the mean of the values; None without any."""
-        return self.total_s / sum(self.counts) if any(self.counts) else None
+    def add(self, span_us: int) -> None:
+        """Add a duration; a negative one, of a clock that was set, counts as 0."""
+        if span_us > 0:
+            self.counts[bisect_left(_BOUNDS_US, span_us)] += 1
+            self.total_us += span_us
+        else:
+            self.counts[0] += 1
 
 
 class Totals(NamedTuple):
@@ -66,18 +66,23 @@ class Tally:
             Counter(), Counter(), defaultdict(Histogram), defaultdict(Histogram)
         )  # fmt: skip
 
-    def ended(self, ended: Sequence[Ended], outcomes: Sequence[str]) -> None:
-        """Count attempts whose endings are stored."""
+    def ended(self, ended: Iterable[tuple[Ended, str]]) -> None:
+        """Count attempts with their outcomes, which are stored."""
         with self._lock:
             attempts, _, runs, latencies = self._totals
-            for (job, _, started_us, ended_us), outcome in zip(ended, outcomes, strict=True):
-                queue, task = job.lane.queue, job.task
-                attempts[queue, task, outcome] += 1
+            kind: tuple[object, ...] = ()
+            for (job, _, started_us, ended_us), outcome in ended:
+                lane = job.lane
+                if kind != (lane, job.task, outcome):  # rarely: jobs of one claim share lanes
+                    kind = (lane, job.task, outcome)
+                    counted = (lane.queue, job.task, outcome)
+                    run = runs[lane.queue, job.task]
+                    latency = latencies[lane.queue, band_of(lane.priority)]
+                attempts[counted] += 1
                 if started_us:
-                    runs[queue, task].add(max(0, ended_us - started_us))
+                    run.add(ended_us - started_us)
                     if job.fence == 1:
-                        late_us = max(0, started_us - job.due_us)
-                        latencies[queue, band_of(job.lane.priority)].add(late_us)
+                        latency.add(started_us - job.due_us)
 
     def lost(self, job: Job) -> None:
         """Count a lost claim."""
