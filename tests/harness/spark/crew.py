@@ -18,6 +18,7 @@ from dueline.jobs.history import attempts
 from simulation.judge import Final, Recorded, judge
 from tests.kills.processes import told_in
 from tests.kills.workload import FOLDER_VARIABLE, QUEUE, file_in
+from tests.unit.spark.standalone import WORKERS, Cluster
 
 ROOT = Path(__file__).parents[3]
 TICK_S = 0.05
@@ -105,21 +106,15 @@ class Crew:
         return [(one.job, one.fence, one.outcome) for one in attempts(self.app.store, QUEUE, 1)]
 
 
-def expect_on_a_cluster(crew: Crew, folder: Path, app: Dueline) -> None:
+def expect_on_a_cluster(crew: Crew, machines: Cluster, folder: Path, app: Dueline) -> None:
     """Enqueue, run, read and follow on two workers of which executors are killed."""
-    import pyspark
+    from tests.unit.spark import cluster
 
-    from tests.unit.spark import cluster, standalone
-
-    home = folder / "home"  # Spark's workers write beside what is there
-    home.mkdir()
-    for name in ("bin", "jars", "python"):
-        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
-    with standalone.cluster(home, folder) as master:
-        crew.knows(SPARK_HOME=str(home), **{cluster.MASTER_VARIABLE: master})
-        process = crew.start("tests.unit.spark.cluster", folder)
-        assert process.wait() == 0, crew.said()
-    assert len(list(folder.glob("worker-*/app-*"))) == standalone.WORKERS  # each ran some of it
+    before = machines.parts()
+    crew.knows(SPARK_HOME=str(machines.home), **{cluster.MASTER_VARIABLE: machines.master})
+    process = crew.start("tests.unit.spark.cluster", folder)
+    assert process.wait() == 0, crew.said()
+    assert len(machines.parts() - before) == WORKERS  # each ran some of it
     assert not list(app.queues.engine.jobs_of(cluster.QUEUE))
     told = list(attempts(app.store, cluster.QUEUE, cluster.SHARDS))
     ends = Counter(one.outcome for one in told)

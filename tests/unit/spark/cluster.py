@@ -15,6 +15,7 @@ from typing import Any
 
 from dueline import Dueline
 from dueline.spark import consume, enqueue, read, session
+from tests.harness.spark.environment import BRIEF
 
 ROWS = 200
 QUEUE = "cluster"
@@ -26,7 +27,7 @@ STORE_VARIABLE = "DUELINE_TEST_STORE"
 
 CONF = {
     "spark.executor.memory": "512m",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.executor.extraJavaOptions": BRIEF,
     "spark.log.level": "ERROR",
 }
 

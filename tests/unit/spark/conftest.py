@@ -9,18 +9,17 @@ from typing import Any
 import pytest
 
 from dueline import Dueline, Retry
-from tests.harness.spark.environment import TIMEOUT_S, need_spark
+from tests.harness.spark.environment import BRIEF, BRIEF_VARIABLES, TIMEOUT_S, need_spark
 from tests.harness.spark.readers import JOBS, WAITING
-
-BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A plan that runs once, on a few rows, does not repay the second compiler."""
+from tests.unit.spark.standalone import Cluster, started
 
 PLAIN_PLANS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-"""Nor does it repay generated code. Pages of the docs run with the settings of users."""
+"""A plan that runs once does not repay generated code, either. Pages of the docs run with the
+settings of users."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -34,6 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _needed() -> None:
     need_spark()
+    os.environ.update(dict.fromkeys(BRIEF_VARIABLES, BRIEF))
 
 
 @pytest.fixture(scope="session")
@@ -45,20 +45,26 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     paths = [str(root / "src"), str(root), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))  # workers read it
     warehouse = tmp_path_factory.mktemp("warehouse")
-    started = session(
+    made = session(
         "tests",
         master="local[2, 3]",  # a task may fail twice
         conf={
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(warehouse),
             "spark.log.level": "ERROR",
-            "spark.driver.extraJavaOptions": BRIEF,
             **PLAIN_PLANS,
         },
     )
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
-    yield started
-    started.stop()
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="session")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Start a standalone cluster."""
+    with started(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

@@ -7,28 +7,51 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 WORKERS = 2
-SMALL = {"SPARK_DAEMON_MEMORY": "192m", "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1"}
+MEMORY = "192m"
 STEP_S = 0.2
 TRIES = 3000
 """A process is given ten minutes to say that it is there."""
 
 
-@contextmanager
-def cluster(home: Path, folder: Path) -> Iterator[str]:
-    """Start a master and its workers; give the master's address.
+class Cluster(NamedTuple):
+    """What runs.
 
-    Args: home: of Spark's. folder: where they write.
+    Attributes:
+        master: Its address.
+        home: Spark's.
+        folder: Where its processes write.
     """
-    started: list[subprocess.Popen[bytes]] = []
+
+    master: str
+    home: Path
+    folder: Path
+
+    def parts(self) -> set[Path]:
+        """Return a folder for each application that a worker ran some of."""
+        return {*self.folder.glob("worker-*/app-*")}
+
+
+@contextmanager
+def started(folder: Path) -> Iterator[Cluster]:
+    """Start a master and its workers, which write into a folder."""
+    import pyspark
+
+    home = folder / "home"  # Spark's workers write beside what is there
+    home.mkdir()
+    for name in ("bin", "jars", "python"):
+        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
+    processes: list[subprocess.Popen[bytes]] = []
 
     def start(name: str, kind: str, *words: str) -> Path:
         said = folder / f"{name}.log"
         command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", *words]
-        env = {**os.environ, **SMALL, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
+        own = {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
+        env = {**os.environ, **own, "SPARK_DAEMON_MEMORY": MEMORY}
         with said.open("wb") as file:
-            started.append(subprocess.Popen(command, env=env, stdout=file, stderr=file))
+            processes.append(subprocess.Popen(command, env=env, stdout=file, stderr=file))
         return said
 
     where = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
@@ -38,9 +61,9 @@ def cluster(home: Path, folder: Path) -> Iterator[str]:
             own = ("--cores", "1", "--memory", "600m", "-d", str(folder / f"worker-{number}"))
             said = start(f"worker-{number}", "worker.Worker", *where, *own, master)
             _told(said, "(Successfully registered)")
-        yield master
+        yield Cluster(master, home, folder)
     finally:
-        for process in reversed(started):
+        for process in reversed(processes):
             process.terminate()
             process.wait()
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from dueline import Dueline
 from tests.harness.spark.crew import Crew, expect_on_a_cluster
+from tests.unit.spark.standalone import Cluster
 
 EACH = 80
 
@@ -42,9 +43,11 @@ def test_drivers_that_die_or_stand_still_lose_nothing_and_end_nothing_twice(
     assert len(ended) == len(set(ended)) == last + 2 * EACH
 
 
-def test_executors_that_are_killed_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
+def test_executors_that_are_killed_lose_nothing_and_double_nothing(
+    machines: Cluster, tmp_path: Path
+) -> None:
     from tests.unit.spark import cluster
 
     crew = Crew(tmp_path)
-    expect_on_a_cluster(crew, tmp_path, Dueline(f"sqlite:///{tmp_path / 'jobs.db'}"))
+    expect_on_a_cluster(crew, machines, tmp_path, Dueline(f"sqlite:///{tmp_path / 'jobs.db'}"))
     assert {cluster.ENQUEUED, cluster.RAN} <= {one.name for one in tmp_path.iterdir()}

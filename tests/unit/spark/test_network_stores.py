@@ -17,6 +17,7 @@ from tests.harness.postgres import schemas
 from tests.harness.spark.crew import Crew, expect_on_a_cluster
 from tests.harness.spark.tables import made, quiet, rows_in
 from tests.harness.spark.writers import batches_of, notes, noting, writer_of
+from tests.unit.spark.standalone import Cluster
 
 ROWS, JOBS, SHARDS = 200, 40, 3
 FAILS, KILLS_ONCE = 7, 13
@@ -169,9 +170,9 @@ def test_a_staged_write_to_postgres_shows_as_a_whole() -> None:
 
 
 def test_executors_of_a_cluster_that_are_killed_lose_nothing_and_double_nothing(
-    url: str, tmp_path: Path
+    url: str, machines: Cluster, tmp_path: Path
 ) -> None:
     from tests.unit.spark import cluster
 
     crew = Crew(tmp_path, **{cluster.STORE_VARIABLE: url})
-    expect_on_a_cluster(crew, tmp_path, Dueline(url))
+    expect_on_a_cluster(crew, machines, tmp_path, Dueline(url))
