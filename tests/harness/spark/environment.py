@@ -11,6 +11,15 @@ BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 BRIEF_VARIABLES = ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS")
 """Of drivers, of what starts each process of Spark, and of the parts of a cluster."""
 
+PLAIN_PLANS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "2",
+}
+"""A plan that runs once does not repay generated code, either. Pages of the docs run with the
+settings of users."""
+
 TIMEOUT_S = 600
 """Spark's first steps take a minute on a busy machine."""
 

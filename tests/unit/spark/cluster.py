@@ -15,7 +15,7 @@ from typing import Any
 
 from dueline import Dueline
 from dueline.spark import consume, enqueue, read, session
-from tests.harness.spark.environment import BRIEF
+from tests.harness.spark.environment import BRIEF, PLAIN_PLANS
 
 ROWS = 200
 QUEUE = "cluster"
@@ -29,6 +29,7 @@ CONF = {
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": BRIEF,
     "spark.log.level": "ERROR",
+    **PLAIN_PLANS,
 }
 
 

@@ -9,17 +9,15 @@ from typing import Any
 import pytest
 
 from dueline import Dueline, Retry
-from tests.harness.spark.environment import BRIEF, BRIEF_VARIABLES, TIMEOUT_S, need_spark
+from tests.harness.spark.environment import (
+    BRIEF,
+    BRIEF_VARIABLES,
+    PLAIN_PLANS,
+    TIMEOUT_S,
+    need_spark,
+)
 from tests.harness.spark.readers import JOBS, WAITING
 from tests.unit.spark.standalone import Cluster, started
-
-PLAIN_PLANS = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-"""A plan that runs once does not repay generated code, either. Pages of the docs run with the
-settings of users."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -49,7 +47,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "tests",
         master="local[2, 3]",  # a task may fail twice
         conf={
-            "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(warehouse),
             "spark.log.level": "ERROR",
             **PLAIN_PLANS,

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from dueline import BadInput, Dueline
 from dueline.spark import append_once, enqueue, job_id, job_id_of, lag, read, register
+from tests.harness.spark.environment import PLAIN_PLANS
 from tests.harness.spark.sentences import told as told_on_top
 
 ROWS = 100
@@ -30,7 +31,7 @@ def main(folder: Path) -> None:
 
     os.environ["PYSPARK_PYTHON"] = sys.executable  # of the server, which has to know dueline
     builder: Any = SparkSession.builder
-    conf = {"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"}
+    conf = {**PLAIN_PLANS, "spark.sql.session.timeZone": "UTC"}
     spark = builder.remote("local[2]").config(map=conf).getOrCreate()
     assert not hasattr(spark, "_jvm")
     app.queue("mail", shards=2)
