@@ -14,7 +14,17 @@ from starlette.types import ASGIApp
 from dueline.api.application import Dueline
 from dueline.api.connect import mask
 from dueline.core.errors import BadInput, Conflict, DuelineError, NotFound, StoreUnavailable
-from dueline.web.pages import jobs, login, overview, queues, store, streams, work, workflows
+from dueline.web.pages import (
+    jobs,
+    login,
+    metrics,
+    overview,
+    queues,
+    store,
+    streams,
+    work,
+    workflows,
+)
 from dueline.web.redaction import REDACT, Redaction
 from dueline.web.rendering import render
 from dueline.web.security import Access, Authorize, Guard, Role
@@ -66,7 +76,7 @@ def dashboard(
         ConfigError: A role or a token is invalid.
     """
     access = Access(role, dict(tokens or {}), authorize, tuple(one.lower() for one in hosts))
-    modules = (overview, jobs, queues, work, workflows, streams, store, login)
+    modules = (overview, jobs, queues, work, workflows, streams, store, metrics, login)
     pages = Starlette(
         routes=[
             *(route for module in modules for route in module.ROUTES),

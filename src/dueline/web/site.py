@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from inspect import signature
 from typing import Any, cast
 
+from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse
 
 from dueline.admin.health import Report
+from dueline.admin.metrics import StoreMetrics
 from dueline.admin.operations import Operations
 from dueline.admin.read_models import Admin
 from dueline.admin.timeline import Timeline
@@ -44,6 +46,7 @@ class Site:
     title: str
     tasks: Dueline | None = None
     _admin: Admin | None = None
+    _metrics: CollectorRegistry | None = None
     _timeline: Timeline | None = None
     _report: "Future[Report] | None" = None
     _reported_us: int = 0
@@ -54,12 +57,21 @@ class Site:
         """The read models, which share what they read between requests."""
         with self._lock:
             if self._admin is None or self._admin.engine is not self.app.engine:
-                self._admin = self.app.admin
+                self._admin, self._metrics = self.app.admin, None
             return self._admin
 
     def now_us(self) -> int:
         """Return the store's time, in microseconds UTC."""
         return self.admin.engine.time.latest_us()
+
+    def metrics(self) -> CollectorRegistry:
+        """Return the gauges of the store, which are kept for some seconds."""
+        with self._lock:
+            engine = self.admin.engine
+            if self._metrics is None:
+                self._metrics = CollectorRegistry()
+                self._metrics.register(StoreMetrics(engine))
+            return self._metrics
 
     def timeline(self) -> Timeline:
         """Return a timeline that is a few seconds old at most."""

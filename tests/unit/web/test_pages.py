@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -45,6 +46,16 @@ def test_the_overview_names_tasks_that_no_live_worker_knows(shop: Shop, admin: V
     report = PresenceReporter(engine, "w", serving=("mail",), tasks=("shop.send",)).report
     report(Load(1, 0))
     assert "No live worker knows task shop.&lt;b&gt;new" in admin.text("/")
+
+
+def test_prometheus_reads_what_the_store_holds(shop: Shop, admin: Visitor) -> None:
+    found = {
+        sample.labels["queue"]: sample.value
+        for family in text_string_to_metric_families(admin.text("/metrics"))
+        for sample in family.samples
+        if sample.name == "dueline_jobs" and sample.labels["state"] == "dead"
+    }
+    assert found["mail"] == len(shop.app.admin.list("queue:mail state:dead").jobs) > 0
 
 
 def test_the_overview_shows_counts_and_what_is_due(shop: Shop, admin: Visitor) -> None:
