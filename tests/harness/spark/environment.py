@@ -5,8 +5,12 @@ import subprocess
 
 from tests.harness.servers import absent
 
-BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A plan that runs once, on a few rows, does not repay the second compiler."""
+BRIEF = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
+"""A plan that runs once, on a few rows, does not repay the second compiler, nor a process that
+lives for seconds the verification of Spark's own classes."""
 
 BRIEF_VARIABLES = ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS")
 """Of drivers, of what starts each process of Spark, and of the parts of a cluster."""
