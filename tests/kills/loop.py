@@ -32,8 +32,9 @@ from tests.kills.used import last_used
 from tests.kills.workload import FOLDER_VARIABLE, LEASE_S, QUEUE, STORE_VARIABLE, file_in
 
 ROOT = Path(__file__).parent.parent.parent
-BACKLOG = 400
-"""Producers stop when so many of their calls are not finished, as far as the diaries tell."""
+BACKLOG_MAX, BACKLOG_SHARE = 400, 8
+"""Producers stop when so many of their calls are not finished, as far as the diaries tell, or one
+in so many of all: else a quick run would be over before its last kill."""
 
 QUIET_S = 2.0
 """Where nothing happens for so long they go on: a call whose caller was killed may never end."""
@@ -123,6 +124,7 @@ class Loop:
         self._folder = folder
         self._env = os.environ | ({JUMPS_VARIABLE: "1"} if jumping else {})
         self._jobs = jobs
+        self._backlog = min(BACKLOG_MAX, jobs // BACKLOG_SHARE)
         self._server = server
         self._disk = disk
         self._urls = server.urls if server else [disk.url if disk else file_in(folder)]
@@ -235,8 +237,8 @@ class Loop:
     def _open_gate(self) -> None:
         new = self._folder / "gate.new"
         if time.monotonic() - max(self._noted_s, self._widened_s) > QUIET_S:
-            self._untold, self._widened_s = self._untold + BACKLOG, time.monotonic()
-        new.write_text(str((len(self._over) + BACKLOG + self._untold) // 2))
+            self._untold, self._widened_s = self._untold + self._backlog, time.monotonic()
+        new.write_text(str((len(self._over) + self._backlog + self._untold) // 2))
         new.replace(self._folder / GATE.name)
 
     # The kills and pauses
