@@ -14,7 +14,7 @@ from dueline.api.connect import EXTRA_STORES
 from dueline.store_tests.stepped_store import SteppedMemoryStore
 from tests.mutants import table
 
-CI_EXAMPLES = 200
+CI_EXAMPLES = 100
 FEW_EXAMPLES = 50
 LONG_EXAMPLES = 10_000
 YOUNG_OBJECTS = 20_000
