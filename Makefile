@@ -95,7 +95,7 @@ models: $(VENV)/.project ## explore the protocols, and check that each rule is n
 	$(PY) -m models
 
 mutants: $(VENV)/.project ## break the rules one by one, and check that a test notices each
-	$(PY) -m pytest -q -n $(WORKERS) -m mutants
+	$(PYTEST) -m mutants
 
 simulate: $(VENV)/.project ## run complete queues in simulated time, with faults (SEEDS=2000)
 	$(PY) -m simulation $(if $(SEEDS),--seeds $(SEEDS))
