@@ -58,14 +58,16 @@ def _stored(store: Any) -> Iterator[FoundSchedule]:  # noqa: ANN401  (a job stor
     with store.engine.connect() as connection:
         if not inspect(connection).has_table(table.name, schema=table.schema):
             raise BadInput(f"There is no table {table.name} in {store.engine.url!r}.")
-        for job_id, state in connection.execute(select(columns.id, columns.job_state)).all():
-            try:
-                job = store._reconstitute_job(state)  # noqa: SLF001  (see above)
-            except Exception as error:  # noqa: BLE001  (whatever its module raises)
-                text = f"It cannot be loaded: {type(error).__name__}: {error}."
-                yield FoundSchedule(valid_name(job_id), "", refused=text)
-            else:
-                yield _found(job)
+        rows = connection.execute(select(columns.id, columns.job_state)).all()
+    store.engine.dispose()  # which would keep a connection open; the next use opens another
+    for job_id, state in rows:
+        try:
+            job = store._reconstitute_job(state)  # noqa: SLF001  (see above)
+        except Exception as error:  # noqa: BLE001  (whatever its module raises)
+            text = f"It cannot be loaded: {type(error).__name__}: {error}."
+            yield FoundSchedule(valid_name(job_id), "", refused=text)
+        else:
+            yield _found(job)
 
 
 def _found(job: Any) -> FoundSchedule:  # noqa: ANN401  (a job)
