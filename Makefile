@@ -26,6 +26,9 @@ COVERED := $(subst $(empty) $(empty),$(comma),$(patsubst %,*/dueline/%/*.py,core
              coordination log jobs streams schedules admin stores stores/memory stores/sqlite) \
              checker/*.py $(patsubst %,*/store_tests/%.py,cluster row_changes stepped_store))
 
+# Short forms of `make kills`, which CI runs too.
+SHORT_KILLS := $(addprefix tests/kills/,test_loop.py test_writers.py power/test_losses.py)
+
 # Size of the kill test on a Cassandra ring, whose nodes fail too.
 CASSANDRA_KILLS ?= NODES=3 KILLS=3 PAUSES=0 JOBS=120 STRIKES=2
 # Size of the kill test on a PostgreSQL server, which fails too.
@@ -55,7 +58,7 @@ test: collect check ## check, then run the tests, but for the long ones and thos
 
 test-all: check ## check, then run all tests except those on Spark; in CI, require branch coverage
 	@rm -rf .coverage
-	$(PYTEST) -m "not mutants" $(if $(CI),--cov --cov-report=)
+	$(PYTEST) -m "not mutants" $(if $(CI),--cov --cov-report= $(addprefix --ignore ,$(SHORT_KILLS)))
 ifdef CI
 	@echo "branch coverage, at least $(COVERED_MIN) %:"
 	@$(BIN)/coverage report --include='$(COVERED)' --omit='*/stores/cassandra*,*/stores/postgres*' --fail-under=$(COVERED_MIN)

@@ -33,7 +33,7 @@ def test_rows_in_many_slices_and_batches_are_the_rows_of_one(shop: Dueline, smal
     one = reader_of(shop, table="attempts", minPartitions="1")
     many = reader_of(shop, table="attempts", minPartitions="40", fetchSize="7")
     assert len(one.partitions()) == 1
-    assert len(many.partitions()) > 20
+    assert len(many.partitions()) > 10  # fewer than jobs: those that end together share rows
     whole = attempts_of(rows_of(one))
     assert max(whole.values()) == 1
     assert len(whole) > 1500
