@@ -32,6 +32,7 @@ async def send(to: str) -> None:
 
 @pytest.fixture
 def shop(shell: Shell) -> Iterator[Shell]:
+    sys.modules.pop("shop", None)  # other tests load modules of that name
     (shell.folder / "shop.py").write_text(SHOP, encoding="utf-8")
     assert shell("-A", "shop:app", "enqueue", "shop.send", "ann").code == 0
     yield shell
