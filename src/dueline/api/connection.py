@@ -100,8 +100,9 @@ class Connection:
 
     def _notice(self, queue: str) -> None:
         """Log a queue that only a call names, and that it is about to create."""
-        check_queue_name(queue)
-        self._noticed.add(queue)
+        if type(queue) is str and queue in self._noticed:
+            return
+        self._noticed.add(check_queue_name(queue))
         if self.engine.catalog.entry(queue) is None:
             log.warning("The queue %s is new: is the name right?", queue)
 

@@ -399,10 +399,8 @@ class Using(Generic[P, R]):
     def _put(self, written: "_Written") -> list[Job[R]]:
         options, host = self._options, self._host
         inside = host.queues if options.tx is None else options.tx.queues_of(host)
-        queue = options.queue
-        is_noticed = type(queue) is str and queue in host._noticed  # noqa: SLF001
-        if not is_noticed and options.tx is None:
-            host._notice(queue)  # noqa: SLF001
+        if options.tx is None:
+            host._notice(options.queue)  # noqa: SLF001
         request = self._request(written)
         event = _before(host, request)
         if host.hooks.tracer is None:

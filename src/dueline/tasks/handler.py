@@ -12,6 +12,7 @@ from dueline.core.clock import asked_span_us, duration_us, to_datetime
 from dueline.core.codec import AS_JSON, JSON, unknown_kind
 from dueline.core.errors import BadInput, DuelineError, LeaseLost
 from dueline.core.job import Claim, Job
+from dueline.core.lane import tenant_of
 from dueline.core.limit_names import limits_of_call, read_limits
 from dueline.core.logging import log
 from dueline.core.retry import Retry
@@ -145,7 +146,7 @@ class Context:
     @property
     def tenant(self) -> str:
         """The tenant of the job; empty without one."""
-        return self._job.lane.tenant
+        return tenant_of(self._job.lane)
 
     @property
     def priority(self) -> int:

@@ -76,6 +76,14 @@ def work(app: Dueline) -> None:
     app.run_worker(concurrency=1, burst=True)
 
 
+def test_the_tenant_of_a_job_with_limits_is_the_one_of_its_call(app: Dueline) -> None:
+    app.semaphore("api", capacity=2)
+    add = app.task(name="add", limits=["api"], middleware=[noting("a")])(lambda: None)
+    add.using(tenant="acme").enqueue()
+    work(app)
+    assert seen[0] == "a add 1 acme 0"
+
+
 def test_middleware_of_the_app_is_outside_that_of_the_task(app: Dueline) -> None:
     app.middleware(noting("first"))
     app.middleware(noting("second"))
