@@ -1,6 +1,6 @@
 """Claims on PostgreSQL: what the laws do not choose on purpose."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import cast
 
 import psycopg
@@ -18,6 +18,7 @@ from dueline.store_tests.helpers import (
     row_of,
     token_of,
 )
+from dueline.stores.postgres import claims
 from dueline.stores.postgres.store import PostgresStore
 from tests.harness.postgres import schemas, server_url, statement
 
@@ -87,3 +88,32 @@ def test_dead_rows_that_an_open_transaction_keeps_are_not_read_again() -> None:
         store.close()
         other.close()
         assert entries_read(url) < ROUNDS * ROUNDS * JOBS / 2
+
+
+def test_a_job_is_started_that_is_committed_while_a_claim_moves_the_cursor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its notification comes in that time too: after the claim has read its lane."""
+    with schemas() as made:
+        url = made.fresh()
+        store, other = made.open(url), made.open(url)
+        store.add(new_jobs(4, lane=lane_of()))
+        assert claim(store, lane_of(), limit=1, now_us=NOW_US, token=1).jobs
+        late = new_job(9, at_us=NOW_US + 5 * SECOND_US, lane=lane_of())
+
+        heads: Callable[..., object] = claims._heads
+
+        def heads_and_then(*bound: object, **named: object) -> object:
+            found = heads(*bound, **named)
+            other.add([late])
+            cast("PostgresStore", store)._claims.step_back([(late.lane, late.pos_us)])
+            return found
+
+        now_us = NOW_US + 10 * SECOND_US
+        with monkeypatch.context() as patch:
+            patch.setattr(claims, "_heads", heads_and_then)
+            assert len(claim(store, lane_of(), limit=9, now_us=now_us, token=2).jobs) == 3
+        found = claim(store, lane_of(), limit=9, now_us=now_us, token=3)
+        assert [job.id for job in found.jobs] == [late.id]
+        store.close()
+        other.close()

@@ -1,11 +1,13 @@
 """The statements of the hot path read by indexes, also in tables with many rows."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from dueline.core.clock import SystemClock
-from dueline.core.store import Drop, Extend, Store
+from dueline.core.job import UNCLAIMED_TOKEN
+from dueline.core.store import Drop, Extend, Store, Verdict
 from dueline.store_tests.helpers import NOW_US, claim, lane_of, move, new_job, new_jobs
 from tests.harness.postgres import schemas, statement
 
@@ -87,3 +89,62 @@ def test_most_claims_are_updates_that_change_no_index(filled: tuple[str, Store])
     assert later - updates >= 500
     # Each page has room for two thirds of its rows; one claim of all of them needs other pages.
     assert later_hot - hot >= 0.6 * (later - updates)
+
+
+@contextmanager
+def open_transaction(url: str) -> Iterator[None]:
+    """Keep the rows that others delete, as a report does that runs for hours."""
+    import psycopg  # noqa: PLC0415  (an extra)
+
+    with psycopg.connect(url.partition("?")[0]) as connection:
+        connection.execute("SELECT pg_current_xact_id()")
+        yield
+
+
+def blocks_read(url: str, schema: str) -> int:
+    """Return how many blocks of the indexes of jobs sessions have read that have ended."""
+    ((blocks,),) = statement(
+        url,
+        "SELECT sum(idx_blks_hit + idx_blks_read)::int FROM pg_statio_user_indexes"
+        " WHERE schemaname = %s AND relname = 'jobs'",
+        (schema,),
+    )
+    assert isinstance(blocks, int)
+    return blocks
+
+
+@pytest.mark.parametrize("live", [0, 1, 3])
+def test_rows_are_found_by_id_whatever_the_statistics_say(live: int) -> None:
+    """Few live rows between many dead ones that cannot be removed yet."""
+    with schemas() as made:
+        url = made.fresh()
+        schema = url.partition("schema=")[2]
+        store = made.open(url)
+        store.add(new_jobs(1))
+        with open_transaction(url):
+            statement(
+                url,
+                f"INSERT INTO {schema}.jobs (lane, pos_us, id, hop, due_us, enqueued_us, task,"  # noqa: S608
+                " codec, body, opts, at_us) SELECT l.id, n, decode(md5(n::text), 'hex'), 0, n, n,"
+                f" 't', 1, '', '', n FROM {schema}.lanes l, generate_series(1, 20000) AS n",
+            )
+            kept = f"SELECT ctid FROM {schema}.jobs ORDER BY pos_us DESC LIMIT {live}"  # noqa: S608
+            statement(url, f"DELETE FROM {schema}.jobs WHERE ctid NOT IN ({kept})")  # noqa: S608
+            statement(url, f"ANALYZE {schema}.jobs")
+            store.add(new_jobs(20, first=2))
+            jobs = claim(store, lane_of(), limit=12, now_us=NOW_US, token=1).jobs
+            store.close()
+            before = blocks_read(url, schema)
+            store = made.open(url)
+            kinds: list[Verdict] = [
+                *map(Drop, jobs[:3]),
+                *(Extend(job, NOW_US + 99) for job in jobs[3:6]),
+                *(move(job, NOW_US + 9) for job in jobs[6:9]),
+            ]
+            for kind in kinds[:3], kinds[3:6], kinds[6:]:
+                assert list(store.settle(kind)) == [True] * 3
+            unclaimed = [Drop(job._replace(token=UNCLAIMED_TOKEN)) for job in jobs[9:]]
+            assert list(store.settle(unclaimed)) == [False] * 3
+            assert store.find([jobs[9].id, jobs[0].id])[:2] == [jobs[9], None]
+            store.close()
+            assert blocks_read(url, schema) - before < 300

@@ -4,6 +4,8 @@ A claim reads its lanes in the order of positions, from the cursor on, and locks
 that another transaction holds are skipped. No index has a column that it changes.
 """
 
+import itertools
+import threading
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -37,7 +39,10 @@ behind the present, and a row that comes later, with a notification, is looked f
 part of the lane, which begins with it."""
 
 LATE_MAX: Final = 16
-"""Maximum number of such rows of a lane; for more of them it is read from its start."""
+"""Maximum number of such parts of a lane; for more of them it is read from its start."""
+
+_EVERYWHERE: Final = LEAST
+"""Stands for the parts of a lane that have more late rows."""
 
 _OLD: Final = ("at_us", "state", "token", "worker", "claimed_us", "crashes", "alone")
 _OLD_COLUMNS: Final = ", ".join(_OLD)
@@ -130,17 +135,66 @@ class Cursor(NamedTuple):
         return self.read_us + max(CURSOR_US_MIN, CURSOR_COST * self.took_us)
 
 
+Places = dict[int, int]
+"""Parts of a lane, by their numbers: the first position in each."""
+
+
+class LateRows:
+    """Where rows were put that a claim with a cursor may not read. Several threads use it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._places: dict[Lane, Places] = {}
+        self._notes = itertools.count()
+
+    def note(self, puts: Iterable[tuple[Lane, int]]) -> None:
+        """Note lanes and positions where rows were put."""
+        with self._lock:
+            for lane, pos_us in puts:
+                places = self._places.setdefault(lane, {})
+                part = pos_us // COMMIT_US
+                if _EVERYWHERE not in places and (part in places or len(places) < LATE_MAX):
+                    places[part] = min(pos_us, places.get(part, pos_us))
+                else:
+                    places.clear()
+                    places[_EVERYWHERE] = next(self._notes)
+
+    def of(self, lane: Lane) -> Places:
+        """Return the places in a lane that are known now."""
+        with self._lock:
+            return dict(self._places.get(lane, ()))
+
+    def remove(self, lane: Lane, read: Places) -> None:
+        """Remove places that have been read, but for rows that were noted meanwhile."""
+        with self._lock:
+            places = self._places.get(lane, {})
+            for part, pos_us in read.items():
+                if places.get(part) == pos_us:
+                    del places[part]
+            if not places:
+                self._places.pop(lane, None)
+
+    def clear(self) -> None:
+        """Remove all places."""
+        with self._lock:
+            self._places.clear()
+
+
 class Claims:
     """Claims of one process, and its cursors.
 
     With a cursor, a claim does not read the rows that earlier ones have left in the lane: those
     claimed, and those that were deleted and that an old snapshot or transaction keeps.
+
+    A row that is noted while a claim runs may be committed after that claim read its lane, and
+    before its cursor. So rows are noted wherever they are, and those that were noted before a
+    claim began are removed when it is committed.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._cursors: dict[Lane, Cursor] = {}
-        self._late: dict[Lane, set[int]] = {}
+        self._late = LateRows()
         self._has_claimed = False
 
     def numbers(self) -> list[int]:
@@ -150,24 +204,20 @@ class Claims:
     def step_back(self, places: Iterable[tuple[Lane, int]]) -> None:
         """Look for rows that were put before the cursors of their lanes.
 
-        Another thread may call it. A lane that is being claimed from may get a cursor.
+        Another thread may call it.
         """
         if self._has_claimed:
-            for lane, pos_us in places:
-                cursor = self._cursors.get(lane)
-                if cursor is None or pos_us < cursor.pos_us:
-                    late = self._late.setdefault(lane, set())
-                    if len(late) <= LATE_MAX:
-                        late.add(pos_us)
+            self._late.note(places)
 
     def claim(
         self, database: Database, wants: Sequence[Want], *, limit: int, terms: Terms
-    ) -> tuple[Claimed, dict[Lane, Cursor | None]]:
-        """Claim the first due rows, want by want; return the new cursors too."""
+    ) -> tuple[Claimed, dict[Lane, Cursor | None], dict[Lane, Places]]:
+        """Claim the first due rows, want by want; return what to keep when it is committed."""
         jobs: list[Job] = []
         died: dict[JobId, Job] = {}
         heads: dict[Lane, int | None] = {}
         cursors: dict[Lane, Cursor | None] = {}
+        read: dict[Lane, Places] = {}
         place = 0
         self._has_claimed = True
         while place < len(wants) and len(jobs) < limit:
@@ -180,9 +230,15 @@ class Claims:
                 room -= some[-1].most
                 place += 1
             began_us = self._clock.monotonic_us()
-            known = [self._valid(want.lane, terms.now_us, began_us) for want in some]
+            read |= {want.lane: self._late.of(want.lane) for want in some}
+            known = [
+                None
+                if _EVERYWHERE in read[want.lane]
+                else self._valid(want.lane, terms.now_us, began_us)
+                for want in some
+            ]
             late = [
-                self._claim_late(database, want, cursor, terms)
+                _claim_late(database, want, cursor, read[want.lane], terms)
                 for want, cursor in zip(some, known, strict=True)
             ]
             rest = [
@@ -192,44 +248,32 @@ class Claims:
             found_heads, found_cursors = _heads(
                 database, rest, rows, known, now_us=terms.now_us, clock_us=began_us
             )
-            heads |= {lane: self._with_late(lane, head_us) for lane, head_us in found_heads.items()}
-            read = began_us, self._clock.monotonic_us() - began_us
+            heads |= {
+                lane: self._head_of(lane, head_us, read[lane])
+                for lane, head_us in found_heads.items()
+            }
+            took_us = self._clock.monotonic_us() - began_us
             for (lane, _), cursor, came_late in zip(some, known, late, strict=True):
                 lapse_us = terms.now_us + terms.lease_us if came_late else GREATEST
-                cursors[lane] = _advanced(cursor, found_cursors[lane], read, lapse_us)
+                cursors[lane] = _advanced(
+                    cursor, found_cursors[lane], (began_us, took_us), lapse_us
+                )
             for (lane, _), found, more in zip(some, rows, late, strict=True):
                 found += more  # noqa: PLW2901  (in place)
                 found.sort(key=lambda row: (row[_AT], row[_ID]))
                 jobs += _jobs_of(lane, found)
                 died |= _died_of(lane, found)
-        return Claimed(jobs, died, heads), cursors
+        return Claimed(jobs, died, heads), cursors, read
 
-    def _claim_late(
-        self, database: Database, want: Want, cursor: Cursor | None, terms: Terms
-    ) -> list[tuple[Any, ...]]:
-        """Claim rows that were put before a cursor."""
-        lane, most = want
-        if cursor is None:  # the lane is read from its start
-            self._late.pop(lane, None)
-            return []
-        rows: list[tuple[Any, ...]] = []
-        late = self._late.get(lane, set())
-        while len(rows) < most and late:
-            since_us = min(tuple(late))
-            until_us = min(since_us + COMMIT_US, cursor.pos_us - 1)
-            there, more = cursor._replace(pos_us=since_us), Want(lane, most - len(rows))
-            (found,) = _claim(database, [more], [there], terms, until_us=until_us)
-            rows += found
-            if len(found) < more.most:  # nothing is left there
-                late -= {one for one in tuple(late) if one <= until_us or one >= cursor.pos_us}
-        return rows
+    def _head_of(self, lane: Lane, head_us: int | None, read: Places) -> int | None:
+        places = self._late.of(lane)
+        late = [pos_us for part, pos_us in places.items() if read.get(part) != pos_us]
+        return min(*late, GREATEST if head_us is None else head_us) if late else head_us
 
-    def _with_late(self, lane: Lane, head_us: int | None) -> int | None:
-        late = tuple(self._late.get(lane, ()))
-        return head_us if not late else min(*late, GREATEST if head_us is None else head_us)
-
-    def keep(self, cursors: dict[Lane, Cursor | None]) -> None:
-        """Keep the cursors of a claim that is committed."""
+    def keep(self, cursors: dict[Lane, Cursor | None], read: dict[Lane, Places]) -> None:
+        """Keep the cursors of a claim that is committed, and where it has read late rows."""
+        for lane, places in read.items():
+            self._late.remove(lane, places)
         for lane, cursor in cursors.items():
             if cursor is None:
                 self._cursors.pop(lane, None)
@@ -243,9 +287,34 @@ class Claims:
 
     def _valid(self, lane: Lane, now_us: int, clock_us: int) -> Cursor | None:
         cursor = self._cursors.get(lane)
-        if cursor is None or now_us >= cursor.until_us or len(self._late.get(lane, ())) > LATE_MAX:
+        if cursor is None or now_us >= cursor.until_us:
             return None
         return cursor if cursor.read_again_us() > clock_us else None
+
+
+def _claim_late(
+    database: Database, want: Want, cursor: Cursor | None, places: Places, terms: Terms
+) -> list[tuple[Any, ...]]:
+    """Claim rows that were put before a cursor.
+
+    Args:
+      places: Where; those that may have more rows are removed.
+    """
+    rows: list[tuple[Any, ...]] = []
+    if cursor is None:  # the lane is read from its start
+        return rows
+    for part, pos_us in sorted(places.items()):
+        until_us = min((part + 1) * COMMIT_US, cursor.pos_us) - 1
+        if until_us < pos_us:  # the claim from the cursor reads it
+            continue
+        there, more = cursor._replace(pos_us=pos_us), Want(want.lane, want.most - len(rows))
+        found: list[tuple[Any, ...]] = []
+        if more.most:
+            (found,) = _claim(database, [more], [there], terms, until_us=until_us)
+        if len(found) == more.most:
+            del places[part]
+        rows += found
+    return rows
 
 
 def _advanced(

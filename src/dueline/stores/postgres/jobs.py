@@ -14,42 +14,70 @@ from dueline.stores.postgres.job_rows import SELECT
 LANES_MAX: Final = 4
 """Maximum number of lanes into which jobs are inserted by one statement."""
 
-_HELD: Final = (State.CLAIMED, State.STARTED)
-_LANE: Final = (
-    "(t.queue IS NULL OR @jobs.lane = (SELECT l.id FROM @lanes l WHERE l.queue = t.queue"
-    " AND l.shard = t.shard AND l.bucket = t.bucket AND l.priority = t.priority"
-    " AND l.tenant = t.tenant))"
-)
-_ROW: Final = f"@jobs.id = t.id AND @jobs.token = t.token AND {_LANE}"
+_KEY_NAMES: Final = "id, token, queue, shard, bucket, priority, tenant"
 _KEY: Final = (
     "%s::bytea[], %s::bytea[], %s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::text[]"
 )
-_KEY_NAMES: Final = "id, token, queue, shard, bucket, priority, tenant"
+_LANE: Final = (
+    "(t.queue IS NULL OR lane = (SELECT l.id FROM @lanes l WHERE l.queue = t.queue"
+    " AND l.shard = t.shard AND l.bucket = t.bucket AND l.priority = t.priority"
+    " AND l.tenant = t.tenant))"
+)
+
+
+def _held(values: str = "", names: str = "") -> str:
+    """Return the rows of ids and tokens, given as arrays, that it locks in their order.
+
+    The order by id, which no other index has, decides for the primary key. By the statistics of a
+    table whose rows were deleted beside an old snapshot, reading all of `jobs_by_place` would cost
+    as little.
+
+    Args:
+      values: Further arrays.
+      names: Their names.
+    """
+    return (
+        f"held AS MATERIALIZED (SELECT t.*, j.tid FROM unnest({_KEY}{values})"
+        f" AS t ({_KEY_NAMES}{names}) CROSS JOIN LATERAL (SELECT ctid AS tid FROM @jobs"
+        f" WHERE id >= t.id AND id <= t.id AND token = t.token AND {_LANE}"
+        " ORDER BY id LIMIT 1 FOR UPDATE) AS j)"
+    )
+
+
 _DROP: Final = (
-    f"DELETE FROM @jobs USING unnest({_KEY}) AS t ({_KEY_NAMES}) WHERE {_ROW} RETURNING @jobs.id"
+    f"WITH {_held()} DELETE FROM @jobs AS jobs USING held AS t WHERE jobs.ctid = t.tid"
+    " RETURNING t.id"
 )
-_DROP_CLAIM: Final = "DELETE FROM @jobs WHERE id = ANY(%s::bytea[]) AND token = %s RETURNING id"
+_DROP_CLAIM: Final = (
+    "DELETE FROM @jobs WHERE ctid = ANY(ARRAY(SELECT ctid FROM @jobs"
+    " WHERE id = ANY(%s::bytea[]) AND token = %s ORDER BY id)) RETURNING id"
+)
+"""Not for a row that is changed meanwhile."""
 _EXTEND: Final = (
-    "UPDATE @jobs SET at_us = greatest(@jobs.at_us, t.at_us),"
-    " state = greatest(@jobs.state, t.least)"
-    f" FROM unnest({_KEY}, %s::bigint[], %s::bigint[]) AS t ({_KEY_NAMES}, at_us, least)"
-    f" WHERE {_ROW} RETURNING @jobs.id"
+    f"WITH {_held(', %s::bigint[], %s::bigint[]', ', at_us, least')} UPDATE @jobs AS jobs"
+    " SET at_us = greatest(jobs.at_us, t.at_us), state = greatest(jobs.state, t.least)"
+    " FROM held AS t WHERE jobs.ctid = t.tid RETURNING t.id"
 )
-_HOLD: Final = (
-    f"SELECT t.id FROM unnest({_KEY}) AS t ({_KEY_NAMES}) JOIN @jobs ON {_ROW} FOR UPDATE OF jobs"
+_HOLD: Final = f"WITH {_held()} SELECT id FROM held"
+_MOVES: Final = _held(
+    ", %s::bigint[], %s::bytea[], %s::bigint[], %s::bigint[], %s::boolean[], %s::bigint[],"
+    " %s::bytea[], %s::text[], %s::bytea[], %s::bigint[]",
+    ", at_us, new, errors, crashes, alone, state, outcome, error, opts, to_lane",
 )
 _MOVE: Final = (
-    "UPDATE @jobs SET at_us = t.at_us, token = t.new, errors = t.errors, crashes = t.crashes,"
-    " alone = t.alone, state = t.state, outcome = t.outcome, error = t.error,"
-    " worker = CASE WHEN t.state IN (1, 2) THEN @jobs.worker ELSE '' END,"
-    " opts = coalesce(t.opts, @jobs.opts), lane = coalesce(t.to_lane, @jobs.lane),"
-    " pos_us = CASE WHEN t.outcome = '' THEN t.at_us ELSE least(@jobs.pos_us, t.at_us) END,"
-    " hop = @jobs.hop + CASE WHEN t.to_lane IS NOT NULL"
-    " OR (t.outcome = '' AND t.at_us <> @jobs.pos_us) THEN 1 ELSE 0 END"
-    f" FROM unnest({_KEY}, %s::bigint[], %s::bytea[], %s::bigint[], %s::bigint[], %s::boolean[],"
-    " %s::bigint[], %s::bytea[], %s::text[], %s::bytea[], %s::bigint[])"
-    f" AS t ({_KEY_NAMES}, at_us, new, errors, crashes, alone, state, outcome, error, opts,"
-    f" to_lane) WHERE {_ROW} RETURNING @jobs.id"
+    f"WITH {_MOVES} UPDATE @jobs AS jobs SET at_us = t.at_us, token = t.new, errors = t.errors,"
+    " crashes = t.crashes, alone = t.alone, state = t.state, outcome = t.outcome, error = t.error,"
+    " worker = CASE WHEN t.state IN (1, 2) THEN jobs.worker ELSE '' END,"
+    " opts = coalesce(t.opts, jobs.opts), lane = coalesce(t.to_lane, jobs.lane),"
+    " pos_us = CASE WHEN t.outcome = '' THEN t.at_us ELSE least(jobs.pos_us, t.at_us) END,"
+    " hop = jobs.hop + CASE WHEN t.to_lane IS NOT NULL"
+    " OR (t.outcome = '' AND t.at_us <> jobs.pos_us) THEN 1 ELSE 0 END"
+    " FROM held AS t WHERE jobs.ctid = t.tid RETURNING t.id"
+)
+_FIND: Final = (
+    f"SELECT queue, shard, bucket, priority, tenant, {SELECT} FROM (SELECT * FROM @jobs"
+    " WHERE id = ANY(%s::bytea[]) ORDER BY id OFFSET 0) AS jobs"
+    " JOIN @lanes AS lanes ON lanes.id = jobs.lane"
 )
 
 
@@ -101,7 +129,14 @@ def _key_of(verdicts: Sequence[Verdict]) -> list[list[object]]:
 def _drop(database: Database, drops: Sequence[Drop]) -> list[tuple[Any, ...]]:
     token = drops[0].job.token
     if token != UNCLAIMED_TOKEN and all(drop.job.token == token for drop in drops):
-        return database.fetch(_DROP_CLAIM, ([drop.job.id for drop in drops], token))
+        dropped = database.fetch(_DROP_CLAIM, ([drop.job.id for drop in drops], token))
+        found = {row[0] for row in dropped}
+        drops = [drop for drop in drops if drop.job.id not in found]
+        return dropped + _drop_locked(database, drops) if drops else dropped
+    return _drop_locked(database, drops)
+
+
+def _drop_locked(database: Database, drops: Sequence[Drop]) -> list[tuple[Any, ...]]:
     return database.fetch(_DROP, _key_of(drops))
 
 
@@ -140,11 +175,7 @@ _SETTLERS: Final[dict[type[Verdict], Callable[..., list[tuple[Any, ...]]]]] = {
 
 def find(database: Database, ids: Sequence[JobId]) -> list[Job | None]:
     """Return jobs by id."""
-    rows = database.fetch(
-        f"SELECT queue, shard, bucket, priority, tenant, {SELECT} FROM @jobs AS jobs"
-        " JOIN @lanes AS lanes ON lanes.id = jobs.lane WHERE jobs.id = ANY(%s::bytea[])",
-        (list(ids),),
-    )
+    rows = database.fetch(_FIND, (list(ids),))
     found = {job.id: job for row in rows for job in job_rows.jobs_of(Lane(*row[:5]), [row[5:]])}
     return [found.get(job_id) for job_id in ids]
 

@@ -154,10 +154,10 @@ class PostgresStore:
     ) -> Claimed:
         """Claim the first due rows, want by want."""
         terms = Terms(now_us, lease_us, worker, token)
-        claimed, cursors = self._connection.write(
+        claimed, cursors, read = self._connection.write(
             lambda database: self._claims.claim(database, wants, limit=limit, terms=terms)
         )
-        self._claims.keep(cursors)
+        self._claims.keep(cursors, read)
         return claimed
 
     def prefetch(
