@@ -83,6 +83,11 @@ class Using(Generic[P, R]):
             """Name what to write instead of a method of another queue."""
             raise unknown_method(self._handler.name, name)
 
+    @property
+    def has_unique_key(self) -> bool:
+        """Whether calls have a unique key."""
+        return self._options.unique is not None
+
     def using(
         self,
         *,

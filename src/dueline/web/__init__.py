@@ -1,6 +1,7 @@
-"""The dashboard: pages that show and steer a store."""
+"""The dashboard and the HTTP API: pages and operations that show and steer a store."""
 
 from dueline.web.dashboard import dashboard
+from dueline.web.http_api.application import api
 from dueline.web.security import Identity
 
-__all__ = ["Identity", "dashboard"]
+__all__ = ["Identity", "api", "dashboard"]

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 from dueline.api.application import Dueline
 from dueline.api.connect import mask
 from dueline.core.errors import BadInput, Conflict, DuelineError, NotFound, StoreUnavailable
+from dueline.web.http_api.application import routes_of
 from dueline.web.pages import (
     jobs,
     login,
@@ -27,7 +28,7 @@ from dueline.web.pages import (
 )
 from dueline.web.redaction import REDACT, Redaction
 from dueline.web.rendering import render
-from dueline.web.security import Access, Authorize, Guard, Role
+from dueline.web.security import API, Access, Authorize, Guard, Role
 from dueline.web.site import Site
 
 STATIC = Path(__file__).with_name("static")
@@ -77,14 +78,16 @@ def dashboard(
     """
     access = Access(role, dict(tokens or {}), authorize, tuple(one.lower() for one in hosts))
     modules = (overview, jobs, queues, work, workflows, streams, store, metrics, login)
+    site = Site(app, Redaction(redact), title or mask(app.url), tasks)
     pages = Starlette(
         routes=[
+            Mount(API, routes_of(site)),
             *(route for module in modules for route in module.ROUTES),
             Mount("/static", StaticFiles(directory=STATIC), name="static"),
         ],
         exception_handlers={DuelineError: _failed, HTTPException: _refused},
     )
-    pages.state.site = Site(app, Redaction(redact), title or mask(app.url), tasks)
+    pages.state.site = site
     return Guard(pages, access)
 
 

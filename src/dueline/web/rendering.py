@@ -16,7 +16,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.durations import distance_text, exact_text, span_text
 from dueline.core.text import printable
 from dueline.core.version import VERSION
-from dueline.web.security import ROLES, Identity
+from dueline.web.security import Identity
 from dueline.web.site import site_of
 
 _NOTICES = {
@@ -73,7 +73,6 @@ def _common(request: Request) -> dict[str, Any]:
     number = request.query_params.get("n", "")
     count = min(int(number), _COUNT_MAX) if number.isascii() and number.isdecimal() else 0
     notice = _NOTICES.get(request.query_params.get("notice", ""), "")
-    rank = ROLES.index(identity.role) if identity else -1
 
     def when(at_us: int) -> Markup:
         """Return a timestamp as its distance from now; the exact time is its title."""
@@ -88,8 +87,8 @@ def _common(request: Request) -> dict[str, Any]:
         "title": site.title,
         "csrf": request.scope.get("dueline.csrf", ""),
         "identity": identity,
-        "can_operate": rank >= ROLES.index("operator"),
-        "can_administer": rank >= ROLES.index("admin"),
+        "can_operate": identity is not None and identity.may("operator"),
+        "can_administer": identity is not None and identity.may("admin"),
         "has_login": bool(request.scope["dueline.access"].tokens),
         "notice": notice.format(n=count),
         "now_us": now_us,

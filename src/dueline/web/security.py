@@ -17,16 +17,27 @@ from typing import Final, Literal, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.datastructures import MutableHeaders
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dueline.core.errors import ConfigError
+from dueline.web.problems import problem_of_status
 
-Role = Literal["reader", "operator", "admin"]
+Role = Literal["reader", "operator", "admin", "producer", "worker"]
 
-ROLES: Final[tuple[Role, ...]] = ("reader", "operator", "admin")
-"""Readers see everything, operators change jobs and pause queues, admins change settings."""
+ROLES: Final[Mapping[Role, frozenset[Role]]] = {
+    "reader": frozenset({"reader"}),
+    "operator": frozenset({"reader", "operator", "producer"}),
+    "admin": frozenset({"reader", "operator", "admin", "producer", "worker"}),
+    "producer": frozenset({"producer"}),
+    "worker": frozenset({"worker"}),
+}
+"""Each role with the roles that it includes.
+
+Readers see everything, operators change jobs and pause queues, admins change settings. Producers
+enqueue and read results, workers claim and end jobs: both only in the HTTP API.
+"""
 
 TOKEN_CHARACTERS_MIN: Final = 16
 BODY_BYTES_MAX: Final = 64 * 1024
@@ -55,6 +66,8 @@ _HEADERS: Final = {
 }
 _FORM: Final = "application/x-www-form-urlencoded"
 _SAFE: Final = ("GET", "HEAD")
+API: Final = "/api/v1"
+"""Path of the HTTP API in the dashboard."""
 _UNAUTHENTICATED: Final = ("/login", "/static/")
 
 
@@ -65,8 +78,8 @@ class Identity(NamedTuple):
     role: Role
 
     def may(self, role: Role) -> bool:
-        """Return whether the identity has at least this role."""
-        return ROLES.index(self.role) >= ROLES.index(role)
+        """Return whether the identity has this role, or one that includes it."""
+        return role in ROLES[self.role]
 
 
 Authorize = Callable[[HTTPConnection], Identity | Awaitable[Identity | None] | None]
@@ -156,10 +169,11 @@ class Guard:
     Args:
         app: The pages.
         access: Who has access.
+        api: Path of the HTTP API; empty if there are no pages.
     """
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
-        self._app, self._access = app, access
+    def __init__(self, app: ASGIApp, access: Access, *, api: str = API) -> None:
+        self._app, self._access, self._api = app, access, api
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -170,6 +184,9 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
         request = Request(scope, receive)
+        if f"{_path(scope)}/".startswith(f"{self._api}/"):
+            await self._answer(request, send)
+            return
         csrf = request.cookies.get(CSRF_COOKIE, "")
         is_new = not _is_csrf(csrf)
         if is_new:
@@ -181,6 +198,38 @@ class Guard:
         except Refusal as refusal:
             answer = PlainTextResponse(f"{refusal.message}\n", refusal.status)
         await (answer or self._app)(scope, receive, secured)
+
+    async def _answer(self, request: Request, send: Send) -> None:
+        """Answer a request to the HTTP API."""
+        answer: Response | None = None
+        try:
+            await self._check_call(request)
+        except Refusal as refusal:
+            answer = problem_of_status(refusal.status, refusal.message)
+        secured = _with_headers(send, request, None)
+        await (answer or self._app)(request.scope, request.receive, secured)
+
+    async def _check_call(self, request: Request) -> None:
+        """Check a request to the HTTP API, but for its body.
+
+        A browser says which site sends a request that is not a GET; another program sends a token,
+        or runs on this machine.
+
+        Raises: Refusal: the request is not answered.
+        """
+        _check_host(request, self._access)
+        if request.method not in (*_SAFE, "POST"):
+            raise Refusal(405, "Use GET or POST.")
+        if "\0" in _path(request.scope):
+            raise Refusal(400, "An address has no null characters.")
+        identity = await self._identify(request)
+        if identity is None:
+            raise Refusal(401, "The token is missing, or not valid.")
+        request.scope["dueline.identity"] = identity
+        is_marked = "origin" in request.headers or "sec-fetch-site" in request.headers
+        has_bearer = request.headers.get("authorization", "").startswith("Bearer ")
+        if request.method == "POST" and is_marked and not has_bearer:
+            _check_origin(request)
 
     async def _check(self, request: Request) -> Response | None:
         """Return the answer of a request that does not reach the pages; None for others.
@@ -204,6 +253,9 @@ class Guard:
                 if not hmac.compare_digest(form.get("csrf", ""), request.scope["dueline.csrf"]):
                     raise Refusal(403, "The form is too old: load the page again.")
             request.scope["dueline.form"] = form
+        is_open = path.startswith(_UNAUTHENTICATED) or path == "/logout"
+        if identity is not None and not (is_open or identity.may("reader")):
+            raise Refusal(403, f"The pages need the role reader; yours is {identity.role}.")
         if identity is not None or path.startswith(_UNAUTHENTICATED):
             return None
         if request.method in _SAFE and self._access.tokens and not has_bearer:
@@ -257,9 +309,30 @@ def _check_origin(request: Request) -> None:
     """
     origin = request.headers.get("origin") or request.headers.get("referer") or ""
     if urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
-        raise Refusal(403, "The form comes from another site.")
+        raise Refusal(403, "The request comes from another site.")
     if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
-        raise Refusal(403, "The form comes from another site.")
+        raise Refusal(403, "The request comes from another site.")
+
+
+async def read_body(request: Request, bytes_max: int) -> bytes:
+    """Read a body, which has a maximum size and time.
+
+    Raises: Refusal: it is too large, or too slow.
+    """
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(BODY_S_MAX):
+            async for part in request.stream():
+                parts.append(part)
+                size += len(part)
+                if size > bytes_max:
+                    raise Refusal(413, f"The body may have {bytes_max:,} bytes.")
+    except TimeoutError as error:
+        raise Refusal(408, f"The body did not arrive within {BODY_S_MAX} s.") from error
+    except ClientDisconnect as error:
+        raise Refusal(400, "The body ended early.") from error
+    return b"".join(parts)
 
 
 async def _read_form(request: Request) -> dict[str, str]:
@@ -269,18 +342,11 @@ async def _read_form(request: Request) -> dict[str, str]:
     """
     if request.headers.get("content-type", "").partition(";")[0].strip() != _FORM:
         raise Refusal(415, f"Send {_FORM}.")
-    body = b""
+    body = await read_body(request, BODY_BYTES_MAX)
     try:
-        async with asyncio.timeout(BODY_S_MAX):
-            async for part in request.stream():
-                body += part
-                if len(body) > BODY_BYTES_MAX:
-                    raise Refusal(413, f"A form has at most {BODY_BYTES_MAX} bytes.")
         pairs = parse_qsl(
             body.decode(), keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX, errors="strict"
         )
-    except TimeoutError as error:
-        raise Refusal(408, "The form did not arrive in time.") from error
     except ValueError as error:
         raise Refusal(400, "The form cannot be read.") from error
     if any("\0" in value for _, value in pairs):

@@ -53,6 +53,11 @@ class Site:
     _lock: Any = field(default_factory=threading.RLock)
 
     @property
+    def producer(self) -> Dueline:
+        """The application that enqueues."""
+        return self.tasks or self.app
+
+    @property
     def admin(self) -> Admin:
         """The read models, which share what they read between requests."""
         with self._lock:
@@ -106,7 +111,7 @@ class Site:
 
     def parameters(self, task: str) -> Sequence[str]:
         """Return the parameters that callers of a task pass by position; none if it is unknown."""
-        handler = (self.tasks or self.app).tasks.get(task)
+        handler = self.producer.tasks.get(task)
         if handler is None:
             return ()
         names = list(signature(handler.function).parameters)

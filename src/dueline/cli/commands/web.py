@@ -18,11 +18,13 @@ PORT = 8321
 
 
 class WebRole(StrEnum):
-    """What visitors from this machine may do."""
+    """What visitors, or programs that use the HTTP API, may do."""
 
     READER = "reader"
     OPERATOR = "operator"
     ADMIN = "admin"
+    PRODUCER = "producer"
+    WORKER = "worker"
 
 
 def web(
@@ -38,10 +40,11 @@ def web(
         list[str] | None, option("NAME", "Name of the site; repeatable.", "--host-name")
     ] = None,
 ) -> int:
-    """Serve the dashboard.
+    """Serve the dashboard and the HTTP API.
 
     Only this machine has access, to read. To listen on other addresses, set DUELINE_WEB_TOKENS to
-    ROLE:TOKEN, or to several with commas between; roles are reader, operator and admin.
+    ROLE:TOKEN, or to several with commas between; roles are reader, operator, admin, producer and
+    worker. The HTTP API is at /api/v1.
 
     Example: dueline web --operate
     """
@@ -75,6 +78,8 @@ def web(
         return Exit.INTERRUPTED
     finally:
         app.close()
+        if tasks is not None:
+            tasks.close()
     return Exit.TERMINATED
 
 
@@ -89,7 +94,7 @@ def read_tokens(text: str) -> dict[str, WebRole]:
         if role not in list(WebRole) or not token:
             raise ConfigError(
                 f"{TOKENS_VARIABLE} has a part that is not ROLE:TOKEN.",
-                hint="Use reader:TOKEN, operator:TOKEN or admin:TOKEN.",
+                hint=f"Use operator:TOKEN; roles are {', '.join(WebRole)}.",
             )
         found[token] = WebRole(role)
     return found

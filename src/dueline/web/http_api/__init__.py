@@ -1,0 +1,1 @@
+"""The HTTP API: jobs, queues and claims for programs in any language."""

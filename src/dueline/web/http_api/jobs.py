@@ -1,0 +1,159 @@
+"""Jobs: enqueue, list, get, result."""
+
+from dataclasses import asdict
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
+
+from dueline.admin.job_views import JobSummary as Summary
+from dueline.api.application import Dueline
+from dueline.api.task import PlannedCall, Using
+from dueline.core.call_options import Unique
+from dueline.core.errors import BadInput
+from dueline.core.retry import Retry
+from dueline.web.http_api.frame import KEY_HEADER, Call, Input, operation
+from dueline.web.http_api.idempotency import Key, request_key
+from dueline.web.http_api.shapes import (
+    AttemptSummary,
+    Enqueued,
+    JobDetails,
+    JobList,
+    JobSummary,
+    NewJob,
+    ProgressReport,
+    time_of,
+)
+
+ENQUEUE_BYTES_MAX: Final = 512 * 1024
+BULK_BYTES_MAX: Final = 8 * 1024 * 1024
+BULK_MAX: Final = 1_000
+PAGE_MAX: Final = 500
+
+
+class NewJobs(Input):
+    """Several calls, which are stored together as far as possible."""
+
+    jobs: Annotated[list[NewJob], Meta(min_length=1, max_length=BULK_MAX)]
+
+
+class JobQuery(Input):
+    """Which jobs: `filter` as in the dashboard, such as `queue:mail state:dead priority>3`."""
+
+    filter: Annotated[str, Meta(max_length=500)] = ""
+    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 50
+    cursor: Annotated[str, Meta(max_length=100)] | None = None
+
+
+@operation("POST", "/jobs", role="producer", status=201, bytes_max=ENQUEUE_BYTES_MAX, is_keyed=True)
+def enqueue_job(call: Call, body: NewJob) -> Enqueued:
+    """Enqueue a job.
+
+    Arguments are checked against the task, if the server's application has a task of this name;
+    the arguments of others are checked by the worker.
+    """
+    try:
+        return _enqueue(call, [body])[0]
+    except BadInput as error:
+        message = error.message.removeprefix("calls[0]: ")
+        raise BadInput(message, hint=error.hint) from error
+
+
+@operation(
+    "POST", "/jobs/bulk", role="producer", status=201, bytes_max=BULK_BYTES_MAX, is_keyed=True
+)
+def enqueue_jobs(call: Call, body: NewJobs) -> list[Enqueued]:
+    """Enqueue several jobs.
+
+    If the store fails in the middle, `unsent` of the problem counts the jobs at the end that are
+    not stored. A repeat with the same Idempotency-Key stores the rest.
+    """
+    return _enqueue(call, body.jobs)
+
+
+def _enqueue(call: Call, jobs: list[NewJob]) -> list[Enqueued]:
+    app = call.site.producer
+    key = call.request.headers.get(KEY_HEADER)
+    checked = [one.task in app.tasks for one in jobs]
+    if key is None:
+        stored = app.enqueue_many([_planned(app, one, None) for one in jobs], chunk=BULK_MAX)
+        is_new = True
+    else:
+        with request_key(app.engine, key, sender=call.identity.name, body=call.raw) as used:
+            planned = [_planned(app, one, (used, place)) for place, one in enumerate(jobs)]
+            stored = app.enqueue_many(planned, chunk=BULK_MAX)
+            is_new = used.is_new
+    return [
+        Enqueued(job.id, is_checked, repeated=not is_new)
+        for job, is_checked in zip(stored, checked, strict=True)
+    ]
+
+
+def _planned(app: Dueline, job: NewJob, key: tuple[Key, int] | None) -> PlannedCall[Any]:
+    task: Using[..., Any] = (
+        app.task_named(job.task) if job.task in app.tasks else app.unchecked(job.task)
+    )
+    names = ("queue", "due", "after", "priority", "tenant", "tags", "limits", "expires",
+             "deadline", "window", "timeout", "keep", "headers")  # fmt: skip
+    options = {name: value for name in names if (value := getattr(job, name)) is not None}
+    if key is not None:
+        if job.unique is not None or task.has_unique_key:
+            raise BadInput(
+                "A call with a unique key needs no Idempotency-Key.", hint="Omit the header."
+            )
+        options["unique"] = key[0].unique(key[1])
+    elif job.unique is not None:
+        plain = job.unique.key.replace("{", "{{").replace("}", "}}")
+        options["unique"] = Unique(plain, mode=job.unique.mode, within=job.unique.within)
+    if (retry := job.retry) is not None:
+        options["retry"] = (
+            Retry(retry.attempts, delays=retry.delays)  # type: ignore[arg-type]  # None is allowed
+            if retry.delays
+            else Retry(retry.attempts, base=retry.base, cap=retry.cap)  # type: ignore[arg-type]
+        )
+    return PlannedCall(task.using(**options), job.args, job.kwargs)
+
+
+@operation("GET", "/jobs", role="reader")
+def list_jobs(call: Call, query: JobQuery) -> JobList:
+    """List jobs by time, a page at a time; ended ones with `state:done`, the latest first."""
+    page = call.site.admin.list(query.filter, limit=query.limit, after=query.cursor)
+    return JobList([JobSummary(**_summary(one)) for one in page.jobs], page.next, page.is_capped)
+
+
+@operation("GET", "/jobs/{id}", role=("reader", "producer"))
+def get_job(call: Call) -> JobDetails:
+    """Return all that is stored of a job."""
+    site = call.site
+    details = site.admin.get(call.path["id"])
+    summary, redaction, progress = details.summary, site.redaction, details.progress
+    return JobDetails(
+        **_summary(summary),
+        arguments=redaction.arguments(details.arguments, site.parameters(summary.task)),
+        hidden=details.hidden,
+        result=redaction.value(details.result),
+        progress=None
+        if progress is None
+        else ProgressReport(progress.done, progress.total, progress.note),
+        traceback=details.traceback,
+        unique=details.unique,
+        workflow=details.workflow,
+        attempts=[
+            AttemptSummary(
+                one.outcome, one.error, one.worker,
+                time_of(one.claimed_us), time_of(one.started_us), time_of(one.ended_us),
+            )
+            for one in details.attempts
+        ],
+    )  # fmt: skip
+
+
+def _summary(one: Summary) -> dict[str, Any]:
+    """Return the fields of a summary."""
+    values = asdict(one)
+    times = {name: time_of(values[f"{name}_us"]) for name in
+             ("due", "enqueued", "claimed", "started", "ended")}  # fmt: skip
+    known = {name: values[name] for name in JobSummary.__struct_fields__ if name in values}
+    return {**known, **times, "next": time_of(one.at_us)}
+
+
+OPERATIONS = (enqueue_job, enqueue_jobs, list_jobs, get_job)
