@@ -27,7 +27,7 @@ from dueline.core.attempt import Attempt
 from dueline.jobs.history import attempts
 from tests.kills.processes import told_in
 
-PREVIOUS = "61d465666f261a29be26d1b09b765063db9eb819"
+PREVIOUS = "a89aa13adb27c62ba5baf5eabff6546421c44ca4"
 """Commit of the version that was released before this one."""
 
 ROOT = Path(__file__).parent.parent.parent
