@@ -71,14 +71,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     The laws, by far the most, are shared by two processes for each class.
 
     Coverage of these tests is not measured: the stores' own modules are left out of it.
-    Nor is that of random examples: what they find to run is also run by an example that somebody
-    chose; and Hypothesis takes three times as long when it is measured.
+    Nor is that of long tests and of random examples: what they find to run is also run by an
+    example that somebody chose; and Hypothesis takes three times as long when it is measured.
     """
     for place, item in enumerate(items):
         if LONG & set(item.nodeid.split("/")) or "[docs/how-to/" in item.name:
             item.add_marker(pytest.mark.long)
+        is_long = item.get_closest_marker("long") is not None
         is_random = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
-        if is_random or "any_life" in item.name or UNMEASURED & set(item.nodeid.split("/")):
+        if (
+            is_long
+            or is_random
+            or "any_life" in item.name
+            or UNMEASURED & set(item.nodeid.split("/"))
+        ):
             item.add_marker(pytest.mark.no_cover)
         if item.get_closest_marker("cassandra") or item.get_closest_marker("postgres"):
             item.add_marker(pytest.mark.no_cover)
