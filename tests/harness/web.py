@@ -18,7 +18,7 @@ HOST = "127.0.0.1"
 PATHS = (
     "/", "/jobs", "/jobs?q=state:dead", "/jobs?q=state:done", "/dead", "/queues", "/queues/mail",
     "/workers", "/schedules", "/limits", "/workflows", "/streams", "/store", "/audit",
-    "/jobs/change?q=queue:mail&what=cancel",
+    "/jobs/change?q=queue:mail&what=cancel", "/workers/change?what=stop",
 )  # fmt: skip
 
 

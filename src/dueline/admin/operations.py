@@ -12,6 +12,9 @@ from typing import Any, Final, TypeVar
 
 from dueline.admin.bulk_runs import BulkRun, Change
 from dueline.admin.search import ENDED_STATES, JobFilter
+from dueline.coordination import worker_requests
+from dueline.coordination.worker_registry import Presence, live_workers
+from dueline.coordination.worker_requests import RequestKind
 from dueline.core.clock import DAY_US
 from dueline.core.codec import encode
 from dueline.core.durations import instant_text
@@ -173,6 +176,25 @@ class Operations:
             queue,
             lambda: self._queues.engine.catalog.configure(queue, **changes),
         )
+
+    # Workers
+
+    def ask_workers(self, kind: RequestKind, worker: str | None) -> tuple[str, Sequence[Presence]]:
+        """Ask one live worker, by the first letters of its id, or all of them for None.
+
+        Returns:
+            The key under which they answer, and the workers.
+
+        Raises:
+            NotFound: No live worker has this id.
+            BadInput: Several have it, or a worker is too old to be asked.
+        """
+        engine = self._queues.engine
+        some = worker_requests.chosen(live_workers(engine), worker)
+        target = "all workers" if worker is None else some[0].worker
+        return self._recorded(
+            f"{kind} worker", target, lambda: worker_requests.send(engine, kind, some)
+        ), some
 
     # Schedules, limits, workflows
 

@@ -22,8 +22,10 @@ from dueline.admin.operations import Action, Operations, actions
 from dueline.admin.search import ENDED_STATES, JobFilter, Place, count_like, search, search_ended
 from dueline.admin.timeline import Timeline, timeline
 from dueline.admin.watch import Picture, Watch
+from dueline.coordination import worker_requests
 from dueline.coordination.leases import grants
 from dueline.coordination.worker_registry import Presence, live_workers
+from dueline.coordination.worker_requests import WorkerAnswer
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, NotFound
@@ -353,6 +355,10 @@ class Admin:
     def workers(self) -> Sequence[Presence]:
         """Return the workers that are alive."""
         return live_workers(self.engine)
+
+    def worker_answers(self) -> Mapping[str, WorkerAnswer]:
+        """Return what workers answered to operators in the last minute, by worker."""
+        return worker_requests.answers(self.engine.store)
 
     def health(self, *, compare_s: float = 1, most: int = 1_000) -> Report:
         """Check the store, clocks, workers and queues, as `dueline doctor` does.

@@ -1,6 +1,7 @@
 """Start of workers."""
 
 import random
+import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -40,7 +41,8 @@ def launch(app: Connection, plan: Plan) -> int | None:
     In the main thread, the first SIGTERM or SIGINT drains it, and a second one releases its jobs
     at once.
 
-    Returns: the number of the signal that stopped it; None after a burst.
+    Returns: the number of the signal that stopped it, SIGTERM if an operator did; None after a
+      burst.
     """
     tally = None if plan.http is None else Tally()
     worker = make_worker(app, plan, tally=tally)
@@ -51,7 +53,7 @@ def launch(app: Connection, plan: Plan) -> int | None:
 
     with passed_on(stop) as received, _answering(app, plan, worker, tally), reported(worker):
         run(app, plan, worker)
-    return next(iter(received), None)
+    return next(iter(received), signal.SIGTERM if worker.is_stopped_by_request else None)
 
 
 def _answering(

@@ -1,5 +1,7 @@
 """Application, store and output format of a command."""
 
+import getpass
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -111,6 +113,15 @@ class Session:
         """Open the store while the block runs, for commands that need only the engine."""
         with self.queues(creates=creates) as queues:
             yield queues.engine
+
+
+def operator_name() -> str:
+    """Return who runs this command, for the record of changes."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # no such user, as in some containers
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
 
 
 def check_exists(address: str) -> None:

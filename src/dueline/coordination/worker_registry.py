@@ -32,8 +32,10 @@ class Presence:
     stray_answers: answers of the store's server that belonged to no request of the worker.
     running: handlers that run now; None where the worker is too old to say.
     gathering: claimed jobs that wait for more jobs of their batch. is_draining: it claims
-    nothing any more. own: per queue with slots of its own, these and the claimed jobs that take
-    one. batches: per task whose jobs are gathered, their maximum number and how long they wait.
+    nothing any more. is_quiet: it claims nothing until an operator resumes it. takes_requests:
+    operators can send it requests; False where the worker is too old.
+    own: per queue with slots of its own, these and the claimed jobs that take one. batches: per
+    task whose jobs are gathered, their maximum number and how long they wait.
     """
 
     worker: str
@@ -51,6 +53,13 @@ class Presence:
     is_draining: bool = False
     own: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     batches: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    is_quiet: bool = False
+    takes_requests: bool = False
+
+    @property
+    def is_claiming(self) -> bool:
+        """Whether it claims jobs."""
+        return not (self.is_draining or self.is_quiet)
 
 
 def announce(records: Records, presence: Presence, *, version: bytes, beat_every_us: int) -> None:

@@ -58,5 +58,23 @@ def worker_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}"
 
 
+def resident_bytes(pid: int) -> int:
+    """Return the resident memory of a process; 0 if it cannot be read."""
+    try:
+        pages = int((_PROC / str(pid) / "statm").read_text(encoding="ascii").split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def resident_bytes_with_children() -> int:
+    """Return the resident memory of this process and its child processes; 0 if unknown."""
+    children: set[int] = set()
+    for path in _PROC.glob("self/task/*/children"):
+        with suppress(OSError):  # the thread has ended
+            children.update(map(int, path.read_text(encoding="ascii").split()))
+    return sum(map(resident_bytes, [os.getpid(), *children]))
+
+
 def _stat(pid: int) -> list[str]:
     return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()

@@ -69,6 +69,9 @@ class Catalog:
       ids: The source of tokens.
       defaults: Settings of a new queue.
       of_new: Features that a store uses from its first queue on.
+
+    Attributes:
+      changes: How often settings were read that had been stored again meanwhile.
     """
 
     def __init__(
@@ -86,7 +89,8 @@ class Catalog:
         self._defaults = defaults
         self._of_new = of_new
         self._settings: dict[str, Entry] = {}
-        self._known: dict[str, QueueSettings] = {}
+        self._known: dict[str, Entry] = {}
+        self.changes = 0
         self.features = Features(records, ids=ids)
 
     def inside(self, records: Records) -> "Catalog":
@@ -126,7 +130,7 @@ class Catalog:
         except StoreCorrupt:  # claimed jobs finish under the known settings
             if (known := self._known.get(queue)) is None:
                 raise
-            return known
+            return known.settings
 
     def expect_here(self, queue: str) -> QueueSettings:
         """Return a queue's settings, for calls that add jobs, claim them or change waiting ones.
@@ -176,9 +180,13 @@ class Catalog:
         """
         if self.features.use(feature):
             for queue in self.names():
-                entry = self.entry(queue)
-                if entry is not None:
-                    self._put(queue, entry.settings, entry.version, entry.leaving_us)
+                self.touch(queue)
+
+    def touch(self, queue: str) -> None:
+        """Store the settings of a queue again, so that its workers read what depends on them."""
+        entry = self.entry(queue)
+        if entry is not None:
+            self._put(queue, entry.settings, entry.version, entry.leaving_us)
 
     def upgrade(self) -> list[str]:
         """Use the features of a new store; return those that were missing.
@@ -293,8 +301,10 @@ class Catalog:
             entry = self.entry(queue)
             if entry is not None:
                 self.features.check()
+                known, self._known[queue] = self._known.get(queue), entry
                 self._settings[queue] = entry
-                self._known[queue] = entry.settings
+                if known is not None and known.version != entry.version:
+                    self.changes += 1
                 return entry
             if self._of_new and not self.names_after(None, 1):
                 for feature in self._of_new:  # no other process has read the names (rule V3)

@@ -4,13 +4,14 @@ A request is written twice: under the job, where the next worker that claims it 
 running it, and under the worker that holds the job, which reads its requests while it runs jobs.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from dueline.coordination.worker_requests import desk_of, is_request
 from dueline.core.clock import DAY_US
 from dueline.core.ids import created_us
 from dueline.core.job import Claim, Job, JobId
 from dueline.core.pagination import records_in
-from dueline.core.store import Delete, Put, Records
+from dueline.core.store import Delete, Put, Record, Records
 
 KEEP_US = 7 * DAY_US
 """How long a request applies to later claims."""
@@ -27,10 +28,6 @@ def _place(job_id: JobId) -> str:
     return f"cancels/{created_us(job_id) // _HOUR_US}"
 
 
-def _desk(worker: str) -> str:
-    return f"cancels-at/{worker}"
-
-
 _PLAIN = b"1"
 _BY_FORCE = b"force"
 
@@ -40,7 +37,7 @@ def ask(records: Records, job: Job, *, now_us: int, version: bytes, by_force: bo
     remember(records, job.id, now_us=now_us, version=version)
     value = _BY_FORCE if by_force else _PLAIN  # older workers read both as a plain request
     copy = Put(f"{job.id.hex()}/{job.fence}", version, value, expires_us=now_us + HELD_US)
-    records.commit(_desk(job.worker), (copy,))
+    records.commit(desk_of(job.worker), (copy,))
 
 
 def remember(records: Records, job_id: JobId, *, now_us: int, version: bytes) -> None:
@@ -73,8 +70,20 @@ def of_worker(records: Records, worker: str) -> dict[Claim, bool]:
 
     Returns: for each, whether its handler is stopped by force.
     """
+    return claims_in(desk(records, worker))
+
+
+def desk(records: Records, worker: str) -> Sequence[Record]:
+    """Read the requests to a worker: of operators, and to cancel its jobs."""
+    return records.read(desk_of(worker), after=None, limit=_PAGE)
+
+
+def claims_in(desk: Iterable[Record]) -> dict[Claim, bool]:
+    """Return the claims whose end is requested at a desk, as `of_worker`."""
     found = {}
-    for record in records.read(_desk(worker), after=None, limit=_PAGE):
+    for record in desk:
+        if is_request(record):
+            continue
         job_id, _, fence = record.key.partition("/")
         claim = Claim(JobId(bytes.fromhex(job_id)), int(fence))
         found[claim] = record.value == _BY_FORCE
@@ -84,4 +93,4 @@ def of_worker(records: Records, worker: str) -> dict[Claim, bool]:
 def note(records: Records, worker: str, claims: Iterable[Claim]) -> None:
     """Delete a worker's requests that it has noted."""
     deletes = [Delete(f"{claim.job_id.hex()}/{claim.fence}") for claim in claims]
-    records.commit(_desk(worker), deletes)
+    records.commit(desk_of(worker), deletes)

@@ -158,7 +158,7 @@ def _later(queues: Queues, job: Job, workers: Sequence[Presence], now_us: int) -
         "error": job.error,
     }
     explanation = _waiting_for_time(job, at, facts)
-    claiming = [one for one in workers if not one.is_draining]
+    claiming = [one for one in workers if one.is_claiming]
     if claiming and not _knowing(job, claiming):
         said = f"{explanation.sentence[:-1]}; so far {unknown_text(job.task)}."
         explanation = Explanation(explanation.reason, said, {**explanation.facts, "task": job.task})
@@ -245,12 +245,13 @@ def _paused(queues: Queues, job: Job) -> Explanation | None:
 def _unserved(job: Job, workers: Sequence[Presence]) -> Explanation | None:
     queue = job.lane.queue
     facts: Facts = {"queue": queue, "task": job.task, "workers": len(workers)}
-    claiming = [one for one in workers if not one.is_draining]
+    claiming = [one for one in workers if one.is_claiming]
     if not claiming:
         sentence = f"It is ready, but no live worker serves the queue {queue}"
         if workers:
             names = ", ".join(one.worker for one in workers[:_NAMED_MAX])
-            sentence += f" any more: those that did are stopping, and claim nothing ({names})"
+            how = "quiet or stopping" if any(one.is_quiet for one in workers) else "stopping"
+            sentence += f" any more: those that did are {how}, and claim nothing ({names})"
         return Explanation("no worker", f"{sentence}.", facts)
     if not _knowing(job, claiming):
         served = f"; live workers of the queue {queue}: {len(claiming)}"
@@ -266,7 +267,7 @@ def _knowing(job: Job, workers: Sequence[Presence]) -> list[Presence]:
 
 
 def _ready(queues: Queues, job: Job, workers: Sequence[Presence], now_us: int) -> Explanation:
-    workers = [one for one in workers if not one.is_draining]
+    workers = [one for one in workers if one.is_claiming]
     knowing = _knowing(job, workers)
     ahead = min(
         (

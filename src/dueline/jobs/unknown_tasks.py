@@ -15,8 +15,8 @@ from dueline.core.text import one_line
 
 
 def known_tasks(queue: str, workers: Iterable[Presence]) -> frozenset[str]:
-    """Return the tasks that workers of a queue know, other than those that are stopping."""
-    serving = (one for one in workers if queue in one.queues and not one.is_draining)
+    """Return the tasks that workers of a queue know, other than those that claim nothing."""
+    serving = (one for one in workers if queue in one.queues and one.is_claiming)
     return frozenset(task for one in serving for task in one.tasks)
 
 

@@ -28,6 +28,10 @@ _NOTICES = {
     "resumed": "Resumed.",
     "saved": "Saved. Clients and workers apply the change within five seconds.",
     "triggered": "Enqueued one job.",
+    "workers-ping": "Asked: {n}. Workers answer within five seconds.",
+    "workers-quiet": "Asked: {n}. Workers stop claiming within five seconds.",
+    "workers-resume": "Asked: {n}. Workers claim again within five seconds.",
+    "workers-stop": "Asked: {n}. Workers begin to stop within five seconds.",
 }
 """Texts that a page shows after a change: the address names one, so that nobody else writes it."""
 

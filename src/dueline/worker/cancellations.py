@@ -1,8 +1,10 @@
-"""Which of a worker's jobs were cancelled."""
+"""What others ask of a worker: to cancel its jobs, and what operators request."""
 
 from collections import deque
 from collections.abc import Sequence
 
+from dueline.coordination import worker_requests
+from dueline.coordination.worker_requests import WorkerRequest
 from dueline.core.attempt import Cancelled, Ended
 from dueline.core.clock import SECOND_US, Clock
 from dueline.core.engine import Engine
@@ -11,7 +13,7 @@ from dueline.jobs import cancel_requests
 from dueline.worker.context_controls import CANCELLED, RecentClaims
 
 READ_EVERY_US = SECOND_US
-"""Interval at which a worker that holds jobs reads cancel requests."""
+"""Interval at which a worker that holds jobs reads its requests."""
 
 
 class Cancellations:
@@ -30,25 +32,49 @@ class Cancellations:
         self.forced = RecentClaims()
         self._ended_by_force = RecentClaims()
         self._new: deque[Claim] = deque()
+        self._requests: deque[WorkerRequest] = deque()
+        self._seen_changes = engine.catalog.changes
         self._read_us = clock.monotonic_us()
 
     def read(self) -> bool:
-        """Read this worker's cancel requests, at most once a second; return whether any exist."""
+        """Read this worker's requests, at most once a second; return whether any exist."""
         now_us = self._clock.monotonic_us()
         if now_us - self._read_us < READ_EVERY_US:
             return False
         self._read_us = now_us
-        store = self._engine.store
-        claims = cancel_requests.of_worker(store, self._worker)
-        if not claims:
+        return self._read_desk()
+
+    def read_if_notified(self) -> bool:
+        """Read the requests if settings of a queue were stored again (rule O1)."""
+        changes = self._engine.catalog.changes
+        if changes == self._seen_changes:
             return False
+        found = self._read_desk()
+        self._seen_changes = changes
+        return found
+
+    def _read_desk(self) -> bool:
+        store = self._engine.store
+        desk = cancel_requests.desk(store, self._worker)
+        if not desk:
+            return False
+        claims = cancel_requests.claims_in(desk)
         self.forced.add(claim for claim, by_force in claims.items() if by_force)
         self.known.add(claims)
         self._new.extend(claims)
-        cancel_requests.note(
-            store, self._worker, claims
-        )  # they may be read twice: that changes nothing
+        self._requests.extend(worker_requests.requests_in(desk))
+        # They may be read twice: that changes nothing.
+        if claims:
+            cancel_requests.note(store, self._worker, claims)
+        worker_requests.note(store, self._worker, desk)
         return True
+
+    def take_requests(self) -> list[WorkerRequest]:
+        """Return the requests of operators since the last call."""
+        taken = []
+        while self._requests:
+            taken.append(self._requests.popleft())
+        return taken
 
     def take(self) -> list[Claim]:
         """Return the claims that were cancelled since the last call."""

@@ -1,11 +1,9 @@
 """The parent's side of a child process."""
 
-import os
 import socket
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Protocol
 
 from dueline.core.attempt import Cancelled, Crashed, Each, Ended, Ending, Failed, GivenBack
@@ -13,6 +11,7 @@ from dueline.core.call_options import terms_of
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import JobTimeout
 from dueline.core.job import Claim, Job
+from dueline.core.process_identity import resident_bytes
 from dueline.tasks.handler import Handler
 from dueline.worker.assignment import Assignment
 from dueline.worker.child_board import Board, create_memory
@@ -333,12 +332,3 @@ def spawning(
         return ChildHandle(process, Connection(ours.detach()), handlers, Board(memory))
 
     return spawn
-
-
-def resident_bytes(pid: int) -> int:
-    """Return the resident memory of a process; 0 if it cannot be read."""
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -80,6 +80,9 @@ class Claimer:
       permits: Where permits for jobs with limits are taken; None to claim no such jobs.
       affinity: Which shards are polled; None for all.
       tasks: The tasks that the worker knows; None for all.
+
+    Attributes:
+      is_quiet: Whether it finds no jobs, as if all queues were paused.
     """
 
     def __init__(
@@ -93,6 +96,7 @@ class Claimer:
         affinity: ShardAffinity | None = None,
         tasks: Collection[str] | None = None,
     ) -> None:
+        self.is_quiet = False
         self._tasks = tasks
         self._affinity = affinity
         self._permits = permits
@@ -215,7 +219,7 @@ class Claimer:
         if not self._engine.catalog.is_current(queue, version):
             self._engine.catalog.forget(queue)
         settings = self._engine.catalog.settings(queue)
-        if settings.is_paused:
+        if settings.is_paused or self.is_quiet:
             return [], {}
         closing = closing_bucket(now_us, width_us)  # a sweep leaves later lanes as they are
         past = [pointer.lane for pointer in found if pointer.listing <= closing]
@@ -270,11 +274,18 @@ class Claimer:
             if pool is not None:
                 pool.shutdown()
 
+    def set_quiet(self, *, is_quiet: bool) -> None:
+        """Find no more jobs, or find them again from the next `refresh` on."""
+        self.is_quiet = is_quiet
+        if is_quiet:
+            self._rota.renew([], {})
+
     def learn(self, lane: Lane, at_us: int) -> None:
         """Note a lane with a job that is due at `at_us`, to claim it as if it had been listed."""
         settings = self._engine.catalog.settings(lane.queue)
         is_left_out = (
-            settings.is_paused
+            self.is_quiet
+            or settings.is_paused
             or tenant_of(lane) in settings.paused_tenants
             or (self._permits is None and limits_of(lane))
             or self._is_unknown(lane)

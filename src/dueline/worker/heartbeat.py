@@ -128,6 +128,7 @@ class Load(NamedTuple):
     gathering: int = 0
     is_draining: bool = False
     own: Mapping[str, tuple[int, int]] = _NO_SLOTS
+    is_quiet: bool = False
 
 
 class PresenceReporter:
@@ -149,7 +150,7 @@ class PresenceReporter:
         self._tasks = tasks
         self._batches = batches
         self._address = address
-        self._started_us = engine.time.latest_us()
+        self.started_us = engine.time.latest_us()
         self._enrolled_until_us = 0
         self._reported: Load | None = None
         self._reported_us = 0
@@ -165,7 +166,7 @@ class PresenceReporter:
             tasks=tuple(sorted(self._tasks)),
             slots=load.slots,
             held=load.held,
-            started_us=self._started_us,
+            started_us=self.started_us,
             beat_us=now_us,
             clock_skew_us=engine.time.skew_us(),
             stray_answers=stray_answers_of(engine.store),
@@ -174,6 +175,8 @@ class PresenceReporter:
             is_draining=load.is_draining,
             own=dict(load.own),
             batches=dict(self._batches),
+            is_quiet=load.is_quiet,
+            takes_requests=True,
         )
         self._reported, self._reported_us = load, now_us
         every_us = lease_us // BEATS_A_LEASE
@@ -185,13 +188,14 @@ class PresenceReporter:
     def report_change(self, load: Load) -> None:
         """Write a heartbeat before its time when what was reported is no longer true.
 
-        The end of claiming is reported at once; other changes at most once in a while.
+        That it claims, or no longer, is reported at once; other changes at most once in a while.
         """
         last = self._reported
         if last is None or load == last:
             return
         silent_us = self._engine.time.latest_us() - self._reported_us
-        if load.is_draining != last.is_draining or silent_us >= self._gap_us(last, load):
+        is_other = (load.is_draining, load.is_quiet) != (last.is_draining, last.is_quiet)
+        if is_other or silent_us >= self._gap_us(last, load):
             self.report(load)
 
     def _gap_us(self, last: Load, load: Load) -> int:

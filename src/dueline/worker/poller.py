@@ -75,6 +75,10 @@ class LaneListPoller:
             self._claimer.learn(lane, at_us)
         self._is_pending = False
 
+    def notify(self) -> None:
+        """Poll as if a wake-up had asked for it."""
+        self._is_pending = True
+
     def wait(self, timeout_us: int) -> None:
         """Wait for a wake-up, the worker's event or the timeout."""
         self._listener.wait(timeout_us / SECOND_US)

@@ -63,7 +63,7 @@ class ShardAffinity:
         oldest_us = now_us - self._engine.catalog.settings(queue).lease_us // FRESH_SHARE
         tasks = frozenset(self._tasks)
         fresh = tuple(
-            Known(one.worker, one.held < one.slots)
+            Known(one.worker, one.held < one.slots and one.is_claiming)
             for one in some
             if queue in one.queues
             and (one.beat_us >= oldest_us or one.worker == self._worker)

@@ -5,6 +5,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from dueline.coordination import worker_requests
+from dueline.coordination.worker_requests import JOBS_MAX, WorkerAnswer
 from dueline.core.attempt import Crashed, Done, Ended, Ending, GivenBack
 from dueline.core.call_options import is_step
 from dueline.core.clock import SECOND_US, Clock
@@ -12,6 +14,7 @@ from dueline.core.engine import Engine
 from dueline.core.errors import DuelineError
 from dueline.core.job import Claim, Job, JobId
 from dueline.core.logging import log
+from dueline.core.process_identity import resident_bytes_with_children
 from dueline.core.store_capabilities import flush_claims
 from dueline.core.wakeup import WakeupListener
 from dueline.limits.permits import HeldPermits
@@ -125,6 +128,7 @@ class Worker:
             address=listener.address,
         )
         self._is_stopping = self._is_hurried = False
+        self.is_stopped_by_request = False
         self._turned_us = clock.monotonic_us()
         self._beat = HeartbeatThread(self._extend_all, self._attend, wakeup=wakeup)
 
@@ -173,6 +177,7 @@ class Worker:
     def _step(self) -> None:
         self._turned_us = now_us = self._clock.monotonic_us()
         self._beat.check()
+        self._obey()
         self._cancel_jobs()
         if self._crashed:  # before later attempts of the same jobs are recorded
             self._record_crashes()
@@ -193,6 +198,35 @@ class Worker:
             self._permits.started(running, self._engine.time.latest_us())
         self._permits.settle(self._held.jobs)
         self._runner.interrupt_overdue()
+
+    # Requests of operators
+
+    def _obey(self) -> None:
+        """Do what operators ask for, and answer (rule O1)."""
+        for request in self._cancellations.take_requests():
+            log.info("an operator asks: %s", request.kind)
+            if request.kind in ("quiet", "resume"):
+                self._claimer.set_quiet(is_quiet=request.kind == "quiet")
+                self._poller.notify()
+            elif request.kind != "ping":
+                self.is_stopped_by_request = True
+                self.stop(hurry=request.kind == "stop-now")
+            self._guarded(lambda key=request.key: self._answer(key))  # type: ignore[misc]
+
+    def _answer(self, request: str) -> None:
+        load, running = self.load(), self._runner.running()
+        answer = WorkerAnswer(
+            worker=self.name,
+            request=request,
+            at_us=self._engine.time.latest_us(),
+            started_us=self._reporter.started_us,
+            memory_bytes=resident_bytes_with_children(),
+            running=len(running),
+            jobs=tuple((job.id.hex(), job.task, job.claimed_us) for job in running[:JOBS_MAX]),
+            is_quiet=load.is_quiet,
+            is_draining=load.is_draining,
+        )
+        worker_requests.write_answer(self._engine, answer)
 
     # Cancel, settle
 
@@ -298,6 +332,8 @@ class Worker:
             elif polled or not (polled := self._poller.poll_if_notified()):
                 break
         self._start_marked()
+        if polled and self._cancellations.read_if_notified():
+            self._wakeup.set()
         if self._can_prefetch():
             self._prefetch()
 
@@ -502,7 +538,7 @@ class Worker:
     # The heartbeat, in its own thread
 
     def _attend(self) -> None:
-        """Between heartbeats: report changes and progress, and read cancel requests."""
+        """Between heartbeats: report changes and progress, and read requests."""
         self._reporter.report_change(self.load())
         self._report()
         if self._held and self._cancellations.read():
@@ -527,4 +563,5 @@ class Worker:
             gathering=self._gatherer.gathered if self._gatherer else 0,
             is_draining=self._is_stopping,
             own=self._slots.own(),
+            is_quiet=self._claimer.is_quiet,
         )

@@ -47,6 +47,7 @@ from tests.harness.cases import (
     worker_controls,
     worker_limits,
     worker_rates,
+    worker_requests,
     worker_rules,
     worker_steered,
     worker_turns,
@@ -191,6 +192,7 @@ FEATURES: dict[str, Callable[[Ground], object]] = {
     "lanes are retired": lambda on: (
         monitor_retire.the_lanes_of_dead_jobs_are_retired_too_and_only_when_they_are_empty(on.world)
     ),
+    "O13: a worker is steered": lambda on: worker_requests.a_worker_is_steered(on.url),
     # what happens to jobs
     "V2: all is told": lambda on: jobs_telling.changes_are_told(on.telling, on.clock),
     "H7: shards become more and fewer": lambda on: (

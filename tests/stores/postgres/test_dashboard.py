@@ -1,11 +1,15 @@
-"""The dashboard over PostgreSQL."""
+"""The dashboard over PostgreSQL, and what operators do."""
 
 import pytest
 
-from tests.harness.cases import web_pages
+from tests.harness.cases import web_pages, worker_requests
 
 pytestmark = pytest.mark.postgres
 
 
 def test_every_page_shows_and_steers_a_store(url: str) -> None:
     web_pages.every_page_shows_and_steers_a_store(url)
+
+
+def test_a_worker_is_steered(url: str) -> None:
+    worker_requests.a_worker_is_steered(url)

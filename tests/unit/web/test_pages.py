@@ -9,6 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from dueline.coordination.worker_requests import requests_in
+from dueline.jobs.cancel_requests import desk
 from dueline.web import dashboard
 from dueline.web.dashboard import STATIC
 from dueline.worker.heartbeat import Load, PresenceReporter
@@ -46,6 +48,22 @@ def test_the_overview_names_tasks_that_no_live_worker_knows(shop: Shop, admin: V
     report = PresenceReporter(engine, "w", serving=("mail",), tasks=("shop.send",)).report
     report(Load(1, 0))
     assert "No live worker knows task shop.&lt;b&gt;new" in admin.text("/")
+
+
+def test_workers_are_asked_after_a_confirmation(shop: Shop, admin: Visitor) -> None:
+    # O13
+    report = PresenceReporter(shop.app.engine, "w1", serving=("mail",), tasks=()).report
+    report(Load(1, 0))
+    assert "/workers/change?what=stop&amp;worker=w1" in admin.text("/workers")
+    assert "Stop one worker" in admin.text("/workers/change?what=stop&worker=w1")
+    form = {"what": "quiet", "worker": "w1"}
+    assert admin.post("/workers/change", form).status_code == 303
+    (asked,) = requests_in(desk(shop.app.engine.store, "w1"))
+    assert asked.kind == "quiet"
+    assert "quiet worker" in admin.text("/audit")
+    for wrong in ({"what": "x"}, {"what": "stop", "worker": "w9"}):
+        assert admin.post("/workers/change", wrong).status_code in (400, 404)
+    assert Visitor(dashboard(shop.app)).post("/workers/change", form).status_code == 403
 
 
 def test_prometheus_reads_what_the_store_holds(shop: Shop, admin: Visitor) -> None:

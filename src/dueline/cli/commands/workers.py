@@ -1,15 +1,37 @@
-"""`dueline workers`: list live workers."""
+"""`dueline workers`: list live workers, and ask them to be quiet, to stop or to answer."""
+
+import time
+from collections.abc import Sequence
+from typing import Annotated, Final
 
 import typer
 
+from dueline.admin.operations import Operations
 from dueline.cli.commands.queues import worker_entry
-from dueline.cli.output import Output, note
-from dueline.cli.session import session_of
-from dueline.coordination.worker_registry import live_workers
+from dueline.cli.confirm import is_agreed
+from dueline.cli.errors import Exit, say_failure
+from dueline.cli.options import YesOption, argument
+from dueline.cli.output import Entry, Instant, Output, note
+from dueline.cli.session import operator_name, session_of
+from dueline.coordination import worker_requests
+from dueline.coordination.worker_registry import Presence, live_workers
+from dueline.coordination.worker_requests import EFFECTIVE_US, RequestKind, WorkerAnswer
+from dueline.core.clock import SECOND_US
+from dueline.core.engine import Engine
+from dueline.core.errors import BadInput
 
-COLUMNS = ("worker", "queues", "held", "running", "slots", "version", "clock_offset", "beat")
+COLUMNS: Final = ("worker", "queues", "held", "running", "slots", "state", "version",
+                  "clock_offset", "beat")  # fmt: skip
+ANSWER_COLUMNS: Final = ("worker", "answer", "running", "memory_mib", "started", "jobs")
+WAIT_S: Final = EFFECTIVE_US / SECOND_US + 1
+MIB: Final = 1024 * 1024
 
-workers = typer.Typer(help="Show workers.")
+MaybeWorkerArgument = Annotated[
+    str | None, argument("WORKER", "Id of a live worker, or its first letters.")
+]
+AllOption = Annotated[bool, typer.Option("--all", help="All live workers.")]
+
+workers = typer.Typer(help="Show and steer workers.")
 
 
 @workers.command("list")
@@ -25,3 +47,134 @@ def list_workers(context: typer.Context) -> None:
         Output.of(context, engine).entries(shown, COLUMNS, count=len(shown))
     if not shown:
         note("No live workers.")
+
+
+@workers.command()
+def ping(
+    context: typer.Context, worker: MaybeWorkerArgument = None, *, every: AllOption = False
+) -> int:
+    """Ask workers what they run.
+
+    Each answers within five seconds, with the jobs that it runs, its memory and its start. Exits
+    124 if one does not.
+
+    Example: dueline workers ping --all
+    """
+    return _ask(context, "ping", worker, every=every, yes=True)
+
+
+@workers.command()
+def quiet(
+    context: typer.Context,
+    worker: MaybeWorkerArgument = None,
+    *,
+    every: AllOption = False,
+    yes: YesOption = False,
+) -> int:
+    """Let workers take no new jobs.
+
+    Jobs that they have claimed run to their end, and the processes stay. Workers that start later
+    are not quiet. Exits 124 if a worker does not answer within five seconds.
+
+    Example: dueline workers quiet web-3:812
+    """
+    return _ask(context, "quiet", worker, every=every, yes=yes)
+
+
+@workers.command()
+def resume(
+    context: typer.Context, worker: MaybeWorkerArgument = None, *, every: AllOption = False
+) -> int:
+    """Let quiet workers take jobs again.
+
+    Example: dueline workers resume --all
+    """
+    return _ask(context, "resume", worker, every=every, yes=True)
+
+
+@workers.command()
+def stop(
+    context: typer.Context,
+    worker: MaybeWorkerArgument = None,
+    *,
+    every: AllOption = False,
+    now: Annotated[
+        bool, typer.Option("--now", help="Release running jobs at once, as a second SIGTERM does.")
+    ] = False,
+    yes: YesOption = False,
+) -> int:
+    """Stop workers as SIGTERM does.
+
+    They claim nothing more, running jobs may finish within `--drain` of the worker, and the
+    processes exit with 143. A process manager may start them again. Exits 124 if a worker does not
+    answer within five seconds.
+
+    Example: dueline workers stop web-3:812 --yes
+    """
+    return _ask(context, "stop-now" if now else "stop", worker, every=every, yes=yes)
+
+
+def _ask(
+    context: typer.Context, kind: RequestKind, worker: str | None, *, every: bool, yes: bool
+) -> int:
+    if (worker is None) is not every:
+        raise BadInput(
+            "Name one worker, or pass --all.", hint=f"Use `dueline workers {kind} --all`."
+        )
+    with session_of(context).queues() as queues:
+        engine = queues.engine
+        some = worker_requests.chosen(live_workers(engine), worker)
+        if not some:
+            note("No live workers.")
+            return Exit.DONE
+        if not is_agreed(f"{kind.capitalize()} {len(some)} of the workers?", yes=yes):
+            return say_failure(
+                "refused; nothing was changed",
+                why=f"The change was not confirmed. Workers: {len(some)}.",
+                attempt="Add --yes.",
+                code=Exit.REFUSED,
+            )
+        request, some = Operations(queues, operator_name()).ask_workers(kind, worker)
+        answers = _answers_to(engine, request, some)
+        Output.of(context, engine).entries(
+            [_entry(one.worker, answers.get(one.worker)) for one in some],
+            ANSWER_COLUMNS,
+            count=len(some),
+        )
+    if len(answers) < len(some):
+        return say_failure(
+            "no answer",
+            why=f"Workers that did not answer: {len(some) - len(answers)}.",
+            attempt="A worker that is alive does what it was asked to once it can: "
+            "see `dueline workers list`.",
+            code=Exit.TIMEOUT,
+        )
+    return Exit.DONE
+
+
+def _answers_to(engine: Engine, request: str, some: Sequence[Presence]) -> dict[str, WorkerAnswer]:
+    """Return the answers of workers, after all have answered or the time is over."""
+    until_s = time.monotonic() + WAIT_S
+    while True:
+        found = {
+            name: one
+            for name, one in worker_requests.answers(engine.store).items()
+            if one.request == request
+        }
+        if len(found) >= len(some) or time.monotonic() >= until_s:
+            return found
+        time.sleep(0.05)
+
+
+def _entry(worker: str, answer: WorkerAnswer | None) -> Entry:
+    if answer is None:
+        return {"worker": worker, "answer": "none"}
+    state = "stopping" if answer.is_draining else "quiet" if answer.is_quiet else "claiming"
+    return {
+        "worker": worker,
+        "answer": state,
+        "running": answer.running,
+        "memory_mib": round(answer.memory_bytes / MIB),
+        "started": Instant(answer.started_us),
+        "jobs": [f"{task} {job[:12]}" for job, task, _ in answer.jobs],
+    }

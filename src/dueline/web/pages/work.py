@@ -1,21 +1,65 @@
 """Workers, schedules and limits."""
 
+from collections.abc import Mapping
 from functools import partial
+from typing import cast
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from dueline.coordination.worker_requests import RequestKind
 from dueline.core.errors import BadInput
 from dueline.web.rendering import render
 from dueline.web.site import back, form_of, operations, site_of
+
+_WORKERS = {
+    "ping": "They answer with what they run.",
+    "quiet": "They take no new jobs; what they have claimed runs to its end.",
+    "resume": "They take jobs again.",
+    "stop": "They stop as after SIGTERM: running jobs may finish, and the processes exit with 143.",
+}
+"""What operators ask workers for."""
 
 _DONE = {"pause": "paused", "resume": "resumed", "trigger": "triggered"}
 
 
 def workers(request: Request) -> Response:
     """Show the workers that are alive."""
-    return render(request, "workers.html", workers=site_of(request).admin.workers())
+    admin = site_of(request).admin
+    return render(request, "workers.html", workers=admin.workers(), answers=admin.worker_answers())
+
+
+def confirm_workers(request: Request) -> Response:
+    """Ask whether one worker, or all of them, should be quiet or stop."""
+    operations(request)
+    what, worker = _asked_of_workers(request.query_params)
+    return render(
+        request,
+        "ask.html",
+        heading=f"{what.capitalize()} {'one worker' if worker else 'all workers'}",
+        text=worker or f"Live workers: {len(site_of(request).admin.workers())}.",
+        sub=_WORKERS[what],
+        action="/workers/change",
+        values={"what": what, "worker": worker},
+        button=what.capitalize(),
+        back="/workers",
+    )
+
+
+def change_workers(request: Request) -> Response:
+    """Ask one worker, or all of them."""
+    change = operations(request)
+    what, worker = _asked_of_workers(form_of(request))
+    _, some = change.ask_workers(what, worker or None)
+    return back(request, "/workers", f"workers-{what}", len(some))
+
+
+def _asked_of_workers(values: Mapping[str, str]) -> tuple[RequestKind, str]:
+    what, worker = values.get("what", ""), values.get("worker", "")
+    if what not in _WORKERS:
+        raise BadInput(f"{what!r:.80} is nothing that workers do.")
+    return cast("RequestKind", what), worker
 
 
 def schedules(request: Request) -> Response:
@@ -45,6 +89,8 @@ def set_limit(request: Request) -> Response:
 
 ROUTES = [
     Route("/workers", workers),
+    Route("/workers/change", confirm_workers),
+    Route("/workers/change", change_workers, methods=["POST"]),
     Route("/schedules", schedules),
     *(
         Route(f"/schedules/{{name}}/{what}", partial(change_schedule, what=what), methods=["POST"])

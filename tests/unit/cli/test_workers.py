@@ -1,0 +1,30 @@
+"""`dueline workers`."""
+
+from tests.harness.shell import STORE, WAIT_S, Shell
+
+
+def test_a_worker_is_quieted_resumed_pinged_and_stopped(shell: Shell) -> None:
+    # O13: in a process of its own
+    with shell.worker() as process:
+        (worker,) = shell("workers", "list", "-o", "json", "--store", STORE).data
+        name = worker["worker"]
+        assert shell.app("workers", "stop", "--all").code == 5  # without a yes
+        quiet = shell.app("workers", "quiet", name[:-3], "--yes", "-o", "json")
+        assert [(one["worker"], one["answer"]) for one in quiet.data] == [(name, "quiet")]
+        job_id = shell.enqueue("tasks.add", "1")
+        (pinged,) = shell.app("workers", "ping", "--all", "-o", "json").data
+        assert (pinged["answer"], pinged["running"], pinged["jobs"]) == ("quiet", 0, [])
+        assert pinged["memory_mib"] > 1
+        assert shell.ids() == [job_id]
+        assert "claiming" in shell.app("workers", "resume", "--all").out
+        assert "stopping" in shell.app("workers", "stop", "--all", "--yes").out
+        assert process.wait(WAIT_S) == 143
+        assert shell.app("workers", "list", "-o", "json").data == []
+
+
+def test_who_is_meant_must_be_said(shell: Shell) -> None:
+    assert shell.app("workers", "stop").code == 2
+    assert shell.app("workers", "stop", "x", "--all").code == 2
+    assert shell.app("workers", "ping", "x").code == 4
+    answer = shell.app("workers", "ping", "--all")
+    assert (answer.code, answer.err) == (0, "No live workers.\n")
