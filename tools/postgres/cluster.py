@@ -105,10 +105,7 @@ class Cluster:
         if not (self.data / "PG_VERSION").exists():
             self._create()
         self._settle_port()
-        _run(
-            [_program("pg_ctl"), "start", "-D", self.data, "-l", self.log, "-w", "-t", "60", "-s"],
-            self.log,
-        )
+        self._start()
         self._make_database()
 
     def stop(self, mode: str = "fast") -> None:
@@ -120,6 +117,32 @@ class Cluster:
         """Kill the postmaster; its other processes notice that and end."""
         if (pid := self.pid) is not None:
             os.kill(pid, signal.SIGKILL)
+
+    def copy(self, folder: Path, port: int) -> "Cluster":
+        """Make a replica that follows this server, start it, and have commits wait for it."""
+        replica = Cluster(folder, port=port)
+        replica.folder.mkdir(parents=True, exist_ok=True)
+        if os.geteuid() == 0:
+            shutil.chown(replica.folder, _user())
+        shutil.copyfile(self.folder / "password", replica.folder / "password")
+        _run(
+            [
+                _program("pg_basebackup"), "-D", replica.data, "-d", self.url, "-X", "stream",
+                "-R", "-c", "fast",
+            ],
+            replica.log,
+        )  # fmt: skip
+        with (replica.data / "postgresql.auto.conf").open("a") as settings:
+            settings.write(f"port = {port}\n")
+        replica._start()
+        self._query("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        self._query("SELECT pg_reload_conf()")
+        return replica
+
+    def promote(self) -> None:
+        """Make a replica the primary, and wait for it."""
+        self._query("ALTER SYSTEM RESET synchronous_standby_names")
+        _run([_program("pg_ctl"), "promote", "-D", self.data, "-w", "-s"], self.log)
 
     def remove(self) -> None:
         """Stop the server and delete its data."""
@@ -142,6 +165,12 @@ class Cluster:
             self.log,
         )  # fmt: skip
 
+    def _start(self) -> None:
+        _run(
+            [_program("pg_ctl"), "start", "-D", self.data, "-l", self.log, "-w", "-t", "60", "-s"],
+            self.log,
+        )
+
     def _settle_port(self) -> None:
         wanted = _SETTINGS | (_FAST if self._is_fast else {})
         lines = [f"{name} = {value}" for name, value in wanted.items()]
@@ -151,12 +180,14 @@ class Cluster:
             settings.write_text(text)
 
     def _make_database(self) -> None:
-        environment = {"PGPASSWORD": (self.folder / "password").read_text().strip()}
-        place = ["-h", HOST, "-p", str(self.port), "-U", USER]
         query = f"SELECT 1 FROM pg_database WHERE datname = '{DATABASE}'"  # noqa: S608
-        command = [_program("psql"), *place, "-d", "postgres", "-Atc", query]
-        if not _run(command, self.log, environment):
-            _run([_program("createdb"), *place, DATABASE], self.log, environment)
+        if not self._query(query):
+            self._query(f"CREATE DATABASE {DATABASE}")
+
+    def _query(self, query: str) -> str:
+        environment = {"PGPASSWORD": (self.folder / "password").read_text().strip()}
+        place = ["-h", HOST, "-p", str(self.port), "-U", USER, "-d", "postgres"]
+        return _run([_program("psql"), *place, "-Atc", query], self.log, environment)
 
 
 def install() -> None:
