@@ -86,7 +86,7 @@ def test_panels_do_not_overlap() -> None:
 def test_promtool_accepts_the_rules() -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
-        absent("promtool", "apt install prometheus")
+        absent("prometheus", "apt-get install prometheus")
     for kind, path in (("rules", RULES), ("config", RULES.with_name("prometheus.yml"))):
         subprocess.run([promtool, "check", kind, path], check=True, capture_output=True)
 

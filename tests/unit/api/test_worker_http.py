@@ -2,14 +2,17 @@
 
 import json
 import random
+import shutil
 import socket
+import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from prometheus_client.openmetrics.parser import (
@@ -26,7 +29,11 @@ from dueline.core.attempt import Done, Ended
 from dueline.worker.settler import Settler
 from dueline.worker.tally import Tally
 from tests.harness.calls import claim_all
+from tests.harness.markdown import ROOT
 from tests.harness.programs import Program, wait_for
+from tests.harness.servers import absent
+
+RULES = ROOT / "deploy" / "prometheus" / "dueline-rules.yml"
 
 
 def samples(text: str) -> dict[tuple[str, ...], float]:
@@ -248,18 +255,72 @@ def twice(number: int) -> int:
 """
 
 
-def test_a_real_worker_with_child_processes_is_scraped(tmp_path: Path) -> None:
-    program = Program(tmp_path, PROGRAM)
+PROMETHEUS = """
+global: {{scrape_interval: 200ms, evaluation_interval: 200ms}}
+rule_files: ["{rules}"]
+scrape_configs: [{{job_name: dueline, static_configs: [{{targets: ["127.0.0.1:{port}"]}}]}}]
+"""
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    return port
+
+
+def asked_of(port: int, path: str) -> dict[str, Any]:
+    """Ask Prometheus; while it starts, it has nothing."""
+    try:
+        found: dict[str, Any] = json.loads(fetch(port, f"/api/v1/{path}"))["data"]
+    except (urllib.error.URLError, ConnectionError):
+        return {}
+    return found
+
+
+@contextmanager
+def prometheus(folder: Path, target: int) -> Iterator[int | None]:
+    """Run Prometheus, which scrapes a port; yield its own port, None where it is absent."""
+    program = shutil.which("prometheus")
+    if program is None:
+        yield None
+        return
+    port, config = free_port(), folder / "prometheus.yml"
+    config.write_text(PROMETHEUS.format(port=target, rules=RULES), encoding="utf-8")
+    server = subprocess.Popen(
+        [program, f"--config.file={config}", f"--storage.tsdb.path={folder}/data",
+         f"--web.listen-address=127.0.0.1:{port}", "--log.level=error"],
+    )  # fmt: skip
+    try:
+        yield port
+    finally:
+        server.kill()
+        server.wait()
+
+
+def done_by(port: int) -> list[str]:
+    """Return how many jobs Prometheus knows to be done."""
+    some = asked_of(port, "query?query=dueline_jobs_finished_total").get("result", [])
+    return [one["value"][1] for one in some if one["metric"]["outcome"] == "done"]
+
+
+def test_prometheus_scrapes_a_real_worker_with_child_processes(tmp_path: Path) -> None:
+    program, port = Program(tmp_path, PROGRAM), free_port()
     try:
         for number in range(30):
             program.module.twice.enqueue(number)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        program.work("--processes", "2", "--http", f":{port}")
-        wait_for(lambda: is_answered(port), "the worker listens")
-        done = ("dueline_jobs_finished_total", "done", "default", "twice")
-        wait_for(lambda: samples(fetch(port, "/metrics")).get(done) == 30, "all are counted")
-        assert fetch(port, "/readyz") == "ready\n"
-        assert fetch(port, "/scale?queue=default&format=plain") == "0\n"
+        with prometheus(tmp_path, port) as server:
+            program.work("--processes", "2", "--http", f":{port}")
+            wait_for(lambda: is_answered(port), "the worker listens")
+            done = ("dueline_jobs_finished_total", "done", "default", "twice")
+            wait_for(lambda: samples(fetch(port, "/metrics")).get(done) == 30, "all are counted")
+            assert fetch(port, "/readyz") == "ready\n"
+            assert fetch(port, "/scale?queue=default&format=plain") == "0\n"
+            if server is None:
+                absent("prometheus", "apt-get install prometheus")
+            wait_for(lambda: done_by(server) == ["30"], "Prometheus has counted all")
+            groups = asked_of(server, "rules")["groups"]
+            health = {one["name"]: one["health"] for group in groups for one in group["rules"]}
+            assert len(health) > 5
+            assert set(health.values()) == {"ok"}
     finally:
         program.close()
