@@ -146,7 +146,8 @@ class Attempt:
 
     started_us: 0 if the handler was not called, or the worker died before it recorded the start.
     outcome: a final state, or one of retried, snoozed, given_back, crashed. digest: of the result
-    of a done job, see `digest_of`; empty if no result is kept.
+    of a done job, see `digest_of`; empty if no result is kept. limits: of the job, separated by
+    LIMIT_MARK. again_us: when a retried or snoozed job is due again; 0 for others.
     """
 
     job: str
@@ -164,6 +165,8 @@ class Attempt:
     worker: str
     fence: int
     digest: str = ""
+    limits: str = ""
+    again_us: int = 0
 
 
 @dataclass(slots=True)

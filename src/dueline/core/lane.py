@@ -87,6 +87,11 @@ def limits_of(lane: Lane) -> tuple[str, ...]:
     return tuple(lane.tenant.partition(TASK_MARK)[0].split(LIMIT_MARK)[1:])
 
 
+def limits_text(lane: Lane) -> str:
+    """Return the limits of a lane as one text, separated by LIMIT_MARK."""
+    return lane.tenant.partition(TASK_MARK)[0].partition(LIMIT_MARK)[2]
+
+
 def task_of(lane: Lane) -> str:
     """Return the task of a lane's jobs; empty for jobs of any."""
     return lane.tenant.partition(TASK_MARK)[2]

@@ -190,7 +190,12 @@ def tells_all(history: str) -> bool:
 
 def shard_of(key: bytes, shards: int) -> int:
     """Return the shard of an ordering key or a job's id."""
-    return zlib.crc32(key) % shards
+    return shard_of_hash(zlib.crc32(key), shards)
+
+
+def shard_of_hash(crc: int, shards: int) -> int:
+    """Return the shard of a CRC-32 of a key."""
+    return crc % shards
 
 
 def chosen_shards(shards: int | tuple[int, int] | None) -> Mapping[str, object]:

@@ -19,7 +19,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.codec import encode
 from dueline.core.ids import derived
 from dueline.core.job import Job
-from dueline.core.lane import Lane, living_queue, tenant_of
+from dueline.core.lane import Lane, limits_text, living_queue, tenant_of
 from dueline.core.pagination import rows_in
 from dueline.core.store import Row, Store, Streams
 from dueline.core.tuples import field
@@ -48,7 +48,7 @@ LATE_US = 5 * SECOND_US
 """How far back a follower reads again: rows are written some time after their end."""
 
 
-def attempt_of(ended: Ended, *, outcome: str, error: str) -> Attempt:
+def attempt_of(ended: Ended, *, outcome: str, error: str, again_us: int = 0) -> Attempt:
     """Return the history's row of an attempt that a verdict ends."""
     job, ending, started_us, ended_us = ended
     lane = job.lane
@@ -56,7 +56,7 @@ def attempt_of(ended: Ended, *, outcome: str, error: str) -> Attempt:
     return Attempt(  # by position: keyword arguments take three times as long
         job.id.hex(), job.task, lane.queue, tenant_of(lane), lane.priority, job.enqueued_us,
         job.due_us, job.claimed_us, started_us, ended_us, outcome, error, job.worker, job.fence,
-        digest,
+        digest, limits_text(lane), again_us,
     )  # fmt: skip
 
 
@@ -75,7 +75,7 @@ def happened(job: Job, what: str, at_us: int, *, error: str = "") -> Attempt:
     lane = job.lane
     return Attempt(
         job.id.hex(), job.task, living_queue(lane.queue), tenant_of(lane), lane.priority,
-        job.enqueued_us, job.due_us, 0, 0, at_us, what, error, "", job.fence,
+        job.enqueued_us, job.due_us, 0, 0, at_us, what, error, "", job.fence, "", limits_text(lane),
     )  # fmt: skip
 
 
@@ -107,6 +107,7 @@ def rows_of_enqueued(jobs: Sequence[Job], *, with_arguments: bool) -> list[Row]:
         lines = Lines(
             ids, tasks, *_lane_columns(some), enqueued_us, due_us, zeros, zeros, enqueued_us,
             [ENQUEUED] * len(some), empty, empty, fences, [NO_DIGEST] * len(some),
+            limits=_limits_of(some), again_us=zeros,
         )  # fmt: skip
         if with_arguments:
             sizes = [len(job.body) for job in some]
@@ -188,13 +189,17 @@ def _lines_of_done(done: Sequence[Ended]) -> Lines:
     return Lines(
         ids, tasks, *_lane_columns(jobs), enqueued_us, due_us, claimed_us, started_us, ended_us,
         ["done"] * len(jobs), [""] * len(jobs), workers, fences, digests,
+        limits=_limits_of(jobs), again_us=[0] * len(jobs),
     )  # fmt: skip
 
 
 def _lines_of(others: Sequence[AttemptAndJob]) -> Lines:
-    ids, *columns, digests = zip(*[_cells_of_attempt(one) for one, _ in others], strict=True)
+    ids, *columns, digests, limits, again_us = zip(
+        *[_cells_of_attempt(one) for one, _ in others], strict=True
+    )
+    hashed = list(map(_digest, digests))
     return Lines._make(
-        [list(map(bytes.fromhex, ids)), *columns, list(map(_digest, digests)), (), (), ()]
+        [list(map(bytes.fromhex, ids)), *columns, hashed, (), (), (), limits, again_us]
     )
 
 
@@ -207,6 +212,12 @@ def _lane_columns(jobs: Sequence[Job]) -> tuple[Sequence[str], Sequence[int]]:
     known = {lane: (tenant_of(lane), lane.priority) for lane in set(lanes)}
     tenants, priorities = zip(*map(known.__getitem__, lanes), strict=True)
     return tenants, priorities
+
+
+def _limits_of(jobs: Sequence[Job]) -> Sequence[str]:
+    lanes = list(map(_lane_of, jobs))
+    known = {lane: limits_text(lane) for lane in set(lanes)}
+    return list(map(known.__getitem__, lanes))
 
 
 def _digest(digits: str) -> bytes:
@@ -230,7 +241,8 @@ def rows_of_done(done: Sequence[Ended]) -> list[Row]:
 def _alike(done: Sequence[Ended]) -> Collection[Sequence[Ended]]:
     """Group attempts that may share a row."""
     jobs = list(map(_job_of, done))
-    kinds = zip(map(_claim_of, jobs), map(_shard_of, map(_lane_of, jobs)), strict=True)
+    shards = map(_shard_of, map(_lane_of, jobs))
+    kinds = zip(map(_claim_of, jobs), shards, _limits_of(jobs), strict=True)
     alike: dict[tuple[Any, ...], list[Ended]] = {}
     rest = iter(done)
     for kind, run in groupby(kinds):  # mostly one, or two
@@ -247,7 +259,7 @@ _cells_of_claimed = field(
 )
 _cells_of_attempt = attrgetter(
     "job", "task", "tenant", "priority", "enqueued_us", "due_us", "claimed_us", "started_us",
-    "ended_us", "outcome", "error", "worker", "fence", "digest",
+    "ended_us", "outcome", "error", "worker", "fence", "digest", "limits", "again_us",
 )  # fmt: skip
 _lane_of = field(Job, "lane")
 _shard_of = field(Lane, "queue", "shard")

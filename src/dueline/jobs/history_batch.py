@@ -64,6 +64,7 @@ class Bundle(Cells, frozen=True, gc=False, array_like=True):
       job: The ids of the jobs, ID_BYTES each.
       digest: DIGEST_BYTES for all events or each, NO_DIGEST for none.
       codec, size, payload: Of enqueue events with arguments; empty without.
+      limits, again_us: As an attempt's; bundles of older versions end before them.
     """
 
     job: bytes
@@ -84,6 +85,8 @@ class Bundle(Cells, frozen=True, gc=False, array_like=True):
     codec: tuple[int, ...] = ()
     size: tuple[int, ...] = ()
     payload: tuple[bytes | None, ...] = ()
+    limits: Texts = ""
+    again_us: Numbers = 0
 
     @property
     def many(self) -> int:
@@ -111,6 +114,8 @@ class Lines(NamedTuple):
     codec: Sequence[int] = ()
     size: Sequence[int] = ()
     payload: Sequence[bytes | None] = ()
+    limits: Sequence[str] = ()
+    again_us: Sequence[int] = ()
 
 
 _write: Final = msgspec.msgpack.Encoder().encode
@@ -148,6 +153,7 @@ def _bundle(stream: str, shard: int, queue: str, lines: Lines) -> Row:
         _texts_of(lines.error), _texts_of(lines.worker), fence,
         digest if isinstance(digest, bytes) else b"".join(digest),
         tuple(lines.codec), tuple(lines.size), tuple(lines.payload),
+        _texts_of(lines.limits), numbers_of(lines.again_us),
     )  # fmt: skip
     cause = jobs + packed(enqueued_us, many) + packed(fence, many)
     row_id = derived(cause + lines.outcome[0].encode(), many)
@@ -253,10 +259,11 @@ def bundle_in(row: Row) -> Bundle:
         raise _damaged(row, f"cannot be read: {error}") from error
     many = size_of(row)
     for column in (found.enqueued_us, found.due_us, found.claimed_us, found.started_us,
-                   found.ended_us, found.priority, found.fence):  # fmt: skip
+                   found.ended_us, found.priority, found.fence, found.again_us):  # fmt: skip
         if isinstance(column, bytes) and len(column) != many * _TIME_BYTES:
             raise _damaged(row, f"lacks numbers of {many} attempts")
-    for texts in (found.task, found.tenant, found.outcome, found.error, found.worker):
+    for texts in (found.task, found.tenant, found.outcome, found.error, found.worker,
+                  found.limits):  # fmt: skip
         if isinstance(texts, tuple) and (
             len(texts[1]) != many or max(texts[1], default=0) >= len(texts[0])
         ):
@@ -301,7 +308,8 @@ def _events(bundle: Bundle) -> Iterator[Attempt]:
         )),
         each_text(bundle.outcome, many), each_text(bundle.error, many),
         each_text(bundle.worker, many), each_number(bundle.fence, many),
-        each_digest(bundle.digest, many),
+        each_digest(bundle.digest, many), each_text(bundle.limits, many),
+        each_number(bundle.again_us, many),
     ]  # fmt: skip
     kind: type[Attempt] = Attempt
     if bundle.codec:

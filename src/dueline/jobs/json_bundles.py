@@ -12,7 +12,7 @@ from dueline.core.attempt import Done, Ended, digest_of
 from dueline.core.codec import Cells, decode, encode
 from dueline.core.ids import derived
 from dueline.core.job import Job
-from dueline.core.lane import Lane, tenant_of
+from dueline.core.lane import Lane, limits_text, tenant_of
 from dueline.core.store import Row
 from dueline.core.tuples import field
 
@@ -50,6 +50,7 @@ class Bundle(Cells, frozen=True, gc=False):
     worker: str
     fence: int
     digest: str | list[str] = ""
+    limits: str = ""
 
 
 _job_of = field(Ended, "job")
@@ -64,7 +65,8 @@ def json_bundle_of(done: Sequence[Ended], stream: str) -> Row:
     """Return the row of successful attempts, at the end of the last.
 
     Args:
-        done: Attempts of one queue, shard and task, with equal fence, worker and time of claim.
+        done: Attempts of one queue, shard, task and limits, with equal fence, worker and time of
+            claim.
         stream: The stream of the history.
     """
     jobs, endings, started_us, ended_us = zip(*done, strict=True)
@@ -92,6 +94,7 @@ def json_bundle_of(done: Sequence[Ended], stream: str) -> Row:
             first.worker,
             first.fence,
             _digests_of(list(map(_value_of, endings))),
+            limits_text(first.lane),
         )
     )
     row_id = derived(ids + instants(enqueued_us, len(jobs)), first.fence)
@@ -162,6 +165,7 @@ def columns_in(row: Row) -> tuple[Any, ...]:
         enqueued_us, due_us, read.claimed_us, started_us, ended_us, read.outcome, read.error,
         read.worker, read.fence,
         b"".join([bytes.fromhex(one) if one else bytes(8) for one in digests]),
+        (), (), (), read.limits,
     )  # fmt: skip
 
 

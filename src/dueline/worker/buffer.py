@@ -43,6 +43,12 @@ KEPT: Final = 7 / 8
 """Part of the known duration that is kept when a new one is learnt."""
 
 
+def is_room_worth_claiming(room: int, most: int, *, is_far: bool, has_waiting: bool) -> bool:
+    """Return whether a claim is worth it: room for enough jobs, or none waits in the buffer."""
+    share = CLAIM_SHARE_FAR if is_far else CLAIM_SHARE
+    return room >= max(1, most // share) or not has_waiting
+
+
 class RoundTrips:
     """How long a claim and a settle take on a store of the network; 0 on others."""
 
@@ -115,8 +121,12 @@ class Buffer:
 
     def is_worth_claiming(self, room: int) -> bool:
         """Return whether there is room for enough jobs, or nothing waits in the buffer."""
-        share = CLAIM_SHARE_FAR if self.round_trips.is_far else CLAIM_SHARE
-        return room >= max(1, self.most() // share) or not self._runner.waiting()
+        return is_room_worth_claiming(
+            room,
+            self.most(),
+            is_far=self.round_trips.is_far,
+            has_waiting=bool(self._runner.waiting()),
+        )
 
     def flush_us(self) -> int:
         """Return how often to look what to store while jobs wait for slots."""

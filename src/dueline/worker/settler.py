@@ -196,7 +196,12 @@ class Settler:
         """Return the attempts of retries as the history records them; None if it is off."""
         settings = self._engine.catalog.settings
         return [
-            (attempt_of(ended, outcome=decision.word, error=decision.error), ended.job)
+            (
+                attempt_of(
+                    ended, outcome=decision.word, error=decision.error, again_us=decision.at_us
+                ),
+                ended.job,
+            )
             if settings(ended.job.lane.queue).history != "off"
             else None
             for ended, decision in again

@@ -221,7 +221,8 @@ def line_of(queue: str, row: Any) -> Line:
         "claimed": event.claimed_us or None, "started": event.started_us or None,
         "ended": event.ended_us, "outcome": event.outcome, "error": event.error,
         "worker": event.worker, "codec": event.codec, "payload_bytes": event.size,
-        "payload": event.payload, "digest": event.digest or None,
+        "payload": event.payload, "digest": event.digest or None, "limits": event.limits,
+        "again": event.again_us or None,
     }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from dueline import Dueline, Retry
@@ -82,3 +83,33 @@ def test_a_store_of_an_older_version_gets_columns_by_its_migration(app: Dueline)
     assert any(row.body.startswith(b"\x01") for row in after)
     assert outcomes(newer) == EXPECTED + EXPECTED
     newer.close()
+
+
+def test_attempts_have_the_limits_of_their_jobs_and_when_they_run_again(app: Dueline) -> None:
+    app.semaphore("api", capacity=2)
+
+    failed: list[str] = []
+
+    @app.task(name="call", queue="mail", limits=["api", "host:{host}"], retry=Retry.fixed(0.01))
+    def call(host: str) -> None:
+        if not failed:
+            failed.append(host)
+            raise OSError(host)
+
+    call.enqueue_many([("one",), ("two",)])
+    app.run_worker(burst=True)
+    found = list(attempts(app.store, "mail", 1, everything=True))
+    assert {one.limits for one in found} == {"api\x1fhost:one", "api\x1fhost:two"}
+    (again,) = (one for one in found if one.again_us)
+    assert (again.outcome, again.again_us) == ("retried", again.ended_us + 10_000)
+
+
+def test_bundles_of_older_versions_end_before_the_limits(app: Dueline) -> None:
+    run(app)
+    for row in filter(is_bundle, rows(app)):
+        older = row._replace(
+            body=row.body[:3] + msgspec.msgpack.encode(msgspec.msgpack.decode(row.body[3:])[:18])
+        )
+        assert [(row_id, one.limits) for row_id, one in attempts_in(older)] == [
+            (row_id, "") for row_id, _ in attempts_in(row)
+        ]

@@ -35,7 +35,7 @@ COLUMNS: Final = pa.schema([field for field in BRONZE.inside if field.name != BA
 """The columns of rows before they have a batch."""
 
 _KEYS: Final = {"job_id": "job", "attempt": "fence", "payload_bytes": "size"}
-_NULL_AT: Final = {"started": 0, "claimed": 0, "digest": ""}
+_NULL_AT: Final = {"started": 0, "claimed": 0, "again": 0, "digest": ""}
 
 
 class Period(NamedTuple):

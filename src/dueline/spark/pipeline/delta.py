@@ -100,6 +100,7 @@ class Design(NamedTuple):
         order: The columns by which the rows of a file are sorted.
         ranged: The columns of which the log keeps the least and the greatest value in each file.
         instant: The column whose day, in UTC, is the partition.
+        later: The columns that tables of older versions lack; they are null there.
     """
 
     name: str
@@ -107,6 +108,7 @@ class Design(NamedTuple):
     order: Sequence[str]
     ranged: Sequence[str]
     instant: str = ""
+    later: Sequence[str] = ()
 
     @property
     def partitions(self) -> list[str]:
@@ -239,12 +241,19 @@ class Table:
         self._opened = None
 
     def create(self, properties: Mapping[str, str] | None = None) -> None:
-        """Create the table, unless it exists.
+        """Create the table, unless it exists; add the columns that an older version lacks.
 
         Args:
             properties: Further properties.
         """
         if self.exists():
+            known = {field.name for field in self.delta().schema().fields}
+            new = [one for one in self.design.later if one not in known]
+            if new:
+                shape = pa.schema([self.design.shape.field(one) for one in new])
+                with _errors(self.place, self.design.name):
+                    self.delta().alter.add_columns(Schema.from_arrow(shape).fields)
+                self.refresh()
             return
         ours = {_VERSION: str(VERSION), _NAME: self.design.name}
         names = ",".join([*self.design.partitions, *self.design.ranged])
@@ -422,6 +431,8 @@ class Table:
         kinds = {field.name: field.type for field in pa.schema(opened.schema().to_arrow())}
         for field in self.design.shape:
             kind = kinds.get(field.name)
+            if kind is None and field.name in self.design.later:
+                continue
             if kind is None:
                 raise StoreCorrupt(
                     f"{where} has no column {field.name}.",

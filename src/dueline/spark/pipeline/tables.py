@@ -42,15 +42,16 @@ BRONZE: Final = Design(
     "bronze",
     _shape(
         day=DAY,
-        string="queue id job_id task tenant outcome error worker digest",
+        string="queue id job_id task tenant outcome error worker digest limits",
         int="shard attempt priority codec payload_bytes",
-        instant="at enqueued due claimed started ended",
+        instant="at enqueued due claimed started ended again",
         bytes="payload",
         long=BATCH,
     ),
     order=("queue", "enqueued", "at", "id"),
     ranged=("queue", "enqueued", "at", BATCH),
     instant="enqueued",
+    later=("limits", "again"),
 )
 """The history as it is; the partition is the day in which the job was enqueued."""
 

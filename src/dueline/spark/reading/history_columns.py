@@ -30,9 +30,10 @@ from dueline.jobs.json_bundles import ID_BYTES
 
 TYPES: Final[Mapping[str, pa.DataType]] = {
     **dict.fromkeys(("job", "task", "queue", "tenant", "outcome", "error", "worker"), pa.string()),
-    "digest": pa.string(),
+    **dict.fromkeys(("digest", "limits"), pa.string()),
     **dict.fromkeys(("priority", "fence", "codec", "size"), pa.int32()),
-    **{f"{name}_us": pa.int64() for name in ("enqueued", "due", "claimed", "started", "ended")},
+    **{f"{name}_us": pa.int64()
+       for name in ("enqueued", "due", "claimed", "started", "ended", "again")},
     "payload": pa.binary(),
     "shard": pa.int32(), "at": pa.int64(), "id": pa.string(), "detail": pa.string(),
 }  # fmt: skip
@@ -40,7 +41,7 @@ TYPES: Final[Mapping[str, pa.DataType]] = {
 
 _OF_ROW: Final = frozenset(("shard", "at", "id", "detail"))
 _OF_ENQUEUE_EVENTS: Final = frozenset(("codec", "size", "payload"))
-_TEXTS: Final = frozenset(("task", "queue", "tenant", "outcome", "error", "worker"))
+_TEXTS: Final = frozenset(("task", "queue", "tenant", "outcome", "error", "worker", "limits"))
 
 _IN_PYTHON: Final[Mapping[pa.DataType, type]] = {
     pa.string(): str, pa.int32(): int, pa.int64(): int, pa.binary(): bytes,

@@ -1,0 +1,301 @@
+"""A simulation of workers by the rules that they use, event by event.
+
+It takes recorded attempts with their run times, failures and retries, and answers when each would
+have started with other settings. Claim order, aging, turns and weights of tenants, limits, the
+buffer of claimed jobs and its release are the functions that workers call. Delays between a claim
+and a start are drawn from those that were measured.
+"""
+
+from array import array
+from collections import deque
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import Final, NamedTuple
+
+from dueline.core.queue_settings import shard_of_hash
+from dueline.core.retry import buffer_size, learn_run_us
+from dueline.foresight.ready_jobs import Claimant, ReadyJobs
+from dueline.foresight.record import UNKNOWN, Kind, Record
+from dueline.foresight.scenario import Scenario, SimulatedWorker
+from dueline.foresight.simulated_limits import SimulatedLimits
+from dueline.limits.permits import RETRY_US
+from dueline.worker.buffer import WAIT_US_MAX, is_room_worth_claiming
+
+_END, _CLAIM, _READY, _OVERDUE, _LEAVE = range(5)
+_STRIDE: Final = 7_919
+"""A prime: samples of delays are drawn in steps of it, so that a simulation can be repeated."""
+
+
+class Simulated(NamedTuple):
+    """When each attempt was ready and started, in microseconds; UNKNOWN if it never did."""
+
+    ready_us: Sequence[int]
+    started_us: Sequence[int]
+
+
+class _Draws:
+    """Draws from samples, the same in each run."""
+
+    __slots__ = ("_many", "_place", "_samples")
+
+    def __init__(self, samples: Sequence[int]) -> None:
+        self._samples = list(samples)
+        self._many = len(samples)
+        self._place = 0
+
+    def next(self) -> int:
+        self._place = (self._place + _STRIDE) % self._many
+        return self._samples[self._place]
+
+
+class _Worker:
+    """A worker of the simulation."""
+
+    __slots__ = (
+        "asks_us", "blocked", "claimant", "is_checked", "is_full", "is_here", "is_woken", "limited",
+        "name", "run_us", "running", "slots", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, name: str, one: SimulatedWorker, claimant: Claimant) -> None:
+        self.name = name
+        self.slots = one.slots
+        self.claimant = claimant
+        self.running = 0
+        self.limited = 0
+        self.run_us = 0.0
+        self.is_checked = False  # an event for its waiting jobs is pending
+        self.is_full = False
+        self.is_here = False
+        self.is_woken = False
+        self.asks_us = 0  # when it asks limits again
+        self.blocked: dict[str, int] = {}
+        self.waiting: deque[tuple[int, int]] = deque()  # attempts, and when each was claimed
+
+
+class Simulation:
+    """One run; see `simulate`."""
+
+    def __init__(self, record: Record, scenario: Scenario) -> None:
+        rules = scenario.rules
+        self._record = record
+        self._kinds, self._kind = _placed(record, scenario)
+        widths_us = [rules.width_of(one.queue) for one in self._kinds]
+        self._limits = [one.limits for one in self._kinds]
+        self._ready = ReadyJobs(self._kinds, widths_us, rules.aging_us)
+        self._held = SimulatedLimits(rules)
+        self._is_far = rules.is_far
+        self._workers = [
+            _Worker(str(number), one, Claimant(rules.weights))
+            for number, one in enumerate(scenario.workers)
+        ]
+        delays = scenario.overheads
+        self._idle, self._early = _Draws(delays.idle_us), _Draws(delays.early_us)
+        self._turn, self._next = _Draws(delays.turn_us), _Draws(delays.next_us)
+        self._events: list[tuple[int, int, int, int]] = []
+        self._idle_workers: deque[int] = deque()
+        self._claiming = (0, 0, self._workers[0])
+        many = len(record.kind)
+        self._ready_us = array("q", [UNKNOWN]) * many
+        self._started_us = array("q", [UNKNOWN]) * many
+        for number, one in enumerate(scenario.workers):
+            heappush(self._events, (one.since_us, _CLAIM, number, 1))
+            heappush(self._events, (one.until_us + 1, _LEAVE, number, 0))
+
+    def run(self) -> Simulated:
+        """Process all events in the order of their times."""
+        events, ready_us, nth = self._events, self._record.ready_us, self._record.nth
+        firsts = (place for place, number in enumerate(nth) if number == 1)
+        place = next(firsts, None)
+        while True:
+            if place is not None and (not events or ready_us[place] <= events[0][0]):
+                self._arrive(ready_us[place], place)
+                place = next(firsts, None)
+            elif events:
+                self._happen(*heappop(events))
+            else:
+                break
+        return Simulated(self._ready_us, self._started_us)
+
+    def _happen(self, now_us: int, event: int, worker: int, attempt: int) -> None:
+        if event == _END:
+            self._end(now_us, worker, attempt)
+        elif event == _READY:
+            self._arrive(now_us, attempt)
+        else:
+            one = self._workers[worker]
+            if event == _CLAIM:
+                one.is_here |= bool(attempt)
+                one.is_woken = False
+                self._claim(now_us, worker, one, is_turn=False)
+            elif event == _OVERDUE:
+                self._release(now_us, worker, one)
+            else:
+                self._leave(now_us, one)
+
+    def _arrive(self, now_us: int, attempt: int) -> None:
+        """Add a ready job, and wake a worker with a free slot."""
+        self._ready_us[attempt] = now_us
+        self._ready.add(self._kind[attempt], now_us, attempt)
+        while self._idle_workers:
+            worker = self._idle_workers.popleft()
+            one = self._workers[worker]
+            if one.running < one.slots and not one.is_woken:
+                delay = self._early if self._record.is_early[attempt] else self._idle
+                self._wake(worker, now_us + delay.next())
+                break
+
+    def _wake(self, worker: int, at_us: int) -> None:
+        one = self._workers[worker]
+        if not one.is_woken:
+            one.is_woken = True
+            heappush(self._events, (at_us, _CLAIM, worker, 0))
+
+    def _end(self, now_us: int, worker: int, attempt: int) -> None:
+        """End an attempt; its slot gets the next job."""
+        record, one = self._record, self._workers[worker]
+        one.running -= 1
+        one.is_full = False
+        run_us = record.ended_us[attempt] - record.started_us[attempt]
+        one.run_us = learn_run_us(one.run_us, (run_us,))
+        limits = self._limits[self._kind[attempt]]
+        if limits:
+            one.limited -= 1
+            one.blocked.clear()
+            for name in self._held.release(one.name, limits, now_us):
+                other = self._workers[int(name)]
+                other.blocked.clear()
+                if other.running < other.slots:
+                    self._wake(int(name), now_us + self._idle.next())
+        following = attempt + 1
+        if following < len(record.nth) and record.nth[following] > 1:
+            self._retry(now_us, attempt, following)
+        if one.waiting:
+            waiting, _ = one.waiting.popleft()
+            self._start(now_us + self._next.next(), worker, one, waiting)
+        self._claim(now_us, worker, one, is_turn=True)
+
+    def _retry(self, now_us: int, attempt: int, following: int) -> None:
+        """Let the next attempt be ready as long after the end as it really was."""
+        record = self._record
+        again_us = record.ready_us[following]
+        if again_us == UNKNOWN:
+            again_us = record.claimed_us[following]
+        wait_us = max(0, again_us - record.ended_us[attempt])
+        heappush(self._events, (now_us + wait_us, _READY, 0, following))
+
+    def _claim(self, now_us: int, worker: int, one: _Worker, *, is_turn: bool) -> None:
+        """Claim as many jobs as there is room for, and start those that have a slot."""
+        ready = self._ready
+        self._claiming = (now_us, worker, one)
+        while ready.count and one.is_here:
+            more = 0 if one.is_full else buffer_size(one.run_us, one.slots)
+            most = one.slots + more
+            room = most - one.running - len(one.waiting)
+            if room <= 0 or not is_room_worth_claiming(
+                room, most, is_far=self._is_far, has_waiting=bool(one.waiting)
+            ):
+                break
+            blocked = self._blocked(now_us, one)
+            taken = ready.claim(one.claimant, room, now_us, blocked, self._grant)
+            if not taken and len(one.blocked) == len(blocked):
+                break
+            for attempt in taken:
+                if one.running < one.slots:
+                    start_us = now_us + self._turn.next() if is_turn else now_us
+                    self._start(start_us, worker, one, attempt)
+                else:
+                    if not one.is_checked:
+                        one.is_checked = True
+                        heappush(self._events, (now_us + WAIT_US_MAX, _OVERDUE, worker, 0))
+                    one.waiting.append((attempt, now_us))
+        is_idle = one.is_here and one.running < one.slots and not one.is_woken
+        if is_idle and worker not in self._idle_workers:
+            self._idle_workers.append(worker)
+
+    def _blocked(self, now_us: int, one: _Worker) -> frozenset[str]:
+        if not one.blocked:
+            return _NONE
+        one.blocked = {name: at_us for name, at_us in one.blocked.items() if at_us > now_us}
+        return frozenset(one.blocked)
+
+    def _grant(self, limits: Sequence[str], count: int, priority: int, queue: str) -> int:
+        now_us, worker, one = self._claiming
+        count = min(count, one.slots - one.limited)
+        if any(name in one.blocked for name in limits):
+            return 0
+        granted, lacking, at_us = 0, limits, now_us + RETRY_US
+        if count > 0:
+            wish = (count, priority, queue)
+            granted, lacking, at_us = self._held.take(one.name, limits, wish, now_us)
+        if granted:
+            one.limited += granted
+            return granted
+        one.blocked |= dict.fromkeys(lacking, at_us)
+        if not now_us < one.asks_us <= at_us:
+            one.asks_us = at_us
+            heappush(self._events, (at_us, _CLAIM, worker, 0))
+        return 0
+
+    def _start(self, at_us: int, worker: int, one: _Worker, attempt: int) -> None:
+        one.running += 1
+        self._started_us[attempt] = at_us
+        record = self._record
+        run_us = record.ended_us[attempt] - record.started_us[attempt]
+        heappush(self._events, (at_us + run_us, _END, worker, attempt))
+
+    def _release(self, now_us: int, worker: int, one: _Worker) -> None:
+        """Release the jobs that wait, if the first of them has waited too long."""
+        one.is_checked = bool(one.waiting)
+        if not one.waiting:
+            return
+        at_us = one.waiting[0][1] + WAIT_US_MAX
+        if at_us > now_us:
+            heappush(self._events, (at_us, _OVERDUE, worker, 0))
+            return
+        one.is_checked = False
+        one.is_full = True
+        self._return(now_us, one)
+        while self._idle_workers:
+            self._wake(self._idle_workers.popleft(), now_us + self._idle.next())
+
+    def _return(self, now_us: int, one: _Worker) -> None:
+        """Put waiting jobs back in their places."""
+        for attempt, _ in one.waiting:
+            limits = self._limits[self._kind[attempt]]
+            if limits:
+                one.limited -= 1
+                self._held.release(one.name, limits, now_us)
+            self._ready.add(self._kind[attempt], self._ready_us[attempt], attempt)
+        one.waiting.clear()
+
+    def _leave(self, now_us: int, one: _Worker) -> None:
+        one.is_here = False
+        self._return(now_us, one)
+
+
+_NONE: Final[frozenset[str]] = frozenset()
+
+
+def _placed(record: Record, scenario: Scenario) -> tuple[Sequence[Kind], Sequence[int]]:
+    """Return the kinds with their priorities and shards in a scenario, and each attempt's."""
+    kinds = [
+        one._replace(priority=scenario.priorities.get(one.task, one.priority))
+        for one in record.kinds
+    ]
+    if scenario.shards is None:
+        return kinds, record.kind
+    spread = [one._replace(shard=shard) for one in kinds for shard in range(scenario.shards)]
+    many = scenario.shards
+    placed = array(
+        "q",
+        (
+            kind * many + shard_of_hash(digest, many)
+            for kind, digest in zip(record.kind, record.hashes, strict=True)
+        ),
+    )
+    return spread, placed
+
+
+def simulate(record: Record, scenario: Scenario) -> Simulated:
+    """Return when each recorded attempt would have been ready, and started."""
+    return Simulation(record, scenario).run()
