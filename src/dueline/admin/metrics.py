@@ -84,6 +84,12 @@ class StoreMetrics(Collector):
         now_us = engine.time.latest_us()
         jobs = _gauge("jobs", "Jobs by state; see dueline_jobs_capped.", "queue", "state")
         due = _gauge("backlog_due", "Jobs that are due and do not run.", "queue", "shard")
+        checkpoints = _gauge(
+            "shard_checkpoint_age_seconds", "Age of the oldest due job of a shard.",
+            "queue", "shard",
+        )  # fmt: skip
+        unowned = _gauge("shards_unowned", "Shards that no live worker claims from.", "queue")
+        claiming = {queue for one in workers if one.is_claiming for queue in one.queues}
         oldest = _gauge("backlog_oldest_due_seconds", "Age of the oldest due job.", "queue")
         capped = _gauge("jobs_capped", "Whether a queue has more jobs than were counted.", "queue")
         serving = _gauge("queue_workers", "Live workers that serve a queue.", "queue")
@@ -94,12 +100,17 @@ class StoreMetrics(Collector):
             settings = engine.catalog.settings(one.queue)
             for shard in range(settings.shards_read):
                 due.add_metric([one.queue, str(shard)], one.ready_by_shard.get(shard, 0))
+                since_us = one.oldest_by_shard.get(shard, now_us)
+                age_s = max(0, now_us - since_us) / SECOND_US
+                checkpoints.add_metric([one.queue, str(shard)], age_s)
+            is_owned = one.queue in claiming
+            unowned.add_metric([one.queue], 0 if is_owned else settings.shards_read)
             since_us = now_us if one.oldest_ready_us is None else one.oldest_ready_us
             oldest.add_metric([one.queue], max(0, now_us - since_us) / SECOND_US)
             capped.add_metric([one.queue], one.is_capped)
             serving.add_metric([one.queue], one.workers)
             paused.add_metric([one.queue], settings.is_paused)
-        yield from (jobs, due, oldest, capped, serving, paused)
+        yield from (jobs, due, checkpoints, unowned, oldest, capped, serving, paused)
         yield self._stream_lags(now_us)
         overdue = scheduler.overdue(engine, OVERDUE_US)
         yield _single("schedules_overdue", "Schedules whose jobs are overdue.", len(overdue))
@@ -107,7 +118,7 @@ class StoreMetrics(Collector):
         skew = engine.time.skew_us() / SECOND_US
         yield _single("clock_offset_seconds", "Clock of this machine minus the store's.", skew)
         build = _gauge("build_info", "Version of dueline and kind of store.", "version", "store")
-        build.add_metric([VERSION, type(engine.store).__name__.removesuffix("Store").lower()], 1)
+        build.add_metric([VERSION, kind_of(engine)], 1)
         yield build
 
     def _stream_lags(self, now_us: int) -> Metric:
@@ -127,9 +138,13 @@ class WorkerMetrics(Collector):
     Args:
         totals: Returns the counts.
         load: Returns what the worker does now.
+        store: Kind of its store.
     """
 
-    def __init__(self, totals: Callable[[], Totals], load: Callable[[], Load]) -> None:
+    def __init__(
+        self, totals: Callable[[], Totals], load: Callable[[], Load], store: str = ""
+    ) -> None:
+        self._store = store
         self._totals = totals
         self._load = load
 
@@ -162,15 +177,39 @@ class WorkerMetrics(Collector):
             "Time from a job's due time to its first start.",
             labels=("queue", "band"),
         )
+        waits = HistogramMetricFamily(
+            "dueline_job_wait_limit_seconds",
+            "Time from the due time of a job that needs a limit to its first start.",
+            labels=("limit",),
+        )
+        calls = HistogramMetricFamily(
+            "dueline_store_op_seconds",
+            "Duration of calls of the store.",
+            labels=("store", "op", "outcome"),
+        )
+        _fill(waits, totals.waits.items())
+        _fill(calls, (((self._store, *key), one) for key, one in totals.calls.items()))
+        claims = CounterMetricFamily(
+            "dueline_claims",
+            "Claimed jobs, and claims that found none.",
+            labels=("queue", "result"),
+        )
+        for (queue, result), number in totals.claims.items():
+            claims.add_metric([queue, result.replace(" ", "_")], number)
         _fill(runs, totals.runs.items())
         _fill(lates, totals.latencies.items())
         slots = _gauge("worker_slots", "Slots of this worker.", "state")
         busy = load.held if load.running is None else load.running
         slots.add_metric(["busy"], busy)
         slots.add_metric(["free"], max(0, load.slots - busy))
-        yield from (finished, requeued, lost, runs, lates, slots)
+        yield from (finished, requeued, lost, claims, runs, lates, waits, calls, slots)
         draining = "Whether this worker claims nothing any more."
         yield _single("worker_draining", draining, load.is_draining)
+
+
+def kind_of(engine: Engine) -> str:
+    """Return the kind of a store, such as "sqlite"."""
+    return type(engine.store).__name__.removesuffix("Store").lower()
 
 
 def _readable(engine: Engine, names: Iterable[str]) -> Iterator[str]:
@@ -189,7 +228,7 @@ def _single(name: str, help_: str, value: float) -> GaugeMetricFamily:
 
 
 def _fill(
-    family: HistogramMetricFamily, values: Iterable[tuple[tuple[str, str], Histogram]]
+    family: HistogramMetricFamily, values: Iterable[tuple[tuple[str, ...], Histogram]]
 ) -> None:
     bounds = [*(str(float(one)) for one in BUCKETS_S), "+Inf"]
     for labels, one in values:

@@ -27,6 +27,7 @@ from dueline.worker.execution import Execution
 from dueline.worker.process_runner import ProcessRunner, jobs_each, threads_each
 from dueline.worker.runner import Runner
 from dueline.worker.settler import Settler
+from dueline.worker.store_calls import counted_calls
 from dueline.worker.tally import Tally
 from dueline.worker.thread_runner import ThreadRunner
 from dueline.worker.worker import Worker, WorkerSettings
@@ -44,7 +45,14 @@ def launch(app: Connection, plan: Plan) -> int | None:
     Returns: the number of the signal that stopped it, SIGTERM if an operator did; None after a
       burst.
     """
-    tally = None if plan.http is None else Tally()
+    if plan.http is None:
+        return _launch(app, plan, None)
+    tally = Tally()
+    with counted_calls(app.queues.engine.store, tally):
+        return _launch(app, plan, tally)
+
+
+def _launch(app: Connection, plan: Plan, tally: Tally | None) -> int | None:
     worker = make_worker(app, plan, tally=tally)
 
     def stop(count: int) -> None:

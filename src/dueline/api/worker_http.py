@@ -72,12 +72,16 @@ class Listener:
             from prometheus_client import REGISTRY, CollectorRegistry  # noqa: PLC0415  (an extra)
             from prometheus_client.exposition import choose_encoder  # noqa: PLC0415
 
-            from dueline.admin.metrics import StoreMetrics, WorkerMetrics  # noqa: PLC0415
+            from dueline.admin.metrics import (  # noqa: PLC0415
+                StoreMetrics,
+                WorkerMetrics,
+                kind_of,
+            )
         except ImportError as error:
             _log.warning("/metrics needs %s: pip install 'dueline[web]'", error.name)
             return None
         own = CollectorRegistry()
-        own.register(WorkerMetrics(self._tally.totals, self._worker.load))
+        own.register(WorkerMetrics(self._tally.totals, self._worker.load, kind_of(self._engine)))
         own.register(StoreMetrics(self._engine))
 
         class Both:

@@ -39,6 +39,7 @@ class Counts:
     workers: int
     is_capped: bool
     ready_by_shard: Mapping[int, int] = field(default_factory=dict, compare=False)
+    oldest_by_shard: Mapping[int, int] = field(default_factory=dict, compare=False)
 
     def living(self) -> int:
         """Return how many jobs wait or run."""
@@ -67,7 +68,7 @@ def count(
     now_us = engine.time.latest_us()
     by_state = dict.fromkeys(WAITING_STATES, 0)
     shards: Counter[int] = Counter()
-    oldest_us: int | None = None
+    oldest: dict[int, int] = {}
     read, is_late = 0, False
     for job in islice(engine.jobs_of(queue), most):
         if until_us is not None and read and read % JOBS_A_PAGE == 0:
@@ -83,14 +84,15 @@ def count(
         by_state[state] += 1
         if state == "ready":
             shards[job.lane.shard] += 1
-            oldest_us = job.at_us if oldest_us is None else min(oldest_us, job.at_us)
+            oldest[job.lane.shard] = min(job.at_us, oldest.get(job.lane.shard, job.at_us))
     dead = sum(1 for _ in islice(engine.jobs_of(dead_queue(queue)), most))
     return Counts(
         queue,
         **by_state,
         dead=dead,
-        oldest_ready_us=oldest_us,
+        oldest_ready_us=min(oldest.values(), default=None),
         workers=sum(queue in one.queues for one in workers),
         is_capped=is_late or most in (read, dead),
         ready_by_shard=shards,
+        oldest_by_shard=oldest,
     )

@@ -3,13 +3,17 @@
 import threading
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from typing import Final, NamedTuple
 
 from dueline.core.attempt import Ended
 from dueline.core.deadlines import deadline_of
 from dueline.core.job import Job
+from dueline.core.lane import limits_of
+from dueline.core.limit_names import semaphore_of
+from dueline.core.store import Claimed, Want
+from dueline.core.store_capabilities import PrefetchResult
 
 BUCKETS_S: Final = (
     *(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75),
@@ -46,12 +50,19 @@ class Totals(NamedTuple):
       lost: Lost claims by queue.
       runs: Durations of handlers by queue and task.
       latencies: Start latencies of first attempts by queue and band of priority.
+      waits: Start latencies of first attempts that need a limit, by its name without the key.
+      claims: Claimed jobs, by queue and "new" or "taken over" from a worker that died, and calls
+        that found no job ("empty").
+      calls: Durations of calls of the store by name and outcome.
     """
 
     attempts: Counter[tuple[str, str, str]]
     lost: Counter[str]
     runs: defaultdict[tuple[str, str], Histogram]
     latencies: defaultdict[tuple[str, str], Histogram]
+    waits: defaultdict[tuple[str], Histogram]
+    claims: Counter[tuple[str, str]]
+    calls: defaultdict[tuple[str, str], Histogram]
 
 
 class Tally:
@@ -63,13 +74,14 @@ class Tally:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._totals = Totals(
-            Counter(), Counter(), defaultdict(Histogram), defaultdict(Histogram)
+            Counter(), Counter(), defaultdict(Histogram), defaultdict(Histogram),
+            defaultdict(Histogram), Counter(), defaultdict(Histogram),
         )  # fmt: skip
 
     def ended(self, ended: Iterable[tuple[Ended, str]]) -> None:
         """Count attempts with their outcomes, which are stored."""
         with self._lock:
-            attempts, _, runs, latencies = self._totals
+            attempts, _, runs, latencies, waits, *_ = self._totals
             kind: tuple[object, ...] = ()
             for (job, _, started_us, ended_us), outcome in ended:
                 lane = job.lane
@@ -78,16 +90,39 @@ class Tally:
                     counted = (lane.queue, job.task, outcome)
                     run = runs[lane.queue, job.task]
                     latency = latencies[lane.queue, band_of(lane.priority)]
+                    limits = sorted({semaphore_of(one) for one in limits_of(lane)})
                 attempts[counted] += 1
                 if started_us:
                     run.add(ended_us - started_us)
                     if job.fence == 1:
                         latency.add(started_us - job.due_us)
+                        for name in limits:
+                            waits[name,].add(started_us - job.due_us)
 
     def lost(self, job: Job) -> None:
         """Count a lost claim."""
         with self._lock:
             self._totals.lost[job.lane.queue] += 1
+
+    def called(self, call: str, outcome: str, took_us: int) -> None:
+        """Count a call of the store."""
+        with self._lock:
+            self._totals.calls[call, outcome].add(took_us)
+
+    def claimed(self, wants: Sequence[Want], result: Claimed | PrefetchResult) -> None:
+        """Count what a claim found."""
+        claims = self._totals.claims
+        with self._lock:
+            if isinstance(result, PrefetchResult):
+                claims.update((one.job.lane.queue, "new") for one in result.jobs)
+            elif result.jobs:
+                died = result.died
+                claims.update(
+                    (job.lane.queue, "taken over" if job.id in died else "new")
+                    for job in result.jobs
+                )
+            elif wants:
+                claims[wants[0].lane.queue, "empty"] += 1
 
     def totals(self) -> Totals:
         """Return a copy of what was counted."""

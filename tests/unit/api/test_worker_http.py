@@ -27,6 +27,7 @@ from dueline.api.worker_http import REQUESTS_MAX, Listener, listening
 from dueline.api.worker_plan import plan_of
 from dueline.core.attempt import Done, Ended
 from dueline.worker.settler import Settler
+from dueline.worker.store_calls import counted_calls
 from dueline.worker.tally import Tally
 from tests.harness.calls import claim_all
 from tests.harness.markdown import ROOT
@@ -100,6 +101,44 @@ def test_metrics_count_every_end_of_an_attempt(app: Dueline) -> None:
     assert "process_cpu_seconds_total" in text, "the metrics of the application"
     text = stage.get("/metrics", "application/openmetrics-text")[1]
     assert list(open_metrics(text))  # type: ignore[no-untyped-call]
+
+
+def test_the_wait_for_a_limit_is_measured(app: Dueline) -> None:
+    @app.task(name="limited", limits=["host"])
+    def limited() -> None:
+        pass
+
+    stage = Stage(app)
+    limited.enqueue()
+    stage.worker.run()
+    found = samples(stage.get("/metrics")[1])
+    assert found["dueline_job_wait_limit_seconds_count", "host"] == 1
+
+
+def test_calls_of_the_store_are_timed_by_their_outcome(app: Dueline) -> None:
+    store, tally = app.engine.store, Tally()
+    app.send("add", [1], queue="sums")
+    row = next(iter(app.engine.jobs_of("sums")))
+    with counted_calls(store, tally):
+        assert len(store.find([row.id])) == 1
+        claim_all(app.queues, row.lane)
+        claim_all(app.queues, row.lane)
+        with pytest.raises(TypeError):
+            store.find(7)  # type: ignore[arg-type]
+    assert store.find([row.id])
+    calls, claims = tally.totals().calls, tally.totals().claims
+    assert sum(calls["find", "ok"].counts) == sum(calls["find", "error"].counts) == 1
+    assert claims == {("sums", "new"): 1, ("sums", "empty"): 1}
+
+
+def test_a_shard_without_a_claiming_worker_is_unowned(app: Dueline) -> None:
+    app.send("add", [1], queue="sums")
+    time.sleep(0.01)
+    found = samples(Stage(app).get("/metrics")[1])
+    shards = app.engine.catalog.settings("sums").shards
+    assert found["dueline_shards_unowned", "sums"] == shards
+    ages = [value for key, value in found.items() if "checkpoint_age" in key[0] and "sums" in key]
+    assert (len(ages), sum(age > 0 for age in ages)) == (shards, 1)
 
 
 def test_lost_claims_are_counted_once(app: Dueline) -> None:
@@ -313,6 +352,9 @@ def test_prometheus_scrapes_a_real_worker_with_child_processes(tmp_path: Path) -
             wait_for(lambda: is_answered(port), "the worker listens")
             done = ("dueline_jobs_finished_total", "done", "default", "twice")
             wait_for(lambda: samples(fetch(port, "/metrics")).get(done) == 30, "all are counted")
+            found = samples(fetch(port, "/metrics"))
+            assert found["dueline_claims_total", "default", "new"] == 30
+            assert found["dueline_store_op_seconds_count", "claim", "ok", "sqlite"] > 0
             assert fetch(port, "/readyz") == "ready\n"
             assert fetch(port, "/scale?queue=default&format=plain") == "0\n"
             if server is None:
