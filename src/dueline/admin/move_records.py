@@ -38,6 +38,7 @@ OWN: Final = frozenset(
         "monitor",
         "offices",
         "cancels-at",
+        "runtimes",
         bulk_runs.PARTITION,
     }
 )

@@ -31,8 +31,8 @@ from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, NotFound
 from dueline.core.job import JobId
 from dueline.core.queue_settings import QueueSettings, StreamSettings
+from dueline.foresight.job_forecast import explain
 from dueline.jobs.counts import Counts
-from dueline.jobs.explain import explain
 from dueline.jobs.explanation import Explanation
 from dueline.jobs.queue import Queues
 from dueline.jobs.shard_status import Shard, shards_of

@@ -1,10 +1,12 @@
 """What the maintenance leader of an application does."""
 
+import random
 from collections.abc import Sequence
 from typing import Final
 
 from dueline.core.engine import Engine
 from dueline.core.maintenance import MaintenanceTask, StepResult
+from dueline.foresight import checks
 from dueline.jobs.queue import Queues
 from dueline.monitor.monitor import TASKS
 from dueline.monitor.thread import MaintenanceThreads
@@ -24,7 +26,12 @@ def tasks_of(queues: Queues) -> Sequence[MaintenanceTask]:
     def store_jobs(_: Engine, after: str | None) -> StepResult:
         return scheduler.store_scheduled_jobs(queues, after)
 
-    return (MaintenanceTask("recur", scheduler.EVERY_US, store_jobs), *TASKS, *STREAMS)
+    return (
+        MaintenanceTask("recur", scheduler.EVERY_US, store_jobs),
+        *TASKS,
+        *STREAMS,
+        checks.task_of(queues, random.random),
+    )
 
 
 def make_maintenance_threads(

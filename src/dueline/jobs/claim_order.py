@@ -2,7 +2,7 @@
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
@@ -40,6 +40,14 @@ class Ahead(NamedTuple):
         return sum(self.by_queue.values())
 
 
+class Before(NamedTuple):
+    """The rows that a worker claims before one job; see `Ahead`."""
+
+    rows: Sequence[Job]
+    is_capped: bool
+    has_turns: bool
+
+
 def jobs_before(
     engine: Engine,
     job: Job,
@@ -56,30 +64,47 @@ def jobs_before(
       names: the queues that the worker serves, the job's own among them.
       tasks: the tasks that the worker knows; None for all.
     """
-    ready = _Ready(engine, names, now_us, tasks)
+    found = rows_before(engine, job, names, now_us, tasks, most=AHEAD_MAX)
+    by_queue = Counter(row.lane.queue for row in found.rows)
+    return Ahead(by_queue, found.is_capped, found.has_turns)
+
+
+def rows_before(
+    engine: Engine,
+    job: Job,
+    names: Collection[str],
+    at_us: int,
+    tasks: Collection[str] | None = None,
+    *,
+    most: int = AHEAD_MAX,
+) -> Before:
+    """Return the rows that a worker of some queues claims before a job that is ready at `at_us`.
+
+    Args:
+      at_us: now; or a later time, for rows that will be due then.
+      most: maximum number of rows that are read.
+    """
+    ready = _Ready(engine, names, at_us, tasks, most=most)
     least, mine = ready.rank(job), tenant_of(job.lane)
-    rows = list(ready.rows(job.lane, least))
+    rows = list(ready.rows(job, least))
     place = next((one.place for one in rows if one.job.id == job.id), None)
-    earlier: Counter[str] = Counter()  # of larger priorities, and of its own tenant
-    others: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    earlier: list[Job] = []  # of larger priorities, and of its own tenant
+    others: defaultdict[str, list[_Row]] = defaultdict(list)
     own = 0
     for one in rows:
-        tenant, queue = tenant_of(one.job.lane), one.job.lane.queue
+        tenant = tenant_of(one.job.lane)
         if one.rank > least:
-            earlier[queue] += 1
+            earlier.append(one.job)
         elif tenant != mine:
-            others[tenant][queue] += 1
+            others[tenant].append(one)
         elif place is not None and one.place < place:
-            earlier[queue] += 1
+            earlier.append(one.job)
             own += 1
-    for tenant, counts in others.items():
+    for tenant, behind in others.items():
         # The newest tenant has its turn last, so the other one is assumed to be first.
         turns = own * ready.weight(tenant) // ready.weight(mine) + 1
-        for queue, count in counts.items():
-            earlier[queue] += min(turns, count)
-            turns -= min(turns, count)
-    found = {queue: count for queue, count in earlier.items() if count}
-    return Ahead(found, ready.is_capped, bool(others))
+        earlier += [one.job for one in sorted(behind, key=_place_of)[:turns]]
+    return Before(earlier, ready.is_capped, bool(others))
 
 
 def next_jobs(engine: Engine, name: str, now_us: int, *, limit: int) -> list[Job]:
@@ -123,6 +148,12 @@ class _Row(NamedTuple):
     job: Job
 
 
+def _has_limits_of(lane: Lane, mine: Lane) -> bool:
+    """Return whether a lane waits for nothing but limits that another one has, too."""
+    limits = limits_of(lane)
+    return bool(limits) and task_of(lane) == task_of(mine) and set(limits) <= set(limits_of(mine))
+
+
 def _place_of(row: _Row) -> tuple[int, Lane, int, bytes]:
     return row.place
 
@@ -139,6 +170,8 @@ class _Ready:
         names: Collection[str],
         now_us: int,
         tasks: Collection[str] | None = None,
+        *,
+        most: int = AHEAD_MAX,
     ) -> None:
         self._engine = engine
         self._tasks = tasks
@@ -146,7 +179,7 @@ class _Ready:
         self._settings = {name: engine.catalog.settings(name) for name in sorted(names)}
         self._weights = dict(chain.from_iterable(one.weights for one in self._settings.values()))
         self._waiting = BusyLimits(engine)
-        self._left = AHEAD_MAX
+        self._left = most
 
     @property
     def is_capped(self) -> bool:
@@ -159,8 +192,12 @@ class _Ready:
         aging_us = self._settings[row.lane.queue].aging_us
         return aged(row.lane.priority, self._now_us - row.at_us, aging_us)
 
-    def rows(self, mine: Lane | None, least: int) -> Iterator[_Row]:
-        """Yield the rows with a rank of at least `least`; those of the lane `mine` in any case."""
+    def rows(self, job: Job | None, least: int) -> Iterator[_Row]:
+        """Yield the rows with a rank of at least `least`.
+
+        Of the lane of `job`, only this and what comes before it, whatever its limits.
+        """
+        mine = None if job is None else job.lane
         for lane, listing in self._lanes(mine, least):
             for row in self._scan(lane):
                 rank = self.rank(row)
@@ -168,6 +205,8 @@ class _Ready:
                     break  # and so are all behind it, which have waited less
                 if self._is_claimable(row):
                     yield _Row(rank, (listing, lane, row.at_us, row.id), row)
+                if lane == mine and job is not None and row.id == job.id:
+                    break
 
     def _lanes(self, mine: Lane | None, least: int) -> Iterator[tuple[Lane, int]]:
         """Yield the lanes that may be claimed from, each with its earliest listing."""
@@ -188,7 +227,7 @@ class _Ready:
             return False
         if not settings.aging_us and lane.priority < least:
             return False
-        if lane == mine:
+        if mine is not None and (lane == mine or _has_limits_of(lane, mine)):
             return True
         if self._tasks is not None and (task := task_of(lane)) and task not in self._tasks:
             return False

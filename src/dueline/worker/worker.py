@@ -30,6 +30,7 @@ from dueline.worker.paused_jobs import DeferredJobs
 from dueline.worker.poller import LaneListPoller
 from dueline.worker.prefetch import PrefetchedJobs, placed, times_of
 from dueline.worker.progress_reports import ProgressReports
+from dueline.worker.run_times import RunTimes
 from dueline.worker.runner import Runner
 from dueline.worker.settler import Settler
 from dueline.worker.slots import Slots
@@ -111,6 +112,9 @@ class Worker:
         self._prefetched = PrefetchedJobs(self._start_early, engine.time, wakeup=wakeup)
         self._slots = Slots(runner, self._held, self._prefetched, self._gatherer)
         self._ended: list[Ended] = []
+        self._run_times = RunTimes(
+            settings.worker, slots=runner.threads, now_us=engine.time.latest_us()
+        )
         self._deferred = DeferredJobs(engine, settings.tasks, settler.limited, wakeup)
         self._steps = WorkflowSteps(engine, settler)
         self._marked_starts = MarkedStarts(runner, settler, self._held, clock)
@@ -161,6 +165,7 @@ class Worker:
             self._settler.close()
         self._guarded(self._report)
         self._guarded(self._permits.close)
+        self._guarded(lambda: self._write_run_times(is_last=True))
         self._guarded(self._reporter.end)
         if self._is_moved():
             self._engine.catalog.features.expect_here()
@@ -273,6 +278,9 @@ class Worker:
         began_us = self._clock.monotonic_us()
         lost = self._settler.settle(self._ended, starts, self._cancellations.known)
         self._buffer.round_trips.settled(self._clock.monotonic_us() - began_us)
+        if self._ended:
+            is_full = self._slots.taken() >= self._runner.threads
+            self._run_times.ended(self._ended, is_full=is_full, now_us=began_us)
         self._held.marked.update(job.claim() for job in starts)
         self._held.drop([one.job for one in self._ended])
         self._steps.settled(self._ended, lost)
@@ -540,9 +548,14 @@ class Worker:
     def _attend(self) -> None:
         """Between heartbeats: report changes and progress, and read requests."""
         self._reporter.report_change(self.load())
+        self._write_run_times()
         self._report()
         if self._held and self._cancellations.read():
             self._wakeup.set()
+
+    def _write_run_times(self, *, is_last: bool = False) -> None:
+        engine = self._engine
+        self._run_times.write(engine.store, engine.ids, engine.time.latest_us(), is_last=is_last)
 
     def _extend_all(self) -> int:
         self._lose(self._permits.keep(self._held.jobs()))

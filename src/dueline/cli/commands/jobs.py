@@ -45,9 +45,9 @@ from dueline.core.errors import BadInput, Conflict, NotFound
 from dueline.core.job import JobId
 from dueline.core.lane import living_queue
 from dueline.core.queue_settings import DEFAULT_QUEUE
+from dueline.foresight.job_forecast import explain as explain_job
 from dueline.jobs import claim_order, progress_records
 from dueline.jobs.bulk import cancel_all, reschedule_all, retry_all
-from dueline.jobs.explain import explain as explain_job
 from dueline.jobs.history import Follower
 from dueline.jobs.queue import Queues
 

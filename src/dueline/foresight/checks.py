@@ -1,0 +1,157 @@
+"""Check forecasts: estimate when some waiting jobs start, and compare when they have started.
+
+The maintenance leader does this for each queue that workers serve, so that the intervals of
+forecasts rest on what estimates of this queue were worth.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Final, NamedTuple
+
+from dueline.coordination.worker_registry import Presence, live_workers
+from dueline.core.clock import SECOND_US
+from dueline.core.codec import encode
+from dueline.core.engine import Engine
+from dueline.core.errors import NotFound, StoreCorrupt
+from dueline.core.job import JobId, State
+from dueline.core.maintenance import MaintenanceTask, StepResult
+from dueline.core.store import Put
+from dueline.foresight.forecast import CHECKED_MAX, Error, error_of
+from dueline.foresight.job_forecast import KIND, Checks, Probe, checks_of, estimate_of
+from dueline.foresight.run_times import RunTimes, run_times
+from dueline.jobs.history import LATE_US, attempts
+from dueline.jobs.queue import Queues
+from dueline.monitor import notes
+
+EVERY_US: Final = 15 * SECOND_US
+QUEUES_A_STEP: Final = 20
+
+PROBES: Final = 4
+"""Number of new estimates of a queue in each round."""
+
+OPEN_MAX: Final = 40
+"""Maximum number of estimates of a queue that wait for their check."""
+
+ROWS_MAX: Final = 2_000
+"""Maximum number of rows that are read for an estimate."""
+
+AHEAD_US: Final = 60 * SECOND_US
+"""How far ahead jobs are due whose start is estimated."""
+
+KEEP_US: Final = 7 * 24 * 3600 * SECOND_US
+_LANES_MAX: Final = 200
+_HISTORY_MAX: Final = 2_000
+_SETTLED_US: Final = 2 * SECOND_US
+"""A job that was claimed longer ago is taken to have started when it was claimed."""
+
+
+class _View(NamedTuple):
+    """What all estimates of a round are made from. chance: returns a number in [0, 1)."""
+
+    queues: Queues
+    workers: Sequence[Presence]
+    times: RunTimes
+    chance: Callable[[], float]
+
+
+def check_forecasts(queues: Queues, after: str | None, chance: Callable[[], float]) -> StepResult:
+    """Check the estimates of some queues, and make new ones."""
+    engine = queues.engine
+    workers = live_workers(engine)
+    served = {name for one in workers for name in one.queues}
+    names = engine.catalog.names_after(after, QUEUES_A_STEP)
+    is_last = len(names) < QUEUES_A_STEP
+    found: list[Put] = []
+    view = None
+    for name in sorted(served.intersection(names)):
+        with suppress(StoreCorrupt):  # `dueline doctor` names it
+            if engine.catalog.settings(name).is_paused:
+                continue
+            view = view or _View(queues, workers, run_times(engine.store), chance)
+            before = checks_of(engine, name)
+            checks = _checked(view, name, before)
+            if checks != before:
+                expires_us = engine.time.latest_us() + KEEP_US
+                value, version = encode(checks), engine.ids.token()
+                found.append(notes.put(KIND, name, value, version, expires_us=expires_us))
+    return StepResult(len(found), None if is_last else names[-1], found)
+
+
+def task_of(queues: Queues, chance: Callable[[], float]) -> MaintenanceTask:
+    """Return the maintenance task that checks forecasts.
+
+    Args:
+      chance: Returns a number in [0, 1), which chooses the jobs.
+    """
+    return MaintenanceTask(
+        "foresee", EVERY_US, lambda _, after: check_forecasts(queues, after, chance)
+    )
+
+
+def _checked(view: _View, name: str, before: Checks) -> Checks:
+    errors: dict[str, list[Error]] = {kind: list(some) for kind, some in before.errors.items()}
+    still: list[Probe] = []
+    for one in before.open:
+        start_us = _start_us(view.queues, name, one)
+        if start_us is None:
+            still.append(one)
+        elif start_us:
+            error = Error(one.wait_us, error_of(one.wait_us, start_us - one.base_us))
+            errors[one.kind] = [*errors.get(one.kind, ()), error][-CHECKED_MAX:]
+    return Checks([*still, *_new_probes(view, name)][-OPEN_MAX:], errors)
+
+
+def _start_us(queues: Queues, name: str, one: Probe) -> int | None:
+    """Return when the job of an estimate started; None: not yet; 0: nobody knows."""
+    engine, job_id = queues.engine, JobId(bytes.fromhex(one.job))
+    try:
+        found = queues.find(job_id)
+    except NotFound:
+        return _in_history(engine, name, one, one.made_us, engine.time.latest_us())
+    row = found.row
+    if row is None:
+        assert found.outcome is not None
+        ended_us = found.outcome.ended_us
+        return _in_history(engine, name, one, ended_us, ended_us + LATE_US)
+    if row.state == State.DEAD or row.fence > one.fence + 1:
+        return 0
+    if row.fence == one.fence:
+        return 0 if row.at_us > one.base_us else None
+    if not row.is_claimed():
+        return 0
+    now_us = engine.time.latest_us()
+    start_us = max(row.claimed_us, row.due_us if row.fence == 1 else 0)
+    return start_us if start_us < now_us - _SETTLED_US else None
+
+
+def _in_history(engine: Engine, name: str, one: Probe, since_us: int, until_us: int) -> int:
+    shards = engine.catalog.settings(name).shards_read
+    past = attempts(engine.store, name, shards, since_us=since_us - 1, until_us=until_us)
+    for attempt in islice(past, _HISTORY_MAX):
+        if attempt.job == one.job:
+            return attempt.started_us if attempt.fence == one.fence + 1 else 0
+    return 0
+
+
+def _new_probes(view: _View, name: str) -> list[Probe]:
+    """Estimate when some waiting jobs start, at places that are chosen at random."""
+    engine, chance = view.queues.engine, view.chance
+    lanes = list(islice(engine.lanes_of(name), _LANES_MAX))
+    found: dict[JobId, Probe] = {}
+    for _ in range(PROBES if lanes else 0):
+        lane = lanes[int(chance() * len(lanes))]
+        skip = round(ROWS_MAX ** chance()) - 1
+        now_us = engine.time.latest_us()
+        page = engine.store.scan(lane, after=None, until_us=now_us + AHEAD_US, limit=1, skip=skip)
+        for job in page.jobs:
+            if job.id in found or job.outcome or job.is_claimed():
+                continue
+            one = estimate_of(
+                engine, job, now_us, workers=view.workers, times=view.times, most=ROWS_MAX
+            )
+            if not isinstance(one, str):
+                found[job.id] = Probe(
+                    job.id.hex(), job.fence, now_us, one.base_us, one.wait_us, one.kind
+                )
+    return list(found.values())

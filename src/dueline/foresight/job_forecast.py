@@ -1,0 +1,215 @@
+"""Forecasts of jobs, from a store: what waits before a job, and what workers measured."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from dueline.coordination.worker_registry import Presence, live_workers
+from dueline.core.codec import decode
+from dueline.core.engine import Engine
+from dueline.core.job import Job, JobId
+from dueline.core.job_status import status_of
+from dueline.core.lane import limits_of
+from dueline.core.limit_names import semaphore_of
+from dueline.foresight.forecast import (
+    CHECKED_MIN,
+    Error,
+    Estimate,
+    Forecast,
+    Line,
+    error_of,
+    estimate,
+)
+from dueline.foresight.forecast import forecast_of as forecast_of_estimate
+from dueline.foresight.run_times import KNOWN_MIN, RunTimes, run_times
+from dueline.jobs.claim_order import AHEAD_MAX, Before, rows_before
+from dueline.jobs.explain import explain as explain_now
+from dueline.jobs.explanation import Explanation
+from dueline.jobs.queue import Queues
+from dueline.limits import rate, usage
+from dueline.monitor import notes
+
+REASONS: Final = frozenset({"waiting", "limit", "scheduled", "retrying", "put back"})
+"""Reasons of waiting whose end can be foreseen."""
+
+KIND: Final = "forecasts"
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """An estimate that is checked when the job has started."""
+
+    job: str
+    fence: int
+    made_us: int
+    base_us: int
+    wait_us: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """The estimates of a queue: those to check, and the errors of those that were checked."""
+
+    open: Sequence[Probe] = ()
+    errors: Mapping[str, Sequence[Error]] = field(default_factory=dict)
+
+
+def explain(queues: Queues, job_id: JobId) -> Explanation:
+    """Explain why a job is not running, and forecast when it starts.
+
+    Where that is unknown, the fact `no_forecast` says why.
+    """
+    explanation = explain_now(queues, job_id)
+    if explanation.reason not in REASONS or explanation.facts.get("capacity") == 0:
+        return explanation
+    engine = queues.engine
+    row, now_us = engine.store.find([job_id])[0], engine.time.latest_us()
+    found = "it has just started" if row is None else forecast_of(engine, row, now_us)
+    if isinstance(found, str):
+        said = explanation.sentence
+        if explanation.reason == "waiting":
+            said = f"{said} There is no forecast: {found}."
+        facts = {**explanation.facts, "no_forecast": found}
+        return replace(explanation, sentence=said, facts=facts)
+    said = found.text(now_us)
+    times = {
+        "expected_us": found.expected_us,
+        "earliest_us": found.earliest_us,
+        "latest_us": found.latest_us,
+    }
+    return replace(
+        explanation,
+        sentence=f"{explanation.sentence} {said[0].upper()}{said[1:]}.",
+        facts={**explanation.facts, **times},
+    )
+
+
+def forecast_of(engine: Engine, job: Job, now_us: int) -> Forecast | str:
+    """Return when a waiting job is expected to start, or why that is unknown."""
+    workers, times = live_workers(engine), run_times(engine.store)
+    found = estimate_of(engine, job, now_us, workers=workers, times=times)
+    if isinstance(found, str):
+        return found
+    errors = errors_of(checks_of(engine, job.lane.queue), now_us)
+    forecast = forecast_of_estimate(found, errors)
+    if forecast is None:
+        checked = sum(map(len, errors.values()))
+        return (
+            f"too few forecasts of the queue {job.lane.queue} were checked so far: {checked} of "
+            f"{CHECKED_MIN}"
+        )
+    return forecast
+
+
+def checks_of(engine: Engine, queue: str) -> Checks:
+    """Return the estimates of a queue that were made before."""
+    record = notes.read(engine.store, KIND, queue)
+    return Checks() if record is None else decode(record.value, Checks)
+
+
+def errors_of(checks: Checks, now_us: int) -> dict[str, list[Error]]:
+    """Return the errors of estimates that were checked, and of jobs that are late already.
+
+    Without the latter, only jobs that started early would count at first.
+    """
+    found = {kind: list(some) for kind, some in checks.errors.items()}
+    for one in checks.open:
+        error = error_of(one.wait_us, now_us - one.base_us)
+        if error > 1:
+            found.setdefault(one.kind, []).append(Error(one.wait_us, error))
+    return found
+
+
+def estimate_of(
+    engine: Engine,
+    job: Job,
+    now_us: int,
+    *,
+    workers: Sequence[Presence],
+    times: RunTimes,
+    most: int = AHEAD_MAX,
+) -> Estimate | str:
+    """Return when a waiting job would start if all jobs before it take their mean run times.
+
+    Args:
+      most: Maximum number of rows that are read.
+
+    Returns:
+      The estimate, or why there is none.
+    """
+    queue, at_us = job.lane.queue, max(now_us, job.at_us)
+    knowing = [
+        one
+        for one in workers
+        if queue in one.queues and not one.is_draining and (not job.task or job.task in one.tasks)
+    ]
+    if not knowing:
+        return f"no live worker runs the task {job.task} of the queue {queue}"
+    mean_us = times.cost_us(queue, job.task)
+    if mean_us is None:
+        return f"fewer than {KNOWN_MIN} run times of the task {job.task} are known"
+    before = min(
+        (
+            rows_before(engine, job, names, at_us, tasks, most=most)
+            for names, tasks in {(one.queues, one.tasks) for one in knowing}
+        ),
+        key=lambda one: len(one.rows),
+    )
+    if before.is_capped:
+        return f"more than {most} rows come before it or were read"
+    rows = _claimable(before, job, now_us)
+    costs = {
+        (one.lane.queue, one.task): times.cost_us(one.lane.queue, one.task) or mean_us
+        for one in rows
+    }
+    slots = sum(one.own[queue][0] if queue in one.own else one.slots for one in knowing)
+    held = sum(one.own[queue][1] if queue in one.own else one.held for one in knowing)
+    lines = [
+        Line(slots, held, mean_us, [(one.at_us, costs[one.lane.queue, one.task]) for one in rows]),
+        *_limits(engine, job, rows, costs, mean_us),
+    ]
+    return estimate(lines, now_us=now_us, due_us=job.at_us)
+
+
+def _claimable(before: Before, job: Job, now_us: int) -> list[Job]:
+    """Return the rows that no worker has claimed yet."""
+    return [one for one in before.rows if one.id != job.id and status_of(one, now_us) != "running"]
+
+
+def _limits(
+    engine: Engine,
+    job: Job,
+    rows: Sequence[Job],
+    costs: Mapping[tuple[str, str], float],
+    mean_us: float,
+) -> list[Line]:
+    """Return the lines of a job's limits."""
+    names = limits_of(job.lane)
+    if not names:
+        return []
+    rates = rate.rates(engine.store)
+    slow, uses = usage.look(engine, names)
+    free_us = {one.name: one.next_us for one in slow}
+    lines = [
+        Line(
+            use.capacity,
+            use.held,
+            mean_us,
+            [
+                (one.at_us, costs[one.lane.queue, one.task])
+                for one in rows
+                if use.name in limits_of(one.lane)
+            ],
+            use.closed_us,
+        )
+        for use in uses
+        if use.capacity
+    ]
+    for name in names:
+        if (one := rates.get(semaphore_of(name))) is not None:
+            gap_us = one.per_us / one.count
+            before = Counter(name in limits_of(row.lane) for row in rows)[True]
+            lines.append(Line(1, 0, gap_us, [(0, gap_us)] * before, free_us.get(name, 0)))
+    return lines
