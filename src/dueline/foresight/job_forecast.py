@@ -137,7 +137,7 @@ def estimate_of(
       most: Maximum number of rows that are read.
 
     Returns:
-      The estimate, or why there is none.
+      The estimate, or why it cannot be made.
     """
     queue, at_us = job.lane.queue, max(now_us, job.at_us)
     knowing = [
