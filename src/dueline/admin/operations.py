@@ -21,7 +21,7 @@ from dueline.core.durations import instant_text
 from dueline.core.errors import BadInput, DuelineError
 from dueline.core.job import JobId
 from dueline.core.limit_names import check_semaphore
-from dueline.core.queue_settings import QueueSettings
+from dueline.core.queue_settings import QueueSettings, StreamPause
 from dueline.core.readable_records import readable
 from dueline.core.store import Put, Records
 from dueline.jobs import pauses, workflow_control
@@ -29,6 +29,7 @@ from dueline.jobs.bulk import BulkResult, cancel_all, reschedule_all, retry_all
 from dueline.jobs.queue import Queues
 from dueline.limits import semaphore
 from dueline.schedules import scheduler
+from dueline.streams import pauses as stream_pauses
 from dueline.workflows.workflow import WorkflowView
 
 PARTITION: Final = "operator-actions"
@@ -195,6 +196,34 @@ class Operations:
         return self._recorded(
             f"{kind} worker", target, lambda: worker_requests.send(engine, kind, some)
         ), some
+
+    # Streams
+
+    def pause_stream(self, stream: str, *, group: str | None, shard: int | None) -> None:
+        """Pause a consumer group, a shard, or a shard for one group.
+
+        Raises: As `streams.pauses.pause`.
+        """
+        self._stream("pause stream", stream, group, shard, stream_pauses.pause)
+
+    def resume_stream(self, stream: str, *, group: str | None, shard: int | None) -> None:
+        """End such a pause.
+
+        Raises: As `streams.pauses.resume`.
+        """
+        self._stream("resume stream", stream, group, shard, stream_pauses.resume)
+
+    def _stream(
+        self,
+        what: str,
+        stream: str,
+        group: str | None,
+        shard: int | None,
+        change: Callable[..., object],
+    ) -> None:
+        target = f"{stream}: {stream_pauses.text_of(StreamPause(group, shard))}"
+        engine = self._queues.engine
+        self._recorded(what, target, lambda: change(engine, stream, group=group, shard=shard))
 
     # Schedules, limits, workflows
 

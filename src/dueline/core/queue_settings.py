@@ -168,19 +168,28 @@ class Cut(NamedTuple):
     shards: int
 
 
+class StreamPause(NamedTuple):
+    """A pause of a group, of a shard, or of both; None for all of them."""
+
+    group: str | None
+    shard: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
     """The settings of a stream, stored so that every client reads the same.
 
     shards: hash slices of the ordering keys. keep_us: minimum time that events are kept, None
     for ever; events that a registered group has not read are kept longer. first: number of the
-    first shard. before: earlier reshardings that are still read, the oldest first.
+    first shard. before: earlier reshardings that are still read, the oldest first. paused: what
+    consumers do not handle until it is resumed.
     """
 
     shards: _Shards = 1
     keep_us: Annotated[int, _STREAM_KEEP] | None = None
     first: int = 0
     before: tuple[Cut, ...] = ()
+    paused: tuple[StreamPause, ...] = ()
 
 
 def tells_all(history: str) -> bool:

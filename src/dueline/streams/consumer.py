@@ -203,10 +203,12 @@ class Consumer:
             self._has_idle_surplus |= shard in self._leaving
 
     def poll(self, shard: int) -> Batch | None:
-        """Read the next events of a held shard; None: there are none yet.
+        """Read the next events of a held shard; None: there are none yet, or it is paused.
 
         The same events are returned again until they are committed.
         """
+        if self._order.is_paused(shard):
+            return None
         hold = self._open(shard)
         if hold is None or self._clock.monotonic_us() < hold.again_us:
             return None

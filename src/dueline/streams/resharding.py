@@ -7,7 +7,7 @@ of a key stay in order (rule F5). The layout is one record, and any process that
 so a process that dies never leaves a stream half resharded.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -125,18 +125,33 @@ def reshard(engine: Engine, name: str, shards: int) -> StreamSettings:
       BadInput: the number is out of range. NotFound: the stream was never used.
       Conflict: other processes keep changing it.
     """
+
+    def cut(present: StreamSettings) -> StreamSettings:
+        if present.shards == shards:
+            return present
+        cuts = (*present.before, Cut(present.first, present.shards))
+        first = present.first + present.shards
+        return check_stream_settings(replace(present, shards=shards, first=first, before=cuts))
+
+    settings = change(engine, name, cut)
+    for shard in _in(settings.before):
+        engine.store.close_until(name, shard, at_us=SEALED_US)
+    return settings
+
+
+def change(
+    engine: Engine, name: str, how: Callable[[StreamSettings], StreamSettings]
+) -> StreamSettings:
+    """Store settings computed from the present ones.
+
+    Raises: NotFound: the stream was never used. Conflict: other processes keep changing it.
+    """
     for _ in range(_ROUNDS_MAX):
         present, version = value_at(engine.store, PARTITION, name, StreamSettings)
         if present is None:
             raise NotFound(f"No stream {name} has been used.", hint="See `dueline streams list`.")
-        wanted = present
-        if present.shards != shards:
-            cuts = (*present.before, Cut(present.first, present.shards))
-            first = present.first + present.shards
-            wanted = check_stream_settings(StreamSettings(shards, present.keep_us, first, cuts))
+        wanted = how(present)
         if wanted == present or _write(engine, name, wanted, version):
-            for shard in _in(wanted.before):
-                engine.store.close_until(name, shard, at_us=SEALED_US)
             return wanted
     raise _changing(name)
 

@@ -9,6 +9,7 @@ from dueline.core.store import Store
 from dueline.log.checkpoint import Checkpoint
 from dueline.streams import dead_letters, groups, resharding
 from dueline.streams.dead_letters import Note
+from dueline.streams.pauses import is_paused
 
 RESHARD_CHECK_US: Final = SECOND_US // 4
 """How often a member checks whether a stream was resharded."""
@@ -38,7 +39,7 @@ class ShardOrder:
         self._group = group
         self._read = settings
         self._clock = clock
-        self._settings = StreamSettings()
+        self._settings = self._latest = StreamSettings()
         self._read_out: set[int] = set()
         self._looked_us = self._seen_us = -RESHARD_CHECK_US
 
@@ -50,15 +51,23 @@ class ShardOrder:
         if settings.before:
             places = self._places()
             shards = [one for one in shards if not resharding.is_over(places.get(one))]
-        self._settings, self.shards = settings, shards
+        self._settings, self._latest, self.shards = settings, settings, shards
 
     def is_changed(self) -> bool:
-        """Return whether the stream was resharded since the last `look`; checks periodically."""
+        """Return whether the settings changed since the last `look`; checks periodically."""
+        return self._checked() != self._settings
+
+    def is_paused(self, shard: int) -> bool:
+        """Return whether the group handles no events of a shard; checks periodically."""
+        return bool(self._checked().paused) and is_paused(self._latest, self._group, shard)
+
+    def _checked(self) -> StreamSettings:
+        """Return the settings, at most RESHARD_CHECK_US old."""
         now_us = self._clock.monotonic_us()
-        if now_us - self._looked_us < RESHARD_CHECK_US:
-            return False
-        self._looked_us = now_us
-        return self._read() != self._settings
+        if now_us - self._looked_us >= RESHARD_CHECK_US:
+            self._looked_us = now_us
+            self._latest = self._read()
+        return self._latest
 
     def is_old(self, shard: int) -> bool:
         """Return whether a shard takes no new events."""

@@ -24,7 +24,7 @@ from dueline.core.wakeup import Wakeup
 from dueline.core.watermark import SEALED_US
 from dueline.jobs.transaction import Transaction, expect_transaction
 from dueline.log.reader import ShardReader, merged
-from dueline.streams import dead_letters, groups, resharding, retention
+from dueline.streams import dead_letters, groups, pauses, resharding, retention
 from dueline.streams.batch import BATCH, TTL_US, Batch, ConsumerOptions
 from dueline.streams.event import Event, Events, Position
 from dueline.streams.groups import Lag, Member
@@ -344,6 +344,35 @@ class Stream:
         """
         engine = self._connect()
         return seek(engine, engine.clock, self.name, group, (to.at_us, to.id))
+
+    def pause(self, *, group: str | None = None, shard: int | None = None) -> None:
+        """Pause a consumer group, a shard for all groups, or a shard for one group.
+
+        Within a second, consumers begin no further batch of what is paused; a batch that is being
+        handled ends. They keep their shards and positions.
+
+        Args:
+          group: Name of the group; None for all groups.
+          shard: Number of the shard; None for all shards.
+
+        Raises:
+          BadInput: Neither is named.
+          NotFound: The group or the shard does not exist.
+        """
+        pauses.pause(self._connect(), self.name, group=group, shard=shard)
+
+    def resume(self, *, group: str | None = None, shard: int | None = None) -> None:
+        """End the pause of a group, a shard, or a shard for one group.
+
+        Args:
+          group: As it was paused.
+          shard: As it was paused.
+
+        Raises:
+          BadInput: Neither is named.
+          NotFound: The group or the shard does not exist.
+        """
+        pauses.resume(self._connect(), self.name, group=group, shard=shard)
 
     def parked(self, group: str) -> list[Event]:
         """Return the parked events of a group, in order for each shard."""

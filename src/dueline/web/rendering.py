@@ -26,6 +26,8 @@ _NOTICES = {
     "rescheduled": "Rescheduled: {n}.",
     "paused": "Paused. Workers stop claiming within five seconds.",
     "resumed": "Resumed.",
+    "paused-stream": "Paused. Consumers begin no further batch within a second.",
+    "resumed-stream": "Resumed.",
     "saved": "Saved. Clients and workers apply the change within five seconds.",
     "triggered": "Enqueued one job.",
     "workers-ping": "Asked: {n}. Workers answer within five seconds.",

@@ -115,12 +115,11 @@ class Tally:
         with self._lock:
             if isinstance(result, PrefetchResult):
                 claims.update((one.job.lane.queue, "new") for one in result.jobs)
-            elif result.jobs:
-                died = result.died
-                claims.update(
-                    (job.lane.queue, "taken over" if job.id in died else "new")
-                    for job in result.jobs
-                )
+            elif result.jobs:  # wants of one call are of one queue
+                queue, died = result.jobs[0].lane.queue, len(result.died)
+                claims[queue, "new"] += len(result.jobs) - died
+                if died:
+                    claims[queue, "taken over"] += died
             elif wants:
                 claims[wants[0].lane.queue, "empty"] += 1
 

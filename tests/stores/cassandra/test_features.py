@@ -40,6 +40,7 @@ from tests.harness.cases import (
     streams_consumer,
     streams_cuts,
     streams_parking,
+    streams_pauses,
     streams_replay,
     web_pages,
     worker_affinity,
@@ -167,6 +168,9 @@ FEATURES: dict[str, Callable[[Ground], object]] = {
     ),
     "H7: a stream is cut anew": lambda on: streams_cuts.new_shards_wait_until_the_old_ones_are_read(
         on.stage
+    ),
+    "O13: a group and a shard are paused": lambda on: (
+        streams_pauses.what_is_paused_waits_and_continues_where_it_stopped(on.stage)
     ),
     "R6: a lease": lambda on: streams_app.a_lease_has_one_holder_at_a_time(Dueline(on.url)),
     "a sequence": lambda on: streams_app.sequences_of_one_name_give_each_number_once(

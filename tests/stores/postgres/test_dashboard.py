@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.harness.cases import web_pages, worker_requests
+from tests.harness.cases import streams_pauses, web_pages, worker_requests
 
 pytestmark = pytest.mark.postgres
 
@@ -13,3 +13,7 @@ def test_every_page_shows_and_steers_a_store(url: str) -> None:
 
 def test_a_worker_is_steered(url: str) -> None:
     worker_requests.a_worker_is_steered(url)
+
+
+def test_a_group_is_paused(url: str) -> None:
+    streams_pauses.a_group_is_paused(url)

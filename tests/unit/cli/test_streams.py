@@ -65,6 +65,24 @@ def test_streams_tell_who_reads_them_and_how_far_it_is_behind(shell: Shell, app:
     assert (lag["behind"], lag["read"]) == (0, len(batch.events))
 
 
+def test_a_group_and_a_shard_are_paused(shell: Shell, app: Dueline) -> None:
+    # O13
+    app.stream("clicks", shards=2).append(1)
+    member(app, "here:1:ab").balance()
+    pause, resume = ("streams", "pause", "clicks"), ("streams", "resume", "clicks")
+    for words in (["--group", "billing"], ["--shard", "1"]):
+        assert shell.app(*pause, *words).code == 0
+    shown = shell.app("streams", "show", "clicks", "-o", "json").data
+    assert shown["paused"] == ["group billing", "shard 1"]
+    assert [one["paused"] for one in shown["lags"]] == [True, True]
+    data = shell.app(*resume, "--group", "billing", "-o", "json").data
+    assert data["paused"] == ["shard 1"]
+    shown = shell.app("streams", "show", "clicks", "-o", "json").data
+    assert [one["paused"] for one in shown["lags"]] == [False, True]
+    assert shell.app(*pause).code == 2
+    assert shell.app(*pause, "--group", "nosuch").code == 4
+
+
 def test_a_stream_is_cut_anew(shell: Shell, app: Dueline) -> None:
     # H7
     app.stream("clicks", shards=2).append(1)

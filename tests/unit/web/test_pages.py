@@ -11,6 +11,7 @@ from starlette.routing import Mount
 
 from dueline.coordination.worker_requests import requests_in
 from dueline.jobs.cancel_requests import desk
+from dueline.streams.groups import register
 from dueline.web import dashboard
 from dueline.web.dashboard import STATIC
 from dueline.worker.heartbeat import Load, PresenceReporter
@@ -64,6 +65,24 @@ def test_workers_are_asked_after_a_confirmation(shop: Shop, admin: Visitor) -> N
     for wrong in ({"what": "x"}, {"what": "stop", "worker": "w9"}):
         assert admin.post("/workers/change", wrong).status_code in (400, 404)
     assert Visitor(dashboard(shop.app)).post("/workers/change", form).status_code == 403
+
+
+def test_a_group_and_a_shard_of_a_stream_are_paused(shop: Shop, admin: Visitor) -> None:
+    # O13
+    register(shop.app.store, "clicks", "billing", from_us=0, version=b"1")
+    assert "group billing" in admin.text("/streams/clicks/pause?group=billing")
+    admin.post("/streams/clicks/pause", {"group": "billing"})
+    admin.post("/streams/clicks/pause", {"group": "", "shard": "1"})
+    page = admin.text("/streams")
+    assert "group billing" in page
+    assert "shard 1" in page
+    admin.post("/streams/clicks/resume", {"group": "", "shard": "1"})
+    assert shop.app.stream("clicks").look().paused == (("billing", None),)
+    assert "resume stream" in admin.text("/audit")
+    for form in ({}, {"shard": "x"}):
+        assert admin.post("/streams/clicks/pause", form).status_code == 400
+    form = {"group": "billing"}
+    assert Visitor(dashboard(shop.app)).post("/streams/clicks/pause", form).status_code == 403
 
 
 def test_prometheus_reads_what_the_store_holds(shop: Shop, admin: Visitor) -> None:

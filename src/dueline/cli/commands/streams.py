@@ -4,17 +4,18 @@ from typing import Annotated
 
 import typer
 
+from dueline.admin.operations import Operations
 from dueline.cli.options import argument, option
 from dueline.cli.output import Entry, Output, Part, Span, note
-from dueline.cli.session import session_of
+from dueline.cli.session import operator_name, session_of
 from dueline.coordination.leases import grants
 from dueline.core.engine import Engine
 from dueline.core.errors import NotFound
 from dueline.core.queue_settings import StreamSettings
-from dueline.streams import groups, resharding
+from dueline.streams import groups, pauses, resharding
 
-COLUMNS = ("stream", "shards", "shards_read", "keep", "groups")
-PART_COLUMNS = ("group", "shard", "takes_new", "holder", "behind", "waits", "read")
+COLUMNS = ("stream", "shards", "shards_read", "keep", "groups", "paused")
+PART_COLUMNS = ("group", "shard", "takes_new", "holder", "behind", "waits", "read", "paused")
 
 streams = typer.Typer(help="Show streams and consumer groups.")
 
@@ -72,6 +73,51 @@ def reshard(
         Output.of(context, engine).entry(_entry(engine, name, settings))
 
 
+PausedGroupOption = Annotated[
+    str | None, option("GROUP", "Consumer group; default: all.", "-g", "--group")
+]
+PausedShardOption = Annotated[int | None, option("N", "Shard; default: all.", "--shard")]
+
+
+@streams.command("pause")
+def pause(
+    context: typer.Context,
+    name: NameArgument,
+    *,
+    group: PausedGroupOption = None,
+    shard: PausedShardOption = None,
+) -> None:
+    """Pause a consumer group, or a shard.
+
+    Within a second, consumers begin no further batch of what is paused. They keep their shards and
+    positions, and producers are not affected. Pass both options to pause a shard for one group.
+
+    Example: dueline streams pause clicks --group billing
+    """
+    with session_of(context).queues() as queues:
+        Operations(queues, operator_name()).pause_stream(name, group=group, shard=shard)
+        engine = queues.engine
+        Output.of(context, engine).entry(_entry(engine, name, settings_of(engine, name)))
+
+
+@streams.command("resume")
+def resume(
+    context: typer.Context,
+    name: NameArgument,
+    *,
+    group: PausedGroupOption = None,
+    shard: PausedShardOption = None,
+) -> None:
+    """Resume what was paused, with the same options.
+
+    Example: dueline streams resume clicks --group billing
+    """
+    with session_of(context).queues() as queues:
+        Operations(queues, operator_name()).resume_stream(name, group=group, shard=shard)
+        engine = queues.engine
+        Output.of(context, engine).entry(_entry(engine, name, settings_of(engine, name)))
+
+
 def settings_of(engine: Engine, name: str) -> StreamSettings:
     """Return the settings of a stream.
 
@@ -90,6 +136,7 @@ def _entry(engine: Engine, name: str, settings: StreamSettings) -> Entry:
         "shards_read": len(resharding.shards_of(settings)),
         "keep": None if settings.keep_us is None else Span(settings.keep_us),
         "groups": ", ".join(sorted(groups.registered(engine.store, name))),
+        "paused": list(map(pauses.text_of, settings.paused)),
     }
 
 
@@ -111,6 +158,7 @@ def lag_entries(engine: Engine, name: str, settings: StreamSettings, group: str)
                 "behind": lag.rows,
                 "waits": Span(lag.waits_us),
                 "read": lag.read,
+                "paused": pauses.is_paused(settings, group, lag.shard),
             }
         )
     return found

@@ -1,18 +1,66 @@
 """Streams: lag by group and shard."""
 
+from collections.abc import Mapping
+from functools import partial
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from dueline.core.errors import BadInput
+from dueline.core.queue_settings import StreamPause
+from dueline.streams.pauses import text_of
 from dueline.web.drawing import heat
 from dueline.web.rendering import render
-from dueline.web.site import site_of
+from dueline.web.site import back, form_of, operations, site_of
 
 
 def streams(request: Request) -> Response:
     """Show all streams with their groups, and the lag of each shard."""
     found = [(one, heat(one)) for one in site_of(request).admin.streams()]
-    return render(request, "streams.html", streams=found)
+    return render(request, "streams.html", streams=found, pause_text=text_of)
 
 
-ROUTES = [Route("/streams", streams)]
+def confirm_pause(request: Request) -> Response:
+    """Ask whether a group, or a shard, should be paused."""
+    operations(request)
+    name, values = request.path_params["name"], request.query_params
+    return render(
+        request,
+        "ask.html",
+        heading=f"Pause a part of {name}",
+        text=text_of(StreamPause(*_chosen(values))),
+        sub="Consumers begin no further batch of it; they keep their shards and positions.",
+        action=f"/streams/{name}/pause",
+        values={word: values[word] for word in ("group", "shard") if values.get(word)},
+        button="Pause",
+        back="/streams",
+    )
+
+
+def change_stream(request: Request, *, what: str) -> Response:
+    """Pause or resume a group, or a shard."""
+    change = operations(request)
+    group, shard = _chosen(form_of(request))
+    name = request.path_params["name"]
+    (change.pause_stream if what == "pause" else change.resume_stream)(
+        name, group=group, shard=shard
+    )
+    return back(request, "/streams", f"{what}d-stream")
+
+
+def _chosen(values: Mapping[str, str]) -> tuple[str | None, int | None]:
+    shard = values.get("shard") or None
+    if shard is not None and not (shard.isascii() and shard.isdecimal() and len(shard) < 10):  # noqa: PLR2004
+        raise BadInput(f"{shard!r:.80} is not a shard.", hint="Use 3, for example.")
+    return values.get("group") or None, None if shard is None else int(shard)
+
+
+ROUTES = [
+    Route("/streams", streams),
+    Route("/streams/{name}/pause", confirm_pause),
+    *(
+        Route(f"/streams/{{name}}/{what}", partial(change_stream, what=what), methods=["POST"])
+        for what in ("pause", "resume")
+    ),
+]
