@@ -39,6 +39,7 @@ OWN: Final = frozenset(
         "offices",
         "cancels-at",
         "runtimes",
+        "scales",
         bulk_runs.PARTITION,
     }
 )

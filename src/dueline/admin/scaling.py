@@ -1,25 +1,33 @@
-"""How many workers a backlog needs, for KEDA and scripts."""
+"""How many workers some queues need: `/scale`, and `dueline workers wanted`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from math import ceil
+from typing import Final
 
-from dueline.admin.search import history_of
 from dueline.coordination.worker_registry import live_workers
 from dueline.core.clock import SECOND_US
+from dueline.core.codec import decode, encode
 from dueline.core.engine import Engine
+from dueline.core.pagination import record_at
+from dueline.core.store import Put
+from dueline.foresight.rates import after_counting, rates_of
+from dueline.foresight.run_times import run_times
+from dueline.foresight.staffing import slots_for_backlog, slots_for_rate, variation_of
+from dueline.foresight.target import Target
 from dueline.jobs.counts import count
+from dueline.worker.run_times import Histogram, add
 
-JOBS_MAX = 10_000
+JOBS_MAX: Final = 10_000
 """Maximum number of jobs of each queue that are read."""
 
-MEASURED_US = 300 * SECOND_US
-ATTEMPTS_MAX = 1_000
-"""How far back, and how many attempts, the run time is measured from."""
+RUN_US_DEFAULT: Final = SECOND_US
+"""Run time of jobs that were not measured yet."""
 
-RUN_S_DEFAULT = 1.0
-"""Run time of jobs that were not measured yet, in seconds."""
+CALM_US: Final = 300 * SECOND_US
+"""How long fewer workers must have been enough before fewer are wanted."""
+
+PARTITION: Final = "scales"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,40 +35,32 @@ class Scale:
     """How many workers the jobs of some queues need.
 
     Attributes:
-      desired_workers: Workers that start all due jobs within the wanted time, and never fewer than
-        the running jobs need.
+      desired_workers: Workers that start all due jobs within the wanted time and keep the target at
+        the present rate; never fewer than the running jobs need, or were wanted in the last five
+        minutes.
+      needed_workers: The same without what was wanted before.
       due_backlog: Jobs that are due, or will be soon; those of paused queues do not count.
       running: Jobs whose leases workers hold.
       lateness_seconds: Age of the oldest due job.
-      run_seconds: Mean run time of recent attempts.
+      run_seconds: Mean time for which a job takes a slot.
+      ended_per_second: Attempts that end in a second.
       slots: Slots of one worker.
       is_capped: There are more jobs than were read.
     """
 
     desired_workers: int
+    needed_workers: int
     due_backlog: int
     running: int
     lateness_seconds: float
     run_seconds: float
+    ended_per_second: float
     slots: int
     is_capped: bool
 
 
-def desired_workers(
-    due: int, running: int, *, run_s: float, slots: int, within_s: float
-) -> int:  # fmt: skip
-    """Return how many workers start `due` jobs within a time, besides those that run."""
-    return ceil((running + due * run_s / within_s) / slots)
-
-
 def scale_of(
-    engine: Engine,
-    queues: Sequence[str],
-    *,
-    slots: int,
-    within_us: int,
-    ahead_us: int,
-    measured_s: Callable[[], float | None] = lambda: None,
+    engine: Engine, queues: Sequence[str], *, slots: int, target: Target, ahead_us: int
 ) -> Scale:
     """Return how many workers some queues need.
 
@@ -68,28 +68,51 @@ def scale_of(
         engine: The store.
         queues: Names of the queues.
         slots: Slots of one worker.
-        within_us: Time within which all due jobs should start.
+        target: The start latency to keep; all due jobs should start within it.
         ahead_us: Jobs that will be due within this time count as due.
-        measured_s: Returns the mean run time where the history is off.
     """
     now_us, workers = engine.time.latest_us(), live_workers(engine)
     counts = [count(engine, name, workers, most=JOBS_MAX, ahead_us=ahead_us) for name in queues]
-    active = [one for one in counts if not engine.catalog.settings(one.queue).is_paused]
-    due, running = sum(one.ready for one in active), sum(one.running for one in counts)
-    since = [one.oldest_ready_us for one in active if one.oldest_ready_us is not None]
-    past = history_of(engine, queues, now_us - MEASURED_US, everything=False)
-    took_us = [
-        one.ended_us - one.started_us for one in islice(past, ATTEMPTS_MAX) if one.started_us
-    ]
-    run_s = sum(took_us) / len(took_us) / SECOND_US if took_us else measured_s() or RUN_S_DEFAULT
+    active = [one.queue for one in counts if not engine.catalog.settings(one.queue).is_paused]
+    due = sum(one.ready for one in counts if one.queue in active)
+    running = sum(one.running for one in counts)
+    since = [one.oldest_ready_us for one in counts if one.queue in active and one.oldest_ready_us]
+    times, runs = run_times(engine.store), Histogram()
+    for name in queues:
+        add(runs, times.queues.get(name, {}))
+    known = [cost for name in queues if (cost := times.cost_us(name, "")) is not None]
+    cost_us = sum(known) / len(known) if known else RUN_US_DEFAULT
+    found = [rates for name in active if (rates := rates_of(engine, name)) is not None]
+    per_s = sum(after_counting(one, None, now_us).per_s() for one in found)
+    steady = slots_for_rate(per_s, cost_us, target, variation=variation_of(runs) if runs else 1.0)
+    needed = max(
+        ceil(slots_for_backlog(due, running, cost_us, target.most_us) / slots),
+        ceil(steady / slots),
+    )
     return Scale(
-        desired_workers(
-            due, running, run_s=run_s, slots=slots, within_s=within_us / SECOND_US
-        ),
+        _calmed(engine, f"{','.join(sorted(queues))} {target} {slots}", needed, now_us),
+        needed,
         due,
         running,
         max(0, now_us - min(since, default=now_us)) / SECOND_US,
-        run_s,
+        cost_us / SECOND_US,
+        round(per_s, 3),
         slots,
         any(one.is_capped for one in counts),
-    )  # fmt: skip
+    )
+
+
+def _calmed(engine: Engine, key: str, needed: int, now_us: int) -> int:
+    """Return the largest number that was needed in the last minutes, and note this one.
+
+    Of the numbers before, only those are kept that are larger than all later ones.
+    """
+    record = record_at(engine.store, PARTITION, key)
+    before = [] if record is None else decode(record.value, list[tuple[int, int]])
+    kept = [one for one in before if one[0] > now_us - CALM_US and one[1] > needed]
+    wanted = [*kept, (now_us, needed)]
+    if kept or needed:
+        put = Put(key, engine.ids.token(), encode(wanted), expires_us=now_us + CALM_US,
+                  at_us=now_us)  # fmt: skip
+        engine.store.commit(PARTITION, (put,))
+    return wanted[0][1]

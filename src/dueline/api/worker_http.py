@@ -19,6 +19,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.durations import parse_span
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, ConfigError, DuelineError
+from dueline.foresight.target import Target, target_of
 from dueline.worker.tally import Tally
 from dueline.worker.worker import LIVE_WITHIN_US, Worker
 
@@ -34,7 +35,8 @@ QUEUES_MAX: Final = 20
 SCALED_EVERY_S: Final = 5.0
 """Minimum time between two reads of the same queues, in seconds."""
 
-WITHIN, AHEAD = "30s", "10s"
+WITHIN, AHEAD, SHARE = "30s", "10s", 0.99
+"""Without a target, this share of jobs should start within this time."""
 
 _log = logging.getLogger("dueline.http")
 
@@ -134,11 +136,11 @@ class Listener:
 
     def _scale(self, query: Mapping[str, list[str]]) -> Answer:
         try:
-            names, within_us, ahead_us = asked(query)
+            names, target, ahead_us = asked(query)
             if unknown := set(names).difference(self._engine.catalog.names()):
                 text = f"There is no queue {min(unknown)!r:.80}.\n"
                 return Answer(HTTPStatus.NOT_FOUND, text)
-            scale = self._scale_of(names, within_us, ahead_us)
+            scale = self._scale_of(names, target, ahead_us)
         except BadInput as error:
             return Answer(HTTPStatus.BAD_REQUEST, f"{error.message}\n")
         except DuelineError as error:  # not 0 workers: nobody knows
@@ -148,8 +150,8 @@ class Listener:
         body = json.dumps({"queues": names, **asdict(scale)})
         return Answer(HTTPStatus.OK, f"{body}\n", "application/json")
 
-    def _scale_of(self, names: tuple[str, ...], within_us: int, ahead_us: int) -> Scale:
-        key = (names, within_us, ahead_us)
+    def _scale_of(self, names: tuple[str, ...], target: Target, ahead_us: int) -> Scale:
+        key = (names, target, ahead_us)
         with self._lock:
             now_s = time.monotonic()
             self._scales = {
@@ -157,37 +159,28 @@ class Listener:
             }
             if key not in self._scales:
                 scale = scale_of(
-                    self._engine,
-                    names,
-                    slots=self._slots,
-                    within_us=within_us,
-                    ahead_us=ahead_us,
-                    measured_s=lambda: self._measured_s(names),
+                    self._engine, names, slots=self._slots, target=target, ahead_us=ahead_us
                 )
                 self._scales[key] = (time.monotonic(), scale)
             return self._scales[key][1]
 
-    def _measured_s(self, names: tuple[str, ...]) -> float | None:
-        """Return the mean run time of this worker's attempts in some queues."""
-        runs = [one for (queue, _), one in self._tally.totals().runs.items() if queue in names]
-        number = sum(sum(one.counts) for one in runs)
-        return sum(one.total_us for one in runs) / number / SECOND_US if number else None
 
-
-def asked(query: Mapping[str, list[str]]) -> tuple[tuple[str, ...], int, int]:
-    """Return the queues of a request for a scale, and its times in microseconds.
+def asked(query: Mapping[str, list[str]]) -> tuple[tuple[str, ...], Target, int]:
+    """Return the queues of a request for a scale, its target, and how far ahead jobs count.
 
     Raises:
-      BadInput: It names no queues, or too many; or a time cannot be read.
+      BadInput: It names no queues, or too many; or a time or the target cannot be read.
     """
     names = {name for text in query.get("queue", []) for name in text.split(",")}
     if not 0 < len(names) <= QUEUES_MAX:
         raise BadInput(f"Name 1 to {QUEUES_MAX} queues.", hint="Use /scale?queue=mail.")
-    within_us = parse_span(query.get("within", [WITHIN])[-1])
+    target = Target(SHARE, parse_span(query.get("within", [WITHIN])[-1]))
+    if "target" in query:
+        target = target_of(query["target"][-1])
     ahead_us = parse_span(query.get("ahead", [AHEAD])[-1])
-    if within_us <= 0:
+    if target.most_us <= 0:
         raise BadInput("`within` must be more than 0.", hint="Use within=30s.")
-    return tuple(sorted(names)), within_us, ahead_us
+    return tuple(sorted(names)), target, ahead_us
 
 
 @contextmanager

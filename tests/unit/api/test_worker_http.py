@@ -21,7 +21,6 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families
 
 from dueline import BadInput, ConfigError, Dueline, Retry, StoreUnavailable
-from dueline.admin.scaling import desired_workers
 from dueline.api.launch import make_worker
 from dueline.api.worker_http import REQUESTS_MAX, Listener, listening
 from dueline.api.worker_plan import plan_of
@@ -216,7 +215,7 @@ def test_a_scale_is_json_or_a_number(app: Dueline) -> None:
 @pytest.mark.parametrize(
     ("query", "status"),
     [({}, 400), ({"queue": "x"}, 404), ({"queue": "sums", "within": "0s"}, 400),
-     ({"queue": "sums", "within": "soon"}, 400)],
+     ({"queue": "sums", "within": "soon"}, 400), ({"queue": "sums", "target": "fast"}, 400)],
 )  # fmt: skip
 def test_a_scale_is_refused_with_a_reason(
     app: Dueline, query: Mapping[str, str], status: int
@@ -224,15 +223,6 @@ def test_a_scale_is_refused_with_a_reason(
     found, text = Stage(app).get("/scale", **query)
     assert found == status
     assert text.endswith("\n")
-
-
-@pytest.mark.parametrize(
-    ("due", "running", "run_s", "workers"),
-    [(0, 0, 1, 0), (1, 0, 0.001, 1), (0, 5, 9, 2), (0, 4, 9, 1), (300, 0, 1, 3), (300, 4, 1, 4)],
-)
-def test_desired_workers(due: int, running: int, run_s: float, workers: int) -> None:
-    """None without jobs, one for one job, and never fewer than running jobs need."""
-    assert desired_workers(due, running, run_s=run_s, slots=4, within_s=30) == workers
 
 
 @pytest.mark.parametrize(

@@ -28,3 +28,13 @@ def test_who_is_meant_must_be_said(shell: Shell) -> None:
     assert shell.app("workers", "ping", "x").code == 4
     answer = shell.app("workers", "ping", "--all")
     assert (answer.code, answer.err) == (0, "No live workers.\n")
+
+
+def test_the_wanted_workers_are_a_number(shell: Shell) -> None:
+    shell.enqueue("tasks.add", "1")
+    wanted = ("workers", "wanted", "--slots", "2", "-q")
+    assert shell.app(*wanted, "default", "--target", "p99<500ms").out == "1\n"
+    answer = shell.app(*wanted, "default", "--target", "quickly")
+    assert answer.code == 2
+    assert "'quickly' is not a target. Use" in answer.err
+    assert shell.app(*wanted, "nothing").code == 4

@@ -1,24 +1,30 @@
-"""`dueline workers`: list live workers, and ask them to be quiet, to stop or to answer."""
+"""`dueline workers`: list live workers, steer them, and say how many are wanted."""
 
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
+from statistics import median_low
 from typing import Annotated, Final
 
 import typer
 
 from dueline.admin.operations import Operations
+from dueline.admin.scaling import scale_of
+from dueline.api.worker_plan import CONCURRENCY
 from dueline.cli.commands.queues import worker_entry
 from dueline.cli.confirm import is_agreed
 from dueline.cli.errors import Exit, say_failure
-from dueline.cli.options import YesOption, argument
+from dueline.cli.options import YesOption, argument, option
 from dueline.cli.output import Entry, Instant, Output, note
 from dueline.cli.session import operator_name, session_of
 from dueline.coordination import worker_requests
 from dueline.coordination.worker_registry import Presence, live_workers
 from dueline.coordination.worker_requests import EFFECTIVE_US, RequestKind, WorkerAnswer
 from dueline.core.clock import SECOND_US
+from dueline.core.durations import parse_span
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput
+from dueline.foresight.target import target_of
 
 COLUMNS: Final = ("worker", "queues", "held", "running", "slots", "state", "version",
                   "clock_offset", "beat")  # fmt: skip
@@ -178,3 +184,37 @@ def _entry(worker: str, answer: WorkerAnswer | None) -> Entry:
         "started": Instant(answer.started_us),
         "jobs": [f"{task} {job[:12]}" for job, task, _ in answer.jobs],
     }
+
+
+@workers.command()
+def wanted(
+    context: typer.Context,
+    *,
+    queue: Annotated[list[str], option("NAME", "Queue to serve; repeatable.", "-q", "--queue")],
+    target: Annotated[
+        str, option("TARGET", 'Start latency to keep, such as "p99<2s".')
+    ] = "p99<30s",
+    ahead: Annotated[
+        str, option("DURATION", "Count jobs that are due within this time as due.")
+    ] = "10s",
+    slots: Annotated[
+        int | None, option("NUMBER", "Slots of one worker; by default as live workers have.", min=1)
+    ] = None,
+) -> None:
+    """Print how many workers keep a target of start latencies.
+
+    They start what is due within the time of the target, and keep the target at the present rate of
+    jobs. The number falls only after fewer have been enough for five minutes, and never below what
+    running jobs need. Workers answer the same at `/scale`.
+
+    Example: dueline workers wanted -q mail --target "p99<2s"
+    """
+    asked, ahead_us = target_of(target), parse_span(ahead)
+    with session_of(context).engine() as engine:
+        for name in queue:
+            engine.catalog.chosen(name)
+        if slots is None:
+            serving = [one.slots for one in live_workers(engine) if set(queue) & set(one.queues)]
+            slots = median_low(serving) if serving else CONCURRENCY
+        scale = scale_of(engine, queue, slots=slots, target=asked, ahead_us=ahead_us)
+        Output.of(context, engine).text(str(scale.desired_workers), asdict(scale))

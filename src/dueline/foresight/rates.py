@@ -1,0 +1,177 @@
+"""How much each queue did in the last minutes: starts and their latencies, and failures by task.
+
+The maintenance leader reads what workers counted, and keeps sums in which older events count less.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import exp
+from typing import Final, NamedTuple, Self, TypeVar
+
+from dueline.core.clock import DAY_US, SECOND_US
+from dueline.core.codec import decode, encode
+from dueline.core.engine import Engine
+from dueline.core.maintenance import MaintenanceTask, StepResult
+from dueline.monitor import notes
+from dueline.worker.run_times import WorkerTimes, bounds_of, worker_times
+
+K = TypeVar("K")
+
+KIND: Final = "rates"
+
+WINDOWS_US: Final = (300 * SECOND_US, 3600 * SECOND_US, DAY_US)
+"""Durations in which an event comes to count a third: a few minutes, an hour, a day."""
+
+EVERY_US: Final = 15 * SECOND_US
+KEEP_US: Final = 3 * DAY_US
+
+TASKS_MAX: Final = 200
+"""Maximum number of tasks of a queue that are kept."""
+
+_LEAST: Final = 0.01
+
+
+class Sums(NamedTuple):
+    """Sums of one kind of event, for each of WINDOWS_US."""
+
+    minutes: float = 0.0
+    hour: float = 0.0
+    day: float = 0.0
+
+    def after(self, passed_us: int, more: float) -> Self:
+        """Return the sums after some time, with more events."""
+        return type(self)(
+            *(
+                round(one * exp(-passed_us / window_us) + more, 3)
+                for one, window_us in zip(self, WINDOWS_US, strict=True)
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRates:
+    """What a queue did.
+
+    Attributes:
+      since_us: When counting began.
+      at_us: Until when events are counted.
+      latencies: First attempts by the step of their start latency.
+      ended, failed: Attempts by task.
+    """
+
+    since_us: int
+    at_us: int
+    latencies: Mapping[int, Sums] = field(default_factory=dict)
+    ended: Mapping[str, Sums] = field(default_factory=dict)
+    failed: Mapping[str, Sums] = field(default_factory=dict)
+
+    def per_s(self) -> float:
+        """Return how many attempts end in a second: in the last minutes or hour, what is more."""
+        counted_us = self.at_us - self.since_us
+        ended = _total(self.ended.values())
+        found = [
+            ended[place] * SECOND_US / (window_us * (1 - exp(-counted_us / window_us)))
+            for place, window_us in enumerate(WINDOWS_US[:2])
+        ]
+        return max(found)
+
+    def starts(self) -> Sums:
+        """Return how many first attempts started."""
+        return _total(self.latencies.values())
+
+    def late(self, most_us: int) -> Sums:
+        """Return how many first attempts started later than `most_us` after their due time."""
+        return _total(
+            sums for step, sums in self.latencies.items() if bounds_of(step)[0] >= most_us
+        )
+
+
+def _total(some: Iterable[Sums]) -> Sums:
+    found = list(some)
+    return Sums(*map(sum, zip(*found, strict=True))) if found else Sums()
+
+
+class Counted(NamedTuple):
+    """What was counted in a queue since the last read."""
+
+    latencies: dict[int, int]
+    ended: dict[str, int]
+    failed: dict[str, int]
+
+
+class Deltas:
+    """What workers counted since this process last read it; a new worker counts from its start."""
+
+    def __init__(self) -> None:
+        self._seen: Mapping[str, WorkerTimes] | None = None
+
+    def since_last(self, times: Mapping[str, WorkerTimes]) -> dict[str, Counted]:
+        """Return what was counted, by queue; nothing at the first call."""
+        before, self._seen = self._seen, times
+        if before is None:
+            return {}
+        found: dict[str, Counted] = {}
+        for worker, now in times.items():
+            old = before.get(worker)
+            for queue, counted in now.queues.items():
+                last = old.queues.get(queue) if old else None
+                into = found.setdefault(queue, Counted({}, {}, {}))
+                _add(into.latencies, counted.latencies, last.latencies if last else {})
+                for task, one in counted.tasks.items():
+                    past = last.tasks.get(task) if last else None
+                    _add(into.ended, {task: one.ended}, {task: past.ended if past else 0})
+                    _add(into.failed, {task: one.failed}, {task: past.failed if past else 0})
+        return found
+
+
+def _add(into: dict[K, int], now: Mapping[K, int], before: Mapping[K, int]) -> None:
+    for key, number in now.items():
+        if number > before.get(key, 0):
+            into[key] = into.get(key, 0) + number - before.get(key, 0)
+
+
+def rates_of(engine: Engine, queue: str) -> QueueRates | None:
+    """Return what a queue did; None if nothing was counted in the last days."""
+    record = notes.read(engine.store, KIND, queue)
+    return None if record is None else decode(record.value, QueueRates)
+
+
+def after_counting(before: QueueRates | None, more: Counted | None, now_us: int) -> QueueRates:
+    """Return what a queue did, with what was counted since."""
+    old = before or QueueRates(now_us - 1, now_us)
+    new = more or Counted({}, {}, {})
+    passed_us = now_us - old.at_us
+    ended = _updated(old.ended, new.ended, passed_us)
+    if len(ended) > TASKS_MAX:
+        most = sorted(ended, key=lambda task: -ended[task].day)[:TASKS_MAX]
+        ended = {task: ended[task] for task in most}
+    failed = _updated(old.failed, new.failed, passed_us)
+    return QueueRates(
+        old.since_us,
+        now_us,
+        _updated(old.latencies, new.latencies, passed_us),
+        ended,
+        {task: sums for task, sums in failed.items() if task in ended},
+    )
+
+
+def _updated(old: Mapping[K, Sums], new: Mapping[K, int], passed_us: int) -> dict[K, Sums]:
+    found = {key: old.get(key, Sums()).after(passed_us, new.get(key, 0)) for key in {**old, **new}}
+    return {key: sums for key, sums in found.items() if sums.day >= _LEAST}
+
+
+def task() -> MaintenanceTask:
+    """Return the maintenance task that counts what queues did."""
+    deltas = Deltas()
+
+    def count(engine: Engine, _: str | None) -> StepResult:
+        now_us = engine.time.latest_us()
+        found = []
+        for queue, more in sorted(deltas.since_last(worker_times(engine.store)).items()):
+            if any(more):
+                rates = after_counting(rates_of(engine, queue), more, now_us)
+                version, expires_us = engine.ids.token(), now_us + KEEP_US
+                found.append(notes.put(KIND, queue, encode(rates), version, expires_us=expires_us))
+        return StepResult(len(found), puts=found)
+
+    return MaintenanceTask("rates", EVERY_US, count)
