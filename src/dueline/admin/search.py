@@ -17,6 +17,8 @@ from dueline.core.ids import created_us
 from dueline.core.job import Job, JobId
 from dueline.core.job_status import status_of
 from dueline.core.lane import Lane, dead_queue, tenant_of
+from dueline.core.pagination import at_once, parts_of
+from dueline.core.store import JobPage
 from dueline.jobs.history import LATE_US, attempts
 
 SCAN_MAX = 100_000
@@ -30,6 +32,9 @@ _BACK_US = (10 * SECOND_US, 600 * SECOND_US, 6 * 3600 * SECOND_US, 8 * DAY_US)
 
 Place = tuple[int, str]
 """Where a page of jobs ends: the time and the id of its last job."""
+
+LANES_AT_ONCE = 64
+"""Number of lanes whose first jobs are read before it is checked how many that were."""
 
 _START: Place = (0, "")
 
@@ -178,16 +183,25 @@ def search(
     now_us = engine.time.latest_us()
     budget = _Budget(engine, most, within_us)
     until_us = now_us if like.state == "ready" else None
-    page = min(limit + 1, _PAGE_MAX)
     begin = None if after is None else (after[0], JobId(bytes.fromhex(after[1])))
-    rows = heapq.merge(
-        *(
-            _lane_rows(engine, lane, budget, after=begin, until_us=until_us, page_size=page)
-            for lane in lanes_like(engine, like)
-            if not leave_out(lane)
-        ),
-        key=lambda job: (job.at_us, job.id),
-    )
+    lanes = [lane for lane in lanes_like(engine, like) if not leave_out(lane)]
+    # Most lanes give about their share.
+    size = min(limit + 1, _PAGE_MAX, 4 + 2 * limit // max(1, len(lanes)))
+
+    def first(lane: Lane) -> JobPage:
+        return engine.store.scan(lane, after=begin, until_us=until_us, limit=size)
+
+    begun: list[Iterator[Job]] = []
+    for some in parts_of(lanes, LANES_AT_ONCE):
+        if not budget.has_rows:
+            budget.stops.append(_START)
+            break
+        for lane, page in zip(some, at_once(engine.store, first, some), strict=True):
+            budget.spend(max(1, len(page.jobs)))
+            begun.append(
+                _lane_rows(engine, lane, budget, page, until_us=until_us, page_size=2 * size)
+            )
+    rows = heapq.merge(*begun, key=lambda job: (job.at_us, job.id))
     found = list(
         islice(
             (job for job in rows if like.fits(job, now_us)),
@@ -219,7 +233,9 @@ def count_like(
     budget = _Budget(engine, most, within_us)
     found = 0
     for lane in lanes_like(engine, like):
-        rows = _lane_rows(engine, lane, budget, after=None, until_us=None, page_size=_PAGE_MAX)
+        page = engine.store.scan(lane, after=None, until_us=None, limit=_PAGE_MAX)
+        budget.spend(max(1, len(page.jobs)))
+        rows = _lane_rows(engine, lane, budget, page, until_us=None, page_size=_PAGE_MAX)
         found += sum(1 for row in rows if like.fits(row, now_us))
         if budget.is_spent:
             return found, True
@@ -241,21 +257,22 @@ def _lane_rows(
     engine: Engine,
     lane: Lane,
     budget: _Budget,
+    page: JobPage,
     *,
-    after: tuple[int, JobId] | None,
     until_us: int | None,
     page_size: int,
 ) -> Iterator[Job]:
-    is_first = True  # of each lane one page is read, so that a repeat makes progress
-    while budget.has_rows if is_first else not budget.is_spent:
-        is_first = False
-        page = engine.store.scan(lane, after=after, until_us=until_us, limit=page_size)
-        budget.spend(max(1, len(page.jobs)))
+    """Yield rows from the first page on, which is read always: so a repeat makes progress."""
+    while True:
         yield from page.jobs
         after = page.after
         if after is None:
             return
-    budget.stops.append(_START if after is None else (after[0], after[1].hex()))
+        if budget.is_spent:
+            break
+        page = engine.store.scan(lane, after=after, until_us=until_us, limit=page_size)
+        budget.spend(max(1, len(page.jobs)))
+    budget.stops.append((after[0], after[1].hex()))
 
 
 def search_ended(

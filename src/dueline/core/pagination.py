@@ -1,6 +1,7 @@
 """Iteration over the pages of a store."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Final, TypeVar
 
@@ -18,7 +19,19 @@ EVER: Final = 2**62
 """A bucket after all others."""
 
 
+READS_AT_ONCE: Final = 8
+"""Number of reads at once in a store that answers several of them together."""
+
 T = TypeVar("T")
+U = TypeVar("U")
+
+
+def at_once(jobs: Jobs, read: Callable[[T], U], places: Sequence[T]) -> Sequence[U]:
+    """Read each of many places, several at a time if the store reads many shards at once."""
+    if not isinstance(jobs, ReadsShardsAtOnce):
+        return [read(place) for place in places]
+    with ThreadPoolExecutor(READS_AT_ONCE, thread_name_prefix="dueline-read") as threads:
+        return list(threads.map(read, places))
 
 
 def parts_of(items: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -9,7 +9,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.durations import span_text
 from dueline.core.engine import Engine
 from dueline.core.lane import Lane, Marks, bucket_of, tenant_of
-from dueline.core.pagination import lane_pages
+from dueline.core.pagination import at_once, lane_pages
 from dueline.limits.usage import BusyLimits
 
 LANES_MAX = 10_000
@@ -47,10 +47,11 @@ def shards_of(engine: Engine, queue: str) -> Sequence[Shard]:
     """Return the status of all shards of a queue."""
     settings = engine.catalog.settings(queue)
     today = bucket_of(engine.time.latest_us(), settings.width_us)
-    return [
-        _look(engine, queue, number, today, takes_new=number < settings.shards)
-        for number in range(settings.shards_read)
-    ]
+    return at_once(
+        engine.store,
+        lambda number: _look(engine, queue, number, today, takes_new=number < settings.shards),
+        range(settings.shards_read),
+    )
 
 
 def _look(engine: Engine, queue: str, number: int, today: int, *, takes_new: bool) -> Shard:

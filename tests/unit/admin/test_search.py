@@ -3,12 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dueline.admin.search import JobFilter, attempts_of, search, search_ended
 from dueline.core.attempt import Outcome
 from dueline.core.errors import BadInput, NotFound
+from dueline.core.lane import Lane
+from dueline.core.store import JobPage
 from tests.harness.world import KINDS, World, world_on
 
 
@@ -60,6 +63,24 @@ def test_a_queue_that_is_not_there_is_said_so_and_not_made(world: World) -> None
     with pytest.raises(BadInput):
         search(world.queues.engine, JobFilter(queue="No!"), limit=1)
     assert world.queues.engine.catalog.names() == ["q"]
+
+
+def test_a_page_of_many_lanes_reads_few_rows_of_each(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = [world.put(priority=number % 20) for number in range(600)]
+    read: list[int] = []
+    scan = world.store.scan
+
+    def counted(lane: Lane, **bounds: Any) -> JobPage:  # noqa: ANN401
+        page = scan(lane, **bounds)
+        read.append(len(page.jobs))
+        return page
+
+    monkeypatch.setattr(world.store, "scan", counted)
+    found = search(world.queues.engine, JobFilter(), limit=50)
+    assert [job.id for job in found.jobs] == put[:50]
+    assert sum(read) < 300
 
 
 def test_a_search_says_that_there_are_more(world: World) -> None:
