@@ -11,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
 from models import (
+    cancels,
     carry,
     claims,
     flows,
@@ -23,6 +24,7 @@ from models import (
     outcome,
     permits,
     stretches,
+    tasks,
     trials,
 )
 from models.explore import Finding, Model, explore
@@ -39,6 +41,8 @@ RIGHT: dict[str, Models] = {
     "memory": {**memory.MODELS},
     "inserts": {**inserts.MODELS},
     "carry": {**carry.MODELS},
+    "tasks": {**tasks.MODELS},
+    "cancels": {**cancels.MODELS},
     "move": {**move.MODELS},
     "leases": {**leases.MODELS},
     "permits": {**permits.MODELS},
@@ -54,6 +58,8 @@ WRONG: dict[str, Models] = {
     "memory": {**memory.MUTANTS},
     "inserts": {**inserts.MUTANTS},
     "carry": {**carry.MUTANTS},
+    "tasks": {**tasks.MUTANTS},
+    "cancels": {**cancels.MUTANTS},
     "move": {**move.MUTANTS},
     "leases": {**leases.MUTANTS},
     "permits": {**permits.MUTANTS},

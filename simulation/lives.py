@@ -1,17 +1,18 @@
 """Kinds of runs, distinguished by their seeds.
 
 Negative seeds are runs of streams, seeds from RECURRING runs of schedules, from LIMITED runs with
-limits, from FLOWING runs with workflows. All others are runs of a plain queue.
+limits, from FLOWING runs with workflows, from DEPLOYING runs with several
+versions of workers. All others are runs of a plain queue.
 """
 
 from collections.abc import Callable, Sequence
 
-from simulation import flowing, life, limited, recurring
+from simulation import deploying, flowing, life, limited, recurring
 from simulation.life import Life
 from simulation.streams import life as stream_life
 
 ONE_IN = 16
-"""Of this many runs two are of streams, one of a schedule, one with limits, one with workflows."""
+"""Of this many runs two are of streams, one of each other kind."""
 
 RECURRING = 1 << 60
 """Above all seeds that are derived from a commit."""
@@ -23,10 +24,16 @@ FLOWING = 1 << 62
 """Above those with limits."""
 
 
+DEPLOYING = 1 << 63
+"""Above those with workflows."""
+
+
 def live(
     seed: int, given: Sequence[int] | None = None, *, trace: Callable[[str], object] | None = None
 ) -> Life:
     """Run one seed; the same seed, or the same tape with it, gives the same run."""
+    if seed >= DEPLOYING:
+        return deploying.live(seed, given, trace=trace)
     if seed >= FLOWING:
         return flowing.live(seed, given, trace=trace)
     if seed >= LIMITED:
@@ -49,4 +56,4 @@ def _of_a_kind(seed: int, place: int) -> int:
         return -seed
     if place in (3, 11):  # odd indexes, because the last bit selects the kind of store
         seed = seed & ~1 | seed >> 4 & 1
-    return seed + {3: LIMITED, 11: RECURRING, 13: FLOWING}.get(place, 0)
+    return seed + {1: DEPLOYING, 3: LIMITED, 11: RECURRING, 13: FLOWING}.get(place, 0)

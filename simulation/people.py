@@ -1,9 +1,10 @@
 """Processes of a run: producers, workers and an operator."""
 
 import random
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, cast
 
+from dueline.coordination.worker_registry import KnownTasks
 from dueline.core.call_options import CallOptions, Mode, Rule
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import BadInput, Conflict, EnqueueUnknown, NotFound, StoreUnavailable
@@ -13,6 +14,7 @@ from dueline.core.store import Store
 from dueline.core.wakeup import FALLBACK_US, LocalWakeups, NoWakeups, Signal, Wakeups
 from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import EnqueueRequest, Queues
+from dueline.tasks.handler import Handler
 from dueline.worker.backoff import GAP_US_MAX_WITHOUT_WAKEUPS, PollTimer
 from dueline.worker.execution import Execution
 from dueline.worker.settler import Settler
@@ -46,6 +48,18 @@ class SeededIds(Ids):
         super().__init__(random.Random(seed).randbytes)
 
 
+class Version(NamedTuple):
+    """A version of the application: its handlers, and its custom codecs."""
+
+    handlers: Mapping[str, Handler]
+    codecs: tuple[int, ...] = ()
+
+    @property
+    def known(self) -> KnownTasks:
+        """The tasks that its workers can run."""
+        return KnownTasks(tuple(self.handlers), self.codecs)
+
+
 class Town:
     """Starts processes, and holds what they share."""
 
@@ -69,6 +83,10 @@ class Town:
         self._diary = diary
         self._reach = reach
         self._seed = seed
+        self.versions: Sequence[Version] = (Version(TASKS),)
+        """Versions of the application, the newest last; workers of all run until the faults end."""
+        self.version_of: dict[str, Version] = {}
+        """Versions of the workers, by process."""
         self._wakeups: Wakeups = LocalWakeups() if scenario.hears else NoWakeups()
         self._repeats = scenario.is_stepped or scenario.settings.keep_us > 0
         """Where nothing is known of what has ended, nothing is sent again."""
@@ -224,6 +242,9 @@ class Town:
     def start_worker(self) -> Process:
         """Start a worker."""
         process = self._process("worker")
+        newest = len(self.versions) - 1
+        some = self.world.tape.pick(newest + 1) if newest and not self.world.is_healed else newest
+        self.version_of[process.name] = self.versions[some]
         self.world.spawn(process, process.name, self._work, process)
         return process
 
@@ -240,6 +261,10 @@ class Town:
                     world.tell(process.name, "deploy", "stops it")
                     worker.stop()
                     break
+        if world.is_healed and len(self.versions) > 1:
+            for process, worker in self.workers:
+                if not process.is_dead and self.version_of[process.name] != self.versions[-1]:
+                    worker.stop()
         self._working = living
         world.later(SECOND_US, self.look_after_workers)
 
@@ -255,7 +280,7 @@ class Town:
         process.is_dead = True
 
     def _worker(self, process: Process) -> Worker:
-        world, scenario = self.world, self.scenario
+        world, scenario, version = self.world, self.scenario, self.version_of[process.name]
         queues = self._queues(process)
         clock = ProcessClock(world, process)
         queues.engine.catalog.settings(QUEUE)
@@ -264,7 +289,7 @@ class Town:
         listener = queues.engine.wakeups.listen([QUEUE, process.name], wakeup)
         chance = random.Random(f"{self._seed}/{process.name}/chance")
         runner = ThreadRunner(
-            Execution(TASKS),
+            Execution(version.handlers),
             threads=scenario.slots,
             clock=clock,
             now_us=queues.engine.time.earliest_us,
@@ -274,8 +299,8 @@ class Town:
         return Worker(
             queues.engine,
             runner,
-            Settler(queues.engine, TASKS, chance),
-            WorkerSettings(worker=process.name, serving={QUEUE: None}, tasks=["work"]),
+            Settler(queues.engine, version.handlers, chance),
+            WorkerSettings(worker=process.name, serving={QUEUE: None}, known=version.known),
             clock=clock,
             wakeup=wakeup,
             listener=listener,

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from checker import VERDICTS
 from simulation.crowd import Sum
+from simulation.deploying import DEPLOYED_VERDICTS
 from simulation.flowing import FLOW_VERDICTS
 from simulation.life import Life
 from simulation.limited import LIMITED_VERDICTS
@@ -19,7 +20,7 @@ ACCIDENTS_SHOWN = 30
 JUDGED = (
     *VERDICTS, "doubled", "phantom", "wrong", "recorded twice", "beside", "twice", "stalled",
     "broken", "endless", "denied", *STREAM_VERDICTS, *RECURRING_VERDICTS,
-    *LIMITED_VERDICTS, *FLOW_VERDICTS,
+    *LIMITED_VERDICTS, *FLOW_VERDICTS, *DEPLOYED_VERDICTS,
 )  # fmt: skip
 """All verdicts: those of the checker, the judge, and each kind of run."""
 

@@ -59,7 +59,7 @@ class Pen:
 
 def number_of(job: Job) -> int:
     """Return the number of a call from its row."""
-    number: int = json.loads(job.body)[0]
+    number: int = json.loads(job.body[bool(job.codec) :])[0]  # after the byte of a custom codec
     return number
 
 
@@ -119,11 +119,12 @@ class Shop:
 _OPEN: list[Shop] = []
 
 
-def _work(context: Context, *call: Any) -> int:  # noqa: ANN401  (steps have more)
+def work(context: Context, *call: Any) -> int:  # noqa: ANN401  (steps have more)
+    """Run a job in the environment of the run."""
     return _OPEN[-1].work(context, *call)
 
 
-TASKS: Mapping[str, Handler] = {"work": Handler(_work, name="work", retry=RETRY, timeout_us=None)}
+TASKS: Mapping[str, Handler] = {"work": Handler(work, name="work", retry=RETRY, timeout_us=None)}
 """Created once, because reading a signature takes longer than running many jobs."""
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from dueline.coordination.worker_registry import KnownTasks
 from dueline.core.attempt import Crashed, Ended, Ending, Outcome, read_epitaph
 from dueline.core.clock import DAY_US
 from dueline.core.codec import decode
@@ -175,7 +176,10 @@ class Stage:
             runner,
             Settler(queues.engine, runner.handlers, random.Random(1)),
             WorkerSettings(
-                f"w{self.clients}", {self.queue: None}, tasks or ["tests.task"], burst=True
+                f"w{self.clients}",
+                {self.queue: None},
+                KnownTasks(tasks or ["tests.task"]),
+                burst=True,
             ),
             clock=self.clock,
             wakeup=wakeup,

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Mapping, Sequence
 
+from dueline.coordination.worker_registry import KnownTasks
 from dueline.core.attempt import Cancelled, Done, Ended, Ending
 from dueline.core.job import Claim, Job
 from dueline.core.retry import Retry
@@ -203,11 +204,13 @@ class Bench:
         batch_handlers: Handler | None = None,
         takes_context: bool = False,
         tasks: Sequence[str] = ("tests.task", "tests.other", "tests.chunked"),
+        codecs: Sequence[int] = (),
     ) -> None:
         """Take the engine and what matters of the settings; ends jobs as they begin.
 
         Args:
             tasks: The tasks that the worker knows.
+            codecs: The custom codecs that it knows.
             batch_handlers: The handler of `tests.chunked`, if there is one.
             takes_context: Whether the handler of `tests.task` takes a Context.
         """
@@ -231,7 +234,7 @@ class Bench:
             WorkerSettings(
                 worker="bench:1:0",
                 serving=serving,
-                tasks=tasks,
+                known=KnownTasks(tasks, codecs),
                 burst=burst,
                 drain_us=drain_us,
             ),

@@ -19,3 +19,7 @@ def everybody_claims_from_the_lane_of_a_task(patch: Patch) -> None:
 
 def nobody_claims_from_the_lane_of_a_task(patch: Patch) -> None:
     patch.setattr(Claimer, "_is_unknown", lambda _, lane: bool(task_of(lane)))
+
+
+def the_lane_names_the_task_alone(patch: Patch) -> None:
+    patch.setattr(paused_jobs, "task_key", lambda task, _: task)

@@ -52,7 +52,6 @@ from dueline.jobs.transaction import Transaction, transaction
 from dueline.tasks.batch_options import BatchOptions
 from dueline.tasks.familiar_words import TASK_OPTIONS, check_options
 from dueline.tasks.handler import Context, Handler, Middleware
-from dueline.tasks.payload_codecs import Payloads
 
 if TYPE_CHECKING:
     from dueline.api.embedded_worker import EmbeddedWorker
@@ -83,12 +82,6 @@ class Dueline(JobMethods, ScheduleMethods, LimitMethods, WorkflowMethods, Coordi
         self.include(*include)
         self._callable: dict[str, Task[..., Any] | AsyncTask[..., Any]] = {}
         self._declared: dict[str, dict[str, Any]] = {}
-        self._payloads = Payloads()
-
-    @property
-    def payloads(self) -> Payloads:
-        """The codecs that write and read arguments."""
-        return self._payloads
 
     def declare(self, queues: Queues) -> None:
         """Store what the application declared before the first use."""

@@ -28,6 +28,7 @@ from dueline.tasks.hooks import (
     SettleEvent,
     SettleName,
 )
+from dueline.tasks.payload_codecs import Payloads
 
 M = TypeVar("M", bound=Middleware)
 
@@ -52,6 +53,7 @@ class Connection:
         self._place: str | None = None
         self._clock = clock or SystemClock()
         self._tasks: dict[str, Handler] = {}
+        self._payloads = Payloads()
         self._hooks = Hooks()
         self._is_closed = False
         self._noticed = {DEFAULT_QUEUE}  # queues that are declared, or that calls have named
@@ -218,6 +220,11 @@ class Connection:
         """
         self._hooks.middleware += read_middleware((wrap,), is_async=True)
         return wrap
+
+    @property
+    def payloads(self) -> Payloads:
+        """The codecs that write and read arguments."""
+        return self._payloads
 
     @property
     def tasks(self) -> Mapping[str, Handler]:

@@ -13,13 +13,13 @@ from dueline.core.clock import Clock, asked_instant_us, asked_span_us
 from dueline.core.codec import decode_result
 from dueline.core.errors import BadInput, JobFailed
 from dueline.core.job import JobId
-from dueline.core.lane import living_queue
+from dueline.core.lane import living_queue, task_key
 from dueline.core.logging import log
 from dueline.foresight.job_forecast import explain
 from dueline.jobs import progress_records
 from dueline.jobs.explanation import Explanation
 from dueline.jobs.queue import Found, Queues
-from dueline.jobs.unknown_tasks import unknown_text
+from dueline.jobs.unknown_tasks import known_tasks, unknown_text
 from dueline.tasks.progress import Progress
 
 
@@ -52,12 +52,12 @@ class Job(Handle[R_co]):
     def _report_wait(self, found: Found) -> None:
         if found.status != "ready" or found.row is None:
             return
-        queue, task = living_queue(found.row.lane.queue), found.row.task
+        queue, key = living_queue(found.row.lane.queue), task_key(found.row.task, found.row.codec)
         serving = [one for one in live_workers(self._queues.engine) if queue in one.queues]
         if not serving:
             log.warning("job %s waits: no live worker serves the queue %s", self.id, queue)
-        elif not any(task in one.tasks for one in serving):
-            log.warning("job %s waits: %s", self.id, unknown_text(task))
+        elif key not in known_tasks(queue, serving):
+            log.warning("job %s waits: %s", self.id, unknown_text(key))
 
     def _late(self, found: Found) -> TimeoutError:
         return TimeoutError(f"The job {self.id} is still {found.status}.")

@@ -14,6 +14,7 @@ from dueline.api.maintenance import make_maintenance_threads
 from dueline.api.service_manager import notify, reported
 from dueline.api.signals import passed_on
 from dueline.api.worker_plan import Plan
+from dueline.coordination.worker_registry import KnownTasks
 from dueline.core.errors import ConfigError, SchemaMismatch, StoreCorrupt
 from dueline.core.logging import log
 from dueline.core.process_identity import worker_name
@@ -105,7 +106,7 @@ def make_worker(
         WorkerSettings(
             worker=name,
             serving=plan.serving,
-            tasks=app.tasks,
+            known=KnownTasks(app.tasks, app.payloads.numbers),
             burst=plan.burst,
             drain_us=plan.drain_us,
         ),

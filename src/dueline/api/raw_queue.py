@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from dueline.api.connection import Connection
+from dueline.coordination.worker_registry import Presence, announce
 from dueline.core.attempt import Done, Ended, Ending, Failed, GivenBack
 from dueline.core.call_options import is_step
 from dueline.core.clock import asked_instant_us, asked_span_us, duration_us, to_datetime
@@ -51,7 +52,9 @@ class RawQueue:
         self._lease_us = None if lease is None else duration_us(lease)
         if self._lease_us is not None and self._lease_us <= 0:
             raise BadInput(f"`lease` must be more than 0 s (got {lease!r}).", hint="Use 30.")
-        self._claimer = Claimer(app.queues.engine, [queue], worker_name(), lease_us=self._lease_us)
+        self._worker, self._reported_us = worker_name(), 0
+        self._since_us = app.queues.engine.time.latest_us()
+        self._claimer = Claimer(app.queues.engine, [queue], self._worker, lease_us=self._lease_us)
         self._settler = Settler(app.queues.engine, app.tasks, random.Random(), app.hooks)
 
     def put(
@@ -124,7 +127,24 @@ class RawQueue:
         # Marked as started, so that a crash of this process counts, as in workers.
         began_us = self._queues.engine.time.latest_us()
         held = self._extend(fit, self._lease_us)
+        self._report(most, len(fit), began_us)
         return [Leased(self, job, began_us) for job, sure in zip(fit, held, strict=True) if sure]
+
+    def _report(self, most: int, held: int, now_us: int) -> None:
+        """Be listed as a worker until three leases after the latest claim.
+
+        It is not registered, since its claims last to their end.
+        """
+        engine = self._queues.engine
+        lease_us = self._lease_us or engine.catalog.settings(self._queue).lease_us
+        if now_us - self._reported_us < lease_us:
+            return
+        presence = Presence(
+            self._worker, (self._queue,), (), most, held, self._since_us, now_us,
+            engine.time.skew_us(), is_raw=True,
+        )  # fmt: skip
+        announce(engine.store, presence, version=engine.ids.token(), beat_every_us=lease_us)
+        self._reported_us = now_us
 
     def ack(self, leased: Sequence["Leased"]) -> list[str]:
         """Mark jobs as done.

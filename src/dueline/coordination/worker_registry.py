@@ -5,12 +5,14 @@ which stay until the claims of the worker are released. So a worker that is regi
 heartbeat died or stalled.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from dueline.core.codec import encode
 from dueline.core.engine import Engine
+from dueline.core.job import Job
+from dueline.core.lane import CODEC_MARK, task_key
 from dueline.core.pagination import records_in
 from dueline.core.process_identity import Whereabouts, is_gone, own
 from dueline.core.readable_records import readable
@@ -20,6 +22,27 @@ from dueline.core.version import VERSION
 PARTITION = "workers"
 REGISTRATIONS = "roster"
 BEATS_MISSED_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTasks:
+    """The tasks that a worker can run; contains keys of tasks, see `task_key`.
+
+    tasks: their names. codecs: numbers of custom codecs of their arguments. is_raw: it runs jobs of
+    any task and codec.
+    """
+
+    tasks: Collection[str]
+    codecs: Collection[int] = ()
+    is_raw: bool = False
+
+    def __contains__(self, key: object) -> bool:
+        task, _, codec = str(key).partition(CODEC_MARK)
+        return self.is_raw or (task in self.tasks and (not codec or int(codec) in self.codecs))
+
+    def includes(self, other: "KnownTasks") -> bool:
+        """Return whether these are all that another worker can run, or more."""
+        return set(other.tasks) <= set(self.tasks) and set(other.codecs) <= set(self.codecs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +59,7 @@ class Presence:
     operators can send it requests; False where the worker is too old.
     own: per queue with slots of its own, these and the claimed jobs that take one. batches: per
     task whose jobs are gathered, their maximum number and how long they wait.
+    codecs: numbers of custom codecs that it knows. is_raw: it is a raw queue, which knows no tasks.
     """
 
     worker: str
@@ -55,11 +79,22 @@ class Presence:
     batches: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     is_quiet: bool = False
     takes_requests: bool = False
+    codecs: tuple[int, ...] = ()
+    is_raw: bool = False
 
     @property
     def is_claiming(self) -> bool:
         """Whether it claims jobs."""
         return not (self.is_draining or self.is_quiet)
+
+    @property
+    def known(self) -> KnownTasks:
+        """The tasks that it can run."""
+        return KnownTasks(self.tasks, self.codecs, self.is_raw)
+
+    def can_run(self, job: Job) -> bool:
+        """Return whether it can run a job; every worker can run a workflow's own steps."""
+        return not job.task or task_key(job.task, job.codec) in self.known
 
 
 def announce(records: Records, presence: Presence, *, version: bytes, beat_every_us: int) -> None:

@@ -19,6 +19,12 @@ TASK_MARK: Final = f"{LIMIT_MARK}\x1e"
 Versions that do not know it read a limit, which lets one of these jobs run at a time.
 """
 
+CODEC_MARK: Final = "\x1e"
+"""Separates the task of a lane from the codec of its jobs, unless all versions know that."""
+
+CODEC_MAX: Final = 3
+"""Largest number of the codecs that all versions know."""
+
 
 class Lane(NamedTuple):
     """The unit of atomicity: jobs of one queue, shard, bucket, priority and tenant.
@@ -26,7 +32,7 @@ class Lane(NamedTuple):
     bucket: index of the time slice of its jobs' insert, `pos_us // width_us`.
     priority: any signed 32-bit integer, larger first.
     tenant: tenant and limits of the jobs; see `tenant_of` and `limits_of`. Lanes of jobs that a
-      worker did not know also have the name of their task; see `task_of`.
+      worker did not know also have the key of their task; see `task_of`.
     A job never changes its lane.
     """
 
@@ -66,7 +72,7 @@ def closing_bucket(now_us: int, width_us: int) -> int:
 
 
 def lane_tenant(tenant: str, limits: Iterable[str] = (), task: str = "") -> str:
-    """Return the `tenant` of a lane: the tenant and the limits of its jobs, or also their task.
+    """Return the `tenant` of a lane: the tenant and limits of its jobs, or also their task's key.
 
     All jobs of a lane have the same limits, so a worker without permits skips the whole lane. So
     does one that does not know their task (rule P10).
@@ -93,8 +99,13 @@ def limits_text(lane: Lane) -> str:
 
 
 def task_of(lane: Lane) -> str:
-    """Return the task of a lane's jobs; empty for jobs of any."""
+    """Return the key of the task of a lane's jobs, see `task_key`; empty for jobs of any."""
     return lane.tenant.partition(TASK_MARK)[2]
+
+
+def task_key(task: str, codec: int) -> str:
+    """Return what a worker must know to run a job: its task, and its codec if that is special."""
+    return f"{task}{CODEC_MARK}{codec}" if codec > CODEC_MAX else task
 
 
 def dead_queue(queue: str) -> str:

@@ -141,9 +141,7 @@ def estimate_of(
     """
     queue, at_us = job.lane.queue, max(now_us, job.at_us)
     knowing = [
-        one
-        for one in workers
-        if queue in one.queues and not one.is_draining and (not job.task or job.task in one.tasks)
+        one for one in workers if queue in one.queues and not one.is_draining and one.can_run(job)
     ]
     if not knowing:
         return f"no live worker runs the task {job.task} of the queue {queue}"
@@ -153,7 +151,7 @@ def estimate_of(
     before = min(
         (
             rows_before(engine, job, names, at_us, tasks, most=most)
-            for names, tasks in {(one.queues, one.tasks) for one in knowing}
+            for names, tasks in {(one.queues, one.known) for one in knowing}
         ),
         key=lambda one: len(one.rows),
     )

@@ -11,7 +11,7 @@ from dueline.core.clock import DAY_US
 from dueline.core.ids import created_us
 from dueline.core.job import Claim, Job, JobId
 from dueline.core.pagination import records_in
-from dueline.core.store import Delete, Put, Record, Records
+from dueline.core.store import Delete, Put, Record, Records, Store
 
 KEEP_US = 7 * DAY_US
 """How long a request applies to later claims."""
@@ -46,23 +46,41 @@ def remember(records: Records, job_id: JobId, *, now_us: int, version: bytes) ->
     records.commit(_place(job_id), (put,))
 
 
-def asked(records: Records, job_ids: Iterable[JobId]) -> set[JobId]:
-    """Return those of the jobs whose end was requested."""
+def asked(records: Records, job_ids: Iterable[JobId]) -> dict[JobId, bytes]:
+    """Return those of the jobs whose end was requested, with the versions of the requests."""
     by_place: dict[str, dict[str, JobId]] = {}
     for job_id in job_ids:
         by_place.setdefault(_place(job_id), {})[job_id.hex()] = job_id
     return {
-        wanted[record.key]
+        wanted[record.key]: record.version
         for place, wanted in by_place.items()
         for record in records_in(records, place)
         if record.key in wanted
     }
 
 
-def withdraw(records: Records, job_ids: Iterable[JobId]) -> None:
-    """Delete requests, so that the jobs can run again."""
-    for job_id in sorted(asked(records, job_ids)):
-        records.commit(_place(job_id), (Delete(job_id.hex()),))
+def withdraw(store: Store, rows: Sequence[Job]) -> Sequence[Job]:
+    """Delete requests, so that the jobs can run again; return the rows of the jobs that can.
+
+    A request for a later claim stays: it is deleted only if the row, read after it, is the same
+    (rule P12).
+    """
+    requests = asked(store, [row.id for row in rows if row.fence])
+    if not requests:
+        return rows
+    now = store.find(list(requests))
+    tokens = {row.id: row.token for row in now if row is not None}
+    return [
+        row
+        for row in rows
+        if row.id not in requests
+        or (tokens.get(row.id) == row.token and forget(store, row.id, requests[row.id]))
+    ]
+
+
+def forget(records: Records, job_id: JobId, version: bytes) -> bool:
+    """Delete a request for later claims, if it is still this one; return whether it was."""
+    return records.commit(_place(job_id), (Delete(job_id.hex(), expect=version),))
 
 
 def of_worker(records: Records, worker: str) -> dict[Claim, bool]:

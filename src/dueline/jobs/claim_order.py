@@ -2,7 +2,7 @@
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
@@ -53,7 +53,7 @@ def jobs_before(
     job: Job,
     names: Collection[str],
     now_us: int,
-    tasks: Collection[str] | None = None,
+    tasks: Container[str] | None = None,
 ) -> Ahead:
     """Count the jobs that a worker of some queues claims before a ready one.
 
@@ -62,7 +62,7 @@ def jobs_before(
 
     Args:
       names: the queues that the worker serves, the job's own among them.
-      tasks: the tasks that the worker knows; None for all.
+      tasks: keys of the tasks that the worker knows; None for all.
     """
     found = rows_before(engine, job, names, now_us, tasks, most=AHEAD_MAX)
     by_queue = Counter(row.lane.queue for row in found.rows)
@@ -74,7 +74,7 @@ def rows_before(
     job: Job,
     names: Collection[str],
     at_us: int,
-    tasks: Collection[str] | None = None,
+    tasks: Container[str] | None = None,
     *,
     most: int = AHEAD_MAX,
 ) -> Before:
@@ -169,7 +169,7 @@ class _Ready:
         engine: Engine,
         names: Collection[str],
         now_us: int,
-        tasks: Collection[str] | None = None,
+        tasks: Container[str] | None = None,
         *,
         most: int = AHEAD_MAX,
     ) -> None:

@@ -14,7 +14,7 @@ from dueline.core.engine import Engine
 from dueline.core.errors import NotFound, StoreCorrupt
 from dueline.core.job import Job, JobId, State
 from dueline.core.job_status import status_of
-from dueline.core.lane import limits_of, tenant_of
+from dueline.core.lane import limits_of, task_key, tenant_of
 from dueline.core.store_capabilities import PREFETCH_US_MAX
 from dueline.jobs.claim_order import jobs_before
 from dueline.jobs.claims import claims_of
@@ -159,8 +159,8 @@ def _later(queues: Queues, job: Job, workers: Sequence[Presence], now_us: int) -
     }
     explanation = _waiting_for_time(job, at, facts)
     claiming = [one for one in workers if one.is_claiming]
-    if claiming and not _knowing(job, claiming):
-        said = f"{explanation.sentence[:-1]}; so far {unknown_text(job.task)}."
+    if claiming and not any(one.can_run(job) for one in claiming):
+        said = f"{explanation.sentence[:-1]}; so far {unknown_text(_key_of(job))}."
         explanation = Explanation(explanation.reason, said, {**explanation.facts, "task": job.task})
     pause = _pause_of(queues, job)
     if pause is None:
@@ -253,26 +253,25 @@ def _unserved(job: Job, workers: Sequence[Presence]) -> Explanation | None:
             how = "quiet or stopping" if any(one.is_quiet for one in workers) else "stopping"
             sentence += f" any more: those that did are {how}, and claim nothing ({names})"
         return Explanation("no worker", f"{sentence}.", facts)
-    if not _knowing(job, claiming):
+    if not any(one.can_run(job) for one in claiming):
         served = f"; live workers of the queue {queue}: {len(claiming)}"
         return Explanation(
-            "task unknown", f"It is ready, but {unknown_text(job.task)}{served}.", facts
+            "task unknown", f"It is ready, but {unknown_text(_key_of(job))}{served}.", facts
         )
     return None
 
 
-def _knowing(job: Job, workers: Sequence[Presence]) -> list[Presence]:
-    """Return the workers that can run a job; every one can run a workflow's own steps."""
-    return [one for one in workers if not job.task or job.task in one.tasks]
+def _key_of(job: Job) -> str:
+    return task_key(job.task, job.codec)
 
 
 def _ready(queues: Queues, job: Job, workers: Sequence[Presence], now_us: int) -> Explanation:
     workers = [one for one in workers if one.is_claiming]
-    knowing = _knowing(job, workers)
+    knowing = [one for one in workers if one.can_run(job)]
     ahead = min(
         (
             jobs_before(queues.engine, job, names, now_us, tasks)
-            for names, tasks in {(one.queues, one.tasks) for one in knowing}
+            for names, tasks in {(one.queues, one.known) for one in knowing}
         ),
         key=lambda one: one.jobs,
     )

@@ -303,18 +303,20 @@ class Queues:
             NotFound: There is no such job.
             Conflict: It is dead or has ended; nothing was changed.
         """
-        was_asked = False
+        asked: bytes | None = None
         for _ in range(_ROUNDS_MAX):
             found = self.find(job_id)
             row = found.row
-            if was_asked and found.status == "cancelled":
+            if asked and found.status == "cancelled":
                 return True
             if row is None or found.status == "dead":
+                if asked:  # it would end a later retry (rule P12)
+                    cancel_requests.forget(self._store, job_id, asked)
                 raise conflict_error(job_id, "cancelled", found.status)
             if found.status == "running":
-                if self._ask_to_end(row, by_force=by_force):
+                asked = self._ids.token()
+                if self._ask_to_end(row, asked, by_force=by_force):
                     return False
-                was_asked = True
                 continue
             outcome = Outcome("cancelled", self._time.latest_us())
             end = finish_of(row, outcome, None, self._catalog.expect_here(row.lane.queue))
@@ -323,12 +325,12 @@ class Queues:
                 return True
         raise conflict_error(job_id, "cancelled", "changing")
 
-    def _ask_to_end(self, row: Job, *, by_force: bool) -> bool:
+    def _ask_to_end(self, row: Job, version: bytes, *, by_force: bool) -> bool:
         """Request the end of a running job; return whether the same claim still held then.
 
         If so, every later claim finds the request. If not, it may be too late.
         """
-        now_us, version = self._time.latest_us(), self._ids.token()
+        now_us = self._time.latest_us()
         cancel_requests.ask(self._store, row, now_us=now_us, version=version, by_force=by_force)
         now = self._store.find([row.id])[0]
         return now is not None and now.token == row.token
@@ -346,9 +348,7 @@ class Queues:
                 raise conflict_error(job_id, "retried", found.status)
             if self._is_spent(row):
                 raise conflict_error(job_id, "retried", "started and delivered at most once")
-            if row.fence:
-                cancel_requests.withdraw(self._store, [job_id])
-            if self._redrive(row):
+            if cancel_requests.withdraw(self._store, [row]) and self._redrive(row):
                 return
         raise conflict_error(job_id, "retried", "changing")
 
@@ -423,12 +423,11 @@ class Queues:
         plain = [row for row in undecided if not row.opts or row.state != State.DEAD]
         count = 0
         for row in [row for row in undecided if row.opts and row.state == State.DEAD]:
-            cancel_requests.withdraw(self._store, [row.id])
-            with suppress(Duplicate):
-                count += self._redrive(row)
+            if cancel_requests.withdraw(self._store, [row]):
+                with suppress(Duplicate):
+                    count += self._redrive(row)
         for start in range(0, len(plain), _PAGE):
-            some = plain[start : start + _PAGE]
-            cancel_requests.withdraw(self._store, [row.id for row in some if row.fence])
+            some = cancel_requests.withdraw(self._store, plain[start : start + _PAGE])
             moves = [self.redrive(row) for row in some]
             count += sum(self._recording.settle(moves))
             self.engine.wake(map(place_of, moves))

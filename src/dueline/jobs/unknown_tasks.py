@@ -5,29 +5,46 @@ A worker that claims a job of a task that it does not know moves the job to a la
 claimed again until there is one.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass
 
-from dueline.coordination.worker_registry import Presence
+from dueline.coordination.worker_registry import KnownTasks, Presence
 from dueline.core.engine import Engine
 from dueline.core.job_status import status_of
-from dueline.core.lane import bucket_of, task_of
+from dueline.core.lane import CODEC_MARK, bucket_of, task_of
 from dueline.core.text import one_line
 
 
-def known_tasks(queue: str, workers: Iterable[Presence]) -> frozenset[str]:
-    """Return the tasks that workers of a queue know, other than those that claim nothing."""
-    serving = (one for one in workers if queue in one.queues and one.is_claiming)
-    return frozenset(task for one in serving for task in one.tasks)
+@dataclass(frozen=True, slots=True)
+class KnownByAny:
+    """Contains the keys of tasks that at least one of some workers can run."""
+
+    each: Sequence[KnownTasks]
+
+    def __contains__(self, key: object) -> bool:
+        return any(key in one for one in self.each)
 
 
-def unknown_text(task: str) -> str:
-    """Return the words for a task that no live worker knows, the same everywhere."""
-    return f"no live worker knows task {one_line(task)}"
+def known_tasks(
+    queue: str, workers: Iterable[Presence], also: Iterable[KnownTasks] = ()
+) -> KnownByAny:
+    """Return the tasks that workers of a queue know, unless these claim nothing, and others."""
+    serving = [one.known for one in workers if queue in one.queues and one.is_claiming]
+    return KnownByAny([*serving, *also])
 
 
-def unknown_tasks(
-    engine: Engine, queue: str, known: Collection[str], now_us: int
-) -> dict[str, int]:
+def unknown_text(key: str) -> str:
+    """Return the words for a task that no live worker knows, the same everywhere.
+
+    Args:
+        key: The key of the task, see `task_key`.
+    """
+    task, _, codec = key.partition(CODEC_MARK)
+    with_codec = f" and the codec {codec} of its arguments" if codec else ""
+    return f"no live worker knows task {one_line(task)}{with_codec}"
+
+
+def unknown_tasks(engine: Engine, queue: str, known: Container[str], now_us: int) -> dict[str, int]:
     """Return the tasks of ready jobs that a worker of a queue met and none of its workers knows.
 
     Args:
@@ -37,7 +54,7 @@ def unknown_tasks(
         now_us: The current time.
 
     Returns:
-        The tasks, each with the time since which the first job of its first lane has waited.
+        Keys of tasks, each with the time since which the first job of its first lane has waited.
     """
     found: dict[str, int] = {}
     for page in engine.pages_of(queue, bucket_of(now_us, engine.catalog.settings(queue).width_us)):

@@ -13,7 +13,7 @@ Never pickle: bytes from the store choose no code to run.
 
 import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -33,6 +33,7 @@ from dueline.core.codec import (
     to_plain,
 )
 from dueline.core.errors import BadInput
+from dueline.core.lane import CODEC_MAX
 from dueline.core.user_code import Raised, contain, name_of, text_of
 
 MSGPACK: Final = 1
@@ -187,6 +188,11 @@ class Payloads:
         """The names of the codecs."""
         return [*_NUMBERS, *(own.name for own in self._own.values())]
 
+    @property
+    def numbers(self) -> Collection[int]:
+        """The numbers of the codecs that were added, now and later."""
+        return self._own.keys()
+
     def check(self, name: object) -> None:
         """Check that a codec exists.
 
@@ -261,7 +267,7 @@ def _is_number(number: object, least: int, most: int) -> bool:
 
 
 def _is_ours(codec: int) -> bool:
-    return 0 <= codec <= MSGPACK + _SQUEEZED
+    return 0 <= codec <= CODEC_MAX
 
 
 def _inflated(data: bytes) -> bytes:

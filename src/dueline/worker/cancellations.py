@@ -1,7 +1,7 @@
 """What others ask of a worker: to cancel its jobs, and what operators request."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from dueline.coordination import worker_requests
 from dueline.coordination.worker_requests import WorkerRequest
@@ -101,7 +101,7 @@ class Cancellations:
         A request for an earlier claim applies to this one, too: if it was written before this
         claim, it is found here; if after, the one who cancelled saw this claim.
         """
-        requested: set[JobId] = set()
+        requested: Collection[JobId] = ()
         before = [job.id for job in jobs if job.fence > 1]
         if before:
             requested = cancel_requests.asked(self._engine.store, before)

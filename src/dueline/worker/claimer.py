@@ -8,6 +8,7 @@ from functools import partial
 from itertools import chain, groupby, repeat
 from typing import NamedTuple
 
+from dueline.coordination.worker_registry import KnownTasks
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.errors import StoreCorrupt, StoreUnavailable
@@ -79,7 +80,7 @@ class Claimer:
       lease_us: How long claims last; None for the queues' own leases.
       permits: Where permits for jobs with limits are taken; None to claim no such jobs.
       affinity: Which shards are polled; None for all.
-      tasks: The tasks that the worker knows; None for all.
+      known: The tasks that the worker knows; None for all.
 
     Attributes:
       is_quiet: Whether it finds no jobs, as if all queues were paused.
@@ -94,10 +95,10 @@ class Claimer:
         lease_us: int | None = None,
         permits: PermitSource | None = None,
         affinity: ShardAffinity | None = None,
-        tasks: Collection[str] | None = None,
+        known: KnownTasks | None = None,
     ) -> None:
         self.is_quiet = False
-        self._tasks = tasks
+        self._known = known
         self._affinity = affinity
         self._permits = permits
         self._limited = BlockedLanes()
@@ -131,12 +132,12 @@ class Claimer:
         worker: str,
         permits: PermitSource,
         *,
-        tasks: Collection[str],
+        known: KnownTasks,
         is_alone: bool,
     ) -> "Claimer":
         """Create a claimer that shares its queues with other workers, unless it is alone."""
-        affinity = None if is_alone else affinity_of(engine, worker, tasks)
-        return cls(engine, list(serving), worker, permits=permits, affinity=affinity, tasks=tasks)
+        affinity = None if is_alone else affinity_of(engine, worker, known)
+        return cls(engine, list(serving), worker, permits=permits, affinity=affinity, known=known)
 
     def refresh(self) -> None:
         """Read the lane lists again, and sweep lanes that are past and empty.
@@ -247,7 +248,7 @@ class Claimer:
     def _is_unknown(self, lane: Lane) -> bool:
         """Return whether the jobs of a lane have a task that the worker does not know."""
         task = task_of(lane)
-        return bool(task) and self._tasks is not None and task not in self._tasks
+        return bool(task) and self._known is not None and task not in self._known
 
     def _sweep(self, lane_list: LaneListCache, now_us: int, place: Place) -> None:
         queue, shard, width_us = place

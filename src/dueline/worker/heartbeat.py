@@ -141,13 +141,14 @@ class PresenceReporter:
         *,
         serving: tuple[str, ...],
         tasks: Collection[str],
+        codecs: Collection[int] = (),
         batches: Mapping[str, tuple[int, int]] = _NO_SLOTS,
         address: str = "",
     ) -> None:
         self._engine = engine
         self._worker = worker
         self._serving = serving
-        self._tasks = tasks
+        self._tasks, self._codecs = tasks, codecs
         self._batches = batches
         self._address = address
         self.started_us = engine.time.latest_us()
@@ -164,6 +165,7 @@ class PresenceReporter:
             worker=self._worker,
             queues=self._serving,
             tasks=tuple(sorted(self._tasks)),
+            codecs=tuple(sorted(self._codecs)),
             slots=load.slots,
             held=load.held,
             started_us=self.started_us,

@@ -4,16 +4,24 @@ Their tasks are paused, unknown to it, or have limits that the jobs were enqueue
 """
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from dueline.coordination.worker_registry import live_workers
+from dueline.coordination.worker_registry import KnownTasks, live_workers
 from dueline.core import features
 from dueline.core.attempt import Ended
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.job import AWAY_US, Job
-from dueline.core.lane import Lane, lane_tenant, limits_of, task_of, tenant_of
+from dueline.core.lane import (
+    CODEC_MAX,
+    Lane,
+    lane_tenant,
+    limits_of,
+    task_key,
+    task_of,
+    tenant_of,
+)
 from dueline.core.logging import log
 from dueline.core.tuples import field
 from dueline.core.user_code import Raised, contain
@@ -34,7 +42,8 @@ ASK_EVERY_US: Final = 5 * SECOND_US
 
 LANES_MAX: Final = 1_000
 
-_job_of, _task_of = field(ClaimedJob, "job"), field(Job, "task")
+_job_of = field(ClaimedJob, "job")
+_task_of, _codec_of = field(Job, "task"), field(Job, "codec")
 
 
 class DeferredJob(NamedTuple):
@@ -50,7 +59,8 @@ class DeferredJob(NamedTuple):
 
 def _tenant_with_task(job: Job) -> str:
     """Return the tenant of the lane in which a job waits for workers that know its task."""
-    return lane_tenant(tenant_of(job.lane), limits_of(job.lane), job.task)
+    key = task_key(job.task, job.codec)
+    return lane_tenant(tenant_of(job.lane), limits_of(job.lane), key)
 
 
 class Deferral(NamedTuple):
@@ -67,13 +77,13 @@ class DeferredJobs:
     def __init__(
         self,
         engine: Engine,
-        tasks: Collection[str],
+        known: KnownTasks,
         limited: Mapping[str, Handler],
         wakeup: threading.Event,
     ) -> None:
         self._engine = engine
-        self._tasks = tasks
-        self._moved: set[tuple[str, str]] = set()  # queues and unknown tasks to ask about
+        self._known = known
+        self._moved: set[tuple[str, str]] = set()  # queues and keys of tasks to ask about
         self._ask_again_us: dict[tuple[str, str], int] = {}
         self._limited = limited
         self._wakeup = wakeup
@@ -84,15 +94,13 @@ class DeferredJobs:
         settings = self._engine.catalog.settings
         queues = queues_of(map(_job_of, taken))
         paused = {queue: settings(queue).paused_tasks for queue in queues}
-        unknown = {
-            task for task in set(map(_task_of, map(_job_of, taken))) if not self._knows(task)
-        }
-        if not (unknown or self._limited or any(paused.values())):
+        has_unknown = self._has_unknown([*map(_job_of, taken)])
+        if not (has_unknown or self._limited or any(paused.values())):
             return Deferral(taken, [], [])
         found = Deferral([], [], [])
         for one in taken:
             lane, task = one.job.lane, one.job.task
-            if task in unknown:
+            if has_unknown and not self._knows(one.job):
                 found.waiting.append(DeferredJob(one.job, _tenant_with_task(one.job)))
                 continue
             if task in paused[lane.queue]:
@@ -109,8 +117,15 @@ class DeferredJobs:
                 found.fit.append(one)
         return found
 
-    def _knows(self, task: str) -> bool:
-        return task in self._tasks or not task  # every worker knows the own steps of workflows
+    def _has_unknown(self, jobs: Sequence[Job]) -> bool:
+        tasks, codecs = set(map(_task_of, jobs)), set(map(_codec_of, jobs))
+        known = self._known  # every worker knows the own steps of workflows, which have no task
+        return any(task and task not in known.tasks for task in tasks) or any(
+            codec > CODEC_MAX and codec not in known.codecs for codec in codecs
+        )
+
+    def _knows(self, job: Job) -> bool:
+        return not job.task or task_key(job.task, job.codec) in self._known
 
     def _lacking(self, job: Job) -> Sequence[str]:
         """Return the limits of its task that a job was enqueued without.
@@ -135,16 +150,16 @@ class DeferredJobs:
         if moved:
             self._engine.catalog.adopt(features.LIMITS)
             move_to_lanes(self._engine, moved)
-            self._move_unknown([job for job, _ in moved if not self._knows(job.task)])
+            self._move_unknown([job for job, _ in moved if not self._knows(job)])
         self._defer_paused([one.job for one in waiting if one.tenant is None])
 
     def _move_unknown(self, moved: Sequence[Job]) -> None:
         """Move jobs of unknown tasks that wait where some were found, and log the tasks."""
         for lane in {job.lane for job in moved}:
             waiting = waiting_in(self._engine, lane)
-            unknown = [row for row in waiting if not self._knows(row.task)]
+            unknown = [row for row in waiting if not self._knows(row)]
             move_to_lanes(self._engine, [(row, _tenant_with_task(row)) for row in unknown])
-        places = {(job.lane.queue, job.task) for job in moved}
+        places = {(job.lane.queue, task_key(job.task, job.codec)) for job in moved}
         self._moved |= {one for one in places if self._ask_again_us.get(one, 0) < AWAY_US}
         self._log_unknown()
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from dueline.coordination.worker_registry import Presence, present
+from dueline.coordination.worker_registry import KnownTasks, Presence, present
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 
@@ -15,6 +15,8 @@ WHOLE_EVERY_US: Final = 2 * SECOND_US
 
 FRESH_SHARE: Final = 2
 """A heartbeat is sent every third of a lease; one that is older than half of it is stale."""
+
+NOTHING: Final = KnownTasks(())
 
 Place = tuple[str, int, int]
 """A queue, a shard, the width of its buckets."""
@@ -38,8 +40,8 @@ class ShardAffinity:
       others: Shards that other workers poll, as `(queue, shard)`.
     """
 
-    def __init__(self, engine: Engine, worker: str, tasks: Collection[str] = ()) -> None:
-        self._tasks = tasks
+    def __init__(self, engine: Engine, worker: str, known: KnownTasks = NOTHING) -> None:
+        self._knows = known
         self.others: frozenset[tuple[str, int]] = frozenset()
         self._engine = engine
         self._worker = worker
@@ -61,20 +63,19 @@ class ShardAffinity:
         self, queue: str, shards: int, some: Sequence[Presence], now_us: int
     ) -> Collection[int]:
         oldest_us = now_us - self._engine.catalog.settings(queue).lease_us // FRESH_SHARE
-        tasks = frozenset(self._tasks)
         fresh = tuple(
             Known(one.worker, one.held < one.slots and one.is_claiming)
             for one in some
             if queue in one.queues
             and (one.beat_us >= oldest_us or one.worker == self._worker)
-            and tasks.issubset(one.tasks)
+            and one.known.includes(self._knows)
         )
         return preferred_shards(self._worker, queue, shards, fresh)
 
 
-def affinity_of(engine: Engine, worker: str, tasks: Collection[str]) -> ShardAffinity | None:
+def affinity_of(engine: Engine, worker: str, known: KnownTasks) -> ShardAffinity | None:
     """Return a worker's affinity; None on stores of one machine, where polls are cheap."""
-    return ShardAffinity(engine, worker, tasks) if engine.store.scope == "network" else None
+    return ShardAffinity(engine, worker, known) if engine.store.scope == "network" else None
 
 
 @lru_cache(maxsize=64)

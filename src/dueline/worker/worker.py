@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from dueline.coordination import worker_requests
+from dueline.coordination.worker_registry import KnownTasks
 from dueline.coordination.worker_requests import JOBS_MAX, WorkerAnswer
 from dueline.core.attempt import Crashed, Done, Ended, Ending, GivenBack
 from dueline.core.call_options import is_step
@@ -54,14 +55,14 @@ class WorkerSettings:
     Attributes:
       worker: Its id, `<host>:<pid>:<random>`.
       serving: Queues, each with its own slots, or None for the shared ones.
-      tasks: Names of the tasks that it can run; more may be registered while it runs.
+      known: The tasks that it can run; more may be registered while it runs.
       burst: Return when no job is due.
       drain_us: Maximum duration that running handlers may continue after `stop`.
     """
 
     worker: str
     serving: Mapping[str, int | None]
-    tasks: Collection[str]
+    known: KnownTasks
     burst: bool = False
     drain_us: int = 25 * SECOND_US
 
@@ -96,7 +97,7 @@ class Worker:
         self._permits = HeldPermits(engine, settings.worker)
         self._claimer = Claimer.sharing(
             engine, settings.serving, settings.worker, self._permits,
-            tasks=settings.tasks, is_alone=settings.burst,
+            known=settings.known, is_alone=settings.burst,
         )  # fmt: skip
         self._cancellations = Cancellations(engine, settings.worker, clock)
         self._arrived: list[ClaimedJob] = []
@@ -115,7 +116,7 @@ class Worker:
         self._run_times = RunTimes(
             settings.worker, slots=runner.threads, now_us=engine.time.latest_us()
         )
-        self._deferred = DeferredJobs(engine, settings.tasks, settler.limited, wakeup)
+        self._deferred = DeferredJobs(engine, settings.known, settler.limited, wakeup)
         self._steps = WorkflowSteps(engine, settler)
         self._marked_starts = MarkedStarts(runner, settler, self._held, clock)
         self._buffer = Buffer(runner, self._marked_starts, RoundTrips(engine.store))
@@ -124,7 +125,8 @@ class Worker:
             engine,
             settings.worker,
             serving=tuple(settings.serving),
-            tasks=settings.tasks,
+            tasks=settings.known.tasks,
+            codecs=settings.known.codecs,
             batches={
                 n: (one.batch.size, one.batch.within_us)
                 for n, one in settler.batch_handlers.items()

@@ -53,6 +53,10 @@ def version(url: str, *names: str) -> Dueline:
     return app
 
 
+def _turned(body: bytes) -> bytes:
+    return body[::-1]
+
+
 def two_versions_share_a_store(url: str) -> None:
     """Deploy a version with a new task: the producer first, then the second worker."""
     old, new = version(url, "sell"), version(url, "sell", "send")
@@ -83,6 +87,14 @@ def two_versions_share_a_store(url: str) -> None:
         old.task(name="shop.late")(lambda: None)
         late = old.task_named("shop.late").enqueue()
         until(lambda: late.status == "done")
+        new.payloads.add("turned", 64, encode=_turned, decode=_turned)
+        new.payloads.use("turned")
+        turned = [sell.enqueue(n) for n in range(4)]
+        until(lambda: all(task_of(row.lane) for row in rows_of(new, turned)))
+        for job in turned:
+            assert "knows task shop.sell and the codec 64" in job.explain().sentence
+        with working(new):
+            until(lambda: {job.status for job in turned} == {"done"})
     assert [job.result() for job in sent] == list(range(6))
     assert not list(new.engine.jobs_of(dead_queue("default")))
     for app in (old, new):

@@ -251,7 +251,7 @@ def test_progress_and_requests_to_cancel_move(stores: Two) -> None:
     old.back(job, after_s=600)
     stores.mover().run()
     assert progress_records.read(stores.new.store, job.id) == report
-    assert cancel_requests.asked(stores.new.store, [job.id]) == {job.id}
+    assert cancel_requests.asked(stores.new.store, [job.id]).keys() == {job.id}
 
 
 def test_unique_keys_hold_across_the_move(stores: Two) -> None:

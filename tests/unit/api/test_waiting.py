@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from dueline import Conflict, Context, Dueline
+from dueline import Conflict, Context, Dueline, Job
 from dueline.coordination.worker_registry import live_workers
+from dueline.core.lane import task_of
 from tests.harness.clocks import HandClock
 
 STORES = ("memory://", "memory://?transactional=off", "sqlite:///jobs.db")
@@ -39,12 +40,17 @@ def test_a_caller_reads_in_the_log_that_no_worker_serves_the_queue(
     app.close()
 
 
+def _is_moved(job: Job[Any]) -> bool:
+    row = job._read()[1].row
+    return row is not None and bool(task_of(row.lane))
+
+
 def test_it_says_that_the_task_is_unknown(caplog: pytest.LogCaptureFixture) -> None:
     app = Dueline("memory://", clock=Clock())
     job = app.unchecked("shop.send", queue="mail").enqueue()
     with app.worker(["mail"]), caplog.at_level(logging.WARNING, "dueline"):
-        while not live_workers(app.engine):
-            time.sleep(0.005)  # its thread registers it
+        while not (live_workers(app.engine) and _is_moved(job)):
+            time.sleep(0.005)  # its thread registers it, and moves the job
         job._report_wait(job._read()[1])
     assert f"job {job.id} waits: no live worker knows task shop.send" in caplog.messages
 

@@ -26,6 +26,7 @@ from tests.harness.calls import (
     put,
     row_in,
 )
+from tests.harness.cases import jobs_cancels as cases
 from tests.harness.clocks import NOW_US, HandClock
 from tests.harness.queues import queues_on
 from tests.harness.swaps import swap
@@ -121,7 +122,7 @@ def test_the_end_of_a_running_job_is_asked_for(queues: Queues) -> None:
     assert not queues.cancel(job.id)
     assert row_in(queues.engine.store, job.id) == taken
     assert cancel_requests.of_worker(queues.engine.store, taken.worker) == {taken.claim(): False}
-    assert cancel_requests.asked(queues.engine.store, [job.id]) == {job.id}
+    assert cancel_requests.asked(queues.engine.store, [job.id]).keys() == {job.id}
 
 
 def test_a_wish_is_read_until_it_was_noted_and_holds_for_later_claims(queues: Queues) -> None:
@@ -133,7 +134,7 @@ def test_a_wish_is_read_until_it_was_noted_and_holds_for_later_claims(queues: Qu
     assert cancel_requests.of_worker(queues.engine.store, "another") == {}
     cancel_requests.note(queues.engine.store, "worker", [claim])
     assert cancel_requests.of_worker(queues.engine.store, "worker") == {}
-    assert cancel_requests.asked(queues.engine.store, [job.id, other.id]) == {job.id}
+    assert cancel_requests.asked(queues.engine.store, [job.id, other.id]).keys() == {job.id}
 
 
 def test_a_retry_by_hand_takes_back_the_wish_for_an_end(queues: Queues, clock: HandClock) -> None:
@@ -143,9 +144,24 @@ def test_a_retry_by_hand_takes_back_the_wish_for_an_end(queues: Queues, clock: H
     clock.advance(us=LEASE_US)
     row = dead(queues, row_in(queues.engine.store, buried.id))
     queues.retry(waiting.id)
-    assert cancel_requests.asked(queues.engine.store, [waiting.id, buried.id]) == {buried.id}
+    assert cancel_requests.asked(queues.engine.store, [waiting.id, buried.id]).keys() == {buried.id}
     assert queues.retry_all([row]) == 1
-    assert cancel_requests.asked(queues.engine.store, [waiting.id, buried.id]) == set()
+    assert cancel_requests.asked(queues.engine.store, [waiting.id, buried.id]) == {}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        cases.a_retry_leaves_the_request_for_a_later_claim,
+        cases.a_request_that_came_too_late_ends_no_later_retry,
+        cases.a_request_reaches_the_claim_that_holds,
+    ],
+)
+def test_cancels_and_retries_that_meet(
+    case: Callable[[Queues, HandClock], None], queues: Queues, clock: HandClock
+) -> None:
+    # rules P11 and P12
+    case(queues, clock)
 
 
 @pytest.mark.parametrize("then", ["ends", "is claimed again", "waits again"])

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from dueline import BadInput, Dueline, LeaseLost
+from dueline.admin.health import examine
 from dueline.api.raw_queue import RawQueue
 from dueline.tasks.hooks import SettleEvent
 from tests.harness.cases import jobs_lowlevel as cases
 from tests.harness.clocks import HandClock
+from tests.harness.worker_bench import Bench
 
 STORES = [
     pytest.param("memory://", marks=pytest.mark.memory),
@@ -151,3 +153,23 @@ def test_wrong_numbers_are_refused(app: Dueline, raw: RawQueue) -> None:
         RawQueue(app, "raw", lease=0)
     with pytest.raises(BadInput):
         raw.put([b"1"], due=datetime(2026, 1, 1))  # noqa: DTZ001  (the mistake)
+
+
+def test_it_counts_as_a_worker_that_knows_every_task(
+    app: Dueline, raw: RawQueue, clock: HandClock
+) -> None:
+    def check() -> list[str]:
+        return [one.finding for one in examine(app.engine).checks if one.name == "queue raw"]
+
+    (job_id,) = raw.put([b"[1]"])
+    assert check() == ["no live worker serves it; jobs that are ready: 1"]
+    (leased,) = raw.claim(1)
+    leased.release()
+    assert check() == []
+    assert app.job(job_id).explain().reason == "waiting"
+    bench = Bench(app.queues, clock, serving={"raw": None}, tasks=["other"])
+    assert bench.run() == []
+    assert check() == []  # a worker has moved it to the lane of its task
+    assert bodies(raw) == [b"[1]"]
+    clock.advance(3 * 30 + 60)
+    assert check() == ["no live worker serves it; jobs that are ready: 1"]

@@ -6,11 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dueline.coordination.worker_registry import present
+from dueline.coordination.worker_registry import KnownTasks, present
 from dueline.core.lane import Lane
 from dueline.jobs.lane_planner import Prospect, plan
 from dueline.worker.heartbeat import CHANGE_EVERY_US, ROOM_EVERY_US, Load, PresenceReporter
-from dueline.worker.shard_affinity import Known, ShardAffinity, affinity_of, preferred_shards
+from dueline.worker.shard_affinity import (
+    NOTHING,
+    Known,
+    ShardAffinity,
+    affinity_of,
+    preferred_shards,
+)
 from tests.harness.cases import worker_affinity as cases
 from tests.harness.cases.worker_affinity import JOBS, put, shared
 from tests.harness.world import EVERY_KIND, World, world_on
@@ -72,12 +78,16 @@ def test_another_helps_who_has_no_room_until_it_has_again(world: World) -> None:
     world.store.close()
 
 
-def test_a_shard_is_left_only_to_workers_that_know_all_of_its_tasks(world: World) -> None:
+@pytest.mark.parametrize("new", [KnownTasks(["sell", "send"]), KnownTasks(["sell"], [64])])
+def test_a_shard_is_left_only_to_workers_that_know_all_of_its_tasks(
+    world: World, new: KnownTasks
+) -> None:
     engine, places = world.queues.engine, [("q", shard, 1) for shard in range(8)]
-    mine = {"old": ["sell"], "new": ["sell", "send"]}
-    members = {name: ShardAffinity(engine, name, tasks) for name, tasks in mine.items()}
-    for name, tasks in mine.items():
-        PresenceReporter(engine, name, serving=("q",), tasks=tuple(tasks)).report(Load(4, 0))
+    mine = {"old": KnownTasks(["sell"]), "new": new}
+    members = {name: ShardAffinity(engine, name, known) for name, known in mine.items()}
+    for name, known in mine.items():
+        terms = {"tasks": known.tasks, "codecs": known.codecs}
+        PresenceReporter(engine, name, serving=("q",), **terms).report(Load(4, 0))  # type: ignore[arg-type]
     for one in members.values():
         one.chosen(places)
     assert members["new"].others == frozenset()
@@ -114,9 +124,9 @@ def test_changes_are_reported_soon_and_not_too_often(
     world.clock.advance(us=ROOM_EVERY_US)
     one.reporter.report_change(Load(slots=4, held=1))
     assert held() == [1]
-    assert affinity_of(world.queues.engine, "w1", ()) is not None
+    assert affinity_of(world.queues.engine, "w1", NOTHING) is not None
     monkeypatch.undo()
-    assert affinity_of(world.queues.engine, "w1", ()) is None
+    assert affinity_of(world.queues.engine, "w1", NOTHING) is None
 
 
 def test_the_shards_of_others_come_last_among_lanes_that_are_as_old() -> None:

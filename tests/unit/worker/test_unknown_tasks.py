@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from dueline.admin.health import examine
 from dueline.core.clock import SECOND_US
-from dueline.core.lane import limits_of, task_of, tenant_of
+from dueline.core.lane import limits_of, task_key, task_of, tenant_of
 from dueline.core.wakeup import FALLBACK_US, LocalWakeups
 from dueline.jobs.explain import explain
 from dueline.jobs.paused_tasks import PAGE
@@ -139,3 +140,51 @@ def test_a_worker_logs_an_unknown_task_once(
     other.worker._step()
     other.worker._step()
     assert len(warnings()) == 1
+
+
+SEALED = 64
+
+
+def test_a_codec_that_the_worker_lacks_is_like_a_task_that_it_lacks(
+    queues: Queues, clock: HandClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    # rule P10
+    (sealed,) = put(queues, EnqueueRequest("default", TASK, SEALED, [b"[1]"], tenant="a"))
+    put(queues, call(2))
+    without = Bench(queues, clock, tasks=[TASK], burst=False)
+    without.beat()
+    for _ in range(5):
+        without.worker._step()
+        without.run_all()
+        clock.advance(60)
+    assert without.runner.began == [2]
+    row = queues.find(sealed.id).row
+    assert row is not None
+    assert (task_of(row.lane), tenant_of(row.lane)) == (task_key(TASK, SEALED), "a")
+    assert (row.fence, row.errors, row.at_us) == (1, 0, sealed.at_us)
+    words = f"no live worker knows task {TASK} and the codec {SEALED} of its arguments"
+    assert [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING] == [
+        f"{words} in the queue default; its jobs wait"
+    ]
+    without.beat()
+    found = explain(queues, sealed.id)
+    assert (found.reason, words in found.sentence) == ("task unknown", True)
+    checks = [one.finding for one in examine(queues.engine).checks]
+    assert any(one.startswith(words) for one in checks)
+    both = Bench(queues, clock, tasks=[TASK], codecs=[SEALED])
+    both.beat()
+    assert explain(queues, sealed.id).reason == "waiting"
+    assert both.run() == [1]
+
+
+def test_workers_that_each_know_a_half_do_not_pass_a_job_on(
+    queues: Queues, clock: HandClock
+) -> None:
+    # rule P10
+    put(queues, EnqueueRequest("default", TASK, SEALED, [b"[1]"]))
+    for _ in range(3):
+        assert Bench(queues, clock, tasks=[TASK]).run() == []
+        assert Bench(queues, clock, tasks=[OTHER], codecs=[SEALED]).run() == []
+    (row,) = queues.engine.jobs_of("default")
+    assert row.fence == 1
+    assert Bench(queues, clock, tasks=[TASK], codecs=[SEALED]).run() == [1]

@@ -18,7 +18,7 @@ from dueline.api.worker_plan import CONCURRENCY, DRAIN_S, plan_of
 from dueline.cli.options import argument, option
 from dueline.cli.reload import run_again_and_again
 from dueline.cli.session import session_of
-from dueline.coordination.worker_registry import live_workers
+from dueline.coordination.worker_registry import KnownTasks, live_workers
 from dueline.core.clock import SECOND_US
 from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput, StoreCorrupt
@@ -149,6 +149,7 @@ def _greet(app: Dueline, queues: Mapping[str, int | None] | None, slots: str) ->
     catalog = app.engine.catalog
     known = {*own, *catalog.names()}
     workers, now_us = live_workers(app.engine), app.engine.time.latest_us()
+    own_tasks = KnownTasks(app.tasks, app.payloads.numbers)
     _warn_of_names(app, {*tasks, *(task for one in workers for task in one.tasks)})
     for name in serving:
         if name not in known:
@@ -163,8 +164,8 @@ def _greet(app: Dueline, queues: Mapping[str, int | None] | None, slots: str) ->
         what += [f"task {one}" for one in paused.paused_tasks]
         if what:
             _log.warning("The queue %s is paused: %s.", name, one_line(", ".join(what)))
-        for task in unknown_tasks(app.engine, name, {*tasks, *known_tasks(name, workers)}, now_us):
-            _log.warning("%s in the queue %s; its jobs wait", unknown_text(task), name)
+        for key in unknown_tasks(app.engine, name, known_tasks(name, workers, [own_tasks]), now_us):
+            _log.warning("%s in the queue %s; its jobs wait", unknown_text(key), name)
 
 
 def _warn_of_names(app: Dueline, known: Collection[str]) -> None:
