@@ -83,8 +83,8 @@ class BulkRun:
     def __init__(self, engine: Engine, like: JobFilter, words: str) -> None:
         self._engine = engine
         self._like = like
-        self._key = sha256(encode([words, _identity(like)])).hexdigest()[:32]
-        begun, self._version = value_at(engine.store, PARTITION, self._key, BulkProgress)
+        self.key = sha256(encode([words, _identity(like)])).hexdigest()[:32]
+        begun, self._version = value_at(engine.store, PARTITION, self.key, BulkProgress)
         self.is_begun = begun is not None
         self._progress = begun or BulkProgress(engine.time.latest_us())
 
@@ -108,10 +108,13 @@ class BulkRun:
                     return found
         return found
 
-    def run(self, change: Change, *, limit: int | None = None) -> Iterator[BulkResult]:
+    def run(
+        self, change: Change, *, limit: int | None = None, size: int | None = None
+    ) -> Iterator[BulkResult]:
         """Change the jobs, page by page; each is processed once, even if processes are killed.
 
-        Args: limit: maximum number of jobs; a repeat continues after them.
+        Args: limit: maximum number of jobs; a repeat continues after them. size: maximum number of
+          jobs of a page.
 
         Raises: Conflict: another process continues this bulk run; jobs so far are changed.
         """
@@ -126,7 +129,7 @@ class BulkRun:
                     if left is not None and left <= 0:
                         self._note(self._progress.lane or lane, ())
                         return
-                    some = ids[:left]
+                    some = ids[: len(ids) if left is None else left][:size]
                     del ids[: len(some)]
                     page = self._fitting(some)
                     if page:
@@ -135,7 +138,7 @@ class BulkRun:
                     left = None if left is None else left - len(page)
         if self._version != NO_VERSION:
             with suppress(StoreUnavailable):  # all is done, even if the record stays
-                self._engine.store.commit(PARTITION, (Delete(self._key, expect=self._version),))
+                self._engine.store.commit(PARTITION, (Delete(self.key, expect=self._version),))
 
     def _note(self, lane: Lane, page: Sequence[Job]) -> None:
         """Record which jobs are changed next; those of the page before are processed."""
@@ -149,7 +152,7 @@ class BulkRun:
         )
         version = self._engine.ids.token()
         expires_us = self._engine.time.latest_us() + KEEP_US
-        put = Put(self._key, version, encode(self._progress), self._version, expires_us)
+        put = Put(self.key, version, encode(self._progress), self._version, expires_us)
         if not self._engine.store.commit(PARTITION, (put,)):
             raise Conflict(
                 "Another process is running the same bulk operation.",

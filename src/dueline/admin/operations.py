@@ -10,7 +10,9 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeVar
 
+from dueline.admin import redrives
 from dueline.admin.bulk_runs import BulkRun, Change
+from dueline.admin.redrives import PacedRedrive, Redrive
 from dueline.admin.search import ENDED_STATES, JobFilter
 from dueline.coordination import worker_requests
 from dueline.coordination.worker_registry import Presence, live_workers
@@ -155,6 +157,24 @@ class Operations:
             return changed
 
         return self._recorded(f"{what} all", written or "all jobs", change)
+
+    def begin_redrive(self, paced: PacedRedrive) -> None:
+        """Record a redrive that the caller runs.
+
+        Raises:
+            Conflict: Another process has begun it.
+        """
+        one = paced.redrive
+        self._recorded(f"redrive at {one.rate:g}/s", one.written or "all jobs", paced.begin)
+
+    def stop_redrive(self, redrive: str) -> Redrive:
+        """Stop a redrive; its process ends about a second later.
+
+        Raises:
+            NotFound: There is no such redrive.
+        """
+        engine = self._queues.engine
+        return self._recorded("stop redrive", redrive, lambda: redrives.stop(engine, redrive))
 
     # Queues
 

@@ -19,6 +19,7 @@ from dueline.admin.job_views import (
     summary_of_row,
 )
 from dueline.admin.operations import Action, Operations, actions
+from dueline.admin.redrives import Redrive, redrives
 from dueline.admin.search import ENDED_STATES, JobFilter, Place, count_like, search, search_ended
 from dueline.admin.timeline import Timeline, timeline
 from dueline.admin.watch import Picture, Watch
@@ -308,6 +309,10 @@ class Admin:
     def dead_letters(self) -> DeadGroups:
         """Return the dead-letter jobs, grouped by task and error."""
         return dead_groups(self.engine)
+
+    def redrives(self) -> Sequence[Redrive]:
+        """Return the paced redrives of the last days, the latest first."""
+        return redrives(self.engine)
 
     # Queues and workers
 

@@ -26,6 +26,7 @@ _NOTICES = {
     "rescheduled": "Rescheduled: {n}.",
     "paused": "Paused. Workers stop claiming within five seconds.",
     "resumed": "Resumed.",
+    "stopped": "Stopped within seconds. `dueline dead redrive --resume` continues.",
     "paused-stream": "Paused. Consumers begin no further batch within a second.",
     "resumed-stream": "Resumed.",
     "saved": "Saved. Clients and workers apply the change within five seconds.",

@@ -19,6 +19,7 @@ from dueline.store_tests.stepped_store import nothing
 from tests.harness import world
 from tests.harness.cases import (
     admin_bulk_runs,
+    admin_redrives,
     jobs_deadlines,
     jobs_lowlevel,
     jobs_mass,
@@ -220,6 +221,9 @@ FEATURES: dict[str, Callable[[Ground], object]] = {
     "O6: all are cancelled": lambda on: jobs_mass.what_runs_is_asked_to_stop(on.world),
     "O6: who is killed between": lambda on: (
         admin_bulk_runs.all_that_match_are_come_to_and_nothing_is_left_of_it(on.world)
+    ),
+    "R17: a paced redrive": lambda on: (
+        admin_redrives.a_redrive_keeps_its_rate_and_is_stopped_and_resumed(on.world)
     ),
     "A3: by hand": lambda on: jobs_lowlevel.what_was_put_in_is_claimed_and_acked(
         on.app, RawQueue(on.app, "raw", lease=30)

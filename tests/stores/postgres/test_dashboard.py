@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.harness.cases import streams_pauses, web_pages, worker_requests
+from tests.harness.cases import admin_redrives, streams_pauses, web_pages, worker_requests
 
 pytestmark = pytest.mark.postgres
 
@@ -17,3 +17,7 @@ def test_a_worker_is_steered(url: str) -> None:
 
 def test_a_group_is_paused(url: str) -> None:
     streams_pauses.a_group_is_paused(url)
+
+
+def test_dead_jobs_are_redriven(url: str) -> None:
+    admin_redrives.dead_jobs_are_redriven(url)

@@ -53,6 +53,35 @@ def test_a_dead_job_is_shown_with_its_traceback(shell: Shell, dead: list[str]) -
     assert "Traceback" not in shell.app("jobs", "explain", dead[0], "-o", "json").out
 
 
+def test_the_dead_are_redriven_at_a_rate(shell: Shell, dead: list[str]) -> None:
+    # R17
+    redrive = ("dead", "redrive", "-o", "json")
+    assert shell.app(*redrive, "--queue", "default").code == 2  # no rate
+    assert shell.app(*redrive, "--rate", "9/s").code == 2  # no filter
+    assert shell.app(*redrive, "--all", "--rate", "9/s").code == 5  # no yes
+    assert shell.app(*redrive, "--stop").code == shell.app(*redrive, "--resume").code == 4
+    data = shell.app(*redrive, "--queue", "default", "--rate", "600/m", "--yes").data
+    assert (data["state"], data["retried"], data["matching"]) == ("done", 2, 2)
+    assert sorted(shell.ids()) == sorted(dead[:2])
+    (listed,) = shell.app("dead", "redrives", "-o", "json").data
+    assert (listed["filter"], listed["rate_per_s"]) == ("queue:default", 10)
+
+
+def test_a_redrive_is_interrupted_and_resumed(
+    shell: Shell, dead: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dueline.core.clock.SystemClock.sleep", interrupt)
+        answer = shell.app("dead", "redrive", "--all", "--rate", "1", "--yes", "-o", "json")
+    assert (answer.code, answer.data["state"], answer.data["retried"]) == (130, "stopped", 1)
+    data = shell.app("dead", "redrive", "--resume", "--rate", "99", "--yes", "-o", "json").data
+    assert (data["state"], data["retried"], data["rate_per_s"]) == ("done", 3, 99)
+    assert sorted(shell.ids()) == sorted(dead)
+
+
 def test_only_dead_jobs_are_shown(shell: Shell) -> None:
     job_id = shell.enqueue("tasks.add", "1")
     answer = shell.app("dead", "show", job_id)

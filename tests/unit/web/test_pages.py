@@ -9,6 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from dueline.admin.redrives import PacedRedrive
+from dueline.admin.search import JobFilter
 from dueline.coordination.worker_requests import requests_in
 from dueline.jobs.cancel_requests import desk
 from dueline.streams.groups import register
@@ -83,6 +85,21 @@ def test_a_group_and_a_shard_of_a_stream_are_paused(shop: Shop, admin: Visitor) 
         assert admin.post("/streams/clicks/pause", form).status_code == 400
     form = {"group": "billing"}
     assert Visitor(dashboard(shop.app)).post("/streams/clicks/pause", form).status_code == 403
+
+
+def test_a_redrive_is_shown_and_stopped(shop: Shop, admin: Visitor) -> None:
+    # R17
+    paced = PacedRedrive(shop.app.queues, JobFilter(queue="mail"), "queue:mail", 1, "ann")
+    paced.begin()
+    page = admin.text("/dead")
+    assert "queue:mail" in page
+    path = f"/dead/redrives/{paced.redrive.id}/stop"
+    assert path in page
+    assert admin.post(path).status_code == 303
+    assert shop.app.admin.redrives()[0].state == "stopped"
+    assert path not in admin.text("/dead")
+    assert admin.post("/dead/redrives/x/stop").status_code == 404
+    assert Visitor(dashboard(shop.app)).post(path).status_code == 403
 
 
 def test_prometheus_reads_what_the_store_holds(shop: Shop, admin: Visitor) -> None:

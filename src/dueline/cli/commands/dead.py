@@ -7,6 +7,9 @@ from typing import Annotated
 import typer
 
 from dueline.admin.bulk_runs import BulkRun
+from dueline.admin.filters import written_filter
+from dueline.admin.operations import Operations
+from dueline.admin.redrives import PacedRedrive, Redrive, chosen, read_rate, redrives
 from dueline.admin.search import JobFilter, search
 from dueline.cli import job_rows
 from dueline.cli.bulk_actions import note_matching, run
@@ -26,15 +29,17 @@ from dueline.cli.options import (
     YesOption,
     option,
 )
-from dueline.cli.output import Entry, Output, note
+from dueline.cli.output import Entry, Instant, Output, note
 from dueline.cli.progress_bar import bar
-from dueline.cli.session import session_of
+from dueline.cli.session import operator_name, session_of
 from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput, Conflict
 from dueline.core.job import Job
 from dueline.core.job import State as RowState
 from dueline.jobs.bulk import dead_before, drop_dead, retry_all
 from dueline.jobs.queue import Queues
+
+REDRIVE_COLUMNS = ("redrive", "state", "filter", "rate_per_s", "retried", "matching", "beat", "who")
 
 dead = typer.Typer(help="List, retry and delete dead-letter jobs.")
 
@@ -107,6 +112,100 @@ def retry(
         entry = {"matching": matching, "retried": count, "dry_run": dry_run}
         Output.of(context, queues.engine).entry(entry)
     return Exit.DONE
+
+
+@dead.command("redrive")
+def redrive_paced(
+    context: typer.Context,
+    *,
+    rate: Annotated[str | None, option("RATE", "Jobs in a time: 50/s, 10/m, 600/5m.")] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Redrive all dead-letter jobs of all queues.")
+    ] = False,
+    queue: QueueOption = None,
+    task: TaskOption = None,
+    tenant: TenantOption = None,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop a running redrive.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume a stopped redrive.")] = False,
+    redrive: Annotated[
+        str | None, option("ID", "Redrive of --stop or --resume, if there are several.", "--id")
+    ] = None,
+    yes: YesOption = False,
+) -> int:
+    """Retry dead-letter jobs at a rate, and stop or resume that.
+
+    Runs until all jobs are retried, or it is stopped: by Ctrl-C, by `--stop` from anywhere, or on
+    the dashboard. It retries each job once, however often it is stopped, killed and resumed.
+    `--resume --rate` changes the rate.
+
+    Example: dueline dead redrive --queue mail --rate 50/s
+    """
+    with session_of(context).queues() as queues:
+        operations = Operations(queues, operator_name())
+        if stop:
+            one = operations.stop_redrive(chosen(queues.engine, redrive, to_resume=False).id)
+            Output.of(context, queues.engine).entry(redrive_entry(one))
+            return Exit.DONE
+        if resume:
+            known = chosen(queues.engine, redrive, to_resume=True)
+            like, written = known.like, known.written
+            per_second = known.rate if rate is None else read_rate(rate)
+        elif rate is None or every == any((queue, task, tenant)):
+            raise BadInput(
+                "Pass --rate, and either --all or a filter.",
+                hint="Use `dueline dead redrive --queue NAME --rate 50/s`.",
+            )
+        else:
+            like, per_second = JobFilter(State.DEAD, queue, task, tenant), read_rate(rate)
+            words = {"queue": queue, "task": task, "tenant": tenant}
+            written = written_filter(**{name: one for name, one in words.items() if one})
+        paced = PacedRedrive(queues, like, written, per_second, operator_name())
+        note(f"Dead-letter jobs: {paced.matching}, at {per_second:g} a second.")
+        if paced.matching and not is_agreed("Redrive them?", yes=yes):
+            return refuse("redriven", paced.matching)
+        operations.begin_redrive(paced)
+        return _redrive(context, queues, paced)
+
+
+def _redrive(context: typer.Context, queues: Queues, paced: PacedRedrive) -> int:
+    """Run a redrive, and show its progress."""
+    code = Exit.DONE
+    with bar("redriving", paced.redrive.matching) as show_done:
+        try:
+            for _ in paced.run():
+                show_done(paced.redrive.done)
+        except KeyboardInterrupt:
+            code = Exit.INTERRUPTED
+    Output.of(context, queues.engine).entry(redrive_entry(paced.redrive))
+    return code
+
+
+@dead.command("redrives")
+def list_redrives(context: typer.Context) -> None:
+    """List paced redrives, the latest first.
+
+    Example: dueline dead redrives
+    """
+    with session_of(context).engine() as engine:
+        shown = [redrive_entry(one) for one in redrives(engine)]
+        Output.of(context, engine).entries(shown, REDRIVE_COLUMNS, count=len(shown))
+    if not shown:
+        note("No redrives.")
+
+
+def redrive_entry(one: Redrive) -> Entry:
+    """Return the output of a redrive."""
+    return {
+        "redrive": one.id[:8],
+        "state": one.state,
+        "filter": one.written,
+        "rate_per_s": one.rate,
+        "matching": one.matching,
+        "retried": one.done,
+        "began": Instant(one.began_us),
+        "beat": Instant(one.beat_us),
+        "who": one.who,
+    }
 
 
 @dead.command()

@@ -124,7 +124,14 @@ def change_jobs(request: Request) -> Response:
 
 def dead(request: Request) -> Response:
     """Show the dead-letter jobs by error."""
-    return render(request, "dead.html", dead=site_of(request).admin.dead_letters())
+    admin = site_of(request).admin
+    return render(request, "dead.html", dead=admin.dead_letters(), redrives=admin.redrives()[:20])
+
+
+def stop_redrive(request: Request) -> Response:
+    """Stop a paced redrive."""
+    operations(request).stop_redrive(request.path_params["redrive"])
+    return back(request, "/dead", "stopped")
 
 
 ROUTES = [
@@ -137,4 +144,5 @@ ROUTES = [
         for what in _DONE
     ),
     Route("/dead", dead),
+    Route("/dead/redrives/{redrive}/stop", stop_redrive, methods=["POST"]),
 ]

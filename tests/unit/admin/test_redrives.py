@@ -1,0 +1,60 @@
+"""Paced redrives."""
+
+import pytest
+
+from dueline.admin import redrives
+from dueline.admin.redrives import STALE_US, PacedRedrive, read_rate
+from dueline.core.errors import BadInput, Conflict, NotFound
+from tests.harness.cases import admin_redrives as cases
+from tests.harness.cases.admin_bulk_runs import dead_jobs
+from tests.harness.cases.admin_redrives import LIKE, living, paced
+from tests.harness.world import World
+
+
+def test_a_redrive_keeps_its_rate_and_is_stopped_and_resumed(world: World) -> None:
+    # R17
+    cases.a_redrive_keeps_its_rate_and_is_stopped_and_resumed(world)
+
+
+def test_who_dies_is_resumed_after_a_while_and_no_job_is_retried_twice(world: World) -> None:
+    ids = dead_jobs(world)
+    killed = paced(world)
+    pages = killed.run()
+    next(pages)
+    with pytest.raises(Conflict, match="runs already"):
+        PacedRedrive(world.queues, LIKE, "", 4, "bob")
+    with pytest.raises(NotFound):
+        redrives.chosen(world.queues.engine, None, to_resume=True)
+    world.clock.advance(us=STALE_US)
+    known = redrives.chosen(world.queues.engine, killed.redrive.id[:4], to_resume=True)
+    again = PacedRedrive(world.queues, known.like, known.written, known.rate, "bob")
+    again.begin()
+    assert sum(page.done for page in again.run()) == len(ids) - 2
+    assert living(world, ids) == len(ids)
+    assert list(pages) == []  # it was only suspended
+    assert [one.state for one in redrives.redrives(world.queues.engine)] == ["done"]
+
+
+def test_an_interrupted_redrive_says_so(world: World) -> None:
+    dead_jobs(world)
+    run = paced(world)
+    pages = run.run()
+    next(pages)
+    pages.close()
+    assert [one.state for one in redrives.redrives(world.queues.engine)] == ["stopped"]
+    assert redrives.stop(world.queues.engine, run.redrive.id).state == "stopped"
+    with pytest.raises(NotFound):
+        redrives.stop(world.queues.engine, "x")
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"), [("50", 50), ("50/s", 50), ("30/m", 0.5), ("600/5m", 2), ("0.5/s", 0.5)]
+)
+def test_rates_are_read(text: str, rate: float) -> None:
+    assert read_rate(text) == rate
+
+
+@pytest.mark.parametrize("text", ["", "0", "x", "-1/s", "5/0s", "5/x"])
+def test_what_is_no_rate_is_refused(text: str) -> None:
+    with pytest.raises(BadInput):
+        read_rate(text)
