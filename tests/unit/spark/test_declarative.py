@@ -14,6 +14,8 @@ import pyarrow.dataset
 from dueline import Conflict, Dueline
 from tests.harness.spark.environment import TIMEOUT_S
 
+CATALOG = ["spark.sql.catalogImplementation=hive"]
+
 
 def test_a_project_holds_no_password_and_is_not_overwritten(tmp_path: Path) -> None:
     from dueline.spark.pipeline.declarative import make_project
@@ -28,7 +30,7 @@ def test_a_project_holds_no_password_and_is_not_overwritten(tmp_path: Path) -> N
     compile(history.read_text(), str(history), "exec")
 
 
-def test_the_project_runs(tmp_path: Path) -> None:
+def test_the_project_runs_again_and_again(tmp_path: Path) -> None:
     import pyspark
 
     app = Dueline(f"sqlite:///{tmp_path / 'jobs.db'}")
@@ -49,7 +51,7 @@ def test_the_project_runs(tmp_path: Path) -> None:
     def run() -> int:
         """Run the project; return the number of attempts in its table."""
         ran = subprocess.run(
-            [str(home / "bin" / "spark-pipelines"), "run"],
+            [str(home / "bin" / "spark-pipelines"), "run", "--conf", *CATALOG],
             cwd=project, env=env, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
         )  # fmt: skip
         assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
@@ -59,3 +61,6 @@ def test_the_project_runs(tmp_path: Path) -> None:
         return int(pyarrow.dataset.dataset(warehouse / "attempts").count_rows())
 
     assert run() == 30
+    note.enqueue_many([(number,) for number in range(5)])
+    app.run_worker(burst=True)
+    assert run() == 35

@@ -319,8 +319,8 @@ def init(
 ) -> None:
     """Write a project of Spark Declarative Pipelines.
 
-    It follows the history of the store; `spark-pipelines run` in the folder runs it. A password is
-    not written: the project reads DUELINE_STORE.
+    It follows the history of the store. Its first lines say how to run it. A password is not
+    written: the project reads DUELINE_STORE.
 
     Example: dueline pipeline init shop-history --sdp
     """

@@ -12,7 +12,8 @@ from dueline.spark.runtime.options import BOTH, Options
 
 _FILES: Final = {
     "spark-pipeline.yml": """\
-# Run it in this folder: spark-pipelines run
+# Run it in this folder, again and again; the option has Spark keep its catalog here:
+#   spark-pipelines run --conf spark.sql.catalogImplementation=hive
 name: $name
 storage: $storage
 libraries:
