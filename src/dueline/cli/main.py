@@ -52,6 +52,7 @@ _PLACES = {
     "bench": "commands.bench.bench",
     "pipeline": "commands.pipeline.pipeline",
     "pipeline archive": "commands.pipeline_archive.archive",
+    "pipeline what-if": "commands.pipeline_foresight.what_if",
     "pipeline redrive": "commands.pipeline_redrive.redrive",
     "pipeline replay": "commands.pipeline_replay.replay",
     "pipeline optimize": "commands.pipeline_upkeep.optimize",

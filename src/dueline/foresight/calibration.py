@@ -15,14 +15,22 @@ SAMPLES_MAX: Final = 2_000
 LONG_US: Final = 2 * SECOND_US
 """A longer delay of a job with a free slot has another cause, such as a pause."""
 
+STAY_US: Final = 30 * SECOND_US
+"""How long a worker stays after its last job: other delays may let that job start later."""
+
+SKEW_US: Final = 10_000
+"""A job that ended at most this long after the start of another one may have had its slot: a worker
+corrects its clock between two jobs.
+"""
+
 _KINDS: Final = ("idle_us", "early_us", "turn_us", "next_us")
 
 
 def learned(record: Record) -> tuple[list[SimulatedWorker], Overheads]:
     """Return the workers of a period, and the delays of their starts.
 
-    A worker has as many slots as it ran jobs at once, and is there from its first claim to its last
-    end. It may have had more, and longer, but then they were not needed.
+    A worker has as many slots as it ran jobs at once, and is there from its first claim to some
+    time after its last end. It may have had more, and longer, but then they were not needed.
     """
     starts = sorted(range(len(record.kind)), key=record.started_us.__getitem__)
     ends: list[list[int]] = [[] for _ in record.workers]  # of the slots, since when each is free
@@ -37,8 +45,10 @@ def learned(record: Record) -> tuple[list[SimulatedWorker], Overheads]:
         running, free = busy[worker], ends[worker]
         while running and running[0] <= started_us:
             heappush(free, heappop(running))
+        if not free and running and running[0] - started_us <= SKEW_US:
+            heappush(free, heappop(running))
         heappush(running, record.ended_us[place])
-        until_us[worker] = max(until_us[worker], record.ended_us[place])
+        until_us[worker] = max(until_us[worker], record.ended_us[place] + STAY_US)
         claimed_us = record.claimed_us[place]
         since_us[worker] = min(since_us[worker] or claimed_us, claimed_us)
         free_us = heappop(free) if free else UNKNOWN

@@ -10,7 +10,8 @@ from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, NotFound
 from dueline.core.queue_settings import tells_all
-from dueline.spark.pipeline import archive, bronze, dead_jobs, past, replay
+from dueline.foresight.scenario import Changes
+from dueline.spark.pipeline import archive, bronze, dead_jobs, past, replay, what_if
 from dueline.spark.pipeline.adoption import adopt, adopt_archive, is_archive
 from dueline.spark.pipeline.archive import Archived
 from dueline.spark.pipeline.audit import ALL, Auditor, Judged
@@ -347,6 +348,35 @@ class Pipeline:
         with existing_engine(self._settings.store) as engine:
             names = self._names(engine)
             return verify(self._lake, engine, names, self._small.queries, say)
+
+    def simulator(
+        self, period: what_if.Period, settings: Sequence[Changes], say: Say
+    ) -> what_if.Simulator:
+        """Copy new rows, and return what simulates the attempts of a period.
+
+        Args:
+            period: The period. Queues that share workers with those are simulated, too.
+            settings: The settings that will be simulated.
+            say: Shows progress.
+
+        Raises:
+            NotFound: Nothing ran in the period.
+            BadInput: A queue keeps no history, or a setting names what does not exist.
+        """
+        with existing_engine(self._settings.store) as engine:
+            period = period._replace(queues=self._names(engine) if self._settings.queues else ())
+            what_if.expect_history(engine, period.queues)
+            rules = what_if.rules_of(engine, engine.catalog.names())
+        self._copy(say)
+        rows = self._rows()
+        used = what_if.used_in(self._small.queries, rows, period, rules)
+        what_if.check(settings, used)
+        with_hashes = any(one.shards for one in settings)
+        large = self._large()
+        if not isinstance(large, DuckEngine):
+            return large.simulator(rows, period, used, rules, with_hashes=with_hashes)
+        found = what_if.rows_of(self._queries, rows, period, used).table()
+        return what_if.LocalSimulator(found, rules, say, with_hashes=with_hashes)
 
     def optimize(self, say: Say) -> list[Mapping[str, Any]]:
         """Merge small files of each table; no row changes.

@@ -15,12 +15,19 @@ from pyspark.sql import functions as F  # noqa: N812  (as all of Spark's users w
 from dueline.core.clock import DAY_US
 from dueline.core.errors import DuelineError
 from dueline.core.store import Store
+from dueline.foresight.replay import Task as SimulatedRun
+from dueline.foresight.replay import outcomes
+from dueline.foresight.scenario import Rules
+from dueline.foresight.summary import Outcome
 from dueline.spark.pipeline import bronze
 from dueline.spark.pipeline.delta import ROWS_MAX, File, Table, Writer
 from dueline.spark.pipeline.increments import NEEDED, RUN, Portion, overlapping
-from dueline.spark.pipeline.queries import Spark, text_of
+from dueline.spark.pipeline.queries import Spark, View, text_of
+from dueline.spark.pipeline.recordings import records_in
 from dueline.spark.pipeline.replay import KEEP_US, Order
 from dueline.spark.pipeline.tables import BATCH, Sums
+from dueline.spark.pipeline.what_if import Period, Used
+from dueline.spark.pipeline.what_if import rows_of as rows_to_simulate
 from dueline.spark.reading.partitions import RowSlice, behind, rows_of
 from dueline.spark.reading.partitions import plan as plan_tasks
 from dueline.spark.runtime.garbage import collector_paused
@@ -81,6 +88,14 @@ class SparkEngine:
         """Enqueue the jobs of a replay, each once under the order's name."""
         return enqueue(calls.frame, url, writeId=order.write, keepDays=KEEP_US // DAY_US)
 
+    def simulator(
+        self, rows: View, period: Period, used: Used, rules: Rules, *, with_hashes: bool
+    ) -> "SparkSimulator":
+        """Return what simulates the attempts of a period, a run in each task."""
+        found = rows_to_simulate(self.queries, rows, period, used)
+        return SparkSimulator(found.frame, len(set(used.pools.values())), rules,
+                              with_hashes=with_hashes)  # fmt: skip
+
     def _rows(self, table: Table, files: Sequence[File]) -> DataFrame:
         return self.queries.frame(table.view(files)).select(*NEEDED)
 
@@ -88,6 +103,32 @@ class SparkEngine:
         """Run a task for each number up to a count; return the files that they have written."""
         numbers = self._spark.range(0, count, numPartitions=count)
         return _collected(numbers.mapInArrow(work, "file binary"))
+
+
+class SparkSimulator:
+    """Runs simulations side by side: one task for each pool of queues and each run."""
+
+    def __init__(self, rows: DataFrame, pools: int, rules: Rules, *, with_hashes: bool) -> None:
+        self._rules = rules
+        self._with_hashes = with_hashes
+        order = ("pool", "first_us", "job_id", "nth")
+        sorted_rows = rows.repartition(pools, "pool").sortWithinPartitions(*order)
+        self._rows = sorted_rows.persist(StorageLevel.DISK_ONLY)  # computed once for all runs
+
+    def run(self, runs: Sequence[SimulatedRun]) -> list[Outcome]:
+        """Return the outcome of each run, of all pools together."""
+        self._rows.count()  # otherwise each run computes the rows
+        work = [
+            self._rows.mapInArrow(
+                partial(_simulate, self._rules, one, number, self._with_hashes),
+                "run int, outcome binary",
+            )
+            for number, one in enumerate(runs)
+        ]
+        found: list[list[Outcome]] = [[] for _ in runs]
+        for number, outcome in reduce(DataFrame.unionByName, work).collect():
+            found[number].append(msgspec.msgpack.decode(outcome, type=Outcome))
+        return [Outcome.joined(some) for some in found]
 
 
 class SparkChanges:
@@ -184,6 +225,19 @@ def _copy(
                             yield _said(bronze.write_with(writer, batch, rows))
                             rows, size = [], 0
                 yield _said(bronze.write_with(writer, batch, rows))
+
+
+def _simulate(
+    rules: Rules, run: SimulatedRun, number: int, with_hashes: bool,  # noqa: FBT001  (of a task)
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    """Simulate the pools of a partition."""
+    parts = list(batches)
+    if parts:
+        for record in records_in(pa.Table.from_batches(parts), with_hashes=with_hashes):
+            (outcome,) = outcomes(record, rules, [run])
+            body = pa.array([msgspec.msgpack.encode(outcome)], pa.binary())
+            yield pa.record_batch([pa.array([number], pa.int32()), body], ["run", "outcome"])
 
 
 def _write(writer: Writer, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

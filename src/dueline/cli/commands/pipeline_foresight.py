@@ -1,0 +1,212 @@
+"""`dueline pipeline what-if` and `plan`: simulate workers on the recorded jobs."""
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dueline.cli.option_groups import with_option_groups
+from dueline.cli.options import option, read_counts
+from dueline.cli.output import Entry, Instant, Part, note
+from dueline.cli.pipeline_options import LocalTableOptions, open_pipeline, output_of, progress
+from dueline.core.durations import parse_span
+from dueline.core.errors import BadInput
+from dueline.foresight.scenario import Changes
+from dueline.foresight.summary import (
+    MINUTE_US,
+    Latencies,
+    Outcome,
+    Target,
+    errors_of,
+    target_of,
+)
+from dueline.limits.rate import Rate, check_rate
+
+if TYPE_CHECKING:
+    from dueline.spark.pipeline.what_if import Replayed
+
+COLUMNS = ("setting", "queue", "tenant", "starts", "p50_ms", "p95_ms", "p99_ms", "late")
+TENANTS_MAX = 20
+
+_NUMBER = re.compile(r"([^=]+)=(-?\d+)")
+_LIMIT = re.compile(r"([^=]+)=(\d+)(?:/(.+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class SettingOptions:
+    """What a simulation changes."""
+
+    workers: Annotated[
+        str | None, option("N[,N...]", "Number of workers; several are compared.")
+    ] = None
+    slots: Annotated[int | None, option("N", "Slots of each worker.", min=1)] = None
+    priority: Annotated[list[str] | None, option("TASK=N", "Priority of a task; repeatable.")] = (
+        None
+    )
+    limit: Annotated[
+        list[str] | None, option("NAME=N[/PERIOD]", "Capacity, or rate; repeatable.")
+    ] = None
+    weights: Annotated[str | None, option("TENANT=N,...", "Weights of tenants.")] = None
+    shards: Annotated[int | None, option("N", "Number of shards.", min=1, max=1024)] = None
+
+    def read(self) -> list[Changes]:
+        """Return the settings: one, or one for each number of workers; none without a change.
+
+        Raises: BadInput: an option has another form.
+        """
+        priorities = dict(_numbers(self.priority or (), "--priority shop.mail=3"))
+        capacities, rates = _limits(self.limit or ())
+        some = self.weights.split(",") if self.weights else ()
+        weights = read_counts(some, what="weight", hint="Use --weights a=2,b=1.")
+        changes = Changes("", None, self.slots, priorities, capacities, rates, weights, self.shards)
+        words = [
+            *([f"{self.slots} slots"] if self.slots else ()),
+            *(f"{one}" for one in (*(self.priority or ()), *(self.limit or ()), *some)),
+            *([f"{self.shards} shards"] if self.shards else ()),
+        ]
+        if self.workers is None:
+            return [replace(changes, name=", ".join(words))] if words else []
+        return [
+            replace(changes, name=", ".join([f"{count} workers", *words]), workers=count)
+            for count in _counts(self.workers)
+        ]
+
+
+def _counts(text: str) -> list[int]:
+    words = text.split(",")
+    if not all(word.strip().isdecimal() and int(word) for word in words):
+        raise BadInput(f"{text!r:.80} is not a number of workers.", hint="Use --workers 8,16.")
+    return [int(word) for word in words]
+
+
+def _numbers(words: Sequence[str], hint: str) -> list[tuple[str, int]]:
+    found = [_NUMBER.fullmatch(word) for word in words]
+    for word, one in zip(words, found, strict=True):
+        if one is None:
+            raise BadInput(f"{word!r:.80} is not a name and a number.", hint=f"Use {hint}.")
+    return [(one[1], int(one[2])) for one in found if one is not None]
+
+
+def _limits(words: Sequence[str]) -> tuple[dict[str, int], dict[str, Rate]]:
+    capacities: dict[str, int] = {}
+    rates: dict[str, Rate] = {}
+    for word in words:
+        one = _LIMIT.fullmatch(word)
+        if one is None:
+            raise BadInput(
+                f"{word!r:.80} is not a limit.", hint="Use --limit api=20, or --limit api=20/1s."
+            )
+        name, count, per = one.groups()
+        if per is None:
+            capacities[name] = int(count)
+        else:
+            rates[name] = check_rate(name, int(count), parse_span(per))
+    return capacities, rates
+
+
+@with_option_groups
+def what_if(
+    context: typer.Context,
+    *,
+    tables: LocalTableOptions,
+    setting: SettingOptions,
+    target: Annotated[str, option("TARGET", 'What starts should keep: "p99<2s".')] = "p99<1s",
+    file: Annotated[Path | None, option("FILE", "Write a page with pictures.", "--file")] = None,
+) -> None:
+    """Simulate the jobs of a period with other settings.
+
+    Copies new history first. Each job arrives when it really did, and runs and fails as it really
+    did; when it starts is simulated. The first lines compare a replay with the settings in force
+    with what really happened: that is the error of the simulation.
+
+    Example: dueline pipeline what-if --since 2026-11-20T00:00:00Z --workers 4,8
+    """
+    aim = target_of(target)
+    settings = setting.read()
+    made = open_pipeline(context, tables)
+    from dueline.spark.pipeline.what_if import Period, replayed  # noqa: PLC0415  (may be missing)
+
+    since_us, until_us = tables.read()
+    period = Period(since_us or 0, until_us or 1 << 62)
+    say = progress(time.monotonic())
+    simulator = made.simulator(period, settings, say)
+    found = replayed(simulator, settings)
+    runs = [("really", found.real), ("in force", found.in_force)]
+    runs += [(one.name, outcome) for one, outcome in found.changed]
+    chosen = [(name, one.of_queues(tables.queue or ())) for name, one in runs]
+    lines = [line for name, one in chosen for line in _lines(name, one, aim)]
+    output = output_of(context)
+    output.tables([Part("settings", lines, COLUMNS), Part("use", _use(runs), _USE)])
+    output.data(
+        {
+            "target": str(aim),
+            "settings": lines,
+            "use": _use(runs),
+            "error": errors_of(*(one.latencies(aim) for _, one in chosen[:2])),
+            "minutes": [line for name, one in chosen for line in _minutes(name, one, aim)],
+        }
+    )
+    note(_error(found, tables.queue or (), aim))
+    if file is not None:
+        from dueline.spark.pipeline.what_if_page import page  # noqa: PLC0415  (a browser's engine)
+
+        file.write_text(page(chosen, aim), encoding="utf-8")
+        note(f"Wrote {file}.")
+
+
+_USE = ("setting", "utilisation", "unstarted")
+
+
+def _use(runs: Sequence[tuple[str, Outcome]]) -> list[Entry]:
+    return [
+        {"setting": name, "utilisation": round(one.utilisation, 4), "unstarted": one.unstarted}
+        for name, one in runs
+    ]
+
+
+def _error(found: "Replayed", queues: Sequence[str], aim: Target) -> str:
+    """Return the error of the simulation in words."""
+    real, simulated = (one.of_queues(queues).latencies(aim) for one in (found.real, found.in_force))
+    parts = [f"{name} {error:+.1%}" for name, error in errors_of(real, simulated).items()]
+    return f"Error of the replay with the settings in force: {', '.join(parts)}."
+
+
+def _lines(name: str, outcome: Outcome, aim: Target) -> list[Entry]:
+    """Return a line for each queue, and for each tenant of a queue with several."""
+    lines = []
+    tenants = outcome.by(lambda cell: cell[:2], aim)
+    for (queue,), found in outcome.by(lambda cell: cell[:1], aim).items():
+        lines.append(_line(name, str(queue), "", found))
+        mine = [(tenant, one) for (of, tenant), one in tenants.items() if of == queue]
+        if len(mine) > 1:
+            lines += [_line(name, str(queue), str(one), each) for one, each in mine[:TENANTS_MAX]]
+    return lines
+
+
+def _line(name: str, queue: str, tenant: str, found: Latencies) -> Entry:
+    return {"setting": name, "queue": queue, "tenant": tenant, **_percentiles(found)}
+
+
+def _percentiles(found: Latencies) -> Entry:
+    return {
+        "starts": found.starts,
+        **{f"{name}_ms": round(us / 1000, 1)
+           for name, us in zip(("p50", "p95", "p99"), found[1:4], strict=True)},
+        "late": round(found.late, 5),
+    }  # fmt: skip
+
+
+def _minutes(name: str, outcome: Outcome, aim: Target) -> list[Entry]:
+    by_minute = outcome.by(lambda cell: (cell[2], cell[0], cell[1]), aim)
+    return [
+        {
+            "setting": name, "minute": Instant(minute * MINUTE_US), "queue": queue,
+            "tenant": tenant, **_percentiles(found),
+        }
+        for (minute, queue, tenant), found in by_minute.items()
+        if isinstance(minute, int) and isinstance(queue, str) and isinstance(tenant, str)
+    ]  # fmt: skip

@@ -1,0 +1,59 @@
+"""Runs recorded periods with settings: one task of a simulation, for any engine."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from dueline.foresight.calibration import learned
+from dueline.foresight.record import Record
+from dueline.foresight.scenario import Changes, Rules, scenario_of
+from dueline.foresight.simulation import Simulated, simulate
+from dueline.foresight.summary import Outcome, outcome_of
+
+
+class Task(NamedTuple):
+    """A run: what really happened, or a simulation of it with a setting.
+
+    Attributes:
+      changes: The setting; None for what really happened.
+      since_us, until_us: Which jobs, by when they were ready.
+    """
+
+    changes: Changes | None
+    since_us: int = 0
+    until_us: int = 1 << 62
+
+
+def outcomes(record: Record, rules: Rules, tasks: Sequence[Task]) -> list[Outcome]:
+    """Return the outcome of each task; what is learned from the record is used by all."""
+    fleet, overheads = learned(record)
+    found = []
+    for task in tasks:
+        some = part_of(record, task.since_us, task.until_us)
+        if not some.kind:
+            found.append(Outcome([]))
+        elif task.changes is None:
+            times = Simulated(some.ready_us, some.started_us)
+            found.append(outcome_of(some, times, fleet, some.bounds_us))
+        else:
+            scenario = scenario_of(task.changes, rules, fleet, overheads)
+            times = simulate(some, scenario)
+            found.append(outcome_of(some, times, scenario.workers, some.bounds_us))
+    return found
+
+
+def part_of(record: Record, since_us: int, until_us: int) -> Record:
+    """Return the jobs that were ready in a period."""
+    firsts = [place for place, nth in enumerate(record.nth) if nth == 1]
+    key = record.ready_us.__getitem__
+    low, high = (bisect_left(firsts, at_us, key=key) for at_us in (since_us, until_us))
+    if (low, high) == (0, len(firsts)):
+        return record
+    begin = firsts[low] if low < len(firsts) else len(record.nth)
+    end = firsts[high] if high < len(firsts) else len(record.nth)
+    columns = {
+        name: column[begin:end]
+        for name, column in record._asdict().items()
+        if name not in ("kinds", "workers")
+    }
+    return record._replace(**columns)

@@ -1,0 +1,78 @@
+"""The page of a simulation: start latency over time, simulated next to real, and a table."""
+
+from collections.abc import Sequence
+from html import escape
+
+from dueline.core.clock import SECOND_US
+from dueline.foresight.summary import MINUTE_US, Latencies, Outcome, Target, errors_of
+from dueline.spark.pipeline import charts
+from dueline.spark.pipeline.report import Bins
+from dueline.spark.pipeline.report_page import Tile, page_of, section, table
+
+SHARES = (("p50", 1), ("p95", 2), ("p99", 3))
+LEAST_S = 1e-4
+
+
+def page(runs: Sequence[tuple[str, Outcome]], aim: Target) -> str:
+    """Return the page.
+
+    Args:
+        runs: Outcomes by name: what really happened, the replay in force, then settings.
+        aim: The target.
+    """
+    minutes = [cell[2] for _, one in runs for cell in one.cells]
+    bins = Bins(min(minutes) * MINUTE_US, (max(minutes) + 1) * MINUTE_US)
+    shown = runs[: len(charts.SERIES)]
+    latencies = {name: one.latencies(aim) for name, one in runs}
+    real, replay, *_ = latencies.values()
+    errors = ", ".join(f"{name} {error:+.0%}" for name, error in errors_of(real, replay).items())
+    tiles = [
+        Tile("Error of the simulation", errors, "replay with the settings in force", None),
+        *(_tile(name, one, aim) for name, one in list(latencies.items())[2:]),
+    ]
+    parts = [
+        section(f"Start latency {name}, by {bins.words}", _lines(shown, place, bins, aim))
+        for name, place in SHARES
+    ]
+    parts.append(section("Start latency", _table(latencies, runs), is_wide=True))
+    head = f"Target {aim}. Times are in UTC."
+    return page_of("What if", head, tiles, parts)
+
+
+def _tile(name: str, found: Latencies, aim: Target) -> Tile:
+    is_good = found.late <= 1 - aim.share
+    return Tile(name, f"p99 {_ms(found.p99_us)}", f"{found.late:.2%} start too late", is_good)
+
+
+def _lines(runs: Sequence[tuple[str, Outcome]], place: int, bins: Bins, aim: Target) -> str:
+    rows = []
+    for name, outcome in runs:
+        cells = outcome.by(lambda cell: (cell[2] * MINUTE_US // bins.width_us,), aim)
+        for (number,), found in cells.items():
+            assert isinstance(number, int)
+            latency_us = found[place]
+            rows.append(
+                {
+                    **bins.place(number), "kind": name, "n": max(latency_us / 1e6, LEAST_S),
+                    "words": f"{bins.label(number)}: {name} {_ms(int(latency_us))}",
+                }
+            )  # fmt: skip
+    kinds = [name for name, _ in runs]
+    return charts.lines(rows, kinds, bins.clock, width=charts.NARROW, is_time=True)
+
+
+def _table(latencies: dict[str, Latencies], runs: Sequence[tuple[str, Outcome]]) -> str:
+    used = {name: one.utilisation for name, one in runs}
+    rows = [
+        (
+            escape(name), f"{one.starts:,}", _ms(one.p50_us), _ms(one.p95_us), _ms(one.p99_us),
+            f"{one.late:.2%}", f"{used[name]:.1%}",
+        )
+        for name, one in latencies.items()
+    ]  # fmt: skip
+    heads = ("setting", "starts", "p50", "p95", "p99", "too late", "utilisation")
+    return table(heads, rows, texts=(0,))
+
+
+def _ms(latency_us: int) -> str:
+    return f"{latency_us / 1e6:.2f} s" if latency_us >= SECOND_US else f"{latency_us / 1e3:.1f} ms"
