@@ -261,7 +261,7 @@ def recurring(engine: Engine, workers: Sequence[Presence]) -> Iterator[Check]:
     """Find schedules whose jobs are not stored: no worker runs, or storing fails."""
     if found := list(_overdue(engine, OVERDUE_US, "warning")):
         yield from found
-    elif not workers and (names := [one.name for one in scheduler.all_schedules(engine)]):
+    elif not workers and (names := scheduler.unfinished(engine)):
         yield Check(
             "schedules",
             "warning",

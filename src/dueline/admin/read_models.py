@@ -80,6 +80,7 @@ class ScheduleSummary:
     name: str
     schedule: Schedule
     next_us: Sequence[int]
+    has_ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,7 +385,12 @@ class Admin:
         """
         now_us = self.engine.time.latest_us()
         return [
-            ScheduleSummary(one.name, one.schedule, coming(one.schedule, now_us, occurrences))
+            ScheduleSummary(
+                one.name,
+                one.schedule,
+                coming(one.schedule, now_us, occurrences),
+                one.schedule.has_ended(now_us),
+            )
             for one in scheduler.all_schedules(self.engine)
         ]
 

@@ -196,4 +196,7 @@ def parse_id(text: str) -> JobId:
     try:
         return JobId(uuid.UUID(text).bytes)
     except (ValueError, TypeError, AttributeError) as error:  # the last two: not a string
-        raise BadInput(f"{text!r} is not a job id.", hint="Use 32 hexadecimal digits.") from error
+        raise BadInput(
+            f"{text!r} is not a job id.",
+            hint="Use 32 hexadecimal digits; the command line takes the first four or more.",
+        ) from error

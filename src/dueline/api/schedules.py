@@ -45,6 +45,7 @@ class ScheduleInfo:
         last: Last occurrence at the latest, in UTC; None without an end.
         next: Next occurrence in UTC; None while the schedule is paused, and after its end.
         is_paused: Whether it is paused.
+        has_ended: Whether it has no more occurrences.
         stored: Number of jobs so far.
         skipped: Number of occurrences without a job so far.
     """
@@ -60,6 +61,7 @@ class ScheduleInfo:
     is_paused: bool
     stored: int
     skipped: int
+    has_ended: bool = False
 
 
 class Schedules:
@@ -106,8 +108,9 @@ class Schedules:
     ) -> ScheduleInfo:
         """Create or change a schedule now, while the application runs.
 
-        It is stored at once and stays until `remove`, next to the schedules that the code
-        declares with `app.schedule` and `app.cron`. A paused schedule stays paused.
+        It is stored at once, next to the schedules that the code declares with `app.schedule` and
+        `app.cron`, and stays until `remove` or a week after its end. A paused schedule stays
+        paused.
 
         Args:
             name: Name of the schedule; not one that the code declares.
@@ -143,7 +146,7 @@ class Schedules:
         if at is not None and timing.at_us <= self._host.engine.time.latest_us():
             raise BadInput(f"`at` has passed ({at}).", hint="Use a later time.")
         template = _with_jitter(task, jitter).recurring(*as_call(args))
-        scheduler.put(self._host.queues, name, template, timing)
+        scheduler.put(self._host.queues, name, template, timing, is_dynamic=True)
         return self.get(name)
 
     def get(self, name: str) -> ScheduleInfo:
@@ -261,7 +264,12 @@ def timing_of(
     return timing
 
 
-def _with_jitter(task: Using[..., Any], jitter: timedelta | float | None) -> Using[..., Any]:
+def _with_jitter(task: object, jitter: timedelta | float | None) -> Using[..., Any]:
+    if not isinstance(task, Using):
+        raise BadInput(
+            f"`task` must be a task (got {task!r:.80}).",
+            hint='Use app.task_named("shop.send"); without its code, app.unchecked("shop.send").',
+        )
     return task if jitter is None else task.using(window=jitter)
 
 
@@ -279,6 +287,7 @@ def _info(name: str, found: Schedule, now_us: int) -> ScheduleInfo:
         found.is_paused,
         found.stored,
         found.skipped,
+        found.has_ended(now_us),
     )
 
 

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 
-from dueline.core.clock import SECOND_US, to_datetime, to_us
+from dueline.core.clock import DAY_US, SECOND_US, to_datetime, to_us
 from dueline.core.codec import encode
 from dueline.core.errors import BadInput
 from dueline.core.ids import derived
@@ -42,6 +42,9 @@ CATCH_UP: Final = 100
 
 CATCH_UP_MAX: Final = 1000
 TIMES_MAX: Final = 10_000
+ENDED_KEEP_US: Final = 7 * DAY_US
+"""How long a schedule that no code declares is listed after its end."""
+
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
 _COUNTED_MAX: Final = 1000
 _FOLD_US: Final = 2 * 3600 * SECOND_US
@@ -126,7 +129,7 @@ class Schedule:
     far. is_leaving: it is deleted once these are done. last: id of the last stored job, if jobs
     must not overlap. untold: skipped occurrences to record in the history. held_us: the occurrence
     that waits for the last job to end; 0: none. ended: id of a job to cancel for it, also if it
-    runs.
+    runs. is_dynamic: no code declares it, so it is deleted ENDED_KEEP_US after its last occurrence.
     """
 
     template: Template
@@ -144,10 +147,16 @@ class Schedule:
     untold: tuple[Skip, ...] = ()
     held_us: int = 0
     ended: bytes = b""
+    is_dynamic: bool = False
 
     def is_sending(self) -> bool:
         """Return whether inserts into a store without transactions are unfinished."""
         return bool(self.births or self.untold)
+
+    def has_ended(self, by_us: int) -> bool:
+        """Return whether all of its occurrences are before a timestamp."""
+        ends = self.timing.has_end() and not self.held_us
+        return ends and next(times_after(self.timing, by_us), None) is None
 
 
 class Stored(NamedTuple):

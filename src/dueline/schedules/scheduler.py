@@ -41,8 +41,17 @@ SENT_US_MAX: Final = DAY_US // 2
 """Maximum age of keys to insert again: stores may no longer know that a key was deleted."""
 
 
-def put(queues: Queues, name: str, template: Template, timing: Timing) -> bool:
+def put(
+    queues: Queues, name: str, template: Template, timing: Timing, *, is_dynamic: bool = False
+) -> bool:
     """Create or update a schedule; waiting jobs of the old version are cancelled.
+
+    Args:
+        queues: The queues.
+        name: Name of the schedule.
+        template: The call of each occurrence.
+        timing: When occurrences are.
+        is_dynamic: No code declares it, so it is deleted some time after its end.
 
     Returns: whether anything changed.
 
@@ -60,8 +69,8 @@ def put(queues: Queues, name: str, template: Template, timing: Timing) -> bool:
         here = None if old is None or old.is_leaving else old
         asked = definition.anchored(timing, now_us, None if here is None else here.timing)
         if here is not None and (here.template, here.timing) == (template, asked):
-            return here
-        new = Schedule(template, asked, queues.engine.ids.token(), now_us)
+            return replace(here, is_dynamic=is_dynamic)
+        new = Schedule(template, asked, queues.engine.ids.token(), now_us, is_dynamic=is_dynamic)
         if old is None:
             return new
         return replace(
@@ -169,6 +178,12 @@ def all_schedules(engine: Engine) -> list[Stored]:
     return [one for one in definition.all_stored(engine.store) if not one.schedule.is_leaving]
 
 
+def unfinished(engine: Engine) -> list[str]:
+    """Return the names of the schedules that have not ended."""
+    now_us = engine.time.latest_us()
+    return [one.name for one in all_schedules(engine) if not one.schedule.has_ended(now_us)]
+
+
 def advance(queues: Queues, name: str) -> int:
     """Store the upcoming jobs of a schedule, and cancel those that it no longer has.
 
@@ -190,7 +205,7 @@ def _advance(queues: Queues, name: str, now_us: int) -> int:
             count += _send(queues.engine, found, now_us)
         elif found.schedule.recalled or found.schedule.ended:
             _recall(queues, found)
-        elif found.schedule.is_leaving:
+        elif found.schedule.is_leaving or _is_forgotten(found.schedule, now_us):
             _commit(queues.engine, definition.remove(found))
         else:
             step = _step(queues.engine, found.schedule, now_us)
@@ -281,7 +296,14 @@ def overdue(engine: Engine, by_us: int) -> list[Overdue]:
 def _has_work(engine: Engine, schedule: Schedule, now_us: int) -> bool:
     if schedule.is_sending() or schedule.recalled or schedule.ended or schedule.is_leaving:
         return True
+    if _is_forgotten(schedule, now_us):
+        return True
     return _step(engine, schedule, now_us).schedule != schedule
+
+
+def _is_forgotten(schedule: Schedule, now_us: int) -> bool:
+    is_old = schedule.through_us < now_us - definition.ENDED_KEEP_US
+    return schedule.is_dynamic and is_old and schedule.has_ended(schedule.through_us)
 
 
 def _step(engine: Engine, schedule: Schedule, now_us: int) -> definition.Step:

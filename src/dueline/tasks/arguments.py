@@ -4,6 +4,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -323,7 +324,7 @@ def _is_same(given: object, got: object) -> bool:
 
 def _annotation_of(value: object) -> str:
     """Return the annotation of a value, for a hint."""
-    name = type(value).__name__
+    name = "Path" if isinstance(value, Path) else type(value).__name__
     if isinstance(value, dict) and value:
         odd = next((key for key in value if type(key) is not str), "")
         inner = [one for one in value.values() if type(one) not in _SCALARS]

@@ -349,7 +349,7 @@ def test_the_next_jobs_are_those_that_start(scene: Scene) -> None:
     note = scene.module.note
     for number, (priority, tenant) in enumerate([(0, ""), (9, ""), (3, ""), (3, ""), (3, "b")]):
         note.using(priority=priority, tenant=tenant).enqueue(str(number))
-    answer = scene.shell("--store", STORE, "jobs", "next", "-q", "default", "-o", "json")
+    answer = scene.shell("--store", STORE, "jobs", "peek", "-o", "json")
     assert [(one["priority"], one["tenant"]) for one in answer.data] == [
         (9, ""), (3, ""), (3, "b"), (3, ""), (0, ""),
     ]  # fmt: skip
@@ -357,7 +357,7 @@ def test_the_next_jobs_are_those_that_start(scene: Scene) -> None:
     scene.until(lambda: len(scene.ran()) == 5)
     assert scene.ran()[0] == "1"
     assert scene.ran()[-1] == "0"
-    listed = scene.shell("--store", STORE, "jobs", "next", "-q", "default", "--limit", "2")
+    listed = scene.shell("--store", STORE, "jobs", "peek", "-q", "default", "--limit", "2")
     assert listed.err == "No jobs match.\n"
 
 

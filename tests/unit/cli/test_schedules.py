@@ -14,7 +14,16 @@ def test_a_schedule_is_added_listed_and_shown(shell: Shell) -> None:
     assert answer.data["when"] == "30 3 * * mon-fri (Europe/Vilnius)"
     assert shell.app("schedules", "add", "often", "tasks.whisper", "--every", "10m").code == 0
     head, nightly, often = shell.app("schedules", "list").out.splitlines()
-    assert head.split() == ["SCHEDULE", "TASK", "WHEN", "NEXT", "PAUSED", "STORED", "SKIPPED"]
+    assert head.split() == [
+        "SCHEDULE",
+        "TASK",
+        "WHEN",
+        "NEXT",
+        "PAUSED",
+        "ENDED",
+        "STORED",
+        "SKIPPED",
+    ]
     assert nightly.split()[:2] == ["nightly", "tasks.add"]
     assert often.split()[:2] == ["often", "tasks.whisper"]
     data = shell.app("schedules", "show", "nightly", "-o", "json").data
@@ -96,4 +105,6 @@ def test_it_may_have_one_time_or_an_end(shell: Shell) -> None:
     assert "window" in shell.app("schedules", "show", "s").out
     shell.app(*add, "--every", "1h", "--until", "2020-01-01T00:00:00Z")
     assert shell.app("schedules", "next", "s").err == "The schedule s has ended.\n"
+    assert shell.app("schedules", "show", "s", "-o", "json").data["ended"]
+    assert "No live worker stores" not in shell.app("schedules", "list").err
     assert shell.app(*add, "--at", "soon", "--every", "1h").code == 2

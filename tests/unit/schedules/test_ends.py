@@ -12,6 +12,7 @@ from dueline.api.task import Task
 from dueline.core.clock import to_datetime
 from dueline.core.features import ENDS, names_of
 from dueline.schedules import scheduler
+from dueline.schedules.schedule import ENDED_KEEP_US
 from dueline.schedules.timetable import Timetable
 from tests.harness.clocks import HandClock
 from tests.harness.world import EVERY_KIND, store_on
@@ -131,3 +132,37 @@ def test_an_end_that_cannot_be_is_refused(
     with pytest.raises(BadInput):
         app.schedules.set("s", task, **terms)
     assert app.schedules.list() == []
+
+
+def test_a_schedule_that_ended_says_so_and_is_dropped_after_a_week(
+    app: Dueline, task: Task[[], None], clock: HandClock
+) -> None:
+    app.schedule("declared", task, every=60, count=2)
+    app.schedules.set("dynamic", task, every=60, count=2)
+    app.schedules.set("later", task, at=NOW + timedelta(days=30))
+    app.schedules.set("endless", task, every=3600)
+    Timetable(app.queues, "w").step()
+    assert not any(one.has_ended for one in app.schedules.list())
+    times_of(app, clock, 4)
+    ended = [one.name for one in app.schedules.list() if one.has_ended]
+    assert ended == ["declared", "dynamic"]
+    assert scheduler.unfinished(app.engine) == ["endless", "later"]
+    clock.advance(ENDED_KEEP_US // 1_000_000)
+    scheduler.advance_all(app.queues)
+    assert app.schedules.names() == ["declared", "endless", "later"]
+
+
+def test_a_schedule_that_the_code_declares_later_is_kept(
+    app: Dueline, task: Task[[], None], clock: HandClock
+) -> None:
+    app.schedules.set("work", task, every=60, count=1)
+    app.schedule("work", task, every=60, count=1)
+    times_of(app, clock, 2)
+    clock.advance(2 * ENDED_KEEP_US // 1_000_000)
+    scheduler.advance_all(app.queues)
+    assert app.schedules.names() == ["work"]
+
+
+def test_a_name_of_a_task_is_refused_with_what_to_pass(app: Dueline) -> None:
+    with pytest.raises(BadInput, match=r"task_named\(\"shop.send\"\).*app.unchecked"):
+        app.schedules.set("nightly", "shop.send", every=60)  # type: ignore[arg-type]

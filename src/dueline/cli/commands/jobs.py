@@ -72,7 +72,7 @@ def list_jobs(
     """List jobs by time.
 
     The time of a job is when it is due, or when its lease ends. Jobs in an ended --state come
-    from the history, the latest first. `dueline jobs next` lists ready jobs in starting order.
+    from the history, the latest first. `dueline jobs peek` lists ready jobs in starting order.
     FILTER has the words of the dashboard, such as error:Timeout; quote those with < and >.
 
     Example: dueline jobs list --queue mail --state retrying
@@ -97,11 +97,11 @@ def list_jobs(
     note_rest(len(shown), more=more, is_capped=is_capped)
 
 
-@jobs.command("next")
-def next_jobs(
+@jobs.command()
+def peek(
     context: typer.Context,
-    queue: Annotated[str, option("NAME", "Name of the queue.", "-q", "--queue")],
     *,
+    queue: Annotated[str, option("NAME", "Name of the queue.", "-q", "--queue")] = DEFAULT_QUEUE,
     limit: LimitOption = LIMIT,
 ) -> None:
     """List ready jobs in starting order.
@@ -110,7 +110,7 @@ def next_jobs(
     aging, if the queue has it), then tenants in turn. Jobs that a pause or a limit holds back are
     omitted.
 
-    Example: dueline jobs next -q mail
+    Example: dueline jobs peek -q mail
     """
     with session_of(context).queues() as queues:
         (name,) = queues.engine.catalog.chosen(queue)

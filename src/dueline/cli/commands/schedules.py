@@ -20,7 +20,7 @@ from dueline.jobs.queue import Queues
 from dueline.schedules import scheduler as engine
 from dueline.schedules.schedule import Schedule, Timing, coming
 
-COLUMNS = ("schedule", "task", "when", "next", "paused", "stored", "skipped")
+COLUMNS = ("schedule", "task", "when", "next", "paused", "ended", "stored", "skipped")
 NEXT_MAX = 1000
 
 schedules = typer.Typer(help="Show and change schedules.")
@@ -169,7 +169,7 @@ def add(
             catch_up=catch_up.value,
             overlap=overlap.value,
         )
-        engine.put(app.queues, name, template, timing)
+        engine.put(app.queues, name, template, timing, is_dynamic=True)
         _show(context, app.queues, name)
     finally:
         app.close()
@@ -252,6 +252,7 @@ def _entry(name: str, found: Schedule, now_us: int) -> Entry:
         "count": timing.times or None,
         "next": Instant(times[0]) if times else None,
         "paused": found.is_paused,
+        "ended": found.has_ended(now_us),
         "stored": found.stored,
         "skipped": found.skipped,
     }

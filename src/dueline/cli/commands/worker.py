@@ -118,7 +118,7 @@ def worker(
     plan_of(
         application.serving(serving), concurrency, drain_s, processes, http=http
     )  # no write yet
-    slots = f"{concurrency} slots, {processes or 'no'} child processes"
+    slots = f"{concurrency} slots, {processes or 'no'} child process{'es' * (processes != 1)}"
     _greet(application, serving, slots if monitor else f"{slots}, no maintenance")
     with tuned():
         stopped_by = application.run_worker(
