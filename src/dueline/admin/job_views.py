@@ -16,7 +16,8 @@ from dueline.core.errors import BadInput, NotFound, StoreCorrupt
 from dueline.core.job import Job, JobId
 from dueline.core.job_status import status_of
 from dueline.core.lane import limits_of, living_queue, tenant_of
-from dueline.jobs import progress_records
+from dueline.jobs import attempt_lines, progress_records
+from dueline.jobs.attempt_lines import AttemptLines
 from dueline.jobs.history import LATE_US
 from dueline.jobs.queue import Queues
 from dueline.tasks.payload_codecs import as_json
@@ -93,6 +94,7 @@ class JobDetails:
       attempts: Ended attempts and other events, the latest first.
       is_capped: Not all of the history was read.
       workflow: Id of the workflow that the job is a step of; empty without one.
+      lines: What the handler logged, of attempts that keep it.
     """
 
     summary: JobSummary
@@ -109,6 +111,7 @@ class JobDetails:
     step: int = 0
     attempts: Sequence[Attempt] = ()
     is_capped: bool = False
+    lines: Sequence[AttemptLines] = ()
 
 
 def summary_of_row(job: Job, now_us: int) -> JobSummary:
@@ -161,6 +164,12 @@ def details_of(queues: Queues, job_id: JobId) -> JobDetails:
     Raises:
       NotFound: Nothing is stored of it.
     """
+    return replace(
+        _details_of(queues, job_id), lines=attempt_lines.read(queues.engine.store, job_id)
+    )
+
+
+def _details_of(queues: Queues, job_id: JobId) -> JobDetails:
     engine = queues.engine
     try:
         found = queues.find(job_id)

@@ -51,7 +51,7 @@ from dueline.jobs.queue import Queues
 from dueline.jobs.transaction import Transaction, transaction
 from dueline.tasks.batch_options import BatchOptions
 from dueline.tasks.familiar_words import TASK_OPTIONS, check_options
-from dueline.tasks.handler import Context, Handler, Middleware
+from dueline.tasks.handler import Context, Handler, KeptLogs, Middleware
 
 if TYPE_CHECKING:
     from dueline.api.embedded_worker import EmbeddedWorker
@@ -206,6 +206,7 @@ class Dueline(JobMethods, ScheduleMethods, LimitMethods, WorkflowMethods, Coordi
         limits: Iterable[str] = (),
         batch: BatchOptions | None = None,
         middleware: Sequence[Middleware] = (),
+        logs: KeptLogs = "off",
         **unknown: Never,
     ) -> Any:
         """Register a function as a task.
@@ -228,6 +229,8 @@ class Dueline(JobMethods, ScheduleMethods, LimitMethods, WorkflowMethods, Coordi
             batch: Size of the batches that the function takes as a list; see `BatchOptions`.
             middleware: Functions of a Context that return a context manager, which wraps each
                 call; the first is outermost, and those of `app.middleware` are outside.
+            logs: Of which attempts the records that the function logs are kept, for `job.logs()`:
+                of those that "failed", of "all" that failed or were done, or "off".
             **unknown: None; an error names the option that was meant.
 
         Returns:
@@ -257,6 +260,7 @@ class Dueline(JobMethods, ScheduleMethods, LimitMethods, WorkflowMethods, Coordi
                 limits=limits,
                 join=self.join,
                 middleware=middleware,
+                logs=logs,
             )
             if handler.name in self._tasks:
                 raise BadInput(

@@ -16,7 +16,8 @@ from dueline.core.job import JobId
 from dueline.core.lane import living_queue, task_key
 from dueline.core.logging import log
 from dueline.foresight.job_forecast import explain
-from dueline.jobs import progress_records
+from dueline.jobs import attempt_lines, progress_records
+from dueline.jobs.attempt_lines import AttemptLines
 from dueline.jobs.explanation import Explanation
 from dueline.jobs.queue import Found, Queues
 from dueline.jobs.unknown_tasks import known_tasks, unknown_text
@@ -103,6 +104,17 @@ class Job(Handle[R_co]):
             interval in which 80 % of such jobs start; `no_forecast` says why there are none.
         """
         return explain(self._queues, self._id)
+
+    def logs(self) -> Sequence[AttemptLines]:
+        """Return what the handler logged, for each attempt that keeps it.
+
+        The task says which attempts do: `@app.task(logs="failed")`. Lines expire with the history
+        of the queue.
+
+        Returns:
+            The lines of up to 20 attempts, the first first.
+        """
+        return attempt_lines.read(self._queues.engine.store, self._id)
 
     async def aexplain(self) -> Explanation:
         """Return the explanation of `explain`, without blocking the event loop."""

@@ -8,7 +8,7 @@ from dueline.api.task import AsyncTask, Task
 from dueline.core.call_options import Unique
 from dueline.core.retry import Retry
 from dueline.tasks.batch_handler import Call
-from dueline.tasks.handler import Context, Middleware
+from dueline.tasks.handler import Context, KeptLogs, Middleware
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,6 +28,7 @@ class TaskTerms(TypedDict, total=False):
     codec: str | None
     limits: Iterable[str]
     middleware: Sequence[Middleware]
+    logs: KeptLogs
 
 
 class Registering(Protocol):

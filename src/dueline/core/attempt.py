@@ -25,9 +25,13 @@ FinalState = Literal["done", "dead", "cancelled", "expired", "lost"]
 
 
 class Done(NamedTuple):
-    """The handler returned. value: its result as JSON, empty if none is kept."""
+    """The handler returned.
+
+    value: its result as JSON, empty if none is kept. lines: what it logged, if that is kept.
+    """
 
     value: bytes
+    lines: str = ""
 
 
 class Failed(NamedTuple):
@@ -35,7 +39,7 @@ class Failed(NamedTuple):
 
     retry: whether the task's policy retries this error.
     retry_after_us: the wait that the error asks for; None if it does not. case: which policy of
-    `Retry.per_error` holds, see `Retry.case_of`.
+    `Retry.per_error` holds, see `Retry.case_of`. lines: what it logged, if that is kept.
     """
 
     error_type: str
@@ -44,6 +48,7 @@ class Failed(NamedTuple):
     retry: bool
     retry_after_us: int | None = None
     case: int = 0
+    lines: str = ""
 
 
 class Snoozed(NamedTuple):

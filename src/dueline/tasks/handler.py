@@ -5,11 +5,12 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
-from typing import Any, NoReturn, Protocol, TypeVar, get_type_hints
+from typing import Any, Literal, NoReturn, Protocol, TypeVar, get_type_hints
 
 from dueline.core.call_options import headers_of
 from dueline.core.clock import asked_span_us, duration_us, to_datetime
 from dueline.core.codec import AS_JSON, JSON, unknown_kind
+from dueline.core.constraints import check_value
 from dueline.core.errors import BadInput, DuelineError, LeaseLost
 from dueline.core.job import Claim, Job
 from dueline.core.lane import tenant_of
@@ -309,6 +310,10 @@ def read_middleware(middleware: object, *, is_async: bool) -> tuple[Middleware, 
     return read
 
 
+KeptLogs = Literal["off", "failed", "all"]
+"""Of which attempts the log of a handler is kept."""
+
+
 class Handler:
     """A registered function, with its name, the codec of its arguments and its retry policy.
 
@@ -320,6 +325,7 @@ class Handler:
         limits: See `limit_names.read_limits`.
         join: Gives the transaction of an object that is passed to `Context.finish`.
         middleware: Functions that wrap its calls, outermost first.
+        logs: Of which attempts its log is kept.
 
     Raises:
         BadInput: Its annotations cannot be used, or a Context is not its first parameter.
@@ -334,6 +340,7 @@ class Handler:
         "join",
         "kill_after_us",
         "limits",
+        "logs",
         "middleware",
         "name",
         "result_kind",
@@ -355,7 +362,10 @@ class Handler:
         limits: object = (),
         join: Join | None = None,
         middleware: object = (),
+        logs: KeptLogs = "off",
     ) -> None:
+        check_value(logs, KeptLogs, "logs")
+        self.logs: KeptLogs = logs
         self.name = name
         self.join = join or _no_transaction
         self.function = function

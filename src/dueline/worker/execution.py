@@ -37,6 +37,7 @@ from dueline.worker.assignment import NULL, Assignment, done_with
 from dueline.worker.batch_execution import BatchRun
 from dueline.worker.context_controls import CANCELLED, Controls
 from dueline.worker.hook_events import ran_event, run_event
+from dueline.worker.job_lines import JobLines
 
 UNKNOWN_TASK_WAIT_US = 30 * SECOND_US
 """How long a job is deferred if the process that runs it does not know its task or codec."""
@@ -58,7 +59,7 @@ def _plain(handler: Handler | None) -> _Plain | None:
         return None
     if isinstance(handler, BatchHandler):
         return None
-    if handler.middleware:
+    if handler.middleware or handler.logs != "off":
         return None
     if handler.timeout_us is not None:  # an interrupt needs to know when the handler runs
         return None
@@ -74,6 +75,7 @@ class Execution:
         self._plain: dict[str, _Plain | None] = {}
         self._hooks = hooks or Hooks()
         self.controls = Controls()
+        self._lines = JobLines(job_here)
 
     def timeout_us(self, job: Job) -> int | None:
         """Return after what time the job's handler is interrupted; None without a limit."""
@@ -106,7 +108,11 @@ class Execution:
         if handler is None:
             return GivenBack(UNKNOWN_TASK_WAIT_US)
         # Context variables that a handler or hook sets end with the job.
-        return Variables().run(self._run, assignment, handler, started_us)
+        if handler.logs == "off":
+            return Variables().run(self._run, assignment, handler, started_us)
+        with self._lines.of(assignment.job.claim()) as lines:
+            ending = Variables().run(self._run, assignment, handler, started_us)
+        return lines.with_ending(ending, handler.logs)
 
     def _run_on_loop(self, assignment: Assignment, started_us: int) -> Ending:
         import asyncio  # noqa: PLC0415  (slow to load, and rarely needed)
@@ -136,8 +142,15 @@ class Execution:
 
     async def arun(self, assignment: Assignment, started_us: int) -> Ending:
         """Await the coroutine handler of a job that starts now."""
+        handler = self._handlers[assignment.job.task]
+        if handler.logs == "off":
+            return await self._arun(assignment, handler, started_us)
+        with self._lines.of(assignment.job.claim()) as lines:
+            ending = await self._arun(assignment, handler, started_us)
+        return lines.with_ending(ending, handler.logs)
+
+    async def _arun(self, assignment: Assignment, handler: Handler, started_us: int) -> Ending:
         job = assignment.job
-        handler = self._handlers[job.task]
         if isinstance(handler, BatchHandler):
             return await self._arun_batch(assignment, handler, started_us)
         context = None

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from dueline.core import features
-from dueline.core.attempt import Crashed, Done, Ended, Expired, Outcome, Settled, Snoozed
+from dueline.core.attempt import Crashed, Done, Ended, Expired, Failed, Outcome, Settled, Snoozed
 from dueline.core.call_options import read_options, terms_of
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
@@ -19,6 +19,7 @@ from dueline.core.queue_settings import QueueSettings
 from dueline.core.retry import Decision, Retry, RetryLater, cancelled, decide
 from dueline.core.store import Drop, Extend, Group, Move, Verdict
 from dueline.core.tuples import field, made
+from dueline.jobs import attempt_lines
 from dueline.jobs.completion import (
     Finished,
     complete,
@@ -91,6 +92,7 @@ class Settler:
             if name in self.batch_handlers
             or (one.takes_context or one.middleware or self._hooks.middleware)
         )
+        self._keeps_lines = any(one.logs != "off" for one in handlers.values())
         self._chance = chance
         self._effects = Effects(engine.store)
 
@@ -112,6 +114,8 @@ class Settler:
         Returns:
             The jobs whose claims were lost; nothing was recorded for them.
         """
+        if self._keeps_lines:
+            self._keep_lines(ended)
         kinds = set(map(type, map(_ending_of, ended)))
         if Settled in kinds:
             ended = self._unsettled(ended)
@@ -154,6 +158,16 @@ class Settler:
         if again:
             self._engine.wake((one.job.lane, decision.at_us) for one, decision in again)
         return self._report(done, [*over, *again], started, held)
+
+    def _keep_lines(self, ended: Sequence[Ended]) -> None:
+        """Store what handlers logged, before it is stored how they ended."""
+        groups = [
+            attempt_lines.written(self._engine, one.job, one.ended_us, one.ending.lines)
+            for one in ended
+            if isinstance(one.ending, Done | Failed) and one.ending.lines
+        ]
+        if groups:
+            self._engine.store.together(groups)
 
     def _finish_done(
         self,

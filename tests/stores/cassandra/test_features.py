@@ -48,6 +48,7 @@ from tests.harness.cases import (
     worker_chunks,
     worker_controls,
     worker_limits,
+    worker_lines,
     worker_rates,
     worker_requests,
     worker_rules,
@@ -198,6 +199,9 @@ FEATURES: dict[str, Callable[[Ground], object]] = {
         monitor_retire.the_lanes_of_dead_jobs_are_retired_too_and_only_when_they_are_empty(on.world)
     ),
     "O13: a worker is steered": lambda on: worker_requests.a_worker_is_steered(on.url),
+    "V11: the log of an attempt": lambda on: worker_lines.the_log_of_a_failed_attempt_is_kept(
+        on.url
+    ),
     # what happens to jobs
     "V2: all is told": lambda on: jobs_telling.changes_are_told(on.telling, on.clock),
     "H7: shards become more and fewer": lambda on: (

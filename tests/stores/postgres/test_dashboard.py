@@ -2,7 +2,13 @@
 
 import pytest
 
-from tests.harness.cases import admin_redrives, streams_pauses, web_pages, worker_requests
+from tests.harness.cases import (
+    admin_redrives,
+    streams_pauses,
+    web_pages,
+    worker_lines,
+    worker_requests,
+)
 
 pytestmark = pytest.mark.postgres
 
@@ -21,3 +27,7 @@ def test_a_group_is_paused(url: str) -> None:
 
 def test_dead_jobs_are_redriven(url: str) -> None:
     admin_redrives.dead_jobs_are_redriven(url)
+
+
+def test_the_log_of_a_failed_attempt_is_kept(url: str) -> None:
+    worker_lines.the_log_of_a_failed_attempt_is_kept(url)

@@ -6,6 +6,29 @@ import signal
 from tests.harness.shell import WAIT_S, Shell
 
 
+def test_the_log_of_an_attempt_is_printed(shell: Shell) -> None:
+    # V11
+    tasks = (shell.folder / "tasks.py").read_text(encoding="utf-8")
+    logs = """
+import logging
+
+
+@app.task(logs="all")
+def chat() -> None:
+    logging.getLogger("shop").warning("\\x1b[31mhello")
+"""
+    (shell.folder / "tasks.py").write_text(tasks + logs, encoding="utf-8")
+    job_id, mute = shell.enqueue("tasks.chat"), shell.enqueue("tasks.add", "1")
+    shell.work()
+    answer = shell.app("jobs", "logs", job_id)
+    assert answer.out.splitlines()[0] == "Attempt 1"
+    assert answer.out.splitlines()[1].endswith("WARNING shop: \\x1b[31mhello")
+    (one,) = shell.app("jobs", "logs", job_id, "-o", "json").data["attempts"]
+    assert one["fence"] == 1
+    assert shell.app("jobs", "logs", mute).err == "No lines are kept: see `logs` of the task.\n"
+    assert shell.app("jobs", "logs", "0" * 32).code == 4
+
+
 def test_a_history_has_all_attempts_the_first_first(shell: Shell) -> None:
     job_id = shell.enqueue("tasks.fail", "no")
     shell.work()

@@ -12,6 +12,8 @@ from starlette.routing import Mount
 from dueline.admin.redrives import PacedRedrive
 from dueline.admin.search import JobFilter
 from dueline.coordination.worker_requests import requests_in
+from dueline.core.job import JobId
+from dueline.jobs import attempt_lines
 from dueline.jobs.cancel_requests import desk
 from dueline.streams.groups import register
 from dueline.web import dashboard
@@ -100,6 +102,17 @@ def test_a_redrive_is_shown_and_stopped(shop: Shop, admin: Visitor) -> None:
     assert path not in admin.text("/dead")
     assert admin.post("/dead/redrives/x/stop").status_code == 404
     assert Visitor(dashboard(shop.app)).post(path).status_code == 403
+
+
+def test_a_job_shows_what_its_handler_logged(shop: Shop, admin: Visitor) -> None:
+    # V11
+    job = shop.app.admin.list("state:dead").jobs[0].id
+    engine = shop.app.engine
+    row = engine.store.find([JobId(bytes.fromhex(job))])[0]
+    assert row is not None
+    now_us = engine.time.latest_us()
+    engine.store.together([attempt_lines.written(engine, row, now_us, "<b>it says</b>")])
+    assert "&lt;b&gt;it says&lt;/b&gt;" in admin.text(f"/jobs/{job}")
 
 
 def test_prometheus_reads_what_the_store_holds(shop: Shop, admin: Visitor) -> None:

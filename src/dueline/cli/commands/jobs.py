@@ -46,7 +46,7 @@ from dueline.core.job import JobId
 from dueline.core.lane import living_queue
 from dueline.core.queue_settings import DEFAULT_QUEUE
 from dueline.foresight.job_forecast import explain as explain_job
-from dueline.jobs import claim_order, progress_records
+from dueline.jobs import attempt_lines, claim_order, progress_records
 from dueline.jobs.bulk import cancel_all, reschedule_all, retry_all
 from dueline.jobs.history import Follower
 from dueline.jobs.queue import Queues
@@ -218,6 +218,31 @@ def history(context: typer.Context, job: IdArgument) -> None:
         note("Not all of the history was read: it is too long.")
     elif not shown:
         note("No attempt has ended yet, or the queue records no history.")
+
+
+@jobs.command()
+def logs(context: typer.Context, job: IdArgument) -> None:
+    """Print what the handler of a job logged, for each attempt.
+
+    The task says which attempts keep it: `logs="failed"` or `logs="all"`.
+
+    Example: dueline jobs logs 0196f2...
+    """
+    with session_of(context).queues() as queues:
+        job_id = read_id(queues.engine, job)
+        found = attempt_lines.read(queues.engine.store, job_id)
+        if not found:
+            queues.find(job_id)
+        texts = [f"Attempt {one.fence}\n{one.text}" for one in found]
+        entry: Entry = {
+            "job": job_id.hex(),
+            "attempts": [
+                {"fence": one.fence, "ended_us": one.ended_us, "text": one.text} for one in found
+            ],
+        }
+        Output.of(context, queues.engine).text("\n".join(texts), entry)
+    if not found:
+        note("No lines are kept: see `logs` of the task.")
 
 
 @jobs.command()
