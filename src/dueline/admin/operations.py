@@ -108,12 +108,16 @@ class Operations:
         """
         self._recorded("retry", job_id.hex(), lambda: self._queues.retry(job_id))
 
-    def cancel(self, job_id: JobId) -> bool:
+    def cancel(self, job_id: JobId, *, by_force: bool = False) -> bool:
         """Cancel a waiting job, or ask a running one to stop; return whether it has ended.
 
         Raises: As `Queues.cancel`.
         """
-        return self._recorded("cancel", job_id.hex(), lambda: self._queues.cancel(job_id))
+        return self._recorded(
+            "cancel by force" if by_force else "cancel",
+            job_id.hex(),
+            lambda: self._queues.cancel(job_id, by_force=by_force),
+        )
 
     def reschedule(self, job_id: JobId, at_us: int) -> None:
         """Change when a waiting job is due.

@@ -1,16 +1,23 @@
 """The dashboard as a server of its own."""
 
+import asyncio
 import ipaddress
 import socket
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from dueline.core.errors import ConfigError
 
 CONNECTIONS_MAX = 200
 KEEP_ALIVE_S = 5
 HEADER_BYTES_MAX = 16 * 1024
+REQUEST_S_MAX = 10.0
+"""Maximum duration in which the head of a request arrives, or a client reads nothing, in seconds.
+
+The pages and operations bound how long a body takes.
+"""
 
 
 def is_loopback(host: str) -> bool:
@@ -51,6 +58,60 @@ def bound(host: str, port: int) -> socket.socket:
         ) from error
 
 
+class BoundedProtocol(H11Protocol):
+    """Closes connections whose clients send no request, or read no answer."""
+
+    cycle: RequestResponseCycle | None  # type: ignore[assignment]  # None before the first request
+    _timer: asyncio.TimerHandle | None = None
+    _is_blocked = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin with the first request."""
+        super().connection_made(transport)
+        self._expect()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the timer."""
+        self._expect(again=False)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read a part of a request; the time of its head is not extended by parts of it."""
+        is_new = self._timer is None and self._awaits_head()
+        super().data_received(data)
+        if not self._awaits_head():
+            self._expect(again=False)
+        elif is_new:
+            self._expect()
+
+    def pause_writing(self) -> None:
+        """Wait for the client to read."""
+        super().pause_writing()
+        self._is_blocked = True
+        self._expect()
+
+    def resume_writing(self) -> None:
+        """Continue."""
+        super().resume_writing()
+        self._is_blocked = False
+        self._expect(again=False)
+
+    def _awaits_head(self) -> bool:
+        """Return whether no request has begun, or the last one is answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _expect(self, *, again: bool = True) -> None:
+        """Start the timer anew, or stop it."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.loop.call_later(REQUEST_S_MAX, self._abort) if again else None
+
+    def _abort(self) -> None:
+        self._timer = None
+        if self._is_blocked or self._awaits_head():
+            self.transport.abort()
+
+
 def server_of(app: ASGIApp) -> uvicorn.Server:
     """Return a server that bounds the size of requests, and how many connections wait."""
     config = uvicorn.Config(
@@ -64,7 +125,7 @@ def server_of(app: ASGIApp) -> uvicorn.Server:
         timeout_graceful_shutdown=KEEP_ALIVE_S,
         limit_concurrency=CONNECTIONS_MAX,
         h11_max_incomplete_event_size=HEADER_BYTES_MAX,
-        http="h11",
+        http=BoundedProtocol,
         ws="none",
     )
     return uvicorn.Server(config)

@@ -22,6 +22,7 @@ from dueline.api.application import Dueline
 from dueline.core.clock import SECOND_US
 from dueline.web.redaction import Redaction
 from dueline.web.security import Identity, Role
+from dueline.worker.claim_sessions import ClaimSessions
 
 REPORT_US = 60 * SECOND_US
 REPORT_WAIT_S = 0.15
@@ -46,6 +47,7 @@ class Site:
     title: str
     tasks: Dueline | None = None
     _admin: Admin | None = None
+    _claims: ClaimSessions | None = None
     _metrics: CollectorRegistry | None = None
     _timeline: Timeline | None = None
     _report: "Future[Report] | None" = None
@@ -64,6 +66,16 @@ class Site:
             if self._admin is None or self._admin.engine is not self.app.engine:
                 self._admin, self._metrics = self.app.admin, None
             return self._admin
+
+    @property
+    def claims(self) -> ClaimSessions:
+        """The claims of programs."""
+        with self._lock:
+            engine = self.app.engine
+            if self._claims is None or self._claims.engine is not engine:
+                producer = self.producer
+                self._claims = ClaimSessions(engine, producer.tasks, producer.hooks)
+            return self._claims
 
     def now_us(self) -> int:
         """Return the store's time, in microseconds UTC."""

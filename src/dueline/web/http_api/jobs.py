@@ -1,28 +1,38 @@
-"""Jobs: enqueue, list, get, result."""
+"""Jobs: enqueue, list, read and change."""
 
 from dataclasses import asdict
 from typing import Annotated, Any, Final
 
+import msgspec
 from msgspec import Meta
+from starlette.concurrency import run_in_threadpool
 
 from dueline.admin.job_views import JobSummary as Summary
 from dueline.api.application import Dueline
+from dueline.api.job_handle import parse_id
 from dueline.api.task import PlannedCall, Using
+from dueline.core.attempt import read_epitaph
 from dueline.core.call_options import Unique
+from dueline.core.clock import SECOND_US, to_us
 from dueline.core.errors import BadInput
 from dueline.core.retry import Retry
+from dueline.jobs.queue import Found
 from dueline.web.http_api.frame import KEY_HEADER, Call, Input, operation
 from dueline.web.http_api.idempotency import Key, request_key
 from dueline.web.http_api.shapes import (
     AttemptSummary,
+    Done,
     Enqueued,
     JobDetails,
     JobList,
     JobSummary,
     NewJob,
     ProgressReport,
+    Seconds,
+    Time,
     time_of,
 )
+from dueline.web.http_api.waiting import Wait, poll
 
 ENQUEUE_BYTES_MAX: Final = 512 * 1024
 BULK_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -156,4 +166,91 @@ def _summary(one: Summary) -> dict[str, Any]:
     return {**known, **times, "next": time_of(one.at_us)}
 
 
-OPERATIONS = (enqueue_job, enqueue_jobs, list_jobs, get_job)
+class Result(msgspec.Struct):
+    """How a job ended; while it waits or runs, or if no result is kept, only its state."""
+
+    state: str
+    result: Any = None
+    error: str = ""
+
+
+class ResultQuery(Input):
+    """How long to wait for the end of the job."""
+
+    wait: Wait = 0
+
+
+class Cancel(Input):
+    """How to cancel. force: a running job ends whatever its handler does."""
+
+    force: bool = False
+
+
+class Cancelled(msgspec.Struct):
+    """Whether the job has ended; otherwise its handler was asked to stop."""
+
+    ended: bool
+
+
+class Reschedule(Input):
+    """The new due time: exactly one of both."""
+
+    due: Time | None = None
+    after: Seconds | None = None
+
+
+@operation("GET", "/jobs/{id}/result", role="producer")
+async def get_result(call: Call, query: ResultQuery) -> Result:
+    """Return the result of a job, as it is stored.
+
+    Waits up to `wait` seconds for the job to end. A state of `dead` may change if it is retried.
+    """
+    queues, job_id = call.site.app.queues, parse_id(call.path["id"])
+    found: Found | None = None
+
+    async def read() -> Found | None:
+        nonlocal found
+        found = await run_in_threadpool(queues.find, job_id)
+        is_over = found.outcome is not None or found.status in ("dead", "expired")
+        return found if is_over else None
+
+    await poll(call.request, read, query.wait)
+    assert found is not None
+    if (outcome := found.outcome) is not None:
+        value = msgspec.json.decode(outcome.value) if outcome.value else None
+        return Result(outcome.state, value, outcome.error)
+    error = read_epitaph(found.row.error)[0] if found.row else ""
+    return Result(found.status, None, error)
+
+
+@operation("POST", "/jobs/{id}/cancel", role="operator")
+def cancel_job(call: Call, body: Cancel) -> Cancelled:
+    """Cancel a waiting job, or ask the handler of a running one to stop."""
+    operations, job_id = call.operations(), parse_id(call.path["id"])
+    return Cancelled(operations.cancel(job_id, by_force=body.force))
+
+
+@operation("POST", "/jobs/{id}/retry", role="operator")
+def retry_job(call: Call) -> Done:
+    """Run a waiting or dead-letter job as soon as possible."""
+    call.operations().retry(parse_id(call.path["id"]))
+    return Done()
+
+
+@operation("POST", "/jobs/{id}/reschedule", role="operator")
+def reschedule_job(call: Call, body: Reschedule) -> Done:
+    """Change when a waiting job is due."""
+    if (body.due is None) == (body.after is None):
+        raise BadInput("Pass exactly one of `due` and `after`.", hint='Use {"after": 60}.')
+    if body.due is not None:
+        at_us = to_us(body.due)
+    else:
+        at_us = call.site.now_us() + round((body.after or 0) * SECOND_US)
+    call.operations().reschedule(parse_id(call.path["id"]), at_us)
+    return Done()
+
+
+OPERATIONS = (
+    enqueue_job, enqueue_jobs, list_jobs, get_job,
+    get_result, cancel_job, retry_job, reschedule_job,
+)  # fmt: skip

@@ -1,0 +1,361 @@
+"""Claims of jobs that run outside this process, such as those of HTTP clients.
+
+Each session is a worker without handlers: it claims by the rules of a worker, and hands the jobs
+out. A client extends and ends its claims by the token; nothing of that is kept here but for jobs
+with limits, whose permits the session holds. A client that stops does nothing more: its claims
+end with their leases.
+"""
+
+import random
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Final, NamedTuple
+
+from dueline.coordination.worker_registry import KnownTasks, Presence, announce
+from dueline.core.attempt import Ended, Ending, GivenBack
+from dueline.core.engine import Engine
+from dueline.core.errors import Conflict, LeaseLost
+from dueline.core.job import Job, JobId, Token
+from dueline.core.lane import limits_of
+from dueline.core.process_identity import worker_name
+from dueline.core.store import Extend
+from dueline.core.store_capabilities import flush_claims
+from dueline.jobs import cancel_requests
+from dueline.limits.permits import HeldPermits
+from dueline.tasks.handler import Handler
+from dueline.tasks.hooks import Hooks
+from dueline.worker.cancellations import Cancellations
+from dueline.worker.claimer import ClaimedJob, Claimer
+from dueline.worker.heartbeat import BEATS_A_LEASE
+from dueline.worker.paused_jobs import DeferredJobs
+from dueline.worker.settler import Settler
+from dueline.worker.triage import triage
+from dueline.worker.workflow_steps import WorkflowSteps
+from dueline.workflows.records import Layouts
+from dueline.workflows.release import advance
+
+LIMITED_MAX: Final = 1_000
+"""Maximum number of jobs with limits that one session holds."""
+
+SESSIONS_MAX: Final = 100
+"""Maximum number of sessions; the one that was used least recently is closed."""
+
+
+class Terms(NamedTuple):
+    """What a client claims.
+
+    Attributes:
+      client: Its name, a part of the name of the worker.
+      queues: Names of queues.
+      tasks: Names of the tasks that it knows; None for all.
+      lease_us: Duration of its claims; None for that of each queue.
+    """
+
+    client: str
+    queues: tuple[str, ...]
+    tasks: frozenset[str] | None = None
+    lease_us: int | None = None
+
+
+class HandedJob(NamedTuple):
+    """A claimed job for a client. given: first arguments of a workflow step, a JSON array."""
+
+    job: Job
+    given: bytes
+
+
+class Extension(NamedTuple):
+    """The new end of a claim, and whether the end of its job was requested."""
+
+    until_us: int
+    is_cancelled: bool
+
+
+class _AnyTask(frozenset[str]):
+    """The tasks of a client that takes all."""
+
+    __slots__ = ()
+
+    def __contains__(self, task: object) -> bool:
+        return True
+
+
+class ClaimSession:
+    """The claims of one kind of client, as those of a worker; threads may share it.
+
+    Attributes:
+      worker: The worker that is recorded with its claims.
+
+    Args:
+      engine: The engine.
+      settler: Ends jobs that do not run.
+      terms: What the clients claim.
+      known: Names of tasks that the heartbeat reports for clients that take all.
+    """
+
+    def __init__(
+        self, engine: Engine, settler: Settler, terms: Terms, known: Sequence[str]
+    ) -> None:
+        self.worker = f"{worker_name()}:{terms.client}"
+        self._engine = engine
+        self._terms = terms
+        self._is_closed = False
+        self._known = known if terms.tasks is None else sorted(terms.tasks)
+        self._settler = settler
+        self._permits = HeldPermits(engine, self.worker)
+        own = KnownTasks(_AnyTask() if terms.tasks is None else terms.tasks)
+        self._claimer = Claimer(
+            engine, terms.queues, self.worker,
+            lease_us=terms.lease_us, permits=self._permits, known=own,
+        )  # fmt: skip
+        self._deferred = DeferredJobs(engine, own, settler.limited, threading.Event())
+        self._cancellations = Cancellations(engine, self.worker, engine.clock)
+        self._steps = WorkflowSteps(engine, settler)
+        self._limited: dict[JobId, Job] = {}
+        self._started_us = engine.time.latest_us()
+        self._announced_us = 0
+        self._lock = threading.Lock()
+
+    def claim(self, most: int) -> Sequence[HandedJob]:
+        """Claim due jobs, the most urgent first; each is recorded as started.
+
+        Args:
+            most: Maximum number of jobs.
+
+        Raises:
+            StoreUnavailable: Jobs that were claimed are due again when their leases end.
+        """
+        with self._lock:
+            if self._is_closed:
+                return ()
+            self._announce()
+            self._drop_ended()
+            self._claimer.unblock(self._permits.begin(self._held, LIMITED_MAX))
+            self._claimer.refresh()
+            found: list[HandedJob] = []
+            try:
+                while len(found) < most:
+                    taken = self._claimer.claim(most - len(found), {})
+                    if not taken:
+                        break
+                    found += self._fit(taken)
+                self._deferred.requeue()
+                return self._started(found)
+            finally:
+                self._permits.settle(self._held)
+
+    def _fit(self, taken: Sequence[ClaimedJob]) -> Sequence[HandedJob]:
+        """End or defer claimed jobs that do not run; return the others."""
+        now_us = self._engine.time.latest_us()
+        sorted_ = triage(taken, self._engine.catalog.settings, now_us)
+        self._settler.complete(sorted_.decided)
+        self._settler.record_crashes(sorted_.died)
+        self._settler.end(sorted_.over)
+        self._steps.ended(sorted_.gone)
+        fit, waiting, ended = self._deferred.sort(sorted_.fit)
+        self._deferred.defer(waiting)
+        ended += self._cancellations.refused([job for job, _ in fit])
+        if ended:
+            self._settler.settle(ended, [])
+            self._steps.ended(one.job for one in ended)
+            over = {one.job.id for one in ended}
+            fit = [one for one in fit if one.job.id not in over]
+        steps = self._steps.sort(fit)
+        self._limited |= {job.id: job for job, _ in steps.fit if limits_of(job.lane)}
+        self._steps.park_and_end(steps)
+        return [HandedJob(job, steps.given.get(job.id, b"")) for job, _ in steps.fit]
+
+    def _started(self, found: Sequence[HandedJob]) -> Sequence[HandedJob]:
+        """Record that jobs are started: if the client dies, that counts as a crash (rule A1)."""
+        if not found:
+            return ()
+        flush_claims(self._engine.store)  # clients get the fence
+        jobs = [one.job for one in found]
+        held = self._engine.store.settle([Extend(job, job.at_us, started=True) for job in jobs])
+        self._permits.started([job.claim() for job in jobs], self._engine.time.latest_us())
+        kept = [one for one, sure in zip(found, held, strict=True) if sure]
+        for job, sure in zip(jobs, held, strict=True):
+            if not sure:
+                self._limited.pop(job.id, None)
+        return kept
+
+    def extend(self, job: Job, until_us: int) -> int:
+        """Extend the permits of a claim with limits; return until when the claim may last.
+
+        Raises:
+            LeaseLost: Other workers have its permits.
+        """
+        with self._lock:
+            self._drop_ended()
+            self._permits.settle(self._held)
+            claim = job.claim()
+            held = self._limited.get(job.id)
+            lost = self._permits.keep(self._held())
+            if held is None or held.claim() != claim or held in lost:
+                raise LeaseLost(f"The permits of the job {job.id.hex()} were lost.")
+            until_us = min(until_us, self._permits.ends_us([job]).get(claim, until_us))
+            self._limited[job.id] = held._replace(at_us=max(held.at_us, until_us))
+            return until_us
+
+    def drop(self, job: Job) -> None:
+        """Release the permits of a job that has ended."""
+        with self._lock:
+            if self._limited.pop(job.id, None) is not None:
+                self._permits.settle(self._held)
+
+    def close(self) -> None:
+        """Release what is unused; permits of claims that last are left to expire."""
+        with self._lock:
+            self._is_closed = True
+            self._claimer.close()
+            self._settler.close()
+            if not self._limited:
+                self._permits.close()
+
+    def _held(self) -> Sequence[Job]:
+        return list(self._limited.values())
+
+    def _drop_ended(self) -> None:
+        """Drop jobs whose claims have ended: nobody extends them any more."""
+        now_us = self._engine.time.earliest_us()
+        self._limited = {id_: job for id_, job in self._limited.items() if job.at_us > now_us}
+
+    def _announce(self) -> None:
+        """Report that clients serve the queues, for people; it is not registered as a process."""
+        engine, now_us = self._engine, self._engine.time.latest_us()
+        settings = engine.catalog.settings
+        every_us = min(settings(queue).lease_us for queue in self._terms.queues) // BEATS_A_LEASE
+        if now_us - self._announced_us >= every_us:
+            self._announced_us = now_us
+            presence = Presence(
+                worker=self.worker,
+                queues=self._terms.queues,
+                tasks=tuple(self._known),
+                slots=0,
+                held=0,
+                started_us=self._started_us,
+                beat_us=now_us,
+                clock_skew_us=engine.time.skew_us(),
+                is_raw=self._terms.tasks is None,
+            )
+            announce(engine.store, presence, version=engine.ids.token(), beat_every_us=every_us)
+
+
+class ClaimSessions:
+    """The sessions of one server, and the ends of claims; threads may share it.
+
+    Args:
+      engine: The engine.
+      handlers: Handlers by task, for their retry policies and limits.
+      hooks: Functions to call with what became of attempts.
+    """
+
+    def __init__(
+        self, engine: Engine, handlers: Mapping[str, Handler], hooks: Hooks | None = None
+    ) -> None:
+        self.engine = engine
+        self._handlers = handlers
+        self._hooks = hooks
+        self._sessions: OrderedDict[Terms, ClaimSession] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def session(self, terms: Terms) -> ClaimSession:
+        """Return the session of some clients."""
+        with self._lock:
+            found = self._sessions.get(terms)
+            if found is None:
+                known = sorted(self._handlers)
+                found = ClaimSession(self.engine, self._settler(), terms, known)
+                self._sessions[terms] = found
+            self._sessions.move_to_end(terms)
+            old = self._sessions.popitem(last=False)[1] if self._is_full() else None
+        if old is not None:
+            old.close()
+        return found
+
+    def _settler(self) -> Settler:
+        """Return a settler, which one thread uses at a time."""
+        return Settler(self.engine, self._handlers, random.Random(), self._hooks)
+
+    def _is_full(self) -> bool:
+        return len(self._sessions) > SESSIONS_MAX
+
+    def held(self, job_id: JobId, token: Token) -> Job:
+        """Return the row of a claim.
+
+        Raises:
+            LeaseLost: The claim has ended, or never was.
+        """
+        row = self.engine.store.find([job_id])[0]
+        if row is None or row.token != token or not row.is_claimed() or row.outcome:
+            raise LeaseLost(
+                f"The job {job_id.hex()} is not claimed with this token.",
+                hint="If you repeat a request, the first may have ended it: read the job.",
+            )
+        return row
+
+    def extend(self, job: Job, lease_us: int | None) -> Extension:
+        """Extend a claim; it never becomes shorter.
+
+        Args:
+            job: The row of the claim.
+            lease_us: New duration from now; None for that of the queue.
+
+        Raises:
+            LeaseLost: The claim was lost.
+            Conflict: The job has limits, and another process holds its permits.
+        """
+        engine = self.engine
+        if lease_us is None:
+            lease_us = engine.catalog.settings(job.lane.queue).lease_us
+        until_us = engine.time.latest_us() + lease_us
+        if limits_of(job.lane):
+            session = self._session_of(job)
+            if session is None:
+                raise Conflict(
+                    f"Another process claimed the job {job.id.hex()}, which has limits.",
+                    hint="Send all requests of a client to the same server.",
+                )
+            until_us = session.extend(job, until_us)
+        if not engine.store.settle([Extend(job, until_us, started=True)])[0]:
+            raise LeaseLost(f"The claim on the job {job.id.hex()} was lost.")
+        requests = cancel_requests.of_worker(engine.store, job.worker)
+        return Extension(max(until_us, job.at_us), job.claim() in requests)
+
+    def settle(self, job: Job, ending: Ending) -> None:
+        """Store how an attempt ended.
+
+        Raises:
+            LeaseLost: The claim was lost; nothing was recorded.
+        """
+        store = self.engine.store
+        requests = cancel_requests.of_worker(store, job.worker)
+        ended = Ended(job, ending, job.claimed_us, self.engine.time.latest_us())
+        with closing(self._settler()) as settler:
+            if settler.settle([ended], [], requests):
+                raise LeaseLost(f"The claim on the job {job.id.hex()} was lost.")
+        if job.claim() in requests:
+            cancel_requests.note(store, job.worker, [job.claim()])
+        if job.opts:
+            advance(self.engine, Layouts(), [job])
+        if limits_of(job.lane) and (session := self._session_of(job)) is not None:
+            session.drop(job)
+
+    def release(self, jobs: Sequence[HandedJob], after_us: int = 0) -> None:
+        """Release jobs that no client gets."""
+        for job, _ in jobs:
+            self.settle(job, GivenBack(after_us))
+
+    def _session_of(self, job: Job) -> ClaimSession | None:
+        with self._lock:
+            return next((one for one in self._sessions.values() if one.worker == job.worker), None)
+
+    def close(self) -> None:
+        """Close all sessions."""
+        with self._lock:
+            sessions = [*self._sessions.values()]
+            self._sessions.clear()
+        for one in sessions:
+            one.close()
