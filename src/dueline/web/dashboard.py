@@ -26,6 +26,7 @@ from dueline.web.pages import (
     work,
     workflows,
 )
+from dueline.web.problems import problem_of_status
 from dueline.web.redaction import REDACT, Redaction
 from dueline.web.rendering import render
 from dueline.web.security import API, Access, Authorize, Guard, Role
@@ -100,6 +101,8 @@ def _failed(request: Request, error: Exception) -> Response:
 
 def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if "dueline.access" not in request.scope:  # the path of the HTTP API itself
+        return problem_of_status(error.status_code)
     text = "There is no such page." if error.status_code == 404 else error.detail  # noqa: PLR2004
     return _message(request, error.status_code, text, "")
 

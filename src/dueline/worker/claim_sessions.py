@@ -11,21 +11,27 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from dueline.coordination.worker_registry import KnownTasks, Presence, announce
-from dueline.core.attempt import Ended, Ending, GivenBack
+from dueline.core.attempt import Done, Ended, Ending, GivenBack
+from dueline.core.call_options import is_step
+from dueline.core.codec import encode_result
 from dueline.core.engine import Engine
-from dueline.core.errors import Conflict, LeaseLost
+from dueline.core.errors import BadInput, Conflict, LeaseLost
 from dueline.core.job import Job, JobId, Token
 from dueline.core.lane import limits_of
 from dueline.core.process_identity import worker_name
 from dueline.core.store import Extend
 from dueline.core.store_capabilities import flush_claims
 from dueline.jobs import cancel_requests
+from dueline.jobs.results import kept_us
 from dueline.limits.permits import HeldPermits
 from dueline.tasks.handler import Handler
 from dueline.tasks.hooks import Hooks
+from dueline.tasks.payload_codecs import as_json
 from dueline.worker.cancellations import Cancellations
 from dueline.worker.claimer import ClaimedJob, Claimer
 from dueline.worker.heartbeat import BEATS_A_LEASE
@@ -64,6 +70,24 @@ class HandedJob(NamedTuple):
 
     job: Job
     given: bytes
+
+    def arguments(self) -> tuple[list[Any], dict[str, Any]]:
+        """Return the positional and the named arguments, as JSON values.
+
+        Raises:
+          BadInput: They cannot be read.
+        """
+        try:
+            arguments = msgspec.json.decode(as_json(self.job.codec, self.job.body))
+            given = msgspec.json.decode(self.given) if self.given else []
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise BadInput(f"The arguments are not JSON: {error}.") from error
+        match arguments:
+            case {"args": list(args), "kwargs": dict(kwargs)}:
+                return [*given, *args], kwargs
+            case list(args):
+                return [*given, *args], {}
+        raise BadInput("The arguments are not a list.")
 
 
 class Extension(NamedTuple):
@@ -323,6 +347,18 @@ class ClaimSessions:
             raise LeaseLost(f"The claim on the job {job.id.hex()} was lost.")
         requests = cancel_requests.of_worker(engine.store, job.worker)
         return Extension(max(until_us, job.at_us), job.claim() in requests)
+
+    def complete(self, job: Job, result: object) -> None:
+        """End a job as done, with its result if that is kept.
+
+        Raises:
+            BadInput: The result is too large; nothing was recorded.
+            LeaseLost: As `settle`.
+        """
+        value = encode_result(result, job.task)
+        keep_us = self.engine.catalog.settings(job.lane.queue).keep_us
+        is_kept = kept_us(job, keep_us) > 0 or is_step(job)
+        self.settle(job, Done(value if is_kept else b""))
 
     def settle(self, job: Job, ending: Ending) -> None:
         """Store how an attempt ended.

@@ -252,6 +252,8 @@ def test_the_api_is_mounted_alone(app: Dueline) -> None:
     described = program.call("GET", "/queue/v1/openapi.json")
     assert described["servers"] == [{"url": "/queue/v1"}]
     program.call("GET", "/queue/v1/login", status=404)
+    for path in ("/", "/nothing", "/jobs/%0a"):
+        Program(dashboard(app)).call("GET", f"/api/v1{path}", status=404)
 
 
 def test_the_description_names_every_operation_and_schema(app: Dueline) -> None:

@@ -9,18 +9,15 @@ from msgspec import Meta
 from starlette.concurrency import run_in_threadpool
 
 from dueline.api.job_handle import parse_id
-from dueline.core.attempt import Done as Succeeded
 from dueline.core.attempt import Ending, Failed, GivenBack, Snoozed
-from dueline.core.call_options import headers_of, is_step
+from dueline.core.call_options import headers_of
 from dueline.core.clock import SECOND_US, to_datetime
-from dueline.core.codec import RESULT_BYTES_MAX, encode_result
+from dueline.core.codec import RESULT_BYTES_MAX
 from dueline.core.errors import BadInput, DuelineError
 from dueline.core.job import Job, Token
 from dueline.core.lane import tenant_of
 from dueline.core.logging import log
 from dueline.core.queue_settings import LEASE_US_MAX, check_queue_name
-from dueline.jobs.results import kept_us
-from dueline.tasks.payload_codecs import as_json
 from dueline.web.http_api.frame import Call, Input, operation
 from dueline.web.http_api.shapes import Done, Name, Seconds
 from dueline.web.http_api.waiting import Wait, poll
@@ -151,7 +148,7 @@ def _claim(sessions: ClaimSessions, terms: Terms, most: int) -> list[ClaimedJob]
     for one in sessions.session(terms).claim(most):
         try:
             shown.append(_shown(one))
-        except (BadInput, msgspec.DecodeError, RecursionError) as error:  # as in other workers
+        except BadInput as error:  # another worker may read them
             log.warning("job %s is released: %s", one.job.id.hex(), error)
             sessions.release([one], UNKNOWN_TASK_WAIT_US)
     return shown
@@ -168,16 +165,7 @@ def _release_all(sessions: ClaimSessions, jobs: Sequence[ClaimedJob]) -> None:
 
 def _shown(one: HandedJob) -> ClaimedJob:
     job = one.job
-    arguments = msgspec.json.decode(as_json(job.codec, job.body))
-    match arguments:
-        case {"args": list(args), "kwargs": dict(kwargs)}:
-            pass
-        case list(args):
-            kwargs = {}
-        case _:
-            raise BadInput("Its arguments are not a list.")
-    if one.given:
-        args = [*msgspec.json.decode(one.given), *args]
+    args, kwargs = one.arguments()
     return ClaimedJob(
         id=job.id.hex(),
         token=job.token.hex(),
@@ -212,8 +200,8 @@ def complete_claim(call: Call, body: Complete) -> Done:
     """End a job as done."""
     claims = call.site.claims
     job = _held(claims, call.path["id"], body.token)
-    value = encode_result(body.result, job.task)
-    return _settle(claims, job, Succeeded(value if _is_kept(claims, job) else b""))
+    claims.complete(job, body.result)
+    return Done()
 
 
 @operation("POST", "/claims/{id}/fail", role="worker")
@@ -243,11 +231,6 @@ def _held(claims: ClaimSessions, job_id: str, token: str) -> Job:
 def _settle(claims: ClaimSessions, job: Job, ending: Ending) -> Done:
     claims.settle(job, ending)
     return Done()
-
-
-def _is_kept(claims: ClaimSessions, job: Job) -> bool:
-    keep_us = claims.engine.catalog.settings(job.lane.queue).keep_us
-    return kept_us(job, keep_us) > 0 or is_step(job)
 
 
 OPERATIONS = (claim_jobs, extend_claim, complete_claim, fail_claim, release_claim)

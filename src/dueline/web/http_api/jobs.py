@@ -16,7 +16,6 @@ from dueline.core.call_options import Unique
 from dueline.core.clock import SECOND_US, to_us
 from dueline.core.errors import BadInput
 from dueline.core.retry import Retry
-from dueline.jobs.queue import Found
 from dueline.web.http_api.frame import KEY_HEADER, Call, Input, operation
 from dueline.web.http_api.idempotency import Key, request_key
 from dueline.web.http_api.shapes import (
@@ -206,16 +205,13 @@ async def get_result(call: Call, query: ResultQuery) -> Result:
     Waits up to `wait` seconds for the job to end. A state of `dead` may change if it is retried.
     """
     queues, job_id = call.site.app.queues, parse_id(call.path["id"])
-    found: Found | None = None
 
-    async def read() -> Found | None:
-        nonlocal found
+    async def read() -> bool | None:
         found = await run_in_threadpool(queues.find, job_id)
-        is_over = found.outcome is not None or found.status in ("dead", "expired")
-        return found if is_over else None
+        return found.outcome is not None or found.status in ("dead", "expired") or None
 
     await poll(call.request, read, query.wait)
-    assert found is not None
+    found = await run_in_threadpool(queues.find, job_id)
     if (outcome := found.outcome) is not None:
         value = msgspec.json.decode(outcome.value) if outcome.value else None
         return Result(outcome.state, value, outcome.error)
