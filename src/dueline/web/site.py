@@ -19,10 +19,10 @@ from dueline.admin.operations import Operations
 from dueline.admin.read_models import Admin
 from dueline.admin.timeline import Timeline
 from dueline.api.application import Dueline
+from dueline.api.claim_sessions import ClaimSessions
 from dueline.core.clock import SECOND_US
 from dueline.web.redaction import Redaction
 from dueline.web.security import Identity, Role
-from dueline.worker.claim_sessions import ClaimSessions
 
 REPORT_US = 60 * SECOND_US
 REPORT_WAIT_S = 0.15

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dueline import Context, Dueline, Retry, pipeline
+from dueline.api import claim_sessions
 from dueline.web import api
 from dueline.web.http_api import waiting
-from dueline.worker import claim_sessions
 from tests.harness.clocks import HandClock
 from tests.harness.http_api import Program
 

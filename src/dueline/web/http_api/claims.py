@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 from starlette.concurrency import run_in_threadpool
 
+from dueline.api.claim_sessions import ClaimSessions, HandedJob, Terms
 from dueline.api.job_handle import parse_id
 from dueline.core.attempt import Ending, Failed, GivenBack, Snoozed
 from dueline.core.call_options import headers_of
@@ -21,8 +22,6 @@ from dueline.core.queue_settings import LEASE_US_MAX, check_queue_name
 from dueline.web.http_api.frame import Call, Input, operation
 from dueline.web.http_api.shapes import Done, Name, Seconds
 from dueline.web.http_api.waiting import Wait, poll
-from dueline.worker.claim_sessions import ClaimSessions, HandedJob, Terms
-from dueline.worker.execution import UNKNOWN_TASK_WAIT_US
 
 CLAIM_MAX: Final = 100
 RESULT_BODY_BYTES_MAX: Final = RESULT_BYTES_MAX + 64 * 1024
@@ -150,7 +149,7 @@ def _claim(sessions: ClaimSessions, terms: Terms, most: int) -> list[ClaimedJob]
             shown.append(_shown(one))
         except BadInput as error:  # another worker may read them
             log.warning("job %s is released: %s", one.job.id.hex(), error)
-            sessions.release([one], UNKNOWN_TASK_WAIT_US)
+            sessions.leave(one.job)
     return shown
 
 

@@ -34,6 +34,7 @@ from dueline.tasks.hooks import Hooks
 from dueline.tasks.payload_codecs import as_json
 from dueline.worker.cancellations import Cancellations
 from dueline.worker.claimer import ClaimedJob, Claimer
+from dueline.worker.execution import UNKNOWN_TASK_WAIT_US
 from dueline.worker.heartbeat import BEATS_A_LEASE
 from dueline.worker.paused_jobs import DeferredJobs
 from dueline.worker.settler import Settler
@@ -379,10 +380,9 @@ class ClaimSessions:
         if limits_of(job.lane) and (session := self._session_of(job)) is not None:
             session.drop(job)
 
-    def release(self, jobs: Sequence[HandedJob], after_us: int = 0) -> None:
-        """Release jobs that no client gets."""
-        for job, _ in jobs:
-            self.settle(job, GivenBack(after_us))
+    def leave(self, job: Job) -> None:
+        """Release a job that no client can read, for other workers."""
+        self.settle(job, GivenBack(UNKNOWN_TASK_WAIT_US))
 
     def _session_of(self, job: Job) -> ClaimSession | None:
         with self._lock:
