@@ -18,7 +18,16 @@ from dueline.jobs import results, unique_records
 from dueline.schedules import schedule as schedules
 
 COPIED: Final = frozenset(
-    {"semaphores", "permits", "rates", "meters", "quotas", "sequences", operations.PARTITION}
+    {
+        "semaphores",
+        "permits",
+        "rates",
+        "meters",
+        "quotas",
+        "sequences",
+        "alerts",
+        operations.PARTITION,
+    }
 )
 """Kinds of records that are copied as they are: limits with what is in use, sequences, and what
 operators did."""

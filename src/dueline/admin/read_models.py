@@ -32,6 +32,8 @@ from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, NotFound
 from dueline.core.job import JobId
 from dueline.core.queue_settings import QueueSettings, StreamSettings
+from dueline.foresight.alert_monitor import alerts_of
+from dueline.foresight.alerts import Alert
 from dueline.foresight.job_forecast import explain
 from dueline.jobs.counts import Counts
 from dueline.jobs.explanation import Explanation
@@ -357,6 +359,11 @@ class Admin:
         """
         self.engine.catalog.chosen(queue)
         return shards_of(self.engine, queue)
+
+    def alerts(self) -> Sequence[Alert]:
+        """Return the alerts that are raised, by queue."""
+        engine = self.engine
+        return [one for name in engine.catalog.names() for one in alerts_of(engine, name)]
 
     def workers(self) -> Sequence[Presence]:
         """Return the workers that are alive."""

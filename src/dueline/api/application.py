@@ -15,6 +15,7 @@ from typing import (
     overload,
 )
 
+from dueline.api.alerts import AlertMethods
 from dueline.api.config import load_module, task_modules
 from dueline.api.coordination import CoordinationMethods
 from dueline.api.job_handle import Job
@@ -62,7 +63,14 @@ R = TypeVar("R")
 _NAMES_SHOWN = 5
 
 
-class Dueline(JobMethods, ScheduleMethods, LimitMethods, WorkflowMethods, CoordinationMethods):
+class Dueline(
+    JobMethods,
+    ScheduleMethods,
+    LimitMethods,
+    WorkflowMethods,
+    CoordinationMethods,
+    AlertMethods,
+):
     """An application: tasks, and the store that holds their jobs.
 
     The store is opened at the first use, in each process.

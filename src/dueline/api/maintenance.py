@@ -6,7 +6,7 @@ from typing import Final
 
 from dueline.core.engine import Engine
 from dueline.core.maintenance import MaintenanceTask, StepResult
-from dueline.foresight import checks, rates
+from dueline.foresight import alert_monitor, checks, rates
 from dueline.jobs.queue import Queues
 from dueline.monitor.monitor import TASKS
 from dueline.monitor.thread import MaintenanceThreads
@@ -32,6 +32,7 @@ def tasks_of(queues: Queues) -> Sequence[MaintenanceTask]:
         *STREAMS,
         rates.task(),
         checks.task_of(queues, random.random),
+        alert_monitor.task_of(queues),
     )
 
 

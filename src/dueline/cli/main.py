@@ -38,6 +38,7 @@ _PLACES = {
     "import": "commands.imports.imports",
     "flows": "commands.flows.flows",
     "workers": "commands.workers.workers",
+    "alerts": "commands.alerts.alerts",
     "stats": "commands.stats.stats",
     "top": "commands.top.top",
     "web": "commands.web.web",

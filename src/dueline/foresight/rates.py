@@ -19,11 +19,13 @@ K = TypeVar("K")
 
 KIND: Final = "rates"
 
-WINDOWS_US: Final = (300 * SECOND_US, 3600 * SECOND_US, DAY_US)
-"""Durations in which an event comes to count a third: a few minutes, an hour, a day."""
+WINDOWS_US: Final = (60 * SECOND_US, 300 * SECOND_US, 3600 * SECOND_US, DAY_US)
+"""Durations after which an event counts a third: a minute, five minutes, an hour, a day."""
 
 EVERY_US: Final = 15 * SECOND_US
 KEEP_US: Final = 3 * DAY_US
+
+SEEN_US: Final = 3600 * SECOND_US
 
 TASKS_MAX: Final = 200
 """Maximum number of tasks of a queue that are kept."""
@@ -34,6 +36,7 @@ _LEAST: Final = 0.01
 class Sums(NamedTuple):
     """Sums of one kind of event, for each of WINDOWS_US."""
 
+    minute: float = 0.0
     minutes: float = 0.0
     hour: float = 0.0
     day: float = 0.0
@@ -57,6 +60,7 @@ class QueueRates:
       at_us: Until when events are counted.
       latencies: First attempts by the step of their start latency.
       ended, failed: Attempts by task.
+      shards, tenants: When a job of each was last seen to have run, within the last hour.
     """
 
     since_us: int
@@ -64,6 +68,13 @@ class QueueRates:
     latencies: Mapping[int, Sums] = field(default_factory=dict)
     ended: Mapping[str, Sums] = field(default_factory=dict)
     failed: Mapping[str, Sums] = field(default_factory=dict)
+    shards: Mapping[str, int] = field(default_factory=dict)
+    tenants: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def moved_us(self) -> int:
+        """When a job was last seen to have run; 0 if that is long ago."""
+        return max(self.shards.values(), default=0)
 
     def per_s(self) -> float:
         """Return how many attempts end in a second: in the last minutes or hour, what is more."""
@@ -71,7 +82,8 @@ class QueueRates:
         ended = _total(self.ended.values())
         found = [
             ended[place] * SECOND_US / (window_us * (1 - exp(-counted_us / window_us)))
-            for place, window_us in enumerate(WINDOWS_US[:2])
+            for place, window_us in enumerate(WINDOWS_US)
+            if 0 < place < len(WINDOWS_US) - 1
         ]
         return max(found)
 
@@ -91,12 +103,15 @@ def _total(some: Iterable[Sums]) -> Sums:
     return Sums(*map(sum, zip(*found, strict=True))) if found else Sums()
 
 
-class Counted(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Counted:
     """What was counted in a queue since the last read."""
 
-    latencies: dict[int, int]
-    ended: dict[str, int]
-    failed: dict[str, int]
+    latencies: dict[int, int] = field(default_factory=dict)
+    ended: dict[str, int] = field(default_factory=dict)
+    failed: dict[str, int] = field(default_factory=dict)
+    shards: dict[str, int] = field(default_factory=dict)
+    tenants: dict[str, int] = field(default_factory=dict)
 
 
 class Deltas:
@@ -115,8 +130,17 @@ class Deltas:
             old = before.get(worker)
             for queue, counted in now.queues.items():
                 last = old.queues.get(queue) if old else None
-                into = found.setdefault(queue, Counted({}, {}, {}))
+                into = found.setdefault(queue, Counted())
                 _add(into.latencies, counted.latencies, last.latencies if last else {})
+                for into_, counts, past_ in (
+                    (into.shards, counted.shards, last.shards if last else {}),
+                    (into.tenants, counted.tenants, last.tenants if last else {}),
+                ):
+                    _add(
+                        into_,
+                        {str(k): n for k, n in counts.items()},
+                        {str(k): n for k, n in past_.items()},
+                    )
                 for task, one in counted.tasks.items():
                     past = last.tasks.get(task) if last else None
                     _add(into.ended, {task: one.ended}, {task: past.ended if past else 0})
@@ -139,7 +163,7 @@ def rates_of(engine: Engine, queue: str) -> QueueRates | None:
 def after_counting(before: QueueRates | None, more: Counted | None, now_us: int) -> QueueRates:
     """Return what a queue did, with what was counted since."""
     old = before or QueueRates(now_us - 1, now_us)
-    new = more or Counted({}, {}, {})
+    new = more or Counted()
     passed_us = now_us - old.at_us
     ended = _updated(old.ended, new.ended, passed_us)
     if len(ended) > TASKS_MAX:
@@ -152,7 +176,14 @@ def after_counting(before: QueueRates | None, more: Counted | None, now_us: int)
         _updated(old.latencies, new.latencies, passed_us),
         ended,
         {task: sums for task, sums in failed.items() if task in ended},
+        _last_seen(old.shards, new.shards, now_us),
+        _last_seen(old.tenants, new.tenants, now_us),
     )
+
+
+def _last_seen(old: Mapping[str, int], new: Mapping[str, int], now_us: int) -> dict[str, int]:
+    found = {**old, **dict.fromkeys(new, now_us)}
+    return {name: at_us for name, at_us in found.items() if at_us > now_us - SEEN_US}
 
 
 def _updated(old: Mapping[K, Sums], new: Mapping[K, int], passed_us: int) -> dict[K, Sums]:
@@ -168,7 +199,7 @@ def task() -> MaintenanceTask:
         now_us = engine.time.latest_us()
         found = []
         for queue, more in sorted(deltas.since_last(worker_times(engine.store)).items()):
-            if any(more):
+            if more != Counted():
                 rates = after_counting(rates_of(engine, queue), more, now_us)
                 version, expires_us = engine.ids.token(), now_us + KEEP_US
                 found.append(notes.put(KIND, queue, encode(rates), version, expires_us=expires_us))

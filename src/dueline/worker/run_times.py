@@ -14,6 +14,7 @@ from dueline.core.attempt import Crashed, Ended, Failed
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.codec import encode
 from dueline.core.ids import Ids
+from dueline.core.lane import tenant_of
 from dueline.core.readable_records import readable
 from dueline.core.store import Put, Record, Records
 
@@ -37,6 +38,9 @@ half.
 
 TASKS_MAX: Final = 500
 """Maximum number of tasks that one worker measures."""
+
+TENANTS_MAX: Final = 200
+"""Maximum number of tenants of a queue that one worker counts."""
 
 RECORDS_MAX: Final = 1_000
 """Maximum number of workers whose records are read."""
@@ -95,10 +99,16 @@ class TaskTimes:
 
 @dataclass(slots=True)
 class QueueTimes:
-    """The attempts of a queue by task, and the start latencies of first attempts."""
+    """The attempts of a queue by task, and the start latencies of first attempts.
+
+    Attributes:
+      shards, tenants: Attempts of each, since the worker started.
+    """
 
     tasks: dict[str, TaskTimes] = field(default_factory=dict)
     latencies: Histogram = field(default_factory=dict)
+    shards: dict[int, int] = field(default_factory=dict)
+    tenants: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -180,6 +190,10 @@ class RunTimes:
         if isinstance(ending, Failed | Crashed):
             task.failed += weight
         task.run(run_us, weight)
+        shard, tenant = job.lane.shard, tenant_of(job.lane)
+        queue.shards[shard] = queue.shards.get(shard, 0) + weight
+        if tenant in queue.tenants or len(queue.tenants) < TENANTS_MAX:
+            queue.tenants[tenant] = queue.tenants.get(tenant, 0) + weight
         if job.fence == 1:
             step = step_of(max(0, started_us - job.due_us))
             queue.latencies[step] = queue.latencies.get(step, 0) + weight

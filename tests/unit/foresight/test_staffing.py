@@ -96,7 +96,7 @@ def test_a_backlog_is_started_within_the_target(world: World) -> None:
 
 def test_the_present_rate_keeps_the_target(world: World) -> None:
     rates = QueueRates(
-        world.now_us - 600 * SECOND_US, world.now_us, {}, {"t": Sums(3_000, 3_000, 3_000)}
+        world.now_us - 600 * SECOND_US, world.now_us, {}, {"t": Sums(3_000, 3_000, 3_000, 3_000)}
     )
     world.store.commit(notes.PARTITION, (notes.put(KIND, "q", encode(rates), b"v"),))
     per_s = rates.per_s()

@@ -1,0 +1,38 @@
+"""`dueline alerts`: list the alerts that are raised."""
+
+import typer
+
+from dueline.cli.errors import Exit
+from dueline.cli.output import Instant, Output, note
+from dueline.cli.session import session_of
+from dueline.foresight.alert_monitor import alerts_of
+
+COLUMNS = ("kind", "queue", "subject", "since", "evidence", "command")
+
+
+def alerts(context: typer.Context) -> int:
+    """List the alerts that are raised now.
+
+    The maintenance leader raises them: for shards that stand still, tenants that starve, and tasks
+    whose failures jump. With a target (app.alerts), also for the error budget, and for a queue that
+    will miss its target within the hour. They end by themselves. Exits 6 if an alert is raised.
+
+    Example: dueline alerts
+    """
+    with session_of(context).engine() as engine:
+        found = [one for name in engine.catalog.names() for one in alerts_of(engine, name)]
+        shown = [
+            {
+                "kind": one.condition.kind,
+                "queue": one.condition.queue,
+                "subject": one.condition.subject,
+                "since": Instant(one.since_us),
+                "evidence": one.condition.sentence,
+                "command": one.condition.command,
+            }
+            for one in found
+        ]
+        Output.of(context, engine).entries(shown, COLUMNS, count=len(shown))
+    if not shown:
+        note("No alert is raised.")
+    return Exit.CHECK if shown else Exit.DONE

@@ -1,0 +1,285 @@
+"""The rules of alerts: what is wrong with a queue, from what is known of it at one time.
+
+Pure functions: the maintenance leader applies them to the store's counters, a streaming query to
+the history.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import sqrt
+from shlex import quote
+from typing import Final, Literal, NamedTuple
+
+from dueline.core.clock import SECOND_US
+from dueline.core.durations import instant_text, span_text
+from dueline.foresight.rates import QueueRates
+from dueline.foresight.target import Target
+
+Kind = Literal["shard", "budget", "tenant", "failures", "forecast"]
+Facts = Mapping[str, int | float | str]
+
+STILL_US: Final = 25 * SECOND_US
+"""A shard or tenant stands still if none of its ready jobs was claimed for this time."""
+
+BURN_MIN: Final = 10.0
+"""Error-budget burn rate of the last minute that raises an alert; half of it keeps it raised."""
+
+LATE_MIN: Final = 5
+FAILED_MIN: Final = 5
+"""Minimum number of late starts, and of failures, in the last minute."""
+
+SHARE_MIN: Final = 0.1
+JUMP: Final = 3.0
+DEVIATIONS: Final = 4.0
+"""A task's failures jump if their share is this large, this many times that of the day before, and
+this many standard deviations above it.
+"""
+
+UNSEEN_MIN: Final = 20
+"""Number of attempts of a task in the day before, below which half of all must fail."""
+
+CALM_US: Final = 60 * SECOND_US
+"""An alert ends after its condition has not held for this time."""
+
+_LIST: Final = "dueline jobs list --queue"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Something that is wrong.
+
+    Attributes:
+      subject: The shard, tenant or task; empty for the whole queue.
+      sentence: The evidence, in words.
+      command: What to run to see more or to help.
+      facts: The numbers behind it.
+    """
+
+    kind: Kind
+    queue: str
+    subject: str
+    sentence: str
+    command: str
+    facts: Facts = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """Return what tells alerts apart."""
+        return f"{self.kind} {self.queue} {self.subject}"
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """A condition that holds, or has held until just now.
+
+    Attributes:
+      since_us, held_us: When it held first and last.
+      ended_us: When the alert ended; 0 before.
+    """
+
+    condition: Condition
+    since_us: int
+    held_us: int
+    ended_us: int = 0
+
+    @property
+    def id(self) -> str:
+        """Return an id, the same in all reports of this alert."""
+        return f"{self.condition.key} {self.since_us}"
+
+    def text(self) -> str:
+        """Return the alert as a line for a log."""
+        one = self.condition
+        where = f"queue {one.queue}{f', {one.kind} {one.subject}' if one.subject else ''}"
+        if self.ended_us:
+            return f"alert ended after {span_text(self.ended_us - self.since_us)}: {where}"
+        return f"alert: {where}: {one.sentence} Run: {one.command}"
+
+
+class Wait(NamedTuple):
+    """Ready jobs of a shard or tenant.
+
+    Attributes:
+      oldest_us: Since when the oldest waits.
+      still_us: Since when none of them was claimed.
+    """
+
+    oldest_us: int
+    still_us: int
+
+
+class Miss(NamedTuple):
+    """When a queue will miss its target. late: share of starts of the next hour that are late."""
+
+    at_us: int
+    late: float
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """What is known of a queue at one time.
+
+    Attributes:
+      rates: What it did, up to now.
+      shards, tenants: Those with ready jobs that no pause and no limit holds.
+      overdue: Waiting jobs that are later than the target allows, as far as they are known.
+      workers: Live workers that serve it; `has_room`: whether one has a free slot.
+      moved_us: When a job was claimed last, as far as it is known.
+    """
+
+    queue: str
+    now_us: int
+    rates: QueueRates | None = None
+    target: Target | None = None
+    shards: Mapping[str, Wait] = field(default_factory=dict)
+    tenants: Mapping[str, Wait] = field(default_factory=dict)
+    overdue: int = 0
+    workers: int = 1
+    has_room: bool = True
+    moved_us: int = 0
+    miss: Miss | None = None
+
+
+def conditions(one: Signals, *, raised: frozenset[str] = frozenset()) -> list[Condition]:
+    """Return what is wrong with a queue. raised: keys of alerts that are raised already."""
+    return [
+        *_still_shards(one),
+        *_budget(one, raised),
+        *_starving(one),
+        *_failures(one),
+        *_miss(one),
+    ]
+
+
+def _still_shards(one: Signals) -> Iterator[Condition]:
+    for shard, wait in one.shards.items():
+        still_us = one.now_us - wait.still_us
+        others_move = one.moved_us > wait.still_us
+        if still_us < STILL_US or not (others_move or one.has_room or not one.workers):
+            continue
+        why = (
+            "no live worker serves the queue"
+            if not one.workers
+            else ("other shards go on" if others_move else "workers have free slots")
+        )
+        yield Condition(
+            "shard",
+            one.queue,
+            shard,
+            f"No ready job of the shard was claimed for {span_text(still_us)}, and {why}; the "
+            f"oldest waits for {span_text(one.now_us - wait.oldest_us)}.",
+            f"dueline shards lag --queue {quote(one.queue)}",
+            {
+                "still_us": still_us,
+                "oldest_us": one.now_us - wait.oldest_us,
+                "workers": one.workers,
+            },
+        )
+
+
+def _budget(one: Signals, raised: frozenset[str]) -> Iterator[Condition]:
+    if one.target is None:
+        return
+    starts = late = float(one.overdue)
+    hour = hour_late = 0.0
+    if one.rates is not None:
+        all_, slow = one.rates.starts(), one.rates.late(one.target.most_us)
+        starts, late = starts + all_.minute, late + slow.minute
+        hour, hour_late = all_.hour, slow.hour
+    budget = 1 - one.target.share
+    burn = late / starts / budget if starts else 0.0
+    burn_hour = (hour_late + one.overdue) / (hour + one.overdue) / budget if hour else burn
+    key = Condition("budget", one.queue, "", "", "").key
+    least = BURN_MIN / 2 if key in raised else BURN_MIN
+    if late >= LATE_MIN and burn >= least and burn_hour >= 1:
+        yield Condition(
+            "budget",
+            one.queue,
+            "",
+            f"{late / starts:.0%} of the starts of the last minute were later than "
+            f"{span_text(one.target.most_us)}: the error budget of {one.target} burns {burn:.0f} "
+            "times too fast.",
+            f"dueline queues show {quote(one.queue)}",
+            {"burn": round(burn, 1), "burn_hour": round(burn_hour, 1), "late": round(late, 1)},
+        )
+
+
+def _starving(one: Signals) -> Iterator[Condition]:
+    for tenant, wait in one.tenants.items():
+        still_us = one.now_us - wait.still_us
+        if still_us >= STILL_US and one.moved_us > wait.still_us + STILL_US // 2:
+            who = f"the tenant {tenant}" if tenant else "jobs without a tenant"
+            yield Condition(
+                "tenant",
+                one.queue,
+                tenant,
+                f"No job of {who} was claimed for {span_text(still_us)} while others were; the "
+                f"oldest waits for {span_text(one.now_us - wait.oldest_us)}.",
+                f"{_LIST} {quote(one.queue)} --state ready --tenant {quote(tenant)}",
+                {"still_us": still_us, "oldest_us": one.now_us - wait.oldest_us},
+            )
+
+
+def _failures(one: Signals) -> Iterator[Condition]:
+    if one.rates is None:
+        return
+    for task, failed in one.rates.failed.items():
+        ended = one.rates.ended[task]
+        number, most = failed.minute, max(ended.minute, failed.minute)
+        if number < FAILED_MIN:
+            continue
+        before = max(0.0, ended.day - most)
+        usual = max(0.0, failed.day - number) / before if before >= UNSEEN_MIN else 0.5 / JUMP
+        share, expected = number / most, usual * most
+        is_jump = share >= max(SHARE_MIN, min(0.9, JUMP * usual))
+        if is_jump and number - expected >= DEVIATIONS * sqrt(expected * (1 - usual) + 1):
+            yield Condition(
+                "failures",
+                one.queue,
+                task,
+                f"{share:.0%} of the attempts of {task} failed in the last minute; usually "
+                f"{usual:.0%} do."
+                if before >= UNSEEN_MIN
+                else f"{share:.0%} of the attempts of {task} failed in the last minute.",
+                f"{_LIST} {quote(one.queue)} --state retrying --task {quote(task)}",
+                {"failed": round(number, 1), "share": round(share, 3), "usual": round(usual, 3)},
+            )
+
+
+def _miss(one: Signals) -> Iterator[Condition]:
+    if one.miss is None or one.target is None:
+        return
+    yield Condition(
+        "forecast",
+        one.queue,
+        "",
+        f"It will miss {one.target} from {instant_text(one.miss.at_us)} on: {one.miss.cause}",
+        f'dueline workers wanted --queue {quote(one.queue)} --target "{one.target}"',
+        {"at_us": one.miss.at_us, "late": round(one.miss.late, 3)},
+    )
+
+
+def after(
+    alerts: Sequence[Alert], found: Sequence[Condition], now_us: int
+) -> tuple[list[Alert], list[Alert]]:
+    """Return the alerts of a queue that are raised now, and those that were raised or ended.
+
+    Args:
+      alerts: Those that were raised before.
+      found: What is wrong now.
+      now_us: The time.
+    """
+    holding = {one.key: one for one in found}
+    kept: list[Alert] = []
+    changed: list[Alert] = []
+    for alert in alerts:
+        condition = holding.pop(alert.condition.key, None)
+        if condition is not None:
+            kept.append(replace(alert, condition=condition, held_us=now_us))
+        elif now_us - alert.held_us < CALM_US:
+            kept.append(alert)
+        else:
+            changed.append(replace(alert, ended_us=now_us))
+    new = [Alert(condition, now_us, now_us) for condition in holding.values()]
+    return [*kept, *new], [*new, *changed]

@@ -1,0 +1,24 @@
+"""`dueline alerts`."""
+
+from dueline import Dueline
+from dueline.core.codec import encode
+from dueline.foresight.alert_monitor import KIND, Note
+from dueline.foresight.alerts import Alert, Condition
+from dueline.monitor import notes
+from tests.harness.shell import STORE, Shell
+
+
+def test_raised_alerts_are_listed(shell: Shell) -> None:
+    shell.enqueue("tasks.add", "1")
+    answer = shell("alerts", "--store", STORE)
+    assert (answer.code, answer.err) == (0, "No alert is raised.\n")
+    condition = Condition("shard", "default", "1", "It stands still.", "dueline shards lag")
+    note = Note([Alert(condition, 1_767_225_600_000_000, 1_767_225_600_000_000)])
+    app = Dueline(STORE)
+    app.store.commit(notes.PARTITION, [notes.put(KIND, "default", encode(note), b"v")])
+    app.close()
+    answer = shell("alerts", "--store", STORE, "-o", "json")
+    assert answer.code == 6
+    (found,) = answer.data
+    assert (found["kind"], found["evidence"]) == ("shard", "It stands still.")
+    assert found["since"].startswith("2026-01-01T00:00:00")

@@ -1,0 +1,296 @@
+"""Alerts: each kind provoked on a queue and raised within a minute, and none on a quiet day."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from dueline import Dueline
+from dueline.api.alerts import signature, webhook_caller
+from dueline.core.attempt import Done as Succeeded
+from dueline.core.attempt import Ended, Failed
+from dueline.core.clock import SECOND_US
+from dueline.core.errors import BadInput
+from dueline.core.job import Job
+from dueline.core.store import Drop, Want
+from dueline.foresight import alert_monitor, rates
+from dueline.foresight.alert_settings import AlertSettings, read_settings, write_settings
+from dueline.foresight.alerts import CALM_US, Alert, Condition, after
+from dueline.monitor import notes
+from dueline.worker.run_times import RunTimes
+from tests.harness.world import EVERY_KIND, World, world_on
+
+STEP_S = 5
+
+
+@pytest.fixture(params=EVERY_KIND)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    made = world_on(request.param, tmp_path)
+    made.queues.engine.catalog.configure("q", shards=2)
+    yield made
+    made.store.close()
+
+
+class Run:
+    """A queue with a worker and a maintenance leader, in steps of five seconds."""
+
+    def __init__(self, world: World, *, target: str = "") -> None:
+        self.world = world
+        self.log: list[str] = []
+        self.ids = world.queues.engine.ids
+        self._run_times = RunTimes("w1", slots=4, now_us=world.now_us)
+        self._number = count(1)
+        self._rates = rates.task()
+        self._alerts = alert_monitor.task_of(world.queues)
+        if target:
+            write_settings(world.store, AlertSettings((("q", target),)), self.ids)
+
+    def work(self, accept: Callable[[Job], bool] = lambda _: True, *, each: int = 20) -> None:
+        """Run what is due, for no time. each: of how many jobs one fails."""
+        world = self.world
+        ended: list[Ended] = []
+        for lane in world.queues.engine.lanes_of("q"):
+            head = world.store.scan(lane, after=None, until_us=world.now_us, limit=1).jobs
+            if not head or not accept(head[0]):
+                continue
+            jobs = world.store.claim([Want(lane, 500)], limit=500, now_us=world.now_us,
+                lease_us=30 * SECOND_US, worker="w1", token=self.ids.token()).jobs  # fmt: skip
+            world.store.settle([Drop(job) for job in jobs])
+            bad = Failed("ValueError", "bad", "", retry=True)
+            ended += [
+                Ended(job, Succeeded(b"") if next(self._number) % each else bad,
+                      world.now_us, world.now_us + SECOND_US)
+                for job in jobs
+            ]  # fmt: skip
+        if ended:
+            self._run_times.ended(ended, is_full=False, now_us=world.now_us)
+        self._run_times.write(world.store, self.ids, world.now_us)
+
+    def step(self, enqueue: Callable[[], object] = lambda: None, **work: object) -> None:
+        """Enqueue, work, and let five seconds pass; the leader acts each fifteen."""
+        self.world.live(held=0)
+        enqueue()
+        self.work(**work)  # type: ignore[arg-type]
+        self.world.clock.advance(STEP_S)
+        if self.world.now_us // (STEP_S * SECOND_US) % 3 == 0:
+            for task in (self._rates, self._alerts):
+                result = task.step(self.world.queues.engine, None)
+                self.log += result.warnings
+                if result.puts:
+                    self.world.store.commit(notes.PARTITION, result.puts)
+
+    def until_raised(self, kind: str, enqueue: Callable[[], object], **work: object) -> Alert:
+        """Step until an alert is raised, for at most a minute."""
+        for _ in range(60 // STEP_S):
+            self.step(enqueue, **work)
+            found = [one for one in self.raised() if one.condition.kind == kind]
+            if found:
+                assert any(found[0].condition.sentence in line for line in self.log)
+                return found[0]
+        raise AssertionError(f"no alert of the kind {kind}: {self.raised()}")
+
+    def raised(self) -> list[Alert]:
+        return list(alert_monitor.alerts_of(self.world.queues.engine, "q"))
+
+    def until_ended(self, enqueue: Callable[[], object], seconds: int = 180) -> None:
+        for _ in range(seconds // STEP_S):
+            self.step(enqueue)
+            if not self.raised():
+                return
+        raise AssertionError(self.raised())
+
+
+def some(world: World, number: int = 40, **options: object) -> Callable[[], None]:
+    def enqueue() -> None:
+        for _ in range(number):
+            world.put(**options)  # type: ignore[arg-type]
+
+    return enqueue
+
+
+def test_a_quiet_while_raises_nothing(world: World) -> None:
+    run = Run(world, target="p99<2s")
+    for turn in range(120):
+        run.step(some(world, 10 + turn % 7))
+    assert not run.raised()
+    assert not run.log
+
+
+def test_a_shard_that_stands_still(world: World) -> None:
+    run = Run(world)
+    run.step(some(world))
+    found = run.until_raised("shard", some(world), accept=lambda job: job.lane.shard != 1)
+    assert found.condition.subject == "1"
+    assert "other shards go on" in found.condition.sentence
+    assert found.condition.command == "dueline shards lag --queue q"
+    run.until_ended(some(world))
+
+
+def test_a_queue_without_workers_stands_still(world: World) -> None:
+    run = Run(world)
+    run.world.live = lambda **_: None  # type: ignore[method-assign]
+    found = run.until_raised("shard", some(world, 3), accept=lambda _: False)
+    assert "no live worker serves the queue" in found.condition.sentence
+
+
+def test_a_busy_shard_does_not_stand_still(world: World) -> None:
+    run = Run(world)
+    live = world.live
+    world.live = lambda **_: live(held=4)  # type: ignore[method-assign]
+    for _ in range(12):
+        run.step(some(world, 1), accept=lambda _: False)
+    assert not run.raised()
+
+
+def test_an_error_budget_that_burns(world: World) -> None:
+    run = Run(world, target="p99<2s")
+    for _ in range(24):
+        run.step(some(world))
+    found = run.until_raised("budget", some(world, after_s=-6))
+    assert "the error budget of p99<2s burns" in found.condition.sentence
+    run.until_ended(some(world), seconds=400)
+
+
+def test_a_tenant_that_starves(world: World) -> None:
+    run = Run(world)
+    world.put(tenant="slow", priority=-1)
+
+    def enqueue() -> None:
+        some(world, 8, tenant="a")()
+        some(world, 8, tenant="b")()
+
+    found = run.until_raised("tenant", enqueue, accept=lambda job: job.lane.tenant != "slow")
+    assert found.condition.subject == "slow"
+    assert found.condition.command.endswith("--tenant slow")
+    run.until_ended(enqueue)
+
+
+def test_a_paused_tenant_does_not_starve(world: World) -> None:
+    run = Run(world)
+    world.queues.engine.catalog.configure("q", paused_tenants=("slow",))
+    world.put(tenant="slow")
+    for _ in range(15):
+        run.step(some(world, tenant="a"), accept=lambda job: job.lane.tenant != "slow")
+    assert not run.raised()
+
+
+def test_failures_that_jump(world: World) -> None:
+    run = Run(world)
+    for _ in range(30):
+        run.step(some(world))
+    found = run.until_raised("failures", some(world), each=1)
+    assert found.condition.subject == "t"
+    assert re.search("usually [56]% do", found.condition.sentence)
+    run.until_ended(some(world), seconds=400)
+
+
+def test_a_burst_to_come_that_is_too_large(world: World) -> None:
+    run = Run(world, target="p95<10s")
+    for _ in range(12):
+        run.step(some(world, 5))
+    some(world, 400, after_s=1800)()
+    found = run.until_raised("forecast", some(world, 5))
+    assert "of the jobs that are due within the hour" in found.condition.sentence
+    due_us = int(found.condition.facts["at_us"])
+    assert 1700 < (due_us - world.now_us) / SECOND_US < 1830
+    assert found.condition.command == 'dueline workers wanted --queue q --target "p95<10s"'
+
+
+def test_a_wait_that_grows(world: World) -> None:
+    run = Run(world, target="p99<10m")
+    found = run.until_raised("forecast", some(world, 5), accept=lambda _: False)
+    assert "the wait of its oldest job grows by" in found.condition.sentence
+
+
+def test_alerts_are_raised_once_and_end_when_it_is_calm() -> None:
+    one = Condition("shard", "q", "1", "It stands.", "dueline shards lag")
+    alerts, news = after([], [one], 100)
+    assert [(two.since_us, two.ended_us) for two in news] == [(100, 0)]
+    alerts, news = after(alerts, [one], 200)
+    assert not news
+    alerts, news = after(alerts, [], 200 + CALM_US - 1)
+    assert (len(alerts), news) == (1, [])
+    alerts, news = after(alerts, [], 200 + CALM_US)
+    assert not alerts
+    assert news[0].text() == "alert ended after 1m: queue q, shard 1"
+    assert news[0].id == "shard q 1 100"
+
+
+def test_alerts_can_be_switched_off(world: World) -> None:
+    write_settings(world.store, AlertSettings(is_on=False), world.queues.engine.ids)
+    run = Run(world)
+    for _ in range(12):
+        run.step(some(world, 3), accept=lambda _: False)
+    assert not run.raised()
+
+
+# The webhook
+
+
+def test_a_webhook_is_a_signed_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = world_on("memory", Path())
+    engine = world.queues.engine
+    write_settings(world.store, AlertSettings((), "hooks"), engine.ids)
+    run = Run(world)
+    run.until_raised("shard", some(world, 3), accept=lambda _: False)
+    job = next(iter(engine.jobs_of("hooks")))
+    (body,) = json.loads(job.body)
+    report = json.loads(body)
+    assert job.task == "dueline.webhook"
+    assert (report["status"], report["kind"], report["queue"]) == ("raised", "shard", "q")
+    assert all(report[name] for name in ("id", "since", "evidence", "command", "facts"))
+    sent: list[object] = []
+
+    class Answer:
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def read(self, _: int) -> bytes:
+            return b""
+
+    def urlopen(request: object, timeout: float) -> Answer:
+        sent.append((request, timeout))
+        return Answer()
+
+    monkeypatch.setattr("urllib.request.urlopen", urlopen)
+    webhook_caller("https://example.com/hook", "s" * 16)(body)
+    request = sent[0][0]  # type: ignore[index]
+    assert request.data == body.encode()
+    seconds, signed = request.headers["Dueline-signature"].split(",")
+    assert signed == f"v1={signature('s' * 16, int(seconds[2:]), body)}"
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"targets": {"mail": "soon"}}, "is not a target"),
+        ({"targets": {"Mail!": "p99<2s"}}, "is not a queue name"),
+        ({"webhook": "ftp://x/y", "secret": "s" * 16}, "`webhook` must be an http or https URL"),
+        ({"webhook": "https://x/y", "secret": "short"}, "`secret` must be a string of at least"),
+        ({"webhook": "https://x/y"}, "`secret` must be a string of at least"),
+    ],
+)
+def test_settings_are_checked(options: dict[str, object], why: str) -> None:
+    with pytest.raises(BadInput, match=why):
+        Dueline("memory://alerts").alerts(**options)  # type: ignore[arg-type]
+
+
+def test_settings_are_stored_with_the_application() -> None:
+    app = Dueline("memory://")
+    app.alerts({"mail": "p99<2s", "*": "p95<1m"}, webhook="https://x/y", secret="s" * 16)
+    settings = read_settings(app.store)
+    assert settings == AlertSettings()
+    app.queues  # noqa: B018  (opens the store)
+    settings = read_settings(app.store)
+    assert str(settings.target("mail")) == "p99<2s"
+    assert str(settings.target("other")) == "p95<1m"
+    assert settings.webhook_queue == "default"
+    assert "dueline.webhook" in app.tasks
+    app.close()
