@@ -3,7 +3,7 @@
 import typer
 
 from dueline.cli.errors import Exit
-from dueline.cli.output import Instant, Output, note
+from dueline.cli.output import Entry, Instant, Output, note
 from dueline.cli.session import session_of
 from dueline.foresight.alert_monitor import alerts_of
 
@@ -21,7 +21,7 @@ def alerts(context: typer.Context) -> int:
     """
     with session_of(context).engine() as engine:
         found = [one for name in engine.catalog.names() for one in alerts_of(engine, name)]
-        shown = [
+        shown: list[Entry] = [
             {
                 "kind": one.condition.kind,
                 "queue": one.condition.queue,
