@@ -26,7 +26,7 @@ BURN_MIN: Final = 10.0
 
 LATE_MIN: Final = 5
 FAILED_MIN: Final = 5
-"""Minimum number of late starts, and of failures, in the last minute."""
+"""Minimum number of starts that were late, and of failures, in the last minute."""
 
 SHARE_MIN: Final = 0.1
 JUMP: Final = 3.0
