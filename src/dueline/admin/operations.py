@@ -4,7 +4,8 @@ The record is written before the change, and completed after it: a change of a p
 killed has a record without a result.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -20,12 +21,13 @@ from dueline.coordination.worker_requests import RequestKind
 from dueline.core.clock import DAY_US
 from dueline.core.codec import encode
 from dueline.core.durations import instant_text
+from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, DuelineError
 from dueline.core.job import JobId
 from dueline.core.limit_names import check_semaphore
 from dueline.core.queue_settings import QueueSettings, StreamPause
 from dueline.core.readable_records import readable
-from dueline.core.store import Put, Records
+from dueline.core.store import Delete, Put, Records
 from dueline.jobs import pauses, workflow_control
 from dueline.jobs.bulk import BulkResult, cancel_all, reschedule_all, retry_all
 from dueline.jobs.queue import Queues
@@ -67,6 +69,45 @@ def actions(records: Records, *, limit: int) -> list[Action]:
     return [one for _, one in islice(readable(records, PARTITION, Action), limit)]
 
 
+@dataclass(slots=True)
+class Recording:
+    """A change whose record is open. result: how it ends; empty: the record is deleted."""
+
+    result: str = "done"
+
+
+@contextmanager
+def recorded(engine: Engine, who: str, what: str, target: str) -> Iterator[Recording]:
+    """Record a change by an operator: before the block runs, and how it ended.
+
+    Args:
+        engine: The store.
+        who: Name of the operator.
+        what: The change.
+        target: What is changed.
+    """
+    store, now_us = engine.store, engine.time.latest_us()
+    action = Action(now_us, who[:200], what, target[:500])
+    key = f"{_LAST_US - now_us:016x}-{engine.ids.token().hex()[:8]}"
+
+    def write(result: str) -> None:
+        value = encode(replace(action, result=result))
+        put = Put(key, engine.ids.token(), value, expires_us=now_us + KEEP_US)
+        store.commit(PARTITION, (put,))
+
+    recording = Recording()
+    write("")
+    try:
+        yield recording
+    except DuelineError as error:
+        write(f"rejected: {error.message}"[:500])
+        raise
+    if recording.result:
+        write(recording.result)
+    else:
+        store.commit(PARTITION, (Delete(key),))
+
+
 class Operations:
     """What one operator changes.
 
@@ -80,23 +121,10 @@ class Operations:
         self._who = who
 
     def _recorded(self, what: str, target: str, change: Callable[[], T]) -> T:
-        engine = self._queues.engine
-        now_us = engine.time.latest_us()
-        action = Action(now_us, self._who[:200], what, target[:500])
-        key = f"{_LAST_US - now_us:016x}-{engine.ids.token().hex()[:8]}"
-
-        def write(result: str) -> None:
-            value = encode(replace(action, result=result))
-            put = Put(key, engine.ids.token(), value, expires_us=now_us + KEEP_US)
-            engine.store.commit(PARTITION, (put,))
-
-        write("")
-        try:
+        with recorded(self._queues.engine, self._who, what, target) as action:
             changed = change()
-        except DuelineError as error:
-            write(f"rejected: {error.message}"[:500])
-            raise
-        write(f"{changed.done} jobs" if isinstance(changed, BulkResult) else "done")
+            if isinstance(changed, BulkResult):
+                action.result = f"{changed.done} jobs"
         return changed
 
     # Jobs

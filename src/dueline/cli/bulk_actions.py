@@ -64,7 +64,7 @@ def change_matching(
         note_matching(bulk_run, "Matching jobs", matching, more=found > matching)
         question = f"{verb.capitalize()} them?"
         if matching and not bulk.dry_run and not is_agreed(question, yes=bulk.yes):
-            return refuse(past, matching)
+            return refuse(context, past, matching)
         changed = BulkResult()
         if not bulk.dry_run:
             changed = run(bulk_run, change(queues, bulk_run.began_us), verb, matching, limit=limit)

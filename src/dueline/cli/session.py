@@ -2,10 +2,11 @@
 
 import getpass
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
 import typer
 
@@ -16,6 +17,9 @@ from dueline.api.loading import load_app
 from dueline.core.engine import Engine
 from dueline.core.errors import ConfigError
 from dueline.jobs.queue import Queues
+
+if TYPE_CHECKING:
+    from dueline.admin.operations import Recording
 
 
 class Format(StrEnum):
@@ -31,13 +35,16 @@ class Session:
     """The global options of a command line.
 
     store: URL of the store. app: MODULE:ATTR or FILE.py:ATTR. Both None if not given.
-    form: output format.
+    form: output format. change: the command and its parameters, if it changes what operators
+    change; it is recorded while the store is open.
     """
 
     def __init__(self, store: str | None, app: str | None, form: Format) -> None:
         self._store = store
         self._app = app
         self._imported: dict[str, Dueline] = {}
+        self.change: tuple[str, str] | None = None
+        self._recording: Recording | None = None
         self.form = form
 
     @property
@@ -104,7 +111,13 @@ class Session:
             _ = app.store  # checks the address
             if not creates:
                 check_exists(self.address)
-            yield app.queues
+            if self.change is None:
+                yield app.queues
+                return
+            from dueline.admin.operations import recorded  # noqa: PLC0415  (slow to load)
+
+            with recorded(app.engine, operator_name(), *self.change) as self._recording:
+                yield app.queues
         finally:
             app.close()
 
@@ -113,6 +126,45 @@ class Session:
         """Open the store while the block runs, for commands that need only the engine."""
         with self.queues(creates=creates) as queues:
             yield queues.engine
+
+    def note_result(self, result: str) -> None:
+        """Note how a change ended that is recorded; empty: nothing of it is recorded."""
+        if self._recording is not None:
+            self._recording.result = result
+
+
+CHANGES: Final = frozenset(
+    {
+        *("jobs cancel", "jobs retry", "jobs reschedule", "jobs change"),
+        *("dead retry", "dead purge"),
+        *("queues pause", "queues resume", "queues quota", "queues purge", "queues set"),
+        *("limits set", "limits rate", "limits remove", "shards release", "shards rebalance"),
+        *("streams reshard", "streams seek"),
+        *("schedules add", "schedules pause", "schedules resume", "schedules trigger"),
+        *("schedules remove", "flows cancel", "flows retry", "flows signal"),
+    }
+)
+"""Commands that are recorded with the changes that operators make on the dashboard.
+
+Others record what they do themselves, under the name that the dashboard uses.
+"""
+
+
+def _change_of(context: typer.Context) -> tuple[str, str] | None:
+    """Return the name of a command and its parameters, if it is to be recorded."""
+    name = context.command_path.partition(" ")[2]
+    given = {word: value for word, value in context.params.items() if value not in (None, False)}
+    if name not in CHANGES or given.pop("dry_run", False):
+        return None
+    given.pop("yes", None)
+    return name, " ".join(_words(given))
+
+
+def _words(given: Mapping[str, object]) -> Iterator[str]:
+    """Yield parameters as words: names of what is changed, then options."""
+    for word, value in given.items():
+        some = value if isinstance(value, list | tuple) else [value]
+        yield from (f"{word}={one}" for one in some)
 
 
 def operator_name() -> str:
@@ -136,4 +188,5 @@ def session_of(context: typer.Context) -> Session:
     """Return the global options of the command line."""
     session = context.obj
     assert isinstance(session, Session)
+    session.change = _change_of(context)
     return session

@@ -106,7 +106,7 @@ def retry(
             matching, count = bulk_run.count(), 0
             note_matching(bulk_run, "Matching dead-letter jobs", matching)
             if matching and not dry_run and not is_agreed("Retry them?", yes=yes):
-                return refuse("retried", matching)
+                return refuse(context, "retried", matching)
             if not dry_run:
                 count = run(bulk_run, partial(retry_all, queues), "retry", matching).done
         entry = {"matching": matching, "retried": count, "dry_run": dry_run}
@@ -162,7 +162,7 @@ def redrive_paced(
         paced = PacedRedrive(queues, like, written, per_second, operator_name())
         note(f"Dead-letter jobs: {paced.matching}, at {per_second:g} a second.")
         if paced.matching and not is_agreed("Redrive them?", yes=yes):
-            return refuse("redriven", paced.matching)
+            return refuse(context, "redriven", paced.matching)
         operations.begin_redrive(paced)
         return _redrive(context, queues, paced)
 
@@ -229,7 +229,7 @@ def purge(
         matching = sum(1 for _ in dead_before(queues.engine, queue, before_us))
         note(f"Matching dead-letter jobs: {matching}.")
         if matching and not dry_run and not is_agreed("Delete them?", yes=yes):
-            return refuse("deleted", matching)
+            return refuse(context, "deleted", matching)
         deleted = 0
         if not dry_run:
             with bar("purging dead jobs", matching) as show_done:

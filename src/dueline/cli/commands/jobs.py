@@ -461,6 +461,7 @@ def _each(
             except (NotFound, Conflict) as error:
                 failed = show_error(error, about=context.command_path)
                 code = code or failed
+        session_of(context).note_result(f"{len(done)} of {len(job_ids)} jobs")
         shown = [{"id": job_id.hex(), "change": word} for job_id, word in done]
         Output.of(context, queues.engine).entries(shown, ("id", "change"), count=len(done))
     return code

@@ -51,7 +51,7 @@ def redrive(
         matching = sum(one.dead for one in kinds)
         note(f"Deaths in the tables: {len(deaths)}; jobs still dead from them: {matching}.")
         if matching and not dry_run and not is_agreed("Retry them?", yes=yes):
-            return refuse("retried", matching)
+            return refuse(context, "retried", matching)
         done = 0
         if matching and not dry_run:
             done = by_death.redrive(queues, deaths, progress(time.monotonic()))

@@ -63,7 +63,7 @@ def replay(
         if not matching and found.count("jobs"):
             raise Conflict("None of these jobs can be replayed.", hint=_what_to_set(found))
         if matching and not dry_run and not is_agreed("Enqueue them?", yes=yes):
-            return refuse("enqueued", matching)
+            return refuse(context, "enqueued", matching)
         added = 0
         if matching and not dry_run:
             added = made.replay(chosen, order, progress(time.monotonic()), archives).added

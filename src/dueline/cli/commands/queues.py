@@ -264,7 +264,7 @@ def purge(
         waiting = sum(1 for _ in waiting_in(opened.engine, name))
         note(f"Waiting jobs in {name}: {waiting}.")
         if waiting and not dry_run and not is_agreed("Cancel them?", yes=yes):
-            return refuse("cancelled", waiting)
+            return refuse(context, "cancelled", waiting)
         changed = BulkResult() if dry_run else _purge(opened, name, waiting)
         entry: Entry = {
             "queue": name,
