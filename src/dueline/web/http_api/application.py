@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from dueline.api.application import Dueline
 from dueline.api.connect import mask
-from dueline.web.http_api import claims, jobs, queues
+from dueline.web.http_api import claims, jobs, operators, queues
 from dueline.web.http_api.frame import Operation
 from dueline.web.http_api.openapi import document
 from dueline.web.problems import problem_of_status
@@ -21,7 +21,7 @@ from dueline.web.redaction import REDACT, Redaction
 from dueline.web.security import Access, Authorize, Guard, Role
 from dueline.web.site import Site
 
-MODULES: Final = (jobs, queues, claims)
+MODULES: Final = (jobs, queues, claims, operators)
 OPERATIONS: Final[Sequence[Operation]] = tuple(op for one in MODULES for op in one.OPERATIONS)
 
 

@@ -3,13 +3,13 @@
 To add a route, write a function in a module of this package, and list it in the module's
 `OPERATIONS` (a new module also in `application.MODULES`):
 
-    @operation("POST", "/workers/{worker}/quiet", role="operator")
-    def quiet_worker(call: Call, body: Quiet) -> Done:
-        \"\"\"Let a worker claim no more jobs.
+    @operation("POST", "/streams/{name}/pause", role="operator")
+    def pause_stream(call: Call, body: StreamPart) -> Done:
+        \"\"\"Pause a consumer group or a shard.
 
         This text is its description.
         \"\"\"
-        call.operations().quiet(call.path["worker"])
+        call.operations().pause_stream(call.path["name"], group=body.group, shard=body.shard)
         return Done()
 
 `body` and `query` are optional parameters, each a subclass of `Input`: what does not fit is

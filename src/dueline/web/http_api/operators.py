@@ -1,0 +1,180 @@
+"""Operators at a distance: workers, pauses of streams, redrives, and what handlers logged."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from dueline.admin.redrives import Redrive
+from dueline.coordination.worker_requests import RequestKind
+from dueline.web.http_api.frame import Call, Input, operation
+from dueline.web.http_api.shapes import Done, Name, time_of
+
+
+class Worker(msgspec.Struct):
+    """A live worker. state: claiming, quiet or draining; held: jobs that it has claimed."""
+
+    worker: str
+    state: str
+    queues: Sequence[str]
+    tasks: Sequence[str]
+    slots: int
+    held: int
+    running: int | None
+    started: datetime | None
+    heartbeat: datetime | None
+    version: str
+
+
+class WorkerRequest(Input):
+    """A request to one worker, by its id or the first letters of it, or without it to all."""
+
+    what: RequestKind
+    worker: Name | None = None
+
+
+class AskedWorkers(msgspec.Struct):
+    """The workers that were asked. request: their answers have it."""
+
+    request: str
+    workers: Sequence[str]
+
+
+class RunningJob(msgspec.Struct):
+    """A job whose handler runs."""
+
+    id: str
+    task: str
+    claimed: datetime | None
+
+
+class WorkerAnswer(msgspec.Struct):
+    """What a worker answered last; memory_bytes with its child processes."""
+
+    worker: str
+    request: str
+    at: datetime | None
+    state: str
+    started: datetime | None
+    memory_bytes: int
+    running: int
+    jobs: Sequence[RunningJob]
+
+
+class StreamPart(Input):
+    """A consumer group, a shard of all groups, or a shard of one group."""
+
+    group: Name | None = None
+    shard: Annotated[int, Meta(ge=0)] | None = None
+
+
+class RedriveProgress(msgspec.Struct):
+    """A paced redrive. rate: jobs per second."""
+
+    id: str
+    state: str
+    filter: str
+    rate: float
+    matching: int
+    retried: int
+    who: str
+    began: datetime | None
+    heartbeat: datetime | None
+
+
+class AttemptLog(msgspec.Struct):
+    """What the handler logged in one attempt."""
+
+    fence: int
+    ended: datetime | None
+    text: str
+
+
+@operation("GET", "/workers", role="reader")
+def list_workers(call: Call) -> list[Worker]:
+    """List the workers that are alive."""
+    return [
+        Worker(
+            one.worker, _state(quiet=one.is_quiet, draining=one.is_draining), one.queues,
+            one.tasks, one.slots, one.held, one.running, time_of(one.started_us),
+            time_of(one.beat_us), one.version,
+        )
+        for one in call.site.admin.workers()
+    ]  # fmt: skip
+
+
+@operation("POST", "/workers/requests", role="operator", status=202)
+def ask_workers(call: Call, body: WorkerRequest) -> AskedWorkers:
+    """Quiet, resume, stop or ping one live worker or all of them.
+
+    They do so within five seconds, and answer: see `GET /workers/answers`. "stop" is as SIGTERM,
+    "stop-now" as a second one.
+    """
+    request, some = call.operations().ask_workers(body.what, body.worker)
+    return AskedWorkers(request, [one.worker for one in some])
+
+
+@operation("GET", "/workers/answers", role="reader")
+def list_worker_answers(call: Call) -> list[WorkerAnswer]:
+    """List what workers answered in the last minute, each its last answer."""
+    return [
+        WorkerAnswer(
+            one.worker, one.request, time_of(one.at_us),
+            _state(quiet=one.is_quiet, draining=one.is_draining), time_of(one.started_us),
+            one.memory_bytes, one.running,
+            [RunningJob(job, task, time_of(at_us)) for job, task, at_us in one.jobs],
+        )
+        for one in call.site.admin.worker_answers().values()
+    ]  # fmt: skip
+
+
+def _state(*, quiet: bool, draining: bool) -> str:
+    return "draining" if draining else "quiet" if quiet else "claiming"
+
+
+@operation("POST", "/streams/{name}/pause", role="operator")
+def pause_stream(call: Call, body: StreamPart) -> Done:
+    """Pause a consumer group or a shard; consumers keep their positions."""
+    call.operations().pause_stream(call.path["name"], group=body.group, shard=body.shard)
+    return Done()
+
+
+@operation("POST", "/streams/{name}/resume", role="operator")
+def resume_stream(call: Call, body: StreamPart) -> Done:
+    """Resume what was paused, with the same group and shard."""
+    call.operations().resume_stream(call.path["name"], group=body.group, shard=body.shard)
+    return Done()
+
+
+@operation("GET", "/redrives", role="reader")
+def list_redrives(call: Call) -> list[RedriveProgress]:
+    """List the paced redrives of the last days, the latest first."""
+    return list(map(_redrive, call.site.admin.redrives()))
+
+
+@operation("POST", "/redrives/{id}/stop", role="operator")
+def stop_redrive(call: Call) -> RedriveProgress:
+    """Stop a paced redrive; its process ends about a second later."""
+    return _redrive(call.operations().stop_redrive(call.path["id"]))
+
+
+def _redrive(one: Redrive) -> RedriveProgress:
+    return RedriveProgress(
+        one.id, one.state, one.written, one.rate, one.matching, one.done, one.who,
+        time_of(one.began_us), time_of(one.beat_us),
+    )  # fmt: skip
+
+
+@operation("GET", "/jobs/{id}/logs", role=("reader", "producer"))
+def get_job_logs(call: Call) -> list[AttemptLog]:
+    """Return what the handler of a job logged, of attempts that keep it."""
+    details = call.site.admin.get(call.path["id"])
+    return [AttemptLog(one.fence, time_of(one.ended_us), one.text) for one in details.lines]
+
+
+OPERATIONS = (
+    list_workers, ask_workers, list_worker_answers, pause_stream, resume_stream, list_redrives,
+    stop_redrive, get_job_logs,
+)  # fmt: skip

@@ -1,0 +1,83 @@
+"""The HTTP API for operators: workers, pauses of streams, redrives, logs."""
+
+import pytest
+
+from dueline.admin.redrives import PacedRedrive
+from dueline.admin.search import JobFilter
+from dueline.core.job import JobId
+from dueline.jobs import attempt_lines
+from dueline.streams.groups import register
+from dueline.web import api
+from dueline.worker.heartbeat import Load, PresenceReporter
+from tests.harness.http_api import Program
+from tests.harness.programs import wait_for
+from tests.harness.web import Shop
+
+
+@pytest.fixture
+def program(shop: Shop) -> Program:
+    """Use the API as an operator."""
+    return Program(api(shop.app, role="operator"))
+
+
+def test_a_worker_is_quieted_and_answers(shop: Shop, program: Program) -> None:
+    # O13
+    with shop.app.worker(["mail"]):
+        wait_for(lambda: program.call("GET", "/workers"), "the worker is there")
+        asked = program.call("POST", "/workers/requests", {"what": "quiet"}, status=202)
+
+        def answered() -> object:
+            return [
+                one
+                for one in program.call("GET", "/workers/answers")
+                if one["request"] == asked["request"]
+            ]
+
+        wait_for(answered, "it answers")
+        (answer,) = program.call("GET", "/workers/answers")
+        assert (answer["worker"], answer["state"]) == (asked["workers"][0], "quiet")
+        assert answer["memory_bytes"] > 0
+        wait_for(lambda: program.call("GET", "/workers")[0]["state"] == "quiet", "it says so")
+    assert shop.app.admin.actions()[0].what == "quiet worker"
+
+
+def test_who_is_asked_must_be_there(shop: Shop, program: Program) -> None:
+    report = PresenceReporter(shop.app.engine, "w1", serving=("mail",), tasks=()).report
+    report(Load(1, 0))
+    path = "/workers/requests"
+    program.call("POST", path, {"what": "stop", "worker": "w2"}, status=404)
+    program.call("POST", path, {"what": "explode"}, status=422)
+    assert program.call("POST", path, {"what": "stop", "worker": "w"}, status=202)["workers"] == [
+        "w1"
+    ]
+
+
+def test_a_group_and_a_shard_are_paused(shop: Shop, program: Program) -> None:
+    register(shop.app.store, "clicks", "billing", from_us=0, version=b"1")
+    program.call("POST", "/streams/clicks/pause", {"group": "billing", "shard": 1})
+    assert shop.app.stream("clicks").look().paused == (("billing", 1),)
+    program.call("POST", "/streams/clicks/resume", {"group": "billing", "shard": 1})
+    assert shop.app.stream("clicks").look().paused == ()
+    program.call("POST", "/streams/clicks/pause", {}, status=422)
+    program.call("POST", "/streams/clicks/pause", {"shard": 99}, status=404)
+    program.call("POST", "/streams/nosuch/pause", {"shard": 0}, status=404)
+
+
+def test_a_redrive_is_listed_and_stopped(shop: Shop, program: Program) -> None:
+    paced = PacedRedrive(shop.app.queues, JobFilter(queue="mail"), "queue:mail", 2, "ann")
+    paced.begin()
+    (one,) = program.call("GET", "/redrives")
+    assert (one["state"], one["filter"], one["rate"]) == ("running", "queue:mail", 2)
+    assert program.call("POST", f"/redrives/{one['id']}/stop")["state"] == "stopped"
+    program.call("POST", "/redrives/x/stop", status=404)
+
+
+def test_what_a_handler_logged_is_returned(shop: Shop, program: Program) -> None:
+    engine = shop.app.engine
+    row = engine.store.find([JobId(bytes.fromhex(shop.dead))])[0]
+    assert row is not None
+    now_us = engine.time.latest_us()
+    engine.store.together([attempt_lines.written(engine, row, now_us, "hello")])
+    (attempt,) = program.call("GET", f"/jobs/{shop.dead}/logs")
+    assert (attempt["fence"], attempt["text"]) == (row.fence, "hello")
+    assert program.call("GET", f"/jobs/{shop.done}/logs") == []
