@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.foresight_workloads import WORKLOADS, Setting, Workload
-from dueline.foresight.replay import Task
+from dueline.foresight.replay import Simulator, Task
 from dueline.foresight.scenario import Changes
-from dueline.foresight.summary import Outcome, target_of
+from dueline.foresight.summary import Outcome
+from dueline.foresight.target import target_of
 from dueline.spark.pipeline.delta import place_of
 from dueline.spark.pipeline.engine import Settings
 from dueline.spark.pipeline.pipeline import Pipeline
-from dueline.spark.pipeline.what_if import Period, Simulator
+from dueline.spark.pipeline.what_if import Period
 
 ERROR_MAX, ERROR_US = 0.20, 5_000
 MANY_US = 10**18
@@ -81,7 +82,7 @@ def run(url: str, workload: Workload, setting: Setting, folder: Path, seconds: f
 def simulator(recorded: Recorded, queue: str, settings: Sequence[Changes] = ()) -> Simulator:
     """Return the simulator of a recorded run."""
     made = Pipeline(place_of(str(recorded.lake)), Settings(recorded.url, (queue,)))
-    return made.simulator(Period(0, MANY_US), settings, lambda _: None)
+    return made.simulator(Period(0, MANY_US), settings, lambda _: None).simulator
 
 
 def row(workload: str, name: str, real: Outcome, simulated: Outcome) -> str:

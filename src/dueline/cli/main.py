@@ -54,6 +54,7 @@ _PLACES = {
     "pipeline": "commands.pipeline.pipeline",
     "pipeline archive": "commands.pipeline_archive.archive",
     "pipeline what-if": "commands.pipeline_foresight.what_if",
+    "pipeline plan": "commands.pipeline_foresight.plan",
     "pipeline redrive": "commands.pipeline_redrive.redrive",
     "pipeline replay": "commands.pipeline_replay.replay",
     "pipeline optimize": "commands.pipeline_upkeep.optimize",

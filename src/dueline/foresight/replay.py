@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from dueline.foresight.calibration import learned
 from dueline.foresight.record import Record
@@ -22,6 +22,14 @@ class Task(NamedTuple):
     changes: Changes | None
     since_us: int = 0
     until_us: int = 1 << 62
+
+
+class Simulator(Protocol):
+    """Runs tasks on some engine."""
+
+    def run(self, tasks: Sequence[Task]) -> list[Outcome]:
+        """Return the outcome of each task."""
+        ...
 
 
 def outcomes(record: Record, rules: Rules, tasks: Sequence[Task]) -> list[Outcome]:

@@ -1,7 +1,6 @@
 """Start latencies as histograms that can be added, by queue, tenant and minute."""
 
 import math
-import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,42 +9,14 @@ from typing import Final, NamedTuple, Self
 import msgspec
 
 from dueline.core.clock import SECOND_US
-from dueline.core.durations import parse_span, span_text
-from dueline.core.errors import BadInput
 from dueline.foresight.record import UNKNOWN, Record
 from dueline.foresight.scenario import SimulatedWorker
 from dueline.foresight.simulation import Simulated
+from dueline.foresight.target import Target
 
 MINUTE_US: Final = 60 * SECOND_US
 FINENESS: Final = 100
 """Steps of a histogram in which a latency grows by the factor e, so a step is 1 % wide."""
-
-_TARGET: Final = re.compile(r"p(\d{1,2}(?:\.\d+)?)\s*<\s*(.+)")
-
-
-class Target(NamedTuple):
-    """A share of starts, and the latency that they have at most."""
-
-    share: float
-    most_us: int
-
-    def __str__(self) -> str:
-        """Return it as it is written."""
-        return f"p{100 * self.share:g}<{span_text(self.most_us)}"
-
-
-def target_of(text: str) -> Target:
-    """Read a target such as p99<2s.
-
-    Raises: BadInput: it has another form.
-    """
-    found = _TARGET.fullmatch(text.strip())
-    if found is None or not 0 < float(found[1]) < 100:  # noqa: PLR2004  (per cent)
-        raise BadInput(f"{text!r:.80} is not a target.", hint='Use "p99<2s" or "p95<500ms".')
-    words = found[2].strip()
-    if words.endswith("ms") and words[:-2].strip().isdecimal():
-        return Target(float(found[1]) / 100, 1000 * int(words[:-2]))
-    return Target(float(found[1]) / 100, parse_span(words))
 
 
 class Latencies(NamedTuple):
@@ -70,12 +41,17 @@ class Outcome(msgspec.Struct, frozen=True):
       busy_us: Sum of run times.
       slot_us: Sum of the times for which slots were there.
       unstarted: Attempts that never started.
+      slots: The most slots of a worker.
+      since_us, until_us: When the first job was ready, and the last attempt ended.
     """
 
     cells: list[Cell]
     busy_us: int = 0
     slot_us: int = 0
     unstarted: int = 0
+    slots: int = 0
+    since_us: int = 0
+    until_us: int = 0
 
     @property
     def utilisation(self) -> float:
@@ -91,12 +67,15 @@ class Outcome(msgspec.Struct, frozen=True):
             sum(one.busy_us for one in parts),
             sum(one.slot_us for one in parts),
             sum(one.unstarted for one in parts),
+            max((one.slots for one in parts), default=0),
+            min((one.since_us for one in parts if one.cells), default=0),
+            max((one.until_us for one in parts), default=0),
         )
 
     def of_queues(self, names: Sequence[str]) -> "Outcome":
         """Return the cells of some queues; all if none is named."""
         cells = [cell for cell in self.cells if not names or cell[0] in names]
-        return Outcome(cells, self.busy_us, self.slot_us, self.unstarted)
+        return msgspec.structs.replace(self, cells=cells)
 
     def latencies(self, target: Target) -> Latencies:
         """Return the latencies of all starts."""
@@ -178,7 +157,8 @@ def outcome_of(
         for one in workers
     )
     found = [(*name, minute, steps) for (name, minute), steps in cells.items()]
-    return Outcome(found, busy_us, slot_us, unstarted)
+    slots = max(one.slots for one in workers)
+    return Outcome(found, busy_us, slot_us, unstarted, slots, since_us, until_us)
 
 
 def errors_of(real: Latencies, simulated: Latencies) -> dict[str, float]:

@@ -8,7 +8,8 @@ import pytest
 from dueline import BadInput, Dueline, NotFound
 from dueline.foresight.replay import Task
 from dueline.foresight.scenario import Changes
-from dueline.foresight.summary import Outcome, errors_of, target_of
+from dueline.foresight.summary import Outcome, errors_of
+from dueline.foresight.target import target_of
 from tests.harness.spark.tables import app_with_a_past, made, quiet
 
 AIM = target_of("p99<1s")
@@ -28,7 +29,7 @@ def simulator(lake: tuple[Path, Dueline], engine: str = "duckdb", *settings: Cha
 
     folder, app = lake
     pipeline = made(folder, app, engine, **more)
-    return pipeline.simulator(Period(since_us, ENDLESS_US), settings, quiet)
+    return pipeline.simulator(Period(since_us, ENDLESS_US), settings, quiet).simulator
 
 
 def shown(outcome: Outcome) -> Any:

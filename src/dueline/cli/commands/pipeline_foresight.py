@@ -9,21 +9,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dueline.cli.errors import Exit, say_failure
 from dueline.cli.option_groups import with_option_groups
 from dueline.cli.options import option, read_counts
 from dueline.cli.output import Entry, Instant, Part, note
 from dueline.cli.pipeline_options import LocalTableOptions, open_pipeline, output_of, progress
 from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput
+from dueline.foresight.planner import Asked, Plan, Point, hour_text
+from dueline.foresight.planner import plan as make_plan
 from dueline.foresight.scenario import Changes
 from dueline.foresight.summary import (
     MINUTE_US,
     Latencies,
     Outcome,
-    Target,
     errors_of,
-    target_of,
 )
+from dueline.foresight.target import Target, target_of
 from dueline.limits.rate import Rate, check_rate
 
 if TYPE_CHECKING:
@@ -133,8 +135,7 @@ def what_if(
     since_us, until_us = tables.read()
     period = Period(since_us or 0, until_us or 1 << 62)
     say = progress(time.monotonic())
-    simulator = made.simulator(period, settings, say)
-    found = replayed(simulator, settings)
+    found = replayed(made.simulator(period, settings, say).simulator, settings)
     runs = [("really", found.real), ("in force", found.in_force)]
     runs += [(one.name, outcome) for one, outcome in found.changed]
     chosen = [(name, one.of_queues(tables.queue or ())) for name, one in runs]
@@ -158,7 +159,84 @@ def what_if(
         note(f"Wrote {file}.")
 
 
+@with_option_groups
+def plan(
+    context: typer.Context,
+    *,
+    tables: LocalTableOptions,
+    target: Annotated[str, option("TARGET", 'What starts should keep: "p99<2s".')],
+    slots: Annotated[int | None, option("N", "Slots of each worker.", min=1)] = None,
+) -> int:
+    """Recommend workers and limits for a target.
+
+    Simulates numbers of workers on the recorded jobs, and checks the least that keeps the target on
+    the last week of the history, or on its last third. Exits 6 if none keeps it.
+
+    Example: dueline pipeline plan --target "p99<2s" --queue mail
+    """
+    aim = target_of(target)
+    made = open_pipeline(context, tables)
+    from dueline.spark.pipeline.what_if import Period  # noqa: PLC0415  (may be missing)
+
+    since_us, until_us = tables.read()
+    period = Period(since_us or 0, until_us or 1 << 62)
+    prepared = made.simulator(period, (), progress(time.monotonic()))
+    asked = Asked(aim, tables.queue or (), slots, prepared.capacities)
+    found = make_plan(prepared.simulator, asked)
+    _show_plan(context, found, aim)
+    if found.held_out is not None and found.held_out.meets:
+        return Exit.DONE
+    return say_failure(
+        "no plan keeps the target",
+        why=f"No number of workers keeps {aim} in both parts of the history.",
+        attempt="Look at limits, pauses and run times; or choose another target.",
+        code=Exit.CHECK,
+    )
+
+
+def _show_plan(context: typer.Context, found: Plan, aim: Target) -> None:
+    answer: Entry = {
+        "target": str(aim), "workers": found.workers, "slots": found.slots,
+        "limits": dict(found.capacities),
+    }  # fmt: skip
+    errors = {name: round(one, 4) for name, one in errors_of(found.real, found.replay).items()}
+    evidence = [_point("before", one) for one in found.curve]
+    evidence += [] if found.held_out is None else [_point("held out", found.held_out)]
+    hours: list[Entry] = [
+        {
+            "hour": hour_text(one.hour),
+            "starts_per_hour": round(one.starts, 1),
+            **{name: value for name, value in _percentiles(one.found).items() if name != "starts"},
+        }
+        for one in found.hours
+    ]
+    busiest = sorted(hours, key=lambda one: -float(str(one["starts_per_hour"])))[:BUSIEST]
+    output = output_of(context)
+    output.tables(
+        [
+            Part("plan", [answer], ("target", "workers", "slots", "limits")),
+            Part("evidence", evidence, _EVIDENCE),
+            Part("busiest hours", busiest, _HOURS),
+        ]
+    )
+    split = Instant(found.split_us)
+    output.data({**answer, "split": split, "evidence": evidence, "hours": hours, "error": errors})
+    words = ", ".join(f"{name} {error:+.1%}" for name, error in errors.items())
+    note(f"Error of the replay with the settings in force: {words}.")
+
+
+def _point(part: str, one: Point) -> Entry:
+    return {
+        "part": part, "workers": one.workers, **_percentiles(one.found),
+        "utilisation": round(one.utilisation, 4), "meets": one.meets,
+    }  # fmt: skip
+
+
+_EVIDENCE = ("part", "workers", "starts", "p50_ms", "p95_ms", "p99_ms", "late", "utilisation",
+             "meets")  # fmt: skip
+_HOURS = ("hour", "starts_per_hour", "p50_ms", "p95_ms", "p99_ms", "late")
 _USE = ("setting", "utilisation", "unstarted")
+BUSIEST = 5
 
 
 def _use(runs: Sequence[tuple[str, Outcome]]) -> list[Entry]:

@@ -351,8 +351,8 @@ class Pipeline:
 
     def simulator(
         self, period: what_if.Period, settings: Sequence[Changes], say: Say
-    ) -> what_if.Simulator:
-        """Copy new rows, and return what simulates the attempts of a period.
+    ) -> what_if.Prepared:
+        """Copy new rows, and prepare simulations of the attempts of a period.
 
         Args:
             period: The period. Queues that share workers with those are simulated, too.
@@ -372,11 +372,14 @@ class Pipeline:
         used = what_if.used_in(self._small.queries, rows, period, rules)
         what_if.check(settings, used)
         with_hashes = any(one.shards for one in settings)
+        capacities = what_if.capacities_of(used, rules)
         large = self._large()
         if not isinstance(large, DuckEngine):
-            return large.simulator(rows, period, used, rules, with_hashes=with_hashes)
+            made = large.simulator(rows, period, used, rules, with_hashes=with_hashes)
+            return what_if.Prepared(made, capacities)
         found = what_if.rows_of(self._queries, rows, period, used).table()
-        return what_if.LocalSimulator(found, rules, say, with_hashes=with_hashes)
+        local = what_if.LocalSimulator(found, rules, say, with_hashes=with_hashes)
+        return what_if.Prepared(local, capacities)
 
     def optimize(self, say: Say) -> list[Mapping[str, Any]]:
         """Merge small files of each table; no row changes.

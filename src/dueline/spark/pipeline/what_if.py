@@ -1,18 +1,20 @@
 """Simulations of the copied history: which jobs, with which settings, by which engine."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, NotFound
+from dueline.core.lane import LIMIT_MARK
 from dueline.core.limit_names import semaphore_of
 from dueline.core.store_capabilities import PREFETCH_LEAD_US
-from dueline.foresight.replay import Task, outcomes
+from dueline.foresight.replay import Simulator, Task, outcomes
 from dueline.foresight.scenario import Changes, Rules
 from dueline.foresight.summary import Outcome
 from dueline.limits import rate, semaphore
+from dueline.limits.semaphore import CAPACITY_DEFAULT
 from dueline.spark.pipeline.engine import Say
 from dueline.spark.pipeline.queries import Queries, View, lines_of, text_of
 from dueline.spark.pipeline.recordings import SEPARATOR, records_in
@@ -35,20 +37,20 @@ class Period(NamedTuple):
     queues: Sequence[str] = ()
 
 
-class Simulator(Protocol):
-    """Runs tasks on some engine."""
+class Prepared(NamedTuple):
+    """A simulator of a period, and the capacities of the semaphores that its jobs have."""
 
-    def run(self, tasks: Sequence[Task]) -> list[Outcome]:
-        """Return the outcome of each task, of all pools together."""
-        ...
+    simulator: Simulator
+    capacities: Mapping[str, int]
 
 
 class Used(NamedTuple):
-    """What the jobs of a period used. pools: the pool of each queue."""
+    """What the jobs of a period used. pools: the pool of each queue; known: limits that exist."""
 
     pools: Mapping[str, int]
     tasks: Collection[str]
     limits: Collection[str]
+    known: Collection[str]
     tenants: Collection[str]
 
 
@@ -96,9 +98,11 @@ def used_in(queries: Queries, rows: View, period: Period, rules: Rules) -> Used:
     if period.queues:
         pools = {name: pool for name, pool in pools.items() if pool in chosen}
     lines = [line for line in lines if line["queue"] in pools]
-    limits = {name for line in lines for name in line["limits"].split("\x1f") if name}
-    known = {*map(semaphore_of, limits), *rules.capacities, *rules.rates}
-    return Used(pools, {line["task"] for line in lines}, known, {line["tenant"] for line in lines})
+    names = {name for line in lines for name in line["limits"].split(LIMIT_MARK) if name}
+    limits = set(map(semaphore_of, names))
+    known = {*limits, *rules.capacities, *rules.rates}
+    tasks, tenants = ({line[name] for line in lines} for name in ("task", "tenant"))
+    return Used(pools, tasks, limits, known, tenants)
 
 
 def _pools(pairs: Iterable[tuple[str, str]]) -> dict[str, int]:
@@ -119,6 +123,15 @@ def _pools(pairs: Iterable[tuple[str, str]]) -> dict[str, int]:
     return {name: numbers[one] for name, one in roots.items()}
 
 
+def capacities_of(used: Used, rules: Rules) -> dict[str, int]:
+    """Return the capacities of the semaphores that jobs have."""
+    return {
+        name: rules.capacities.get(name, CAPACITY_DEFAULT)
+        for name in sorted(used.limits)
+        if name not in rules.rates
+    }
+
+
 def check(settings: Sequence[Changes], used: Used) -> None:
     """Check that settings name what there is.
 
@@ -127,7 +140,7 @@ def check(settings: Sequence[Changes], used: Used) -> None:
     for changes in settings:
         for what, names, known in (
             ("task", changes.priorities, used.tasks),
-            ("limit", (*changes.capacities, *changes.rates), used.limits),
+            ("limit", (*changes.capacities, *changes.rates), used.known),
             ("tenant", changes.weights, used.tenants),
         ):
             for name in names:

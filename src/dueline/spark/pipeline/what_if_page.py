@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from html import escape
 
 from dueline.core.clock import SECOND_US
-from dueline.foresight.summary import MINUTE_US, Latencies, Outcome, Target, errors_of
+from dueline.foresight.summary import MINUTE_US, Latencies, Outcome, errors_of
+from dueline.foresight.target import Target
 from dueline.spark.pipeline import charts
 from dueline.spark.pipeline.report import Bins
 from dueline.spark.pipeline.report_page import Tile, page_of, section, table
