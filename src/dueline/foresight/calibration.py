@@ -23,7 +23,58 @@ SKEW_US: Final = 10_000
 corrects its clock between two jobs.
 """
 
-_KINDS: Final = ("idle_us", "early_us", "turn_us", "next_us")
+_KINDS: Final = ("idle_us", "early_us", "turn_us", "start_us", "next_us", "permit_us")
+
+_Samples = Mapping[str, MutableSequence[int]]
+
+
+class _Worker:
+    """What was seen of a worker so far, or of a limit.
+
+    A claim has one delay, whatever number of jobs it brings: from its cause, the first free slot
+    with a ready job, or from the end of the claim before.
+    """
+
+    __slots__ = ("begun_us", "cause_us", "claimed_us", "ends", "free", "is_turn", "ready_by_us",
+                 "since_us", "slots", "until_us")  # fmt: skip
+
+    def __init__(self) -> None:
+        self.slots = 0
+        self.since_us = self.until_us = 0
+        self.ends: list[int] = []  # of running jobs, a heap
+        self.free: list[int] = []  # since when each slot is free, a heap
+        self.claimed_us = self.ready_by_us = self.begun_us = self.cause_us = 0
+        self.is_turn = False
+
+    def slot_for(self, started_us: int, ended_us: int) -> int:
+        """Take a slot; return since when it was free, UNKNOWN for a new one."""
+        while self.ends and self.ends[0] <= started_us:
+            heappush(self.free, heappop(self.ends))
+        if not self.free and self.ends and self.ends[0] - started_us <= SKEW_US:
+            heappush(self.free, heappop(self.ends))
+        heappush(self.ends, ended_us)
+        self.until_us = max(self.until_us, ended_us + STAY_US)
+        if self.free:
+            return heappop(self.free)
+        self.slots += 1
+        return UNKNOWN
+
+    def claim(self, claimed_us: int, begun_us: int, cause: tuple[int, bool], to: _Samples) -> None:
+        """Note a job that started with its claim."""
+        if claimed_us != self.claimed_us:
+            self.flush(to)
+            self.ready_by_us = self.begun_us
+            self.claimed_us, self.begun_us = claimed_us, begun_us
+            self.cause_us, self.is_turn = cause
+        elif cause[0] < self.cause_us:
+            self.cause_us, self.is_turn = cause
+
+    def flush(self, to: _Samples) -> None:
+        """Record the delays of the last claim."""
+        if self.claimed_us:
+            delay_us = self.claimed_us - max(self.cause_us, self.ready_by_us)
+            _add(to["turn_us" if self.is_turn else "idle_us"], delay_us)
+            _add(to["start_us"], self.begun_us - self.claimed_us)
 
 
 def learned(record: Record) -> tuple[list[SimulatedWorker], Overheads]:
@@ -32,54 +83,47 @@ def learned(record: Record) -> tuple[list[SimulatedWorker], Overheads]:
     A worker has as many slots as it ran jobs at once, and is there from its first claim to some
     time after its last end. It may have had more, and longer, but then they were not needed.
     """
-    starts = sorted(range(len(record.kind)), key=record.started_us.__getitem__)
-    ends: list[list[int]] = [[] for _ in record.workers]  # of the slots, since when each is free
-    slots = [0] * len(record.workers)
-    busy: list[list[int]] = [[] for _ in record.workers]
-    since_us = [0] * len(record.workers)
-    until_us = [0] * len(record.workers)
-    samples: dict[str, MutableSequence[int]] = {name: array("q") for name in _KINDS}
-    limited = [bool(kind.limits) for kind in record.kinds]
-    for place in starts:
-        worker, started_us = record.worker[place], record.started_us[place]
-        running, free = busy[worker], ends[worker]
-        while running and running[0] <= started_us:
-            heappush(free, heappop(running))
-        if not free and running and running[0] - started_us <= SKEW_US:
-            heappush(free, heappop(running))
-        heappush(running, record.ended_us[place])
-        until_us[worker] = max(until_us[worker], record.ended_us[place] + STAY_US)
-        claimed_us = record.claimed_us[place]
-        since_us[worker] = min(since_us[worker] or claimed_us, claimed_us)
-        free_us = heappop(free) if free else UNKNOWN
-        if free_us == UNKNOWN:
-            slots[worker] += 1
-        ready_us = record.ready_us[place]
-        if ready_us == UNKNOWN or limited[record.kind[place]]:
+    workers = [_Worker() for _ in record.workers]
+    samples: _Samples = {name: array("q") for name in _KINDS}
+    limits: dict[str, _Worker] = {}  # whose slots are permits
+    for kind in record.kinds:
+        limits |= {name: _Worker() for name in kind.limits}
+    for place in sorted(range(len(record.kind)), key=record.started_us.__getitem__):
+        one, started_us = workers[record.worker[place]], record.started_us[place]
+        claimed_us, ready_us = record.claimed_us[place], record.ready_us[place]
+        free_us = one.slot_for(started_us, record.ended_us[place])
+        one.since_us = min(one.since_us or claimed_us, claimed_us)
+        names = record.kinds[record.kind[place]].limits
+        permitted = [limits[name].slot_for(started_us, record.ended_us[place]) for name in names]
+        if names and ready_us < max(permitted) < claimed_us and free_us < max(permitted):
+            _add(samples["permit_us"], claimed_us - max(permitted))
+        if ready_us == UNKNOWN or names:
             continue
-        if free_us > ready_us:
-            name = "next_us" if claimed_us < free_us else "turn_us"
-            delay_us = started_us - free_us
+        if claimed_us < free_us:
+            _add(samples["next_us"], started_us - free_us)
+        elif claimed_us < ready_us:
+            _add(samples["early_us"], started_us - ready_us)
         else:
-            name = "early_us" if record.is_early[place] else "idle_us"
-            delay_us = started_us - ready_us
-        if delay_us <= LONG_US:
-            samples[name].append(max(0, delay_us))
-    fleet = [SimulatedWorker(*one) for one in zip(slots, since_us, until_us, strict=True) if one[0]]
+            cause = (max(free_us, ready_us), free_us > ready_us)
+            one.claim(claimed_us, started_us, cause, samples)
+    for one in workers:
+        one.flush(samples)
+    fleet = [SimulatedWorker(one.slots, one.since_us, one.until_us) for one in workers if one.slots]
     return fleet, _overheads(samples)
 
 
-def _overheads(samples: Mapping[str, Sequence[int]]) -> Overheads:
+def _add(samples: MutableSequence[int], delay_us: int) -> None:
+    if delay_us <= LONG_US:
+        samples.append(max(0, delay_us))
+
+
+def _overheads(samples: _Samples) -> Overheads:
     """Return delays; where one sort was never seen, that of another."""
     default = Overheads()
-    thin = {name: _thinned(some) for name, some in samples.items()}
-    idle_us = thin["idle_us"] or thin["early_us"] or default.idle_us
-    turn_us = thin["turn_us"] or idle_us
+    thin = {name: some[:: max(1, len(some) // SAMPLES_MAX)] for name, some in samples.items()}
+    idle_us: Sequence[int] = thin["idle_us"] or thin["turn_us"] or default.idle_us
     return Overheads(
-        idle_us, thin["early_us"] or idle_us, turn_us, thin["next_us"] or default.next_us
-    )
-
-
-def _thinned(some: Sequence[int]) -> Sequence[int]:
-    step = max(1, len(some) // SAMPLES_MAX)
-    return some[::step]
+        idle_us, thin["early_us"] or idle_us, thin["turn_us"] or idle_us,
+        thin["start_us"] or default.start_us, thin["next_us"] or default.next_us,
+        thin["permit_us"] or thin["turn_us"] or idle_us,
+    )  # fmt: skip

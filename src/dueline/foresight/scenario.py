@@ -68,16 +68,20 @@ class Overheads:
     """Measured delays in microseconds, as samples in no order; each has at least one.
 
     Attributes:
-      idle_us: From the time at which a job is ready to its start, if a slot is free.
-      early_us: The same for jobs that workers prefetch.
-      turn_us: From the end of a job to the start of the next one, which is claimed then.
-      next_us: The same for a job that the worker had claimed before.
+      idle_us: From the time at which a job is ready to its claim, if a slot is free.
+      early_us: From that time to the start, for jobs that workers prefetch.
+      turn_us: From the end of a job to the next claim.
+      start_us: From a claim to the start, if a slot is free.
+      next_us: From the end of a job to the start of one that the worker had claimed before.
+      permit_us: From the end of a job with a limit to the claim of the next one.
     """
 
-    idle_us: Sequence[int] = (2_000,)
+    idle_us: Sequence[int] = (1_000,)
     early_us: Sequence[int] = (500,)
-    turn_us: Sequence[int] = (2_000,)
+    turn_us: Sequence[int] = (1_000,)
+    start_us: Sequence[int] = (1_000,)
     next_us: Sequence[int] = (200,)
+    permit_us: Sequence[int] = (2_000,)
 
 
 class Scenario(NamedTuple):

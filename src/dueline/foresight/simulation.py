@@ -22,6 +22,9 @@ from dueline.limits.permits import RETRY_US
 from dueline.worker.buffer import WAIT_US_MAX, is_room_worth_claiming
 
 _END, _CLAIM, _READY, _OVERDUE, _LEAVE = range(5)
+_ARRIVED, _PREFETCHED = 1, 2
+"""How a claim begins: with the worker, or with a job that it has claimed already."""
+
 _STRIDE: Final = 7_919
 """A prime: samples of delays are drawn in steps of it, so that a simulation can be repeated."""
 
@@ -52,8 +55,8 @@ class _Worker:
     """A worker of the simulation."""
 
     __slots__ = (
-        "asks_us", "blocked", "claimant", "is_checked", "is_full", "is_here", "is_woken", "limited",
-        "name", "run_us", "running", "slots", "waiting",
+        "asks_us", "blocked", "busy_us", "claimant", "is_checked", "is_full", "is_here", "is_woken",
+        "limited", "name", "run_us", "running", "slots", "waiting",
     )  # fmt: skip
 
     def __init__(self, name: str, one: SimulatedWorker, claimant: Claimant) -> None:
@@ -67,6 +70,7 @@ class _Worker:
         self.is_full = False
         self.is_here = False
         self.is_woken = False
+        self.busy_us = 0  # until when its last claim takes
         self.asks_us = 0  # when it asks limits again
         self.blocked: dict[str, int] = {}
         self.waiting: deque[tuple[int, int]] = deque()  # attempts, and when each was claimed
@@ -91,6 +95,7 @@ class Simulation:
         delays = scenario.overheads
         self._idle, self._early = _Draws(delays.idle_us), _Draws(delays.early_us)
         self._turn, self._next = _Draws(delays.turn_us), _Draws(delays.next_us)
+        self._begin, self._permit = _Draws(delays.start_us), _Draws(delays.permit_us)
         self._events: list[tuple[int, int, int, int]] = []
         self._idle_workers: deque[int] = deque()
         self._claiming = (0, 0, self._workers[0])
@@ -98,7 +103,7 @@ class Simulation:
         self._ready_us = array("q", [UNKNOWN]) * many
         self._started_us = array("q", [UNKNOWN]) * many
         for number, one in enumerate(scenario.workers):
-            heappush(self._events, (one.since_us, _CLAIM, number, 1))
+            heappush(self._events, (one.since_us, _CLAIM, number, _ARRIVED))
             heappush(self._events, (one.until_us + 1, _LEAVE, number, 0))
 
     def run(self) -> Simulated:
@@ -124,9 +129,9 @@ class Simulation:
         else:
             one = self._workers[worker]
             if event == _CLAIM:
-                one.is_here |= bool(attempt)
+                one.is_here |= attempt == _ARRIVED
                 one.is_woken = False
-                self._claim(now_us, worker, one, is_turn=False)
+                self._claim(now_us, worker, one, is_early=attempt == _PREFETCHED)
             elif event == _OVERDUE:
                 self._release(now_us, worker, one)
             else:
@@ -140,15 +145,19 @@ class Simulation:
             worker = self._idle_workers.popleft()
             one = self._workers[worker]
             if one.running < one.slots and not one.is_woken:
-                delay = self._early if self._record.is_early[attempt] else self._idle
-                self._wake(worker, now_us + delay.next())
+                if self._record.is_early[attempt]:
+                    self._wake(worker, now_us, self._early.next(), _PREFETCHED)
+                else:
+                    self._wake(worker, now_us, self._idle.next())
                 break
 
-    def _wake(self, worker: int, at_us: int) -> None:
+    def _wake(self, worker: int, now_us: int, delay_us: int, how: int = 0) -> None:
+        """Let a worker claim, when it has finished the claim before."""
         one = self._workers[worker]
         if not one.is_woken:
             one.is_woken = True
-            heappush(self._events, (at_us, _CLAIM, worker, 0))
+            wait_us = max(0, one.busy_us - now_us)
+            heappush(self._events, (now_us + wait_us + delay_us, _CLAIM, worker, how))
 
     def _end(self, now_us: int, worker: int, attempt: int) -> None:
         """End an attempt; its slot gets the next job."""
@@ -165,14 +174,18 @@ class Simulation:
                 other = self._workers[int(name)]
                 other.blocked.clear()
                 if other.running < other.slots:
-                    self._wake(int(name), now_us + self._idle.next())
+                    self._wake(int(name), now_us, self._permit.next())
         following = attempt + 1
         if following < len(record.nth) and record.nth[following] > 1:
             self._retry(now_us, attempt, following)
         if one.waiting:
             waiting, _ = one.waiting.popleft()
             self._start(now_us + self._next.next(), worker, one, waiting)
-        self._claim(now_us, worker, one, is_turn=True)
+        if not one.is_woken:
+            if self._ready.count and self._room(one):
+                self._wake(worker, now_us, (self._permit if limits else self._turn).next())
+            else:
+                self._note_idle(worker, one)
 
     def _retry(self, now_us: int, attempt: int, following: int) -> None:
         """Let the next attempt be ready as long after the end as it really was."""
@@ -183,34 +196,44 @@ class Simulation:
         wait_us = max(0, again_us - record.ended_us[attempt])
         heappush(self._events, (now_us + wait_us, _READY, 0, following))
 
-    def _claim(self, now_us: int, worker: int, one: _Worker, *, is_turn: bool) -> None:
+    def _room(self, one: _Worker) -> int:
+        """Return for how many jobs a worker has room; 0 if that is not worth a claim."""
+        more = 0 if one.is_full else buffer_size(one.run_us, one.slots)
+        most = one.slots + more
+        room = most - one.running - len(one.waiting)
+        is_worth = room > 0 and is_room_worth_claiming(
+            room, most, is_far=self._is_far, has_waiting=bool(one.waiting)
+        )
+        return room if is_worth else 0
+
+    def _note_idle(self, worker: int, one: _Worker) -> None:
+        is_idle = one.is_here and one.running < one.slots and not one.is_woken
+        if is_idle and worker not in self._idle_workers:
+            self._idle_workers.append(worker)
+
+    def _claim(self, now_us: int, worker: int, one: _Worker, *, is_early: bool) -> None:
         """Claim as many jobs as there is room for, and start those that have a slot."""
         ready = self._ready
         self._claiming = (now_us, worker, one)
         while ready.count and one.is_here:
-            more = 0 if one.is_full else buffer_size(one.run_us, one.slots)
-            most = one.slots + more
-            room = most - one.running - len(one.waiting)
-            if room <= 0 or not is_room_worth_claiming(
-                room, most, is_far=self._is_far, has_waiting=bool(one.waiting)
-            ):
+            room = self._room(one)
+            if not room:
                 break
             blocked = self._blocked(now_us, one)
             taken = ready.claim(one.claimant, room, now_us, blocked, self._grant)
             if not taken and len(one.blocked) == len(blocked):
                 break
+            if now_us >= one.busy_us:
+                one.busy_us = now_us if is_early else now_us + self._begin.next()
             for attempt in taken:
                 if one.running < one.slots:
-                    start_us = now_us + self._turn.next() if is_turn else now_us
-                    self._start(start_us, worker, one, attempt)
+                    self._start(one.busy_us, worker, one, attempt)
                 else:
                     if not one.is_checked:
                         one.is_checked = True
                         heappush(self._events, (now_us + WAIT_US_MAX, _OVERDUE, worker, 0))
                     one.waiting.append((attempt, now_us))
-        is_idle = one.is_here and one.running < one.slots and not one.is_woken
-        if is_idle and worker not in self._idle_workers:
-            self._idle_workers.append(worker)
+        self._note_idle(worker, one)
 
     def _blocked(self, now_us: int, one: _Worker) -> frozenset[str]:
         if not one.blocked:
@@ -256,7 +279,7 @@ class Simulation:
         one.is_full = True
         self._return(now_us, one)
         while self._idle_workers:
-            self._wake(self._idle_workers.popleft(), now_us + self._idle.next())
+            self._wake(self._idle_workers.popleft(), now_us, self._idle.next())
 
     def _return(self, now_us: int, one: _Worker) -> None:
         """Put waiting jobs back in their places."""

@@ -18,7 +18,7 @@ from dueline.foresight.simulation import simulate
 from dueline.limits.rate import Rate
 from tests.harness.records import BEGUN_US, MS, Ran, record_of
 
-NONE = Overheads((0,), (0,), (0,), (0,))
+NONE = Overheads((0,), (0,), (0,), (0,), (0,), (0,))
 LONG_US = 10**12
 
 
