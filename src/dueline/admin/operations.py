@@ -190,6 +190,16 @@ class Operations:
 
         return self._recorded(f"{what} all", written or "all jobs", change)
 
+    def paced_redrive(
+        self, like: JobFilter, written: str, rate: float, *, count_max: int | None = None
+    ) -> PacedRedrive:
+        """Return a redrive at a rate, in jobs per second; `begin_redrive` comes next.
+
+        Raises:
+            Conflict: It runs already.
+        """
+        return PacedRedrive(self._queues, like, written, rate, self._who, count_max=count_max)
+
     def begin_redrive(self, paced: PacedRedrive) -> None:
         """Record a redrive that the caller runs.
 

@@ -142,10 +142,18 @@ class PacedRedrive:
       written: The filter, in words.
       rate: Jobs per second.
       who: The operator.
+      count_max: Maximum number of jobs that are counted before; None for all.
     """
 
     def __init__(
-        self, queues: Queues, like: JobFilter, written: str, rate: float, who: str
+        self,
+        queues: Queues,
+        like: JobFilter,
+        written: str,
+        rate: float,
+        who: str,
+        *,
+        count_max: int | None = None,
     ) -> None:
         self._queues = queues
         self._engine = engine = queues.engine
@@ -158,7 +166,7 @@ class PacedRedrive:
                 hint=f"Stop it first: dueline dead redrive --stop {known.id[:8]}",
             )
         done = known.done if known is not None and self.bulk.is_begun else 0
-        self.matching = self.bulk.count()
+        self.matching = self.bulk.count(count_max)
         self.redrive = Redrive(
             self.bulk.key, like, written, rate, who, now_us, now_us, self.matching + done, done
         )
@@ -187,7 +195,9 @@ class PacedRedrive:
         try:
             for page in self.bulk.run(partial(retry_all, self._queues), size=size):
                 passed += page.done + page.left
-                self.redrive = replace(self.redrive, done=self.redrive.done + page.done)
+                done = self.redrive.done + page.done
+                most = max(done, self.redrive.matching)
+                self.redrive = replace(self.redrive, done=done, matching=most)
                 yield page
                 due_us = began_us + round(passed / rate * SECOND_US)
                 while True:

@@ -17,10 +17,14 @@ from dueline.admin.health import Report
 from dueline.admin.metrics import StoreMetrics
 from dueline.admin.operations import Operations
 from dueline.admin.read_models import Admin
+from dueline.admin.redrives import PacedRedrive, Redrive
+from dueline.admin.search import JobFilter
 from dueline.admin.timeline import Timeline
 from dueline.api.application import Dueline
 from dueline.api.claim_sessions import ClaimSessions
 from dueline.core.clock import SECOND_US
+from dueline.core.errors import DuelineError
+from dueline.core.logging import log
 from dueline.web.redaction import Redaction
 from dueline.web.security import Identity, Role
 
@@ -133,6 +137,32 @@ class Site:
         """Return the path of a request below the dashboard."""
         path: str = request.scope["path"]
         return path.removeprefix(request.scope.get("root_path", ""))
+
+
+REDRIVE_COUNTED_MAX = 20_000
+"""Maximum number of jobs that are counted before a redrive begins."""
+
+
+def begin_redrive(change: Operations, like: JobFilter, written: str, rate: float) -> Redrive:
+    """Begin a redrive, which a thread of this process runs; resumable if the process ends.
+
+    Raises:
+      Conflict: It runs already.
+    """
+    paced = change.paced_redrive(like, written, rate, count_max=REDRIVE_COUNTED_MAX)
+    change.begin_redrive(paced)
+    threading.Thread(target=_redrive, args=(paced,), name="dueline-redrive", daemon=True).start()
+    return paced.redrive
+
+
+def _redrive(paced: PacedRedrive) -> None:
+    try:
+        for _ in paced.run():
+            pass
+    except DuelineError as error:
+        log.warning("a redrive is interrupted: %s", error)
+    except Exception:  # noqa: BLE001  (the application was closed, for example)
+        log.info("a redrive is interrupted", exc_info=True)
 
 
 def site_of(request: Request) -> Site:

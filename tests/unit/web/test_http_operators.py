@@ -1,7 +1,10 @@
 """The HTTP API for operators: workers, pauses of streams, redrives, logs."""
 
+from typing import Any
+
 import pytest
 
+from dueline.admin import redrives
 from dueline.admin.redrives import PacedRedrive
 from dueline.admin.search import JobFilter
 from dueline.core.job import JobId
@@ -70,6 +73,30 @@ def test_a_redrive_is_listed_and_stopped(shop: Shop, program: Program) -> None:
     assert (one["state"], one["filter"], one["rate"]) == ("running", "queue:mail", 2)
     assert program.call("POST", f"/redrives/{one['id']}/stop")["state"] == "stopped"
     program.call("POST", "/redrives/x/stop", status=404)
+
+
+def test_a_redrive_is_begun_and_resumed(
+    shop: Shop, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redrives, "NOTE_EVERY_US", 10_000)
+    dead = len(shop.app.admin.list("state:dead queue:mail").jobs)
+    body = {"filter": "queue:mail", "rate": "1/h"}
+    one = program.call("POST", "/redrives", body, status=202)
+    program.call("POST", "/redrives", body, status=409)
+    path = f"/redrives/{one['id']}"
+
+    def progress() -> dict[str, Any]:
+        found: dict[str, Any] = program.call("GET", "/redrives")[0]
+        return found
+
+    wait_for(lambda: progress()["retried"] == 1, "the first is retried")
+    program.call("POST", f"{path}/stop")
+    wait_for(lambda: program.ask("POST", f"{path}/resume").status_code == 202, "it has stopped")
+    assert progress()["matching"] == dead
+    program.call("POST", f"{path}/stop")
+    for wrong in ({"filter": "state:nosuch", "rate": "1"}, {"filter": "", "rate": "often"}):
+        program.call("POST", "/redrives", wrong, status=422)
+    program.call("POST", "/redrives/x/resume", status=404)
 
 
 def test_what_a_handler_logged_is_returned(shop: Shop, program: Program) -> None:

@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from dueline.admin import redrives
 from dueline.admin.redrives import PacedRedrive
 from dueline.admin.search import JobFilter
 from dueline.coordination.worker_requests import requests_in
@@ -19,6 +20,7 @@ from dueline.streams.groups import register
 from dueline.web import dashboard
 from dueline.web.dashboard import STATIC
 from dueline.worker.heartbeat import Load, PresenceReporter
+from tests.harness.programs import wait_for
 from tests.harness.web import Shop, Visitor
 
 
@@ -102,6 +104,25 @@ def test_a_redrive_is_shown_and_stopped(shop: Shop, admin: Visitor) -> None:
     assert path not in admin.text("/dead")
     assert admin.post("/dead/redrives/x/stop").status_code == 404
     assert Visitor(dashboard(shop.app)).post(path).status_code == 403
+
+
+def test_a_redrive_is_begun_at_a_rate_and_resumed(
+    shop: Shop, admin: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # R17
+    monkeypatch.setattr(redrives, "NOTE_EVERY_US", 10_000)
+    form = {"q": "state:dead queue:mail", "what": "retry", "rate": "1/h"}
+    assert 'name="rate"' in admin.text("/jobs/change?q=state:dead+queue:mail&what=retry")
+    assert (
+        admin.post("/jobs/change", form).headers["location"].endswith("/dead?notice=redriving&n=1")
+    )
+    (one,) = shop.app.admin.redrives()
+    admin.post(f"/dead/redrives/{one.id}/stop")
+    wait_for(lambda: f"/dead/redrives/{one.id}/resume" in admin.text("/dead"), "it can be resumed")
+    assert admin.post(f"/dead/redrives/{one.id}/resume").status_code == 303
+    assert shop.app.admin.redrives()[0].state == "running"
+    admin.post(f"/dead/redrives/{one.id}/stop")
+    assert admin.post("/jobs/change", form | {"rate": "often"}).status_code == 400
 
 
 def test_a_job_shows_what_its_handler_logged(shop: Shop, admin: Visitor) -> None:

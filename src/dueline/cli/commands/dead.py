@@ -159,7 +159,7 @@ def redrive_paced(
             like, per_second = JobFilter(State.DEAD, queue, task, tenant), read_rate(rate)
             words = {"queue": queue, "task": task, "tenant": tenant}
             written = written_filter(**{name: one for name, one in words.items() if one})
-        paced = PacedRedrive(queues, like, written, per_second, operator_name())
+        paced = operations.paced_redrive(like, written, per_second)
         note(f"Dead-letter jobs: {paced.matching}, at {per_second:g} a second.")
         if paced.matching and not is_agreed("Redrive them?", yes=yes):
             return refuse(context, "redriven", paced.matching)

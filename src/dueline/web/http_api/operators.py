@@ -1,16 +1,18 @@
 """Operators at a distance: workers, pauses of streams, redrives, and what handlers logged."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from dueline.admin.redrives import Redrive
+from dueline.admin.redrives import Redrive, chosen, read_rate
 from dueline.coordination.worker_requests import RequestKind
 from dueline.web.http_api.frame import Call, Input, operation
 from dueline.web.http_api.shapes import Done, Name, time_of
+from dueline.web.site import begin_redrive
 
 
 class Worker(msgspec.Struct):
@@ -154,6 +156,27 @@ def list_redrives(call: Call) -> list[RedriveProgress]:
     return list(map(_redrive, call.site.admin.redrives()))
 
 
+class NewRedrive(Input):
+    """Which dead-letter jobs, as in the dashboard, and a rate such as 50/s or 600/5m."""
+
+    filter: Annotated[str, Meta(max_length=500)]
+    rate: Annotated[str, Meta(max_length=40)]
+
+
+@operation("POST", "/redrives", role="operator", status=202)
+def begin_paced_redrive(call: Call, body: NewRedrive) -> RedriveProgress:
+    """Retry dead-letter jobs at a rate. The server runs it; if it ends, resume the redrive."""
+    like = replace(call.site.admin.filter(body.filter), state="dead")
+    return _redrive(begin_redrive(call.operations(), like, body.filter, read_rate(body.rate)))
+
+
+@operation("POST", "/redrives/{id}/resume", role="operator", status=202)
+def resume_redrive(call: Call) -> RedriveProgress:
+    """Resume a redrive that was stopped, or whose process has ended."""
+    one = chosen(call.site.admin.engine, call.path["id"], to_resume=True)
+    return _redrive(begin_redrive(call.operations(), one.like, one.written, one.rate))
+
+
 @operation("POST", "/redrives/{id}/stop", role="operator")
 def stop_redrive(call: Call) -> RedriveProgress:
     """Stop a paced redrive; its process ends about a second later."""
@@ -176,5 +199,5 @@ def get_job_logs(call: Call) -> list[AttemptLog]:
 
 OPERATIONS = (
     list_workers, ask_workers, list_worker_answers, pause_stream, resume_stream, list_redrives,
-    stop_redrive, get_job_logs,
+    begin_paced_redrive, resume_redrive, stop_redrive, get_job_logs,
 )  # fmt: skip

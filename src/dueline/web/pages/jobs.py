@@ -9,12 +9,13 @@ from starlette.routing import Route
 
 from dueline.admin.filters import STATES
 from dueline.admin.operations import check_bulk, targets
+from dueline.admin.redrives import chosen, read_rate
 from dueline.api.job_handle import parse_id
 from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput, NotFound
 from dueline.web.drawing import spans
 from dueline.web.rendering import render
-from dueline.web.site import back, form_of, operations, site_of
+from dueline.web.site import back, begin_redrive, form_of, operations, site_of
 
 PAGE = 50
 COUNTED_MAX = 10_000
@@ -108,7 +109,15 @@ def confirm(request: Request) -> Response:
     check_bulk(what, like)
     count = admin.count(like, most=COUNTED_MAX)
     sample = admin.list(like, limit=5).jobs
-    return render(request, "confirm.html", filter=text, what=what, count=count, sample=sample)
+    return render(
+        request,
+        "confirm.html",
+        filter=text,
+        what=what,
+        count=count,
+        sample=sample,
+        can_pace=what == "retry" and like.state == "dead",
+    )
 
 
 def change_jobs(request: Request) -> Response:
@@ -118,6 +127,9 @@ def change_jobs(request: Request) -> Response:
     text, what = form.get("q", ""), form.get("what", "")
     like = site_of(request).admin.filter(text)
     at_us = _at(request) if what == "reschedule" else 0
+    if what == "retry" and like.state == "dead" and form.get("rate", "").strip():
+        begin_redrive(change, like, text, read_rate(form["rate"].strip()))
+        return back(request, "/dead", "redriving")
     done = change.bulk(what, like, text, at_us=at_us)
     return back(request, f"/jobs?{urlencode({'q': text})}", _DONE[what], done.done + done.asked)
 
@@ -134,6 +146,14 @@ def stop_redrive(request: Request) -> Response:
     return back(request, "/dead", "stopped")
 
 
+def resume_redrive(request: Request) -> Response:
+    """Resume a paced redrive, in a thread of this process."""
+    change, redrive = operations(request), request.path_params["redrive"]
+    one = chosen(site_of(request).admin.engine, redrive, to_resume=True)
+    begin_redrive(change, one.like, one.written, one.rate)
+    return back(request, "/dead", "redriving")
+
+
 ROUTES = [
     Route("/jobs", list_jobs),
     Route("/jobs/change", confirm),
@@ -145,4 +165,5 @@ ROUTES = [
     ),
     Route("/dead", dead),
     Route("/dead/redrives/{redrive}/stop", stop_redrive, methods=["POST"]),
+    Route("/dead/redrives/{redrive}/resume", resume_redrive, methods=["POST"]),
 ]
