@@ -8,6 +8,7 @@ from dueline.core.engine import Engine
 from dueline.core.job import JobId
 from dueline.core.job_status import status_of
 from dueline.core.lane import Lane, bucket_of
+from dueline.foresight.hours import expected, hours_of
 
 BACK_US = 3600 * SECOND_US
 AHEAD_US = 24 * 3600 * SECOND_US
@@ -33,11 +34,14 @@ class Slot:
       at_us: Its begin. The first slot has all jobs that are due earlier, too.
       counts: Number of jobs in each of BANDS.
       is_capped: There are more jobs than were counted.
+      expected: Between which numbers of jobs start in it, with 80 %, by the weeks before; None for
+          the past, and without such a history.
     """
 
     at_us: int
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(BANDS, 0))
     is_capped: bool = False
+    expected: tuple[int, int] | None = None
 
     @property
     def total(self) -> int:
@@ -62,6 +66,10 @@ def timeline(engine: Engine, *, read_us_max: int = READ_US_MAX) -> Timeline:
     now_us = engine.time.latest_us()
     begin_us = (now_us - BACK_US) // SLOT_US * SLOT_US
     slots = [Slot(at_us) for at_us in range(begin_us, now_us + AHEAD_US, SLOT_US)]
+    hours = hours_of(engine)
+    for slot in slots:
+        if slot.at_us + SLOT_US > now_us:
+            slot.expected = expected(hours, slot.at_us, SLOT_US)
     end_us = slots[-1].at_us + SLOT_US - 1
     stop_us = engine.clock.monotonic_us() + read_us_max
     for lane in _lanes(engine, end_us):

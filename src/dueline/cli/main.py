@@ -57,6 +57,7 @@ _PLACES = {
     "pipeline plan": "commands.pipeline_foresight.plan",
     "pipeline redrive": "commands.pipeline_redrive.redrive",
     "pipeline replay": "commands.pipeline_replay.replay",
+    "pipeline watch": "commands.pipeline_watch.watch",
     "pipeline optimize": "commands.pipeline_upkeep.optimize",
     "pipeline compact": "commands.pipeline_upkeep.compact",
     "pipeline vacuum": "commands.pipeline_upkeep.vacuum",

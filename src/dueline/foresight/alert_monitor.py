@@ -15,6 +15,7 @@ from dueline.core.maintenance import MaintenanceTask, StepResult
 from dueline.foresight.alert_settings import WEBHOOK_TASK, read_settings
 from dueline.foresight.alert_signals import Seen, View, look
 from dueline.foresight.alerts import Alert, after, conditions
+from dueline.foresight.rates import rates_of
 from dueline.foresight.run_times import run_times
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.monitor import notes
@@ -49,7 +50,9 @@ def watch_queues(queues: Queues, after_name: str | None) -> StepResult:
     for name in names:
         with suppress(StoreCorrupt):  # `dueline doctor` names it
             before = _note(engine, name)
-            found, seen = look(view, name, settings.target(name), before.seen)
+            found, seen = look(
+                view, name, settings.target(name), before.seen, rates_of(engine, name)
+            )
             raised = frozenset(one.condition.key for one in before.alerts)
             alerts, news = after(before.alerts, conditions(found, raised=raised), view.now_us)
             changed += news
@@ -59,7 +62,7 @@ def watch_queues(queues: Queues, after_name: str | None) -> StepResult:
                 version = engine.ids.token()
                 puts.append(notes.put(KIND, name, encode(made), version, expires_us=expires_us))
     if changed and settings.webhook_queue:
-        _enqueue(queues, settings.webhook_queue, changed)
+        enqueue_webhook(queues, settings.webhook_queue, changed)
     for one in changed:
         if one.ended_us:
             log.info("%s", one.text())
@@ -78,7 +81,7 @@ def _note(engine: Engine, queue: str) -> Note:
     return Note() if record is None else decode(record.value, Note)
 
 
-def _enqueue(queues: Queues, queue: str, changed: Sequence[Alert]) -> None:
+def enqueue_webhook(queues: Queues, queue: str, changed: Sequence[Alert]) -> None:
     """Enqueue a call of the webhook for each alert that was raised or ended."""
     bodies = [encode([encode(report_of(one)).decode()]) for one in changed]
     queues.enqueue(EnqueueRequest(queue, WEBHOOK_TASK, JSON, bodies))

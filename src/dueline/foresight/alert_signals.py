@@ -13,7 +13,7 @@ from dueline.core.engine import Engine
 from dueline.core.job import JobId
 from dueline.core.lane import Lane, bucket_of, tenant_of
 from dueline.foresight.alerts import Miss, Signals, Wait
-from dueline.foresight.rates import after_counting, rates_of
+from dueline.foresight.rates import QueueRates, after_counting
 from dueline.foresight.run_times import RunTimes
 from dueline.foresight.target import Target
 from dueline.limits.usage import BusyLimits
@@ -64,8 +64,14 @@ class View(NamedTuple):
     now_us: int
 
 
-def look(view: View, queue: str, target: Target | None, before: Seen) -> tuple[Signals, Seen]:
-    """Return what is known of a queue now, and what to remember of it."""
+def look(
+    view: View, queue: str, target: Target | None, before: Seen, rates: QueueRates | None
+) -> tuple[Signals, Seen]:
+    """Return what is known of a queue now, and what to remember of it.
+
+    Args:
+      rates: What the queue did.
+    """
     now_us = view.now_us
     by_shard: dict[str, dict[int, int]] = {}
     by_tenant: dict[str, dict[int, int]] = {}
@@ -79,7 +85,6 @@ def look(view: View, queue: str, target: Target | None, before: Seen) -> tuple[S
     tenants = _grouped(dict(islice(by_tenant.items(), TENANTS_MAX)), before.tenants, now_us)
     moved_us = _moved_us(before, shards, tenants, now_us)
     serving = [one for one in view.workers if queue in one.queues and not one.is_draining]
-    rates = rates_of(view.engine, queue)
     oldest_us = min((one.oldest_us for one in shards.values()), default=now_us)
     looks = [*before.looks, (now_us, now_us - oldest_us)][-RISES - 1 :]
     found = Signals(
@@ -95,7 +100,7 @@ def look(view: View, queue: str, target: Target | None, before: Seen) -> tuple[S
         moved_us=max(moved_us, 0 if rates is None else rates.moved_us),
         miss=None
         if target is None
-        else _rising(looks, target) or _burst(view, queue, target, serving),
+        else _rising(looks, target) or _burst(view, queue, target, serving, rates),
     )
     return found, Seen(shards, tenants, moved_us, looks)
 
@@ -171,10 +176,15 @@ def _rising(looks: Sequence[tuple[int, int]], target: Target) -> Miss | None:
     return Miss(at_us, 1.0, cause)
 
 
-def _burst(view: View, queue: str, target: Target, serving: Sequence[Presence]) -> Miss | None:
+def _burst(
+    view: View,
+    queue: str,
+    target: Target,
+    serving: Sequence[Presence],
+    rates: QueueRates | None,
+) -> Miss | None:
     """Return when jobs that are scheduled within the next hour start too late."""
     slots = sum(one.own[queue][0] if queue in one.own else one.slots for one in serving)
-    rates = rates_of(view.engine, queue)
     cost_us = view.times.cost_us(queue, "")
     if not slots or cost_us is None:
         return None

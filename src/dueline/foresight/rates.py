@@ -12,6 +12,7 @@ from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.codec import decode, encode
 from dueline.core.engine import Engine
 from dueline.core.maintenance import MaintenanceTask, StepResult
+from dueline.foresight import hours
 from dueline.monitor import notes
 from dueline.worker.run_times import WorkerTimes, bounds_of, worker_times
 
@@ -197,12 +198,16 @@ def task() -> MaintenanceTask:
 
     def count(engine: Engine, _: str | None) -> StepResult:
         now_us = engine.time.latest_us()
-        found = []
+        found, jobs = [], 0
         for queue, more in sorted(deltas.since_last(worker_times(engine.store)).items()):
             if more != Counted():
+                jobs += sum(more.latencies.values())
                 rates = after_counting(rates_of(engine, queue), more, now_us)
                 version, expires_us = engine.ids.token(), now_us + KEEP_US
                 found.append(notes.put(KIND, queue, encode(rates), version, expires_us=expires_us))
+        if jobs:
+            week = hours.after_jobs(hours.hours_of(engine), jobs, now_us)
+            found.append(notes.put(hours.KIND, hours.NAME, encode(week), engine.ids.token()))
         return StepResult(len(found), puts=found)
 
     return MaintenanceTask("rates", EVERY_US, count)

@@ -13,7 +13,8 @@ try:
     from dueline.spark.writing.frame import enqueue
     from dueline.spark.writing.key_columns import job_id
 
-    from dueline.spark.writing.append import append_once  # isort: skip  (needs deltalake, too)
+    from dueline.spark.pipeline.alerts import alerts  # isort: skip  (needs deltalake, too)
+    from dueline.spark.writing.append import append_once  # isort: skip  (as above)
 except ModuleNotFoundError as error:  # the Arrow pipeline works without Spark
     if (error.name or "").partition(".")[0] not in ("deltalake", "pandas", "pyarrow", "pyspark"):
         raise
@@ -22,6 +23,7 @@ __all__ = [
     "Consuming",
     "Lag",
     "Written",
+    "alerts",
     "append_once",
     "consume",
     "enqueue",

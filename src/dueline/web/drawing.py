@@ -16,12 +16,19 @@ from dueline.core.durations import span_text
 
 
 class Bar(NamedTuple):
-    """A stacked bar. parts: band, y and height of each part. label: what it says in words."""
+    """A stacked bar.
+
+    Attributes:
+      parts: Band, y and height of each part.
+      label: What it says in words.
+      expected: y and height of the interval in which the number of jobs is expected.
+    """
 
     x: float
     parts: Sequence[tuple[str, float, float]]
     label: str
     is_capped: bool
+    expected: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,11 @@ class Bars:
     total: int
     is_capped: bool
 
+    @property
+    def has_expected(self) -> bool:
+        """Whether numbers of jobs are expected."""
+        return any(one.expected for one in self.bars)
+
 
 _WIDTH, _HEIGHT = 1000, 150
 _TICK_HOURS = 3
@@ -53,7 +65,7 @@ def bars(timeline: Timeline) -> Bars:
     """Return the timeline as bars, high priorities at the bottom."""
     slots = timeline.slots
     step = _WIDTH / len(slots)
-    top = max(1, *(one.total for one in slots))
+    top = max(1, *(max(one.total, (one.expected or (0, 0))[1]) for one in slots))
     found, ticks = [], []
     for place, one in enumerate(slots):
         at = datetime.fromtimestamp(one.at_us / SECOND_US, UTC)
@@ -68,7 +80,14 @@ def bars(timeline: Timeline) -> Bars:
         said = ", ".join(f"{one.counts[band]:,} {band}" for band in BANDS if one.counts[band])
         least = "at least " if one.is_capped else ""
         label = f"{at:%H:%M} UTC: {least}{said} priority" if said else ""
-        found.append(Bar(round(place * step + step * 0.1, 1), parts, label, one.is_capped))
+        within = None
+        if one.expected is not None:
+            high, low = (one.expected[n] / top * (_HEIGHT - 8) for n in (1, 0))
+            within = round(_HEIGHT - high, 1), round(max(1.5, high - low), 1)
+            label = f"{label or f'{at:%H:%M} UTC'}; expected to start: {one.expected[0]:,} to "
+            label += f"{one.expected[1]:,} (80 %)"
+        x = round(place * step + step * 0.1, 1)
+        found.append(Bar(x, parts, label, one.is_capped, within))
     now_x = (timeline.now_us - slots[0].at_us) / SLOT_US * step
     is_capped = timeline.is_capped or any(one.is_capped for one in slots)
     total = sum(one.total for one in slots)

@@ -1,0 +1,308 @@
+"""Alerts on the stream: the rules of `foresight.alerts`, applied to attempts as they end.
+
+A structured streaming query counts the attempts on Spark's executors; without Spark this process
+reads the history itself. What waits comes from the store's lanes. Alerts go to the log, to a Delta
+table, and to the webhook of the application, as a job.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import pyarrow as pa
+
+from dueline.coordination.worker_registry import live_workers
+from dueline.core.attempt import Attempt
+from dueline.core.clock import to_datetime
+from dueline.core.codec import encode
+from dueline.core.errors import DuelineError
+from dueline.core.logging import log
+from dueline.core.queue_settings import shard_of
+from dueline.foresight.alert_monitor import enqueue_webhook
+from dueline.foresight.alert_settings import AlertSettings, read_settings
+from dueline.foresight.alert_signals import Seen, View, look
+from dueline.foresight.alerts import Alert, after, conditions
+from dueline.foresight.rates import Counted, QueueRates, after_counting
+from dueline.foresight.run_times import run_times
+from dueline.foresight.target import target_of
+from dueline.jobs.history import Follower
+from dueline.jobs.queue import Queues
+from dueline.spark.pipeline.delta import Design, Place, Table
+from dueline.spark.runtime.options import existing_engine, option_texts
+from dueline.worker.run_times import step_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+K = TypeVar("K")
+
+EVERY_S: Final = 10.0
+"""Interval in seconds in which queues are judged."""
+
+FAILED: Final = ("retried", "dead", "crashed")
+
+ALERTS: Final = Design(
+    "alerts",
+    pa.schema(
+        [
+            ("day", pa.date32()),
+            *((name, pa.string()) for name in ("id", "status", "kind", "queue", "subject",
+                                                "evidence", "command", "facts")),
+            *((name, pa.timestamp("us", "UTC")) for name in ("at", "since", "ended")),
+        ]
+    ),
+    order=("at", "queue"),
+    ranged=("queue", "at"),
+    instant="at",
+)  # fmt: skip
+"""Alerts that were raised or ended, a row each time."""
+
+
+class Watch:
+    """Judges queues by what is counted, and reports alerts that are raised or ended.
+
+    Args:
+        queues: The queues of the store.
+        names: Names of the watched queues; empty for all.
+        targets: Targets of queues, in place of those of the application.
+        table: Place of the table `alerts`; None for no table.
+
+    Attributes:
+        engine: The engine on the store.
+        alerts: What is raised now, by queue.
+    """
+
+    def __init__(
+        self,
+        queues: Queues,
+        names: Sequence[str] = (),
+        targets: Mapping[str, str] | None = None,
+        table: Place | None = None,
+    ) -> None:
+        self.engine = queues.engine
+        self._queues = queues
+        self._names = names
+        for name in names:
+            queues.engine.catalog.chosen(name)
+        self._targets = {name: target_of(text) for name, text in (targets or {}).items()}
+        self._table = None if table is None else Table(table.below(ALERTS.name), ALERTS)
+        if self._table is not None:
+            self._table.create()
+        self._lock = threading.Lock()
+        self._rates: dict[str, QueueRates] = {}
+        self._seen: dict[str, Seen] = {}
+        self.alerts: dict[str, list[Alert]] = {}
+
+    def names(self) -> Sequence[str]:
+        """Return the watched queues."""
+        return self._names or self.engine.catalog.names()
+
+    def count(self, counted: Mapping[str, Counted]) -> None:
+        """Take what was counted since the last call; any thread may call this."""
+        now_us = self.engine.time.latest_us()
+        with self._lock:
+            for queue, more in counted.items():
+                self._rates[queue] = after_counting(self._rates.get(queue), more, now_us)
+
+    def judge(self) -> list[Alert]:
+        """Judge all queues; return the alerts that were raised or ended."""
+        engine = self.engine
+        settings = read_settings(engine.store)
+        view = View(engine, live_workers(engine), run_times(engine.store), engine.time.latest_us())
+        changed: list[Alert] = []
+        for name in self.names():
+            target = self._targets.get(name, self._targets.get("*", settings.target(name)))
+            with self._lock:
+                rates = self._rates.get(name)
+            before = self.alerts.get(name, [])
+            found, self._seen[name] = look(view, name, target, self._seen.get(name, Seen()), rates)
+            raised = frozenset(one.condition.key for one in before)
+            self.alerts[name], news = after(before, conditions(found, raised=raised), view.now_us)
+            changed += news
+        self._report(changed, settings, view.now_us)
+        return changed
+
+    def _report(self, changed: Sequence[Alert], settings: AlertSettings, now_us: int) -> None:
+        for one in changed:
+            (log.info if one.ended_us else log.warning)("%s", one.text())
+        if changed and settings.webhook_queue:
+            enqueue_webhook(self._queues, settings.webhook_queue, changed)
+        if changed and self._table is not None:
+            rows = [row_of(one, now_us) for one in changed]
+            self._table.commit(self._table.writer.write(pa.Table.from_pylist(rows, ALERTS.shape)))
+
+
+def row_of(alert: Alert, now_us: int) -> Mapping[str, object]:
+    """Return an alert as a row of the table."""
+    one, at = alert.condition, to_datetime(now_us)
+    return {
+        "day": at.date(),
+        "id": alert.id,
+        "status": "ended" if alert.ended_us else "raised",
+        "kind": one.kind,
+        "queue": one.queue,
+        "subject": one.subject,
+        "evidence": one.sentence,
+        "command": one.command,
+        "facts": encode(dict(one.facts)).decode(),
+        "at": at,
+        "since": to_datetime(alert.since_us),
+        "ended": to_datetime(alert.ended_us) if alert.ended_us else None,
+    }
+
+
+# Counting
+
+
+def counted(attempts: Iterable[Attempt], shards: Mapping[str, int]) -> dict[str, Counted]:
+    """Count attempts by queue, in this process. shards: number of shards of each queue."""
+    found: dict[str, Counted] = {}
+    for one in attempts:
+        into = found.setdefault(one.queue, Counted())
+        if one.started_us:
+            _add(into.ended, one.task)
+            _add(into.shards, str(shard_of(bytes.fromhex(one.job), shards[one.queue])))
+            _add(into.tenants, one.tenant)
+            if one.fence == 1:
+                _add(into.latencies, step_of(max(0, one.started_us - one.due_us)))
+        if one.outcome in FAILED:
+            _add(into.failed, one.task)
+    return found
+
+
+def _add(into: dict[K, int], key: K, number: int = 1) -> None:
+    into[key] = into.get(key, 0) + number
+
+
+_COUNTS: Final = """
+SELECT queue, step, task, shard, tenant, is_failed,
+       GROUPING_ID() AS kind, COUNT(*) AS number
+FROM (
+  SELECT queue, task, CAST(shard AS STRING) AS shard, tenant,
+         outcome IN ('retried', 'dead', 'crashed') AS is_failed,
+         CASE WHEN attempt <> 1 THEN -1
+              WHEN shift <= 0 THEN late
+              ELSE shift * 4 + shiftright(late, CAST(shift AS INT)) END AS step
+  FROM (
+    SELECT *, length(bin(late)) - 3 AS shift
+    FROM (
+      SELECT *, greatest(0, unix_micros(started) - unix_micros(due)) AS late
+      FROM {attempts} WHERE started IS NOT NULL
+    )
+  )
+)
+GROUP BY GROUPING SETS ((queue, step), (queue, task, is_failed), (queue, shard), (queue, tenant))
+"""
+"""Counts of the attempts of a batch; `step` is that of `step_of`."""
+
+_STEPS, _TASKS, _SHARDS, _TENANTS = 0b001111, 0b010011, 0b011101, 0b011110
+"""Of queue, step, task, is_failed, shard and tenant, those that are not grouped."""
+
+
+def counted_on_spark(attempts: "DataFrame") -> dict[str, Counted]:
+    """Count attempts by queue, on Spark."""
+    found: dict[str, Counted] = {}
+    rows = attempts.sparkSession.sql(_COUNTS, attempts=attempts).collect()
+    for queue, step, task, shard, tenant, is_failed, kind, number in rows:
+        into = found.setdefault(queue, Counted())
+        if kind == _STEPS and step >= 0:
+            _add(into.latencies, step, number)
+        elif kind == _TASKS:
+            _add(into.ended, task, number)
+            if is_failed:
+                _add(into.failed, task, number)
+        elif kind == _SHARDS:
+            _add(into.shards, shard, number)
+        elif kind == _TENANTS:
+            _add(into.tenants, tenant, number)
+    return found
+
+
+@contextmanager
+def counting_here(watch: Watch) -> Iterator[Callable[[], None]]:
+    """Yield a function that reads what ended since the last call, in this process."""
+    engine = watch.engine
+    follower = Follower(engine.store, since_us=engine.time.latest_us())
+
+    def count() -> None:
+        shards = {name: engine.catalog.settings(name).shards_read for name in watch.names()}
+        watch.count(counted(follower.read(shards), shards))
+
+    yield count
+
+
+@contextmanager
+def counting_on_spark(
+    watch: Watch, spark: "SparkSession", store: str, every_s: float
+) -> Iterator[Callable[[], None]]:
+    """Count with a streaming query; yield a function that raises if the query has failed."""
+    options = {
+        "store": store,
+        "table": "attempts",
+        "queue": ",".join(watch.names()),
+        "startingTimestamp": to_datetime(watch.engine.time.latest_us()).isoformat(),
+    }
+    stream = spark.readStream.format("dueline").options(**option_texts(options)).load()
+    query = (
+        stream.writeStream.foreachBatch(lambda batch, _: watch.count(counted_on_spark(batch)))
+        .trigger(processingTime=f"{max(1, round(every_s / 2))} seconds")
+        .start()
+    )
+
+    def check() -> None:
+        if (failure := query.exception()) is not None:
+            raise failure
+
+    try:
+        yield check
+    finally:
+        query.stop()
+
+
+@contextmanager
+def alerts(
+    spark: "SparkSession",
+    store: str,
+    *,
+    queues: Sequence[str] = (),
+    targets: Mapping[str, str] | None = None,
+    table: Place | None = None,
+    every_s: float = EVERY_S,
+) -> Iterator[Watch]:
+    """Raise alerts while a block runs: a streaming query counts what a store's workers do.
+
+    Args:
+        spark: The session.
+        store: URL of the store.
+        queues: Names of the queues; by default all that exist.
+        targets: Targets of queues, such as {"mail": "p99<2s"}; by default the application's.
+        table: Place in which the Delta table `alerts` is; None for no table.
+        every_s: Interval in which queues are judged, in seconds.
+
+    Yields:
+        The watch; its `alerts` are those that are raised.
+
+    Raises:
+        BadInput: A target is invalid.
+        NotFound: There is no such queue.
+    """
+    over = threading.Event()
+    with existing_engine(store) as engine:
+        watch = Watch(Queues(engine), queues, targets, table)
+
+        def judge() -> None:
+            while not over.wait(every_s):
+                try:
+                    watch.judge()
+                except DuelineError as error:
+                    log.warning("alerts have to wait: %s", error)
+
+        with counting_on_spark(watch, spark, store, every_s):
+            judging = threading.Thread(target=judge, name="dueline-alerts", daemon=True)
+            judging.start()
+            try:
+                yield watch
+            finally:
+                over.set()
+                judging.join()
