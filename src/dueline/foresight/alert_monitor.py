@@ -5,7 +5,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from dueline.coordination.worker_registry import live_workers
 from dueline.core.clock import DAY_US, SECOND_US, to_datetime
 from dueline.core.codec import JSON, decode, encode
 from dueline.core.engine import Engine
@@ -13,10 +12,9 @@ from dueline.core.errors import StoreCorrupt
 from dueline.core.logging import log
 from dueline.core.maintenance import MaintenanceTask, StepResult
 from dueline.foresight.alert_settings import WEBHOOK_TASK, read_settings
-from dueline.foresight.alert_signals import Seen, View, look
+from dueline.foresight.alert_signals import Seen, look, view_of
 from dueline.foresight.alerts import Alert, after, conditions
 from dueline.foresight.rates import rates_of
-from dueline.foresight.run_times import run_times
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.monitor import notes
 
@@ -45,7 +43,7 @@ def watch_queues(queues: Queues, after_name: str | None) -> StepResult:
     if not settings.is_on:
         return StepResult()
     names = engine.catalog.names_after(after_name, QUEUES_A_STEP)
-    view = View(engine, live_workers(engine), run_times(engine.store), engine.time.latest_us())
+    view = view_of(engine)
     puts, changed = [], []
     for name in names:
         with suppress(StoreCorrupt):  # `dueline doctor` names it

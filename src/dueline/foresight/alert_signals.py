@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from dueline.coordination.worker_registry import Presence
+from dueline.coordination.worker_registry import Presence, live_workers
 from dueline.core.clock import SECOND_US
 from dueline.core.durations import span_text
 from dueline.core.engine import Engine
@@ -14,7 +14,7 @@ from dueline.core.job import JobId
 from dueline.core.lane import Lane, bucket_of, tenant_of
 from dueline.foresight.alerts import Miss, Signals, Wait
 from dueline.foresight.rates import QueueRates, after_counting
-from dueline.foresight.run_times import RunTimes
+from dueline.foresight.run_times import RunTimes, run_times
 from dueline.foresight.target import Target
 from dueline.limits.usage import BusyLimits
 
@@ -62,6 +62,11 @@ class View(NamedTuple):
     workers: Sequence[Presence]
     times: RunTimes
     now_us: int
+
+
+def view_of(engine: Engine) -> View:
+    """Return what all queues have in common now."""
+    return View(engine, live_workers(engine), run_times(engine.store), engine.time.latest_us())
 
 
 def look(

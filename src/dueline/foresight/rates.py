@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from math import exp
 from typing import Final, NamedTuple, Self, TypeVar
 
+from dueline.core.attempt import Attempt
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.codec import decode, encode
 from dueline.core.engine import Engine
 from dueline.core.maintenance import MaintenanceTask, StepResult
+from dueline.core.queue_settings import shard_of
 from dueline.foresight import hours
 from dueline.monitor import notes
-from dueline.worker.run_times import WorkerTimes, bounds_of, worker_times
+from dueline.worker.run_times import WorkerTimes, bounds_of, step_of, worker_times
 
 K = TypeVar("K")
 
@@ -32,6 +34,9 @@ TASKS_MAX: Final = 200
 """Maximum number of tasks of a queue that are kept."""
 
 _LEAST: Final = 0.01
+
+FAILED: Final = ("retried", "dead", "crashed")
+"""Outcomes of attempts that failed."""
 
 
 class Sums(NamedTuple):
@@ -153,6 +158,27 @@ def _add(into: dict[K, int], now: Mapping[K, int], before: Mapping[K, int]) -> N
     for key, number in now.items():
         if number > before.get(key, 0):
             into[key] = into.get(key, 0) + number - before.get(key, 0)
+
+
+def counted(attempts: Iterable[Attempt], shards: Mapping[str, int]) -> dict[str, Counted]:
+    """Count attempts by queue, in this process. shards: number of shards of each queue."""
+    found: dict[str, Counted] = {}
+    for one in attempts:
+        into = found.setdefault(one.queue, Counted())
+        if one.started_us:
+            plus(into.ended, one.task)
+            plus(into.shards, str(shard_of(bytes.fromhex(one.job), shards[one.queue])))
+            plus(into.tenants, one.tenant)
+            if one.fence == 1:
+                plus(into.latencies, step_of(max(0, one.started_us - one.due_us)))
+        if one.outcome in FAILED:
+            plus(into.failed, one.task)
+    return found
+
+
+def plus(into: dict[K, int], key: K, number: int = 1) -> None:
+    """Count a key."""
+    into[key] = into.get(key, 0) + number
 
 
 def rates_of(engine: Engine, queue: str) -> QueueRates | None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dueline import Dueline, Retry
+from dueline.foresight.rates import counted
 from dueline.jobs.history import attempts
 from tests.harness.spark.readers import row  # noqa: F401  (its package needs Spark's)
 
@@ -26,7 +27,7 @@ def shop_of_alerts(tmp_path: Path) -> Dueline:
 
 def test_spark_counts_what_this_process_counts(spark: Any, shop: Dueline) -> None:
     from dueline.spark import read
-    from dueline.spark.pipeline.alerts import counted, counted_on_spark
+    from dueline.spark.pipeline.alerts import counted_on_spark
 
     shards = {"mail": 4, "bills": 2}
     expected = counted(

@@ -6,41 +6,32 @@ table, and to the webhook of the application, as a job.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from dueline.coordination.worker_registry import live_workers
-from dueline.core.attempt import Attempt
 from dueline.core.clock import to_datetime
 from dueline.core.codec import encode
 from dueline.core.errors import DuelineError
 from dueline.core.logging import log
-from dueline.core.queue_settings import shard_of
 from dueline.foresight.alert_monitor import enqueue_webhook
 from dueline.foresight.alert_settings import AlertSettings, read_settings
-from dueline.foresight.alert_signals import Seen, View, look
+from dueline.foresight.alert_signals import Seen, look, view_of
 from dueline.foresight.alerts import Alert, after, conditions
-from dueline.foresight.rates import Counted, QueueRates, after_counting
-from dueline.foresight.run_times import run_times
+from dueline.foresight.rates import Counted, QueueRates, after_counting, counted, plus
 from dueline.foresight.target import target_of
 from dueline.jobs.history import Follower
 from dueline.jobs.queue import Queues
 from dueline.spark.pipeline.delta import Design, Place, Table
 from dueline.spark.runtime.options import existing_engine, option_texts
-from dueline.worker.run_times import step_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-K = TypeVar("K")
-
 EVERY_S: Final = 10.0
 """Interval in seconds in which queues are judged."""
-
-FAILED: Final = ("retried", "dead", "crashed")
 
 ALERTS: Final = Design(
     "alerts",
@@ -109,7 +100,7 @@ class Watch:
         """Judge all queues; return the alerts that were raised or ended."""
         engine = self.engine
         settings = read_settings(engine.store)
-        view = View(engine, live_workers(engine), run_times(engine.store), engine.time.latest_us())
+        view = view_of(engine)
         changed: list[Alert] = []
         for name in self.names():
             target = self._targets.get(name, self._targets.get("*", settings.target(name)))
@@ -155,26 +146,6 @@ def row_of(alert: Alert, now_us: int) -> Mapping[str, object]:
 # Counting
 
 
-def counted(attempts: Iterable[Attempt], shards: Mapping[str, int]) -> dict[str, Counted]:
-    """Count attempts by queue, in this process. shards: number of shards of each queue."""
-    found: dict[str, Counted] = {}
-    for one in attempts:
-        into = found.setdefault(one.queue, Counted())
-        if one.started_us:
-            _add(into.ended, one.task)
-            _add(into.shards, str(shard_of(bytes.fromhex(one.job), shards[one.queue])))
-            _add(into.tenants, one.tenant)
-            if one.fence == 1:
-                _add(into.latencies, step_of(max(0, one.started_us - one.due_us)))
-        if one.outcome in FAILED:
-            _add(into.failed, one.task)
-    return found
-
-
-def _add(into: dict[K, int], key: K, number: int = 1) -> None:
-    into[key] = into.get(key, 0) + number
-
-
 _COUNTS: Final = """
 SELECT queue, step, task, shard, tenant, is_failed,
        GROUPING_ID() AS kind, COUNT(*) AS number
@@ -207,15 +178,15 @@ def counted_on_spark(attempts: "DataFrame") -> dict[str, Counted]:
     for queue, step, task, shard, tenant, is_failed, kind, number in rows:
         into = found.setdefault(queue, Counted())
         if kind == _STEPS and step >= 0:
-            _add(into.latencies, step, number)
+            plus(into.latencies, step, number)
         elif kind == _TASKS:
-            _add(into.ended, task, number)
+            plus(into.ended, task, number)
             if is_failed:
-                _add(into.failed, task, number)
+                plus(into.failed, task, number)
         elif kind == _SHARDS:
-            _add(into.shards, shard, number)
+            plus(into.shards, shard, number)
         elif kind == _TENANTS:
-            _add(into.tenants, tenant, number)
+            plus(into.tenants, tenant, number)
     return found
 
 
