@@ -1,16 +1,21 @@
 """`dueline import`: schedules of the real libraries."""
 
 import json
+import sqlite3
+import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from apscheduler.triggers.cron import CronTrigger
 from redis import Redis
+from rq import Queue
 from rq.cron import CronJob, CronScheduler
 
 from dueline import Dueline
@@ -225,10 +230,94 @@ def test_schedulers_of_rq_on_a_redis(folder: Shell, monkeypatch: pytest.MonkeyPa
     odd = CronJob("mail", func_name="shop.ping", args=(object(),), interval=60)
     running = [scheduler(report, odd), scheduler(report)]  # two processes, one configuration
     monkeypatch.setattr(CronScheduler, "all", lambda *_, **__: running)
+    monkeypatch.setattr(Queue, "all", lambda **_: [])
     found = entries(folder, "rq", "redis://localhost:6379/1")
     assert sorted(found) == ["shop.ping", "shop.report"]
     assert found["shop.report"]["verdict"] == "maps"
     assert "not in Redis" in found["shop.ping"]["finding"]
+
+
+def test_scheduled_jobs_of_rq(folder: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {"one": datetime(2030, 1, 1, tzinfo=UTC), "odd": datetime(2031, 1, 1, tzinfo=UTC)}
+
+    class Unreadable:
+        func_name = "shop.ping"
+
+        @property
+        def args(self) -> object:
+            raise ValueError("no module named old")
+
+    jobs = {
+        "one": SimpleNamespace(func_name="shop.report", args=(), kwargs={"day": "mon"}),
+        "odd": Unreadable(),
+    }
+    registry = SimpleNamespace(
+        get_job_ids=lambda: ["one", "odd", "gone"], get_scheduled_time=times.__getitem__
+    )
+    queue = SimpleNamespace(name="mail", scheduled_job_registry=registry, fetch_job=jobs.get)
+    monkeypatch.setattr(CronScheduler, "all", lambda *_, **__: [])
+    monkeypatch.setattr(Queue, "all", lambda **_: [queue])
+    found = entries(folder, "rq", "redis://localhost:6379/1", "--apply")
+    assert sorted(found) == ["rq-odd", "rq-one"]
+    assert "no module named old" in found["rq-odd"]["finding"]
+    assert stored()["rq-one"].next == times["one"]
+    assert stored()["rq-one"].queue == "mail"
+
+
+BEAT_TABLES = """
+CREATE TABLE django_celery_beat_periodictask (
+  id integer PRIMARY KEY, name text, task text, args text, kwargs text, queue text,
+  expires datetime, enabled bool, crontab_id integer, interval_id integer, solar_id integer,
+  one_off bool, start_time datetime, priority integer, clocked_id integer, expire_seconds integer);
+CREATE TABLE django_celery_beat_intervalschedule (
+  id integer PRIMARY KEY, every integer, period text);
+CREATE TABLE django_celery_beat_crontabschedule (
+  id integer PRIMARY KEY, minute text, hour text, day_of_week text, day_of_month text,
+  month_of_year text, timezone text);
+CREATE TABLE django_celery_beat_clockedschedule (id integer PRIMARY KEY, clocked_time datetime);
+INSERT INTO django_celery_beat_intervalschedule VALUES (1, 10, 'seconds');
+INSERT INTO django_celery_beat_crontabschedule
+  VALUES (1, '*/15', '3', 'mon-fri', '*', '*', 'Europe/Vilnius');
+INSERT INTO django_celery_beat_clockedschedule VALUES (1, '2030-01-01 00:00:00');
+INSERT INTO django_celery_beat_periodictask (name, task, args, kwargs, queue, priority, enabled,
+  one_off, interval_id, crontab_id, clocked_id, solar_id, expires, expire_seconds) VALUES
+  ('ping', 'shop.ping', '["db"]', '{}', NULL, NULL, 1, 0, 1, NULL, NULL, NULL, NULL, NULL),
+  ('night', 'shop.report', '[]', '{"limit": 3}', 'mail', 3, 0, 0, NULL, 1, NULL, NULL, NULL, 60),
+  ('once', 'shop.report', '', '', NULL, NULL, 1, 1, NULL, NULL, 1, NULL, NULL, NULL),
+  ('sun', 'shop.report', '[]', '{}', NULL, NULL, 1, 0, NULL, NULL, NULL, 1, NULL, NULL),
+  ('next', 'shop.ping', '["a"]', '{}', NULL, NULL, 1, 1, 1, NULL, NULL, NULL, NULL, NULL),
+  ('date', 'shop.ping', '["a"]', '{}', NULL, NULL, 1, 0, 1, NULL, NULL, NULL, '2030-01-01', NULL),
+  ('odd', 'shop.ping', 'a', '{}', NULL, NULL, 1, 0, 1, NULL, NULL, NULL, NULL, NULL);
+"""
+
+DJANGO_SETTINGS = """
+SECRET_KEY, INSTALLED_APPS, CELERY_BROKER_URL = "x", [], "redis://localhost"
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "site.sqlite3"}}
+"""
+
+
+def test_periodic_tasks_of_django_celery_beat(folder: Shell) -> None:
+    """Their tables as version 2.9 makes them, without columns that are not read."""
+    write(folder, beat_settings=DJANGO_SETTINGS)
+    with closing(sqlite3.connect(folder.folder / "site.sqlite3")) as database:
+        database.executescript(BEAT_TABLES)
+    command = ("--app", "target:app", "import", "django-celery-beat", "beat_settings", "--apply")
+    ended = subprocess.run(  # since a process sets Django up once
+        [sys.executable, "-m", "dueline", *command, "-o", "json"],
+        cwd=folder.folder, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 5, ended.stderr
+    found = {one["schedule"]: one for one in json.loads(ended.stdout)["data"]}
+    refused = {name: one["finding"] for name, one in found.items() if one["verdict"] == "refused"}
+    assert sorted(refused) == ["date", "next", "odd", "sun"]
+    assert refused["sun"] == "It follows the sun."
+    assert found["night"]["finding"].startswith("queue=mail, priority=-3, expires=60")
+    assert sorted(stored()) == ["night", "once", "ping"]
+    night = stored()["night"]
+    assert (night.cron, night.tz) == ("*/15 3 * * 1-5", "Europe/Vilnius")
+    assert night.is_paused
+    assert stored()["ping"].every == timedelta(seconds=10)
+    assert stored()["once"].next == datetime(2030, 1, 1, tzinfo=UTC)
 
 
 def test_jobs_of_apscheduler(folder: Shell) -> None:

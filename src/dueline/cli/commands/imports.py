@@ -49,6 +49,25 @@ def from_celery(
     return _import(context, "celery", place, tasks or (), apply=apply)
 
 
+@imports.command("django-celery-beat")
+def from_django_celery_beat(
+    context: typer.Context,
+    place: Annotated[str, argument("MODULE", "Settings module of the Django site.")],
+    *,
+    tasks: Tasks = None,
+    apply: Apply = False,
+) -> int:
+    """Import the periodic tasks of django-celery-beat.
+
+    They are read from the database of the site. Disabled ones are imported as paused.
+
+    Exits 5 if a schedule cannot be imported.
+
+    Example: dueline import django-celery-beat mysite.settings
+    """
+    return _import(context, "django_celery_beat", place, tasks or (), apply=apply)
+
+
 @imports.command("rq")
 def from_rq(
     context: typer.Context,
@@ -58,6 +77,8 @@ def from_rq(
     apply: Apply = False,
 ) -> int:
     """Import the jobs of `rq cron`.
+
+    From a Redis, also the jobs that are scheduled for a later time, as schedules that run once.
 
     Exits 5 if a schedule cannot be imported.
 
@@ -121,9 +142,9 @@ def _import(
     finally:
         if app is not None:
             app.close()
-    Output(session.form, SystemClock().wall_us(), {"command": f"import {library}"}).entries(
-        shown, COLUMNS, count=len(shown)
-    )
+    Output(
+        session.form, SystemClock().wall_us(), {"command": f"import {library.replace('_', '-')}"}
+    ).entries(shown, COLUMNS, count=len(shown))
     if not shown:
         note(f"{place} has no schedules.")
     elif app is None:

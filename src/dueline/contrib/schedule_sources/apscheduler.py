@@ -55,11 +55,13 @@ def _stored(store: Any) -> Iterator[FoundSchedule]:  # noqa: ANN401  (a job stor
     from sqlalchemy import inspect, select  # noqa: PLC0415  (which that store needs)
 
     table, columns = store.jobs_t, store.jobs_t.c
-    with store.engine.connect() as connection:
-        if not inspect(connection).has_table(table.name, schema=table.schema):
-            raise BadInput(f"There is no table {table.name} in {store.engine.url!r}.")
-        rows = connection.execute(select(columns.id, columns.job_state)).all()
-    store.engine.dispose()  # which would keep a connection open; the next use opens another
+    try:
+        with store.engine.connect() as connection:
+            if not inspect(connection).has_table(table.name, schema=table.schema):
+                raise BadInput(f"There is no table {table.name} in {store.engine.url!r}.")
+            rows = connection.execute(select(columns.id, columns.job_state)).all()
+    finally:
+        store.engine.dispose()  # which would keep a connection open; the next use opens another
     for job_id, state in rows:
         try:
             job = store._reconstitute_job(state)  # noqa: SLF001  (see above)

@@ -36,7 +36,7 @@ def find(place: str) -> Iterator[FoundSchedule]:
             yield FoundSchedule(
                 **what,
                 **timing_of(entry["schedule"]),
-                options=_options_of(entry.get("options") or {}, str(conf.broker_url)),
+                options=options_of(entry.get("options") or {}, str(conf.broker_url)),
             )
         except BadInput as error:
             yield FoundSchedule(**what, refused=str(error))
@@ -63,7 +63,11 @@ def timing_of(schedule: Any) -> Mapping[str, Any]:  # noqa: ANN401  (one of Cele
     )
 
 
-def _options_of(options: Mapping[str, Any], broker: str) -> Mapping[str, Any]:
+def options_of(options: Mapping[str, Any], broker: str) -> Mapping[str, Any]:
+    """Return the options of `using` for those of a beat schedule.
+
+    Raises: BadInput: one has no counterpart.
+    """
     unknown = [name for name in options if name not in _OPTIONS]
     if unknown:
         raise BadInput(f"There is no counterpart of its option `{unknown[0]}`.")

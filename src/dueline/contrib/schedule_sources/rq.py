@@ -1,4 +1,4 @@
-"""The jobs of `rq cron`: of its configuration, or of the schedulers that run on a Redis."""
+"""The jobs of `rq cron`, of its configuration or on a Redis, and the scheduled jobs there."""
 
 import logging
 import sys
@@ -14,7 +14,10 @@ _REDIS: Final = ("redis://", "rediss://", "unix://")
 
 
 def find(place: str) -> Iterator[FoundSchedule]:
-    """Yield the jobs of a file or module that `rq cron` takes, or of the schedulers on a Redis.
+    """Yield the jobs of a file or module that `rq cron` takes.
+
+    Of a Redis, yield those of the schedulers that run on it, and the jobs of its queues that are
+    scheduled for a later time, each as a schedule with one occurrence.
 
     Raises: BadInput: it cannot be loaded.
     """
@@ -30,13 +33,34 @@ def _registered(place: str) -> Iterator[FoundSchedule]:
     from redis import Redis  # noqa: PLC0415  (of RQ, which is not a dependency)
     from rq.cron import CronScheduler  # noqa: PLC0415
 
+    redis = Redis.from_url(place)
     seen: list[dict[str, Any]] = []  # several processes may run one configuration
-    for scheduler in CronScheduler.all(Redis.from_url(place), cleanup=False):
+    for scheduler in CronScheduler.all(redis, cleanup=False):
         for job in scheduler.get_jobs():
             own = {k: v for k, v in job.to_dict().items() if not k.endswith("_enqueue_time")}
             if own not in seen:
                 seen.append(own)
                 yield _found(job)
+    yield from _scheduled(redis)
+
+
+def _scheduled(redis: Any) -> Iterator[FoundSchedule]:  # noqa: ANN401  (of a library without types)
+    from rq import Queue  # noqa: PLC0415
+
+    for queue in Queue.all(connection=redis):
+        registry = queue.scheduled_job_registry
+        for job_id in registry.get_job_ids():
+            job = queue.fetch_job(job_id)
+            if job is None:
+                continue  # it has expired
+            own: dict[str, Any] = {"name": valid_name(f"rq-{job_id}"), "task": job.func_name}
+            try:
+                call: dict[str, Any] = {"args": list(job.args), "kwargs": dict(job.kwargs)}
+            except Exception as error:  # noqa: BLE001  (whatever a class of an argument raises)
+                yield FoundSchedule(**own, refused=f"Its arguments cannot be read: {error}.")
+                continue
+            at = registry.get_scheduled_time(job_id)
+            yield FoundSchedule(**own, **call, at=at, options={"queue": queue.name})
 
 
 def _configured(place: str) -> Iterator[FoundSchedule]:
