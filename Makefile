@@ -4,6 +4,7 @@ VENV    ?= .venv
 SPARK_VENV ?= .venv-spark
 AUDIT_VENV ?= .venv-audit
 PEERS_VENV ?= .venv-peers
+FUZZ_VENV ?= .venv-fuzz
 DOCS_VENV ?= .venv-docs
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 
@@ -42,7 +43,7 @@ GUARD_DIR := .cache/cassandra/guard
 GUARD_FIRST := 131
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test test-all collect test-spark test-pythons check reference structure models mutants simulate calls guard kills versions products bench bench-postgres bench-docs figures bench-spark cassandra-up cassandra-down postgres-up postgres-down lock vulnerabilities docs docs-serve pictures screenshots words clean
+.PHONY: help demo demo-spark test test-all collect test-spark test-pythons check reference structure models mutants simulate calls guard kills versions products fuzz bench bench-postgres bench-docs figures bench-spark cassandra-up cassandra-down postgres-up postgres-down lock vulnerabilities docs docs-serve pictures screenshots words clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -150,6 +151,9 @@ versions: $(VENV)/.project ## run the previous and this version on one store, an
 products: $(VENV)/.project ## kill -9 workers while they write products, count them (KILLS=1000 STORE=sqlite|postgres)
 	$(PY) -m tests.kills.products $(if $(STORE),--store $(STORE))
 
+fuzz: $(VENV)/.project $(FUZZ_VENV)/.lock ## send generated requests to the HTTP API and the dashboard (REQUESTS=50000)
+	$(PY) -m tools.fuzz --client $(FUZZ_VENV)/bin/python $(if $(REQUESTS),--requests $(REQUESTS))
+
 bench: $(VENV)/.project ## measure, and print rates, ratios and bars as JSON (ONLY="default pickup-full")
 	$(PY) -m benchmarks $(addprefix --only ,$(ONLY))
 
@@ -188,6 +192,7 @@ lock: $(VENV)/.lock ## pin every dependency by hash (UPGRADE=--upgrade renews th
 	$(LOCK) --group pyproject.toml:docs $(UPGRADE) --output-file requirements/docs.txt
 	$(LOCK) --group pyproject.toml:audit $(UPGRADE) --output-file requirements/audit.txt
 	$(LOCK) --group pyproject.toml:peers $(UPGRADE) --output-file requirements/peers.txt
+	$(LOCK) --group pyproject.toml:fuzz $(UPGRADE) --output-file requirements/fuzz.txt
 	@! grep -nE 'https?://' requirements/*.txt
 
 docs: $(DOCS_VENV)/.lock ## build the documentation into site/, strictly
@@ -210,7 +215,7 @@ vulnerabilities: $(AUDIT_VENV)/.lock ## compare the pinned dependencies with pub
 	$(AUDIT_VENV)/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/docs.txt
 
 clean: ## remove the files of the other targets
-	rm -rf $(VENV) $(SPARK_VENV) $(AUDIT_VENV) $(DOCS_VENV) $(PEERS_VENV) site .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(SPARK_VENV) $(AUDIT_VENV) $(DOCS_VENV) $(PEERS_VENV) $(FUZZ_VENV) site .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 # Recreated when the lock changes. The project itself is installed into it, editable. Modules
 # are compiled when they are first loaded: compiling all of Spark's environment took 20 s.
@@ -219,7 +224,8 @@ $(SPARK_VENV)/.lock: requirements/spark.txt
 $(DOCS_VENV)/.lock: requirements/docs.txt
 $(AUDIT_VENV)/.lock: requirements/audit.txt
 $(PEERS_VENV)/.lock: requirements/peers.txt
-$(VENV)/.lock $(SPARK_VENV)/.lock $(DOCS_VENV)/.lock $(AUDIT_VENV)/.lock $(PEERS_VENV)/.lock:
+$(FUZZ_VENV)/.lock: requirements/fuzz.txt
+$(VENV)/.lock $(SPARK_VENV)/.lock $(DOCS_VENV)/.lock $(AUDIT_VENV)/.lock $(PEERS_VENV)/.lock $(FUZZ_VENV)/.lock:
 	$(PYTHON) -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes -r $<
 	@touch $@

@@ -1,4 +1,4 @@
-"""Write the generated parts of docs/reference/cli.md and docs/reference/settings.md.
+"""Write the generated parts of cli.md, settings.md and http-api.md in docs/reference.
 
 A part stands between `<!-- generated: NAME -->` and `<!-- end -->`; the rest of a page is written
 by hand.
@@ -24,6 +24,8 @@ from dueline.core.durations import span_text
 from dueline.core.queue_settings import QueueSettings, Quota, StreamSettings
 from dueline.core.retry import Retry
 from dueline.limits.rate import Rate
+from dueline.web.http_api.application import OPERATIONS
+from dueline.web.http_api.openapi import document
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "reference"
 
@@ -225,6 +227,61 @@ def _configuration() -> str:
     return _table(["option", "environment", FILE_NAME, "meaning"], rows)
 
 
+# The HTTP API
+
+
+def _operations() -> str:
+    described = document(OPERATIONS, server="/api/v1")
+    schemas = described["components"]["schemas"]
+    parts = [
+        _operation(f"{method.upper()} {path}", one, schemas)
+        for path, methods in described["paths"].items()
+        for method, one in methods.items()
+    ]
+    return "\n".join(parts)
+
+
+def _operation(head: str, one: Any, schemas: Mapping[str, Any]) -> str:  # noqa: ANN401  (JSON)
+    rows = [
+        [_code(field["name"]), field["in"], _kind(field["schema"]), _bounds(field["schema"])]
+        for field in one["parameters"]
+        if field["in"] != "path"
+    ]
+    if body := one.get("requestBody"):
+        schema = schemas[body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]]
+        needed = schema.get("required", ())
+        rows += [
+            [_code(name), "body" + ", required" * (name in needed), _kind(field), _bounds(field)]
+            for name, field in schema["properties"].items()
+        ]
+    text = f"### {head}\n\n{one['summary']}. {one['description']}\n"
+    return text + ("\n" + _table(["field", "in", "type", "limits"], rows) if rows else "")
+
+
+def _kind(schema: Any) -> str:  # noqa: ANN401  (JSON)
+    """Return the type of a field in words."""
+    if "$ref" in schema:
+        return schema["$ref"].rpartition("/")[2]  # type: ignore[no-any-return]  # JSON
+    if "anyOf" in schema:
+        return " or ".join(_kind(one) for one in schema["anyOf"] if one.get("type") != "null")
+    if "enum" in schema:
+        return ", ".join(_code(one) for one in schema["enum"])
+    kind: str = schema.get("format", schema.get("type", "any JSON"))
+    return f"array of {_kind(schema['items'])}" if schema.get("items") else kind
+
+
+def _bounds(schema: Any) -> str:  # noqa: ANN401  (JSON)
+    """Return the limits of a field, of its first kind that has any."""
+    names = {"minimum": "at least", "maximum": "at most", "minLength": "characters, at least",
+             "maxLength": "characters, at most", "minItems": "items, at least",
+             "maxItems": "items, at most", "pattern": "pattern"}  # fmt: skip
+    for one in (schema, *schema.get("anyOf", ())):
+        found = [f"{words} {_code(one[name])}" for name, words in names.items() if name in one]
+        if found:
+            return "; ".join(found)
+    return ""
+
+
 PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "global options": _global_options,
     "commands": _list_of_commands,
@@ -241,13 +298,14 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "semaphore options": lambda: _options(Dueline.semaphore, {}, "name"),
     "rate options": lambda: _options(Dueline.rate, limits_of(Rate), "name"),
     "quota options": lambda: _options(Dueline.quota, limits_of(Quota), "queue"),
+    "http operations": _operations,
     "stream settings": lambda: _options(Dueline.stream, limits_of(StreamSettings), "name"),
 }
 
 
 def main() -> None:
     """Update the pages."""
-    for path in (FOLDER / "cli.md", FOLDER / "settings.md"):
+    for path in (FOLDER / "cli.md", FOLDER / "settings.md", FOLDER / "http-api.md"):
         path.write_text(rendered(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 

@@ -7,14 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from dueline import Dueline, Retry
+from dueline.web import dashboard
+from tests.harness.web import serving
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LINES_MAX = 60
 
 
-def run(name: str, folder: Path) -> list[str]:
+def run(name: str, folder: Path, *words: str) -> list[str]:
     """Run an example in an empty folder; return the lines that it prints."""
     done = subprocess.run(
-        [sys.executable, EXAMPLES / f"{name}.py"],
+        [sys.executable, EXAMPLES / f"{name}.py", *words],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -61,6 +65,20 @@ def test_priorities_prints_in_the_order_of_urgency(tmp_path: Path) -> None:
         "bulk, priority -5",
         "due later, despite priority 1000",
     ]
+
+
+def test_a_worker_in_another_language_runs_jobs(tmp_path: Path) -> None:
+    app = Dueline("memory://")
+    app.queue("texts")
+    shout = app.unchecked("shout", queue="texts").using(retry=Retry(delays=[0]))
+    good, bad = shout.enqueue("hello"), shout.enqueue(5)
+    token = "a-token-of-a-worker"  # noqa: S105
+    with serving(dashboard(app, tokens={token: "worker"})) as address:
+        lines = run("http_worker", tmp_path, f"{address}/api/v1", token, "texts")
+    assert good.result() == "HELLO"
+    assert lines.count(f"ran {bad.id} attempt 1") == lines.count(f"ran {bad.id} attempt 2") == 1
+    assert app.admin.get(bad.id).summary.error == "AttributeError"
+    app.close()
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)

@@ -44,18 +44,22 @@ def check_address(host: str, *, needs_login: bool) -> None:
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """Return a listening socket.
+    """Return a listening socket, whose connections send without delay.
+
+    asyncio would set that for them if `create_server` named TCP as their protocol.
 
     Raises:
         ConfigError: The address is not free, or not one of this machine.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(found[4][:2], family=found[0])
+        listening = socket.create_server(found[4][:2], family=found[0])
     except OSError as error:
         raise ConfigError(
             f"Cannot listen on {host:.80}, port {port}: {error.strerror}.", hint="Use --port 8322."
         ) from error
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # its connections inherit it
+    return listening
 
 
 class BoundedProtocol(H11Protocol):

@@ -43,6 +43,7 @@ from tests.harness.cases import (
     streams_parking,
     streams_pauses,
     streams_replay,
+    web_http_api,
     web_pages,
     worker_affinity,
     worker_chunks,
@@ -367,3 +368,7 @@ def test_a_feature_is_there_as_on_other_stores(
 
 def test_every_page_of_the_dashboard_shows_and_steers_a_store(ground: Ground) -> None:
     web_pages.every_page_shows_and_steers_a_store(ground.url)
+
+
+def test_programs_enqueue_and_run_jobs_over_http(ground: Ground) -> None:
+    web_http_api.programs_enqueue_and_run_jobs(ground.url)

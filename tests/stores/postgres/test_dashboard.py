@@ -5,6 +5,7 @@ import pytest
 from tests.harness.cases import (
     admin_redrives,
     streams_pauses,
+    web_http_api,
     web_pages,
     worker_lines,
     worker_requests,
@@ -15,6 +16,10 @@ pytestmark = pytest.mark.postgres
 
 def test_every_page_shows_and_steers_a_store(url: str) -> None:
     web_pages.every_page_shows_and_steers_a_store(url)
+
+
+def test_programs_enqueue_and_run_jobs(url: str) -> None:
+    web_http_api.programs_enqueue_and_run_jobs(url)
 
 
 def test_a_worker_is_steered(url: str) -> None:

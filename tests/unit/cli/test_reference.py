@@ -1,4 +1,4 @@
-"""docs/reference/cli.md and settings.md against the code."""
+"""The generated parts of docs/reference against the code."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ COMMANDS = [tuple(words.split()[1:]) for words, _ in reference.commands()]
 PAGE = (reference.FOLDER / "cli.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["cli.md", "settings.md"])
+@pytest.mark.parametrize("name", ["cli.md", "settings.md", "http-api.md"])
 def test_a_page_is_what_the_code_says(name: str) -> None:
     page = (reference.FOLDER / name).read_text(encoding="utf-8")
     assert reference.rendered(page) == page, "run `make reference`"

@@ -9,6 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from dueline import Dueline
 from dueline.web import api, dashboard
+from dueline.web.server import bound
 from tests.harness.http_api import Program
 from tests.harness.web import Shop, serving
 
@@ -101,6 +102,16 @@ def test_slow_clients_are_cut_off(app: Dueline, monkeypatch: pytest.MonkeyPatch)
             assert expected in answer.partition(b"\r\n")[0] + b" "
         again = b"GET /login HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET / HTTP/1.1\r\nHost: 12"
         assert _trickled(address, again).count(b"HTTP/1.1 ") == 1
+
+
+def test_answers_are_sent_without_delay() -> None:
+    with bound("127.0.0.1", 0) as listening, _connected(listening) as accepted:
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def _connected(listening: socket.socket) -> socket.socket:
+    with socket.create_connection(listening.getsockname()):
+        return listening.accept()[0]
 
 
 def test_clients_that_read_nothing_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
