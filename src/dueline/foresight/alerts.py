@@ -24,6 +24,9 @@ STILL_US: Final = 25 * SECOND_US
 BURN_MIN: Final = 10.0
 """Error-budget burn rate of the last minute that raises an alert; half of it keeps it raised."""
 
+LATE_SHARE_MAX: Final = 0.5
+"""Share of late starts that raises an alert in any case, for targets such as p80<1m."""
+
 LATE_MIN: Final = 5
 FAILED_MIN: Final = 5
 """Minimum number of starts that were late, and of failures, in the last minute."""
@@ -191,7 +194,7 @@ def _budget(one: Signals, raised: frozenset[str]) -> Iterator[Condition]:
     burn = late / starts / budget if starts else 0.0
     burn_hour = (hour_late + one.overdue) / (hour + one.overdue) / budget if hour else burn
     key = Condition("budget", one.queue, "", "", "").key
-    least = BURN_MIN / 2 if key in raised else BURN_MIN
+    least = min(BURN_MIN, LATE_SHARE_MAX / budget) / (2 if key in raised else 1)
     if late >= LATE_MIN and burn >= least and burn_hour >= 1:
         yield Condition(
             "budget",

@@ -155,6 +155,13 @@ def test_an_error_budget_that_burns(world: World) -> None:
     run.until_ended(some(world), seconds=400)
 
 
+def test_a_large_budget_is_used_up_by_half_of_the_starts(world: World) -> None:
+    run = Run(world, target="p80<2s")
+    for _ in range(24):
+        run.step(some(world))
+    run.until_raised("budget", some(world, 80, after_s=-6))
+
+
 def test_a_tenant_that_starves(world: World) -> None:
     run = Run(world)
     world.put(tenant="slow", priority=-1)
