@@ -22,3 +22,8 @@ def test_raised_alerts_are_listed(shell: Shell) -> None:
     (found,) = answer.data
     assert (found["kind"], found["evidence"]) == ("shard", "It stands still.")
     assert found["since"].startswith("2026-01-01T00:00:00")
+
+
+def test_what_cannot_be_watched_is_said(shell: Shell) -> None:
+    for words in (("--target", "mail"), ("--target", "mail=soon"), ("--every", "1ms")):
+        assert shell.app("pipeline", "watch", *words).code == 2

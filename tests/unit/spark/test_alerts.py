@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dueline import Dueline, Retry
+from dueline import BadInput, Dueline, NotFound, Retry
 from dueline.foresight.rates import counted
 from dueline.jobs.history import attempts
 from tests.harness.spark.readers import row  # noqa: F401  (its package needs Spark's)
@@ -63,3 +63,30 @@ def test_failures_are_raised_within_a_minute(
     assert [(one["status"], one["kind"], one["queue"]) for one in rows] == [
         ("raised", "failures", "mail")
     ]
+
+
+def test_without_spark_this_process_counts(shop_of_alerts: Dueline) -> None:
+    from dueline.spark.pipeline.alerts import Watch, counting_here
+
+    app = shop_of_alerts
+    app.send("work", [0])
+    app.run_worker(burst=True)
+    watch = Watch(app.queues, ["mail"])
+    with counting_here(watch) as count:
+        for number in range(40):
+            app.send("work", [number])
+        app.run_worker(burst=True)
+        count()
+        (found,) = watch.judge()
+    assert (found.condition.kind, found.condition.subject) == ("failures", "work")
+    assert not watch.judge()
+
+
+def test_a_queue_without_history_is_refused(shop_of_alerts: Dueline) -> None:
+    from dueline.spark.pipeline.alerts import Watch
+
+    shop_of_alerts.queue("silent", history="off")
+    with pytest.raises(BadInput, match="The queue silent keeps no history"):
+        Watch(shop_of_alerts.queues, ["silent"])
+    with pytest.raises(NotFound, match="nowhere"):
+        Watch(shop_of_alerts.queues, ["nowhere"])

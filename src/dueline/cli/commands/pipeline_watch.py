@@ -21,6 +21,7 @@ from dueline.cli.pipeline_options import (
 from dueline.cli.session import session_of
 from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput
+from dueline.foresight.target import target_of
 
 
 def watch(
@@ -82,4 +83,4 @@ def _target(text: str) -> tuple[str, str]:
     queue, equals, target = text.partition("=")
     if not (queue and equals):
         raise BadInput(f"--target {text!r:.80} names no queue.", hint='Use "mail=p99<2s".')
-    return queue, target
+    return queue, str(target_of(target))

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dueline.core.clock import to_datetime
 from dueline.core.codec import encode
-from dueline.core.errors import DuelineError
+from dueline.core.errors import BadInput, DuelineError
 from dueline.core.logging import log
 from dueline.foresight.alert_monitor import enqueue_webhook
 from dueline.foresight.alert_settings import AlertSettings, read_settings
@@ -59,6 +59,10 @@ class Watch:
         targets: Targets of queues, in place of those of the application.
         table: Place of the table `alerts`; None for no table.
 
+    Raises:
+        BadInput: A target is invalid, or a queue keeps no history.
+        NotFound: There is no such queue.
+
     Attributes:
         engine: The engine on the store.
         alerts: What is raised now, by queue.
@@ -74,8 +78,14 @@ class Watch:
         self.engine = queues.engine
         self._queues = queues
         self._names = names
+        catalog = queues.engine.catalog
         for name in names:
-            queues.engine.catalog.chosen(name)
+            catalog.chosen(name)
+            if catalog.settings(name).history == "off":
+                raise BadInput(
+                    f"The queue {name} keeps no history.",
+                    hint=f"Use `dueline queues set {name} --history attempts`.",
+                )
         self._targets = {name: target_of(text) for name, text in (targets or {}).items()}
         self._table = None if table is None else Table(table.below(ALERTS.name), ALERTS)
         if self._table is not None:
@@ -255,7 +265,7 @@ def alerts(
         The watch; its `alerts` are those that are raised.
 
     Raises:
-        BadInput: A target is invalid.
+        BadInput: A target is invalid, or a queue keeps no history.
         NotFound: There is no such queue.
     """
     over = threading.Event()
