@@ -25,7 +25,7 @@ BURN_MIN: Final = 10.0
 """Error-budget burn rate of the last minute that raises an alert; half of it keeps it raised."""
 
 LATE_SHARE_MAX: Final = 0.5
-"""Share of late starts that raises an alert in any case, for targets such as p80<1m."""
+"""Share of starts that raises an alert if they are late, for targets such as p80<1m."""
 
 LATE_MIN: Final = 5
 FAILED_MIN: Final = 5
