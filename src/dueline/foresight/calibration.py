@@ -1,11 +1,12 @@
 """Who worked, and what a start costs, learned from what really happened."""
 
 from array import array
-from collections.abc import Mapping, MutableSequence, Sequence
+from collections.abc import Collection, Mapping, MutableSequence, Sequence
 from heapq import heappop, heappush
 from typing import Final
 
 from dueline.core.clock import SECOND_US
+from dueline.core.limit_names import semaphore_of
 from dueline.foresight.record import UNKNOWN, Record
 from dueline.foresight.scenario import Overheads, SimulatedWorker
 
@@ -77,11 +78,15 @@ class _Worker:
             _add(to["start_us"], self.begun_us - self.claimed_us)
 
 
-def learned(record: Record) -> tuple[list[SimulatedWorker], Overheads]:
+def learned(record: Record, rates: Collection[str] = ()) -> tuple[list[SimulatedWorker], Overheads]:
     """Return the workers of a period, and the delays of their starts.
 
     A worker has as many slots as it ran jobs at once, and is there from its first claim to some
     time after its last end. It may have had more, and longer, but then they were not needed.
+
+    Args:
+        record: The attempts.
+        rates: Limits that are rates: when they allow the next start is not known.
     """
     workers = [_Worker() for _ in record.workers]
     samples: _Samples = {name: array("q") for name in _KINDS}
@@ -95,10 +100,17 @@ def learned(record: Record) -> tuple[list[SimulatedWorker], Overheads]:
         one.since_us = min(one.since_us or claimed_us, claimed_us)
         names = record.kinds[record.kind[place]].limits
         permitted = [limits[name].slot_for(started_us, record.ended_us[place]) for name in names]
-        if names and ready_us < max(permitted) < claimed_us and free_us < max(permitted):
-            _add(samples["permit_us"], claimed_us - max(permitted))
-        if ready_us == UNKNOWN or names:
+        if ready_us == UNKNOWN:
             continue
+        if names:
+            permit_us = max(permitted)
+            is_rated = any(semaphore_of(name) in rates for name in names)
+            if is_rated or permit_us > max(ready_us, free_us):
+                if claimed_us >= free_us:
+                    _add(samples["start_us"], started_us - claimed_us)
+                if claimed_us > permit_us and not is_rated:
+                    _add(samples["permit_us"], claimed_us - permit_us)
+                continue
         if claimed_us < free_us:
             _add(samples["next_us"], started_us - free_us)
         elif claimed_us < ready_us:

@@ -34,7 +34,7 @@ class Simulator(Protocol):
 
 def outcomes(record: Record, rules: Rules, tasks: Sequence[Task]) -> list[Outcome]:
     """Return the outcome of each task; what is learned from the record is used by all."""
-    fleet, overheads = learned(record)
+    fleet, overheads = learned(record, rules.rates)
     found = []
     for task in tasks:
         some = part_of(record, task.since_us, task.until_us)

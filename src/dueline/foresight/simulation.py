@@ -256,7 +256,7 @@ class Simulation:
         one.blocked |= dict.fromkeys(lacking, at_us)
         if not now_us < one.asks_us <= at_us:
             one.asks_us = at_us
-            heappush(self._events, (at_us, _CLAIM, worker, 0))
+            heappush(self._events, (at_us + self._idle.next(), _CLAIM, worker, 0))
         return 0
 
     def _start(self, at_us: int, worker: int, one: _Worker, attempt: int) -> None:
