@@ -3,7 +3,7 @@
 `.venv-spark/bin/python -m benchmarks.foresight` runs each workload with real workers, simulates
 two other settings from its history, and really runs these. It prints Markdown tables: the start
 latencies of both, their error, and whether it is within 20 % or 5 ms. Then it runs what the planner
-recommends, and one step less. `--size` measures the simulator instead.
+recommends, and one step less. `benchmarks.foresight_size` measures the simulator.
 """
 
 import argparse
@@ -14,18 +14,23 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.foresight_workloads import WORKLOADS, Setting, Workload
-from dueline.foresight.replay import Simulator, Task
+from dueline.foresight.planner import Asked, plan
+from dueline.foresight.replay import Task
 from dueline.foresight.scenario import Changes
 from dueline.foresight.summary import Outcome
 from dueline.foresight.target import target_of
 from dueline.spark.pipeline.delta import place_of
 from dueline.spark.pipeline.engine import Settings
 from dueline.spark.pipeline.pipeline import Pipeline
-from dueline.spark.pipeline.what_if import Period
+from dueline.spark.pipeline.what_if import Period, Prepared
+
+TARGET = "p95<0.8s"
+"""Of the bursts: what the planner is asked for."""
 
 ERROR_MAX, ERROR_US = 0.20, 5_000
 MANY_US = 10**18
@@ -79,10 +84,10 @@ def run(url: str, workload: Workload, setting: Setting, folder: Path, seconds: f
     return Recorded(url, folder)
 
 
-def simulator(recorded: Recorded, queue: str, settings: Sequence[Changes] = ()) -> Simulator:
+def prepare(recorded: Recorded, queue: str, settings: Sequence[Changes] = ()) -> Prepared:
     """Return the simulator of a recorded run."""
     made = Pipeline(place_of(str(recorded.lake)), Settings(recorded.url, (queue,)))
-    return made.simulator(Period(0, MANY_US), settings, lambda _: None).simulator
+    return made.simulator(Period(0, MANY_US), settings, lambda _: None)
 
 
 def row(workload: str, name: str, real: Outcome, simulated: Outcome) -> str:
@@ -105,7 +110,8 @@ def compare(workload: Workload, seconds: float, address: str = "") -> Iterator[s
     with tempfile.TemporaryDirectory() as folder:
         recorded = run(url_of(address, folder, "0"), workload, workload.recorded,
                        Path(folder, "0"), seconds)  # fmt: skip
-        made = simulator(recorded, workload.queue, changes)
+        prepared = prepare(recorded, workload.queue, changes)
+        made = prepared.simulator
         tasks = [Task(None), Task(Changes()), *map(Task, changes)]
         real, in_force, *simulated = made.run(tasks)
         name = f"{workload.name}, {'PostgreSQL' if address else 'SQLite'}"
@@ -113,8 +119,39 @@ def compare(workload: Workload, seconds: float, address: str = "") -> Iterator[s
         for number, (one, guess) in enumerate(zip(workload.others, simulated, strict=True), 1):
             again = run(url_of(address, folder, str(number)), workload, one,
                         Path(folder, str(number)), seconds)  # fmt: skip
-            (true,) = simulator(again, workload.queue).run([Task(None)])
+            (true,) = prepare(again, workload.queue).simulator.run([Task(None)])
             yield row(name, one.name, true, guess)
+
+
+def planned(workload: Workload, seconds: float) -> Iterator[str]:
+    """Record a workload, and run what the planner recommends, and one worker less."""
+    aim = target_of(TARGET)
+    with tempfile.TemporaryDirectory() as folder:
+        recorded = run(url_of("", folder, "0"), workload, workload.recorded, Path(folder, "0"),
+                       seconds)  # fmt: skip
+        prepared = prepare(recorded, workload.queue)
+        asked = Asked(aim, (workload.queue,), None, prepared.capacities)
+        found = plan(prepared.simulator, asked)
+        if found.workers is None:
+            yield f"| {workload.name} | {aim} | no plan | | |"
+            return
+        for count in filter(None, (found.workers, found.workers - 1)):
+            setting = replace(workload.recorded, workers=count)
+            again = run(url_of("", folder, str(count)), workload, setting,
+                        Path(folder, str(count)), seconds)  # fmt: skip
+            (real,) = prepare(again, workload.queue).simulator.run([Task(None)])
+            latencies, meets = real.latencies(aim), "yes" if real.meets(aim) else "no"
+            name = "recommended" if count == found.workers else "one less"
+            p95 = f"{latencies.p95_us / 1000:.0f} ms"
+            cells = (
+                workload.name,
+                str(aim),
+                f"{count} ({name})",
+                p95,
+                f"{latencies.late:.1%}",
+                meets,
+            )
+            yield f"| {' | '.join(cells)} |"
 
 
 def url_of(address: str, folder: str, name: str) -> str:
@@ -143,6 +180,11 @@ def main() -> None:
     if asked.postgres:
         first = (asked.only or [*WORKLOADS])[0]
         for line in compare(WORKLOADS[first](asked.seconds), asked.seconds, asked.postgres):
+            print(line, flush=True)
+    if "bursts" in (asked.only or WORKLOADS):
+        print("\n| workload | target | workers | p95 | late | meets it |")
+        print("| --- | --- | --- | --- | --- | --- |", flush=True)
+        for line in planned(WORKLOADS["bursts"](asked.seconds), asked.seconds):
             print(line, flush=True)
 
 

@@ -35,6 +35,8 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
         "compact",
         "vacuum",
         "adopt old new",
+        "what-if --workers 4",
+        "plan --target p99<2s",
     ],
 )
 def test_what_is_missing_is_named_with_the_extra_that_brings_it(shell: Shell, command: str) -> None:
@@ -69,3 +71,20 @@ def test_the_line_for_a_cluster_holds_no_password(shell: Shell) -> None:
 def test_what_excludes_each_other_is_refused(shell: Shell) -> None:
     assert shell.app("pipeline", "run", "--once", "--every", "3s").code == 2
     assert shell.app("pipeline", "run", "--objective", "1.5").code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("what-if --workers many", "'many' is not a number of workers."),
+        ("what-if --priority shop.mail", "'shop.mail' is not a name and a number."),
+        ("what-if --limit api", "'api' is not a limit."),
+        ("what-if --limit api=3/never", "'never' is not a duration."),
+        ("what-if --weights a", "'a' is not a valid weight."),
+        ("what-if --target soon", "'soon' is not a target."),
+        ("plan --target soon", "'soon' is not a target."),
+    ],
+)
+def test_what_a_simulation_does_not_understand_is_named(shell: Shell, words: str, why: str) -> None:
+    answer = shell.app("pipeline", *words.split())
+    assert (answer.code, answer.why) == (2, why)

@@ -149,3 +149,20 @@ def test_percentiles_of_a_histogram() -> None:
     assert [step_text(step) for step in (0, 5, 14, 21, 27, 33)] == [
         "0", "< 32 us", "< 16 ms", "< 2 s", "< 2 min", "< 2 h",
     ]  # fmt: skip
+
+
+def test_hours_of_the_week_are_means_of_their_hours() -> None:
+    from dueline.spark.pipeline.report_week import latency, load
+
+    monday = 4 * 24  # 5 January 1970
+    lines = [
+        {"hour": monday + 9, "step": 10, "attempts": 10},
+        {"hour": monday + 9, "step": 20, "attempts": 10},
+        {"hour": monday + 7 * 24 + 9, "step": 10, "attempts": 40},
+        {"hour": monday + 24 + 10, "step": 12, "attempts": 5},
+    ]
+    assert "<title>Mon 09:00: 30 attempts</title>" in load(lines)
+    assert "<title>Tue 10:00: 5 attempts</title>" in load(lines)
+    assert "<title>Mon 09:00: 1,049 ms at p99</title>" in latency(lines)
+    assert "The darkest cell is 1,049 ms" in latency(lines)
+    assert load(lines[:2]) == ""

@@ -1,5 +1,6 @@
 """Simulations of the copied history: the same on both engines, and what they refuse."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -101,3 +102,35 @@ def test_a_page_shows_the_simulated_next_to_the_real(lake: tuple[Path, Dueline])
     assert text.count("<svg") == 3
     assert "Error of the simulation" in text
     assert "more &amp; more" in text
+
+
+def answered(lake: tuple[Path, Dueline], capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    from dueline.cli import run
+
+    folder, app = lake
+    code = run(["--store", app.url, "-o", "json", "pipeline", *words, "--out", str(folder)])
+    text = capsys.readouterr()
+    return code, json.loads(text.out)["data"] if text.out else text.err
+
+
+def test_the_commands_answer_in_json(
+    lake: tuple[Path, Dueline], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = str(tmp_path / "page.html")
+    words = ("what-if", "--workers", "2,3", "--priority", "count to 300=-4", "--file", file)
+    code, data = answered(lake, capsys, *words)
+    assert code == 0
+    names = ["really", "in force", "2 workers, count to 300=-4", "3 workers, count to 300=-4"]
+    assert [one["setting"] for one in data["use"]] == names
+    assert {one["setting"] for one in data["settings"]} == set(names)
+    assert data["error"].keys() == {"p50", "p95", "p99"}
+    assert {"minute", "tenant", "p99_ms"} <= data["minutes"][0].keys()
+    assert "<svg" in Path(file).read_text()
+    code, data = answered(lake, capsys, "plan", "--target", "p90<1h", "--queue", "mail")
+    assert (code, data["workers"], data["slots"]) == (0, 1, data["slots"])
+    assert data["evidence"][-1]["part"] == "held out"
+    assert data["hours"]
+    code, said = answered(lake, capsys, "plan", "--target", "p99<1us")
+    assert code == 2
+    code, said = answered(lake, capsys, "what-if", "--since", "2120-01-01T00:00:00Z")
+    assert (code, "no job that ran in this period" in str(said)) == (4, True)

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from dueline.core.clock import to_datetime
 from dueline.core.durations import span_text
-from dueline.spark.pipeline import charts
+from dueline.spark.pipeline import charts, report_week
 from dueline.spark.pipeline.audit_rules import RULES
 from dueline.spark.pipeline.queries import Derived, Duck, View, lines_of, text_of
 from dueline.spark.pipeline.report_page import Tile, code, page_of, section, table
@@ -180,6 +180,7 @@ class Report:
         }  # fmt: skip
         throughput = self._read(_THROUGHPUT, "gold_minute")
         late = self._read(_STEPS, "gold_lateness", "steps")
+        week = self._read(report_week.HOURS, "gold_lateness", "steps")
         fair = self._read(_FAIRNESS, "fairness")
         backlog = self._backlog(bins)
         causes = self._causes()
@@ -196,6 +197,8 @@ class Report:
             section(f"Ended attempts, {each}", _ended(throughput, bins)),
             section(f"Fairness between tenants, {each}", _jain(fair, bins)),
             section("Top failures", self._failures(causes), is_wide=True),
+            section("Load by hour of the week", report_week.load(week)),
+            section("Start latency by hour of the week", report_week.latency(week)),
             section("Distribution of start latency", _histogram(late)),
             section(
                 "Distribution of run time", _histogram(self._read(_STEPS, "gold_run", "steps"))

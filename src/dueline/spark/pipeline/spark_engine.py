@@ -113,6 +113,7 @@ class SparkSimulator:
         self._with_hashes = with_hashes
         order = ("pool", "first_us", "job_id", "nth")
         sorted_rows = rows.repartition(pools, "pool").sortWithinPartitions(*order)
+        sorted_rows = sorted_rows.drop("first_us", *(() if with_hashes else ("job_id",)))
         self._rows = sorted_rows.persist(StorageLevel.DISK_ONLY)  # computed once for all runs
 
     def run(self, runs: Sequence[SimulatedRun]) -> list[Outcome]:
