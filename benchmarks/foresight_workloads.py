@@ -90,11 +90,11 @@ def limits(seconds: float) -> Workload:
     calls, at = [], 1.0
     while at < seconds:
         calls.append(Call(at, at, "limits.pack", chance.uniform(300, 1100)))
-        at += chance.expovariate(3.4)
+        at += chance.expovariate(2.8)
     at = 1.0
     while at < seconds:
         calls.append(Call(at, at, "limits.call", chance.uniform(20, 60)))
-        at += chance.expovariate(10)
+        at += chance.expovariate(8)
     recorded = Setting("2 workers", 2, 4)
     others = (Setting("4 workers", 4, 4), Setting("warehouse=5", 2, 4, warehouse=5))
     return Workload("limits with long jobs", "limits", sorted(calls), recorded, others)
