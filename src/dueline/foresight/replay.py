@@ -2,13 +2,15 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from dueline.foresight.calibration import learned
 from dueline.foresight.record import Record
 from dueline.foresight.scenario import Changes, Rules, scenario_of
 from dueline.foresight.simulation import Simulated, simulate
 from dueline.foresight.summary import Outcome, outcome_of
+
+ENDLESS_US: Final = 1 << 62
 
 
 class Task(NamedTuple):
@@ -21,7 +23,7 @@ class Task(NamedTuple):
 
     changes: Changes | None
     since_us: int = 0
-    until_us: int = 1 << 62
+    until_us: int = ENDLESS_US
 
 
 class Simulator(Protocol):
@@ -52,6 +54,8 @@ def outcomes(record: Record, rules: Rules, tasks: Sequence[Task]) -> list[Outcom
 
 def part_of(record: Record, since_us: int, until_us: int) -> Record:
     """Return the jobs that were ready in a period."""
+    if (since_us, until_us) == (0, ENDLESS_US):
+        return record
     firsts = [place for place, nth in enumerate(record.nth) if nth == 1]
     key = record.ready_us.__getitem__
     low, high = (bisect_left(firsts, at_us, key=key) for at_us in (since_us, until_us))

@@ -127,7 +127,7 @@ def test_the_commands_answer_in_json(
     assert {"minute", "tenant", "p99_ms"} <= data["minutes"][0].keys()
     assert "<svg" in Path(file).read_text()
     code, data = answered(lake, capsys, "plan", "--target", "p90<1h", "--queue", "mail")
-    assert (code, data["workers"], data["slots"]) == (0, 1, data["slots"])
+    assert (code, data["workers"], data["shards"]) == (0, 1, 3)
     assert data["evidence"][-1]["part"] == "held out"
     assert data["hours"]
     code, said = answered(lake, capsys, "plan", "--target", "p99<1us")

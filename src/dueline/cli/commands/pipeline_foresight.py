@@ -183,7 +183,8 @@ def plan(
     prepared = made.simulator(period, (), progress(time.monotonic()))
     asked = Asked(aim, tables.queue or (), slots, prepared.capacities)
     found = make_plan(prepared.simulator, asked)
-    _show_plan(context, found, aim)
+    shards = prepared.shards_for(found.workers or 1)
+    _show_plan(context, found, aim, shards)
     if found.held_out is not None and found.held_out.meets:
         return Exit.DONE
     return say_failure(
@@ -194,9 +195,9 @@ def plan(
     )
 
 
-def _show_plan(context: typer.Context, found: Plan, aim: Target) -> None:
+def _show_plan(context: typer.Context, found: Plan, aim: Target, shards: int) -> None:
     answer: Entry = {
-        "target": str(aim), "workers": found.workers, "slots": found.slots,
+        "target": str(aim), "workers": found.workers, "slots": found.slots, "shards": shards,
         "limits": dict(found.capacities),
     }  # fmt: skip
     errors = {name: round(one, 4) for name, one in errors_of(found.real, found.replay).items()}
@@ -214,7 +215,7 @@ def _show_plan(context: typer.Context, found: Plan, aim: Target) -> None:
     output = output_of(context)
     output.tables(
         [
-            Part("plan", [answer], ("target", "workers", "slots", "limits")),
+            Part("plan", [answer], ("target", "workers", "slots", "shards", "limits")),
             Part("evidence", evidence, _EVIDENCE),
             Part("busiest hours", busiest, _HOURS),
         ]

@@ -367,6 +367,8 @@ class Pipeline:
             period = period._replace(queues=self._names(engine) if self._settings.queues else ())
             what_if.expect_history(engine, period.queues)
             rules = what_if.rules_of(engine, engine.catalog.names())
+            settings_of = engine.catalog.settings
+            shards = max((settings_of(name).shards for name in self._names(engine)), default=1)
         self._copy(say)
         rows = self._rows()
         used = what_if.used_in(self._small.queries, rows, period, rules)
@@ -376,10 +378,10 @@ class Pipeline:
         large = self._large()
         if not isinstance(large, DuckEngine):
             made = large.simulator(rows, period, used, rules, with_hashes=with_hashes)
-            return what_if.Prepared(made, capacities)
+            return what_if.Prepared(made, capacities, shards, rules.is_far)
         found = what_if.rows_of(self._queries, rows, period, used).table()
         local = what_if.LocalSimulator(found, rules, say, with_hashes=with_hashes)
-        return what_if.Prepared(local, capacities)
+        return what_if.Prepared(local, capacities, shards, rules.is_far)
 
     def optimize(self, say: Say) -> list[Mapping[str, Any]]:
         """Merge small files of each table; no row changes.

@@ -38,10 +38,23 @@ class Period(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """A simulator of a period, and the capacities of the semaphores that its jobs have."""
+    """A simulator of a period, and what is in force.
+
+    Attributes:
+      simulator: Simulates the jobs of the period.
+      capacities: Of the semaphores that they have.
+      shards: The most shards of a queue.
+      is_far: Whether the store is on the network, where each worker prefers some shards.
+    """
 
     simulator: Simulator
     capacities: Mapping[str, int]
+    shards: int = 1
+    is_far: bool = False
+
+    def shards_for(self, workers: int) -> int:
+        """Return the number of shards for a number of workers."""
+        return max(self.shards, workers) if self.is_far else self.shards
 
 
 class Used(NamedTuple):
