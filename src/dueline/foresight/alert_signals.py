@@ -89,7 +89,7 @@ def look(
     shards = _grouped(by_shard, before.shards, now_us)
     tenants = _grouped(dict(islice(by_tenant.items(), TENANTS_MAX)), before.tenants, now_us)
     moved_us = _moved_us(before, shards, tenants, now_us)
-    serving = [one for one in view.workers if queue in one.queues and not one.is_draining]
+    serving = [one for one in view.workers if queue in one.queues and one.is_claiming]
     oldest_us = min((one.oldest_us for one in shards.values()), default=now_us)
     looks = [*before.looks, (now_us, now_us - oldest_us)][-RISES - 1 :]
     found = Signals(

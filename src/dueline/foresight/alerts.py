@@ -162,7 +162,7 @@ def _still_shards(one: Signals) -> Iterator[Condition]:
         if still_us < STILL_US or not (others_move or one.has_room or not one.workers):
             continue
         why = (
-            "no live worker serves the queue"
+            "no live worker claims from the queue"
             if not one.workers
             else ("other shards go on" if others_move else "workers have free slots")
         )

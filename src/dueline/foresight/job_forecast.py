@@ -141,7 +141,7 @@ def estimate_of(
     """
     queue, at_us = job.lane.queue, max(now_us, job.at_us)
     knowing = [
-        one for one in workers if queue in one.queues and not one.is_draining and one.can_run(job)
+        one for one in workers if queue in one.queues and one.is_claiming and one.can_run(job)
     ]
     if not knowing:
         return f"no live worker runs the task {job.task} of the queue {queue}"

@@ -134,7 +134,7 @@ def test_a_queue_without_workers_stands_still(world: World) -> None:
     run = Run(world)
     run.world.live = lambda **_: None  # type: ignore[method-assign]
     found = run.until_raised("shard", some(world, 3), accept=lambda _: False)
-    assert "no live worker serves the queue" in found.condition.sentence
+    assert "no live worker claims from the queue" in found.condition.sentence
 
 
 def test_a_busy_shard_does_not_stand_still(world: World) -> None:
