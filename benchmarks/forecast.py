@@ -52,26 +52,23 @@ def call(mean_s: float) -> None:
 
 def steady(random_: random.Random, _: int) -> None:
     """Enqueue for a second: nearly as much as the workers can run, some of it with retries."""
-    for _ in range(round(random_.gauss(84, 12))):
-        work.enqueue(0.08, 0.05)
+    work.enqueue_many([(0.08, 0.05)] * round(random_.gauss(84, 12)))
     work.using(after=random_.uniform(2, 8)).enqueue(0.08)
 
 
 def bursts(random_: random.Random, second: int) -> None:
     """Enqueue for a second: a burst each ten seconds, of tenants with weights, due then."""
     for tenant in ("large", "small", "other") if second % 10 == 0 else ():
-        for _ in range(round(random_.gauss(150, 40))):
-            work.using(tenant=tenant, after=10).enqueue(0.08)
-    for _ in range(20):
-        work.using(tenant=random_.choice(["large", "small"])).enqueue(0.08)
+        burst = [(0.08,)] * max(1, round(random_.gauss(150, 40)))
+        work.using(tenant=tenant, after=10).enqueue_many(burst)
+    for tenant in ("large", "small"):
+        work.using(tenant=tenant).enqueue_many([(0.08,)] * random_.randrange(21))
 
 
 def limits(random_: random.Random, _: int) -> None:
     """Enqueue for a second: long jobs that share two permits, and short ones."""
-    for _ in range(random_.randrange(7)):
-        call.enqueue(0.6)
-    for _ in range(45):
-        work.enqueue(0.08)
+    call.enqueue_many([(0.6,)] * random_.randrange(7))
+    work.enqueue_many([(0.08,)] * 45)
 
 
 WORKLOADS: dict[str, Callable[[random.Random, int], None]] = {

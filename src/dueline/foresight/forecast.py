@@ -18,7 +18,7 @@ SHARE: Final = 80
 CHECKED_MIN: Final = 20
 """Minimum number of earlier estimates of a queue whose errors are known."""
 
-CHECKED_MAX: Final = 200
+CHECKED_MAX: Final = 120
 """Number of errors of each kind that are kept, the latest ones."""
 
 NEAREST: Final = 40
