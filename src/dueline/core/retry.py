@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from sys import float_info
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, Final, NamedTuple, Self
 
 from dueline.core.attempt import (
     ERROR_CHARACTERS_MAX,
@@ -320,6 +320,10 @@ def _own_place(job: Job, now_us: int) -> int:
     return now_us if job.errors or job.crashes else min(job.pos_us, now_us)
 
 
+POISON: Final = "Poison: "
+"""Start of the error of a job that is dead since its workers died."""
+
+
 def is_poison(crashes: int) -> bool:
     """Return whether a job crashed too many processes to run again (rule A1)."""
     return crashes >= CRASHES_MAX
@@ -327,7 +331,7 @@ def is_poison(crashes: int) -> bool:
 
 def dead_of_poison(crashes: int, now_us: int, detail: str = "") -> Outcome:
     """Return the outcome of a poison job."""
-    return Outcome("dead", now_us, error=_cut(f"Poison: {crashes} workers died on it. {detail}"))
+    return Outcome("dead", now_us, error=_cut(f"{POISON}{crashes} workers died on it. {detail}"))
 
 
 def cancelled(now_us: int, error: str) -> Outcome:

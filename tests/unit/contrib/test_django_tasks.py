@@ -8,6 +8,7 @@ runs a task at once.
 import asyncio
 import dataclasses
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
@@ -28,6 +29,7 @@ from django.utils import timezone
 
 from dueline.api.config import place_of
 from dueline.api.loading import load_app
+from dueline.api.raw_queue import RawQueue
 from dueline.contrib.django import contract
 from dueline.contrib.django.application import url_of
 from dueline.contrib.django.backend import DuelineBackend
@@ -299,6 +301,31 @@ def test_a_cancelled_job_has_failed_and_its_call_is_unknown(backend: DuelineBack
     result.refresh()
     assert (result.status, result.task, len(result.errors)) == (FAILED, tasks.add, 1)
     assert backend.get_result(result.id).args == []
+
+
+@pytest.mark.parametrize("end", ["cancelled", "expired", "lost", "poison"])
+def test_an_end_without_its_handler_is_signalled(
+    backend: DuelineBackend, sent: list[tuple[str, str, str]], end: str
+) -> None:
+    app = backend.app
+    if end == "expired":
+        expires = timezone.now() + timedelta(seconds=0.05)
+        job_id = app.known(tasks.add).call.using(expires=expires).enqueue(1).id
+        time.sleep(0.06)
+    else:
+        app.queue("default", deliver="at_most_once" if end == "lost" else "at_least_once")
+        job_id = tasks.add.enqueue(1).id
+        for _ in range(3 if end == "poison" else 1):
+            (leased,) = RawQueue(app, "default", lease=0.001).claim(1)  # and its process dies
+            time.sleep(0.01)
+        if end == "cancelled":
+            RawQueue(app, "default", lease=0.1).extend([leased])
+            assert not app.job(job_id).cancel()
+            time.sleep(0.1)
+    run(backend)
+    assert sent[-1:] == [("task_finished", job_id, "FAILED")]
+    assert [name for name, *_ in sent].count("task_finished") == 1
+    assert "task_started" not in [name for name, *_ in sent]
 
 
 def test_direct_calls_store_nothing(backend: DuelineBackend) -> None:

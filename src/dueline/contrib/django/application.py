@@ -6,23 +6,32 @@ from dataclasses import replace
 from typing import Any, NamedTuple, cast
 from urllib.parse import quote, urlencode
 
+import msgspec
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections
+from django.db import close_old_connections, connections
 
 from dueline.api.application import Dueline
+from dueline.api.job_handle import parse_id
 from dueline.api.task import AsyncTask, Task
 from dueline.contrib.django import contract
 from dueline.contrib.django.attempt import handler_of
+from dueline.contrib.django.results import UNKNOWN_CALL, result_of
 from dueline.core.ids import Ids
 from dueline.core.job import JobId
-from dueline.core.retry import Retry
+from dueline.core.retry import POISON, Retry
 from dueline.core.store import Migratable
 from dueline.jobs.queue import Queues
 from dueline.jobs.transaction import Transaction
 from dueline.tasks.handler import Handler
+from dueline.tasks.hooks import SettleEvent
+from dueline.worker.context_controls import BY_FORCE, CANCELLED, LEFT_RUNNING
 
 ONE_ATTEMPT = Retry(attempts=1)
 """By default a task that raises has failed, as with the other backends of Django."""
+
+
+WITHOUT_HANDLER = (CANCELLED, BY_FORCE, LEFT_RUNNING)
+"""Errors of cancelled jobs whose handlers did not ask for that."""
 
 
 class Known(NamedTuple):
@@ -50,6 +59,10 @@ class DjangoApplication(Dueline):
         self._adding = threading.Lock()
         for name in queues:
             self.queue(name)
+        self.on("expired")(self._send_finished)
+        self.on("lost")(self._send_finished)
+        self.on("cancelled")(self._send_if_unhandled)
+        self.on("dead")(self._send_if_unhandled)
 
     @property
     def url(self) -> str:  # read anew: tests have another database
@@ -90,6 +103,28 @@ class DjangoApplication(Dueline):
                 )
                 self._known[path] = Known(task, register(handler_of(task, self._handler_of)))
             return self._known[path]
+
+    def _send_finished(self, event: SettleEvent) -> None:
+        """Send `task_finished` for a job that ended although no handler returned or raised."""
+        known = self.known_at(event.task)
+        if known is None:
+            return
+        result = result_of(
+            known.task,
+            msgspec.structs.replace(UNKNOWN_CALL, task=event.task, queue=event.queue),
+            parse_id(event.job_id),
+            contract.TaskResultStatus.FAILED,
+            error=(event.error, ""),
+            ended_us=self.engine.time.latest_us(),
+        )
+        close_old_connections()
+        contract.task_finished.send_robust(type(known.task.get_backend()), task_result=result)
+        close_old_connections()
+
+    def _send_if_unhandled(self, event: SettleEvent) -> None:
+        """Send it unless a handler has asked for this end, which sends the signal itself."""
+        if event.error in WITHOUT_HANDLER or event.error.startswith(POISON):
+            self._send_finished(event)
 
     def _handler_of(self, task: contract.Task) -> Handler:
         return self._tasks[task.module_path]
