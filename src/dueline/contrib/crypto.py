@@ -1,17 +1,24 @@
-"""Encrypted arguments: a payload codec with AES-GCM and keys that can be replaced.
+"""Encrypted arguments and results: AES-GCM with keys that can be replaced.
 
 Needs `pip install 'dueline[crypto]'`.
 """
 
 import os
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final, TypeVar, overload
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from dueline.api.application import Dueline
+from dueline.core.codec import decode_result, encode_result
 from dueline.core.errors import BadInput, DuelineError
+
+T = TypeVar("T")
+
+_RESULT: Final = "a result "
+"""No task has a name with a space, so a text is neither its arguments nor a result by mistake."""
 
 _VERSION: Final = 1
 _NONCE_BYTES: Final = 12
@@ -64,6 +71,44 @@ class Cipher:
         app.payloads.add(name, number, encode=self.seal, decode=self.open, takes_task=True)
         if default:
             app.payloads.use(name)
+
+    def encrypt(self, value: object, about: str = "") -> str:
+        """Encrypt a value for the result of a job: `return cipher.encrypt(letter)`.
+
+        Args:
+            value: What JSON can carry.
+            about: What the text belongs to, such as the id of a customer; authenticated.
+
+        Returns:
+            Text that `decrypt` reads, with the id of the key.
+
+        Raises:
+            BadInput: The value cannot be written as JSON, or is larger than 1 MiB.
+        """
+        body = encode_result(value, about or "an encrypted value")
+        return b64encode(self.seal(body, _RESULT + about)).decode()
+
+    @overload
+    def decrypt(self, text: str, kind: type[T], *, about: str = "") -> T: ...
+    @overload
+    def decrypt(self, text: str, *, about: str = "") -> Any: ...  # noqa: ANN401
+    def decrypt(self, text: str, kind: Any = Any, *, about: str = "") -> Any:
+        """Decrypt a value: `cipher.decrypt(job.result(), Letter)`.
+
+        Args:
+            text: What `encrypt` returned.
+            kind: Type of the value.
+            about: As for `encrypt`.
+
+        Raises:
+            WrongKey: This process does not have the key, or the text belongs to something else.
+            BadInput: `encrypt` did not return this text.
+        """
+        try:
+            sealed = b64decode(text, validate=True)
+        except (ValueError, TypeError) as error:
+            raise BadInput("This text was not encrypted by a cipher.") from error
+        return decode_result(self.open(sealed, _RESULT + about).decode(), kind)
 
     def seal(self, body: bytes, task: str) -> bytes:
         """Encrypt the arguments of a task."""

@@ -101,3 +101,29 @@ def test_keys_that_cannot_be_used_are_refused(
 
 def _flipped(data: bytes, place: int) -> bytes:
     return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+def test_results_are_encrypted_and_read_with_any_key_that_is_kept() -> None:
+    old, both = Cipher({"a": OLD}), Cipher({"a": OLD, "b": NEW})
+    app = Dueline("memory://")
+
+    @app.task(name="diagnose")
+    def diagnose(patient: str) -> str:
+        return old.encrypt({"finding": "all is well", "days": [1, 2]}, patient)
+
+    job = diagnose.enqueue("ann")
+    app.run_worker(burst=True)
+    text = job.result(timeout=5)
+    assert "well" not in text
+    assert both.decrypt(text, about="ann") == {"finding": "all is well", "days": [1, 2]}
+    assert both.decrypt(both.encrypt((1, 2)), tuple[int, int]) == (1, 2)
+    with pytest.raises(WrongKey):
+        both.decrypt(text, about="ben")
+    with pytest.raises(WrongKey, match="with the key 'a'"):
+        Cipher({"b": NEW}).decrypt(text, about="ann")
+    for wrong in ("", "no", "bm8=", "\xff"):
+        with pytest.raises(BadInput):
+            both.decrypt(wrong)
+    with pytest.raises(BadInput, match="cannot be written as JSON"):
+        both.encrypt(object())
+    app.close()
