@@ -40,6 +40,7 @@ AHEAD_US: Final = 60 * SECOND_US
 """How far ahead jobs are due whose start is estimated."""
 
 KEEP_US: Final = 7 * 24 * 3600 * SECOND_US
+_LAST_ID: Final = JobId(b"\xff" * 16)
 _LANES_MAX: Final = 200
 _HISTORY_MAX: Final = 2_000
 _SETTLED_US: Final = 2 * SECOND_US
@@ -135,15 +136,22 @@ def _in_history(engine: Engine, name: str, one: Probe, since_us: int, until_us: 
 
 
 def _new_probes(view: _View, name: str) -> list[Probe]:
-    """Estimate when some waiting jobs start, at places that are chosen at random."""
+    """Estimate when some ready and scheduled jobs start, at places that are chosen at random."""
     engine, chance = view.queues.engine, view.chance
     lanes = list(islice(engine.lanes_of(name), _LANES_MAX))
     found: dict[JobId, Probe] = {}
-    for _ in range(PROBES if lanes else 0):
+    for number in range(PROBES if lanes else 0):
         lane = lanes[int(chance() * len(lanes))]
         skip = round(ROWS_MAX ** chance()) - 1
         now_us = engine.time.latest_us()
-        page = engine.store.scan(lane, after=None, until_us=now_us + AHEAD_US, limit=1, skip=skip)
+        is_later = number % 2 == 1
+        page = engine.store.scan(
+            lane,
+            after=(now_us, _LAST_ID) if is_later else None,
+            until_us=now_us + AHEAD_US if is_later else now_us,
+            limit=1,
+            skip=skip,
+        )
         for job in page.jobs:
             if job.id in found or job.outcome or job.is_claimed():
                 continue

@@ -16,7 +16,7 @@ SHARE: Final = 80
 """Share of starts that should be within the interval, in percent."""
 
 CHECKED_MIN: Final = 20
-"""Minimum number of earlier estimates of a queue whose errors are known."""
+"""Minimum number of earlier estimates of a kind, in a queue, whose errors are known."""
 
 CHECKED_MAX: Final = 120
 """Number of errors of each kind that are kept, the latest ones."""
@@ -122,13 +122,8 @@ def error_of(wait_us: int, took_us: int) -> float:
 
 
 def forecast_of(one: Estimate, errors: Errors) -> Forecast | None:
-    """Return the forecast of an estimate; None if too few errors are known.
-
-    Errors of estimates of its own kind count, or of all while these are few.
-    """
+    """Return the forecast of an estimate; None if too few errors of its kind are known."""
     known = errors.get(one.kind, ())
-    if len(known) < CHECKED_MIN:
-        known = [error for some in errors.values() for error in some]
     if len(known) < CHECKED_MIN:
         return None
     size = log(one.wait_us + NEAR_US)

@@ -34,6 +34,7 @@ REASONS: Final = frozenset({"waiting", "limit", "scheduled", "retrying", "put ba
 """Reasons of waiting whose end can be foreseen."""
 
 KIND: Final = "forecasts"
+_KINDS: Final = {"ready": "ready", "later": "scheduled"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +96,9 @@ def forecast_of(engine: Engine, job: Job, now_us: int) -> Forecast | str:
     errors = errors_of(checks_of(engine, job.lane.queue), now_us)
     forecast = forecast_of_estimate(found, errors)
     if forecast is None:
-        checked = sum(map(len, errors.values()))
         return (
-            f"too few forecasts of the queue {job.lane.queue} were checked so far: {checked} of "
-            f"{CHECKED_MIN}"
+            f"too few forecasts of {_KINDS[found.kind]} jobs of the queue {job.lane.queue} were "
+            f"checked so far: {len(errors.get(found.kind, ()))} of {CHECKED_MIN}"
         )
     return forecast
 

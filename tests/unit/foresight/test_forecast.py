@@ -62,9 +62,9 @@ def test_few_errors_make_no_forecast() -> None:
     one = estimate([Line(1, 1, SECOND_US, [])], now_us=NOW_US, due_us=0)
     exact = Error(SECOND_US, 1.0)
     assert forecast_of(one, {one.kind: [exact] * (CHECKED_MIN - 1)}) is None
-    few = {"ready": [exact] * 10, "later": [exact] * 10}
+    assert forecast_of(one, {"ready": [exact] * 10, "later": [exact] * 10}) is None
     start_us = NOW_US + SECOND_US
-    assert forecast_of(one, few) == Forecast(start_us, start_us, start_us, 20)
+    assert forecast_of(one, {"ready": [exact] * 20}) == Forecast(start_us, start_us, start_us, 20)
 
 
 def test_the_interval_covers_four_fifths_of_starts() -> None:

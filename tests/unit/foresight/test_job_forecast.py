@@ -121,7 +121,7 @@ def test_without_checked_forecasts_there_is_none(world: World) -> None:
     checked(world, *[1.0] * (CHECKED_MIN - 1))
     found = explain(world.queues, world.put())
     assert found.facts["no_forecast"] == (
-        "too few forecasts of the queue q were checked so far: 19 of 20"
+        "too few forecasts of ready jobs of the queue q were checked so far: 19 of 20"
     )
 
 
