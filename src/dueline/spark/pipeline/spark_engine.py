@@ -234,7 +234,9 @@ def _simulate(
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
     """Simulate the pools of a partition."""
     parts = list(batches)
-    if parts:
+    if not parts:
+        return
+    with collector_paused():
         for record in records_in(pa.Table.from_batches(parts), with_hashes=with_hashes):
             (outcome,) = outcomes(record, rules, [run])
             body = pa.array([msgspec.msgpack.encode(outcome)], pa.binary())
