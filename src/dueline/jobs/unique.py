@@ -103,16 +103,28 @@ class UniqueJobs:
             yield from map(self.place, jobs)
 
     def _place_free(self, jobs: Sequence[Job]) -> bool:
+        new = self._new(jobs)
+        if new and self._add_with_keys(new, jobs):  # without a read for each key
+            return True
         try:
             takes = self.takes(jobs)
         except Duplicate:
             return False  # those before it are placed first
         commits = [one for one in takes if one is not None]
-        if len(commits) < len(jobs):
-            return False
-        commits += [results.absent(job.id) for job in jobs]
+        return len(commits) == len(jobs) and self._add_with_keys(commits, jobs)
+
+    def _new(self, jobs: Sequence[Job]) -> list[Commit]:
+        """Return the writes that give all jobs keys without a record; none if two share a key."""
+        rules = [(job, rule) for job in jobs if (rule := rule_of(job)) is not None]
+        if len({(job.lane.queue, rule.key) for job, rule in rules}) < len(jobs):
+            return []
+        return [unique_records.take(job, rule, expect=NO_VERSION) for job, rule in rules]
+
+    def _add_with_keys(self, commits: Sequence[Commit], jobs: Sequence[Job]) -> bool:
+        """Add jobs with their keys, if all of these are as they were read."""
+        every = results.merged([*commits, *(results.absent(job.id) for job in jobs)])
         try:
-            return self._store.together([Group(commits=results.merged(commits), jobs=jobs)])[0]
+            return self._store.together([Group(commits=every, jobs=jobs)])[0]
         except Unknown as error:
             raise EnqueueUnknown.about(jobs) from error
 
