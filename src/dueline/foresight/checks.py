@@ -27,10 +27,10 @@ from dueline.monitor import notes
 EVERY_US: Final = 15 * SECOND_US
 QUEUES_A_STEP: Final = 20
 
-PROBES: Final = 4
+PROBES: Final = 8
 """Number of new estimates of a queue in each round."""
 
-OPEN_MAX: Final = 40
+OPEN_MAX: Final = 60
 """Maximum number of estimates of a queue that wait for their check."""
 
 ROWS_MAX: Final = 2_000

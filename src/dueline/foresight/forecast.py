@@ -22,7 +22,9 @@ CHECKED_MAX: Final = 120
 """Number of errors of each kind that are kept, the latest ones."""
 
 NEAREST: Final = 40
-"""Number of errors that make an interval: those of the most similar waits."""
+"""Maximum number of errors that make an interval, those of the most similar waits: half of those
+that are known, and at least CHECKED_MIN.
+"""
 
 NEAR_US: Final = 20_000
 """Added to a wait, so that the errors of short waits are not extreme."""
@@ -127,7 +129,9 @@ def forecast_of(one: Estimate, errors: Errors) -> Forecast | None:
     if len(known) < CHECKED_MIN:
         return None
     size = log(one.wait_us + NEAR_US)
-    near = sorted(known, key=lambda other: abs(log(other.wait_us + NEAR_US) - size))[:NEAREST]
+    latest_first = known[::-1]
+    near = sorted(latest_first, key=lambda other: abs(log(other.wait_us + NEAR_US) - size))
+    near = near[: min(NEAREST, max(CHECKED_MIN, len(known) // 2))]
     ordered = sorted(other.error for other in near)
     low, middle, high = (_quantile(ordered, part) for part in (50 - SHARE / 2, 50, 50 + SHARE / 2))
 

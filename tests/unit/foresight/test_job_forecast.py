@@ -128,7 +128,7 @@ def test_without_checked_forecasts_there_is_none(world: World) -> None:
 def test_a_forecast_has_the_errors_of_earlier_ones(world: World) -> None:
     world.live(held=4)
     measured(world, run_s=4)
-    checked(world, *(0.5 + 0.05 * number for number in range(30)))
+    checked(world, *(0.5 + 0.05 * number for number in range(20)))
     for _ in range(7):
         world.put()
     found = explain(world.queues, world.put())
@@ -137,7 +137,7 @@ def test_a_forecast_has_the_errors_of_earlier_ones(world: World) -> None:
         int(found.facts[name]) / SECOND_US - start_s
         for name in ("expected_us", "earliest_us", "latest_us")
     )
-    assert (first, expected, last) == pytest.approx((8 * 0.6, 8 * 1.22, 8 * 1.86), rel=0.13)
+    assert (first, expected, last) == pytest.approx((8 * 0.555, 8 * 0.975, 8 * 1.395), rel=0.13)
     assert "Expected start 00:00:" in str(found)
     assert str(found).endswith(" (80 %).")
 
