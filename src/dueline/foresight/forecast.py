@@ -5,7 +5,7 @@ time. What it does not know (jobs still to come, changing run times, a slow stor
 errors of earlier estimates, from which the interval is made.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 from typing import Final, Literal, NamedTuple
@@ -97,13 +97,15 @@ class Estimate(NamedTuple):
 
     base_us: int
     wait_us: int
-    kind: Literal["ready", "later"]
+    kind: Literal["ready", "later", "limited"]
 
 
-def estimate(lines: Iterable[Line], *, now_us: int, due_us: int) -> Estimate:
-    """Return when a job starts that waits in several lines."""
+def estimate(lines: Sequence[Line], *, now_us: int, due_us: int) -> Estimate:
+    """Return when a job starts that waits in several lines: first for slots, then for limits."""
     base_us = max(now_us, due_us)
     wait_us = max(line.start_us(now_us, due_us) for line in lines) - base_us
+    if len(lines) > 1:
+        return Estimate(base_us, wait_us, "limited")
     return Estimate(base_us, wait_us, "ready" if due_us <= now_us else "later")
 
 

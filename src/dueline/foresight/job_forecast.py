@@ -34,7 +34,7 @@ REASONS: Final = frozenset({"waiting", "limit", "scheduled", "retrying", "put ba
 """Reasons of waiting whose end can be foreseen."""
 
 KIND: Final = "forecasts"
-_KINDS: Final = {"ready": "ready", "later": "scheduled"}
+_KINDS: Final = {"ready": "ready", "later": "scheduled", "limited": "limited"}
 
 
 @dataclass(frozen=True, slots=True)

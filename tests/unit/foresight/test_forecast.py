@@ -50,7 +50,7 @@ def test_the_slowest_line_decides() -> None:
     slots = Line(8, 8, SECOND_US, [(0, SECOND_US)] * 8)
     permits = Line(1, 1, SECOND_US, [(0, SECOND_US)] * 8)
     found = estimate([slots, permits], now_us=NOW_US, due_us=0)
-    assert (found.base_us, found.wait_us, found.kind) == (NOW_US, 9 * SECOND_US, "ready")
+    assert (found.base_us, found.wait_us, found.kind) == (NOW_US, 9 * SECOND_US, "limited")
 
 
 def test_a_closed_limit_lets_nothing_start_before_it_opens() -> None:
