@@ -78,7 +78,7 @@ def main() -> None:
         begun = time.monotonic()
         fill(lake, url, asked.jobs)
         print(f"wrote {asked.jobs:,} jobs in {time.monotonic() - begun:.0f} s", flush=True)
-        settings = [Changes("8 workers", 8, 8), Changes("weights", weights={"tenant 1": 3})]
+        settings = [Changes("8 workers", 8, 8), Changes("6 workers", 6, 8)]
         made = pipeline(place_of(str(lake)), Settings(url, ()), engine=asked.engine,
                         master=asked.master, conf={"spark.driver.memory": "3g"})  # fmt: skip
         for some in (settings[:1], settings):
