@@ -366,6 +366,7 @@ def fill(shell: Shell, module: str) -> None:
         scheduler.pause_job("paused")
     finally:
         scheduler.shutdown()
+        scheduler._jobstores["stored"].engine.dispose()  # its thread may have connected again
     write(shell, old_jobs=module)
 
 
