@@ -419,6 +419,8 @@ def failure(error: BaseException, handler: Handler) -> Failed:
     cause = error.__cause__ if is_asked else None  # it decides on the policy
     case = policy.case_of(error if cause is None else cause) if policy.per_error else 0
     name, text, traceback = describe(error)
+    if is_asked:  # where it asked is of no interest, but what it had caught may be
+        traceback = describe(cause)[2] if cause is not None else ""
     wait_us = _retry_after_us(error)
     return Failed(name, text, traceback[-TRACEBACK_CHARACTERS_MAX:], retry, wait_us, case)
 

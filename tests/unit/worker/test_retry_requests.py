@@ -64,14 +64,18 @@ def test_a_handler_asks_for_a_retry_after_a_wait(
     assert job.status == "dead"  # both attempts are used up
 
 
-def test_without_a_wait_the_policy_decides(app: Dueline) -> None:
+def test_without_a_wait_the_policy_decides(app: Dueline, caplog: pytest.LogCaptureFixture) -> None:
     task: Any = app.task(name="asks", retry=Retry.fixed(600))(asks)
     job = task.enqueue(None)
     work(app)
     assert 590 < wait_s(app, job) <= 600
+    assert "The handler asked for a retry." in caplog.text
+    assert "Traceback" not in caplog.text
 
 
-def test_the_caught_error_is_the_reason_and_chooses_the_policy(app: Dueline) -> None:
+def test_the_caught_error_is_the_reason_and_chooses_the_policy(
+    app: Dueline, caplog: pytest.LogCaptureFixture
+) -> None:
     @app.task(name="busy", retry=Retry(per_error={BusyError: Retry.fixed(600)}))
     def busy(ctx: Context) -> None:
         try:
@@ -83,6 +87,7 @@ def test_the_caught_error_is_the_reason_and_chooses_the_policy(app: Dueline) -> 
     work(app)
     assert 590 < wait_s(app, job) <= 600
     assert row_of(app, job).error.endswith("asked for a retry. BusyError: try later")
+    assert "in raise_busy" in caplog.text
 
 
 @pytest.mark.parametrize("after", [-1, "soon", timedelta(seconds=-1), True])
