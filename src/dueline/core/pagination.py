@@ -1,7 +1,6 @@
 """Iteration over the pages of a store."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Final, TypeVar
 
@@ -30,6 +29,8 @@ def at_once(jobs: Jobs, read: Callable[[T], U], places: Sequence[T]) -> Sequence
     """Read each of many places, several at a time if the store reads many shards at once."""
     if not isinstance(jobs, ReadsShardsAtOnce):
         return [read(place) for place in places]
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (few processes need it)
+
     with ThreadPoolExecutor(READS_AT_ONCE, thread_name_prefix="dueline-read") as threads:
         return list(threads.map(read, places))
 

@@ -408,13 +408,12 @@ def test_a_worker_that_does_not_know_the_codec_leaves_the_job(
     other.payloads.add("naked", 65, encode=naked, decode=lambda data: b"\0" + data)
     other.payloads.use("naked")
     job = other.task(name="t")(lambda value: seen.append(-value)).enqueue(7)
-    app.run_worker(burst=True)
-    row = row_of(app, job.id)
-    assert (seen, row.errors, row.crashes, row.fence) == ([], 0, 0, 1)
-    assert row.at_us > app.clock.wall_us() + 20_000_000  # not claimed again and again
+    for _ in range(3):  # it is claimed once
+        app.run_worker(burst=True)
+        row = row_of(app, job.id)
+        assert (seen, row.errors, row.crashes, row.fence) == ([], 0, 0, 1)
 
     app.payloads.add("naked", 65, encode=naked, decode=lambda data: b"\0" + data)
-    job.retry()
     app.run_worker(burst=True)
     assert seen == [7]
     app.close()
