@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -14,8 +15,7 @@ from dueline.api.connect import EXTRA_STORES
 from dueline.store_tests.stepped_store import SteppedMemoryStore
 from tests.mutants import table
 
-CI_EXAMPLES = 100
-FEW_EXAMPLES = 50
+EXAMPLES = 50
 LONG_EXAMPLES = 10_000
 YOUNG_OBJECTS = 20_000
 """Python looks for garbage among so many new objects; there are far more that stay."""
@@ -34,14 +34,7 @@ UNHURRIED = [HealthCheck.too_slow]  # a busy machine is no finding
 
 settings.register_profile(
     "ci",
-    max_examples=CI_EXAMPLES,
-    derandomize=True,
-    deadline=None,
-    suppress_health_check=UNHURRIED,
-)
-settings.register_profile(
-    "few",
-    max_examples=FEW_EXAMPLES,
+    max_examples=EXAMPLES,
     derandomize=True,
     deadline=None,
     suppress_health_check=UNHURRIED,
@@ -58,7 +51,7 @@ settings.register_profile(
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the Hypothesis profile; let no setting of the caller's shell into the tests."""
     if not config.getoption("--hypothesis-profile", default=None):
-        settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "few"))
+        settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
     for name in ("DUELINE_STORE", "DUELINE_APP"):
         os.environ.pop(name, None)
 
@@ -74,6 +67,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Nor is that of long tests and of random examples: what they find to run is also run by an
     example that somebody chose; and Hypothesis takes three times as long when it is measured.
     """
+    if half := os.environ.get("MUTANTS_HALF"):
+        others = [item for item in items if crc32(item.nodeid.encode()) % 2 != int(half)]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in set(others)]
     for place, item in enumerate(items):
         if LONG & set(item.nodeid.split("/")) or "[docs/how-to/" in item.name:
             item.add_marker(pytest.mark.long)
