@@ -15,7 +15,8 @@ from dueline.api.connect import EXTRA_STORES
 from dueline.store_tests.stepped_store import SteppedMemoryStore
 from tests.mutants import table
 
-EXAMPLES = 50
+CI_EXAMPLES = 100
+FEW_EXAMPLES = 50
 LONG_EXAMPLES = 10_000
 YOUNG_OBJECTS = 20_000
 """Python looks for garbage among so many new objects; there are far more that stay."""
@@ -34,7 +35,14 @@ UNHURRIED = [HealthCheck.too_slow]  # a busy machine is no finding
 
 settings.register_profile(
     "ci",
-    max_examples=EXAMPLES,
+    max_examples=CI_EXAMPLES,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=UNHURRIED,
+)
+settings.register_profile(
+    "few",
+    max_examples=FEW_EXAMPLES,
     derandomize=True,
     deadline=None,
     suppress_health_check=UNHURRIED,
@@ -51,7 +59,7 @@ settings.register_profile(
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the Hypothesis profile; let no setting of the caller's shell into the tests."""
     if not config.getoption("--hypothesis-profile", default=None):
-        settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+        settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "few"))
     for name in ("DUELINE_STORE", "DUELINE_APP"):
         os.environ.pop(name, None)
 
@@ -68,11 +76,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     example that somebody chose; and Hypothesis takes three times as long when it is measured.
     """
     if half := os.environ.get("MUTANTS_HALF"):
-        halves: tuple[list[pytest.Item], list[pytest.Item]] = ([], [])
-        for item in items:
-            halves[crc32(item.nodeid.encode()) % 2].append(item)
-        items[:] = halves[int(half)]
-        config.hook.pytest_deselected(items=halves[1 - int(half)])
+        others = {
+            item
+            for item in items
+            if item.get_closest_marker("mutants") and crc32(item.nodeid.encode()) % 2 != int(half)
+        }
+        config.hook.pytest_deselected(items=list(others))
+        items[:] = [item for item in items if item not in others]
     for place, item in enumerate(items):
         if LONG & set(item.nodeid.split("/")) or "[docs/how-to/" in item.name:
             item.add_marker(pytest.mark.long)
