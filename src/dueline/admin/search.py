@@ -148,8 +148,8 @@ class _Budget:
         self._until_us = None if within_us is None else self._clock.monotonic_us() + within_us
 
     def spend(self, rows: int) -> None:
-        """Count rows that were read."""
-        self._rows -= rows
+        """Count rows that were read; a read without rows counts as one."""
+        self._rows -= max(1, rows)
 
     @property
     def has_rows(self) -> bool:
@@ -197,10 +197,8 @@ def search(
             budget.stops.append(_START)
             break
         for lane, page in zip(some, at_once(engine.store, first, some), strict=True):
-            budget.spend(max(1, len(page.jobs)))
-            begun.append(
-                _lane_rows(engine, lane, budget, page, until_us=until_us, page_size=2 * size)
-            )
+            budget.spend(len(page.jobs))
+            begun.append(_lane_rows(engine, lane, budget, page, until_us=until_us, size=size))
     rows = heapq.merge(*begun, key=lambda job: (job.at_us, job.id))
     found = list(
         islice(
@@ -234,8 +232,8 @@ def count_like(
     found = 0
     for lane in lanes_like(engine, like):
         page = engine.store.scan(lane, after=None, until_us=None, limit=_PAGE_MAX)
-        budget.spend(max(1, len(page.jobs)))
-        rows = _lane_rows(engine, lane, budget, page, until_us=None, page_size=_PAGE_MAX)
+        budget.spend(len(page.jobs))
+        rows = _lane_rows(engine, lane, budget, page, until_us=None, size=_PAGE_MAX)
         found += sum(1 for row in rows if like.fits(row, now_us))
         if budget.is_spent:
             return found, True
@@ -260,9 +258,12 @@ def _lane_rows(
     page: JobPage,
     *,
     until_us: int | None,
-    page_size: int,
+    size: int,
 ) -> Iterator[Job]:
-    """Yield rows from the first page on, which is read always: so a repeat makes progress."""
+    """Yield rows from the first page on, which is read always: so a repeat makes progress.
+
+    Args: size: of the first page; each later one is twice as large as the one before.
+    """
     while True:
         yield from page.jobs
         after = page.after
@@ -270,8 +271,9 @@ def _lane_rows(
             return
         if budget.is_spent:
             break
-        page = engine.store.scan(lane, after=after, until_us=until_us, limit=page_size)
-        budget.spend(max(1, len(page.jobs)))
+        size = min(2 * size, _PAGE_MAX)
+        page = engine.store.scan(lane, after=after, until_us=until_us, limit=size)
+        budget.spend(len(page.jobs))
     budget.stops.append((after[0], after[1].hex()))
 
 

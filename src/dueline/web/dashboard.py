@@ -77,7 +77,7 @@ def dashboard(
     Raises:
         ConfigError: A role or a token is invalid.
     """
-    access = Access(role, dict(tokens or {}), authorize, tuple(one.lower() for one in hosts))
+    access = Access(role, dict(tokens or {}), authorize, tuple(hosts))
     modules = (overview, jobs, queues, work, workflows, streams, store, metrics, login)
     site = Site(app, Redaction(redact), title or mask(app.url), tasks)
     pages = Starlette(

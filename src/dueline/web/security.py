@@ -125,7 +125,7 @@ class Access:
     def allows_host(self, host: str) -> bool:
         """Return whether the dashboard answers under this name: a foreign one is an attack."""
         names = self.hosts or (() if self.needs_login else LOOPBACK_HOSTS)
-        return not names or host.lower() in names
+        return not names or host.lower() in {name.lower() for name in names}
 
     def by_token(self, token: str) -> Identity | None:
         """Return the identity of a token; all are compared, in constant time."""

@@ -55,7 +55,7 @@ def api(
     Raises:
         ConfigError: A role or a token is invalid.
     """
-    access = Access(role, dict(tokens or {}), authorize, tuple(one.lower() for one in hosts))
+    access = Access(role, dict(tokens or {}), authorize, tuple(hosts))
     return Guard(routes_of(Site(app, Redaction(redact), mask(app.url))), access, api="")
 
 
