@@ -17,7 +17,7 @@ from typing import NamedTuple
 from models.explore import put
 
 CLAIMABLE = ("waiting", "expired")
-Desk = frozenset[tuple[int, int]]
+Inbox = frozenset[tuple[int, int]]
 """Requests under workers: the number of the worker, and the fence of its claim."""
 
 
@@ -61,7 +61,7 @@ class State(NamedTuple):
 
     row: Row | None
     request: int
-    desk: Desk
+    inbox: Inbox
     canceller: Caller
     operator: Caller
     workers: tuple[Worker, ...]
@@ -116,7 +116,7 @@ class Cancels:
         if row is None or row.state != "claimed" or row.fence != state.promised:
             return ""
         holder = state.workers[row.holder]
-        knows = row.fence in holder.learned or (row.holder, row.fence) in state.desk
+        knows = row.fence in holder.learned or (row.holder, row.fence) in state.inbox
         runs = holder.at == "run" and holder.fence == row.fence
         return "a request is lost" if runs and not knows else ""
 
@@ -144,8 +144,8 @@ class Cancels:
                 yield "the canceller writes under the job", then(there, "tell")
             case "tell" if one.row:
                 place = (one.row.holder, one.row.fence)
-                desk = state.desk | {place} if self.requests_at_the_holder else state.desk
-                there = state._replace(desk=desk, asked_for=state.asked_for | {place[1]})
+                inbox = state.inbox | {place} if self.requests_at_the_holder else state.inbox
+                there = state._replace(inbox=inbox, asked_for=state.asked_for | {place[1]})
                 yield "the canceller writes under the worker", then(there, "check")
             case "check" if one.row:
                 if self.reads_the_claim_again and (row is None or row.token != one.row.token):
@@ -195,17 +195,17 @@ class Cancels:
                     yield "the operator finds it changed", state._replace(operator=after)
 
     def _work(self, state: State, one: Worker, number: int) -> Iterator[tuple[str, State, Worker]]:
-        mine = frozenset(fence for holder, fence in state.desk if holder == number)
+        mine = frozenset(fence for holder, fence in state.inbox if holder == number)
         if not mine <= one.noting:
             read = one._replace(learned=one.learned | mine, noting=one.noting | mine)
             yield "reads its requests", state, read
         if one.noting:
             left = {
                 (holder, fence)
-                for holder, fence in state.desk
+                for holder, fence in state.inbox
                 if holder != number or (self.notes_what_it_read and fence not in one.noting)
             }
-            there = state._replace(desk=frozenset(left))
+            there = state._replace(inbox=frozenset(left))
             yield "notes its requests", there, one._replace(noting=frozenset())
         match one.at:
             case "idle" if self.asks_after_it_claims:

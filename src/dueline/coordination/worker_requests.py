@@ -1,7 +1,7 @@
 """Requests of operators to workers: take no new jobs, resume, stop, answer.
 
-A request is a record at the desk of its worker, the partition that also has its cancel requests. A
-worker that holds jobs reads its desk every second. An idle one reads it after the settings of a
+A request is a record in the inbox of its worker, the partition that also has its cancel requests. A
+worker that holds jobs reads its inbox every second. An idle one reads it after the settings of a
 queue that it serves were stored again, which its polls notice without a read of their own (rule
 O1).
 """
@@ -68,20 +68,20 @@ class WorkerAnswer:
     is_draining: bool
 
 
-def desk_of(worker: str) -> str:
+def inbox_of(worker: str) -> str:
     """Return the partition of a worker's requests."""
     return f"cancels-at/{worker}"
 
 
 def is_request(record: Record) -> bool:
-    """Return whether a record of a desk is a request of an operator."""
+    """Return whether a record of an inbox is a request of an operator."""
     return record.key.startswith(_PREFIX)
 
 
-def requests_in(desk: Sequence[Record]) -> list[WorkerRequest]:
-    """Return the requests of operators at a desk, in order; those of newer versions are skipped."""
+def requests_in(inbox: Sequence[Record]) -> list[WorkerRequest]:
+    """Return the requests of operators in order; those of newer versions are skipped."""
     found = []
-    for record in filter(is_request, desk):
+    for record in filter(is_request, inbox):
         try:
             request = decode(record.value, WorkerRequest)
         except StoreCorrupt:
@@ -91,11 +91,11 @@ def requests_in(desk: Sequence[Record]) -> list[WorkerRequest]:
     return found
 
 
-def note(records: Records, worker: str, desk: Sequence[Record]) -> None:
+def note(records: Records, worker: str, inbox: Sequence[Record]) -> None:
     """Delete the requests of operators that a worker has read."""
-    deletes = [Delete(record.key) for record in desk if is_request(record)]
+    deletes = [Delete(record.key) for record in inbox if is_request(record)]
     if deletes:
-        records.commit(desk_of(worker), deletes)
+        records.commit(inbox_of(worker), deletes)
 
 
 def send(engine: Engine, kind: RequestKind, workers: Sequence[Presence]) -> str:
@@ -116,7 +116,7 @@ def send(engine: Engine, kind: RequestKind, workers: Sequence[Presence]) -> str:
         f"{_PREFIX}{request.key}", engine.ids.token(), encode(request), expires_us=now_us + DAY_US
     )
     for one in workers:
-        engine.store.commit(desk_of(one.worker), (put,))
+        engine.store.commit(inbox_of(one.worker), (put,))
     for queue in sorted({one.queues[0] for one in workers}):
         engine.catalog.touch(queue)
     engine.wakeups.wake([Wakeup(one.worker) for one in workers])

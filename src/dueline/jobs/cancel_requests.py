@@ -6,7 +6,7 @@ running it, and under the worker that holds the job, which reads its requests wh
 
 from collections.abc import Iterable, Sequence
 
-from dueline.coordination.worker_requests import desk_of, is_request
+from dueline.coordination.worker_requests import inbox_of, is_request
 from dueline.core.clock import DAY_US
 from dueline.core.ids import created_us
 from dueline.core.job import Claim, Job, JobId
@@ -37,7 +37,7 @@ def ask(records: Records, job: Job, *, now_us: int, version: bytes, by_force: bo
     remember(records, job.id, now_us=now_us, version=version)
     value = _BY_FORCE if by_force else _PLAIN  # older workers read both as a plain request
     copy = Put(f"{job.id.hex()}/{job.fence}", version, value, expires_us=now_us + HELD_US)
-    records.commit(desk_of(job.worker), (copy,))
+    records.commit(inbox_of(job.worker), (copy,))
 
 
 def remember(records: Records, job_id: JobId, *, now_us: int, version: bytes) -> None:
@@ -88,18 +88,18 @@ def of_worker(records: Records, worker: str) -> dict[Claim, bool]:
 
     Returns: for each, whether its handler is stopped by force.
     """
-    return claims_in(desk(records, worker))
+    return claims_in(inbox(records, worker))
 
 
-def desk(records: Records, worker: str) -> Sequence[Record]:
+def inbox(records: Records, worker: str) -> Sequence[Record]:
     """Read the requests to a worker: of operators, and to cancel its jobs."""
-    return records.read(desk_of(worker), after=None, limit=_PAGE)
+    return records.read(inbox_of(worker), after=None, limit=_PAGE)
 
 
-def claims_in(desk: Iterable[Record]) -> dict[Claim, bool]:
-    """Return the claims whose end is requested at a desk, as `of_worker`."""
+def claims_in(inbox: Iterable[Record]) -> dict[Claim, bool]:
+    """Return the claims whose end is requested in an inbox, as `of_worker`."""
     found = {}
-    for record in desk:
+    for record in inbox:
         if is_request(record):
             continue
         job_id, _, fence = record.key.partition("/")
@@ -111,4 +111,4 @@ def claims_in(desk: Iterable[Record]) -> dict[Claim, bool]:
 def note(records: Records, worker: str, claims: Iterable[Claim]) -> None:
     """Delete a worker's requests that it has noted."""
     deletes = [Delete(f"{claim.job_id.hex()}/{claim.fence}") for claim in claims]
-    records.commit(desk_of(worker), deletes)
+    records.commit(inbox_of(worker), deletes)

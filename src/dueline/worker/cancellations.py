@@ -42,31 +42,31 @@ class Cancellations:
         if now_us - self._read_us < READ_EVERY_US:
             return False
         self._read_us = now_us
-        return self._read_desk()
+        return self._read_inbox()
 
     def read_if_notified(self) -> bool:
         """Read the requests if settings of a queue were stored again (rule O1)."""
         changes = self._engine.catalog.changes
         if changes == self._seen_changes:
             return False
-        found = self._read_desk()
+        found = self._read_inbox()
         self._seen_changes = changes
         return found
 
-    def _read_desk(self) -> bool:
+    def _read_inbox(self) -> bool:
         store = self._engine.store
-        desk = cancel_requests.desk(store, self._worker)
-        if not desk:
+        inbox = cancel_requests.inbox(store, self._worker)
+        if not inbox:
             return False
-        claims = cancel_requests.claims_in(desk)
+        claims = cancel_requests.claims_in(inbox)
         self.forced.add(claim for claim, by_force in claims.items() if by_force)
         self.known.add(claims)
         self._new.extend(claims)
-        self._requests.extend(worker_requests.requests_in(desk))
+        self._requests.extend(worker_requests.requests_in(inbox))
         # They may be read twice: that changes nothing.
         if claims:
             cancel_requests.note(store, self._worker, claims)
-        worker_requests.note(store, self._worker, desk)
+        worker_requests.note(store, self._worker, inbox)
         return True
 
     def take_requests(self) -> list[WorkerRequest]:

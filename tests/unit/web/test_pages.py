@@ -15,7 +15,7 @@ from dueline.admin.search import JobFilter
 from dueline.coordination.worker_requests import requests_in
 from dueline.core.job import JobId
 from dueline.jobs import attempt_lines
-from dueline.jobs.cancel_requests import desk
+from dueline.jobs.cancel_requests import inbox
 from dueline.streams.groups import register
 from dueline.web import dashboard
 from dueline.web.dashboard import STATIC
@@ -65,7 +65,7 @@ def test_workers_are_asked_after_a_confirmation(shop: Shop, admin: Visitor) -> N
     assert "Stop one worker" in admin.text("/workers/change?what=stop&worker=w1")
     form = {"what": "quiet", "worker": "w1"}
     assert admin.post("/workers/change", form).status_code == 303
-    (asked,) = requests_in(desk(shop.app.engine.store, "w1"))
+    (asked,) = requests_in(inbox(shop.app.engine.store, "w1"))
     assert asked.kind == "quiet"
     assert "quiet worker" in admin.text("/audit")
     for wrong in ({"what": "x"}, {"what": "stop", "worker": "w9"}):

@@ -40,7 +40,7 @@ def test_a_worker_is_steered(tmp_path: Path) -> None:
     cases.a_worker_is_steered(f"sqlite:///{tmp_path}/jobs.db")
 
 
-def test_the_desk_is_read_once_for_each_request_while_the_worker_is_idle(
+def test_the_inbox_is_read_once_for_each_request_while_the_worker_is_idle(
     queues: Queues, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # O3: no read of its own
@@ -67,7 +67,7 @@ def test_the_desk_is_read_once_for_each_request_while_the_worker_is_idle(
 
 
 def test_a_quiet_worker_lets_jobs_of_cancel_requests_be(queues: Queues, clock: HandClock) -> None:
-    """Both are at one desk; each is read as what it is."""
+    """Both are in one inbox; each is read as what it is."""
     put(queues, call(1))
     bench = Bench(queues, clock, burst=False)
 
