@@ -27,23 +27,23 @@ def a_time_has_another_job_each_try(patch: Patch) -> None:
 
 
 def jobs_before_how_far_they_come(patch: Patch) -> None:
-    def store(engine: Engine, found: Stored, step: Step, now_us: int) -> int:
+    def store(engine: Engine, found: Stored, step: Step, now_us: int) -> list[int]:
         planned = [scheduler._planned(engine, found.schedule, us, now_us) for us in step.times_us]
         engine.recording_store.add([scheduler._job(found.schedule, one, now_us) for one in planned])
         put = scheduler._put(engine, found.name, step.schedule, found)
-        return len(planned) if scheduler._commit(engine, put) else 0
+        return [0] * len(planned) if scheduler._commit(engine, put) else []
 
     patch.setattr(scheduler, "_store", store)
 
 
 def jobs_behind_how_far_they_come(patch: Patch) -> None:
-    def store(engine: Engine, found: Stored, step: Step, now_us: int) -> int:
+    def store(engine: Engine, found: Stored, step: Step, now_us: int) -> list[int]:
         put = scheduler._put(engine, found.name, step.schedule, found)
         if not scheduler._commit(engine, put):
-            return 0
+            return []
         planned = [scheduler._planned(engine, found.schedule, us, now_us) for us in step.times_us]
         engine.recording_store.add([scheduler._job(found.schedule, one, now_us) for one in planned])
-        return len(planned)
+        return [0] * len(planned)
 
     patch.setattr(scheduler, "_store", store)
 

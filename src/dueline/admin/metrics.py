@@ -187,6 +187,11 @@ class WorkerMetrics(Collector):
             "Duration of calls of the store.",
             labels=("store", "op", "outcome"),
         )
+        skews = HistogramMetricFamily(
+            "dueline_schedule_skew_seconds",
+            "Time from an occurrence of a schedule to when its job was stored; 0: ahead of it.",
+        )
+        _fill(skews, [((), totals.skews)])
         _fill(waits, totals.waits.items())
         _fill(calls, (((self._store, *key), one) for key, one in totals.calls.items()))
         claims = CounterMetricFamily(
@@ -202,7 +207,7 @@ class WorkerMetrics(Collector):
         busy = load.held if load.running is None else load.running
         slots.add_metric(["busy"], busy)
         slots.add_metric(["free"], max(0, load.slots - busy))
-        yield from (finished, requeued, lost, claims, runs, lates, waits, calls, slots)
+        yield from (finished, requeued, lost, claims, runs, lates, waits, calls, skews, slots)
         draining = "Whether this worker claims nothing any more."
         yield _single("worker_draining", draining, load.is_draining)
 

@@ -61,7 +61,7 @@ def _launch(app: Connection, plan: Plan, tally: Tally | None) -> int | None:
         worker.stop(hurry=count > 1)
 
     with passed_on(stop) as received, _answering(app, plan, worker, tally), reported(worker):
-        run(app, plan, worker)
+        run(app, plan, worker, tally)
     return next(iter(received), signal.SIGTERM if worker.is_stopped_by_request else None)
 
 
@@ -141,9 +141,9 @@ def _without_unreadable(queues: Queues, plan: Plan) -> Plan:
     return plan._replace(serving=serving)
 
 
-def run(app: Connection, plan: Plan, worker: Worker) -> None:
+def run(app: Connection, plan: Plan, worker: Worker, tally: Tally | None = None) -> None:
     """Run a worker in this thread until it is stopped, and maintenance in threads next to it."""
-    watch = make_maintenance_threads(app.queues, worker.name, is_monitor=plan.monitor)
+    watch = make_maintenance_threads(app.queues, worker.name, is_monitor=plan.monitor, tally=tally)
     if plan.burst:  # store due jobs of schedules before the first poll
         watch.check_schedules()
     with watch:

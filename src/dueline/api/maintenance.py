@@ -13,6 +13,7 @@ from dueline.monitor.thread import MaintenanceThreads
 from dueline.schedules import scheduler
 from dueline.schedules.timetable import Timetable
 from dueline.streams import group_health, retention
+from dueline.worker.tally import Tally
 
 STREAMS: Final = (
     MaintenanceTask("expire", retention.EVERY_US, retention.trim_streams),
@@ -20,11 +21,17 @@ STREAMS: Final = (
 )
 
 
-def tasks_of(queues: Queues) -> Sequence[MaintenanceTask]:
-    """Return the maintenance tasks."""
+def tasks_of(queues: Queues, tally: Tally | None = None) -> Sequence[MaintenanceTask]:
+    """Return the maintenance tasks.
+
+    Args: tally: counts the jobs of schedules, for metrics.
+    """
 
     def store_jobs(_: Engine, after: str | None) -> StepResult:
-        return scheduler.store_scheduled_jobs(queues, after)
+        result = scheduler.store_scheduled_jobs(queues, after)
+        if tally is not None:
+            tally.scheduled(result.skews_us)
+        return result
 
     return (
         MaintenanceTask("recur", scheduler.EVERY_US, store_jobs),
@@ -37,13 +44,21 @@ def tasks_of(queues: Queues) -> Sequence[MaintenanceTask]:
 
 
 def make_maintenance_threads(
-    queues: Queues, worker: str, *, is_monitor: bool = True
+    queues: Queues, worker: str, *, is_monitor: bool = True, tally: Tally | None = None
 ) -> MaintenanceThreads:
-    """Return the maintenance threads of a worker."""
+    """Return the maintenance threads of a worker; `tally` as in `tasks_of`."""
+    timetable = Timetable(queues, worker)
+
+    def check_schedules() -> int:
+        checked = timetable.step()
+        if tally is not None:
+            tally.scheduled(checked.skews_us)
+        return checked.rest_us
+
     return MaintenanceThreads(
         queues.engine,
         worker,
-        check_schedules=Timetable(queues, worker).step,
-        tasks=tasks_of(queues),
+        check_schedules=check_schedules,
+        tasks=tasks_of(queues, tally),
         is_monitor=is_monitor,
     )

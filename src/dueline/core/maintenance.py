@@ -12,7 +12,8 @@ class StepResult(NamedTuple):
 
     acts: number of changes. after: where the next step continues; None: the round is over.
     puts: notes to write; only the maintenance leader writes them. rest_us: how long the next step
-    of the round waits, to limit the load. warnings: lines to log.
+    of the round waits, to limit the load. warnings: lines to log. skews_us: how late the jobs of
+    schedules were that it stored.
     """
 
     acts: int = 0
@@ -20,6 +21,7 @@ class StepResult(NamedTuple):
     puts: Sequence[Put] = ()
     rest_us: int = 0
     warnings: Sequence[str] = ()
+    skews_us: Sequence[int] = ()
 
 
 Step = Callable[[Engine, str | None], StepResult]

@@ -6,7 +6,7 @@ with its jobs. On stores without transactions the keys of the jobs are written f
 process inserts the same rows again if needed (rule Z2).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -184,25 +184,26 @@ def unfinished(engine: Engine) -> list[str]:
     return [one.name for one in all_schedules(engine) if not one.schedule.has_ended(now_us)]
 
 
-def advance(queues: Queues, name: str) -> int:
+def advance(queues: Queues, name: str) -> list[int]:
     """Store the upcoming jobs of a schedule, and cancel those that it no longer has.
 
-    Returns: how many jobs this call stored.
+    Returns: the skew of each job that this call stored: how long after the time of its occurrence,
+      in microseconds; 0: ahead of it.
 
     Raises: StoreUnavailable: the next call continues where this one ended.
     """
     return _advance(queues, name, queues.engine.time.latest_us())
 
 
-def _advance(queues: Queues, name: str, now_us: int) -> int:
-    count = 0
+def _advance(queues: Queues, name: str, now_us: int) -> list[int]:
+    skews_us: list[int] = []
     for _ in range(_ROUNDS_MAX):
         found = definition.stored(queues.engine.store, name)
         if found is None:
-            return count
+            return skews_us
         queues.engine.catalog.expect_here(found.schedule.template.queue)
         if found.schedule.is_sending():
-            count += _send(queues.engine, found, now_us)
+            skews_us += _send(queues.engine, found, now_us)
         elif found.schedule.recalled or found.schedule.ended:
             _recall(queues, found)
         elif found.schedule.is_leaving or _is_forgotten(found.schedule, now_us):
@@ -210,9 +211,9 @@ def _advance(queues: Queues, name: str, now_us: int) -> int:
         else:
             step = _step(queues.engine, found.schedule, now_us)
             if step.schedule == found.schedule:
-                return count
-            count += _store(queues.engine, found, step, now_us)
-    return count
+                return skews_us
+            skews_us += _store(queues.engine, found, step, now_us)
+    return skews_us
 
 
 def finish_started(queues: Queues, name: str) -> Stored | None:
@@ -241,37 +242,38 @@ def finish_started(queues: Queues, name: str) -> Stored | None:
 class Advanced(NamedTuple):
     """What advancing all schedules did.
 
-    jobs: how many were stored. next_us: when a schedule decides whether an occurrence makes a
-    job; None where none has to.
+    skews_us: of the jobs that were stored, as of `advance`. next_us: when a schedule decides
+    whether an occurrence makes a job; None where none has to.
     """
 
-    jobs: int
+    skews_us: Sequence[int]
     next_us: int | None
 
 
 def advance_all(queues: Queues) -> Advanced:
     """Advance all schedules; reads them once, and again only those that have work."""
     now_us = queues.engine.time.latest_us()
-    jobs, next_us = 0, list[int | None]()
+    skews_us, next_us = list[int](), list[int | None]()
     for name, schedule, _ in definition.all_stored(queues.engine.store):
         present: Schedule | None = schedule
         if _has_work(queues.engine, schedule, now_us):
-            jobs += _advance(queues, name, now_us)
+            skews_us += _advance(queues, name, now_us)
             found = definition.stored(queues.engine.store, name)
             present = found and found.schedule
         if present is not None:
             next_us.append(definition.next_decision_us(present, now_us))
-    return Advanced(jobs, min((us for us in next_us if us is not None), default=None))
+    return Advanced(skews_us, min((us for us in next_us if us is not None), default=None))
 
 
 def store_scheduled_jobs(queues: Queues, after: str | None) -> StepResult:
     """Advance all schedules, as one maintenance step."""
     del after  # all of them are one step
-    jobs, next_us = advance_all(queues)
+    skews_us, next_us = advance_all(queues)
     rest_us = EVERY_US if next_us is None else next_us - queues.engine.time.earliest_us()
     if rest_us >= EVERY_US:
-        return StepResult(jobs)
-    return StepResult(jobs, after="", rest_us=max(rest_us, SOONEST_US))
+        return StepResult(len(skews_us), skews_us=skews_us)
+    rest_us = max(rest_us, SOONEST_US)
+    return StepResult(len(skews_us), after="", rest_us=rest_us, skews_us=skews_us)
 
 
 class Overdue(NamedTuple):
@@ -322,21 +324,25 @@ def _lives(engine: Engine, job_id: bytes) -> bool:
     return False
 
 
-def _store(engine: Engine, found: Stored, step: definition.Step, now_us: int) -> int:
-    """Store the jobs of a step with the progress of the schedule; 0 if another process did."""
+def _store(engine: Engine, found: Stored, step: definition.Step, now_us: int) -> list[int]:
+    """Store the jobs of a step with the progress of the schedule, unless another process did."""
     planned = [_planned(engine, found.schedule, us, now_us) for us in step.times_us]
     after = replace(step.schedule, untold=_to_tell(engine, step.schedule))
     if not engine.store.transactional:  # rule Z2
         sending = replace(after, births=tuple(planned), sent_us=now_us)
         _commit(engine, _put(engine, found.name, sending, found))
-        return 0
+        return []
     jobs = [_job(found.schedule, one, now_us) for one in planned]
     rows = _rows(engine, after, now_us)
     put = _put(engine, found.name, replace(after, untold=()), found)
     if not engine.recording_store.together([Group(commits=(put,), jobs=jobs, rows=rows)])[0]:
-        return 0
+        return []
     engine.announce(jobs)
-    return len(jobs)
+    return _skews(planned, now_us)
+
+
+def _skews(planned: Iterable[PlannedJob], now_us: int) -> list[int]:
+    return [max(0, now_us - one.nominal_us) for one in planned]
 
 
 def _to_tell(engine: Engine, schedule: Schedule) -> tuple[Skip, ...]:
@@ -357,20 +363,21 @@ def _rows(engine: Engine, schedule: Schedule, at_us: int) -> list[Row]:
     return rows
 
 
-def _send(engine: Engine, found: Stored, now_us: int) -> int:
+def _send(engine: Engine, found: Stored, now_us: int) -> list[int]:
     """Insert the jobs whose keys are stored, maybe again; then delete the keys."""
     schedule = found.schedule
+    planned = [PlannedJob(*one) for one in schedule.births]
     if now_us - schedule.sent_us <= SENT_US_MAX:
         rows = _rows(engine, schedule, schedule.sent_us)
         if rows and None in engine.store.append(rows):
-            return 0
-        jobs = [_job(schedule, PlannedJob(*one), schedule.sent_us) for one in schedule.births]
+            return []
+        jobs = [_job(schedule, one, schedule.sent_us) for one in planned]
         if not all(engine.recording_store.add(jobs)):
-            return 0
+            return []
         engine.announce(jobs)
     done = replace(schedule, births=(), sent_us=0, untold=())
     is_done = _commit(engine, _put(engine, found.name, done, found))
-    return len(schedule.births) if is_done else 0
+    return _skews(planned, now_us) if is_done else []
 
 
 def _recall(queues: Queues, found: Stored) -> None:

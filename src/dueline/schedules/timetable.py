@@ -4,8 +4,9 @@ The leader stores them first. Every worker checks them a little later, and store
 (rule Z6). So a schedule needs no leader, and does not wait for an election.
 """
 
+from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Final
+from typing import Final, NamedTuple
 
 from dueline.coordination import worker_registry
 from dueline.core.clock import SECOND_US
@@ -30,6 +31,13 @@ RANK_MAX: Final = 10
 """Maximum of that factor: the first workers may all die at once."""
 
 
+class Checked(NamedTuple):
+    """What a check did: when to check again, and the skews of the jobs that it stored."""
+
+    rest_us: int
+    skews_us: Sequence[int]
+
+
 class Timetable:
     """One worker's view of all schedules; in steps, without a thread."""
 
@@ -40,40 +48,39 @@ class Timetable:
         self._ranked_us: int | None = None
         self._left: dict[str, bytes] = {}
 
-    def step(self) -> int:
-        """Store the jobs of schedules that are overdue.
-
-        Returns:
-          After how many microseconds to check again.
-        """
+    def step(self) -> Checked:
+        """Store the jobs of schedules that are overdue."""
         queues = self._queues
         found = definition.all_stored(queues.engine.store)
         now_us = queues.engine.time.latest_us()
         self._left = {one.name: self._left[one.name] for one in found if one.name in self._left}
         next_us: int | None = None
+        skews_us: list[int] = []
         for one in found:
             at_us: int | None = self._overdue_us(one)
             if at_us is not None and at_us <= now_us:
-                at_us = self._advance(one.name)
+                at_us, stored_us = self._advance(one.name)
+                skews_us += stored_us
             if at_us is not None:
                 next_us = at_us if next_us is None else min(next_us, at_us)
         if found or self._ranked_us is None:
             self._rank_again(now_us)
         rest_us = REST_US * self._rank
         if next_us is None:
-            return rest_us
-        return min(max(next_us - queues.engine.time.earliest_us(), CHECK_US * self._rank), rest_us)
+            return Checked(rest_us, skews_us)
+        wait_us = max(next_us - queues.engine.time.earliest_us(), CHECK_US * self._rank)
+        return Checked(min(wait_us, rest_us), skews_us)
 
-    def _advance(self, name: str) -> int | None:
-        """Advance one schedule; return when it is next overdue."""
+    def _advance(self, name: str) -> tuple[int | None, list[int]]:
+        """Advance one schedule; return when it is next overdue, and the skews of its jobs."""
         before = definition.stored(self._queues.engine.store, name)
-        scheduler.advance(self._queues, name)
+        skews_us = scheduler.advance(self._queues, name)
         after = definition.stored(self._queues.engine.store, name)
         if after is None:
-            return None
+            return None, skews_us
         if before is None or after.version != before.version:
             self._left[name] = after.version
-        return self._overdue_us(after)
+        return self._overdue_us(after), skews_us
 
     def _overdue_us(self, one: Stored) -> int | None:
         """Return when a schedule needs this worker; None if nothing is to come.

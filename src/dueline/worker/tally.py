@@ -54,6 +54,7 @@ class Totals(NamedTuple):
       claims: Claimed jobs, by queue and "new" or "taken over" from a worker that died, and calls
         that found no job ("empty").
       calls: Durations of calls of the store by name and outcome.
+      skews: How long after the times of their occurrences the jobs of schedules were stored.
     """
 
     attempts: Counter[tuple[str, str, str]]
@@ -63,6 +64,7 @@ class Totals(NamedTuple):
     waits: defaultdict[tuple[str], Histogram]
     claims: Counter[tuple[str, str]]
     calls: defaultdict[tuple[str, str], Histogram]
+    skews: Histogram
 
 
 class Tally:
@@ -75,7 +77,7 @@ class Tally:
         self._lock = threading.Lock()
         self._totals = Totals(
             Counter(), Counter(), defaultdict(Histogram), defaultdict(Histogram),
-            defaultdict(Histogram), Counter(), defaultdict(Histogram),
+            defaultdict(Histogram), Counter(), defaultdict(Histogram), Histogram(),
         )  # fmt: skip
 
     def ended(self, ended: Iterable[tuple[Ended, str]]) -> None:
@@ -108,6 +110,12 @@ class Tally:
         """Count a call of the store."""
         with self._lock:
             self._totals.calls[call, outcome].add(took_us)
+
+    def scheduled(self, skews_us: Iterable[int]) -> None:
+        """Count jobs of schedules that were stored."""
+        with self._lock:
+            for skew_us in skews_us:
+                self._totals.skews.add(skew_us)
 
     def claimed(self, wants: Sequence[Want], result: Claimed | PrefetchResult) -> None:
         """Count what a claim found."""

@@ -45,7 +45,7 @@ class Town:
                 break
             self.world.clock.advance(us=max(0, at_us - self.world.now_us))
             self._at_us.remove((at_us, timetable))
-            self._at_us.append((self.world.now_us + timetable.step(), timetable))
+            self._at_us.append((self.world.now_us + timetable.step().rest_us, timetable))
             self.checks += 1
         self.world.clock.advance(us=end_us - self.world.now_us)
 

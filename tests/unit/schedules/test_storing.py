@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from dueline.api.maintenance import make_maintenance_threads, tasks_of
 from dueline.core.attempt import Outcome
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import BadInput, NotFound
@@ -14,6 +15,7 @@ from dueline.schedules import scheduler
 from dueline.schedules.schedule import Template, Timing
 from dueline.schedules.scheduler import advance_all, put
 from dueline.store_tests.failing_store import Fault
+from dueline.worker.tally import Tally
 from tests.harness.cases import schedules_storing as cases
 from tests.harness.cases.schedules_storing import (
     TIMING,
@@ -93,7 +95,7 @@ def test_a_pause_leaves_out_what_it_covers(world: World) -> None:
     scheduler.pause(world.queues, "s")
     assert waiting(world) == []
     world.clock.advance(us=10 * EVERY_US + SECOND_US)
-    assert advance_all(world.queues).jobs == 0
+    assert advance_all(world.queues).skews_us == []
     scheduler.resume(world.queues, "s")
     assert [job.due_us > world.now_us for job in waiting(world)] == [True] * 3
     scheduler.remove(world.queues, "s")
@@ -101,6 +103,23 @@ def test_a_pause_leaves_out_what_it_covers(world: World) -> None:
     assert scheduler.all_schedules(world.queues.engine) == []
     with pytest.raises(NotFound):
         scheduler.pause(world.queues, "s")
+
+
+def test_the_skew_of_a_job_is_how_late_it_was_stored(world: World) -> None:
+    tally = Tally()
+    leader = tasks_of(world.queues, tally)[0]
+    worker = make_maintenance_threads(world.queues, "w", tally=tally)
+    put(world.queues, "s", TEMPLATE, Timing(every_us=EVERY_US, catch_up="last"))
+    world.clock.advance(us=EVERY_US)
+    for _ in range(3):  # without transactions, another step inserts the jobs
+        leader.step(world.queues.engine, None)
+    skews = tally.totals().skews
+    assert (sum(skews.counts), skews.total_us) == (1, 0)
+    world.clock.advance(us=8 * EVERY_US)  # no process stores jobs: the 5th is missed, the 6th kept
+    for _ in range(3):
+        worker.check_schedules()
+    skews = tally.totals().skews
+    assert (sum(skews.counts), skews.total_us) == (1 + 7, (3 + 2 + 1) * EVERY_US)
 
 
 def test_one_that_was_removed_can_be_made_again(world: World) -> None:

@@ -78,15 +78,15 @@ def test_a_hundred_workers_rest_where_there_are_no_schedules(world: World) -> No
 
 
 def test_without_schedules_a_check_is_one_read_every_ten_seconds(world: World) -> None:
-    assert Timetable(world.queues, "w").step() == REST_US
+    assert Timetable(world.queues, "w").step().rest_us == REST_US
 
 
 def test_a_check_comes_when_a_schedule_is_overdue(world: World) -> None:
     timetable = Timetable(world.queues, "w")
     scheduler.put(world.queues, "s", TEMPLATE, Timing(every_us=2 * SECOND_US, overlap="skip"))
-    assert CHECK_US < timetable.step() < 5 * SECOND_US
+    assert CHECK_US < timetable.step().rest_us < 5 * SECOND_US
     scheduler.pause(world.queues, "s")
-    assert timetable.step() == REST_US
+    assert timetable.step().rest_us == REST_US
     scheduler.remove(world.queues, "s")
     timetable.step()
     assert scheduler.all_schedules(world.queues.engine) == []
