@@ -42,7 +42,9 @@ class Shop:
                 raise TimeoutError(f"smtp.slow.example:587 timed out after {rng.randint(9, 30)} s")
             return f"{template} to {to}, {len(api_token)} characters"
 
-        @app.task(name="shop.pay.charge", queue="payments", retry=Retry(attempts=1))
+        @app.task(
+            name="shop.pay.charge", queue="payments", limits=["bank"], retry=Retry(attempts=1)
+        )
         def charge(order: int, card_number: str) -> dict[str, object]:
             time.sleep(rng.uniform(0.02, 0.1))
             if order % 23 == 0:

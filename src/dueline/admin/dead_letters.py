@@ -1,6 +1,7 @@
 """Dead-letter jobs, grouped by task and error."""
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -8,13 +9,16 @@ from itertools import islice
 from dueline.admin.filters import written_filter
 from dueline.core.attempt import read_epitaph
 from dueline.core.engine import Engine
+from dueline.core.job import Job
 from dueline.core.lane import dead_queue
+from dueline.core.tuples import field
 
 READ_MAX = 10_000
 """Maximum number of dead-letter jobs that are read."""
 
 _VARIABLE = re.compile(r"0x[0-9a-fA-F]+|[0-9a-f]{8,}(?:-[0-9a-f]+)*|\d+")
 _ERROR_CHARACTERS = 200
+_at_of = field(Job, "at_us")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +52,27 @@ class DeadGroups:
 
 def dead_groups(engine: Engine, *, most: int = READ_MAX) -> DeadGroups:
     """Group the dead-letter jobs of all queues."""
-    found: dict[tuple[str, str], DeadGroup] = {}
+    found: dict[tuple[str, str], list[Job]] = defaultdict(list)
     read = 0
     rows = (row for name in engine.catalog.names() for row in engine.jobs_of(dead_queue(name)))
     for row in islice(rows, most):
         read += 1
-        if row.outcome:
-            continue
-        line = read_epitaph(row.error)[0].strip().partition("\n")[0][:_ERROR_CHARACTERS]
-        key = row.task, _VARIABLE.sub("N", line)
-        fixed = _VARIABLE.split(line, maxsplit=1)[0].strip().partition('"')[0].strip()
-        words = written_filter(state="dead", task=row.task, error=fixed)
-        old = found.get(key) or DeadGroup(*key, words, 0, row.at_us, 0, "")
-        is_last = row.at_us >= old.last_us
-        found[key] = DeadGroup(
-            *key,
-            old.filter,
-            old.count + 1,
-            min(old.first_us, row.at_us),
-            max(old.last_us, row.at_us),
-            row.id.hex() if is_last else old.example,
-        )
-    groups = sorted(found.values(), key=lambda one: (-one.count, one.task, one.error))
+        if not row.outcome:
+            found[row.task, _VARIABLE.sub("N", _line(row))].append(row)
+    groups = sorted(
+        (_group(*key, some) for key, some in found.items()),
+        key=lambda one: (-one.count, one.task, one.error),
+    )
     return DeadGroups(groups, is_capped=read == most)
+
+
+def _line(row: Job) -> str:
+    return read_epitaph(row.error)[0].strip().partition("\n")[0][:_ERROR_CHARACTERS]
+
+
+def _group(task: str, error: str, some: Sequence[Job]) -> DeadGroup:
+    fixed = _VARIABLE.split(_line(some[0]), maxsplit=1)[0].strip().partition('"')[0].strip()
+    words = written_filter(state="dead", task=task, error=fixed)
+    last = max(reversed(some), key=_at_of)
+    first_us = min(map(_at_of, some))
+    return DeadGroup(task, error, words, len(some), first_us, last.at_us, last.id.hex())

@@ -42,7 +42,14 @@ from dueline.jobs.shard_status import Shard, shards_of
 from dueline.limits import rate
 from dueline.limits.rate import Rate
 from dueline.limits.semaphore import CAPACITY_DEFAULT
-from dueline.limits.usage import LimitUsage, rate_text, semaphores, usages_of
+from dueline.limits.usage import (
+    LimitUsage,
+    RateUsage,
+    rate_text,
+    rate_usages_of,
+    semaphores,
+    usages_of,
+)
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Schedule, coming
 from dueline.streams import groups, resharding
@@ -56,6 +63,10 @@ READ_MAX = 20_000
 
 READ_US_MAX = 200_000
 """Time in microseconds after which a list or a count reads no further page."""
+
+
+METERS_MAX = 100
+"""Maximum number of keys of a rate that are read."""
 
 
 class Count(NamedTuple):
@@ -92,6 +103,7 @@ class LimitSummary:
     Attributes:
       is_set: Whether its capacity was set; otherwise jobs only name it.
       usages: Keys that are held, waited for or closed; none for a rate.
+      meters: Of a rate, the first METERS_MAX keys that were used lately.
     """
 
     name: str
@@ -99,6 +111,7 @@ class LimitSummary:
     is_set: bool
     usages: Sequence[LimitUsage] = ()
     rate: Rate | None = None
+    meters: Sequence[RateUsage] = ()
 
     @property
     def text(self) -> str:
@@ -412,8 +425,11 @@ class Admin:
             )
             for name, capacity in semaphores(self.engine).items()
         ]
-        rates = rate.rates(self.engine.store).items()
-        return [*found, *(LimitSummary(name, 0, is_set=True, rate=one) for name, one in rates)]
+        for name, one in rate.rates(self.engine.store).items():
+            meters = rate_usages_of(self.engine, name, one, most=METERS_MAX)
+            most = one.burst or one.count
+            found.append(LimitSummary(name, most, is_set=True, rate=one, meters=meters))
+        return found
 
     def workflows(self, *, limit: int = 50, after: int = 0) -> WorkflowPage:
         """Return workflows, the newest first.

@@ -1,13 +1,16 @@
 """When waiting jobs are due: their numbers by time and priority."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.job import JobId
 from dueline.core.job_status import status_of
 from dueline.core.lane import Lane, bucket_of
+from dueline.core.pagination import at_once
+from dueline.core.store import JobPage
 from dueline.foresight.hours import expected, hours_of
 
 BACK_US = 3600 * SECOND_US
@@ -16,13 +19,16 @@ SLOT_US = 1800 * SECOND_US
 BANDS = ("high", "normal", "low")
 """Priorities above 0, 0, and below 0."""
 
-READ_US_MAX = 100_000
-"""Maximum time of reading, in microseconds."""
+READ_US_MAX = 2 * SECOND_US
+"""Maximum time of reading, in microseconds: many times as long as thousands of jobs take."""
 
 SLOT_MAX = 500
 """Number of jobs of one lane in one slot after which the next slot is read."""
 
 _PAGE = 250
+_LANES = 64
+"""Number of lanes of which a page is read between two looks at the time."""
+
 _LAST_ID = JobId(b"\xff" * 16)
 
 
@@ -33,7 +39,7 @@ class Slot:
     Attributes:
       at_us: Its begin. The first slot has all jobs that are due earlier, too.
       counts: Number of jobs in each of BANDS.
-      is_capped: There are more jobs than were counted.
+      is_capped: There may be more jobs than were counted.
       expected: Between which numbers of jobs start in it, with 80 %, by the weeks before; None for
           the past, and without such a history.
     """
@@ -51,17 +57,41 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """What is due, slot by slot. is_capped: not all lanes were read."""
+    """What is due, slot by slot.
+
+    Attributes:
+      until_us: From here on, lanes were not read, for lack of time; None: all were read.
+    """
 
     now_us: int
     slots: Sequence[Slot]
-    is_capped: bool = False
+    until_us: int | None = None
+
+
+@dataclass(slots=True)
+class _LaneReader:
+    """How far a lane was read.
+
+    Attributes:
+      at_us: None of its other jobs is due earlier.
+      after: Where the next page begins.
+      place: The slot of the last job that was read.
+      in_place: How many jobs of that slot were read.
+    """
+
+    lane: Lane
+    at_us: int
+    after: tuple[int, JobId] | None = None
+    place: int = -1
+    in_place: int = 0
 
 
 def timeline(engine: Engine, *, read_us_max: int = READ_US_MAX) -> Timeline:
     """Count waiting jobs by due time, from one hour ago to 24 hours ahead.
 
     Reading is bounded: where many jobs of a lane are in one slot, the rest of the slot is skipped.
+    Lanes of all priorities are read in the order of time, so what is missing when the time is over
+    is what is due last.
     """
     now_us = engine.time.latest_us()
     begin_us = (now_us - BACK_US) // SLOT_US * SLOT_US
@@ -72,44 +102,60 @@ def timeline(engine: Engine, *, read_us_max: int = READ_US_MAX) -> Timeline:
             slot.expected = expected(hours, slot.at_us, SLOT_US)
     end_us = slots[-1].at_us + SLOT_US - 1
     stop_us = engine.clock.monotonic_us() + read_us_max
-    for lane in _lanes(engine, end_us):
+    readers, is_whole = _readers(engine, end_us, stop_us - read_us_max // 2)
+    until_us = None if is_whole else begin_us
+
+    def read(one: _LaneReader) -> JobPage:
+        return engine.store.scan(one.lane, after=one.after, until_us=end_us, limit=_PAGE)
+
+    while readers:
+        readers.sort(key=_at_of, reverse=True)
         if engine.clock.monotonic_us() > stop_us:
-            return Timeline(now_us, slots, is_capped=True)
-        _count(engine, lane, slots, now_us, end_us)
-    return Timeline(now_us, slots)
+            until_us = readers[-1].at_us if until_us is None else until_us
+            break
+        some = [readers.pop() for _ in range(min(_LANES, len(readers)))]
+        for one, page in zip(some, at_once(engine.store, read, some), strict=True):
+            _count(one, page, slots, now_us)
+            if one.after is not None:
+                readers.append(one)
+    for slot in slots:
+        slot.is_capped |= until_us is not None and slot.at_us + SLOT_US > until_us
+    return Timeline(now_us, slots, until_us)
 
 
-def _lanes(engine: Engine, end_us: int) -> Iterator[Lane]:
+_at_of = attrgetter("at_us")
+
+
+def _readers(engine: Engine, end_us: int, stop_us: int) -> tuple[list[_LaneReader], bool]:
+    """Return a reader of each lane; False: there may be more lanes, but it was `stop_us`."""
+    found: dict[Lane, _LaneReader] = {}
     for name in engine.catalog.names():
-        until = bucket_of(end_us, engine.catalog.settings(name).width_us)
-        seen: set[Lane] = set()
-        for page in engine.pages_of(name, until):
+        width_us = engine.catalog.settings(name).width_us
+        for page in engine.pages_of(name, bucket_of(end_us, width_us)):
             for _, lane in page.pointers:
-                head_us = page.heads.get(lane, 0)
-                if lane not in seen and head_us is not None and head_us <= end_us:
-                    seen.add(lane)
-                    yield lane
+                head_us = page.heads.get(lane, lane.bucket * width_us)
+                if head_us is not None and head_us <= end_us:
+                    found[lane] = _LaneReader(lane, head_us)
+            if engine.clock.monotonic_us() > stop_us:
+                return list(found.values()), False
+    return list(found.values()), True
 
 
-def _count(engine: Engine, lane: Lane, slots: Sequence[Slot], now_us: int, end_us: int) -> None:
-    """Count the jobs of a lane, at most SLOT_MAX and a page of each slot."""
-    priority = lane.priority
+def _count(one: _LaneReader, page: JobPage, slots: Sequence[Slot], now_us: int) -> None:
+    """Count the waiting jobs of a page, and go on after it: after its slot if that is full."""
+    priority = one.lane.priority
     band = BANDS[0] if priority > 0 else BANDS[1] if priority == 0 else BANDS[2]
     begin_us = slots[0].at_us
-    after: tuple[int, JobId] | None = None
-    last, in_last = -1, 0
-    while True:
-        page = engine.store.scan(lane, after=after, until_us=end_us, limit=_PAGE)
-        for job in page.jobs:
-            place = max(0, (job.at_us - begin_us) // SLOT_US)
-            if place != last:
-                last, in_last = place, 0
-            if not job.outcome and status_of(job, now_us) != "running":
-                slots[place].counts[band] += 1
-            in_last += 1
-        after = page.after
-        if after is None:
-            return
-        if in_last >= SLOT_MAX:
-            slots[last].is_capped = True
-            after = (slots[last].at_us + SLOT_US - 1, _LAST_ID)
+    for job in page.jobs:
+        place = max(0, (job.at_us - begin_us) // SLOT_US)
+        if place != one.place:
+            one.place, one.in_place = place, 0
+        if not job.outcome and status_of(job, now_us) != "running":
+            slots[place].counts[band] += 1
+        one.in_place += 1
+    one.after = page.after
+    if one.after is not None:
+        if one.in_place >= SLOT_MAX:
+            slots[one.place].is_capped = True
+            one.after = (slots[one.place].at_us + SLOT_US - 1, _LAST_ID)
+        one.at_us = one.after[0]

@@ -43,6 +43,9 @@ COUNTED_MIN = 500
 COUNTED_US = 150_000
 """Time in microseconds after which only the first page of each queue is counted."""
 
+SETTLED_US = SECOND_US
+"""How long after its end an attempt is in the history, if the store answers in time."""
+
 RESTS = 9
 """The next picture waits this many times as long as the last one took."""
 
@@ -61,6 +64,7 @@ class Point:
       ready: Ready jobs when they were last counted; None if nobody looked.
       latencies: Quantiles of the start latency, in microseconds: 50, 95 and 99 per cent; empty
         without a first attempt.
+      is_whole: The step is over, and all of its attempts were read.
     """
 
     at_us: int
@@ -68,6 +72,7 @@ class Point:
     failed: int = 0
     ready: int | None = None
     latencies: tuple[int, ...] = ()
+    is_whole: bool = False
     _raw: list[int] = field(default_factory=list, repr=False)
 
     def add(self, one: Attempt) -> None:
@@ -191,6 +196,7 @@ class Watch:
 
     def _start(self, names: Sequence[str], now_us: int) -> None:
         """Follow the history from as far back as few attempts ended."""
+        now_us -= now_us % STEP_US
         since_us = now_us - _BACKFILLS_US[0]
         for back_us in _BACKFILLS_US:
             past = history_of(self._engine, names, now_us - back_us, everything=False)
@@ -207,6 +213,9 @@ class Watch:
         self._points.setdefault(current_us, Point(current_us)).ready = ready
         for at_us in [at_us for at_us in self._points if at_us < now_us - KEPT_US]:
             del self._points[at_us]
+        for at_us in range(min(self._points), current_us, STEP_US):  # without an attempt
+            self._points.setdefault(at_us, Point(at_us))
         for at_us, one in self._points.items():
             one.summarize(is_over=at_us < current_us - STEP_US)
+            one.is_whole |= self._since_us <= at_us <= now_us - STEP_US - SETTLED_US
         return [self._points[at_us] for at_us in sorted(self._points)]

@@ -188,6 +188,11 @@ def rates(records: Records) -> Mapping[str, Rate]:
     return {record.key: one for record, one in readable(records, _RATES, Rate)}
 
 
+def meters(records: Records, name: str) -> Iterator[tuple[str, Meter]]:
+    """Yield the meters of a rate by their keys; those that were not used for long have expired."""
+    return ((record.key, one) for record, one in readable(records, _partition(name), Meter))
+
+
 def damaged(records: Records) -> list[str]:
     """Return the names of the rates whose records are damaged."""
     known = rates(records)

@@ -1,6 +1,7 @@
 """The usage of limits, for people: which workers hold permits, and which wait for some."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from dueline.core.durations import span_text
@@ -107,6 +108,33 @@ def rate_text(one: Rate) -> str:
     """Format a rate for people."""
     burst = f", {one.burst} at once" if one.burst else ""
     return f"{one.count} in {span_text(one.per_us)}{burst}"
+
+
+class RateUsage(NamedTuple):
+    """What a rate still allows for one key, or for the rate itself.
+
+    left: starts that are allowed now. next_us: when at least one is. closed_us: until when a
+    handler has suspended it; 0: it is open.
+    """
+
+    name: str
+    left: int
+    next_us: int
+    closed_us: int
+
+
+def rate_usages_of(engine: Engine, name: str, one: Rate, *, most: int) -> list[RateUsage]:
+    """Read what is left of a rate, for up to `most` keys that were used lately."""
+    now_us = engine.time.earliest_us()
+    return [
+        RateUsage(
+            key,
+            rate.left(meter, one, now_us),
+            rate.next_us(meter, one, now_us),
+            meter.closed_us if meter.closed_us > now_us else 0,
+        )
+        for key, meter in islice(rate.meters(engine.store, name), most)
+    ]
 
 
 class BusyLimits:

@@ -39,6 +39,7 @@ class Bars:
       ticks: x and text of the marks below.
       top: The number at the upper edge.
       total: Number of jobs.
+      until: From where on not all jobs were counted, as x and text; None: all were.
     """
 
     width: int
@@ -50,6 +51,7 @@ class Bars:
     top: int
     total: int
     is_capped: bool
+    until: tuple[float, str] | None
 
     @property
     def has_expected(self) -> bool:
@@ -89,11 +91,17 @@ def bars(timeline: Timeline) -> Bars:
         x = round(place * step + step * 0.1, 1)
         found.append(Bar(x, parts, label, one.is_capped, within))
     now_x = (timeline.now_us - slots[0].at_us) / SLOT_US * step
-    is_capped = timeline.is_capped or any(one.is_capped for one in slots)
+    is_capped = any(one.is_capped for one in slots)
     total = sum(one.total for one in slots)
+    until = None
+    if timeline.until_us is not None:
+        slot = min(max(0, (timeline.until_us - slots[0].at_us) // SLOT_US), len(slots) - 1)
+        at = datetime.fromtimestamp(slots[slot].at_us / SECOND_US, UTC)
+        until = round(slot * step, 1), f"{at:%H:%M} UTC"
     return Bars(
-        _WIDTH, _HEIGHT, round(step * 0.8, 1), found, round(now_x, 1), ticks, top, total, is_capped
-    )
+        _WIDTH, _HEIGHT, round(step * 0.8, 1), found, round(now_x, 1), ticks, top, total, is_capped,
+        until,
+    )  # fmt: skip
 
 
 # The life of one job

@@ -1,12 +1,10 @@
 """What the pages need: the application, its read models, and what is hidden."""
 
 import threading
-from collections.abc import Sequence
-from concurrent.futures import Future
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from inspect import signature
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
@@ -25,14 +23,17 @@ from dueline.api.claim_sessions import ClaimSessions
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import DuelineError
 from dueline.core.logging import log
+from dueline.web.kept import Kept
 from dueline.web.redaction import Redaction
 from dueline.web.security import Identity, Role
 
+T = TypeVar("T")
+
 REPORT_US = 60 * SECOND_US
-REPORT_WAIT_S = 0.15
+"""Age of the checks of the store after which they run again."""
 
 TIMELINE_US = 10 * SECOND_US
-"""Maximum age of the timeline."""
+"""Age of the timeline after which it is read again."""
 
 
 @dataclass(slots=True)
@@ -53,9 +54,7 @@ class Site:
     _admin: Admin | None = None
     _claims: ClaimSessions | None = None
     _metrics: CollectorRegistry | None = None
-    _timeline: Timeline | None = None
-    _report: "Future[Report] | None" = None
-    _reported_us: int = 0
+    _values: dict[str, Kept[Any]] = field(default_factory=dict)
     _lock: Any = field(default_factory=threading.RLock)
 
     @property
@@ -68,7 +67,7 @@ class Site:
         """The read models, which share what they read between requests."""
         with self._lock:
             if self._admin is None or self._admin.engine is not self.app.engine:
-                self._admin, self._metrics = self.app.admin, None
+                self._admin, self._metrics, self._values = self.app.admin, None, {}
             return self._admin
 
     @property
@@ -94,36 +93,19 @@ class Site:
                 self._metrics.register(StoreMetrics(engine))
             return self._metrics
 
-    def timeline(self) -> Timeline:
-        """Return a timeline that is a few seconds old at most."""
-        known = self._timeline
-        if known is None or self.now_us() - known.now_us > TIMELINE_US:
-            known = self._timeline = self.admin.timeline()
-        return known
+    def timeline(self) -> Timeline | None:
+        """Return a timeline that is some seconds old at most; None while the first is read."""
+        return self._kept("timeline", self.admin.timeline, TIMELINE_US).get()
 
     def report(self) -> Report | None:
-        """Return checks of the store that are a minute old at most; None while they run.
+        """Return checks of the store that are minutes old at most; None while they run."""
+        return self._kept("report", self.admin.health, REPORT_US).get()
 
-        A large file takes seconds: they run in a thread, and a page waits for a moment only.
-        """
+    def _kept(self, name: str, read: Callable[[], T], max_age_us: int) -> Kept[T]:
         with self._lock:
-            known = self._report
-            if known is None or (known.done() and self.now_us() - self._reported_us > REPORT_US):
-                self._report = Future()
-                self._reported_us = self.now_us()
-                threading.Thread(target=self._check, args=(self._report,), daemon=True).start()
-            current = self._report
-        for one in (current, known):
-            with suppress(TimeoutError):
-                if one is not None:
-                    return one.result(timeout=REPORT_WAIT_S)
-        return None
-
-    def _check(self, report: "Future[Report]") -> None:
-        try:
-            report.set_result(self.app.admin.health())
-        except BaseException as error:  # noqa: BLE001  (raised where the page waits)
-            report.set_exception(error)
+            if name not in self._values:
+                self._values[name] = Kept(read, max_age_us, self.admin.engine.clock)
+            return self._values[name]
 
     def parameters(self, task: str) -> Sequence[str]:
         """Return the parameters that callers of a task pass by position; none if it is unknown."""

@@ -1,18 +1,21 @@
 """`app.admin`: lists, counts, statistics and what operators did."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from dueline.admin.operations import BULK_MAX
 from dueline.admin.read_models import Admin
-from dueline.admin.timeline import SLOT_MAX, timeline
+from dueline.admin.timeline import SLOT_MAX, SLOT_US, timeline
 from dueline.admin.watch import STEP_US, Watch
 from dueline.core.attempt import Outcome
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import BadInput, NotFound
 from dueline.jobs.queue import EnqueueRequest
+from tests.harness.clocks import HandClock
 from tests.harness.world import KINDS, World, world_on
 
 
@@ -93,7 +96,7 @@ def test_the_timeline_counts_by_time_and_priority(world: World, admin: Admin) ->
     world.put()
     world.put(after_s=DAY_US // SECOND_US * 3)
     found = admin.timeline()
-    assert not found.is_capped
+    assert found.until_us is None
     filled = [one for one in found.slots if one.total]
     assert [one.counts for one in filled] == [
         {"high": 0, "normal": 1, "low": 0},
@@ -112,11 +115,33 @@ def test_the_timeline_skips_the_rest_of_a_full_slot(world: World) -> None:
     assert all(SLOT_MAX <= one.total < 2 * SLOT_MAX for one in filled)
 
 
+def test_a_timeline_that_runs_out_of_time_has_what_is_due_first(world: World) -> None:
+    for hour in range(20):
+        for priority in (-5, 0, 5):
+            for tenant in "abcdefg":
+                world.put(priority=priority, after_s=3600 * hour + 600, tenant=tenant)
+    engine = world.queues.engine
+    assert {one.counts["high"] for one in timeline(engine).slots[2:40:2]} == {7}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dueline.admin.timeline._LANES", 7)
+        patch.setattr("dueline.admin.timeline._PAGE", 5)
+        clock = HandClock(0)
+        patch.setattr(clock, "monotonic_us", iter(range(0, 10**9, SECOND_US // 10)).__next__)
+        found = timeline(replace(engine, clock=clock), read_us_max=SECOND_US)
+    assert found.until_us is not None
+    whole = [one for one in found.slots if one.at_us + SLOT_US <= found.until_us]
+    assert not any(one.is_capped for one in whole)
+    assert all(one.is_capped for one in found.slots[len(whole) :])
+    assert {tuple(one.counts.values()) for one in whole} == {(0, 0, 0), (7, 7, 7)}
+    assert sum(one.total for one in found.slots) < 20 * 21
+
+
 def test_a_watch_has_the_attempts_since_its_start_once(world: World) -> None:
     watch = Watch(world.queues.engine)
     world.die(world.put())
     first = watch.look()
     assert (first.throughput.failed, first.series[-1].failed) == (1, 1)
+    assert not first.series[-1].is_whole
     assert watch.look(max_age_us=SECOND_US) is first
     world.clock.advance(2 * STEP_US / SECOND_US)
     world.die(world.put())
@@ -124,6 +149,11 @@ def test_a_watch_has_the_attempts_since_its_start_once(world: World) -> None:
     assert second.throughput.failed == 2
     assert sum(one.failed for one in second.series) == 2
     assert second.counts[0].dead == 2
+    world.clock.advance(2 * STEP_US / SECOND_US + 2)
+    third = watch.look().series
+    assert [one.is_whole for one in third] == [True] * (len(third) - 1) + [False]
+    assert sum(one.failed for one in third if one.is_whole) == 2
+    assert [after.at_us - one.at_us for one, after in pairwise(third)] == [STEP_US] * 4
 
 
 def test_operators_leave_a_record_of_what_they_did(world: World, admin: Admin) -> None:

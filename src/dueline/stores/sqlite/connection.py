@@ -116,13 +116,14 @@ class SqliteConnection:
         self._flushes = ""  # its present setting; "" if unknown
         self._clock = clock
         self._lock = threading.RLock()  # re-entered by a thread that has a transaction open
+        self._examining = threading.Lock()
         self._database: apsw.Connection | None = None
         self._checkpointer: Checkpointer | None = None
         self._identity: file.Identity | None = None
         self._has_moved = array("i", [0])
         self._place_checked_us = 0
         self._jitter = random.Random()
-        self._is_held_for_fork = False
+        self._is_held_for_fork = self._is_examined = False
         _close_at_fork(weakref.ref(self))
 
     def close(self) -> None:
@@ -139,26 +140,44 @@ class SqliteConnection:
         self._checkpointer = self._database = None
 
     def before_fork(self) -> None:
-        """Close the connection, so that the child does not inherit it; hold the lock."""
+        """Close the connection, so that the child does not inherit it; hold the locks."""
+        self._is_examined = not self._examining.acquire(timeout=LOCK_WAIT_S)
         self._is_held_for_fork = self._lock.acquire(timeout=LOCK_WAIT_S)
         if self._is_held_for_fork:
             self._close()
 
     def after_fork_in_parent(self) -> None:
-        """Release the lock; the next call opens the file again."""
+        """Release the locks; the next call opens the file again."""
         if self._is_held_for_fork:
             self._lock.release()
+        if not self._is_examined:
+            self._examining.release()
 
     def after_fork_in_child(self) -> None:
         """Drop everything that belongs to the parent."""
         if self._database is not None:  # the lock was not acquired in time
             _inherited.append(self._database)
-        self._lock = threading.RLock()
+        self._lock, self._examining = threading.RLock(), threading.Lock()
         self._checkpointer = self._database = None
 
     def read(self, work: Callable[[apsw.Connection], T]) -> T:
         """Run `work` on the connection, outside a write transaction."""
         return self._run(work)
+
+    def examine(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Run `work`, which reads for seconds, on a connection of its own: other calls go on."""
+        self.read(self._check_place)
+        with self._examining:  # a fork waits for it: a child must not inherit the connection
+            try:
+                database = self._connect(apsw.SQLITE_OPEN_READONLY)
+                try:
+                    database.set_busy_timeout(round(LOCK_WAIT_S * 1000))
+                    database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+                    return work(database)
+                finally:
+                    database.close()
+            except apsw.Error as error:
+                raise self.translated(error) from error
 
     def write(self, work: Callable[[apsw.Connection], T]) -> T:
         """Run `work` as one immediate transaction, all or nothing.
@@ -335,17 +354,19 @@ class SqliteConnection:
             self._clock.sleep(pause_s * (0.5 + self._jitter.random()))
             pause_s = min(pause_s * 1.5, _PAUSE_S_MAX)
 
+    def _connect(self, flags: int) -> apsw.Connection:
+        if file.is_sealed(self._path):  # SQLite could not create the log's index
+            flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+            return apsw.Connection(f"{self._path.as_uri()}?immutable=1", flags=flags)
+        return apsw.Connection(str(self._path), flags=flags)
+
     def _open(self) -> apsw.Connection:
         file.check_library()
         if self._identity is not None and self._identity != file.identity_of(self._path):
             raise self._replaced()
         file.prepare(self._path, may_be_shared=self._may_be_shared, mode=self._mode)
         is_sealed = file.is_sealed(self._path)
-        if is_sealed:  # SQLite could not create the log's index
-            flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-            database = apsw.Connection(f"{self._path.as_uri()}?immutable=1", flags=flags)
-        else:
-            database = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READWRITE)
+        database = self._connect(apsw.SQLITE_OPEN_READWRITE)
         try:
             database.set_busy_timeout(0)
             database.setlk_timeout(LOCK_BLOCKS_MS, 0)

@@ -106,7 +106,7 @@ class SqliteStore:
                 lambda database: str(first(database, "SELECT sqlite_version()"))
             ),
             "schema": self._connection.read(lambda database: str(database.pragma("user_version"))),
-            "integrity": self._connection.read(
+            "integrity": self._file.examine(
                 lambda database: str(first(database, "PRAGMA quick_check(1)"))
             ),
             "survives a process crash": "nothing is lost",
@@ -117,7 +117,7 @@ class SqliteStore:
     def compare_indexes(self, *, timeout_us: int) -> list[str] | None:
         """Compare all indexes with their tables."""
         until_us = self._clock.monotonic_us() + timeout_us
-        return self._connection.read(
+        return self._file.examine(
             lambda database: damage.compare_indexes(
                 database, lambda: self._clock.monotonic_us() >= until_us
             )

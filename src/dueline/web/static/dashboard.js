@@ -101,7 +101,7 @@ function makeChart(place) {
     scales: { y: { range: (_, least, most) => [0, most > 0 ? most * 1.15 : 1] } },
     axes: [{
       ...axis(), size: 26, space: 70,
-      values: (_, times) => times.map((at) => new Date(at * 1000).toISOString().slice(11, 16)),
+      values: (_, times) => times.map((at) => new Date(at * 1000).toISOString().slice(11, times[1] - times[0] < 60 ? 19 : 16)),
     }, axis()],
     series: [{}, ...lines.map(([, label, number]) => ({
       label, stroke: color(COLORS[number]), width: 2, dash: DASHES[number], spanGaps: true,
