@@ -18,6 +18,7 @@ from dueline.worker import (
     interrupt,
     prefetch,
     progress_reports,
+    settlements,
     thread_runner,
 )
 from simulation.clocks import ProcessClock
@@ -30,6 +31,7 @@ _PLACES = (
     interrupt,
     permits,
     progress_reports,
+    settlements,
     thread_runner,
 )
 

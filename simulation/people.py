@@ -300,7 +300,12 @@ class Town:
             queues.engine,
             runner,
             Settler(queues.engine, version.handlers, chance),
-            WorkerSettings(worker=process.name, serving={QUEUE: None}, known=version.known),
+            WorkerSettings(
+                worker=process.name,
+                serving={QUEUE: None},
+                known=version.known,
+                settles_beside=not scenario.is_stepped and self._seed & 4 > 0,
+            ),
             clock=clock,
             wakeup=wakeup,
             listener=listener,

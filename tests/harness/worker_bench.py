@@ -205,6 +205,7 @@ class Bench:
         takes_context: bool = False,
         tasks: Sequence[str] = ("tests.task", "tests.other", "tests.chunked"),
         codecs: Sequence[int] = (),
+        settles_beside: bool | None = None,
     ) -> None:
         """Take the engine and what matters of the settings; ends jobs as they begin.
 
@@ -213,6 +214,7 @@ class Bench:
             codecs: The custom codecs that it knows.
             batch_handlers: The handler of `tests.chunked`, if there is one.
             takes_context: Whether the handler of `tests.task` takes a Context.
+            settles_beside: Whether a thread settles.
         """
         serving = {"default": None} if serving is None else serving
         for queue in serving:
@@ -237,6 +239,7 @@ class Bench:
                 known=KnownTasks(tasks, codecs),
                 burst=burst,
                 drain_us=drain_us,
+                settles_beside=settles_beside,
             ),
             clock=clock,
             wakeup=self.wakeup,

@@ -34,6 +34,7 @@ class HeldJobs:
         self.start_by_us: Mapping[Claim, int] = {}
         self.marked: set[Claim] = set()
         self._jobs: dict[JobId, Job] = {}
+        self._settling: set[JobId] = set()
         self.slots = {queue: count for queue, count in slots.items() if count}
         self._settings = settings
 
@@ -58,6 +59,20 @@ class HeldJobs:
     def add(self, jobs: Sequence[Job]) -> None:
         """Hold claimed jobs."""
         self._jobs.update(zip(map(_id_of, jobs), jobs, strict=True))
+        self._settling.difference_update(map(_id_of, jobs))  # claimed again
+
+    def settling(self, jobs: Sequence[Job]) -> None:
+        """Note which jobs are being settled: they take no slots."""
+        self._settling = {job.id for job in jobs if job in self}
+
+    def is_unsettled(self, job: Job) -> bool:
+        """Return whether this very claim is held, and not being settled."""
+        return job in self and job.id not in self._settling
+
+    @property
+    def unsettled(self) -> int:
+        """Number of jobs that are not being settled."""
+        return len(self._jobs) - len(self._settling)
 
     def drop(self, jobs: Sequence[Job]) -> None:
         """Drop jobs, if it is these claims that are held."""
@@ -66,6 +81,7 @@ class HeldJobs:
             mine = held.get(job.id)  # as `job in self`, without a call for each
             if mine is not None and (mine is job or mine.fence == job.fence):
                 held.pop(job.id, None)
+                self._settling.discard(job.id)
                 if last:
                     last.pop(job.id, None)
                 if given:

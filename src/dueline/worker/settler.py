@@ -281,9 +281,12 @@ class Settler:
         ends_us = {
             one.job.claim(): one.at_us for one, sure in zip(verdicts, held, strict=True) if sure
         }
-        for job in lost:
-            self._notify_lost(job)
         return Extended(ends_us, lost)
+
+    def lost(self, jobs: Sequence[Job]) -> None:
+        """Count lost claims and call hooks."""
+        for job in jobs:
+            self._notify_lost(job)
 
     def _unsettled(self, ended: Sequence[Ended]) -> Sequence[Ended]:
         """Report attempts whose handlers ended their jobs themselves; return the others."""

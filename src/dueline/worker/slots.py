@@ -41,11 +41,11 @@ class Slots:
 
     def taken(self) -> int:
         """Count the slots taken by jobs that are due."""
-        return len(self._held) - len(self._prefetched) - self.slotless
+        return self._held.unsettled - len(self._prefetched) - self.slotless
 
     def free(self) -> int:
         """Count the slots that stay free when all prefetched jobs are due."""
-        return self._runner.capacity - len(self._held) + self.slotless
+        return self._runner.capacity - self._held.unsettled + self.slotless
 
     def limited(self) -> int:
         """Return how many jobs with limits may be held."""

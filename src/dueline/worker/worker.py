@@ -33,6 +33,7 @@ from dueline.worker.prefetch import PrefetchedJobs, placed, times_of
 from dueline.worker.progress_reports import ProgressReports
 from dueline.worker.run_times import RunTimes
 from dueline.worker.runner import Runner
+from dueline.worker.settlements import Settlements
 from dueline.worker.settler import Settler
 from dueline.worker.slots import Slots
 from dueline.worker.start_marks import MarkedStarts
@@ -58,6 +59,7 @@ class WorkerSettings:
       known: The tasks that it can run; more may be registered while it runs.
       burst: Return when no job is due.
       drain_us: Maximum duration that running handlers may continue after `stop`.
+      settles_beside: Whether a thread settles attempts; None where that is a distant transaction.
     """
 
     worker: str
@@ -65,6 +67,7 @@ class WorkerSettings:
     known: KnownTasks
     burst: bool = False
     drain_us: int = 25 * SECOND_US
+    settles_beside: bool | None = None
 
 
 class Worker:
@@ -112,7 +115,10 @@ class Worker:
         self._reports = ProgressReports(engine, runner.reports)
         self._prefetched = PrefetchedJobs(self._start_early, engine.time, wakeup=wakeup)
         self._slots = Slots(runner, self._held, self._prefetched, self._gatherer)
-        self._ended: list[Ended] = []
+        self._ended: list[Ended] = []  # the first ones are being settled, if any are
+        self._settlements = Settlements(
+            engine.store, settler, self._held, clock, wakeup, is_beside=settings.settles_beside
+        )
         self._run_times = RunTimes(
             settings.worker, slots=runner.threads, now_us=engine.time.latest_us()
         )
@@ -164,6 +170,7 @@ class Worker:
             self._runner.close()
             self._poller.close()
             self._claimer.close()
+            self._settlements.close()
             self._settler.close()
         self._guarded(self._report)
         self._guarded(self._permits.close)
@@ -264,30 +271,35 @@ class Worker:
             self._ended += ended
             if self._held.start_by_us:
                 self._note_starts(ended)
+        if self._settlements.is_under_way():
+            return
+        self._take_settled()
         if self._ended and self._buffer.lingers(now_us):
             return
-        starts: list[Job] = []
-        if running:
-            starts = self._held.unmarked(running, {one.job.id for one in self._ended})
+        over = {one.job.id for one in self._ended} if running else ()
+        starts = self._held.unmarked(running, over)
         if not self._ended and not starts:
             return
         self._flushed_us = now_us
+        context_tasks = self._settler.context_tasks
         tried = [one.job for one in self._ended if not isinstance(one.ending, Done)]
-        reporting = [job for job in tried if job.task in self._settler.context_tasks]
-        if reporting:
-            # What they reported is stored before another worker runs them.
-            self._report([job.claim() for job in reporting])
-        began_us = self._clock.monotonic_us()
-        lost = self._settler.settle(self._ended, starts, self._cancellations.known)
-        self._buffer.round_trips.settled(self._clock.monotonic_us() - began_us)
-        if self._ended:
-            is_full = self._slots.taken() >= self._runner.threads
-            self._run_times.ended(self._ended, is_full=is_full, now_us=began_us)
-        self._held.marked.update(job.claim() for job in starts)
-        self._held.drop([one.job for one in self._ended])
-        self._steps.settled(self._ended, lost)
-        self._ended = []
-        self._lose(lost)
+        if reporting := [job.claim() for job in tried if job.task in context_tasks]:
+            self._report(reporting)  # before another worker runs them
+        is_full = self._slots.taken() >= self._runner.threads
+        self._settlements.begin(self._ended, starts, self._cancellations.known, is_full=is_full)
+        if not self._settlements.is_under_way():
+            self._take_settled()
+
+    def _take_settled(self) -> None:
+        """Drop the jobs of the last settlement; if it failed, the next one repeats it."""
+        some = self._settlements.take()
+        if some is not None:
+            self._buffer.round_trips.settled(some.took_us)
+            if some.ended:
+                self._run_times.ended(some.ended, is_full=some.is_full, now_us=some.began_us)
+            self._steps.settled(some.ended, some.lost)
+            del self._ended[: len(some.ended)]
+            self._lose(some.lost)
 
     def _note_starts(self, ended: Sequence[Ended]) -> None:
         """Record when ended jobs with rates started."""
@@ -517,6 +529,8 @@ class Worker:
         self._until(
             lambda: not self._held or self._is_hurried or self._clock.monotonic_us() > give_up_us
         )
+        self._settlements.wait()
+        self._guarded(self._take_settled)
         if self._held:
             log.warning("stopped with %d handlers running; released their jobs", len(self._held))
         self._give_back(self._held.jobs(), notified=True)
@@ -566,7 +580,10 @@ class Worker:
         if held:
             extended = self._settler.extend(held, running, self._permits.ends_us(held))
             self._runner.extend(extended.ends_us)
-            self._lose(extended.lost)
+            # What is being settled may just have ended: the settlement tells whether it was lost.
+            lost = [job for job in extended.lost if self._held.is_unsettled(job)]
+            self._settler.lost(lost)
+            self._lose(lost)
         return self._reporter.report(self.load())
 
     def load(self) -> Load:

@@ -155,6 +155,7 @@ def test_a_lost_claim_is_told_once(queues: Queues, clock: HandClock) -> None:
     (job,) = claim_all(queues)
     clock.advance(3600)
     claim_all(queues)
-    assert settler.extend([job], set()).lost == [job]
-    assert settler.extend([job], set()).lost == [job]
+    for _ in range(2):
+        assert settler.extend([job], set()).lost == [job]
+        settler.lost([job])
     assert [(one.job_id, one.fence) for one in lost] == [(job.id.hex(), 1)]
