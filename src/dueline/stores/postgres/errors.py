@@ -37,6 +37,13 @@ class LockNotAvailable(StoreUnavailable):
     """Another transaction held a lock for longer than `lock_timeout`; nothing was written."""
 
 
+class IdExists(StoreUnavailable):
+    """A row with the id of a new one exists; nothing was written."""
+
+
+_KINDS: Final = {errors.LockNotAvailable: LockNotAvailable, errors.UniqueViolation: IdExists}
+
+
 def translated(error: psycopg.Error, address: Address) -> DuelineError:
     """Translate an error after which nothing was written."""
     text = _text_of(error)
@@ -56,8 +63,7 @@ def translated(error: psycopg.Error, address: Address) -> DuelineError:
         return BadInput(f"{address} cannot store a value: {text}.")
     if isinstance(error, psycopg.ProgrammingError):
         return SchemaMismatch(f"{address} refuses a statement: {text}.", hint=MIGRATE)
-    kind = LockNotAvailable if isinstance(error, errors.LockNotAvailable) else StoreUnavailable
-    return kind(
+    return _KINDS.get(type(error), StoreUnavailable)(
         f"{address} failed: {text}.",
         hint=_HINTS.get(state, "Check that the server is running and reachable."),
     )

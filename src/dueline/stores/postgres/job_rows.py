@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, Final
 
 from dueline.core.job import Job
@@ -23,61 +24,99 @@ TYPES: Final = tuple(_TYPES.get(type(value), "bigint") for value in _EXAMPLE[1:]
 """Types of the columns."""
 
 
-def _insert(count: int, lane: str = "new.lane", source: str = "") -> str:
-    """Return the statement that inserts rows of the first columns, given as arrays.
-
-    Args:
-      count: Number of columns.
-      lane: The number of a row's lane.
-      source: A join that gives the numbers of lanes.
-    """
-    names = COLUMNS[:count]
-    values = ", ".join(
-        "least(new.pos_us, new.at_us)" if name == "pos_us" else f"new.{name}" for name in names
-    )
-    arrays = ", ".join(["%s::bigint[]", *(f"%s::{kind}[]" for kind in TYPES[:count])])
-    return (
-        f"INSERT INTO @jobs (lane, {', '.join(names)})"
-        f" SELECT {lane}, {values} FROM unnest({arrays}) AS new (lane, {', '.join(names)})"
-        f"{source} ON CONFLICT (id) DO NOTHING"
-    )
+_OWN: Final = ("id", "body")
+"""Columns that jobs of one call do not share."""
 
 
 @lru_cache
-def _insert_held(hold: str) -> str:
-    insert = _insert(_NEW, "held.id", " JOIN held ON held.place = new.lane")
+def _insert(
+    names: tuple[str, ...], same: tuple[bool, ...], hold: str = "", *, are_new: bool = False
+) -> str:
+    """Return the statement that inserts rows.
+
+    Args:
+      names: The columns, the number of the lane first.
+      same: Which of them have one value for all rows; the others are given as arrays.
+      hold: A query of the places and numbers of lanes, which the lane's number is a place in.
+      are_new: The statement fails if the id of a row exists; otherwise that row stays as it is.
+    """
+    kinds = dict(zip(("lane", *COLUMNS), ("bigint", *TYPES), strict=True))
+    of = {
+        name: f"{'same' if is_same else 'new'}.{name}"
+        for name, is_same in zip(names, same, strict=True)
+    }
+    shared = [name for name in names if of[name].startswith("same")]
+    own = [name for name in names if name not in shared]
+    sources = []
+    if shared:
+        sources.append(
+            f"(SELECT {', '.join(f'%s::{kinds[one]} AS {one}' for one in shared)}) AS same"
+        )
+    if own:
+        arrays = ", ".join(f"%s::{kinds[one]}[]" for one in own)
+        sources.append(f"unnest({arrays}) AS new ({', '.join(own)})")
+    source = " CROSS JOIN ".join(sources)
+    values = of | {"pos_us": f"least({of['pos_us']}, {of['at_us']})"}
+    if hold:
+        source += f" JOIN held ON held.place = {of['lane']}"
+        values["lane"] = "held.id"
+    insert = (
+        f"INSERT INTO @jobs ({', '.join(names)}) SELECT {', '.join(values.values())} FROM {source}"
+        f"{'' if are_new else ' ON CONFLICT (id) DO NOTHING'}"
+    )
+    if not hold:
+        return insert
     return f"WITH held AS MATERIALIZED ({hold}), added AS ({insert}) SELECT count(*) FROM held"
 
 
+def _bound(
+    columns: Sequence[list[Any]], names: tuple[str, ...]
+) -> tuple[tuple[bool, ...], list[Any]]:
+    """Return which columns have one value for all rows, and the values of a statement."""
+    is_one = len(columns[0]) == 1
+    same = tuple(
+        is_one or (name not in _OWN and column.count(column[0]) == len(column))
+        for name, column in zip(names, columns, strict=True)
+    )
+    shared = [column[0] for column, is_same in zip(columns, same, strict=True) if is_same]
+    return same, shared + [
+        column for column, is_same in zip(columns, same, strict=True) if not is_same
+    ]
+
+
+_NAMES: Final = ("lane", *COLUMNS)
+
+
 def insert_held(
-    hold: str, lanes: Sequence[list[object]], jobs: Sequence[Job]
-) -> tuple[str, list[list[object]]]:
+    hold: str, held: Sequence[Any], lanes: Sequence[Lane], jobs: Sequence[Job], *, are_new: bool
+) -> tuple[str, list[Any]]:
     """Return a statement that inserts jobs into the lanes that it holds, and its values.
 
     Args:
       hold: A query of the places and numbers of lanes that it locks.
-      lanes: Values of the query: the lanes, in their order.
+      held: Its values.
+      lanes: The lanes, in the order of their places.
       jobs: New jobs in these lanes.
+      are_new: Whether the statement fails if the id of one exists.
     """
-    place_of = {lane: place for place, lane in enumerate(zip(*lanes[:5], strict=True), 1)}
-    columns = columns_of(jobs)
-    places: list[object] = [place_of[tuple(job.lane)] for job in jobs]
-    return _insert_held(hold), [*lanes, places, *columns[1 : _NEW + 1]]
+    place_of = {lane: place for place, lane in enumerate(lanes, 1)}
+    names = _NAMES[: _NEW + 1]
+    columns: list[list[Any]] = [list(map(itemgetter(place), jobs)) for place in range(len(names))]
+    columns[0] = list(map(place_of.__getitem__, columns[0]))
+    same, bound = _bound(columns, names)
+    return _insert(names, same, hold, are_new=are_new), [*held, *bound]
 
 
-_INSERT_NEW: Final = _insert(_NEW)
-_INSERT_WHOLE: Final = _insert(len(COLUMNS))
-
-
-def insert_of(jobs: Sequence[Job], numbers: Iterable[int]) -> tuple[str, list[list[object]]]:
+def insert_of(jobs: Sequence[Job], numbers: Iterable[int]) -> tuple[str, list[Any]]:
     """Return the statement that inserts jobs into lanes, and its values.
 
     A job that was inserted before has values of its claims.
     """
     columns = columns_of(jobs)
-    is_new = not any(columns[Job._fields.index("hop")])
-    count = _NEW if is_new else len(COLUMNS)
-    return _INSERT_NEW if is_new else _INSERT_WHOLE, [list(numbers), *columns[1 : count + 1]]
+    count = len(_NAMES) if any(columns[_NAMES.index("hop")]) else _NEW + 1
+    columns[0] = list(numbers)
+    same, bound = _bound(columns[:count], _NAMES[:count])
+    return _insert(_NAMES[:count], same), bound
 
 
 def jobs_of(lane: Lane, rows: Iterable[tuple[Any, ...]]) -> list[Job]:

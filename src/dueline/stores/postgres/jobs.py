@@ -6,6 +6,7 @@ from typing import Any, Final
 from dueline.core.job import UNCLAIMED_TOKEN, Job, JobId, State
 from dueline.core.lane import Lane
 from dueline.core.store import Drop, Extend, JobPage, Move, Verdict
+from dueline.core.tuples import field
 from dueline.stores.postgres import job_rows, lanes
 from dueline.stores.postgres.arrays import columns_of
 from dueline.stores.postgres.connection import GREATEST, LEAST, Database
@@ -13,6 +14,8 @@ from dueline.stores.postgres.job_rows import SELECT
 
 LANES_MAX: Final = 4
 """Maximum number of lanes into which jobs are inserted by one statement."""
+
+_lane_of, _hop_of = field(Job, "lane"), field(Job, "hop")
 
 _KEY_NAMES: Final = "id, token, queue, shard, bucket, priority, tenant"
 _KEY: Final = (
@@ -81,17 +84,27 @@ _FIND: Final = (
 )
 
 
-def add(database: Database, jobs: Sequence[Job]) -> None:
+def add(database: Database, jobs: Sequence[Job], *, are_new: bool = False) -> None:
     """Insert jobs and list their lanes; a row whose id exists stays as it is.
 
     Jobs of few lanes, which most often are listed, are inserted by the statement that holds these:
     it joins lanes and jobs in a loop.
+
+    Args:
+      database: The connection, in a transaction.
+      jobs: The jobs.
+      are_new: The transaction may fail with UniqueViolation, if an id exists: that costs less.
     """
-    wanted = {job.lane: job.lane.bucket for job in jobs}
-    if len(wanted) <= LANES_MAX and not any(job.hop for job in jobs):
-        arrays = lanes.arrays_of(sorted(wanted), wanted)
-        held = database.first(*job_rows.insert_held(lanes.HOLD, arrays, jobs))
-        if held is not None and held[0] == len(wanted):
+    wanted = {lane: lane.bucket for lane in set(map(_lane_of, jobs))}
+    if len(wanted) <= LANES_MAX and not any(map(_hop_of, jobs)):
+        listed = sorted(wanted)
+        hold: str = lanes.HOLD
+        held: Sequence[object] = lanes.arrays_of(listed, wanted)
+        if len(listed) == 1:
+            hold, held = lanes.HOLD_ONE, [*listed[0], listed[0].bucket]
+        statement = job_rows.insert_held(hold, held, listed, jobs, are_new=are_new)
+        found = database.first(*statement)
+        if found is not None and found[0] == len(wanted):
             return
     numbers = lanes.hold(database, wanted)
     database.execute(*job_rows.insert_of(jobs, [numbers[job.lane] for job in jobs]))

@@ -24,15 +24,21 @@ _WANTED: Final = (
     "unnest(%s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::text[], %s::bigint[])"
     " WITH ORDINALITY AS w (queue, shard, bucket, priority, tenant, listing, place)"
 )
+_WANTED_ONE: Final = (
+    "(SELECT %s::text AS queue, %s::bigint AS shard, %s::bigint AS bucket, %s::bigint AS priority,"
+    " %s::text AS tenant, %s::bigint AS listing, 1::bigint AS place) AS w"
+)
 _SAME_LANE: Final = (
     "l.queue = w.queue AND l.shard = w.shard AND l.bucket = w.bucket AND l.priority = w.priority"
     " AND l.tenant = w.tenant"
 )
-HOLD: Final = (
-    f"SELECT w.place, l.id FROM {_WANTED} JOIN @marks m ON m.queue = w.queue AND m.shard = w.shard"
+_HOLD: Final = (
+    f"SELECT w.place, l.id FROM {{}} JOIN @marks m ON m.queue = w.queue AND m.shard = w.shard"
     f" JOIN @lanes l ON {_SAME_LANE} WHERE l.listing > m.closed"
     " AND l.listing <= greatest(w.listing, m.closed + 1) FOR SHARE OF m FOR KEY SHARE OF l"
 )
+HOLD: Final = _HOLD.format(_WANTED)
+HOLD_ONE: Final = _HOLD.format(_WANTED_ONE)
 _MAKE_MARKS: Final = (
     "INSERT INTO @marks (queue, shard) SELECT * FROM unnest(%s::text[], %s::bigint[])"
     " ON CONFLICT DO NOTHING"
@@ -96,7 +102,7 @@ def hold(database: Database, wanted: Mapping[Lane, int]) -> dict[Lane, int]:
 
 
 def arrays_of(lanes: Sequence[Lane], wanted: Mapping[Lane, int]) -> list[list[object]]:
-    """Return the values of HOLD."""
+    """Return the values of HOLD; those of HOLD_ONE are a lane and its bucket."""
     return [*columns_of(lanes), [wanted[lane] for lane in lanes]]
 
 

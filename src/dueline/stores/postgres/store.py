@@ -44,7 +44,7 @@ from dueline.stores.postgres import jobs as postgres_jobs
 from dueline.stores.postgres.address import Address
 from dueline.stores.postgres.claims import Claims
 from dueline.stores.postgres.connection import NOW_US, Connections, Database, Executor
-from dueline.stores.postgres.errors import LockNotAvailable
+from dueline.stores.postgres.errors import IdExists, LockNotAvailable
 from dueline.stores.postgres.transaction import OpenTransaction
 from dueline.stores.postgres.wakeup import CommitWakeups, NotifyWakeups
 from dueline.stores.row_updates import Terms
@@ -138,7 +138,12 @@ class PostgresStore:
     def add(self, jobs: Sequence[Job]) -> Sequence[bool]:
         """Insert jobs and list their lanes."""
         if jobs:
-            self._connection.write(lambda database: postgres_jobs.add(database, jobs))
+            try:
+                self._connection.write(
+                    lambda database: postgres_jobs.add(database, jobs, are_new=True)
+                )
+            except IdExists:  # rarely: a call is repeated
+                self._connection.write(lambda database: postgres_jobs.add(database, jobs))
             self._claims.step_back((job.lane, job.pos_us) for job in jobs)
         return [True] * len(jobs)
 
