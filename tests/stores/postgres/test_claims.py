@@ -53,6 +53,25 @@ def test_of_two_rows_with_one_id_in_a_call_the_first_stays(store: Store) -> None
     assert list(store.tail("log", 0, after=None, limit=9).rows) == [first]
 
 
+def test_a_claim_of_many_returns_the_rows_as_they_are(store: Store) -> None:
+    store.add(new_jobs(claims.MANY, lane=lane_of()))
+    claimed = claim(store, lane_of(), limit=claims.MANY, now_us=NOW_US, token=1)
+    assert claimed.jobs == store.find([job.id for job in claimed.jobs])
+    assert [job.id for job in claimed.jobs] == [job.id for job in new_jobs(claims.MANY)]
+    assert (claimed.died, claimed.next_at_us) == ({}, {lane_of(): NOW_US + LEASE_US})
+
+
+def test_a_claim_of_many_takes_an_expired_claim_in_its_turn(store: Store) -> None:
+    jobs = [new_job(one, at_us=NOW_US + one, lane=lane_of()) for one in range(claims.MANY)]
+    store.add(jobs)
+    (first,) = claim(store, lane_of(), limit=1, now_us=NOW_US + 9, token=1).jobs
+    now_us = NOW_US + 9 + LEASE_US
+    claimed = claim(store, lane_of(), limit=claims.MANY, now_us=now_us, token=2)
+    assert [job.id for job in claimed.jobs] == [*(job.id for job in jobs[1:]), first.id]
+    assert claimed.died == {first.id: first}
+    assert claimed.jobs == store.find([job.id for job in claimed.jobs])
+
+
 ROUNDS, JOBS = 20, 50
 
 

@@ -9,6 +9,7 @@ from dueline.core.clock import SystemClock
 from dueline.core.job import UNCLAIMED_TOKEN
 from dueline.core.store import Drop, Extend, Store, Verdict
 from dueline.store_tests.helpers import NOW_US, claim, lane_of, move, new_job, new_jobs
+from dueline.stores.postgres.claims import MANY
 from tests.harness.postgres import schemas, statement
 
 pytestmark = pytest.mark.postgres
@@ -60,6 +61,7 @@ def test_no_statement_reads_a_large_table_from_end_to_end(filled: tuple[str, Sto
         held = store.settle([Drop(drop), Extend(extend, now_us + 99), move(back, now_us + 9)])
         assert list(held) == [True] * 3
         assert store.find([rest[0].id])[0] == rest[0]
+    assert len(claim(store, lane_of(), limit=MANY, now_us=now_us, token=4).jobs) == MANY
     store.add([new_job(1 + 2**100)])
     store.scan(lane_of(), after=None, until_us=NOW_US, limit=10)
     store.lanes("laws", 0, until_bucket=2**40, after=None, limit=10)

@@ -16,7 +16,7 @@ from dueline.core.store import Claimed, Want
 from dueline.core.store_capabilities import Prefetched, PrefetchResult
 from dueline.stores.postgres.arrays import columns_of
 from dueline.stores.postgres.connection import GREATEST, LEAST, Database
-from dueline.stores.postgres.job_rows import SELECT, jobs_of
+from dueline.stores.postgres.job_rows import SELECT, SELECT_KEPT, claimed_jobs, jobs_of
 from dueline.stores.postgres.lanes import head_in
 from dueline.stores.row_updates import Terms
 
@@ -32,6 +32,9 @@ CHEAP_US: Final = 5_000
 and otherwise when it is time to."""
 
 CURSORS_MAX: Final = 1000
+
+MANY: Final = 32
+"""Minimum number of jobs for which a claim tries the statement for rows that were only inserted."""
 
 COMMIT_US: Final = SECOND_US
 """Most rows are committed within this time. The cursor of a lane without more due rows is so far
@@ -57,17 +60,23 @@ _LANES: Final = (
     " JOIN @lanes l ON l.queue = w.queue AND l.shard = w.shard AND l.bucket = w.bucket"
     " AND l.priority = w.priority AND l.tenant = w.tenant)"
 )
-_READ: Final = (
-    f"SELECT ctid AS tid, pos_us, {_OLD_COLUMNS} FROM @jobs AS j WHERE j.lane = {{0}}.lane"
-    " AND j.pos_us >= {0}.since AND j.pos_us <= {1} AND j.at_us <= {1}"
-    " ORDER BY {2}, j.id LIMIT {0}.most FOR UPDATE SKIP LOCKED"
-)
+
+
+def _read(lane: str, until: str, order: str, columns: str = _OLD_COLUMNS) -> str:
+    """Return the query that locks due rows of a lane up to a position."""
+    return (
+        f"SELECT ctid AS tid, pos_us, {columns} FROM @jobs AS j WHERE j.lane = {lane}.lane"
+        f" AND j.pos_us >= {lane}.since AND j.pos_us <= {until} AND j.at_us <= {until}"
+        f" ORDER BY {order}, j.id LIMIT {lane}.most FOR UPDATE SKIP LOCKED"
+    )
+
+
 _TAKE: Final = (
     "UPDATE @jobs AS jobs SET at_us = {at}, fence = fence + 1, token = %s, worker = %s,"
     " claimed_us = %s, crashes = jobs.crashes + (jobs.state = 2)::int,"
     " alone = jobs.alone OR jobs.state = 2, state = 1 FROM taken"
     " WHERE jobs.ctid = taken.tid"
-    f" RETURNING taken.place, taken.lane, {', '.join(f'taken.{name}' for name in _OLD)}, {SELECT}"
+    f" RETURNING taken.place, {', '.join(f'taken.{name}' for name in _OLD)}, {SELECT}"
 )
 # Rows are read in the order of positions. If there are as many as wanted and one of them is due
 # later than the last position, as a claim is that has expired, others may come before it: all up
@@ -75,14 +84,24 @@ _TAKE: Final = (
 _CLAIM: Final = (
     f"WITH {_LANES}, found AS MATERIALIZED (SELECT wanted.place, wanted.lane, wanted.most,"
     " wanted.since, r.* FROM wanted CROSS JOIN LATERAL"
-    f" ({_READ.format('wanted', '%s', 'j.pos_us')}) AS r),"
+    f" ({_read('wanted', '%s', 'j.pos_us')}) AS r),"
     " unsure AS MATERIALIZED (SELECT place, lane, most, since, max(at_us) AS us FROM found"
     " GROUP BY place, lane, most, since HAVING count(*) = most AND max(at_us) > max(pos_us)),"
     " earlier AS MATERIALIZED (SELECT unsure.place, unsure.lane, r.* FROM unsure CROSS JOIN LATERAL"
-    f" ({_READ.format('unsure', 'unsure.us', 'j.at_us')}) AS r),"
+    f" ({_read('unsure', 'unsure.us', 'j.at_us')}) AS r),"
     f" taken AS MATERIALIZED (SELECT place, lane, tid, {_OLD_COLUMNS} FROM found"
     " WHERE place NOT IN (SELECT place FROM unsure)"
     f" UNION ALL SELECT place, lane, tid, {_OLD_COLUMNS} FROM earlier) {_TAKE.format(at='%s')}"
+)
+# Rows that were only inserted have columns that need not be read back, and no expired claim comes
+# before them: nothing is claimed if there is another row among them.
+_CLAIM_NEW: Final = (
+    f"WITH {_LANES}, found AS MATERIALIZED (SELECT r.* FROM wanted CROSS JOIN LATERAL"
+    f" ({_read('wanted', '%s', 'j.pos_us', 'at_us, state')}) AS r)"
+    " UPDATE @jobs AS jobs SET at_us = %s, fence = fence + 1, token = %s, worker = %s,"
+    " claimed_us = %s, state = 1 WHERE jobs.ctid = ANY(ARRAY(SELECT tid FROM found"
+    " WHERE NOT EXISTS (SELECT 1 FROM found WHERE state <> 0 OR at_us <> pos_us)))"
+    f" RETURNING {SELECT_KEPT}"
 )
 _PREFETCH: Final = (
     f"WITH {_LANES}, taken AS MATERIALIZED (SELECT wanted.place, wanted.lane, r.*"
@@ -93,18 +112,23 @@ _PREFETCH: Final = (
     f" {_TAKE.format(at='jobs.at_us + %s')}"
 )
 _HEADS: Final = (
-    f"WITH {_LANES} SELECT place, lane, behind.*, {head_in('wanted.lane', 'wanted.most')}"
+    f"WITH {_LANES} SELECT place, lane, behind.*, CASE WHEN ahead.is_known THEN ahead.us"
+    f" ELSE {head_in('wanted.lane', 'wanted.most')} END"
     " FROM wanted CROSS JOIN LATERAL (SELECT min(j.at_us) FILTER (WHERE j.at_us > %s),"
     " min(j.at_us) FILTER (WHERE j.at_us <= %s),"
     " coalesce(bool_and(j.at_us = j.pos_us) FILTER (WHERE j.at_us <= %s), true)"
     " FROM @jobs AS j WHERE j.lane = wanted.lane AND j.pos_us >= wanted.since"
-    " AND j.pos_us < wanted.most) AS behind"
+    " AND j.pos_us < wanted.most) AS behind CROSS JOIN LATERAL (SELECT min(at_us) AS us,"
+    " coalesce(bool_or(at_us = pos_us), false) OR count(*) < %s AS is_known FROM"
+    " (SELECT j.at_us, j.pos_us FROM @jobs AS j WHERE j.lane = wanted.lane"
+    " AND j.pos_us >= wanted.most ORDER BY j.pos_us, j.id LIMIT %s) AS rest) AS ahead"
 )
 """For each lane, of the rows from `since` to before `most`: the lowest time after the present and
-the lowest until then, and whether all of the latter wait; and the lowest time of the rest."""
+the lowest until then, and whether all of the latter wait; and the lowest time of the rest, which
+the first ones of them show if one of these waits (see HEAD)."""
 
-_HEAD: Final = len(_OLD) + 2
-_AT, _STATE = 2, 3
+_HEAD: Final = len(_OLD) + 1
+_AT, _STATE = 1, 2
 _ID: Final = _HEAD + 1
 
 
@@ -244,9 +268,15 @@ class Claims:
             rest = [
                 Want(lane, most - len(rows)) for (lane, most), rows in zip(some, late, strict=True)
             ]
-            rows = _claim(database, rest, known, terms)
+            new: list[Job] = []
+            if len(rest) == 1 and rest[0].most >= MANY and not late[0]:
+                new = _claim_new(database, rest[0], known[0], terms)
+            rows = [[]] if new else _claim(database, rest, known, terms)
+            places = [[row[_HEAD] for row in found] for found in rows]
+            if new:
+                places = [[job.pos_us for job in new]]
             found_heads, found_cursors = _heads(
-                database, rest, rows, known, now_us=terms.now_us, clock_us=began_us
+                database, rest, places, known, now_us=terms.now_us, clock_us=began_us
             )
             heads |= {
                 lane: self._head_of(lane, head_us, read[lane])
@@ -263,6 +293,7 @@ class Claims:
                 found.sort(key=lambda row: (row[_AT], row[_ID]))
                 jobs += _jobs_of(lane, found)
                 died |= _died_of(lane, found)
+            jobs += new
         return Claimed(jobs, died, heads), cursors, read
 
     def _head_of(self, lane: Lane, head_us: int | None, read: Places) -> int | None:
@@ -365,6 +396,17 @@ def _claim(
     return rows
 
 
+def _claim_new(database: Database, want: Want, cursor: Cursor | None, terms: Terms) -> list[Job]:
+    """Claim rows that were only inserted; none if there is another one before the last of them."""
+    now_us, lease_us, worker, token = terms
+    rows = database.fetch(
+        _CLAIM_NEW,
+        [*_bound([want], [cursor]), now_us, now_us, now_us + lease_us, token, worker, now_us],
+    )
+    rows.sort()
+    return claimed_jobs(want.lane, rows, terms)
+
+
 def _jobs_of(lane: Lane, rows: Sequence[tuple[Any, ...]]) -> list[Job]:
     return jobs_of(lane, [row[_HEAD:] for row in rows])
 
@@ -375,7 +417,7 @@ def _died_of(lane: Lane, rows: Sequence[tuple[Any, ...]]) -> dict[JobId, Job]:
     for row in rows:
         if row[_STATE] in (State.CLAIMED, State.STARTED):
             job = Job(lane, *row[_HEAD:])
-            old = dict(zip(_OLD, row[2:_HEAD], strict=True))
+            old = dict(zip(_OLD, row[1:_HEAD], strict=True))
             died[job.id] = job._replace(fence=job.fence - 1, **old)
     return died
 
@@ -383,23 +425,27 @@ def _died_of(lane: Lane, rows: Sequence[tuple[Any, ...]]) -> dict[JobId, Job]:
 def _heads(
     database: Database,
     wants: Sequence[Want],
-    rows: Sequence[Sequence[tuple[Any, ...]]],
+    places: Sequence[Sequence[int]],
     known: Sequence[Cursor | None],
     *,
     now_us: int,
     clock_us: int,
 ) -> tuple[dict[Lane, int | None], dict[Lane, Cursor | None]]:
-    """Return the lowest `at_us` in each lane, and its new cursor."""
+    """Return the lowest `at_us` in each lane, and its new cursor.
+
+    places: The positions of what was claimed from each.
+    """
     firsts = [
-        min((row[_HEAD] for row in found), default=cursor.pos_us if cursor else LEAST)
+        min(found, default=cursor.pos_us if cursor else LEAST)
         if len(found) == want.most
         else now_us - COMMIT_US
-        for want, found, cursor in zip(wants, rows, known, strict=True)
+        for want, found, cursor in zip(wants, places, known, strict=True)
     ]
+    most = 1 + max(map(len, places))
     heads: dict[Lane, int | None] = dict.fromkeys(want.lane for want in wants)
     cursors: dict[Lane, Cursor | None] = dict.fromkeys(heads)
     unsure: list[Want] = []
-    bound = [*_bound(wants, known, firsts), now_us, now_us, now_us]
+    bound = [*_bound(wants, known, firsts), now_us, now_us, now_us, most, most]
     for place, number, behind_us, due_us, do_wait, ahead_us in database.fetch(_HEADS, bound):
         want, cursor = wants[place - 1], known[place - 1]
         until_us = min(
@@ -427,7 +473,7 @@ def _whole_heads(database: Database, wants: Sequence[Want]) -> dict[Lane, int | 
     heads: dict[Lane, int | None] = dict.fromkeys(want.lane for want in wants)
     if wants:
         bound = _bound(wants, [None] * len(wants), [LEAST] * len(wants))
-        for place, *_, head_us in database.fetch(_HEADS, [*bound, 0, 0, 0]):
+        for place, *_, head_us in database.fetch(_HEADS, [*bound, 0, 0, 0, 1, 1]):
             heads[wants[place - 1].lane] = head_us
     return heads
 

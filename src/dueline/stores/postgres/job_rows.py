@@ -5,15 +5,23 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final
 
-from dueline.core.job import Job
+from dueline.core.job import Job, State
 from dueline.core.lane import Lane
 from dueline.core.tuples import made
 from dueline.stores.postgres.arrays import columns_of
+from dueline.stores.row_updates import Terms
 
 COLUMNS: Final = Job._fields[1:]
 """All columns but the lane, for which the table has a number."""
 
 SELECT: Final = ", ".join(f"jobs.{name}" for name in COLUMNS)
+
+SET_BY_CLAIMS: Final = ("at_us", "token", "worker", "claimed_us", "state")
+_KEPT: Final = tuple(name for name in COLUMNS if name not in SET_BY_CLAIMS)
+SELECT_KEPT: Final = ", ".join(f"jobs.{name}" for name in _KEPT)
+"""The columns of a row that need be read after a claim; the place is first."""
+
+_whole = itemgetter(*map((*_KEPT, "lane", *SET_BY_CLAIMS).index, Job._fields))
 
 _NEW: Final = COLUMNS.index("at_us") + 1
 _TYPES: Final = {
@@ -79,6 +87,7 @@ def _bound(
         for name, column in zip(names, columns, strict=True)
     )
     shared = [column[0] for column, is_same in zip(columns, same, strict=True) if is_same]
+    shared = [int(one) if isinstance(one, State) else one for one in shared]
     return same, shared + [
         column for column, is_same in zip(columns, same, strict=True) if not is_same
     ]
@@ -123,3 +132,10 @@ def jobs_of(lane: Lane, rows: Iterable[tuple[Any, ...]]) -> list[Job]:
     """Return rows of the SELECT columns as jobs of a lane."""
     head = (lane,)
     return made(Job, [head + row for row in rows])
+
+
+def claimed_jobs(lane: Lane, rows: Iterable[tuple[Any, ...]], terms: Terms) -> list[Job]:
+    """Return rows of the SELECT_KEPT columns as the jobs of a lane, claimed on some terms."""
+    now_us, lease_us, worker, token = terms
+    more = (lane, now_us + lease_us, token, worker, now_us, int(State.CLAIMED))
+    return made(Job, [_whole(row + more) for row in rows])
