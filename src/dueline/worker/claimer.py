@@ -290,7 +290,7 @@ class Claimer:
             or tenant_of(lane) in settings.paused_tenants
             or (self._permits is None and limits_of(lane))
             or self._is_unknown(lane)
-            or (self._affinity is not None and lane[:2] in self._affinity.others)
+            or (self._affinity is not None and self._affinity.is_left(lane.queue, lane.shard))
         )
         if not is_left_out:
             self._rota.learn(Pointer(lane.bucket, lane), at_us)

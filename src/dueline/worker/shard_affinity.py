@@ -36,12 +36,22 @@ class ShardAffinity:
     of one lane contend, this saves the other workers both. While that worker has no free slot, the
     next one helps. Workers without some of its tasks are not counted: they leave those jobs.
 
+    Args:
+      engine: The engine.
+      worker: The worker's id.
+      known: The tasks that it knows.
+      is_strict: It leaves the jobs of other workers' shards to them; otherwise it only claims them
+        after those of its own.
+
     Attributes:
-      others: Shards that other workers poll, as `(queue, shard)`.
+      others: Shards that other workers prefer, as `(queue, shard)`.
     """
 
-    def __init__(self, engine: Engine, worker: str, known: KnownTasks = NOTHING) -> None:
+    def __init__(
+        self, engine: Engine, worker: str, known: KnownTasks = NOTHING, *, is_strict: bool = True
+    ) -> None:
         self._knows = known
+        self._is_strict = is_strict
         self.others: frozenset[tuple[str, int]] = frozenset()
         self._engine = engine
         self._worker = worker
@@ -57,7 +67,13 @@ class ShardAffinity:
         if self._whole_us is None or not 0 <= now_us - self._whole_us < WHOLE_EVERY_US:
             self._whole_us = now_us
             return places
+        if not self._is_strict:
+            return places
         return [place for place in places if place[:2] not in self.others]
+
+    def is_left(self, queue: str, shard: int) -> bool:
+        """Return whether a shard's jobs are left to another worker."""
+        return self._is_strict and (queue, shard) in self.others
 
     def _mine(
         self, queue: str, shards: int, some: Sequence[Presence], now_us: int
@@ -74,8 +90,14 @@ class ShardAffinity:
 
 
 def affinity_of(engine: Engine, worker: str, known: KnownTasks) -> ShardAffinity | None:
-    """Return a worker's affinity; None on stores of one machine, where polls are cheap."""
-    return ShardAffinity(engine, worker, known) if engine.store.scope == "network" else None
+    """Return a worker's affinity; None on stores of one machine, where polls are cheap.
+
+    Stores with transactions read all lanes in one round trip, and skip rows that another worker is
+    claiming. There a job does not wait for the worker of its shard while others are idle.
+    """
+    if engine.store.scope != "network":
+        return None
+    return ShardAffinity(engine, worker, known, is_strict=not engine.store.transactional)
 
 
 @lru_cache(maxsize=64)

@@ -1,6 +1,7 @@
 """Which shards several workers look at."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from dueline.coordination.worker_registry import KnownTasks, present
 from dueline.core.lane import Lane
 from dueline.jobs.lane_planner import Prospect, plan
+from dueline.worker.claimer import Claimer
 from dueline.worker.heartbeat import CHANGE_EVERY_US, ROOM_EVERY_US, Load, PresenceReporter
 from dueline.worker.shard_affinity import (
     NOTHING,
@@ -76,6 +78,31 @@ def test_another_helps_who_has_no_room_until_it_has_again(world: World) -> None:
     put(world)
     assert len(free.claim()) < JOBS
     world.store.close()
+
+
+def test_with_transactions_no_job_waits_for_the_worker_of_its_shard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = world_on("memory", Path())
+    monkeypatch.setattr(type(world.store), "scope", "network")
+    engine = world.queues.engine
+    engine.catalog.configure("q", shards=8)
+    for name in ("w1", "w2"):
+        PresenceReporter(engine, name, serving=("q",), tasks=()).report(Load(4, 0))
+    affinity = affinity_of(engine, "w1", NOTHING)
+    assert affinity is not None
+    claimer = Claimer(engine, ["q"], "w1", affinity=affinity)
+    claimer.refresh()
+    assert 0 < len(affinity.others) < 8
+    jobs = {world.put() for _ in range(40)}
+    claimer.refresh()
+    found = [one.job for one in claimer.claim(40, {})]
+    assert {one.id for one in found} == jobs
+    mine = [("q", one.lane.shard) not in affinity.others for one in found]
+    assert mine == sorted(mine, reverse=True)  # those of its own shards first
+    new = world.row(world.put())
+    claimer.learn(new.lane, new.at_us)
+    assert [one.job.id for one in claimer.claim(1, {})] == [new.id]
 
 
 @pytest.mark.parametrize("new", [KnownTasks(["sell", "send"]), KnownTasks(["sell"], [64])])
