@@ -6,7 +6,7 @@ forecasts rest on what estimates of this queue were worth.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import islice, product
 from typing import Final, NamedTuple
 
 from dueline.coordination.worker_registry import Presence, live_workers
@@ -14,7 +14,8 @@ from dueline.core.clock import SECOND_US
 from dueline.core.codec import encode
 from dueline.core.engine import Engine
 from dueline.core.errors import NotFound, StoreCorrupt
-from dueline.core.job import JobId, State
+from dueline.core.job import Job, JobId, State
+from dueline.core.lane import Lane
 from dueline.core.maintenance import MaintenanceTask, StepResult
 from dueline.core.store import Put
 from dueline.foresight.forecast import CHECKED_MAX, Error, error_of
@@ -27,14 +28,17 @@ from dueline.monitor import notes
 EVERY_US: Final = 15 * SECOND_US
 QUEUES_A_STEP: Final = 20
 
-PROBES: Final = 8
-"""Number of new estimates of a queue in each round."""
+CHOICES: Final = tuple(product((False, True), repeat=2)) * 2
+"""New estimates of a queue in each round: of ready and scheduled jobs, anywhere or near the head."""
 
 OPEN_MAX: Final = 60
 """Maximum number of estimates of a queue that wait for their check."""
 
 ROWS_MAX: Final = 2_000
 """Maximum number of rows that are read for an estimate."""
+
+FEW: Final = 20
+"""Number of rows of a lane that are read at once."""
 
 AHEAD_US: Final = 60 * SECOND_US
 """How far ahead jobs are due whose start is estimated."""
@@ -140,26 +144,53 @@ def _new_probes(view: _View, name: str) -> list[Probe]:
     engine, chance = view.queues.engine, view.chance
     lanes = list(islice(engine.lanes_of(name), _LANES_MAX))
     found: dict[JobId, Probe] = {}
-    for number in range(PROBES if lanes else 0):
+    for is_later, is_near_head in CHOICES if lanes else ():
         lane = lanes[int(chance() * len(lanes))]
-        skip = round(ROWS_MAX ** chance()) - 1
         now_us = engine.time.latest_us()
-        is_later = number % 2 == 1
-        page = engine.store.scan(
+        job = _chosen(engine, lane, now_us, chance, is_later=is_later, is_near_head=is_near_head)
+        if job is None or job.id in found or job.outcome or job.is_claimed():
+            continue
+        one = estimate_of(
+            engine, job, now_us, workers=view.workers, times=view.times, most=ROWS_MAX
+        )
+        if not isinstance(one, str):
+            found[job.id] = Probe(
+                job.id.hex(), job.fence, now_us, one.base_us, one.wait_us, one.kind
+            )
+    return list(found.values())
+
+
+def _chosen(
+    engine: Engine,
+    lane: Lane,
+    now_us: int,
+    chance: Callable[[], float],
+    *,
+    is_later: bool,
+    is_near_head: bool,
+) -> Job | None:
+    """Choose a ready or a scheduled job of a lane; None if it has none.
+
+    Each is as likely as any other, or those near the head are likelier: otherwise short waits would
+    hardly be known in a long lane.
+    """
+
+    def read(skip: int, limit: int) -> Sequence[Job]:
+        return engine.store.scan(
             lane,
             after=(now_us, _LAST_ID) if is_later else None,
             until_us=now_us + AHEAD_US if is_later else now_us,
-            limit=1,
+            limit=limit,
             skip=skip,
-        )
-        for job in page.jobs:
-            if job.id in found or job.outcome or job.is_claimed():
-                continue
-            one = estimate_of(
-                engine, job, now_us, workers=view.workers, times=view.times, most=ROWS_MAX
-            )
-            if not isinstance(one, str):
-                found[job.id] = Probe(
-                    job.id.hex(), job.fence, now_us, one.base_us, one.wait_us, one.kind
-                )
-    return list(found.values())
+        ).jobs
+
+    first = read(0, FEW)
+    if len(first) < FEW:
+        return first[int(chance() * len(first))] if first else None
+    skip = round(ROWS_MAX ** chance()) - 1 if is_near_head else int(chance() * ROWS_MAX)
+    while skip >= FEW:  # a place past the end is chosen again, below it
+        found = read(skip, 1)
+        if found:
+            return found[0]
+        skip = int(chance() * skip)
+    return first[skip]
