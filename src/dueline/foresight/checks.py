@@ -29,7 +29,7 @@ EVERY_US: Final = 15 * SECOND_US
 QUEUES_A_STEP: Final = 20
 
 CHOICES: Final = tuple(product((False, True), repeat=2)) * 2
-"""New estimates of a queue in each round: of ready and scheduled jobs, anywhere or near the head."""
+"""New estimates of a queue in a round: of ready and scheduled jobs, anywhere or near the head."""
 
 OPEN_MAX: Final = 60
 """Maximum number of estimates of a queue that wait for their check."""
