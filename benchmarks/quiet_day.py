@@ -67,26 +67,25 @@ class VirtualClock:
 def record_of(queue: str, calls: Sequence[Call]) -> Record:
     """Return calls as a history in which each attempt started at once."""
     kinds: dict[Kind, int] = {}
-    rows = []
+    jobs: list[tuple[int, list[tuple[int, ...]]]] = []
     for number, call in enumerate(calls):
         kind = Kind(queue, call.task, call.tenant, 0, LIMITS.get(call.task, ()), number % SHARDS)
         place = kinds.setdefault(kind, len(kinds))
         ready_us = BEGIN_US + round(call.due * SECOND_US)
         is_early = int(call.due - call.at > 1)
         run_us = round(call.ms * 1000)
+        rows: list[tuple[int, ...]] = []
+        jobs.append((ready_us, rows))
         for nth in range(1, call.failures + 2):
             rows.append((place, nth, ready_us, is_early, ready_us, ready_us, ready_us + run_us, 0))
             ready_us += run_us + RETRY_US[min(nth, 2) - 1]
             is_early = 0
-    firsts, group = [], []
-    for row in rows:  # jobs by the time at which they are ready
-        if row[1] == 1:
-            group = []
-            firsts.append((row[2], group))
-        group.append(row)
-    ordered = [row for _, group in sorted(firsts, key=lambda one: one[0]) for row in group]
-    columns = [array("q", column) for column in zip(*ordered, strict=True)]
-    return Record(list(kinds), *columns, workers=["w"])
+    jobs.sort(key=lambda one: one[0])
+    columns = zip(*(row for _, rows in jobs for row in rows), strict=True)
+    numbers, nths, ready, early, claimed, started, ended, worker = (
+        array("q", column) for column in columns
+    )
+    return Record(list(kinds), numbers, nths, ready, early, claimed, started, ended, worker, ["w"])
 
 
 class Day:

@@ -322,6 +322,8 @@ class Claimer:
             found = prospects(
                 free, self._rota.next_at_us, now_us, self._aging, self._limited.since_us
             )
+            if self._affinity is not None:
+                found = self._affinity.preferred(found)
             if weighs:
                 wants = weighed(found, self._weights, limit)
             else:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from dueline.coordination.worker_registry import KnownTasks, Presence, present
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
+from dueline.jobs.lane_planner import Prospect
 
 WHOLE_EVERY_US: Final = 2 * SECOND_US
 """Interval at which a worker polls all shards, whatever other workers report."""
@@ -74,6 +75,17 @@ class ShardAffinity:
     def is_left(self, queue: str, shard: int) -> bool:
         """Return whether a shard's jobs are left to another worker."""
         return self._is_strict and (queue, shard) in self.others
+
+    def preferred(self, found: list[Prospect]) -> list[Prospect]:
+        """Return what to claim first: the lanes of its own shards, if no other is more urgent.
+
+        Workers with a backlog do not meet in one lane then.
+        """
+        if self._is_strict or not found:
+            return found
+        own = [one for one in found if one.lane[:2] not in self.others]
+        top = max(one.priority for one in found)
+        return own if any(one.priority == top for one in own) else found
 
     def _mine(
         self, queue: str, shards: int, some: Sequence[Presence], now_us: int
