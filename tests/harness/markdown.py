@@ -2,11 +2,14 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.harness import forked
 
 TIMEOUT_S = 300
 LANGUAGES = ("python", "console")
@@ -20,6 +23,7 @@ FENCE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 FILE = re.compile(r"\A# file: (?P<name>[\w./-]+)\n")
+NEEDS_SHELL = re.compile(r"^(?!dueline )|[^\w\s\"'.:/=,@+-]")
 EXITS = re.compile(r"\s+# exits (?P<code>\d+)$")
 
 
@@ -121,8 +125,7 @@ def run_block(block: Block, folder: Path, settings: Mapping[str, str] = NO_SETTI
     """Run one block, or write the file that it names."""
     if block.language == "console":
         for step in steps(block.text):
-            command = ["bash", "-c", step.command]
-            output = run(command, folder, step.code, step.command, settings=settings)
+            output = _run_step(step, folder, settings)
             if not shows(output, step.shown):
                 raise WrongPage(f"`{step.command}` printed\n{output}\nand not\n{step.shown}")
         return
@@ -131,7 +134,22 @@ def run_block(block: Block, folder: Path, settings: Mapping[str, str] = NO_SETTI
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(block.text, encoding="utf-8")
     if not named:
-        run([sys.executable, path.name], folder, 0, "the block", settings=settings)
+        _run_program([path.name], folder, 0, "the block", settings)
+
+
+def _run_step(step: Step, folder: Path, settings: Mapping[str, str]) -> str:
+    """Run a command as a shell does; one of dueline alone needs none."""
+    if NEEDS_SHELL.search(step.command):
+        command = ["bash", "-c", step.command]
+        return run(command, folder, step.code, step.command, settings=settings)
+    return _run_program(shlex.split(step.command), folder, step.code, step.command, settings)
+
+
+def _run_program(
+    words: list[str], folder: Path, code: int, name: str, settings: Mapping[str, str]
+) -> str:
+    ended, output = forked.run(words, folder, environment() | dict(settings))
+    return _checked(ended, output, code, name)
 
 
 def run(
@@ -158,16 +176,24 @@ def run(
         )
     except subprocess.TimeoutExpired:
         raise WrongPage(f"`{name}` was not done after {timeout_s} s") from None
-    if done.returncode != code:
-        raise WrongPage(f"`{name}` exited {done.returncode}, not {code}:\n{done.stdout}")
-    return done.stdout
+    return _checked(done.returncode, done.stdout, code, name)
+
+
+def _checked(ended: int, output: str, code: int, name: str) -> str:
+    if ended != code:
+        raise WrongPage(f"`{name}` exited {ended}, not {code}:\n{output}")
+    return output
 
 
 def environment() -> dict[str, str]:
-    """Give the environment of a block: a plain terminal, and no setting of dueline."""
+    """Give the environment of a block: a plain terminal, and no setting of dueline.
+
+    On a terminal, lines of both outputs appear in the order in which they are written.
+    """
     kept = {name: text for name, text in os.environ.items() if not name.startswith("DUELINE_")}
     path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', os.defpath)}"
-    return kept | {"PATH": path, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
+    return kept | {"PATH": path, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb",
+                   "PYTHONUNBUFFERED": "1"}  # fmt: skip
 
 
 ROOT = Path(__file__).parents[2]
