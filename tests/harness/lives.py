@@ -69,6 +69,7 @@ class Stage:
     act: what the handler does. stop_at: numbers of steps before which a client is stopped.
     meanwhile: what happens instead of a stop. calls: handlers called so far. ends: each end
     that was recorded, by job, as first seen. calls_at_end: how many calls there were by then.
+    names: what each step is.
     turns: who of two threads takes the next step. failing: how often which steps fail.
     """
 
@@ -87,6 +88,7 @@ class Stage:
     store_class: type[SteppedMemoryStore] = SteppedMemoryStore
     ends: dict[JobId, Outcome] = field(default_factory=dict)
     calls_at_end: dict[JobId, int] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
     queue: str = "default"
 
     @property
@@ -99,6 +101,7 @@ class Stage:
         if self.turns is not None:
             self.turns.step(name)
         self.watch()
+        self.names.append(name)
         self.steps += 1
         if self.failing.get(name):
             self.failing[name] -= 1
@@ -357,4 +360,5 @@ def put_one(stage: Stage) -> Job:
     job = stage.first_job()
     stage.queues().enqueue_again([job])
     stage.steps = 0
+    stage.names.clear()
     return job
