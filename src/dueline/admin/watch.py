@@ -1,12 +1,12 @@
 """What happens in a store now, and in the last hour: for `dueline top` and the dashboard."""
 
-import threading
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
+from dueline.admin.kept import Kept
 from dueline.admin.search import history_of
 from dueline.admin.throughput import Throughput, quantile, start_latencies, throughput_of
 from dueline.coordination.worker_registry import Presence, present
@@ -46,8 +46,8 @@ COUNTED_US = 150_000
 SETTLED_US = SECOND_US
 """How long after its end an attempt is in the history, if the store answers in time."""
 
-RESTS = 9
-"""The next picture waits this many times as long as the last one took."""
+OLD_US = 30 * SECOND_US
+"""Age from which on a picture is not shown while the next one is read."""
 
 _LATENCIES_MAX = 2_000
 _BACKFILLS_US = (STEP_US, WINDOW_US, 10 * WINDOW_US, KEPT_US)
@@ -117,27 +117,25 @@ class Watch:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._lock = threading.Lock()
+        self._kept = Kept(self._look, engine.clock, old_us=OLD_US)
         self._follower: Follower | None = None
         self._recent: deque[Attempt] = deque(maxlen=ATTEMPTS_MAX)
         self._points: dict[int, Point] = {}
         self._last: Picture | None = None
         self._since_us = 0
-        self._took_us = 0
 
     def look(self, *, max_age_us: int = 0) -> Picture:
         """Return a picture that is at most this old, or older if reading takes long.
 
         With a maximum age, reading takes at most a tenth of the time: workers need the store, too.
         """
-        with self._lock:
-            now_us = self._engine.time.latest_us()
-            pause_us = max(max_age_us, RESTS * self._took_us) if max_age_us else 0
-            if self._last is None or now_us - self._last.now_us > pause_us:
-                began_us = self._engine.clock.monotonic_us()
-                self._last = self._read(now_us)
-                self._took_us = self._engine.clock.monotonic_us() - began_us
-            return self._last
+        found = self._kept.get(max_age_us) if max_age_us else self._kept.now()
+        assert found is not None
+        return found
+
+    def _look(self) -> Picture:
+        self._last = self._read(self._engine.time.latest_us())
+        return self._last
 
     def _read(self, now_us: int) -> Picture:
         engine = self._engine

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse
 
 from dueline.admin.health import Report
+from dueline.admin.kept import Kept
 from dueline.admin.metrics import StoreMetrics
 from dueline.admin.operations import Operations
 from dueline.admin.read_models import Admin
@@ -23,7 +24,6 @@ from dueline.api.claim_sessions import ClaimSessions
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import DuelineError
 from dueline.core.logging import log
-from dueline.web.kept import Kept
 from dueline.web.redaction import Redaction
 from dueline.web.security import Identity, Role
 
@@ -95,16 +95,16 @@ class Site:
 
     def timeline(self) -> Timeline | None:
         """Return a timeline that is some seconds old at most; None while the first is read."""
-        return self._kept("timeline", self.admin.timeline, TIMELINE_US).get()
+        return self._kept("timeline", self.admin.timeline).get(TIMELINE_US)
 
     def report(self) -> Report | None:
         """Return checks of the store that are minutes old at most; None while they run."""
-        return self._kept("report", self.admin.health, REPORT_US).get()
+        return self._kept("report", self.admin.health).get(REPORT_US)
 
-    def _kept(self, name: str, read: Callable[[], T], max_age_us: int) -> Kept[T]:
+    def _kept(self, name: str, read: Callable[[], T]) -> Kept[T]:
         with self._lock:
             if name not in self._values:
-                self._values[name] = Kept(read, max_age_us, self.admin.engine.clock)
+                self._values[name] = Kept(read, self.admin.engine.clock)
             return self._values[name]
 
     def parameters(self, task: str) -> Sequence[str]:

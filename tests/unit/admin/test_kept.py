@@ -1,14 +1,15 @@
 """Values that a thread reads while pages go on."""
 
 import threading
+import time
 from collections.abc import Callable
 from itertools import count
 
 import pytest
 
+from dueline.admin.kept import RESTS, WAIT_S, Kept
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import StoreUnavailable
-from dueline.web.kept import RESTS, Kept
 from tests.harness.clocks import HandClock
 
 
@@ -19,7 +20,7 @@ def clock() -> HandClock:
 
 def ended(kept: Kept[int], is_so: Callable[[int | None], bool]) -> bool:
     """Ask until it is so: each call waits for a moment."""
-    return any(is_so(kept.get()) for _ in range(100))
+    return any(is_so(kept.get(SECOND_US)) for _ in range(100))
 
 
 def test_a_page_does_not_wait_for_a_long_read(clock: HandClock) -> None:
@@ -30,14 +31,14 @@ def test_a_page_does_not_wait_for_a_long_read(clock: HandClock) -> None:
         clock.advance(3)
         return next(numbers)
 
-    kept = Kept(read, SECOND_US, clock)
-    assert kept.get() is None is kept.get()
+    kept = Kept(read, clock)
+    assert kept.get(SECOND_US) is None is kept.get(SECOND_US)
     go_on.release()
     assert ended(kept, lambda value: value == 0)
     clock.advance(3 * RESTS - 1)  # it took three seconds
-    assert kept.get() == 0
-    clock.advance(1)
-    assert kept.get() == 0  # the old one, while a thread reads
+    assert kept.get(SECOND_US) == 0
+    clock.advance(2)
+    assert kept.get(SECOND_US) == 0  # the old one, while a thread reads
     go_on.release()
     assert ended(kept, lambda value: value == 1)
 
@@ -50,7 +51,24 @@ def test_what_failed_is_read_again(clock: HandClock) -> None:
             raise StoreUnavailable("away")
         return 7
 
-    kept = Kept(read, SECOND_US, clock)
+    kept = Kept(read, clock)
     with pytest.raises(StoreUnavailable):
-        kept.get()
+        kept.get(SECOND_US)
     assert ended(kept, lambda value: value == 7)
+
+
+def test_an_old_value_is_waited_for(clock: HandClock) -> None:
+    numbers = count()
+
+    def read() -> int:
+        time.sleep(WAIT_S * 1.5)
+        return next(numbers)
+
+    kept = Kept(read, clock, old_us=10 * SECOND_US)
+    assert kept.get(SECOND_US) == 0
+    clock.advance(2)
+    assert kept.get(SECOND_US) == 0
+    assert ended(kept, lambda value: value == 1)
+    clock.advance(11)
+    assert kept.get(SECOND_US) == 2
+    assert kept.now() == kept.get(SECOND_US) == 3
