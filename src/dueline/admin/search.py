@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
+from operator import itemgetter
 from typing import NamedTuple
 
 from dueline.core.attempt import Attempt
@@ -16,7 +17,7 @@ from dueline.core.errors import BadInput
 from dueline.core.ids import created_us
 from dueline.core.job import Job, JobId
 from dueline.core.job_status import status_of
-from dueline.core.lane import Lane, dead_queue, tenant_of
+from dueline.core.lane import Lane, dead_queue, living_queue, tenant_of
 from dueline.core.pagination import at_once, parts_of
 from dueline.core.store import JobPage
 from dueline.jobs.history import LATE_US, attempts
@@ -37,6 +38,7 @@ LANES_AT_ONCE = 64
 """Number of lanes whose first jobs are read before it is checked how many that were."""
 
 _START: Place = (0, "")
+_NO_ID = "0" * 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +154,6 @@ class _Budget:
         self._rows -= max(1, rows)
 
     @property
-    def has_rows(self) -> bool:
-        """Whether rows are left, even if the time is over."""
-        return self._rows > 0
-
-    @property
     def is_spent(self) -> bool:
         """Whether nothing more may be read."""
         is_late = self._until_us is not None and self._clock.monotonic_us() > self._until_us
@@ -184,20 +181,29 @@ def search(
     budget = _Budget(engine, most, within_us)
     until_us = now_us if like.state == "ready" else None
     begin = None if after is None else (after[0], JobId(bytes.fromhex(after[1])))
-    lanes = [lane for lane in lanes_like(engine, like) if not leave_out(lane)]
+    wanted = (lane for lane in lanes_like(engine, like) if not leave_out(lane))
+    lanes = sorted(((_begin_us(engine, lane), lane) for lane in wanted), key=itemgetter(0))
     # Most lanes give about their share.
     size = min(limit + 1, _PAGE_MAX, 4 + 2 * limit // max(1, len(lanes)))
 
-    def first(lane: Lane) -> JobPage:
-        return engine.store.scan(lane, after=begin, until_us=until_us, limit=size)
+    def first(place: tuple[int, Lane]) -> JobPage:
+        return engine.store.scan(place[1], after=begin, until_us=until_us, limit=size)
 
     begun: list[Iterator[Job]] = []
+    matching_us: list[int] = []
     for some in parts_of(lanes, LANES_AT_ONCE):
-        if not budget.has_rows:
-            budget.stops.append(_START)
+        begin_us = some[0][0]  # no job in these lanes, and in later ones, is due earlier
+        if until_us is not None and begin_us > until_us:
             break
-        for lane, page in zip(some, at_once(engine.store, first, some), strict=True):
+        if sum(at_us < begin_us for at_us in matching_us) > limit:
+            break
+        is_on = begin_us > (after or _START)[0]  # a repeat makes progress
+        if begun and budget.is_spent and is_on:
+            budget.stops.append((begin_us, _NO_ID))
+            break
+        for (_, lane), page in zip(some, at_once(engine.store, first, some), strict=True):
             budget.spend(len(page.jobs))
+            matching_us += (job.at_us for job in page.jobs if like.fits(job, now_us))
             begun.append(_lane_rows(engine, lane, budget, page, until_us=until_us, size=size))
     rows = heapq.merge(*begun, key=lambda job: (job.at_us, job.id))
     found = list(
@@ -216,6 +222,11 @@ def search(
         is_capped=budget.is_spent,
         stopped=stopped if is_on else None,
     )
+
+
+def _begin_us(engine: Engine, lane: Lane) -> int:
+    """Return a time before which no job of a lane is due."""
+    return lane.bucket * engine.catalog.settings(living_queue(lane.queue)).width_us
 
 
 def count_like(

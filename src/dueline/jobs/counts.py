@@ -1,15 +1,17 @@
 """Counts the jobs of a queue by state."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from math import inf
 
 from dueline.coordination.worker_registry import Presence
 from dueline.core.engine import Engine
+from dueline.core.job import Job
 from dueline.core.job_status import status_of
 from dueline.core.lane import dead_queue
-from dueline.core.pagination import JOBS_A_PAGE
+from dueline.core.pagination import JOBS_A_PAGE, jobs_in
 
 SCAN_MAX = 100_000
 """Maximum number of rows of one queue that are read for a count."""
@@ -63,18 +65,18 @@ def count(
         workers: The live workers.
         most: Maximum number of rows that are read.
         ahead_us: Jobs that will be due within this time count as ready.
-        until_us: When no further page is read, by the monotonic clock.
+        until_us: When no further page and no further lane is read, by the monotonic clock.
     """
     now_us = engine.time.latest_us()
     by_state = dict.fromkeys(WAITING_STATES, 0)
     shards: Counter[int] = Counter()
     oldest: dict[int, int] = {}
     read, is_late = 0, False
-    for job in islice(engine.jobs_of(queue), most):
-        if until_us is not None and read and read % JOBS_A_PAGE == 0:
-            is_late = engine.clock.monotonic_us() > until_us
-            if is_late:
-                break
+    stop_us = inf if until_us is None else until_us
+    for job in islice(_rows(engine, queue, stop_us), most):
+        if job is None:
+            is_late = True
+            break
         read += 1
         if job.outcome:  # it has ended; its row is about to be deleted
             continue
@@ -85,7 +87,10 @@ def count(
         if state == "ready":
             shards[job.lane.shard] += 1
             oldest[job.lane.shard] = min(job.at_us, oldest.get(job.lane.shard, job.at_us))
-    dead = sum(1 for _ in islice(engine.jobs_of(dead_queue(queue)), most))
+    dead = 0
+    for job in islice(_rows(engine, dead_queue(queue), stop_us), most):
+        is_late |= job is None
+        dead += job is not None
     return Counts(
         queue,
         **by_state,
@@ -96,3 +101,17 @@ def count(
         ready_by_shard=shards,
         oldest_by_shard=oldest,
     )
+
+
+def _rows(engine: Engine, queue: str, until_us: float) -> Iterator[Job | None]:
+    """Yield the rows of a queue until a time; then None, if there may be more."""
+    read = 0
+    for lane in engine.lanes_of(queue):
+        in_lane = 0
+        for job in jobs_in(engine.store, lane):
+            is_at_page = read and in_lane % JOBS_A_PAGE == 0
+            if is_at_page and engine.clock.monotonic_us() > until_us:
+                yield None
+                return
+            read, in_lane = read + 1, in_lane + 1
+            yield job

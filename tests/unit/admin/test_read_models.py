@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,9 @@ from dueline.admin.watch import STEP_US, Watch
 from dueline.core.attempt import Outcome
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import BadInput, NotFound
+from dueline.core.lane import Lane
+from dueline.core.store import JobPage
+from dueline.jobs.counts import count
 from dueline.jobs.queue import EnqueueRequest
 from tests.harness.clocks import HandClock
 from tests.harness.world import KINDS, World, world_on
@@ -71,6 +75,32 @@ def test_a_search_that_stopped_goes_on_where_it_stopped(world: World, admin: Adm
     assert rounds > 2
 
 
+def test_a_search_reads_lanes_in_the_order_of_time(
+    world: World, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dueline.admin.search.LANES_AT_ONCE", 3)
+    days = DAY_US // SECOND_US
+    made = [world.put(after_s=n * days, tenant=tenant).hex() for n in range(8) for tenant in "abc"]
+    scan, scans = world.store.scan, list[Lane]()
+
+    def counted(lane: Lane, **terms: Any) -> JobPage:  # noqa: ANN401
+        scans.append(lane)
+        return scan(lane, **terms)
+
+    monkeypatch.setattr(world.store, "scan", counted)
+    assert [one.id for one in admin.list(limit=3).jobs] == made[:3]
+    assert len(scans) == 6  # three jobs, and one that shows that there are more
+    scans.clear()
+    assert len(admin.list("state:ready").jobs) == 3 == len(scans)
+    monkeypatch.setattr("dueline.admin.read_models.READ_US_MAX", -1)  # the time is always over
+    seen, page = list[str](), admin.list(limit=5)
+    assert page.is_capped
+    while page.next:
+        seen += [one.id for one in page.jobs]
+        page = admin.list(limit=5, after=page.next)
+    assert seen + [one.id for one in page.jobs] == made
+
+
 def test_counts_say_when_they_are_not_complete(world: World, admin: Admin) -> None:
     for n in range(12):
         world.put(priority=n)
@@ -78,6 +108,10 @@ def test_counts_say_when_they_are_not_complete(world: World, admin: Admin) -> No
     assert admin.count("priority>=6") == (6, False)
     assert admin.count("priority<3 state:ready") == (3, False)
     assert admin.count(most=5) == (5, True)
+    engine = world.queues.engine
+    assert not count(engine, "q", ()).is_capped
+    late = count(engine, "q", (), until_us=engine.clock.monotonic_us() - 1)
+    assert (late.ready, late.is_capped) == (1, True)
 
 
 def test_a_job_is_found_by_its_first_digits(world: World, admin: Admin) -> None:
