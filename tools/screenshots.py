@@ -1,19 +1,22 @@
 """Take pictures of the dashboard over the shop of `examples/shop`, in headless Chromium.
 
-    python -m tools.screenshots [--all FOLDER] [--seconds 40]
+    python -m tools.screenshots [--folder FOLDER] [--seconds 40]
 
-Those of the documentation go to `docs/images/dashboard`; `--all` takes every page, at both widths,
-light and dark.
+Every page is taken at both widths, light and dark. Fails if a page has an error on its console,
+scrolls sideways, or has an empty chart.
 """
 
 import argparse
+import base64
 import logging
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from playwright.sync_api import sync_playwright
 
@@ -23,9 +26,15 @@ from examples.shop.run import Shop
 
 FOLDER = Path(__file__).parents[1] / "docs" / "images" / "dashboard"
 CHROMIUM = "/usr/bin/chromium"
-SIZES = {1280: 800, 390: 780}
-BYTES_MAX = 150_000
-CHARTS_S = 3
+SIZES = {1280: 800, 390: 844}
+HEIGHT_MAX = 1_600
+"""Maximum height of a picture; the lower part of a longer page is left out."""
+
+BYTES_MAX = 3_000_000
+"""Maximum size of all pictures."""
+
+WAIT_S = 10
+QUALITY = 72
 
 PAGES = {
     "overview": "/",
@@ -43,84 +52,100 @@ PAGES = {
     "store": "/store",
     "audit": "/audit",
 }
-"""Pages with a fixed address; a job and a workflow are added."""
+"""Pages with a fixed address."""
+
+LISTED = {
+    "job": "/jobs?q=state:dead+task:shop.mail.send",
+    "running": "/jobs?q=state:running+task:shop.media.resize",
+    "workflow": "/workflows",
+}
+"""Pages of the last job or workflow of a list."""
+
+READY = {"overview": "#charts canvas", "store": "text=Facts"}
+"""What a page shows only after a while."""
+
+_LINES = """() => [...document.querySelectorAll(".chart")].map((chart) => {
+  const canvas = chart.querySelector("canvas");
+  const probe = document.createElement("canvas").getContext("2d");
+  const style = getComputedStyle(document.documentElement);
+  probe.fillStyle = style.getPropertyValue("--bar-normal").trim();
+  probe.fillRect(0, 0, 1, 1);
+  const wanted = probe.getImageData(0, 0, 1, 1).data;
+  const {data} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const isNear = (n) => [0, 1, 2].every((one) => Math.abs(data[n + one] - wanted[one]) < 24);
+  let count = 0;
+  for (let n = 0; n < data.length; n += 4) count += data[n + 3] > 200 && isNear(n);
+  return count;
+})"""
+"""Counts the pixels of the first line of each chart."""
+
+LINE_PIXELS_MIN = 60
 
 
-class Picture(NamedTuple):
-    """A picture of a page."""
-
-    page: str
-    width: int
-    scheme: str
-
-    @property
-    def name(self) -> str:
-        """Name of its file."""
-        return f"{self.page}-{self.width}-{self.scheme}.png"
-
-
-SHOWN = (
-    *(Picture(page, 1280, "light") for page in (*PAGES, "job", "running", "workflow")),
-    Picture("overview", 1280, "dark"),
-    Picture("workflow", 1280, "dark"),
-    *(Picture(page, 390, "light") for page in ("overview", "jobs")),
-    *(Picture(page, 390, "dark") for page in ("overview", "running")),
-)
-"""The pictures of the documentation."""
-
-
-def every_picture() -> Iterator[Picture]:
-    """Yield the pictures of all pages."""
-    for page in (*PAGES, "job", "running", "workflow"):
-        for width in SIZES:
-            for scheme in ("light", "dark"):
-                yield Picture(page, width, scheme)
-
-
-def take(browser: Any, base: str, pictures: Sequence[Picture], folder: Path) -> None:  # noqa: ANN401
-    """Take pictures, those of one width and scheme in one window."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for width, scheme in sorted({(one.width, one.scheme) for one in pictures}):
+def take(browser: Any, base: str, folder: Path) -> Iterator[str]:  # noqa: ANN401
+    """Take all pictures, those of one width and scheme in one window; yield what is wrong."""
+    for width, scheme in product(SIZES, ("light", "dark")):
         size = {"width": width, "height": SIZES[width]}
         page = browser.new_context(viewport=size, color_scheme=scheme).new_page()
-        paths = {**PAGES, **_found(page, base)}
-        for one in pictures:
-            if (one.width, one.scheme) == (width, scheme):
-                page.goto(base + paths[one.page])
-                if one.page == "store":
-                    page.wait_for_selector("text=Facts")
-                page.wait_for_timeout(1000 * CHARTS_S if one.page == "overview" else 300)
-                path = folder / one.name
-                page.screenshot(path=str(path), full_page=one.page == "overview")
-                wide = page.evaluate("document.documentElement.scrollWidth")
-                notes = [
-                    *(["is too large"] if path.stat().st_size > BYTES_MAX else []),
-                    *(["scrolls sideways"] if wide > width else []),
-                ]
-                print(path.name, path.stat().st_size, *notes)
+        errors = _errors_of(page)
+        for name, path in {**PAGES, **LISTED}.items():
+            page.goto(base + path)
+            if name in LISTED:
+                page.goto(base + page.locator("td a.id").last.get_attribute("href"))
+            if name in READY:
+                page.wait_for_selector(READY[name], timeout=1000 * WAIT_S)
+            page.wait_for_timeout(300)
+            faults = [*errors, *_faults(page, width, is_overview=name == "overview")]
+            errors.clear()
+            yield from (f"{name}, {width} px, {scheme}: {fault}" for fault in faults)
+            picture = _picture(page, width)
+            (folder / f"{name}-{width}-{scheme}.webp").write_bytes(picture)
+            print(name, width, scheme, len(picture), *faults)
 
 
-def _found(page: Any, base: str) -> dict[str, str]:  # noqa: ANN401
-    """Return the addresses of a dead job, a running job with progress, and a workflow."""
-    found = {}
-    for name, path in (
-        ("job", "/jobs?q=state:dead+task:shop.mail.send"),
-        ("running", "/jobs?q=state:running+task:shop.media.resize"),
-        ("workflow", "/workflows"),
-    ):
-        page.goto(base + path)
-        found[name] = page.locator("td a.id").last.get_attribute("href")
+def _errors_of(page: Any) -> list[str]:  # noqa: ANN401
+    """Return a list that gets the errors of a page's console as they come."""
+    found: list[str] = []
+    page.on("console", lambda one: found.append(one.text) if one.type == "error" else None)
+    page.on("pageerror", lambda error: found.append(str(error)))
     return found
 
 
-def main() -> None:
+def _faults(page: Any, width: int, *, is_overview: bool) -> Iterator[str]:  # noqa: ANN401
+    if page.evaluate("document.documentElement.scrollWidth") > width:
+        yield "it scrolls sideways"
+    if is_overview:
+        if min(page.evaluate(_LINES), default=0) < LINE_PIXELS_MIN:
+            yield "a chart is empty"
+        for band in ("high", "normal", "low"):
+            if not page.locator(f".timeline rect.{band}").count():
+                yield f"the timeline has no job of priority {band}"
+
+
+def _picture(page: Any, width: int) -> bytes:  # noqa: ANN401
+    """Return a picture of the page, as WebP: Playwright itself knows PNG and JPEG only."""
+    height = min(HEIGHT_MAX, page.evaluate("document.documentElement.scrollHeight"))
+    taken = page.context.new_cdp_session(page).send(
+        "Page.captureScreenshot",
+        {
+            "format": "webp",
+            "quality": QUALITY,
+            "captureBeyondViewport": True,
+            "clip": {"x": 0, "y": 0, "width": width, "height": height, "scale": 1},
+        },
+    )
+    return base64.b64decode(taken["data"])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the shop for a while, then take the pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--all", type=Path, metavar="FOLDER", help="take every page into a folder")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where the pictures go")
     parser.add_argument("--seconds", type=float, default=40, help="how long the shop runs before")
-    asked = parser.parse_args()
+    asked = parser.parse_args(arguments)
     logging.disable(logging.ERROR)
-    with tempfile.TemporaryDirectory() as folder:
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="shop-") as folder:
         shop = Shop(f"sqlite:///{folder}/shop.db")
         shop.fill()
         listening = bound("127.0.0.1", 0)
@@ -134,14 +159,16 @@ def main() -> None:
             watching.goto(base)  # which begins the chart of the backlog
             time.sleep(asked.seconds)
             _operate(shop)
-            if asked.all:
-                take(browser, base, list(every_picture()), asked.all)
-            else:
-                take(browser, base, SHOWN, FOLDER)
+            faults = list(take(browser, base, asked.folder))
             browser.close()
             server.should_exit = True
             thread.join()
         shop.app.close()
+    size = sum(one.stat().st_size for one in asked.folder.glob("*.webp"))
+    if size > BYTES_MAX:
+        faults.append(f"the pictures have {size:,} bytes")
+    if faults:
+        sys.exit("\n".join(faults))
 
 
 def _operate(shop: Shop) -> None:
@@ -150,8 +177,8 @@ def _operate(shop: Shop) -> None:
     operations.pause("reports")
     operations.resume("reports")
     operations.set_capacity("gpu", 3)
-    like = shop.app.admin.filter("state:dead task:shop.pay.charge")
-    operations.bulk("retry", like, "state:dead task:shop.pay.charge")
+    written = "tenant:umbrella priority<0 due<1h"
+    operations.bulk("cancel", shop.app.admin.filter(written), written)
     operations.schedule("trigger", "send-digest")
 
 

@@ -33,6 +33,9 @@ SAMPLED_EVERY_US = 10 * SECOND_US
 COUNTED_MAX = 10_000
 """Maximum number of jobs of all queues that are read for one sample, at least 100 of each."""
 
+COUNTED_US = 2 * SECOND_US
+"""Time in microseconds for counting; each queue gets an even share, and at least one lane."""
+
 QUEUES_MAX = 200
 """Maximum number of queues that are counted."""
 
@@ -80,7 +83,11 @@ class StoreMetrics(Collector):
         workers = live_workers(engine)
         names = list(_readable(engine, engine.catalog.names()))
         most = max(100, COUNTED_MAX // max(1, len(names)))
-        counts = [count(engine, name, workers, most=most) for name in names]
+        began_us, each_us = engine.clock.monotonic_us(), COUNTED_US // max(1, len(names))
+        counts = [
+            count(engine, name, workers, most=most, until_us=began_us + place * each_us)
+            for place, name in enumerate(names, 1)
+        ]
         now_us = engine.time.latest_us()
         jobs = _gauge("jobs", "Jobs by state; see dueline_jobs_capped.", "queue", "state")
         due = _gauge("backlog_due", "Jobs that are due and do not run.", "queue", "shard")

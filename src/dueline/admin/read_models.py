@@ -31,6 +31,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, NotFound
 from dueline.core.job import JobId
+from dueline.core.pagination import at_once
 from dueline.core.queue_settings import QueueSettings, StreamSettings
 from dueline.foresight.alert_monitor import alerts_of
 from dueline.foresight.alerts import Alert
@@ -439,7 +440,8 @@ class Admin:
             after: `next` of the page before.
         """
         listed = islice(records.listed(self.engine.store), after, None)
-        found = [self._workflow(flow) for flow, _ in islice(listed, limit)]
+        flows = [flow for flow, _ in islice(listed, limit)]
+        found = at_once(self.engine.store, self._workflow, flows)
         is_more = next(listed, None) is not None
         shown = [one[0] for one in found if one is not None]
         return WorkflowPage(shown, after + limit if is_more else None)
