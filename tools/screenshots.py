@@ -61,7 +61,7 @@ LISTED = {
 }
 """Pages of the last job or workflow of a list."""
 
-READY = {"overview": "#charts canvas", "store": "text=Facts"}
+READY = {"overview": "#charts canvas", "store": "text=Facts", "running": "progress"}
 """What a page shows only after a while."""
 
 _LINES = """() => [...document.querySelectorAll(".chart")].map((chart) => {

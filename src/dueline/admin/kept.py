@@ -23,7 +23,7 @@ class Kept(Generic[T]):
         read: Reads the value; in one thread at a time.
         clock: This machine's clock.
         old_us: Age in microseconds from which on a value is not returned while it is read again:
-            callers wait for the new one. None: they never wait for long, even if there is none.
+            callers wait for the new one. None: they get None if the first read takes long.
     """
 
     def __init__(self, read: Callable[[], T], clock: Clock, *, old_us: int | None = None) -> None:

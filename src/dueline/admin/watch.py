@@ -40,7 +40,7 @@ COUNTED_IN_ALL = 12_000
 
 COUNTED_MIN = 500
 
-COUNTED_US = 150_000
+COUNTED_US = SECOND_US // 2
 """Time in microseconds after which only the first page of each queue is counted."""
 
 SETTLED_US = SECOND_US
