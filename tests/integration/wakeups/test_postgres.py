@@ -12,6 +12,7 @@ from dueline.api.connect import open_store
 from dueline.core.lane import Lane
 from dueline.core.store_capabilities import SendsWakeups
 from dueline.core.wakeup import NoListener, Signal, Wakeup, WakeupListener, Wakeups
+from dueline.stores.postgres.connection import Connections
 from tests.harness.postgres import schemas, statement
 from tests.harness.woken_workers import WORKER, app_on
 
@@ -76,6 +77,22 @@ def test_one_producer_notifies_and_the_others_need_not(
     assert idle(url) == {"w1"}
     listener.wait(WAIT_S)  # says so again
     assert idle(url) == {"default", "w1"}
+
+
+def test_an_insert_finds_out_whether_to_notify(
+    listener: WakeupListener, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = app_on(url)
+    echo = app.task_named("tests.echo")
+    echo.enqueue("it lists the lane")
+    sent: list[object] = []
+    monkeypatch.setattr(Connections, "send", lambda _, *words: sent.append(words))
+    echo.enqueue("no worker is idle")
+    assert sent == []
+    listener.wait(WAIT_S)
+    echo.enqueue("one is idle")
+    assert len(sent) == 1
+    app.close()
 
 
 def test_a_lane_with_a_long_name_is_left_out(listener: WakeupListener, wakeups: Wakeups) -> None:

@@ -15,6 +15,7 @@ from dueline.core.errors import (
     DuelineError,
     SchemaMismatch,
     StoreUnavailable,
+    Unknown,
 )
 from dueline.core.store import Drop, Group, Migratable, Transactional
 from dueline.store_tests.helpers import (
@@ -201,6 +202,54 @@ def test_a_commit_whose_answer_is_lost_is_read_back(
     assert [job.fence for job in claim(store, lane_of()).jobs] == [1]
     assert [row.fence for row in rows_in(store, lane_of())] == [1]
     assert lost == [1]
+
+
+def test_an_insert_after_a_restart_takes_a_new_connection(url: str, store: PostgresStore) -> None:
+    store.add([new_job(1)])
+    end_sessions(url)
+    store.add([new_job(2)])
+    assert rows_in(store, lane_of()) == new_jobs(2)
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_an_insert_whose_answer_is_lost_is_read_back(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch, *, is_committed: bool
+) -> None:
+    store.add([new_job(1)])
+    run_each = trips.run_each
+    lost: list[int] = []
+
+    def break_off(connection: Any, statements: Sequence[trips.Statement]) -> Any:  # noqa: ANN401
+        lost.append(1)
+        if is_committed:
+            (written, _), _ = run_each(connection, statements)
+        else:
+            number = b"SELECT 1::bigint, pg_current_xact_id()::text"
+            written = trips.run(connection, [(trips.BEGIN, ()), (number, ())])[-1]
+        connection.close()
+        return [written, None], psycopg.OperationalError("the connection was lost")
+
+    monkeypatch.setattr(trips, "run_each", break_off)
+    assert list(store.add([new_job(2)])) == [True]
+    assert rows_in(store, lane_of()) == new_jobs(2)
+    assert lost == [1]
+
+
+def test_an_insert_that_gave_no_sign_is_unknown(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.add([new_job(1)])
+
+    def break_off(connection: Any, _: object) -> Any:  # noqa: ANN401
+        connection.close()
+        return [None, None], psycopg.OperationalError("the connection was lost")
+
+    monkeypatch.setattr(trips, "run_each", break_off)
+    with pytest.raises(Unknown, match="Repeat the call"):
+        store.add([new_job(2)])
+    monkeypatch.undo()
+    assert list(store.add([new_job(1), new_job(2)])) == [True, True]
+    assert rows_in(store, lane_of()) == new_jobs(2)
 
 
 def test_a_killed_server_that_comes_back_has_lost_and_doubled_nothing(own: Cluster) -> None:

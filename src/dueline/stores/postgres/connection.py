@@ -204,6 +204,44 @@ class Connections:
         finally:
             self._give_back(connection)
 
+    def write_then_read(
+        self, write: tuple[str, Sequence[Any]], read: tuple[str, Sequence[Any]]
+    ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]] | None:
+        """Run a statement as a transaction, and another one after its commit, in one trip.
+
+        Args:
+          write: The first one; the last value of its only row is the number of its transaction.
+          read: The other one.
+
+        Returns:
+          The rows of both, of the latter none if they were lost. None if nothing was written, or
+          if that takes more trips: use `write` then.
+
+        Raises: As `write`.
+        """
+        self._refuse_beside()
+        connection = self._take()
+        try:
+            if not connection.is_quick or not trips.is_silent(connection):
+                return None
+            results, schema = Results(connection), self.address.schema
+            both = [(numbered(one, schema), bound) for one, bound in (write, read)]
+            (written, found), error = trips.run_each(connection, both)
+        finally:
+            self._give_back(connection)
+        if written is None:
+            if connection.closed:
+                raise self._unknown() from error
+            return None
+        rows = results.rows(written)
+        if connection.closed and found is None:
+            is_committed = self._is_committed(str(rows[0][-1]))
+            if is_committed is None:
+                raise self._unknown() from error
+            if not is_committed:
+                return None
+        return rows, results.rows(found) if found is not None else []
+
     def _write(self, work: Callable[[Database], T]) -> T:
         def transact(connection: QuickConnection) -> T:
             database = self._database(connection)
@@ -307,12 +345,15 @@ class Connections:
                 raise
             is_committed = self._is_committed(number)
             if is_committed is None:
-                raise Unknown(
-                    f"{self.address} did not say whether a transaction was committed.",
-                    hint="Repeat the call with the same ids.",
-                ) from error
+                raise self._unknown() from error
             if not is_committed:
                 raise
+
+    def _unknown(self) -> Unknown:
+        return Unknown(
+            f"{self.address} did not say whether a transaction was committed.",
+            hint="Repeat the call with the same ids.",
+        )
 
     def _is_committed(self, number: str) -> bool | None:
         """Ask the server for the outcome of a transaction; None without an answer in time."""

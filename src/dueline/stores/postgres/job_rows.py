@@ -74,7 +74,10 @@ def _insert(
     )
     if not hold:
         return insert
-    return f"WITH held AS MATERIALIZED ({hold}), added AS ({insert}) SELECT count(*) FROM held"
+    return (
+        f"WITH held AS MATERIALIZED ({hold}), added AS ({insert})"
+        " SELECT count(*), pg_current_xact_id()::text FROM held"
+    )
 
 
 def _bound(

@@ -1,6 +1,6 @@
 """Jobs in PostgreSQL's tables: inserts, outcomes and lookups, each by few statements."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from dueline.core.job import UNCLAIMED_TOKEN, Job, JobId, State
@@ -97,17 +97,26 @@ def add(database: Database, jobs: Sequence[Job], *, are_new: bool = False) -> No
     """
     wanted = {lane: lane.bucket for lane in set(map(_lane_of, jobs))}
     if len(wanted) <= LANES_MAX and not any(map(_hop_of, jobs)):
-        listed = sorted(wanted)
-        hold: str = lanes.HOLD
-        held: Sequence[object] = lanes.arrays_of(listed, wanted)
-        if len(listed) == 1:
-            hold, held = lanes.HOLD_ONE, [*listed[0], listed[0].bucket]
-        statement = job_rows.insert_held(hold, held, listed, jobs, are_new=are_new)
-        found = database.first(*statement)
+        found = database.first(*insert_held(wanted, jobs, are_new=are_new))
         if found is not None and found[0] == len(wanted):
             return
     numbers = lanes.hold(database, wanted)
     database.execute(*job_rows.insert_of(jobs, [numbers[job.lane] for job in jobs]))
+
+
+def insert_held(
+    wanted: Mapping[Lane, int], jobs: Sequence[Job], *, are_new: bool
+) -> tuple[str, list[Any]]:
+    """Return a statement that inserts jobs into those of their lanes that are listed.
+
+    It returns how many are, and the number of its transaction.
+    """
+    listed = sorted(wanted)
+    hold: str = lanes.HOLD
+    held: Sequence[object] = lanes.arrays_of(listed, wanted)
+    if len(listed) == 1:
+        hold, held = lanes.HOLD_ONE, [*listed[0], listed[0].bucket]
+    return job_rows.insert_held(hold, held, listed, jobs, are_new=are_new)
 
 
 def settle(database: Database, verdicts: Sequence[Verdict]) -> list[bool]:

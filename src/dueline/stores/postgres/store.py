@@ -46,7 +46,7 @@ from dueline.stores.postgres.claims import Claims
 from dueline.stores.postgres.connection import NOW_US, Connections, Database, Executor
 from dueline.stores.postgres.errors import IdExists, LockNotAvailable
 from dueline.stores.postgres.transaction import OpenTransaction
-from dueline.stores.postgres.wakeup import CommitWakeups, NotifyWakeups
+from dueline.stores.postgres.wakeup import FIND_IDLE, CommitWakeups, NotifyWakeups, Unheard
 from dueline.stores.row_updates import Terms
 
 
@@ -66,6 +66,7 @@ class PostgresStore:
         self._connections = Connections(address, clock)
         self._connection: Executor = self._connections
         self._claims = Claims(clock)
+        self._unheard = Unheard()
         self._own_id: str | None = None
 
     def migrate(self) -> Migration:
@@ -88,7 +89,7 @@ class PostgresStore:
 
     def wakeups(self) -> NotifyWakeups:
         """Return the wake-ups of the store's workers."""
-        return NotifyWakeups(self._connections, self._claims.step_back)
+        return NotifyWakeups(self._connections, self._unheard, self._claims.step_back)
 
     def close(self) -> None:
         """Close the connections."""
@@ -138,14 +139,31 @@ class PostgresStore:
     def add(self, jobs: Sequence[Job]) -> Sequence[bool]:
         """Insert jobs and list their lanes."""
         if jobs:
-            try:
-                self._connection.write(
-                    lambda database: postgres_jobs.add(database, jobs, are_new=True)
-                )
-            except IdExists:  # rarely: a call is repeated
-                self._connection.write(lambda database: postgres_jobs.add(database, jobs))
+            if not self._has_added(jobs):
+                try:
+                    self._connection.write(
+                        lambda database: postgres_jobs.add(database, jobs, are_new=True)
+                    )
+                except IdExists:  # rarely: a call is repeated
+                    self._connection.write(lambda database: postgres_jobs.add(database, jobs))
             self._claims.step_back((job.lane, job.pos_us) for job in jobs)
         return [True] * len(jobs)
+
+    def _has_added(self, jobs: Sequence[Job]) -> bool:
+        """Insert new jobs of a listed lane, in one trip that also looks for idle workers."""
+        self._unheard.place = None
+        lane = jobs[0].lane
+        if self._connection is not self._connections or any(
+            job.hop or job.lane != lane for job in jobs
+        ):
+            return False
+        insert = postgres_jobs.insert_held({lane: lane.bucket}, jobs, are_new=True)
+        found = self._connections.write_then_read(insert, (FIND_IDLE, (lane.queue,)))
+        if found is None or not found[0][0][0]:
+            return False
+        if not found[1]:
+            self._unheard.place = lane, min(job.at_us for job in jobs)
+        return True
 
     def claim(
         self,

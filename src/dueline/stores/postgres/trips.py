@@ -73,6 +73,41 @@ def run(connection: QuickConnection, statements: Sequence[Statement]) -> list[PG
     return _receive(connection)[prepared:]
 
 
+def run_each(
+    connection: QuickConnection, statements: Sequence[Statement]
+) -> tuple[list[PGresult | None], psycopg.Error | None]:
+    """Run statements in one trip, each as a transaction of its own.
+
+    Returns:
+      The results, which are sent before the commits, or None; and what was the first to fail.
+    """
+    found: list[list[PGresult]] = [[] for _ in statements]
+    prepared, error = 0, None
+    try:
+        prepared = _send(connection, statements, apart=True)
+        for some in found:
+            failed = _take(connection.pgconn, some)
+            error = error or failed
+        connection.pgconn.exit_pipeline_mode()
+    except psycopg.Error as lost:
+        connection.close()
+        error = error or lost
+    except BaseException:
+        connection.close()  # its state is not known
+        raise
+    if error is not None:
+        connection.prepared.clear()  # some may not be prepared
+    found[0] = found[0][prepared:]
+    return [some[0] if some else None for some in found], error
+
+
+def is_silent(connection: QuickConnection) -> bool:
+    """Return whether the server has sent nothing to an idle connection, such as its end."""
+    poll = select.poll()
+    poll.register(connection.pgconn.socket, select.POLLIN)
+    return not poll.poll(0)
+
+
 def send(connection: QuickConnection, statement: Statement) -> None:
     """Send a statement whose result is not needed; see `settle`."""
     _send(connection, [statement])
@@ -86,8 +121,10 @@ def settle(connection: QuickConnection) -> None:
         _receive(connection)
 
 
-def _send(connection: QuickConnection, statements: Sequence[Statement]) -> int:
-    """Send statements; return how many were prepared before."""
+def _send(
+    connection: QuickConnection, statements: Sequence[Statement], *, apart: bool = False
+) -> int:
+    """Send statements, in one transaction or each apart; return how many were prepared before."""
     server = connection.pgconn
     server.enter_pipeline_mode()
     before = len(connection.prepared)
@@ -103,7 +140,11 @@ def _send(connection: QuickConnection, statements: Sequence[Statement]) -> int:
     for name, binary in ready:
         formats = [Format.BINARY] * len(binary)
         server.send_query_prepared(name, binary, formats, Format.BINARY)
-    server.pipeline_sync()
+        if apart:
+            server.send_flush_request()
+            server.pipeline_sync()
+    if not apart:
+        server.pipeline_sync()
     poll = select.poll()
     poll.register(server.socket, select.POLLIN | select.POLLOUT)
     while server.flush():
@@ -133,12 +174,8 @@ def _encoded(value: object) -> tuple[int, bytes | None]:
 def _receive(connection: QuickConnection) -> list[PGresult]:
     server = connection.pgconn
     found: list[PGresult] = []
-    error: psycopg.Error | None = None
     try:
-        while (result := _next(server)).status != ExecStatus.PIPELINE_SYNC:
-            if result.status in _FAILED:
-                error = error or error_from_result(result, "utf-8")
-            found.append(result)
+        error = _take(server, found)
         server.exit_pipeline_mode()
     except BaseException:
         connection.close()  # its state is not known
@@ -147,6 +184,17 @@ def _receive(connection: QuickConnection) -> list[PGresult]:
         connection.prepared.clear()  # some may not be prepared
         raise error
     return found
+
+
+def _take(server: PGconn, found: list[PGresult]) -> psycopg.Error | None:
+    """Add the results up to the end of a transaction; return the first error among them."""
+    error: psycopg.Error | None = None
+    while (result := _next(server)).status != ExecStatus.PIPELINE_SYNC:
+        if result.status in _FAILED:
+            error = error or error_from_result(result, "utf-8")
+        else:
+            found.append(result)
+    return error
 
 
 def _next(server: PGconn) -> PGresult:

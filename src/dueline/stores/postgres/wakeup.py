@@ -49,7 +49,19 @@ _NOTIFY: Final = (
     " SELECT pg_notify('{channel}', w.payload) FROM gone JOIN w ON w.channel = gone.channel"
 )
 
+FIND_IDLE: Final = "SELECT channel FROM @idle WHERE channel = %s"
+
 StepBack = Callable[[Iterable[tuple[Lane, int]]], None]
+
+
+class Unheard(threading.local):
+    """The last insert of a thread, if no worker was idle after its commit.
+
+    Attributes:
+      place: Its lane and when its first job is due.
+    """
+
+    place: tuple[Lane, int] | None = None
 
 
 class NotifyWakeups:
@@ -57,11 +69,13 @@ class NotifyWakeups:
 
     Args:
       connections: The store's connections.
+      unheard: The inserts of which no worker needs to hear.
       step_back: Called with the lane and the due time of a job that another process has stored.
     """
 
-    def __init__(self, connections: Connections, step_back: StepBack) -> None:
+    def __init__(self, connections: Connections, unheard: Unheard, step_back: StepBack) -> None:
         self._connections = connections
+        self._unheard = unheard
         self._step_back = step_back
         self._channel = channel_of(connections.address.schema)
         self._notify = _NOTIFY.format(channel=self._channel)
@@ -72,6 +86,8 @@ class NotifyWakeups:
 
     def wake(self, wakeups: Collection[Wakeup]) -> None:
         """Notify the workers that are idle."""
+        if [(one.lane, one.at_us) for one in wakeups] == [self._unheard.place]:
+            return
         channels = [one.channel for one in wakeups]
         payloads = list(map(_payload, wakeups))
         with suppress(DuelineError, psycopg.Error):  # a wake-up may be lost
