@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,8 @@ HOST: Final = "127.0.0.1"
 PORT: Final = 54329
 USER: Final = "dueline"
 DATABASE: Final = "dueline"
+KILLED_S: Final = 5.0
+"""Maximum time in which a killed server is gone."""
 
 _DEBIAN: Final = Path("/usr/lib/postgresql")
 _PROGRAMS: Final = ("initdb", "pg_ctl", "postgres")
@@ -117,6 +120,9 @@ class Cluster:
         """Kill the postmaster; its other processes notice that and end."""
         if (pid := self.pid) is not None:
             os.kill(pid, signal.SIGKILL)
+            give_up_s = time.monotonic() + KILLED_S
+            while self.pid == pid and time.monotonic() < give_up_s:
+                time.sleep(0.01)  # its parent has not heard of its end
 
     def copy(self, folder: Path, port: int) -> "Cluster":
         """Make a replica that follows this server, start it, and have commits wait for it."""
