@@ -177,7 +177,7 @@ def _operate(shop: Shop) -> None:
     operations.pause("reports")
     operations.resume("reports")
     operations.set_capacity("gpu", 3)
-    written = "tenant:umbrella priority<0 due<1h"
+    written = "queue:mail priority<0 due<2h"
     operations.bulk("cancel", shop.app.admin.filter(written), written)
     operations.schedule("trigger", "send-digest")
 

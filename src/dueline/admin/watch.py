@@ -40,8 +40,11 @@ COUNTED_IN_ALL = 12_000
 
 COUNTED_MIN = 500
 
-COUNTED_US = SECOND_US // 2
+COUNTED_US = 2 * SECOND_US
 """Time in microseconds after which only the first page of each queue is counted."""
+
+COUNTED_FIRST_US = SECOND_US // 5
+"""The same for the first picture, for which people wait."""
 
 SETTLED_US = SECOND_US
 """How long after its end an attempt is in the history, if the store answers in time."""
@@ -185,7 +188,8 @@ class Watch:
         known = {} if self._last is None else {one.queue: one for one in self._last.counts}
         found: dict[str, Counts] = {}
         left = COUNTED_IN_ALL
-        until_us = self._engine.clock.monotonic_us() + COUNTED_US
+        span_us = COUNTED_FIRST_US if self._last is None else COUNTED_US
+        until_us = self._engine.clock.monotonic_us() + span_us
         for name in sorted(names, key=lambda name: known[name].living() if name in known else 0):
             most = min(COUNTED_MAX, max(COUNTED_MIN, left // (len(names) - len(found))))
             one = found[name] = count(self._engine, name, workers, most=most, until_us=until_us)
