@@ -70,7 +70,13 @@ collect: $(VENV)/.project
 	@($(PY) -m pytest -q --collect-only --ignore tests/unit/spark >/dev/null 2>&1 &)
 
 test-spark: $(SPARK_VENV)/.project ## run the tests on Spark, in a separate environment (needs Java 17)
-	$(SPARK_VENV)/bin/python -m pytest -q tests/unit/spark
+	@$(MAKE) --no-print-directory -j 2 $(if $(CI),--output-sync=target) $(SPARK_TESTS)
+
+# Two processes, of which one shares a Spark: most of its tests are short plans, one after the other.
+SPARK_TESTS := test-spark-session test-spark-others
+.PHONY: $(SPARK_TESTS)
+$(SPARK_TESTS):
+	@$(SPARK_VENV)/bin/python -m pytest -q tests/unit/spark -m '$(if $(findstring others,$@),not )spark_session'
 
 # Versions of Python besides that of VENV; those that are not installed are named and left out.
 PYTHONS ?= 3.12 3.13 3.14

@@ -21,11 +21,13 @@ from tests.unit.spark.standalone import Cluster, started
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all that is here."""
+    """Mark all that is here, and what shares a Spark."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.timeout(TIMEOUT_S))
+            if {"spark", "machines"} & set(getattr(item, "fixturenames", ())):
+                item.add_marker(pytest.mark.spark_session)
 
 
 @pytest.fixture(scope="session", autouse=True)
