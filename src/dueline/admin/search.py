@@ -17,8 +17,8 @@ from dueline.core.errors import BadInput
 from dueline.core.ids import created_us
 from dueline.core.job import Job, JobId
 from dueline.core.job_status import status_of
-from dueline.core.lane import Lane, dead_queue, living_queue, tenant_of
-from dueline.core.pagination import at_once, parts_of
+from dueline.core.lane import Lane, dead_queue, tenant_of
+from dueline.core.pagination import EVER, at_once, parts_of
 from dueline.core.store import JobPage
 from dueline.jobs.history import LATE_US, attempts
 
@@ -181,8 +181,7 @@ def search(
     budget = _Budget(engine, most, within_us)
     until_us = now_us if like.state == "ready" else None
     begin = None if after is None else (after[0], JobId(bytes.fromhex(after[1])))
-    wanted = (lane for lane in lanes_like(engine, like) if not leave_out(lane))
-    lanes = sorted(((_begin_us(engine, lane), lane) for lane in wanted), key=itemgetter(0))
+    lanes = [place for place in _places(engine, like, now_us) if not leave_out(place[1])]
     # Most lanes give about their share.
     size = min(limit + 1, _PAGE_MAX, 4 + 2 * limit // max(1, len(lanes)))
 
@@ -224,9 +223,21 @@ def search(
     )
 
 
-def _begin_us(engine: Engine, lane: Lane) -> int:
-    """Return a time before which no job of a lane is due."""
-    return lane.bucket * engine.catalog.settings(living_queue(lane.queue)).width_us
+def _places(engine: Engine, like: JobFilter, now_us: int) -> list[tuple[int, Lane]]:
+    """Return the lanes that may have matching jobs, each after a time, in the order of these times.
+
+    No job of a lane is due before its time: it is listed from then on. Lanes that are listed for
+    the past have 0, since a sweep may have listed them later.
+    """
+    found: dict[Lane, int] = {}
+    for name in engine.catalog.chosen(like.queue):
+        width_us = engine.catalog.settings(name).width_us
+        for page in engine.pages_of(dead_queue(name) if like.state == "dead" else name, EVER):
+            for listing, lane in page.pointers:
+                if like.may_be_in(lane):
+                    begin_us = listing * width_us if listing * width_us > now_us else 0
+                    found[lane] = min(begin_us, found.get(lane, begin_us))
+    return sorted(((at_us, lane) for lane, at_us in found.items()), key=itemgetter(0))
 
 
 def count_like(

@@ -102,7 +102,7 @@ def timeline(engine: Engine, *, read_us_max: int = READ_US_MAX) -> Timeline:
             slot.expected = expected(hours, slot.at_us, SLOT_US)
     end_us = slots[-1].at_us + SLOT_US - 1
     stop_us = engine.clock.monotonic_us() + read_us_max
-    readers, is_whole = _readers(engine, end_us, stop_us - read_us_max // 2)
+    readers, is_whole = _readers(engine, now_us, end_us, stop_us - read_us_max // 2)
     until_us = None if is_whole else begin_us
 
     def read(one: _LaneReader) -> JobPage:
@@ -126,16 +126,22 @@ def timeline(engine: Engine, *, read_us_max: int = READ_US_MAX) -> Timeline:
 _at_of = attrgetter("at_us")
 
 
-def _readers(engine: Engine, end_us: int, stop_us: int) -> tuple[list[_LaneReader], bool]:
-    """Return a reader of each lane; False: there may be more lanes, but it was `stop_us`."""
+def _readers(
+    engine: Engine, now_us: int, end_us: int, stop_us: int
+) -> tuple[list[_LaneReader], bool]:
+    """Return a reader of each lane; False: there may be more lanes, but it was `stop_us`.
+
+    Lanes that are listed for the past come first, since a sweep may have listed them later.
+    """
     found: dict[Lane, _LaneReader] = {}
     for name in engine.catalog.names():
         width_us = engine.catalog.settings(name).width_us
         for page in engine.pages_of(name, bucket_of(end_us, width_us)):
-            for _, lane in page.pointers:
-                head_us = page.heads.get(lane, lane.bucket * width_us)
-                if head_us is not None and head_us <= end_us:
-                    found[lane] = _LaneReader(lane, head_us)
+            for listing, lane in page.pointers:
+                head_us = page.heads.get(lane, listing * width_us)
+                known = found.get(lane)
+                if head_us is not None and head_us <= (known.at_us - 1 if known else end_us):
+                    found[lane] = _LaneReader(lane, head_us if head_us > now_us else 0)
             if engine.clock.monotonic_us() > stop_us:
                 return list(found.values()), False
     return list(found.values()), True

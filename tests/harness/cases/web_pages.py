@@ -12,7 +12,7 @@ def every_page_shows_and_steers_a_store(url: str) -> None:
         for path in shop.paths():
             assert "<script>alert" not in admin.text(path)
         assert shop.scheduled in admin.text("/jobs?q=tenant:acme+priority>3")
-        assert sum(admin.get("/series.json").json()["failed"]) * 10 > 2
+        assert admin.get("/series.json").json()["failed"][-1] is None  # this step is not over
         done = admin.post("/jobs/change", {"q": "state:dead task:shop.send", "what": "retry"})
         assert done.headers["location"].endswith("notice=retried&n=2")
         admin.post("/queues/mail/pause")
