@@ -29,8 +29,13 @@ AHEAD_US: Final = 3600 * SECOND_US
 ROWS_MAX: Final = 2_000
 """How far ahead a queue with a target is forecast, and from how many rows."""
 
-RISES: Final = 3
+RISES, RISES_SLOW = 3, 8
 """Number of looks in which the wait has to rise, until its rise is taken to go on."""
+
+FAST: Final = 0.25
+"""A wait that grows by less of the time that passes is slow: waits near the limit of what workers
+can run rise and fall like that without a cause.
+"""
 
 RISEN_US: Final = 5 * SECOND_US
 """Wait that is enough for such a forecast; a quarter of the target, if that is less."""
@@ -91,7 +96,7 @@ def look(
     moved_us = _moved_us(before, shards, tenants, now_us)
     serving = [one for one in view.workers if queue in one.queues and one.is_claiming]
     oldest_us = min((one.oldest_us for one in shards.values()), default=now_us)
-    looks = [*before.looks, (now_us, now_us - oldest_us)][-RISES - 1 :]
+    looks = [*before.looks, (now_us, now_us - oldest_us)][-RISES_SLOW - 1 :]
     found = Signals(
         queue,
         now_us,
@@ -167,18 +172,21 @@ def _moved_us(
 
 def _rising(looks: Sequence[tuple[int, int]], target: Target) -> Miss | None:
     """Return when the wait passes the target if it goes on rising as it has."""
-    waits_us = [wait_us for _, wait_us in looks]
-    if len(looks) <= RISES or sorted(set(waits_us)) != waits_us:
-        return None
-    (first_us, least_us), (last_us, most_us) = looks[0], looks[-1]
-    if most_us < min(target.most_us // 4, RISEN_US):
-        return None
-    rise = (most_us - least_us) / (last_us - first_us)
-    at_us = last_us + round(max(0, target.most_us - most_us) / rise)
-    if at_us > last_us + AHEAD_US:
-        return None
-    cause = f"the wait of its oldest job grows by {span_text(round(60e6 * rise))} a minute."
-    return Miss(at_us, 1.0, cause)
+    for rises, least in ((RISES, FAST), (RISES_SLOW, 0.0)):
+        some = looks[-rises - 1 :]
+        waits_us = [wait_us for _, wait_us in some]
+        if len(some) <= rises or sorted(set(waits_us)) != waits_us:
+            return None
+        (first_us, least_us), (last_us, most_us) = some[0], some[-1]
+        rise = (most_us - least_us) / (last_us - first_us)
+        if rise < least or most_us < min(target.most_us // 4, RISEN_US):
+            continue
+        at_us = last_us + round(max(0, target.most_us - most_us) / rise)
+        if at_us > last_us + AHEAD_US:
+            return None
+        cause = f"the wait of its oldest job grows by {span_text(round(60e6 * rise))} a minute."
+        return Miss(at_us, 1.0, cause)
+    return None
 
 
 def _burst(

@@ -213,6 +213,23 @@ def test_a_wait_that_grows(world: World) -> None:
     assert "the wait of its oldest job grows by" in found.condition.sentence
 
 
+def test_a_wait_that_grows_slowly_is_watched_for_longer(world: World) -> None:
+    run = Run(world, target="p99<30s")
+    lanes = count(1)
+
+    def enqueue() -> None:  # a job each half second, in a lane of its own
+        for half in range(2 * STEP_S):
+            world.put(after_s=half / 2, priority=next(lanes))
+
+    for second in range(0, 160, STEP_S):
+        wait_us = (6 + second / 10) * SECOND_US
+        run.step(enqueue, accept=lambda job, most=wait_us: world.now_us - job.due_us > most)
+        if second == 120:
+            assert not run.raised()
+    (found,) = [one for one in run.raised() if one.condition.kind == "forecast"]
+    assert "the wait of its oldest job grows by 6s a minute" in found.condition.sentence
+
+
 def test_alerts_are_raised_once_and_end_when_it_is_calm() -> None:
     one = Condition("shard", "q", "1", "It stands.", "dueline shards lag")
     alerts, news = after([], [one], 100)
