@@ -1,13 +1,17 @@
 """The memory store without transactions and the contract."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
 from dueline.api.connect import open_store
 from dueline.core.clock import Clock, SystemClock
-from dueline.core.store import Store
+from dueline.core.job import Job
+from dueline.core.store import Drop, Store
 from dueline.store_tests.cluster import Cluster
+from dueline.store_tests.exclusion import at_once
+from dueline.store_tests.helpers import claim, lane_of, new_jobs, put_in, rows_in
 from dueline.store_tests.laws import SteppedLaws, StoreFactory
 from dueline.store_tests.stepped_store import SteppedMemoryStore
 from tests.harness.late_answers import LateClient
@@ -57,6 +61,17 @@ class TestMemoryWhoseRequestsLandLate(TestMemoryWithoutTransactions):
     @pytest.fixture
     def factory(self) -> StoreFactory:
         return ClusterFactory(lambda clock, cluster: LateClient(clock, cluster=cluster))
+
+    def test_of_many_threads_that_finish_a_claim_one_succeeds(self, store: Store) -> None:
+        """Or several, each of which gave a request up before the row was missing (rule U5)."""
+
+        def dropped(job: Job, _thread: int) -> bool:
+            return store.settle([Drop(job)])[0]
+
+        put_in(store, *new_jobs(20))
+        for job in claim(store, lane_of()).jobs:
+            assert any(at_once(partial(dropped, job)))
+        assert rows_in(store, lane_of()) == []
 
 
 @pytest.mark.memory
