@@ -11,6 +11,7 @@ from dueline.core.attempt import read_epitaph
 from dueline.core.engine import Engine
 from dueline.core.job import Job
 from dueline.core.lane import dead_queue
+from dueline.core.pagination import jobs_in_lanes
 from dueline.core.tuples import field
 
 READ_MAX = 10_000
@@ -54,8 +55,8 @@ def dead_groups(engine: Engine, *, most: int = READ_MAX) -> DeadGroups:
     """Group the dead-letter jobs of all queues."""
     found: dict[tuple[str, str], list[Job]] = defaultdict(list)
     read = 0
-    rows = (row for name in engine.catalog.names() for row in engine.jobs_of(dead_queue(name)))
-    for row in islice(rows, most):
+    lanes = (lane for name in engine.catalog.names() for lane in engine.lanes_of(dead_queue(name)))
+    for row in islice(jobs_in_lanes(engine.store, lanes), most):
         read += 1
         if not row.outcome:
             found[row.task, _VARIABLE.sub("N", _line(row))].append(row)

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, TypeVar
 
-from dueline.core.job import Job
+from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane, Pointer
-from dueline.core.store import Jobs, LanePage, Record, Records, Row, Streams
+from dueline.core.store import JobPage, Jobs, LanePage, Record, Records, Row, Streams
 from dueline.core.store_capabilities import ReadsShardsAtOnce
 
 RECORDS_A_PAGE: Final = 1000
@@ -117,15 +117,27 @@ def first_pages(
     return jobs.lanes_of(queue, after, until_bucket=until_bucket, limit=page_size)
 
 
-def jobs_in(jobs: Jobs, lane: Lane) -> Iterator[Job]:
-    """Yield all rows of a lane, in (at, id) order."""
-    after = None
+def jobs_in(jobs: Jobs, lane: Lane, *, after: tuple[int, JobId] | None = None) -> Iterator[Job]:
+    """Yield all rows of a lane, or those after a place, in (at, id) order."""
     while True:
         page = jobs.scan(lane, after=after, until_us=None, limit=JOBS_A_PAGE)
         yield from page.jobs
         after = page.after
         if after is None:
             return
+
+
+def jobs_in_lanes(jobs: Jobs, lanes: Iterable[Lane]) -> Iterator[Job]:
+    """Yield all rows of lanes, lane by lane; the first pages of some lanes are read at once."""
+
+    def first(lane: Lane) -> JobPage:
+        return jobs.scan(lane, after=None, until_us=None, limit=JOBS_A_PAGE)
+
+    for part in parts_of(lanes, 2 * READS_AT_ONCE):
+        for lane, page in zip(part, at_once(jobs, first, part), strict=True):
+            yield from page.jobs
+            if page.after is not None:
+                yield from jobs_in(jobs, lane, after=page.after)
 
 
 def rows_in(
