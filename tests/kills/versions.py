@@ -246,7 +246,7 @@ class Versions:
         flows: list[str] = []
         holds: list[tuple[int, int]] = []
         for path in self._folder.glob("*.lines"):
-            held: dict[str, int] = {}
+            held: dict[str, list[int]] = defaultdict(list)
             for line in path.read_text().splitlines():
                 at, word, *rest = line.split()
                 if word in {"plain", "limited"}:
@@ -254,12 +254,16 @@ class Versions:
                 elif word == "flow":
                     flows += rest
                 elif word == "in":
-                    held[rest[0]] = int(at)
+                    held[rest[0]].append(int(at))
                 elif word == "out":
-                    holds.append((held.pop(rest[0]), int(at)))
+                    # A process that stood still for a lease may claim its own job again while the
+                    # first handler, which holds no permit any more, has not ended.
+                    began = held[rest[0]].pop()
+                    if not held[rest[0]]:
+                        holds.append((began, int(at)))
             # What a killed handler held it does not use any more: the last line it wrote is
             # before its end, so a hold of no length counts it once.
-            holds += [(at, at + 1) for at in held.values()]
+            holds += [(at, at + 1) for some in held.values() for at in some[:1]]
         return Lines(jobs, flows, holds)
 
     def _judge(self, app: Dueline, lines: Lines, rows: Sequence[Attempt]) -> Iterator[str]:
