@@ -59,6 +59,20 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     made.stop()
 
 
+@pytest.fixture(autouse=True)
+def _callbacks(request: pytest.FixtureRequest) -> None:
+    """Let the next query start py4j's server for `foreachBatch` again, if it has ended.
+
+    Its thread ends with any error of one connection, such as that of a query that is stopped just
+    then, and PySpark does not notice.
+    """
+    if "spark" in request.fixturenames:
+        gateway = request.getfixturevalue("spark").sparkContext._gateway
+        server = gateway.__dict__.get("_callback_server")
+        if server is not None and (server.thread is None or not server.thread.is_alive()):
+            gateway._callback_server = None
+
+
 @pytest.fixture(scope="session")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Start a standalone cluster."""
