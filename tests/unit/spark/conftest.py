@@ -61,15 +61,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def _callbacks(request: pytest.FixtureRequest) -> None:
-    """Let the next query start py4j's server for `foreachBatch` again, if it has ended.
+    """Let each test start a server of its own for the calls of `foreachBatch`.
 
-    Its thread ends with any error of one connection, such as that of a query that is stopped just
-    then, and PySpark does not notice.
+    After some queries Java's side may call a port at which nobody listens any more; PySpark only
+    tells it the port when it starts a server.
     """
     if "spark" in request.fixturenames:
         gateway = request.getfixturevalue("spark").sparkContext._gateway
-        server = gateway.__dict__.get("_callback_server")
-        if server is not None and (server.thread is None or not server.thread.is_alive()):
+        if gateway.__dict__.get("_callback_server") is not None:
             gateway._callback_server = None
 
 
