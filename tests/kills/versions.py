@@ -27,7 +27,7 @@ from dueline.core.attempt import Attempt
 from dueline.jobs.history import attempts
 from tests.kills.processes import told_in
 
-PREVIOUS = "a89aa13adb27c62ba5baf5eabff6546421c44ca4"
+PREVIOUS = "95047f5f0f506bc197cd0cfb02bb7c9c49067475"
 """Commit of the version that was released before this one."""
 
 ROOT = Path(__file__).parent.parent.parent

@@ -111,10 +111,10 @@ def learned(record: Record, rates: Collection[str] = ()) -> tuple[list[Simulated
                 if claimed_us > permit_us and not is_rated:
                     _add(samples["permit_us"], claimed_us - permit_us)
                 continue
-        if claimed_us < free_us:
-            _add(samples["next_us"], started_us - free_us)
-        elif claimed_us < ready_us:
+        if claimed_us < ready_us and free_us <= ready_us:
             _add(samples["early_us"], started_us - ready_us)
+        elif claimed_us < free_us:
+            _add(samples["next_us"], started_us - free_us)
         else:
             cause = (max(free_us, ready_us), free_us > ready_us)
             one.claim(claimed_us, started_us, cause, samples)

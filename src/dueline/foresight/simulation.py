@@ -138,13 +138,13 @@ class Simulation:
                 self._leave(now_us, one)
 
     def _arrive(self, now_us: int, attempt: int) -> None:
-        """Add a ready job, and wake a worker with a free slot."""
+        """Add a ready job, and wake a worker with room for it."""
         self._ready_us[attempt] = now_us
         self._ready.add(self._kind[attempt], now_us, attempt)
         while self._idle_workers:
             worker = self._idle_workers.popleft()
             one = self._workers[worker]
-            if one.running < one.slots and not one.is_woken:
+            if not one.is_woken and self._room(one):
                 if self._record.is_early[attempt]:
                     self._wake(worker, now_us, self._early.next(), _PREFETCHED)
                 else:
@@ -207,7 +207,7 @@ class Simulation:
         return room if is_worth else 0
 
     def _note_idle(self, worker: int, one: _Worker) -> None:
-        is_idle = one.is_here and one.running < one.slots and not one.is_woken
+        is_idle = one.is_here and not one.is_woken and self._room(one) > 0
         if is_idle and worker not in self._idle_workers:
             self._idle_workers.append(worker)
 

@@ -142,6 +142,22 @@ def test_a_turn_is_the_delay_behind_a_job_that_ended() -> None:
     assert all(a >= b for a, b in pairwise([*overheads.next_us, 0]))
 
 
+def test_a_retry_that_was_claimed_early_waits_for_its_time_and_not_for_a_slot() -> None:
+    retried = record_of([Ran(0, run=100, waits=(250,))])
+    claimed_us = [*retried.claimed_us]
+    claimed_us[1] = retried.ended_us[0] - 1 * MS  # before its slot was free, and before it was due
+    _, overheads = learned(retried._replace(claimed_us=claimed_us))
+    assert overheads.next_us == Overheads().next_us  # none was seen
+    assert max(overheads.early_us) == 1 * MS
+
+
+def test_a_full_worker_with_room_in_its_buffer_may_claim_before_a_free_one() -> None:
+    quick = [Ran(n, run=1) for n in range(40)]  # from which the worker learns to claim ahead
+    jobs = [*quick, Ran(100, run=30), Ran(101, run=1), Ran(102, run=1)]
+    found = starts(record_of(jobs), Scenario(Rules(), workers(1, 1), NONE))
+    assert found[-3:] == [100, 101, 130]
+
+
 def test_a_setting_changes_what_it_names() -> None:
     rules = Rules({"api": 2}, {"web": Rate(1, 1_000_000)}, {"a": 2})
     fleet = workers(3, 1)

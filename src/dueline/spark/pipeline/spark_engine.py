@@ -123,7 +123,9 @@ class SparkSimulator:
             self._rows.mapInArrow(
                 partial(_simulate, self._rules, one, number, self._with_hashes),
                 "run int, outcome binary",
-            )
+            ).repartition(
+                1
+            )  # a stage each: a union of single partitions is one partition, one task
             for number, one in enumerate(runs)
         ]
         found: list[list[Outcome]] = [[] for _ in runs]
