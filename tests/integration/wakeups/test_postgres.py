@@ -79,7 +79,7 @@ def test_one_producer_notifies_and_the_others_need_not(
     assert idle(url) == {"default", "w1"}
 
 
-def test_an_insert_finds_out_whether_to_notify(
+def test_an_insert_notifies_an_idle_worker_in_its_own_trip(
     listener: WakeupListener, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = app_on(url)
@@ -87,11 +87,17 @@ def test_an_insert_finds_out_whether_to_notify(
     echo.enqueue("it lists the lane")
     sent: list[object] = []
     monkeypatch.setattr(Connections, "send", lambda _, *words: sent.append(words))
+    listener.wait(WAIT_S)
+    listener.take()
+    echo.using(after=600).enqueue("not soon")
+    assert idle(url) == {"default", "w1"}
+    echo.enqueue("one is idle")
+    assert idle(url) == {"w1"}
+    listener.wait(WAIT_S)
+    (wakeup,) = listener.take()
+    assert wakeup.lane is not None
     echo.enqueue("no worker is idle")
     assert sent == []
-    listener.wait(WAIT_S)
-    echo.enqueue("one is idle")
-    assert len(sent) == 1
     app.close()
 
 

@@ -204,18 +204,18 @@ class Connections:
         finally:
             self._give_back(connection)
 
-    def write_then_read(
-        self, write: tuple[str, Sequence[Any]], read: tuple[str, Sequence[Any]]
-    ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]] | None:
+    def write_then(
+        self, write: tuple[str, Sequence[Any]], then: tuple[str, Sequence[Any]] | None
+    ) -> tuple[tuple[Any, ...] | None, bool]:
         """Run a statement as a transaction, and another one after its commit, in one trip.
 
         Args:
           write: The first one; the last value of its only row is the number of its transaction.
-          read: The other one.
+          then: The other one, which may fail or be lost.
 
         Returns:
-          The rows of both, of the latter none if they were lost. None if nothing was written, or
-          if that takes more trips: use `write` then.
+          The row, or None if nothing was written or that takes more trips: use `write` then. And
+          whether the other statement was run.
 
         Raises: As `write`.
         """
@@ -223,24 +223,25 @@ class Connections:
         connection = self._take()
         try:
             if not connection.is_quick or not trips.is_silent(connection):
-                return None
+                return None, False
             results, schema = Results(connection), self.address.schema
-            both = [(numbered(one, schema), bound) for one, bound in (write, read)]
-            (written, found), error = trips.run_each(connection, both)
+            both = [(numbered(one[0], schema), one[1]) for one in (write, then) if one]
+            (written, *after), error = trips.run_each(connection, both)
         finally:
             self._give_back(connection)
         if written is None:
             if connection.closed:
                 raise self._unknown() from error
-            return None
-        rows = results.rows(written)
-        if connection.closed and found is None:
-            is_committed = self._is_committed(str(rows[0][-1]))
+            return None, False
+        (row,) = results.rows(written)
+        is_run = after != [] and after[0] is not None
+        if connection.closed and not is_run:
+            is_committed = self._is_committed(str(row[-1]))
             if is_committed is None:
                 raise self._unknown() from error
             if not is_committed:
-                return None
-        return rows, results.rows(found) if found is not None else []
+                return None, False
+        return row, is_run
 
     def _write(self, work: Callable[[Database], T]) -> T:
         def transact(connection: QuickConnection) -> T:

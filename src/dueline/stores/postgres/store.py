@@ -7,6 +7,7 @@ outcomes and effects.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
+from operator import attrgetter
 from typing import Literal
 
 from dueline.core.clock import Clock
@@ -30,6 +31,7 @@ from dueline.core.store import (
     Write,
 )
 from dueline.core.store_capabilities import Joined, LanesWithRows, PrefetchResult, RecordsPage
+from dueline.core.wakeup import WAKE_AHEAD_US, Wakeup
 from dueline.stores.postgres import (
     batches,
     callers,
@@ -46,7 +48,7 @@ from dueline.stores.postgres.claims import Claims
 from dueline.stores.postgres.connection import NOW_US, Connections, Database, Executor
 from dueline.stores.postgres.errors import IdExists, LockNotAvailable
 from dueline.stores.postgres.transaction import OpenTransaction
-from dueline.stores.postgres.wakeup import FIND_IDLE, CommitWakeups, NotifyWakeups, Unheard
+from dueline.stores.postgres.wakeup import CommitWakeups, Notified, NotifyWakeups, notify_idle
 from dueline.stores.row_updates import Terms
 
 
@@ -66,7 +68,7 @@ class PostgresStore:
         self._connections = Connections(address, clock)
         self._connection: Executor = self._connections
         self._claims = Claims(clock)
-        self._unheard = Unheard()
+        self._notified = Notified()
         self._own_id: str | None = None
 
     def migrate(self) -> Migration:
@@ -89,7 +91,7 @@ class PostgresStore:
 
     def wakeups(self) -> NotifyWakeups:
         """Return the wake-ups of the store's workers."""
-        return NotifyWakeups(self._connections, self._unheard, self._claims.step_back)
+        return NotifyWakeups(self._connections, self._notified, self._claims.step_back)
 
     def close(self) -> None:
         """Close the connections."""
@@ -150,19 +152,22 @@ class PostgresStore:
         return [True] * len(jobs)
 
     def _has_added(self, jobs: Sequence[Job]) -> bool:
-        """Insert new jobs of a listed lane, in one trip that also looks for idle workers."""
-        self._unheard.place = None
+        """Insert new jobs of a listed lane, in one trip that also notifies idle workers."""
+        self._notified.wakeup = None
         lane = jobs[0].lane
         if self._connection is not self._connections or any(
             job.hop or job.lane != lane for job in jobs
         ):
             return False
         insert = postgres_jobs.insert_held({lane: lane.bucket}, jobs, are_new=True)
-        found = self._connections.write_then_read(insert, (FIND_IDLE, (lane.queue,)))
-        if found is None or not found[0][0][0]:
+        first = min(jobs, key=_at_of)
+        wakeup = Wakeup(lane.queue, first.at_us, lane)
+        is_soon = first.at_us <= first.enqueued_us + WAKE_AHEAD_US
+        notify = notify_idle([wakeup], self._address.schema) if is_soon else None
+        row, is_sent = self._connections.write_then(insert, notify)
+        if row is None or not row[0]:
             return False
-        if not found[1]:
-            self._unheard.place = lane, min(job.at_us for job in jobs)
+        self._notified.wakeup = wakeup if is_sent else None
         return True
 
     def claim(
@@ -354,6 +359,9 @@ class PostgresStore:
         )
         found = [Lane(*row[1:]) for row in rows]
         return LanesWithRows(found, str(rows[-1][0]) if len(rows) == limit else None)
+
+
+_at_of = attrgetter("at_us")
 
 
 def _id_in(database: Database) -> str | None:

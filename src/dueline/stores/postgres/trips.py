@@ -79,15 +79,17 @@ def run_each(
     """Run statements in one trip, each as a transaction of its own.
 
     Returns:
-      The results, which are sent before the commits, or None; and what was the first to fail.
+      The results, which are sent before the commits, or None; and what was the first to fail. A
+      result whose commit was lost is among them.
     """
     found: list[list[PGresult]] = [[] for _ in statements]
     prepared, error = 0, None
     try:
         prepared = _send(connection, statements, apart=True)
         for some in found:
-            failed = _take(connection.pgconn, some)
-            error = error or failed
+            if failed := _take(connection.pgconn, some):
+                error = error or failed
+                some.clear()
         connection.pgconn.exit_pipeline_mode()
     except psycopg.Error as lost:
         connection.close()

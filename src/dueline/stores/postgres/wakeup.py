@@ -1,9 +1,10 @@
 """Wakes the workers of a store by LISTEN and NOTIFY.
 
 Commits with NOTIFY take one lock of the whole server, so a producer only sends one where a worker
-has said that it is idle: the worker puts its channels into the table `idle`, and the first
-producer removes them and notifies. A process has one connection that listens, for all its workers.
-Behind a pooler no process listens, and workers poll.
+has said that it is idle: the worker puts its channels into the table `idle` and polls once more.
+The first producer removes them and notifies, after the commit of its insert but in the same trip.
+A process has one connection that listens, for all its workers. Behind a pooler no process listens,
+and workers poll.
 """
 
 import os
@@ -11,8 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 from psycopg import Connection
@@ -42,6 +44,9 @@ PATIENCE_S: Final = 1.0
 _SAY_IDLE: Final = (
     "INSERT INTO @idle (channel) SELECT unnest(%s::text[]) ON CONFLICT (channel) DO NOTHING"
 )
+_NOTIFY_ONE: Final = (
+    "DELETE FROM @idle WHERE channel = %s RETURNING pg_notify('{channel}', %s::text)"
+)
 _NOTIFY: Final = (
     "WITH w AS (SELECT * FROM unnest(%s::text[], %s::text[]) AS w (channel, payload)),"
     " gone AS (DELETE FROM @idle WHERE ctid = ANY(ARRAY(SELECT ctid FROM @idle"
@@ -49,19 +54,17 @@ _NOTIFY: Final = (
     " SELECT pg_notify('{channel}', w.payload) FROM gone JOIN w ON w.channel = gone.channel"
 )
 
-FIND_IDLE: Final = "SELECT channel FROM @idle WHERE channel = %s"
-
 StepBack = Callable[[Iterable[tuple[Lane, int]]], None]
 
 
-class Unheard(threading.local):
-    """The last insert of a thread, if no worker was idle after its commit.
+class Notified(threading.local):
+    """The last insert of a thread that sent its own wake-up.
 
     Attributes:
-      place: Its lane and when its first job is due.
+      wakeup: The wake-up; None if that insert sent none.
     """
 
-    place: tuple[Lane, int] | None = None
+    wakeup: Wakeup | None = None
 
 
 class NotifyWakeups:
@@ -69,16 +72,15 @@ class NotifyWakeups:
 
     Args:
       connections: The store's connections.
-      unheard: The inserts of which no worker needs to hear.
+      notified: The inserts that sent their own wake-ups.
       step_back: Called with the lane and the due time of a job that another process has stored.
     """
 
-    def __init__(self, connections: Connections, unheard: Unheard, step_back: StepBack) -> None:
+    def __init__(self, connections: Connections, notified: Notified, step_back: StepBack) -> None:
         self._connections = connections
-        self._unheard = unheard
+        self._notified = notified
         self._step_back = step_back
         self._channel = channel_of(connections.address.schema)
-        self._notify = _NOTIFY.format(channel=self._channel)
         self._local = LocalWakeups()
         self._listeners: list[IdleListener] = []
         self._process = 0
@@ -86,12 +88,10 @@ class NotifyWakeups:
 
     def wake(self, wakeups: Collection[Wakeup]) -> None:
         """Notify the workers that are idle."""
-        if [(one.lane, one.at_us) for one in wakeups] == [self._unheard.place]:
+        if list(wakeups) == [self._notified.wakeup]:
             return
-        channels = [one.channel for one in wakeups]
-        payloads = list(map(_payload, wakeups))
         with suppress(DuelineError, psycopg.Error):  # a wake-up may be lost
-            self._connections.send(self._notify, (channels, payloads))
+            self._connections.send(*notify_idle(wakeups, self._connections.address.schema))
 
     def listen(self, channels: Collection[str], wakeup: Signal) -> WakeupListener:
         """Open a listener; without notifications if there is a pooler or no server."""
@@ -228,9 +228,18 @@ class IdleListener:
         self._inner.close()
 
 
+@lru_cache
 def channel_of(schema: str) -> str:
     """Return the channel of a schema's notifications: an identifier of up to 63 bytes."""
     return f"dueline_{sha256(schema.encode()).hexdigest()[:24]}"
+
+
+def notify_idle(wakeups: Collection[Wakeup], schema: str) -> tuple[str, Sequence[Any]]:
+    """Return the statement that notifies the workers that are idle, and its values."""
+    channels, payloads = [one.channel for one in wakeups], list(map(_payload, wakeups))
+    if len(channels) == 1:
+        return _NOTIFY_ONE.format(channel=channel_of(schema)), channels + payloads
+    return _NOTIFY.format(channel=channel_of(schema)), [channels, payloads]
 
 
 def _payload(wakeup: Wakeup) -> str:
