@@ -1,6 +1,5 @@
 """Metrics for Prometheus: what a worker counted, and what its store holds now."""
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -14,6 +13,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from dueline.admin.kept import Kept
 from dueline.coordination.worker_registry import live_workers
 from dueline.core.attempt import FinalState
 from dueline.core.clock import SECOND_US
@@ -29,6 +29,9 @@ from dueline.worker.tally import BUCKETS_S, Histogram, Totals
 
 SAMPLED_EVERY_US = 10 * SECOND_US
 """Minimum time between reads of the store."""
+
+OLD_US = 30 * SECOND_US
+"""Age from which on a sample is not returned while the next one is read."""
 
 COUNTED_MAX = 10_000
 """Maximum number of jobs of all queues that are read for one sample, at least 100 of each."""
@@ -51,9 +54,7 @@ class StoreMetrics(Collector):
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._lock = threading.Lock()
-        self._kept: Sequence[Metric] = ()
-        self._read_us: int | None = None
+        self._kept = Kept(self._read, engine.clock, old_us=OLD_US)
 
     def describe(self) -> Iterable[Metric]:
         """Return nothing, so that the registry does not read the store."""
@@ -61,22 +62,17 @@ class StoreMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Return the gauges; without an answer of the store, only that it is not up."""
-        clock = self._engine.clock
-        with self._lock:
-            is_old = (
-                self._read_us is None or clock.monotonic_us() - self._read_us > SAMPLED_EVERY_US
-            )
-            if is_old:
-                up = GaugeMetricFamily("dueline_store_up", "Whether the store answers.")
-                try:
-                    self._kept = [*self._sample(), up]
-                    up.add_metric([], 1)
-                except StoreUnavailable as error:
-                    log.warning("the store cannot be sampled for metrics: %s", error)
-                    self._kept = [up]
-                    up.add_metric([], 0)
-                self._read_us = clock.monotonic_us()
-            return self._kept
+        return self._kept.get(SAMPLED_EVERY_US) or ()
+
+    def _read(self) -> Sequence[Metric]:
+        up = GaugeMetricFamily("dueline_store_up", "Whether the store answers.")
+        try:
+            sample = list(self._sample())
+        except StoreUnavailable as error:
+            log.warning("the store cannot be sampled for metrics: %s", error)
+            sample = []
+        up.add_metric([], bool(sample))
+        return [*sample, up]
 
     def _sample(self) -> Iterator[Metric]:
         engine = self._engine

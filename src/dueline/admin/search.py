@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from dueline.core.ids import created_us
 from dueline.core.job import Job, JobId
 from dueline.core.job_status import status_of
 from dueline.core.lane import Lane, dead_queue, tenant_of
-from dueline.core.pagination import EVER, at_once, parts_of
+from dueline.core.pagination import LANES_AT_ONCE, first_of_each, parts_of, scan_each
 from dueline.core.store import JobPage
 from dueline.jobs.history import LATE_US, attempts
 
@@ -34,8 +34,7 @@ _BACK_US = (10 * SECOND_US, 600 * SECOND_US, 6 * 3600 * SECOND_US, 8 * DAY_US)
 Place = tuple[int, str]
 """Where a page of jobs ends: the time and the id of its last job."""
 
-LANES_AT_ONCE = 64
-"""Number of lanes whose first jobs are read before it is checked how many that were."""
+_COUNTED_AT_ONCE = 16
 
 _START: Place = (0, "")
 _NO_ID = "0" * 32
@@ -182,15 +181,11 @@ def search(
     until_us = now_us if like.state == "ready" else None
     begin = None if after is None else (after[0], JobId(bytes.fromhex(after[1])))
     lanes = [place for place in _places(engine, like, now_us) if not leave_out(place[1])]
-    # Most lanes give about their share.
-    size = min(limit + 1, _PAGE_MAX, 4 + 2 * limit // max(1, len(lanes)))
-
-    def first(place: tuple[int, Lane]) -> JobPage:
-        return engine.store.scan(place[1], after=begin, until_us=until_us, limit=size)
-
     begun: list[Iterator[Job]] = []
     matching_us: list[int] = []
-    for some in parts_of(lanes, LANES_AT_ONCE):
+    # Those that may be due come first, by themselves.
+    by_time = (list(some) for _, some in groupby(lanes, key=lambda place: place[0] > 0))
+    for some in chain.from_iterable(parts_of(part, LANES_AT_ONCE) for part in by_time):
         begin_us = some[0][0]  # no job in these lanes, and in later ones, is due earlier
         if until_us is not None and begin_us > until_us:
             break
@@ -200,7 +195,10 @@ def search(
         if begun and budget.is_spent and is_on:
             budget.stops.append((begin_us, _NO_ID))
             break
-        for (_, lane), page in zip(some, at_once(engine.store, first, some), strict=True):
+        size = min(limit + 1, _PAGE_MAX, 4 + 4 * limit // len(some))  # about a lane's share
+        places = [(lane, begin) for _, lane in some]
+        pages = scan_each(engine.store, places, until_us=until_us, limit=size)
+        for (lane, _), page in zip(places, pages, strict=True):
             budget.spend(len(page.jobs))
             matching_us += (job.at_us for job in page.jobs if like.fits(job, now_us))
             begun.append(_lane_rows(engine, lane, budget, page, until_us=until_us, size=size))
@@ -224,20 +222,15 @@ def search(
 
 
 def _places(engine: Engine, like: JobFilter, now_us: int) -> list[tuple[int, Lane]]:
-    """Return the lanes that may have matching jobs, each after a time, in the order of these times.
-
-    No job of a lane is due before its time: it is listed from then on. Lanes that are listed for
-    the past have 0, since a sweep may have listed them later.
-    """
+    """Return the lanes that may have matching jobs in the order of when these may be due."""
     found: dict[Lane, int] = {}
     for name in engine.catalog.chosen(like.queue):
-        width_us = engine.catalog.settings(name).width_us
-        for page in engine.pages_of(dead_queue(name) if like.state == "dead" else name, EVER):
-            for listing, lane in page.pointers:
+        queue = dead_queue(name) if like.state == "dead" else name
+        for begins in engine.begins_of(queue, now_us=now_us):
+            for lane, begin_us in begins.items():
                 if like.may_be_in(lane):
-                    begin_us = listing * width_us if listing * width_us > now_us else 0
                     found[lane] = min(begin_us, found.get(lane, begin_us))
-    return sorted(((at_us, lane) for lane, at_us in found.items()), key=itemgetter(0))
+    return sorted(((begin_us, lane) for lane, begin_us in found.items()), key=itemgetter(0))
 
 
 def count_like(
@@ -252,13 +245,14 @@ def count_like(
     now_us = engine.time.latest_us()
     budget = _Budget(engine, most, within_us)
     found = 0
-    for lane in lanes_like(engine, like):
-        page = engine.store.scan(lane, after=None, until_us=None, limit=_PAGE_MAX)
-        budget.spend(len(page.jobs))
-        rows = _lane_rows(engine, lane, budget, page, until_us=None, size=_PAGE_MAX)
-        found += sum(1 for row in rows if like.fits(row, now_us))
-        if budget.is_spent:
-            return found, True
+    for some in parts_of(lanes_like(engine, like), _COUNTED_AT_ONCE):
+        size = _PAGE_MAX // 2
+        for lane, page in first_of_each(engine.store, some, limit=size):
+            budget.spend(len(page.jobs))
+            rows = _lane_rows(engine, lane, budget, page, until_us=None, size=size)
+            found += sum(1 for row in rows if like.fits(row, now_us))
+            if budget.is_spent:
+                return found, True
     return found, False
 
 
@@ -284,7 +278,7 @@ def _lane_rows(
 ) -> Iterator[Job]:
     """Yield rows from the first page on, which is read always: so a repeat makes progress.
 
-    Args: size: of the first page; each later one is twice as large as the one before.
+    Args: size: of the first page; each later one is four times as large as the one before.
     """
     while True:
         yield from page.jobs
@@ -293,7 +287,7 @@ def _lane_rows(
             return
         if budget.is_spent:
             break
-        size = min(2 * size, _PAGE_MAX)
+        size = min(4 * size, _PAGE_MAX)
         page = engine.store.scan(lane, after=after, until_us=until_us, limit=size)
         budget.spend(len(page.jobs))
     budget.stops.append((after[0], after[1].hex()))

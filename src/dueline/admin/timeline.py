@@ -8,8 +8,8 @@ from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.job import JobId
 from dueline.core.job_status import status_of
-from dueline.core.lane import Lane, bucket_of
-from dueline.core.pagination import at_once
+from dueline.core.lane import Lane
+from dueline.core.pagination import LANES_AT_ONCE, scan_each
 from dueline.core.store import JobPage
 from dueline.foresight.hours import expected, hours_of
 
@@ -26,9 +26,6 @@ SLOT_MAX = 500
 """Number of jobs of one lane in one slot after which the next slot is read."""
 
 _PAGE = 250
-_LANES = 64
-"""Number of lanes of which a page is read between two looks at the time."""
-
 _LAST_ID = JobId(b"\xff" * 16)
 
 
@@ -104,17 +101,15 @@ def timeline(engine: Engine, *, read_us_max: int = READ_US_MAX) -> Timeline:
     stop_us = engine.clock.monotonic_us() + read_us_max
     readers, is_whole = _readers(engine, now_us, end_us, stop_us - read_us_max // 2)
     until_us = None if is_whole else begin_us
-
-    def read(one: _LaneReader) -> JobPage:
-        return engine.store.scan(one.lane, after=one.after, until_us=end_us, limit=_PAGE)
-
     while readers:
         readers.sort(key=_at_of, reverse=True)
         if engine.clock.monotonic_us() > stop_us:
             until_us = readers[-1].at_us if until_us is None else until_us
             break
-        some = [readers.pop() for _ in range(min(_LANES, len(readers)))]
-        for one, page in zip(some, at_once(engine.store, read, some), strict=True):
+        some = [readers.pop() for _ in range(min(LANES_AT_ONCE, len(readers)))]
+        places = [(one.lane, one.after) for one in some]
+        pages = scan_each(engine.store, places, until_us=end_us, limit=_PAGE)
+        for one, page in zip(some, pages, strict=True):
             _count(one, page, slots, now_us)
             if one.after is not None:
                 readers.append(one)
@@ -129,19 +124,14 @@ _at_of = attrgetter("at_us")
 def _readers(
     engine: Engine, now_us: int, end_us: int, stop_us: int
 ) -> tuple[list[_LaneReader], bool]:
-    """Return a reader of each lane; False: there may be more lanes, but it was `stop_us`.
-
-    Lanes that are listed for the past come first, since a sweep may have listed them later.
-    """
+    """Return a reader of each lane; False: there may be more lanes, but it was `stop_us`."""
     found: dict[Lane, _LaneReader] = {}
     for name in engine.catalog.names():
-        width_us = engine.catalog.settings(name).width_us
-        for page in engine.pages_of(name, bucket_of(end_us, width_us)):
-            for listing, lane in page.pointers:
-                head_us = page.heads.get(lane, listing * width_us)
+        for begins in engine.begins_of(name, now_us=now_us, until_us=end_us):
+            for lane, begin_us in begins.items():
                 known = found.get(lane)
-                if head_us is not None and head_us <= (known.at_us - 1 if known else end_us):
-                    found[lane] = _LaneReader(lane, head_us if head_us > now_us else 0)
+                if begin_us <= (known.at_us - 1 if known else end_us):
+                    found[lane] = _LaneReader(lane, begin_us)
             if engine.clock.monotonic_us() > stop_us:
                 return list(found.values()), False
     return list(found.values()), True

@@ -26,11 +26,11 @@ def tasks_of(queues: Queues, tally: Tally | None = None) -> Sequence[Maintenance
 
     Args: tally: counts the jobs of schedules, for metrics.
     """
+    counts = tally or Tally()
 
     def store_jobs(_: Engine, after: str | None) -> StepResult:
         result = scheduler.store_scheduled_jobs(queues, after)
-        if tally is not None:
-            tally.scheduled(result.skews_us)
+        counts.scheduled(result.skews_us)
         return result
 
     return (
@@ -47,18 +47,17 @@ def make_maintenance_threads(
     queues: Queues, worker: str, *, is_monitor: bool = True, tally: Tally | None = None
 ) -> MaintenanceThreads:
     """Return the maintenance threads of a worker; `tally` as in `tasks_of`."""
-    timetable = Timetable(queues, worker)
+    timetable, counts = Timetable(queues, worker), tally or Tally()
 
     def check_schedules() -> int:
         checked = timetable.step()
-        if tally is not None:
-            tally.scheduled(checked.skews_us)
+        counts.scheduled(checked.skews_us)
         return checked.rest_us
 
     return MaintenanceThreads(
         queues.engine,
         worker,
         check_schedules=check_schedules,
-        tasks=tasks_of(queues, tally),
+        tasks=tasks_of(queues, counts),
         is_monitor=is_monitor,
     )

@@ -1,6 +1,6 @@
 """The engine: a store, and what every operation on it needs."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -8,7 +8,7 @@ from dueline.core.clock import Clock, StoreTime
 from dueline.core.errors import EnqueueUnknown, StoreMoved, Unknown
 from dueline.core.ids import Ids
 from dueline.core.job import Job
-from dueline.core.lane import Lane, living_queue
+from dueline.core.lane import Lane, bucket_of, living_queue
 from dueline.core.pagination import EVER, first_pages, jobs_in, lane_pages
 from dueline.core.queue_catalog import Catalog
 from dueline.core.store import Drop, LanePage, Store
@@ -92,6 +92,24 @@ class Engine:
                 if lane not in seen:
                     seen.add(lane)
                     yield lane
+
+    def begins_of(
+        self, queue: str, *, now_us: int, until_us: int | None = None
+    ) -> Iterator[Mapping[Lane, int]]:
+        """Yield the lanes of each page of the lists, with a time before which none is due.
+
+        Lanes that are listed for the past have 0, since a sweep may have listed them later.
+        """
+        width_us = self.catalog.settings(living_queue(queue)).width_us
+        bucket = EVER if until_us is None else bucket_of(until_us, width_us)
+        for page in self.pages_of(queue, bucket):
+            found: dict[Lane, int] = {}
+            for listing, lane in page.pointers:
+                begin_us = page.heads.get(lane, listing * width_us)
+                if begin_us is not None:
+                    begin_us = begin_us if begin_us > now_us else 0
+                    found[lane] = min(begin_us, found.get(lane, begin_us))
+            yield found
 
     def jobs_of(self, queue: str) -> Iterator[Job]:
         """Yield all rows of a queue, lane by lane."""

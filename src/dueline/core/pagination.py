@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane, Pointer
 from dueline.core.store import JobPage, Jobs, LanePage, Record, Records, Row, Streams
-from dueline.core.store_capabilities import ReadsShardsAtOnce
+from dueline.core.store_capabilities import ReadsShardsAtOnce, ScansLanesAtOnce
 
 RECORDS_A_PAGE: Final = 1000
 LANES_A_PAGE: Final = 1000
@@ -17,6 +17,9 @@ ROWS_A_PAGE: Final = 1000
 EVER: Final = 2**62
 """A bucket after all others."""
 
+
+LANES_AT_ONCE: Final = 64
+"""Number of lanes whose first rows are read together."""
 
 READS_AT_ONCE: Final = 8
 """Number of reads at once in a store that answers several of them together."""
@@ -33,6 +36,27 @@ def at_once(jobs: Jobs, read: Callable[[T], U], places: Sequence[T]) -> Sequence
 
     with ThreadPoolExecutor(READS_AT_ONCE, thread_name_prefix="dueline-read") as threads:
         return list(threads.map(read, places))
+
+
+def scan_each(
+    jobs: Jobs,
+    places: Sequence[tuple[Lane, tuple[int, JobId] | None]],
+    *,
+    until_us: int | None = None,
+    limit: int,
+) -> Sequence[JobPage]:
+    """Return for each lane the page after a place, together if the store reads many at once."""
+    if isinstance(jobs, ScansLanesAtOnce):
+        return jobs.scan_each(places, until_us=until_us, limit=limit)
+    return [jobs.scan(lane, after=after, until_us=until_us, limit=limit) for lane, after in places]
+
+
+def first_of_each(
+    jobs: Jobs, lanes: Sequence[Lane], *, until_us: int | None = None, limit: int
+) -> Iterator[tuple[Lane, JobPage]]:
+    """Yield each lane with its first page, as `scan_each` does."""
+    pages = scan_each(jobs, [(lane, None) for lane in lanes], until_us=until_us, limit=limit)
+    return zip(lanes, pages, strict=True)
 
 
 def parts_of(items: Iterable[T], size: int) -> Iterator[list[T]]:
@@ -129,12 +153,8 @@ def jobs_in(jobs: Jobs, lane: Lane, *, after: tuple[int, JobId] | None = None) -
 
 def jobs_in_lanes(jobs: Jobs, lanes: Iterable[Lane]) -> Iterator[Job]:
     """Yield all rows of lanes, lane by lane; the first pages of some lanes are read at once."""
-
-    def first(lane: Lane) -> JobPage:
-        return jobs.scan(lane, after=None, until_us=None, limit=JOBS_A_PAGE)
-
     for part in parts_of(lanes, 2 * READS_AT_ONCE):
-        for lane, page in zip(part, at_once(jobs, first, part), strict=True):
+        for lane, page in first_of_each(jobs, part, limit=JOBS_A_PAGE):
             yield from page.jobs
             if page.after is not None:
                 yield from jobs_in(jobs, lane, after=page.after)

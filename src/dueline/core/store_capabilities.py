@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from dueline.core.job import Job, Token
+from dueline.core.job import Job, JobId, Token
 from dueline.core.lane import Lane, Pointer
-from dueline.core.store import LanePage, Put, Store, Want
+from dueline.core.store import JobPage, LanePage, Put, Store, Want
 from dueline.core.wakeup import Wakeups
 
 PREFETCH_US_MAX = 500_000
@@ -119,6 +119,21 @@ class ReadsShardsAtOnce(Protocol):
         self, queue: str, after: Mapping[int, Pointer | None], *, until_bucket: int, limit: int
     ) -> Mapping[int, LanePage]:
         """Return for each shard the page that `lanes` returns after its pointer."""
+        ...
+
+
+@runtime_checkable
+class ScansLanesAtOnce(Protocol):
+    """A store that reads many lanes with fewer requests than one by one."""
+
+    def scan_each(
+        self,
+        places: Sequence[tuple[Lane, tuple[int, JobId] | None]],
+        *,
+        until_us: int | None,
+        limit: int,
+    ) -> Sequence[JobPage]:
+        """Return for each lane the page that `scan` returns after a place, or a shorter one."""
         ...
 
 

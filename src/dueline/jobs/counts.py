@@ -11,10 +11,13 @@ from dueline.core.engine import Engine
 from dueline.core.job import Job
 from dueline.core.job_status import status_of
 from dueline.core.lane import dead_queue
-from dueline.core.pagination import JOBS_A_PAGE, jobs_in
+from dueline.core.pagination import JOBS_A_PAGE, LANES_AT_ONCE, first_of_each
 
 SCAN_MAX = 100_000
 """Maximum number of rows of one queue that are read for a count."""
+
+FIRST_ROWS = 4000
+"""Maximum number of rows that are read together."""
 
 WAITING_STATES = ("ready", "running", "scheduled", "retrying", "expired")
 
@@ -105,13 +108,30 @@ def count(
 
 def _rows(engine: Engine, queue: str, until_us: float) -> Iterator[Job | None]:
     """Yield the rows of a queue until a time; then None, if there may be more."""
+
+    def is_late() -> bool:
+        return engine.clock.monotonic_us() > until_us
+
+    lanes = engine.lanes_of(queue)
+    size = 1 if is_late() else LANES_AT_ONCE
     read = 0
-    for lane in engine.lanes_of(queue):
-        in_lane = 0
-        for job in jobs_in(engine.store, lane):
-            is_at_page = read and in_lane % JOBS_A_PAGE == 0
-            if is_at_page and engine.clock.monotonic_us() > until_us:
-                yield None
-                return
-            read, in_lane = read + 1, in_lane + 1
-            yield job
+    while some := list(islice(lanes, size)):
+        if read and is_late():
+            yield None
+            return
+        begun = []
+        for lane, page in first_of_each(
+            engine.store, some, limit=min(JOBS_A_PAGE, FIRST_ROWS // len(some))
+        ):
+            yield from page.jobs
+            read += len(page.jobs)
+            begun.append((lane, page.after))
+        for lane, place in begun:
+            after = place
+            while after is not None:
+                if is_late():
+                    yield None
+                    return
+                page = engine.store.scan(lane, after=after, until_us=None, limit=JOBS_A_PAGE)
+                yield from page.jobs
+                after = page.after

@@ -1,6 +1,6 @@
 """Status of the shards of queues: what is listed in them, and their lag."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from dueline.coordination.worker_registry import Presence
@@ -9,7 +9,14 @@ from dueline.core.clock import SECOND_US
 from dueline.core.durations import span_text
 from dueline.core.engine import Engine
 from dueline.core.lane import Lane, Marks, bucket_of, tenant_of
-from dueline.core.pagination import at_once, lane_pages
+from dueline.core.pagination import (
+    LANES_AT_ONCE,
+    first_of_each,
+    first_pages,
+    lane_pages,
+    parts_of,
+)
+from dueline.core.store import LanePage
 from dueline.limits.usage import BusyLimits
 
 LANES_MAX = 10_000
@@ -45,46 +52,44 @@ class Shard(NamedTuple):
 
 def shards_of(engine: Engine, queue: str) -> Sequence[Shard]:
     """Return the status of all shards of a queue."""
-    settings = engine.catalog.settings(queue)
-    today = bucket_of(engine.time.latest_us(), settings.width_us)
-    return at_once(
-        engine.store,
-        lambda number: _look(engine, queue, number, today, takes_new=number < settings.shards),
-        range(settings.shards_read),
-    )
-
-
-def _look(engine: Engine, queue: str, number: int, today: int, *, takes_new: bool) -> Shard:
+    store, settings = engine.store, engine.catalog.settings(queue)
     now_us = engine.time.latest_us()
-    settings = engine.catalog.settings(queue)
-    lanes: set[Lane] = set()
-    heads: list[tuple[int, Lane]] = []
-    for page in lane_pages(engine.store, queue, number, until_bucket=today):
-        new = {pointer.lane for pointer in page.pointers} - lanes
-        heads += [
-            (at_us, lane)
-            for lane in new
-            if tenant_of(lane) not in settings.paused_tenants
-            and (at_us := _head(engine, lane, page.heads, now_us))
-        ]
-        lanes |= new
-        if len(lanes) >= LANES_MAX:
-            break
+    numbers = range(settings.shards_read)
+    today = bucket_of(now_us, settings.width_us)
+    first = first_pages(store, queue, dict.fromkeys(numbers), until_bucket=today)
+    found: list[tuple[set[Lane], LanePage]] = []
+    heads: dict[Lane, int | None] = {}
+    for number in numbers:
+        lanes: set[Lane] = set()
+        for page in lane_pages(store, queue, number, until_bucket=today, first=first.get(number)):
+            lanes.update(pointer.lane for pointer in page.pointers)
+            heads |= page.heads
+            if len(lanes) >= LANES_MAX:
+                break
+        found.append((lanes, page))
+    unknown = [lane for lanes, _ in found for lane in lanes if lane not in heads]
+    for some in parts_of(unknown, LANES_AT_ONCE):
+        for lane, jobs in first_of_each(store, some, until_us=now_us, limit=1):
+            heads[lane] = jobs.jobs[0].at_us if jobs.jobs else None
     waiting = BusyLimits(engine)
-    ready = sorted(head for head in heads if head[0] <= now_us)
-    ready_us = (at_us for at_us, lane in ready if not waiting.has(lane))
-    return Shard(
-        queue, number, takes_new, len(lanes), page.marks,
-        next(ready_us, None), is_capped=page.after is not None,
-    )  # fmt: skip
 
+    def ready_since_us(lanes: Iterable[Lane]) -> int | None:
+        ready = sorted(
+            (at_us, lane)
+            for lane in lanes
+            if tenant_of(lane) not in settings.paused_tenants
+            and (at_us := heads[lane]) is not None
+            and at_us <= now_us
+        )
+        return next((at_us for at_us, lane in ready if not waiting.has(lane)), None)
 
-def _head(engine: Engine, lane: Lane, heads: Mapping[Lane, int | None], now_us: int) -> int | None:
-    """Return when the first job of a lane was due, if it is due."""
-    if lane in heads:
-        return heads[lane]
-    jobs = engine.store.scan(lane, after=None, until_us=now_us, limit=1).jobs
-    return jobs[0].at_us if jobs else None
+    return [
+        Shard(
+            queue, number, number < settings.shards, len(lanes), page.marks,
+            ready_since_us(lanes), is_capped=page.after is not None,
+        )
+        for number, (lanes, page) in enumerate(found)
+    ]  # fmt: skip
 
 
 def neglected(engine: Engine, names: Iterable[str], workers: Sequence[Presence]) -> Iterator[Check]:

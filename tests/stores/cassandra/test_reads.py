@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dueline.api.connect import open_store
-from dueline.core.job import Job
+from dueline.core.job import Job, JobId
+from dueline.core.lane import Lane
 from dueline.core.store import Drop, Extend
 from dueline.store_tests.helpers import (
     LEASE_US,
@@ -138,13 +139,11 @@ def test_a_scan_does_not_read_the_lane_again_at_each_page(
     assert sum(reads.rows) <= 3 * len(jobs)
 
 
-@pytest.mark.parametrize("page_size", [1, 7, 1000])
-def test_a_scan_finds_what_was_moved_in_its_order(store: CassandraStore, page_size: int) -> None:
-    chance = random.Random(page_size)
-    lane = lane_of()
+def moved_about(store: CassandraStore, lane: Lane, chance: random.Random, first: int) -> list[Job]:
+    """Put jobs into a lane, and end, extend and requeue some; return all."""
     jobs = [
         new_job(number, at_us=NOW_US + chance.choice((0, 0, 5, 9)), lane=lane)
-        for number in range(1, 61)
+        for number in range(first, first + 60)
     ]
     put_in(store, *jobs)
     for job in claim(store, lane, limit=40, now_us=NOW_US + 9).jobs:
@@ -156,12 +155,59 @@ def test_a_scan_finds_what_was_moved_in_its_order(store: CassandraStore, page_si
             store.settle([Extend(job, max(at_us, job.pos_us))])
         elif act == 2:
             store.settle([move(job, at_us, token=1000 + chance.randrange(10**6))])
+    return jobs
+
+
+@pytest.mark.parametrize("page_size", [1, 7, 1000])
+def test_a_scan_finds_what_was_moved_in_its_order(store: CassandraStore, page_size: int) -> None:
+    lane = lane_of()
+    jobs = moved_about(store, lane, random.Random(page_size), 1)
     present = [row for row in store.find(ids_of(jobs)) if row is not None]
     in_order = sorted(present, key=lambda row: (row.at_us, row.id))
     assert rows_in(store, lane, page_size=page_size) == in_order
     until_us = NOW_US + 5
     early = [row for row in in_order if row.at_us <= until_us]
     assert rows_in(store, lane, page_size=page_size, until_us=until_us) == early
+
+
+@pytest.mark.parametrize("page_size", [1, 7, 1000])
+@pytest.mark.parametrize("until_us", [None, NOW_US + 5])
+def test_lanes_that_are_scanned_together_are_as_each_by_itself(
+    store: CassandraStore, page_size: int, until_us: int | None
+) -> None:
+    chance = random.Random(page_size)
+    lanes = [lane_of(shard=n, priority=p) for n in range(2) for p in (0, 7)]
+    for place, lane in enumerate(lanes[:3]):  # and an empty one
+        moved_about(store, lane, chance, 1 + 100 * place)
+    lanes.append(lane_of(tenant="acme"))
+    put_in(store, *new_jobs(5, first=901, lane=lanes[-1]))
+    seen: dict[Lane, list[Job]] = {lane: [] for lane in lanes}
+    places: list[tuple[Lane, tuple[int, JobId] | None]] = [(lane, None) for lane in lanes]
+    while places:
+        pages = store.scan_each(places, until_us=until_us, limit=page_size)
+        for (lane, _), page in zip(places, pages, strict=True):
+            assert len(page.jobs) <= page_size
+            seen[lane] += page.jobs
+        places = [
+            (lane, page.after)
+            for (lane, _), page in zip(places, pages, strict=True)
+            if page.after is not None
+        ]
+    assert seen == {lane: rows_in(store, lane, until_us=until_us) for lane in lanes}
+    assert [bool(jobs) for jobs in seen.values()] == [True, True, True, False, True]
+
+
+def test_the_first_rows_of_many_lanes_are_few_reads(
+    store: CassandraStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lanes = [lane_of(shard=n, priority=p) for n in range(8) for p in (0, 7)]
+    for place, lane in enumerate(lanes):
+        put_in(store, *new_jobs(3, first=1 + 10 * place, lane=lane))
+    store.scan(lanes[0], after=None, until_us=None, limit=1)  # the size of rows is known
+    reads = Reads(store, monkeypatch)
+    pages = store.scan_each([(lane, None) for lane in lanes], until_us=None, limit=2)
+    assert [len(page.jobs) for page in pages] == [2] * len(lanes)
+    assert [len(calls) for calls in reads.calls] == [1]
 
 
 def test_a_page_that_holds_only_stubs_is_passed(

@@ -2,15 +2,20 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
+from prometheus_client.core import Metric
 
 from dueline.admin.kept import RESTS, WAIT_S, Kept
+from dueline.admin.metrics import StoreMetrics
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import StoreUnavailable
 from tests.harness.clocks import HandClock
+from tests.harness.programs import wait_for
+from tests.harness.world import world_on
 
 
 @pytest.fixture
@@ -72,3 +77,22 @@ def test_an_old_value_is_waited_for(clock: HandClock) -> None:
     clock.advance(11)
     assert kept.get(SECOND_US) == 2
     assert kept.now() == kept.get(SECOND_US) == 3
+
+
+def test_a_scrape_does_not_wait_for_a_slow_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = world_on("memory", tmp_path)
+    metrics = StoreMetrics(world.queues.engine)
+    first, go_on = list(metrics.collect()), threading.Event()
+    sample = metrics._sample
+
+    def slow() -> Iterator[Metric]:
+        go_on.wait()
+        return sample()
+
+    monkeypatch.setattr(metrics, "_sample", slow)
+    world.clock.advance(15)
+    assert list(metrics.collect()) == first
+    go_on.set()
+    wait_for(lambda: list(metrics.collect()) != first, "the next sample is shown")

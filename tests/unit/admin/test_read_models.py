@@ -161,7 +161,7 @@ def test_a_timeline_that_runs_out_of_time_has_what_is_due_first(world: World) ->
     engine = world.queues.engine
     assert {one.counts["high"] for one in timeline(engine).slots[2:40:2]} == {7}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dueline.admin.timeline._LANES", 7)
+        patch.setattr("dueline.admin.timeline.LANES_AT_ONCE", 7)
         patch.setattr("dueline.admin.timeline._PAGE", 5)
         clock = HandClock(0)
         patch.setattr(clock, "monotonic_us", iter(range(0, 10**9, SECOND_US // 10)).__next__)

@@ -6,13 +6,17 @@ split.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from dueline.core.codec import PAYLOAD_BYTES_MAX
 from dueline.core.errors import DuelineError
 from dueline.core.job import JobId
 from dueline.core.lane import Lane
+from dueline.core.pagination import parts_of
+from dueline.core.tuples import field
 from dueline.stores.cassandra import statements as rows
 from dueline.stores.cassandra.answers import Rows
 from dueline.stores.cassandra.connection import TooManyTombstones
@@ -27,6 +31,9 @@ _SHRINKING: Final = 8
 _QUEUES_MAX: Final = 1000
 _LANES_MAX: Final = 100
 _PARTS: Final = 8
+_BOX_MAX: Final = 16
+"""Maximum number of partitions in one read: managed clusters refuse more than 20."""
+
 _ID_BITS: Final = 128
 _POSITION_MIN: Final = -(2**63)
 _LAST_HOP: Final = END[2]
@@ -53,6 +60,13 @@ class Reading(NamedTuple):
 
     rows: Rows
     is_at_once: bool
+
+
+class Whole(NamedTuple):
+    """The first whole rows of a part of a lane. is_all: It has no others."""
+
+    found: list[Found]
+    is_all: bool
 
 
 class LanePages:
@@ -92,6 +106,43 @@ class LanePages:
     def whole(self, lane: Lane, answer: Rows) -> list[Found]:
         """Return the rows of a whole page, and update the largest row size."""
         return self._found(lane, answer)
+
+    def each(
+        self, asked: Iterable[tuple[Sequence[Lane], Sequence[Slice]]], limit: int
+    ) -> dict[Lane, list[Whole]]:
+        """Read parts of many lanes at once; the lane and the limit in the parts are ignored.
+
+        Lanes are omitted if the server fails their read for their deleted rows, or has failed it.
+        """
+        boxes = [
+            (box, part)
+            for lanes, parts in asked
+            for box in _boxes(lane for lane in lanes if lane not in self._cuts)
+            for part in parts
+        ]
+        share = sum(len(box) for box, _ in boxes)
+        most = [min(limit, self.whole_max(box[0].queue, share)) for box, _ in boxes]
+        calls = [
+            rows.whole_each(box, some, part.page.after, part.until, part.ats_us)
+            for (box, part), some in zip(boxes, most, strict=True)
+        ]
+        found: dict[Lane, list[Whole]] = {}
+        failed: set[Lane] = set()
+        answers = self._session.try_read_many(calls)
+        for (box, _), some, answer in zip(boxes, most, answers, strict=True):
+            if isinstance(answer, TooManyTombstones):
+                failed.update(box)
+                continue
+            if isinstance(answer, DuelineError):
+                raise answer
+            for lane, read in rows.found_each(box, answer).items():
+                self.weigh(lane.queue, read)
+                found.setdefault(lane, []).append(Whole(read, is_all=len(read) < some))
+        return {lane: wholes for lane, wholes in found.items() if lane not in failed}
+
+    def is_weighed(self, queue: str) -> bool:
+        """Return whether the size of a row of the queue is known."""
+        return queue in self._largest
 
     def _found(self, lane: Lane, answer: Rows) -> list[Found]:
         found = [rows.found(lane, row) for row in answer]
@@ -162,6 +213,20 @@ class LanePages:
         self._cuts[lane] = self._cuts.get(lane, frozenset()).union(cuts)
         if len(self._cuts) > _LANES_MAX:
             self._cuts.popitem(last=False)
+
+
+def _boxes(lanes: Iterable[Lane]) -> Iterator[list[Lane]]:
+    """Split lanes into those that one read may return, which reads few other lanes, too."""
+    for _, same in groupby(sorted(lanes, key=_box_of), key=lambda lane: _box_of(lane)[:3]):
+        for some in parts_of(same, _BOX_MAX):
+            if len({lane.shard for lane in some}) * len({one.priority for one in some}) <= _BOX_MAX:
+                yield some
+            else:
+                for _, alike in groupby(some, key=attrgetter("priority")):
+                    yield list(alike)
+
+
+_box_of = field(Lane, "queue", "bucket", "tenant", "priority", "shard")
 
 
 def size_of(found: Found) -> int:

@@ -1,7 +1,7 @@
 """Lookups by id, and reads of a lane in order, on Cassandra."""
 
 from bisect import insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from dueline.core.job import Job, JobId
@@ -21,6 +21,7 @@ from dueline.stores.cursor_cache import (
     Key,
     Page,
     RowVersion,
+    key_of,
 )
 
 LOOKS_MAX: Final = 3
@@ -71,6 +72,70 @@ def _look(session: CassandraSession, ids: Sequence[JobId]) -> list[Found]:
     ]
 
 
+def scan_each(
+    pages: LanePages,
+    verdicts: Verdicts,
+    places: Sequence[tuple[Lane, Order | None]],
+    *,
+    until_us: int | None,
+    limit: int,
+) -> Sequence[JobPage]:
+    """Read a page of each of many lanes in (at, id) order, after completing its stubs.
+
+    The next rows of all lanes are read whole, in the order of keys. A row's `at_us` is never below
+    its position, so those due until the last of these positions are a page. A lane without such a
+    row, as where many of the first rows are claimed, is read by itself.
+    """
+    for place in places:  # the size of a row says how many may be read
+        if not pages.is_weighed(place[0].queue):
+            _read_each(pages, verdicts, [place], until_us, 1)
+    found = _read_each(pages, verdicts, places, until_us, limit)
+    return [
+        found.get(lane) or _scan(pages, verdicts, lane, after=after, until_us=until_us, limit=limit)
+        for lane, after in places
+    ]
+
+
+def _read_each(
+    pages: LanePages,
+    verdicts: Verdicts,
+    places: Sequence[tuple[Lane, Order | None]],
+    until_us: int | None,
+    limit: int,
+) -> Mapping[Lane, JobPage]:
+    """Return the pages of those lanes that can be read together."""
+    last_us = _AT_US_MAX if until_us is None else until_us
+    afters = dict(places)
+    alike: dict[Order | None, list[Lane]] = {}
+    for lane, after in places:
+        alike.setdefault(after, []).append(lane)
+    asked = [(lanes, _parts(lanes[0], after, last_us)) for after, lanes in alike.items()]
+    shown: dict[Lane, JobPage] = {}
+    stubs: list[Found] = []
+    for lane, (first, *behind) in pages.each(asked, limit + 1).items():
+        if not all(part.is_all for part in behind):
+            continue
+        end = None if first.is_all else key_of(first.found[-1].job)[:2]
+        read = [one for part in (first, *behind) for one in part.found]
+        jobs = [job for job in _shown(read, afters[lane], end) if job.at_us <= last_us]
+        stubs += [one for one in read if one.stub]
+        if len(jobs) > limit:
+            shown[lane] = JobPage(jobs[:limit], _order(jobs[limit - 1]))
+        elif jobs or end is None:
+            shown[lane] = JobPage(jobs, end)
+    verdicts.carry(stubs)  # K4: nobody claims from the lanes of dead-letter jobs
+    return shown
+
+
+def _parts(lane: Lane, after: Order | None, until_us: int) -> Sequence[Slice]:
+    """Return the parts of a lane that have the rows after a place, the one with most rows first."""
+    end = (until_us, *END[1:])
+    if after is None:
+        return (Slice(lane, _FIRST, until=end),)
+    rest = Slice(lane, _FIRST._replace(after=(*after, END[2])), until=end)
+    return (rest, *_behind(lane, after, until_us))
+
+
 def scan(
     pages: LanePages,
     verdicts: Verdicts,
@@ -81,7 +146,23 @@ def scan(
     limit: int,
     skip: int = 0,
 ) -> JobPage:
-    """Read a lane in (at, id) order, after completing its stubs.
+    """Read a lane in (at, id) order, after completing its stubs."""
+    if skip:
+        return _scan(pages, verdicts, lane, after=after, until_us=until_us, limit=limit, skip=skip)
+    return scan_each(pages, verdicts, [(lane, after)], until_us=until_us, limit=limit)[0]
+
+
+def _scan(
+    pages: LanePages,
+    verdicts: Verdicts,
+    lane: Lane,
+    *,
+    after: Order | None,
+    until_us: int | None,
+    limit: int,
+    skip: int = 0,
+) -> JobPage:
+    """Read a page that may begin with many rows that are not shown, or that are deleted.
 
     The keys of the next rows are read first, and only those rows are read whole. A row's `at_us` is
     never below its position, so the read ends when positions pass the last of these rows. It starts
@@ -89,12 +170,11 @@ def scan(
     page keeps `limit` + 1 keys in memory and its rows, fewer than `limit` if they are large. The
     server's work still grows with the number of rows before the page.
     """
-    until_us = _AT_US_MAX if until_us is None else until_us
+    last_us = _AT_US_MAX if until_us is None else until_us
     while True:
         most = skip + limit + 1
-        places = _next_places(pages, lane, after=after, until_us=until_us, most=most)[skip:]
+        places = _next_places(pages, lane, after=after, until_us=last_us, most=most)[skip:]
         found, end = _whole(pages, lane, places[:limit])
-        # K4: nobody claims from the lanes of dead-letter jobs.
         verdicts.carry([one for one in found if one.stub])
         jobs = _shown(found, after, end)
         is_last = not places or (len(places) <= limit and end == places[-1][0])

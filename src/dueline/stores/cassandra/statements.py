@@ -5,11 +5,13 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.codec import pack, unpack
+from dueline.core.errors import StoreUnavailable
 from dueline.core.ids import created_us
 from dueline.core.job import Job, JobId, State
 from dueline.core.lane import Lane
 from dueline.core.store import Extend, Move
 from dueline.core.tuples import field
+from dueline.stores.cassandra.answers import Rows
 from dueline.stores.cassandra.session import Call
 from dueline.stores.cursor_cache import END, Key, Page, RowVersion, key_of
 
@@ -70,10 +72,17 @@ _WHOLE_PAGE: Final = f"SELECT {_READ} FROM {{keyspace}}.jobs WHERE {_PAST} LIMIT
 _WHOLE_UNTIL: Final = f"SELECT {_READ} FROM {{keyspace}}.jobs WHERE {_UNTIL} LIMIT ?"
 _THIN_PAGE: Final = f"SELECT {_SEEN} FROM {{keyspace}}.jobs WHERE {_PAST} LIMIT ?"
 _THIN_UNTIL: Final = f"SELECT {_SEEN} FROM {{keyspace}}.jobs WHERE {_UNTIL} LIMIT ?"
+# Of several partitions: their columns are compared, in place of a token.
+_LANES: Final = "queue = ? AND shard IN ? AND bucket = ? AND priority IN ? AND tenant = ?"
+_WHOLE_EACH: Final = (
+    f"SELECT {_columns(*Lane._fields)}, {_READ} FROM {{keyspace}}.jobs"
+    f" WHERE {_LANES}{_UNTIL.removeprefix(_LANE)}"
+)
+_EACH: Final = " PER PARTITION LIMIT ?"
+_DUE_BETWEEN: Final = " AND at_us >= ? AND at_us <= ?"
 # Filters within one partition: the server reads it, and returns few of its rows.
 _THIN_BETWEEN: Final = (
-    f"SELECT {_SEEN} FROM {{keyspace}}.jobs WHERE {_UNTIL} AND at_us >= ? AND at_us <= ?"
-    " LIMIT ? ALLOW FILTERING"
+    f"SELECT {_SEEN} FROM {{keyspace}}.jobs WHERE {_UNTIL}{_DUE_BETWEEN} LIMIT ? ALLOW FILTERING"
 )
 # The state is compared too: an extension may set it and leave `at_us` as it is.
 _SET_CLAIM: Final = (
@@ -207,6 +216,37 @@ def whole_page(lane: Lane, page: Page, *, until: Key = END) -> Call:
     if until == END:
         return (_WHOLE_PAGE, (*lane, *page.after, page.limit))
     return (_WHOLE_UNTIL, (*lane, *page.after, *until, page.limit))
+
+
+def whole_each(
+    lanes: Sequence[Lane], limit: int, after: Key, until: Key, ats_us: tuple[int, int] | None
+) -> Call:
+    """Read whole rows of each of some lanes, which have one queue, bucket and tenant.
+
+    The answer has rows of other lanes, too: of all these shards with all these priorities.
+    """
+    shards, priorities = {lane.shard for lane in lanes}, {lane.priority for lane in lanes}
+    queue, _, bucket, _, tenant = lanes[0]
+    values = (queue, list(shards), bucket, list(priorities), tenant, *after, *until)
+    if ats_us is None:
+        return (f"{_WHOLE_EACH}{_EACH}", (*values, limit))
+    return (f"{_WHOLE_EACH}{_DUE_BETWEEN}{_EACH} ALLOW FILTERING", (*values, *ats_us, limit))
+
+
+def found_each(lanes: Sequence[Lane], rows: Rows) -> dict[Lane, list[Found]]:
+    """Return the rows of each lane in the answer to `whole_each`."""
+    width = len(Lane._fields)
+    shards, priorities = {lane.shard for lane in lanes}, {lane.priority for lane in lanes}
+    read: dict[Lane, list[Found]] = {lane: [] for lane in lanes}
+    for row in rows:
+        lane = Lane(*row[:width])
+        if lane in read:
+            read[lane].append(found(lane, row[width:]))
+        elif lane != lanes[0]._replace(shard=lane.shard, priority=lane.priority) or not (
+            lane.shard in shards and lane.priority in priorities
+        ):
+            raise StoreUnavailable("A read of lanes was answered with rows of another partition.")
+    return read
 
 
 def some(lane: Lane, keys: Sequence[Key]) -> Call:

@@ -154,6 +154,16 @@ class CassandraStore:
             skip=skip,
         )
 
+    def scan_each(
+        self,
+        places: Sequence[tuple[Lane, tuple[int, JobId] | None]],
+        *,
+        until_us: int | None,
+        limit: int,
+    ) -> Sequence[JobPage]:
+        """Read a page of each of many lanes, together."""
+        return lookup.scan_each(self._pages, self._verdicts, places, until_us=until_us, limit=limit)
+
     def lanes(
         self, queue: str, shard: int, *, until_bucket: int, after: Pointer | None, limit: int
     ) -> LanePage:
