@@ -92,6 +92,7 @@ def test_a_scrape_does_not_wait_for_a_slow_store(
         return sample()
 
     monkeypatch.setattr(metrics, "_sample", slow)
+    world.put()
     world.clock.advance(15)
     assert list(metrics.collect()) == first
     go_on.set()
