@@ -19,6 +19,7 @@ from dueline.core.errors import (
 )
 from dueline.core.store import Drop, Group, Migratable, Transactional
 from dueline.store_tests.helpers import (
+    LEASE_US,
     NOW_US,
     WIDTH_US,
     claim,
@@ -36,7 +37,7 @@ expect_server()
 
 import psycopg  # noqa: E402
 
-from dueline.stores.postgres import trips  # noqa: E402
+from dueline.stores.postgres import claims, trips  # noqa: E402
 from dueline.stores.postgres.store import PostgresStore  # noqa: E402
 
 pytestmark = pytest.mark.postgres
@@ -187,21 +188,35 @@ def test_a_commit_whose_answer_is_lost_is_read_back(
 ) -> None:
     store.add([new_job(1)])
     lost: list[int] = []
-    run = trips.run
+    run_each = trips.run_each
 
     def break_off(connection: Any, statements: Sequence[trips.Statement]) -> Any:  # noqa: ANN401
-        if statements[0][0] == trips.COMMIT and not lost:
-            lost.append(1)
-            if is_committed:
-                run(connection, statements)
-            connection.close()
-            raise psycopg.OperationalError("the connection was lost")
-        return run(connection, statements)
+        if lost:
+            return run_each(connection, statements)
+        lost.append(1)
+        if is_committed:
+            run_each(connection, statements)
+        connection.close()
+        return [None, None], psycopg.OperationalError("the connection was lost")
 
-    monkeypatch.setattr(trips, "run", break_off)
-    assert [job.fence for job in claim(store, lane_of()).jobs] == [1]
+    monkeypatch.setattr(trips, "run_each", break_off)
+    claimed = claim(store, lane_of())
+    assert [job.fence for job in claimed.jobs] == [1]
+    assert claimed.next_at_us == {lane_of(): NOW_US + (1 if is_committed else LEASE_US)}
     assert [row.fence for row in rows_in(store, lane_of())] == [1]
     assert lost == [1]
+
+
+def test_a_claim_stays_whose_heads_cannot_be_read(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.add(new_jobs(2))
+    with monkeypatch.context() as patch:
+        patch.setattr(claims, "_HEADS", claims._HEADS + " WHERE 1 / (SELECT 0) = 1")
+        claimed = claim(store, lane_of(), limit=1)
+    assert [job.fence for job in claimed.jobs] == [1]
+    assert claimed.next_at_us == {lane_of(): NOW_US + 1}
+    assert [job.fence for job in claim(store, lane_of(), limit=9, token=2).jobs] == [1]
 
 
 def test_an_insert_after_a_restart_takes_a_new_connection(url: str, store: PostgresStore) -> None:
@@ -220,6 +235,8 @@ def test_an_insert_whose_answer_is_lost_is_read_back(
     lost: list[int] = []
 
     def break_off(connection: Any, statements: Sequence[trips.Statement]) -> Any:  # noqa: ANN401
+        if lost:
+            return run_each(connection, statements)
         lost.append(1)
         if is_committed:
             (written, _), _ = run_each(connection, statements)

@@ -7,15 +7,17 @@ that another transaction holds are skipped. No index has a column that it change
 import itertools
 import threading
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from dueline.core.clock import SECOND_US, Clock
+from dueline.core.errors import DuelineError
 from dueline.core.job import Job, JobId, State
 from dueline.core.lane import Lane
 from dueline.core.store import Claimed, Want
 from dueline.core.store_capabilities import Prefetched, PrefetchResult
 from dueline.stores.postgres.arrays import columns_of
-from dueline.stores.postgres.connection import GREATEST, LEAST, Database
+from dueline.stores.postgres.connection import GREATEST, LEAST, Database, Executor
 from dueline.stores.postgres.job_rows import SELECT, SELECT_KEPT, claimed_jobs, jobs_of
 from dueline.stores.postgres.lanes import head_in
 from dueline.stores.row_updates import Terms
@@ -163,6 +165,35 @@ Places = dict[int, int]
 """Parts of a lane, by their numbers: the first position in each."""
 
 
+class _Visit(NamedTuple):
+    """What a claim did in a lane.
+
+    Attributes:
+      want: What it claimed from the cursor on, at most.
+      cursor: The cursor before it.
+      late: Where late rows were known when it began.
+      positions: Those of the rows that it claimed from the cursor on.
+      began_us, took_us: By the monotonic clock.
+      lapse_us: When its claims on late rows end.
+    """
+
+    want: Want
+    cursor: Cursor | None
+    late: Places
+    positions: Sequence[int]
+    began_us: int
+    took_us: int
+    lapse_us: int
+
+
+class _Taken(NamedTuple):
+    """What a claim has taken, and from where."""
+
+    jobs: list[Job]
+    died: dict[JobId, Job]
+    visits: list[_Visit]
+
+
 class LateRows:
     """Where rows were put that a claim with a cursor may not read. Several threads use it."""
 
@@ -234,78 +265,96 @@ class Claims:
             self._late.note(places)
 
     def claim(
-        self, database: Database, wants: Sequence[Want], *, limit: int, terms: Terms
-    ) -> tuple[Claimed, dict[Lane, Cursor | None], dict[Lane, Places]]:
-        """Claim the first due rows, want by want; return what to keep when it is committed."""
-        jobs: list[Job] = []
-        died: dict[JobId, Job] = {}
-        heads: dict[Lane, int | None] = {}
-        cursors: dict[Lane, Cursor | None] = {}
-        read: dict[Lane, Places] = {}
-        place = 0
+        self, connection: Executor, wants: Sequence[Want], *, limit: int, terms: Terms
+    ) -> Claimed:
+        """Claim the first due rows, want by want.
+
+        The heads are read after the commit, in its trip. Without an answer all lanes count as due
+        in a moment.
+        """
         self._has_claimed = True
-        while place < len(wants) and len(jobs) < limit:
+        if not wants or limit <= 0:
+            return Claimed([], {}, {})
+        taken, rows = connection.write_then_fetch(
+            lambda database: self._taken(database, wants, limit=limit, terms=terms)
+        )
+        now_us, visits = terms.now_us, taken.visits
+        heads: dict[Lane, int | None] = {one.want.lane: now_us + 1 for one in visits}
+        cursors: dict[Lane, Cursor] = {}
+        unsure: list[Want] = []
+        if rows is not None:
+            found, cursors, unsure = _heads(visits, rows, now_us)
+            heads |= found
+        if unsure:
+            with suppress(DuelineError):
+                heads |= connection.read(lambda database: _whole_heads(database, unsure))
+        heads = {one.want.lane: self._head_of(one, heads[one.want.lane]) for one in visits}
+        self._keep(visits, cursors)
+        return Claimed(taken.jobs, taken.died, heads)
+
+    def _taken(
+        self, database: Database, wants: Sequence[Want], *, limit: int, terms: Terms
+    ) -> tuple[_Taken, tuple[str, list[object]]]:
+        """Claim in a transaction; return also the query of the heads."""
+        taken = _Taken([], {}, [])
+        place = 0
+        while place < len(wants) and len(taken.jobs) < limit:
             some: list[Want] = []
-            room = limit - len(jobs)
+            room = limit - len(taken.jobs)
             # As many lanes as fit: what they leave of the limit, the next one may take.
             while place < len(wants) and (not some or wants[place].most <= room):
                 lane, most = wants[place]
                 some.append(Want(lane, min(most, room)))
                 room -= some[-1].most
                 place += 1
-            began_us = self._clock.monotonic_us()
-            read |= {want.lane: self._late.of(want.lane) for want in some}
-            known = [
-                None
-                if _EVERYWHERE in read[want.lane]
-                else self._valid(want.lane, terms.now_us, began_us)
-                for want in some
-            ]
-            late = [
-                _claim_late(database, want, cursor, read[want.lane], terms)
-                for want, cursor in zip(some, known, strict=True)
-            ]
-            rest = [
-                Want(lane, most - len(rows)) for (lane, most), rows in zip(some, late, strict=True)
-            ]
-            new: list[Job] = []
-            if len(rest) == 1 and rest[0].most >= MANY and not late[0]:
-                new = _claim_new(database, rest[0], known[0], terms)
-            rows = [[]] if new else _claim(database, rest, known, terms)
-            places = [[row[_HEAD] for row in found] for found in rows]
-            if new:
-                places = [[job.pos_us for job in new]]
-            found_heads, found_cursors = _heads(
-                database, rest, places, known, now_us=terms.now_us, clock_us=began_us
-            )
-            heads |= {
-                lane: self._head_of(lane, head_us, read[lane])
-                for lane, head_us in found_heads.items()
-            }
-            took_us = self._clock.monotonic_us() - began_us
-            for (lane, _), cursor, came_late in zip(some, known, late, strict=True):
-                lapse_us = terms.now_us + terms.lease_us if came_late else GREATEST
-                cursors[lane] = _advanced(
-                    cursor, found_cursors[lane], (began_us, took_us), lapse_us
-                )
-            for (lane, _), found, more in zip(some, rows, late, strict=True):
-                found += more  # noqa: PLW2901  (in place)
-                found.sort(key=lambda row: (row[_AT], row[_ID]))
-                jobs += _jobs_of(lane, found)
-                died |= _died_of(lane, found)
-            jobs += new
-        return Claimed(jobs, died, heads), cursors, read
+            self._visit(database, some, terms, taken)
+        return taken, _heads_query(taken.visits, terms.now_us)
 
-    def _head_of(self, lane: Lane, head_us: int | None, read: Places) -> int | None:
-        places = self._late.of(lane)
+    def _visit(
+        self, database: Database, wants: Sequence[Want], terms: Terms, taken: _Taken
+    ) -> None:
+        """Claim from lanes by one statement, or two, beside those for late rows."""
+        began_us = self._clock.monotonic_us()
+        read = [self._late.of(want.lane) for want in wants]
+        known = [
+            None if _EVERYWHERE in places else self._valid(want.lane, terms.now_us, began_us)
+            for want, places in zip(wants, read, strict=True)
+        ]
+        late = [
+            _claim_late(database, want, cursor, places, terms)
+            for want, cursor, places in zip(wants, known, read, strict=True)
+        ]
+        rest = [
+            Want(lane, most - len(rows)) for (lane, most), rows in zip(wants, late, strict=True)
+        ]
+        new: list[Job] = []
+        if len(rest) == 1 and rest[0].most >= MANY and not late[0]:
+            new = _claim_new(database, rest[0], known[0], terms)
+        rows = [[]] if new else _claim(database, rest, known, terms)
+        took_us = self._clock.monotonic_us() - began_us
+        for want, cursor, places, found, more in zip(rest, known, read, rows, late, strict=True):
+            positions = [row[_HEAD] for row in found] or [job.pos_us for job in new]
+            lapse_us = terms.now_us + terms.lease_us if more else GREATEST
+            taken.visits.append(
+                _Visit(want, cursor, places, positions, began_us, took_us, lapse_us)
+            )
+            found += more  # noqa: PLW2901  (in place)
+            found.sort(key=lambda row: (row[_AT], row[_ID]))
+            taken.jobs.extend(_jobs_of(want.lane, found))
+            taken.died.update(_died_of(want.lane, found))
+        taken.jobs.extend(new)
+
+    def _head_of(self, visit: _Visit, head_us: int | None) -> int | None:
+        places, read = self._late.of(visit.want.lane), visit.late
         late = [pos_us for part, pos_us in places.items() if read.get(part) != pos_us]
         return min(*late, GREATEST if head_us is None else head_us) if late else head_us
 
-    def keep(self, cursors: dict[Lane, Cursor | None], read: dict[Lane, Places]) -> None:
+    def _keep(self, visits: Sequence[_Visit], cursors: dict[Lane, Cursor]) -> None:
         """Keep the cursors of a claim that is committed, and where it has read late rows."""
-        for lane, places in read.items():
-            self._late.remove(lane, places)
-        for lane, cursor in cursors.items():
+        for visit in visits:
+            lane = visit.want.lane
+            self._late.remove(lane, visit.late)
+            cursor = cursors.get(lane)
             if cursor is None:
                 self._cursors.pop(lane, None)
             else:
@@ -346,19 +395,6 @@ def _claim_late(
             del places[part]
         rows += found
     return rows
-
-
-def _advanced(
-    old: Cursor | None, new: Cursor | None, read: tuple[int, int], lapse_us: int
-) -> Cursor | None:
-    """Return the new cursor with when, and for how long, the lane was read from its start.
-
-    lapse_us: When the claims of rows before it that came late end.
-    """
-    if new is None:
-        return None
-    read_us, took_us = (old.read_us, old.took_us) if old else read
-    return new._replace(read_us=read_us, took_us=took_us, until_us=min(new.until_us, lapse_us))
 
 
 def _bound(
@@ -422,32 +458,37 @@ def _died_of(lane: Lane, rows: Sequence[tuple[Any, ...]]) -> dict[JobId, Job]:
     return died
 
 
-def _heads(
-    database: Database,
-    wants: Sequence[Want],
-    places: Sequence[Sequence[int]],
-    known: Sequence[Cursor | None],
-    *,
-    now_us: int,
-    clock_us: int,
-) -> tuple[dict[Lane, int | None], dict[Lane, Cursor | None]]:
-    """Return the lowest `at_us` in each lane, and its new cursor.
-
-    places: The positions of what was claimed from each.
-    """
-    firsts = [
-        min(found, default=cursor.pos_us if cursor else LEAST)
-        if len(found) == want.most
+def _firsts(visits: Sequence[_Visit], now_us: int) -> list[int]:
+    """Return the new positions of cursors."""
+    return [
+        min(one.positions, default=one.cursor.pos_us if one.cursor else LEAST)
+        if len(one.positions) == one.want.most
         else now_us - COMMIT_US
-        for want, found, cursor in zip(wants, places, known, strict=True)
+        for one in visits
     ]
-    most = 1 + max(map(len, places))
-    heads: dict[Lane, int | None] = dict.fromkeys(want.lane for want in wants)
-    cursors: dict[Lane, Cursor | None] = dict.fromkeys(heads)
+
+
+def _heads_query(visits: Sequence[_Visit], now_us: int) -> tuple[str, list[object]]:
+    most = 1 + max((len(one.positions) for one in visits), default=0)
+    wants, cursors = [one.want for one in visits], [one.cursor for one in visits]
+    bound = _bound(wants, cursors, _firsts(visits, now_us))
+    return _HEADS, [*bound, now_us, now_us, now_us, most, most]
+
+
+def _heads(
+    visits: Sequence[_Visit], rows: Sequence[tuple[Any, ...]], now_us: int
+) -> tuple[dict[Lane, int | None], dict[Lane, Cursor], list[Want]]:
+    """Return the lowest `at_us` in each lane, its new cursor, and the lanes to read wholly.
+
+    rows: Of the query of heads.
+    """
+    firsts = _firsts(visits, now_us)
+    heads: dict[Lane, int | None] = {one.want.lane: None for one in visits}
+    cursors: dict[Lane, Cursor] = {}
     unsure: list[Want] = []
-    bound = [*_bound(wants, known, firsts), now_us, now_us, now_us, most, most]
-    for place, number, behind_us, due_us, do_wait, ahead_us in database.fetch(_HEADS, bound):
-        want, cursor = wants[place - 1], known[place - 1]
+    for place, number, behind_us, due_us, do_wait, ahead_us in rows:
+        visit = visits[place - 1]
+        want, cursor = visit.want, visit.cursor
         until_us = min(
             GREATEST if behind_us is None else behind_us,
             GREATEST if cursor is None else cursor.until_us,
@@ -458,14 +499,16 @@ def _heads(
             GREATEST if ahead_us is None else ahead_us,
         )
         if head_us == GREATEST and cursor and cursor.took_us > CHEAP_US:
-            head_us = until_us = now_us + max(1, cursor.read_again_us() - clock_us)
+            head_us = until_us = now_us + max(1, cursor.read_again_us() - visit.began_us)
         heads[want.lane] = head_us
         if head_us == GREATEST:  # never decided from a cursor
-            heads[want.lane] = None
+            heads[want.lane] = None if cursor is None else now_us + 1
             unsure += [want] if cursor else []
         elif do_wait:
-            cursors[want.lane] = Cursor(number, firsts[place - 1], until_us, due_us)
-    return heads | _whole_heads(database, unsure), cursors
+            read = (cursor.read_us, cursor.took_us) if cursor else (visit.began_us, visit.took_us)
+            until_us = min(until_us, visit.lapse_us)
+            cursors[want.lane] = Cursor(number, firsts[place - 1], until_us, due_us, *read)
+    return heads, cursors, unsure
 
 
 def _whole_heads(database: Database, wants: Sequence[Want]) -> dict[Lane, int | None]:

@@ -22,9 +22,12 @@ from dueline.stores.postgres import trips
 from dueline.stores.postgres.address import Address
 from dueline.stores.postgres.arrays import packed, register
 from dueline.stores.postgres.errors import REPEATED, translated
-from dueline.stores.postgres.trips import QuickConnection, Results
+from dueline.stores.postgres.trips import QuickConnection, Results, Statement
 
 T = TypeVar("T")
+
+Query = tuple[str, Sequence[Any]]
+"""A statement, and its values."""
 
 SCHEMA_VERSION: Final = 1
 VERSION_MIN: Final = 140000
@@ -158,6 +161,9 @@ class Executor(Protocol):
 
     def read(self, work: Callable[[Database], T]) -> T: ...  # noqa: D102
     def write(self, work: Callable[[Database], T]) -> T: ...  # noqa: D102
+    def write_then_fetch(  # noqa: D102
+        self, work: Callable[[Database], tuple[T, Query]]
+    ) -> tuple[T, list[tuple[Any, ...]] | None]: ...
 
 
 class Connections:
@@ -204,9 +210,7 @@ class Connections:
         finally:
             self._give_back(connection)
 
-    def write_then(
-        self, write: tuple[str, Sequence[Any]], then: tuple[str, Sequence[Any]] | None
-    ) -> tuple[tuple[Any, ...] | None, bool]:
+    def write_then(self, write: Query, then: Query | None) -> tuple[tuple[Any, ...] | None, bool]:
         """Run a statement as a transaction, and another one after its commit, in one trip.
 
         Args:
@@ -224,8 +228,8 @@ class Connections:
         try:
             if not connection.is_quick or not trips.is_silent(connection):
                 return None, False
-            results, schema = Results(connection), self.address.schema
-            both = [(numbered(one[0], schema), one[1]) for one in (write, then) if one]
+            results = Results(connection)
+            both = [self._numbered(one) for one in (write, then) if one]
             (written, *after), error = trips.run_each(connection, both)
         finally:
             self._give_back(connection)
@@ -243,21 +247,45 @@ class Connections:
                 return None, False
         return row, is_run
 
+    def write_then_fetch(
+        self, work: Callable[[Database], tuple[T, Query]]
+    ) -> tuple[T, list[tuple[Any, ...]] | None]:
+        """Run `work` as `write` does, and a query after the commit, in its trip.
+
+        Args:
+          work: Returns a result and the query.
+
+        Returns:
+          The result, and the rows of the query; None if it failed.
+        """
+        self._refuse_beside()
+
+        def transact(connection: QuickConnection) -> tuple[T, list[tuple[Any, ...]] | None]:
+            number, (result, query) = self._run(connection, work)
+            return result, self._commit(connection, number, query)
+
+        return self._patiently(transact)
+
     def _write(self, work: Callable[[Database], T]) -> T:
         def transact(connection: QuickConnection) -> T:
-            database = self._database(connection)
-            database.begin()
-            try:
-                result = work(database)
-            except BaseException:
-                if database.number:
-                    _roll_back(connection)
-                raise
-            if database.number:
-                self._commit(connection, database.number)
+            number, result = self._run(connection, work)
+            if number:
+                self._commit(connection, number)
             return result
 
         return self._patiently(transact)
+
+    def _run(self, connection: QuickConnection, work: Callable[[Database], T]) -> tuple[str, T]:
+        """Run `work` in a new transaction; return also its number, empty if it never began."""
+        database = self._database(connection)
+        database.begin()
+        try:
+            result = work(database)
+        except BaseException:
+            if database.number:
+                _roll_back(connection)
+            raise
+        return database.number, result
 
     def apart(self, work: Callable[[Database], object]) -> None:
         """Run `work` in a transaction of its own, also while this thread has one open."""
@@ -335,20 +363,38 @@ class Connections:
             return result
         raise AssertionError("unreachable")
 
-    def _commit(self, connection: QuickConnection, number: str) -> None:
-        try:
-            if connection.is_quick:
-                trips.run(connection, [(trips.COMMIT, ())])
-            else:
+    def _commit(
+        self, connection: QuickConnection, number: str, query: Query | None = None
+    ) -> list[tuple[Any, ...]] | None:
+        """Commit, and return the rows of a query after that; None without one, or if it failed."""
+        lost: psycopg.Error | None = None
+        if connection.is_quick:
+            both = [(trips.COMMIT, ())] + ([self._numbered(query)] if query else [])
+            (committed, *found), lost = trips.run_each(connection, both)
+            if committed is not None:
+                rows = [one for one in found if one is not None]
+                return Results(connection).rows(rows[0]) if rows else None
+        else:
+            try:
                 connection.execute("COMMIT", prepare=False)
-        except psycopg.OperationalError as error:
-            if not connection.closed:
-                raise
-            is_committed = self._is_committed(number)
-            if is_committed is None:
-                raise self._unknown() from error
-            if not is_committed:
-                raise
+            except psycopg.OperationalError as error:
+                lost = error
+            else:
+                with suppress(psycopg.Error):
+                    return self._database(connection).fetch(*query) if query else None
+                return None
+        assert lost is not None
+        if not connection.closed:
+            raise lost
+        is_committed = self._is_committed(number)
+        if is_committed is None:
+            raise self._unknown() from lost
+        if not is_committed:
+            raise lost
+        return None
+
+    def _numbered(self, query: Query) -> Statement:
+        return numbered(query[0], self.address.schema), query[1]
 
     def _unknown(self) -> Unknown:
         return Unknown(

@@ -182,11 +182,7 @@ class PostgresStore:
     ) -> Claimed:
         """Claim the first due rows, want by want."""
         terms = Terms(now_us, lease_us, worker, token)
-        claimed, cursors, read = self._connection.write(
-            lambda database: self._claims.claim(database, wants, limit=limit, terms=terms)
-        )
-        self._claims.keep(cursors, read)
-        return claimed
+        return self._claims.claim(self._connection, wants, limit=limit, terms=terms)
 
     def prefetch(
         self,

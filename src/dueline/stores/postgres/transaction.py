@@ -11,7 +11,7 @@ from dueline.core.errors import BadInput, Conflict, StoreUnavailable
 from dueline.core.store import Bindings
 from dueline.stores.postgres.batches import savepoint
 from dueline.stores.postgres.callers import AwaitedCursor
-from dueline.stores.postgres.connection import Connections, Database
+from dueline.stores.postgres.connection import Connections, Database, Query
 from dueline.stores.postgres.errors import translated
 
 T = TypeVar("T")
@@ -54,6 +54,17 @@ class OpenTransaction:
                 return work(self._database)
         except psycopg.Error as error:
             raise self._translated(error) from error
+
+    def write_then_fetch(
+        self, work: Callable[[Database], tuple[T, Query]]
+    ) -> tuple[T, list[tuple[Any, ...]]]:
+        """Run `work` and its query in the transaction."""
+
+        def both(database: Database) -> tuple[T, list[tuple[Any, ...]]]:
+            result, query = work(database)
+            return result, database.fetch(*query)
+
+        return self.write(both)
 
     def execute(self, statement: str, bindings: Bindings) -> list[tuple[Any, ...]]:
         """Run a caller's statement and return its rows; parameters are `%s` or `%(name)s`.
