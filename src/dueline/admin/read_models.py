@@ -62,7 +62,7 @@ from dueline.workflows.workflow import FlowProgress, WorkflowView
 READ_MAX = 20_000
 """Maximum number of jobs that a list or a count reads."""
 
-READ_US_MAX = 200_000
+READ_US_MAX = 150_000
 """Time in microseconds after which a list or a count reads no further page."""
 
 

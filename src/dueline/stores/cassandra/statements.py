@@ -27,8 +27,8 @@ _LATER: Final = tuple(name for name in _CELLS if name not in _NEW)
 _FROM_AT: Final = slice(Job._fields.index("at_us"), None)
 """The fields of a Job that a stub stores."""
 
-_UNSET: Final = tuple(map(Job._field_defaults.get, _CELLS))
-"""Values of columns that are null."""
+_UNSET: Final = [(_CELLS.index(name), value) for name, value in Job._field_defaults.items()]
+"""Values of columns that may be null, with their places."""
 
 _new_values, _later_values = field(Job, *_NEW[:-1]), field(Job, *_LATER)
 _kept_by_end = field(Job, "errors", "crashes", "alone", "error")
@@ -262,10 +262,9 @@ def places(job_id: JobId) -> Call:
 def found(lane: Lane, row: Sequence[Any]) -> Found:
     """Return a row as a job; columns that were never written are null."""
     *cells, stub = row
-    if None in cells:
-        cells = [
-            default if cell is None else cell for cell, default in zip(cells, _UNSET, strict=True)
-        ]
+    for place, default in _UNSET:
+        if cells[place] is None:
+            cells[place] = default
     return Found(Job._make((lane, *cells)), stub or b"")
 
 
