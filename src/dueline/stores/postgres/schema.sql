@@ -6,7 +6,8 @@
 -- marks         swept <= closed, buckets of one (queue, shard); both only grow. Who inserts holds
 --               the row FOR SHARE until the commit, a process that raises them FOR UPDATE.
 -- jobs          one row for each job, in the order of the Job tuple. No index has a column that a
---               claim changes, so a claim is a HOT update: room is left on each page for it.
+--               claim changes, so a claim is a HOT update: there is room for that on each page, also
+--               if all of its rows are claimed by one statement.
 -- records       small versioned values; absent from expires_us on.
 -- rows          the streams.
 -- stream_marks  the watermark of a stream's shard. It only grows; locked like `marks`.
@@ -60,7 +61,7 @@ CREATE TABLE @jobs (
   error text COLLATE "C" NOT NULL DEFAULT '',
   CHECK (pos_us <= at_us)
 ) WITH (
-  fillfactor = 60,
+  fillfactor = 45,
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
   autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 200000,
   autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000,
