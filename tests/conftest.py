@@ -21,7 +21,10 @@ LONG_EXAMPLES = 10_000
 YOUNG_OBJECTS = 20_000
 """Python looks for garbage among so many new objects; there are far more that stay."""
 
-UNMEASURED = {"monitor", "cli", "failures", "kills", "power", "simulation", "spark"}
+UNMEASURED = {
+    "benchmarks", "cli", "contrib", "docs", "foresight", "integration", "kills", "monitor", "power",
+    "simulation", "spark",
+}  # fmt: skip
 """Folders whose tests are of rooms of which no coverage is asked; the others have their own."""
 
 LONG = {"failures", "kills", "moving", "simulation"}
@@ -75,11 +78,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Nor is that of long tests and of random examples: what they find to run is also run by an
     example that somebody chose; and Hypothesis takes three times as long when it is measured.
     """
-    if half := os.environ.get("MUTANTS_HALF"):
+    if part := os.environ.get("MUTANTS_PART"):
+        number, parts = map(int, part.split("/"))
         others = {
             item
             for item in items
-            if item.get_closest_marker("mutants") and crc32(item.nodeid.encode()) % 2 != int(half)
+            if item.get_closest_marker("mutants") and crc32(item.nodeid.encode()) % parts != number
         }
         config.hook.pytest_deselected(items=list(others))
         items[:] = [item for item in items if item not in others]
