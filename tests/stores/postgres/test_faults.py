@@ -83,11 +83,11 @@ def error_of(url: str) -> DuelineError:
 
 
 def end_sessions(url: str) -> None:
-    """End the other sessions on the database, as an administrator may."""
+    """End the other sessions on the database, as an administrator may, and wait for that."""
     statement(
         url,
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-        " AND application_name = %s",
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+        " WHERE pid <> pg_backend_pid() AND application_name = %s",
         (url.partition("schema=")[2],),
     )
 

@@ -1,7 +1,8 @@
 """Jobs in PostgreSQL's tables: inserts, outcomes and lookups, each by few statements."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from operator import attrgetter
+from typing import Any, Final, TypeVar
 
 from dueline.core.job import UNCLAIMED_TOKEN, Job, JobId, State
 from dueline.core.lane import Lane
@@ -15,7 +16,11 @@ from dueline.stores.postgres.job_rows import SELECT
 LANES_MAX: Final = 4
 """Maximum number of lanes into which jobs are inserted by one statement."""
 
+V = TypeVar("V", bound=Verdict)
+
 _lane_of, _hop_of = field(Job, "lane"), field(Job, "hop")
+_id_of, _token_of = field(Job, "id"), field(Job, "token")
+_job_of = attrgetter("job")
 
 _KEY_NAMES: Final = "id, token, queue, shard, bucket, priority, tenant"
 _KEY: Final = (
@@ -125,7 +130,7 @@ def settle(database: Database, verdicts: Sequence[Verdict]) -> list[bool]:
     Returns:
       For each whether it was applied.
     """
-    ids = [verdict.job.id for verdict in verdicts]
+    ids = list(map(_id_of, map(_job_of, verdicts)))
     if len(set(ids)) < len(ids):  # in their order
         return [held for verdict in verdicts for held in _settle(database, [verdict])]
     return _settle(database, verdicts)
@@ -133,12 +138,17 @@ def settle(database: Database, verdicts: Sequence[Verdict]) -> list[bool]:
 
 def _settle(database: Database, verdicts: Sequence[Verdict]) -> list[bool]:
     held: set[bytes] = set()
+    kinds = set(map(type, verdicts))
     for kind, call in _SETTLERS.items():
-        some = [verdict for verdict in verdicts if type(verdict) is kind]
-        some.sort(key=lambda verdict: (verdict.job.lane, verdict.job.pos_us, verdict.job.id))
-        if some:
-            held |= {row[0] for row in call(database, some)}
-    return [verdict.job.id in held for verdict in verdicts]
+        if kind in kinds:
+            some = [verdict for verdict in verdicts if type(verdict) is kind]
+            held.update(row[0] for row in call(database, some))
+    return list(map(held.__contains__, map(_id_of, map(_job_of, verdicts))))
+
+
+def _in_order(verdicts: Sequence[V]) -> list[V]:
+    """Return them in the order in which all transactions lock rows."""
+    return sorted(verdicts, key=lambda one: (one.job.lane, one.job.pos_us, one.job.id))
 
 
 def _key_of(verdicts: Sequence[Verdict]) -> list[list[object]]:
@@ -149,26 +159,30 @@ def _key_of(verdicts: Sequence[Verdict]) -> list[list[object]]:
 
 
 def _drop(database: Database, drops: Sequence[Drop]) -> list[tuple[Any, ...]]:
-    token = drops[0].job.token
-    if token != UNCLAIMED_TOKEN and all(drop.job.token == token for drop in drops):
-        dropped = database.fetch(_DROP_CLAIM, ([drop.job.id for drop in drops], token))
-        found = {row[0] for row in dropped}
-        drops = [drop for drop in drops if drop.job.id not in found]
-        return dropped + _drop_locked(database, drops) if drops else dropped
-    return _drop_locked(database, drops)
+    jobs = list(map(_job_of, drops))
+    token = jobs[0].token
+    if token == UNCLAIMED_TOKEN or len(set(map(_token_of, jobs))) > 1:
+        return _drop_locked(database, drops)
+    dropped = database.fetch(_DROP_CLAIM, (list(map(_id_of, jobs)), token))
+    if len(dropped) == len(drops):
+        return dropped
+    found = {row[0] for row in dropped}
+    return dropped + _drop_locked(database, [drop for drop in drops if drop.job.id not in found])
 
 
 def _drop_locked(database: Database, drops: Sequence[Drop]) -> list[tuple[Any, ...]]:
-    return database.fetch(_DROP, _key_of(drops))
+    return database.fetch(_DROP, _key_of(_in_order(drops)))
 
 
 def _extend(database: Database, extends: Sequence[Extend]) -> list[tuple[Any, ...]]:
+    extends = _in_order(extends)
     least = [int(State.STARTED if one.started else State.CLAIMED) for one in extends]
     return database.fetch(_EXTEND, [*_key_of(extends), [one.at_us for one in extends], least])
 
 
 def _move(database: Database, moves: Sequence[Move]) -> list[tuple[Any, ...]]:
     """Move rows; list the lanes of those that have their tokens, and of no others."""
+    moves = _in_order(moves)
     held = {row[0] for row in database.fetch(_HOLD, _key_of(moves))}
     moves = [move for move in moves if move.job.id in held]
     if not moves:

@@ -31,7 +31,7 @@ from dueline.core.store import (
     Write,
 )
 from dueline.core.store_capabilities import Joined, LanesWithRows, PrefetchResult, RecordsPage
-from dueline.core.wakeup import WAKE_AHEAD_US, Wakeup
+from dueline.core.wakeup import WAKE_AHEAD_US, Wakeup, place_of
 from dueline.stores.postgres import (
     batches,
     callers,
@@ -368,6 +368,5 @@ def _id_in(database: Database) -> str | None:
 
 def _places_of(verdicts: Sequence[Verdict]) -> Iterator[tuple[Lane, int]]:
     """Yield where moves put their rows."""
-    for verdict in verdicts:
-        if isinstance(verdict, Move):
-            yield verdict.to or verdict.job.lane, verdict.at_us
+    if Move in set(map(type, verdicts)):
+        yield from (place_of(one) for one in verdicts if isinstance(one, Move))
