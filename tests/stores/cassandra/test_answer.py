@@ -12,7 +12,7 @@ from dueline.api.connect import open_store
 from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.store import Commit, Put
 from dueline.store_tests.helpers import claim, lane_of, new_job, new_jobs, put_in, rows_in
-from dueline.stores.cursor_cache import PAGE_MAX, START, Page
+from dueline.stores.cursor_cache import END, PAGE_MAX, START, Page
 from tests.harness.cassandra_node import expect_node, keyspaces_on_a_node
 
 if find_spec("cassandra") is None:
@@ -85,7 +85,14 @@ def test_rows_of_another_partition_are_no_answer(
     store.add([mine, others])
     page = Page(START, 10)
     for read, call in (
-        (lambda: rows_in(store, mine.lane), rows.thin_page(others.lane, page)),
+        (
+            lambda: rows_in(store, mine.lane),
+            rows.whole_each([others.lane], page.limit, START, END, None),
+        ),
+        (
+            lambda: store.scan(mine.lane, after=None, until_us=None, limit=5, skip=1),
+            rows.thin_page(others.lane, page),
+        ),
         (lambda: claim(store, mine.lane), rows.whole_page(others.lane, page)),
         (lambda: store.find([mine.id]), rows.places(others.id)),
         (

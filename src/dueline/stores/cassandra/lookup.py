@@ -86,8 +86,8 @@ def scan_each(
     its position, so those due until the last of these positions are a page. A lane without such a
     row, as where many of the first rows are claimed, is read by itself.
     """
-    for place in places:  # the size of a row says how many may be read
-        if not pages.is_weighed(place[0].queue):
+    for queue, place in {place[0].queue: place for place in places}.items():
+        if not pages.is_weighed(queue):  # the size of a row says how many may be read
             _read_each(pages, verdicts, [place], until_us, 1)
     found = _read_each(pages, verdicts, places, until_us, limit)
     return [

@@ -1,6 +1,8 @@
 """Statements that read and write jobs as rows of Cassandra's tables."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeVar
 
 from dueline.core.clock import DAY_US, SECOND_US
@@ -238,12 +240,14 @@ def found_each(lanes: Sequence[Lane], rows: Rows) -> dict[Lane, list[Found]]:
     width = len(Lane._fields)
     shards, priorities = {lane.shard for lane in lanes}, {lane.priority for lane in lanes}
     read: dict[Lane, list[Found]] = {lane: [] for lane in lanes}
-    for row in rows:
-        lane = Lane(*row[:width])
+    for key, some in groupby(rows, key=itemgetter(slice(width))):
+        lane = Lane(*key)
         if lane in read:
-            read[lane].append(found(lane, row[width:]))
-        elif lane != lanes[0]._replace(shard=lane.shard, priority=lane.priority) or not (
-            lane.shard in shards and lane.priority in priorities
+            read[lane] += [found(lane, row[width:]) for row in some]
+        elif (
+            lane != lanes[0]._replace(shard=lane.shard, priority=lane.priority)
+            or lane.shard not in shards
+            or lane.priority not in priorities
         ):
             raise StoreUnavailable("A read of lanes was answered with rows of another partition.")
     return read
