@@ -207,6 +207,28 @@ def test_a_commit_whose_answer_is_lost_is_read_back(
     assert lost == [1]
 
 
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_group_whose_last_statement_is_lost_with_the_commit_is_read_back(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch, *, is_committed: bool
+) -> None:
+    lost: list[int] = []
+    run = trips.run
+
+    def break_off(connection: Any, statements: Sequence[trips.Statement]) -> Any:  # noqa: ANN401
+        if statements[-1][0] != trips.COMMIT or lost:
+            return run(connection, statements)
+        lost.append(len(statements))
+        if is_committed:
+            run(connection, statements)
+        connection.close()
+        raise psycopg.OperationalError("the connection was lost")
+
+    monkeypatch.setattr(trips, "run", break_off)
+    assert list(store.together([Group(rows=[row_of(1)])])) == [True]
+    assert list(store.tail("log", 0, after=None, limit=9).rows) == [row_of(1)]
+    assert lost == [2]
+
+
 def test_a_claim_stays_whose_heads_cannot_be_read(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

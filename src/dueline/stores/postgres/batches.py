@@ -7,7 +7,7 @@ from itertools import chain
 from dueline.core.store import Group
 from dueline.stores.postgres import jobs as postgres_jobs
 from dueline.stores.postgres import records, streams
-from dueline.stores.postgres.connection import Database, Executor
+from dueline.stores.postgres.database import Database, Executor
 
 
 class _Refused(Exception):
@@ -54,6 +54,7 @@ def savepoint(database: Database) -> Iterator[None]:
     try:
         yield
     except BaseException:
+        database.later.clear()
         if not database.connection.closed:
             database.execute("ROLLBACK TO dueline_block")
             database.execute("RELEASE dueline_block")

@@ -17,7 +17,7 @@ from dueline.core.lane import Lane
 from dueline.core.store import Claimed, Want
 from dueline.core.store_capabilities import Prefetched, PrefetchResult
 from dueline.stores.postgres.arrays import columns_of
-from dueline.stores.postgres.connection import GREATEST, LEAST, Database, Executor
+from dueline.stores.postgres.database import GREATEST, LEAST, Database, Executor
 from dueline.stores.postgres.job_rows import SELECT, SELECT_KEPT, claimed_jobs, jobs_of
 from dueline.stores.postgres.lanes import head_in
 from dueline.stores.row_updates import Terms

@@ -6,28 +6,29 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import lru_cache
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import psycopg
-from psycopg import AsyncConnection, Connection, Cursor
-from psycopg.pq import Format, TransactionStatus
-from psycopg.pq.abc import PGresult
-from psycopg.rows import tuple_row
+from psycopg import Connection
+from psycopg.pq import TransactionStatus
 
 from dueline.core.clock import SECOND_US, Clock
 from dueline.core.errors import BadInput, ConfigError, SchemaMismatch, StoreUnavailable, Unknown
 from dueline.core.store import BESIDE_A_TRANSACTION
 from dueline.stores.postgres import trips
 from dueline.stores.postgres.address import Address
-from dueline.stores.postgres.arrays import packed, register
+from dueline.stores.postgres.database import (
+    Database,
+    Query,
+    begin,
+    named,
+    numbered,
+    set_all,
+)
 from dueline.stores.postgres.errors import REPEATED, translated
 from dueline.stores.postgres.trips import QuickConnection, Results, Statement
 
 T = TypeVar("T")
-
-Query = tuple[str, Sequence[Any]]
-"""A statement, and its values."""
 
 SCHEMA_VERSION: Final = 1
 VERSION_MIN: Final = 140000
@@ -41,129 +42,8 @@ ATTEMPTS: Final = 20
 RESOLVE_US: Final = 5 * SECOND_US
 """Maximum time in which the outcome of a lost commit is read, in microseconds."""
 
-LEAST: Final = -(2**63)
-GREATEST: Final = 2**63 - 1
-NOW_US: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-"""The server's time; now() is the start of the transaction, which may be the caller's."""
-
-_SETTINGS: Final = {
-    # Plans are the same for all values, and statistics of an empty table must not choose them.
-    "plan_cache_mode": "force_generic_plan",
-    # Claims and heads read an index up to the first rows that fit, not whole lanes.
-    "enable_seqscan": "off",
-    "enable_bitmapscan": "off",
-    "enable_hashjoin": "off",
-    "enable_mergejoin": "off",
-    # Where an index has the order that is asked for, it is the right one; see jobs.py.
-    "enable_sort": "off",
-    "jit": "off",
-}
 _inherited: list[Connection] = []
 """Connections of a parent process: never used, and never closed, in a forked child."""
-
-
-class Database:
-    """Statements on one connection; `@` before a table's name stands for the schema.
-
-    On connections of the store a statement is one trip, with BEGIN if it is the first one; on those
-    of callers, and behind a pooler, statements are calls of the driver.
-
-    Attributes:
-      apart: Runs work in a transaction of its own that commits at once. None if this transaction
-        is short, so others may wait for its end.
-      number: The number of the transaction that it began; empty before its first statement.
-
-    Args:
-      cursor: Runs the statements; by default a new cursor of the connection.
-    """
-
-    def __init__(
-        self,
-        connection: Connection | AsyncConnection,
-        schema: str,
-        apart: "Callable[[Callable[[Database], object]], None] | None" = None,
-        *,
-        cursor: Any = None,  # noqa: ANN401
-    ) -> None:
-        self.connection = connection
-        self.apart = apart
-        self.number = ""
-        self._schema = schema
-        self._begins = False
-        self._quick: QuickConnection | None = None
-        if isinstance(connection, QuickConnection) and connection.is_quick:
-            self._quick = connection
-            self._results = Results(connection)
-            return
-        if cursor is None:  # not by the connection's own factory, which a caller may have set
-            cursor = Cursor(connection, row_factory=tuple_row)
-            cursor.format = Format.BINARY
-        register(cursor)
-        self._cursor = cursor
-
-    def begin(self) -> None:
-        """Begin a transaction: with the first statement, if that saves a trip."""
-        if self._quick is not None:
-            self._begins = True
-        else:
-            assert isinstance(self.connection, Connection)
-            self.number = _begin(self.connection)
-
-    def fetch(self, statement: str, bound: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run a query and return all its rows."""
-        if self._quick is not None:
-            return self._results.rows(self._run_quickly(self._quick, statement, bound))
-        rows: list[tuple[Any, ...]] = self._run(statement, bound).fetchall()
-        return rows
-
-    def first(self, statement: str, bound: Sequence[Any] = ()) -> tuple[Any, ...] | None:
-        """Run a query and return its first row."""
-        return next(iter(self.fetch(statement, bound)), None)
-
-    def execute(self, statement: str, bound: Sequence[Any] = ()) -> int:
-        """Run a statement and return the number of rows that it changed."""
-        if self._quick is not None:
-            return self._run_quickly(self._quick, statement, bound).command_tuples or 0
-        return int(self._run(statement, bound).rowcount)
-
-    def _run(self, statement: str, bound: Sequence[Any]) -> Any:  # noqa: ANN401
-        values = [packed(one) if type(one) is list else one for one in bound]
-        return self._cursor.execute(_named(statement, self._schema), values)
-
-    def _run_quickly(
-        self, connection: QuickConnection, statement: str, bound: Sequence[Any]
-    ) -> PGresult:
-        text = numbered(statement, self._schema)
-        if not self._begins:
-            return trips.run(connection, [(text, bound)])[0]
-        self._begins, self.number = False, "unknown"  # there is something to roll back
-        _, number, found = trips.run(
-            connection, [(trips.BEGIN, ()), (trips.NUMBER, ()), (text, bound)]
-        )
-        self.number = (number.get_value(0, 0) or b"").decode()
-        return found
-
-
-@lru_cache(maxsize=1000)
-def _named(statement: str, schema: str) -> bytes:
-    return statement.replace("@", f"{schema}.").replace("%s", "%b").encode()  # binary values
-
-
-@lru_cache(maxsize=1000)
-def numbered(statement: str, schema: str) -> bytes:
-    """Return a statement with the schema's name, and with $1, $2, … for its values."""
-    head, *rest = statement.replace("@", f"{schema}.").split("%s")
-    return "".join([head, *(f"${number}{text}" for number, text in enumerate(rest, 1))]).encode()
-
-
-class Executor(Protocol):
-    """Runs a store's calls: on connections of its own, or in an open transaction."""
-
-    def read(self, work: Callable[[Database], T]) -> T: ...  # noqa: D102
-    def write(self, work: Callable[[Database], T]) -> T: ...  # noqa: D102
-    def write_then_fetch(  # noqa: D102
-        self, work: Callable[[Database], tuple[T, Query]]
-    ) -> tuple[T, list[tuple[Any, ...]] | None]: ...
 
 
 class Connections:
@@ -261,22 +141,25 @@ class Connections:
         self._refuse_beside()
 
         def transact(connection: QuickConnection) -> tuple[T, list[tuple[Any, ...]] | None]:
-            number, (result, query) = self._run(connection, work)
-            return result, self._commit(connection, number, query)
+            database, (result, query) = self._run(connection, work)
+            assert not database.later
+            return result, self._commit(connection, database.number, query=query)
 
         return self._patiently(transact)
 
     def _write(self, work: Callable[[Database], T]) -> T:
         def transact(connection: QuickConnection) -> T:
-            number, result = self._run(connection, work)
-            if number:
-                self._commit(connection, number)
+            database, result = self._run(connection, work)
+            if database.number:
+                self._commit(connection, database.number, database.later)
             return result
 
         return self._patiently(transact)
 
-    def _run(self, connection: QuickConnection, work: Callable[[Database], T]) -> tuple[str, T]:
-        """Run `work` in a new transaction; return also its number, empty if it never began."""
+    def _run(
+        self, connection: QuickConnection, work: Callable[[Database], T]
+    ) -> tuple[Database, T]:
+        """Run `work` in a new transaction, which begins with its first statement."""
         database = self._database(connection)
         database.begin()
         try:
@@ -285,7 +168,7 @@ class Connections:
             if database.number:
                 _roll_back(connection)
             raise
-        return database.number, result
+        return database, result
 
     def apart(self, work: Callable[[Database], object]) -> None:
         """Run `work` in a transaction of its own, also while this thread has one open."""
@@ -304,7 +187,7 @@ class Connections:
         connection = self._patiently(_alive, keeps=True)
         self._thread.is_open = True
         try:
-            number = _begin(connection)
+            number = begin(connection)
             try:
                 yield connection
             except BaseException:
@@ -364,26 +247,21 @@ class Connections:
         raise AssertionError("unreachable")
 
     def _commit(
-        self, connection: QuickConnection, number: str, query: Query | None = None
+        self,
+        connection: QuickConnection,
+        number: str,
+        before: Sequence[Statement] = (),
+        *,
+        query: Query | None = None,
     ) -> list[tuple[Any, ...]] | None:
-        """Commit, and return the rows of a query after that; None without one, or if it failed."""
-        lost: psycopg.Error | None = None
-        if connection.is_quick:
-            both = [(trips.COMMIT, ())] + ([self._numbered(query)] if query else [])
-            (committed, *found), lost = trips.run_each(connection, both)
-            if committed is not None:
-                rows = [one for one in found if one is not None]
-                return Results(connection).rows(rows[0]) if rows else None
-        else:
-            try:
-                connection.execute("COMMIT", prepare=False)
-            except psycopg.OperationalError as error:
-                lost = error
-            else:
-                with suppress(psycopg.Error):
-                    return self._database(connection).fetch(*query) if query else None
-                return None
-        assert lost is not None
+        """Commit after the last statements.
+
+        Returns:
+          The rows of a query after the commit; None without one, or if it failed.
+        """
+        rows, lost = self._try_commit(connection, before, query)
+        if lost is None:
+            return rows
         if not connection.closed:
             raise lost
         is_committed = self._is_committed(number)
@@ -392,6 +270,27 @@ class Connections:
         if not is_committed:
             raise lost
         return None
+
+    def _try_commit(
+        self, connection: QuickConnection, before: Sequence[Statement], query: Query | None
+    ) -> tuple[list[tuple[Any, ...]] | None, psycopg.Error | None]:
+        """Commit; return the rows of the query after it, and the error of the commit."""
+        if connection.is_quick and query is not None:
+            both = [(trips.COMMIT, ()), self._numbered(query)]
+            (committed, found), lost = trips.run_each(connection, both)
+            if committed is None:
+                return None, lost
+            return Results(connection).rows(found) if found is not None else None, None
+        try:
+            if connection.is_quick:
+                trips.run(connection, [*before, (trips.COMMIT, ())])
+                return None, None
+            connection.execute("COMMIT", prepare=False)
+        except psycopg.Error as error:
+            return None, error
+        with suppress(psycopg.Error):
+            return self._database(connection).fetch(*query) if query else None, None
+        return None, None
 
     def _numbered(self, query: Query) -> Statement:
         return numbered(query[0], self.address.schema), query[1]
@@ -504,7 +403,7 @@ class Connections:
             if not connection.is_quick:
                 connection.prepare_threshold = None
             else:
-                connection.execute(_set("SET"), prepare=False)
+                connection.execute(set_all("SET"), prepare=False)
         except psycopg.Error as error:
             connection.close()
             raise translated(error, self.address) from error
@@ -527,7 +426,7 @@ class Connections:
 def version_of(connection: Connection, schema: str) -> str:
     """Return the version of the tables."""
     found = connection.execute(
-        _named("SELECT value FROM @about WHERE name = 'schema'", schema), prepare=False
+        named("SELECT value FROM @about WHERE name = 'schema'", schema), prepare=False
     ).fetchone()
     return str(found[0]) if found else ""
 
@@ -558,23 +457,6 @@ def _refuse_server(connection: Connection, address: Address) -> None:
             f"The database of {address} has the encoding {encoding}.",
             hint="Use a database that was created with ENCODING 'UTF8'.",
         )
-
-
-def _set(how: str) -> str:
-    return "; ".join(f"{how} {name} = {value}" for name, value in _SETTINGS.items())
-
-
-def _begin(connection: Connection) -> str:
-    """Begin a transaction and return its number, by which its outcome can be read."""
-    cursor = connection.cursor()
-    # A pooler gives each transaction another session, whose settings it must not change.
-    settings = f"{_set('SET LOCAL')};" if connection.prepare_threshold is None else ""
-    cursor.execute(f"BEGIN; {settings} SELECT pg_current_xact_id()::text", prepare=False)
-    while cursor.nextset():
-        pass
-    row = cursor.fetchone()
-    assert row is not None
-    return str(row[0])
 
 
 def _roll_back(connection: QuickConnection) -> None:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from dueline.core.durations import span_text
 from dueline.stores.postgres.address import Address
-from dueline.stores.postgres.connection import Database
+from dueline.stores.postgres.database import Database
 
 _SERVER: Final = """
 SELECT current_setting('server_version'), current_setting('synchronous_commit'),

@@ -10,7 +10,7 @@ from dueline.core.store import Drop, Extend, JobPage, Move, Verdict
 from dueline.core.tuples import field
 from dueline.stores.postgres import job_rows, lanes
 from dueline.stores.postgres.arrays import columns_of
-from dueline.stores.postgres.connection import GREATEST, LEAST, Database
+from dueline.stores.postgres.database import GREATEST, LEAST, Database
 from dueline.stores.postgres.job_rows import SELECT
 
 LANES_MAX: Final = 4

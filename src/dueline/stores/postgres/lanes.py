@@ -13,7 +13,7 @@ from dueline.core.errors import StoreUnavailable
 from dueline.core.lane import Lane, Marks, Pointer, bucket_of
 from dueline.core.store import NO_VERSION, SETTINGS_PARTITION, LanePage
 from dueline.stores.postgres.arrays import columns_of
-from dueline.stores.postgres.connection import GREATEST, LEAST, Database
+from dueline.stores.postgres.database import GREATEST, LEAST, Database
 
 LOCK_WAIT: Final = "50ms"
 """Maximum time that a sweep waits for inserts that are not committed; NOWAIT would starve it."""

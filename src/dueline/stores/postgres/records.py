@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dueline.core.store import NO_VERSION, Commit, Delete, Put, Record, Write
 from dueline.core.store_capabilities import RecordsPage
 from dueline.stores.postgres.arrays import columns_of
-from dueline.stores.postgres.connection import NOW_US, Database
+from dueline.stores.postgres.database import NOW_US, Database
 
 _IS_LIVE = f"(expires_us IS NULL OR expires_us > {NOW_US})"
 _SET = "SET version = excluded.version, value = excluded.value, expires_us = excluded.expires_us"
@@ -76,7 +76,7 @@ def _expires(write: Write) -> bool:
 def _expire(database: Database, writes: int) -> None:
     """Delete up to two expired records for each write of one that will expire."""
     if writes:
-        database.execute(
+        database.execute_later(
             "DELETE FROM @records WHERE ctid = ANY(ARRAY(SELECT ctid FROM @records"
             f" WHERE expires_us <= {NOW_US} LIMIT %s FOR UPDATE SKIP LOCKED))",
             (2 * writes,),
@@ -110,4 +110,4 @@ def _put(database: Database, puts: dict[tuple[str, str], Put]) -> None:
         (partition, key, put.version, put.value, put.expires_us)
         for (partition, key), put in sorted(puts.items(), key=lambda item: item[0])
     ]
-    database.execute(_PUT, columns_of(rows))
+    database.execute_later(_PUT, columns_of(rows))

@@ -45,7 +45,8 @@ from dueline.stores.postgres import (
 from dueline.stores.postgres import jobs as postgres_jobs
 from dueline.stores.postgres.address import Address
 from dueline.stores.postgres.claims import Claims
-from dueline.stores.postgres.connection import NOW_US, Connections, Database, Executor
+from dueline.stores.postgres.connection import Connections
+from dueline.stores.postgres.database import NOW_US, Database, Executor
 from dueline.stores.postgres.errors import IdExists, LockNotAvailable
 from dueline.stores.postgres.transaction import OpenTransaction
 from dueline.stores.postgres.wakeup import CommitWakeups, Notified, NotifyWakeups, notify_idle

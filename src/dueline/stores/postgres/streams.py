@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dueline.core.store import Row, RowPage
 from dueline.core.tuples import field, made
 from dueline.stores.postgres.arrays import columns_of
-from dueline.stores.postgres.connection import GREATEST, LEAST, Database
+from dueline.stores.postgres.database import GREATEST, LEAST, Database
 from dueline.stores.postgres.lanes import LOCK_WAIT
 
 EXPIRED_MAX = 2000
@@ -51,7 +51,7 @@ def append(database: Database, rows: Sequence[Row]) -> list[int]:
             if place not in there:
                 row = rows[place]
                 rows[place] = row._replace(at_us=closed[row.stream, row.shard] + 1)
-    database.execute(_APPEND, columns_of(sorted(rows, key=_place_of)))
+    database.execute_later(_APPEND, columns_of(sorted(rows, key=_place_of)))
     return [row.at_us for row in rows]
 
 

@@ -30,7 +30,8 @@ from dueline.core.wakeup import (
     WakeupListener,
     read_wakeup,
 )
-from dueline.stores.postgres.connection import Connections, Executor, is_pooled
+from dueline.stores.postgres.connection import Connections, is_pooled
+from dueline.stores.postgres.database import Executor
 
 PAYLOAD_BYTES_MAX: Final = 7900
 """Maximum length of a message; PostgreSQL allows less than 8000 bytes."""

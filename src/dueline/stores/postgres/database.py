@@ -1,0 +1,170 @@
+"""Statements on one connection."""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Final, Protocol, TypeVar
+
+from psycopg import AsyncConnection, Connection, Cursor
+from psycopg.pq import Format
+from psycopg.pq.abc import PGresult
+from psycopg.rows import tuple_row
+
+from dueline.stores.postgres import trips
+from dueline.stores.postgres.arrays import packed, register
+from dueline.stores.postgres.trips import QuickConnection, Results, Statement
+
+T = TypeVar("T")
+
+Query = tuple[str, Sequence[Any]]
+"""A statement, and its values."""
+
+LEAST: Final = -(2**63)
+GREATEST: Final = 2**63 - 1
+NOW_US: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+"""The server's time; now() is the start of the transaction, which may be the caller's."""
+
+_SETTINGS: Final = {
+    # Plans are the same for all values, and statistics of an empty table must not choose them.
+    "plan_cache_mode": "force_generic_plan",
+    # Claims and heads read an index up to the first rows that fit, not whole lanes.
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    # Where an index has the order that is asked for, it is the right one; see jobs.py.
+    "enable_sort": "off",
+    "jit": "off",
+}
+
+
+class Database:
+    """Statements on one connection; `@` before a table's name stands for the schema.
+
+    On connections of the store a statement is one trip, with BEGIN if it is the first one; on those
+    of callers, and behind a pooler, statements are calls of the driver.
+
+    Attributes:
+      apart: Runs work in a transaction of its own that commits at once. None if this transaction
+        is short, so others may wait for its end.
+      number: The number of the transaction that it began; empty before its first statement.
+      later: Statements of that transaction that are sent with the next one, or with the commit.
+
+    Args:
+      cursor: Runs the statements; by default a new cursor of the connection.
+    """
+
+    def __init__(
+        self,
+        connection: Connection | AsyncConnection,
+        schema: str,
+        apart: "Callable[[Callable[[Database], object]], None] | None" = None,
+        *,
+        cursor: Any = None,  # noqa: ANN401
+    ) -> None:
+        self.connection = connection
+        self.apart = apart
+        self.number = ""
+        self.later: list[Statement] = []
+        self._schema = schema
+        self._begins = False
+        self._quick: QuickConnection | None = None
+        if isinstance(connection, QuickConnection) and connection.is_quick:
+            self._quick = connection
+            self._results = Results(connection)
+            return
+        if cursor is None:  # not by the connection's own factory, which a caller may have set
+            cursor = Cursor(connection, row_factory=tuple_row)
+            cursor.format = Format.BINARY
+        register(cursor)
+        self._cursor = cursor
+
+    def begin(self) -> None:
+        """Begin a transaction: with the first statement, if that saves a trip."""
+        if self._quick is not None:
+            self._begins = True
+        else:
+            assert isinstance(self.connection, Connection)
+            self.number = begin(self.connection)
+
+    def fetch(self, statement: str, bound: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run a query and return all its rows."""
+        if self._quick is not None:
+            return self._results.rows(self._run_quickly(self._quick, statement, bound))
+        rows: list[tuple[Any, ...]] = self._run(statement, bound).fetchall()
+        return rows
+
+    def first(self, statement: str, bound: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+        """Run a query and return its first row."""
+        return next(iter(self.fetch(statement, bound)), None)
+
+    def execute(self, statement: str, bound: Sequence[Any] = ()) -> int:
+        """Run a statement and return the number of rows that it changed."""
+        if self._quick is not None:
+            return self._run_quickly(self._quick, statement, bound).command_tuples or 0
+        return int(self._run(statement, bound).rowcount)
+
+    def execute_later(self, statement: str, bound: Sequence[Any]) -> None:
+        """Run a statement whose result is not needed, by the end of the transaction."""
+        if self._quick is not None and self.number:
+            self.later.append((numbered(statement, self._schema), bound))
+        else:
+            self.execute(statement, bound)
+
+    def _run(self, statement: str, bound: Sequence[Any]) -> Any:  # noqa: ANN401
+        values = [packed(one) if type(one) is list else one for one in bound]
+        return self._cursor.execute(named(statement, self._schema), values)
+
+    def _run_quickly(
+        self, connection: QuickConnection, statement: str, bound: Sequence[Any]
+    ) -> PGresult:
+        text = numbered(statement, self._schema)
+        if not self._begins:
+            statements, self.later = [*self.later, (text, bound)], []
+            return trips.run(connection, statements)[-1]
+        self._begins, self.number = False, "unknown"  # there is something to roll back
+        _, number, found = trips.run(
+            connection, [(trips.BEGIN, ()), (trips.NUMBER, ()), (text, bound)]
+        )
+        self.number = (number.get_value(0, 0) or b"").decode()
+        return found
+
+
+@lru_cache(maxsize=1000)
+def named(statement: str, schema: str) -> bytes:
+    """Return a statement for the driver, with the schema's name."""
+    return statement.replace("@", f"{schema}.").replace("%s", "%b").encode()  # binary values
+
+
+@lru_cache(maxsize=1000)
+def numbered(statement: str, schema: str) -> bytes:
+    """Return a statement with the schema's name, and with $1, $2, … for its values."""
+    head, *rest = statement.replace("@", f"{schema}.").split("%s")
+    return "".join([head, *(f"${number}{text}" for number, text in enumerate(rest, 1))]).encode()
+
+
+class Executor(Protocol):
+    """Runs a store's calls: on connections of its own, or in an open transaction."""
+
+    def read(self, work: Callable[[Database], T]) -> T: ...  # noqa: D102
+    def write(self, work: Callable[[Database], T]) -> T: ...  # noqa: D102
+    def write_then_fetch(  # noqa: D102
+        self, work: Callable[[Database], tuple[T, Query]]
+    ) -> tuple[T, list[tuple[Any, ...]] | None]: ...
+
+
+def set_all(how: str) -> str:
+    """Return the statements that change a session's settings: SET or SET LOCAL."""
+    return "; ".join(f"{how} {name} = {value}" for name, value in _SETTINGS.items())
+
+
+def begin(connection: Connection) -> str:
+    """Begin a transaction and return its number, by which its outcome can be read."""
+    cursor = connection.cursor()
+    # A pooler gives each transaction another session, whose settings it must not change.
+    settings = f"{set_all('SET LOCAL')};" if connection.prepare_threshold is None else ""
+    cursor.execute(f"BEGIN; {settings} SELECT pg_current_xact_id()::text", prepare=False)
+    while cursor.nextset():
+        pass
+    row = cursor.fetchone()
+    assert row is not None
+    return str(row[0])
