@@ -63,7 +63,7 @@ def test_a_limit_that_stands_in_the_way_is_raised() -> None:
 
 
 def test_no_plan_is_better_than_a_wrong_one() -> None:
-    jobs = [Ran(10 * n, run=2000, limits=("api",)) for n in range(100)]
+    jobs = [Ran(10 * n, run=2000, limits=("api",)) for n in range(30)]
     assert planned(jobs, Rules(), {}).workers is None
 
 

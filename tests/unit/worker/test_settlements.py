@@ -26,12 +26,13 @@ class OneAtATime(FailingStore):
         super().__init__(store, {})
         self.plan = plan or {}
         self.settled = 0
+        self.has_begun = False  # in the worker's own thread
         self.may_go_on = threading.Event()
         self.threads: set[str] = set()
 
     def claim(self, *wants: object, **terms: object) -> Claimed:
         claimed: Claimed = super().claim(*wants, **terms)  # type: ignore[arg-type]
-        if self.threads:
+        if self.has_begun:
             self.may_go_on.set()
         return claimed
 
@@ -55,6 +56,13 @@ def bench_on(store: OneAtATime, clock: HandClock, **more: object) -> Bench:
     """Make a worker with two slots whose settlements are waited for after each pass."""
     queues = queues_on(store, clock)
     bench = Bench(queues, clock, settles_beside=True, **more)  # type: ignore[arg-type]
+    begin = bench.worker._settlements.begin
+
+    def note_begin(*given: object, **more: object) -> None:
+        store.has_begun = True
+        begin(*given, **more)  # type: ignore[arg-type]
+
+    bench.worker._settlements.begin = note_begin  # type: ignore[method-assign]
 
     def meanwhile() -> None:
         bench.run_all()
