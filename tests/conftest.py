@@ -22,7 +22,7 @@ YOUNG_OBJECTS = 20_000
 """Python looks for garbage among so many new objects; there are far more that stay."""
 
 UNMEASURED = {
-    "benchmarks", "cli", "contrib", "docs", "foresight", "integration", "kills", "monitor", "power",
+    "benchmarks", "cli", "contrib", "docs", "failures", "foresight", "kills", "monitor", "power",
     "simulation", "spark",
 }  # fmt: skip
 """Folders whose tests are of rooms of which no coverage is asked; the others have their own."""
