@@ -67,11 +67,11 @@ class StoreMetrics(Collector):
     def _read(self) -> Sequence[Metric]:
         up = GaugeMetricFamily("dueline_store_up", "Whether the store answers.")
         try:
-            sample = list(self._sample())
+            sample, is_up = list(self._sample()), 1
         except StoreUnavailable as error:
             log.warning("the store cannot be sampled for metrics: %s", error)
-            sample = []
-        up.add_metric([], bool(sample))
+            sample, is_up = [], 0
+        up.add_metric([], is_up)
         return [*sample, up]
 
     def _sample(self) -> Iterator[Metric]:

@@ -18,7 +18,13 @@ from dueline.core.ids import created_us
 from dueline.core.job import Job, JobId
 from dueline.core.job_status import status_of
 from dueline.core.lane import Lane, dead_queue, tenant_of
-from dueline.core.pagination import LANES_AT_ONCE, first_of_each, parts_of, scan_each
+from dueline.core.pagination import (
+    LANES_AT_ONCE,
+    PAGES_AT_ONCE,
+    first_of_each,
+    parts_of,
+    scan_each,
+)
 from dueline.core.store import JobPage
 from dueline.jobs.history import LATE_US, attempts
 
@@ -33,8 +39,6 @@ _BACK_US = (10 * SECOND_US, 600 * SECOND_US, 6 * 3600 * SECOND_US, 8 * DAY_US)
 
 Place = tuple[int, str]
 """Where a page of jobs ends: the time and the id of its last job."""
-
-_COUNTED_AT_ONCE = 16
 
 _START: Place = (0, "")
 _NO_ID = "0" * 32
@@ -244,9 +248,8 @@ def count_like(
     """
     now_us = engine.time.latest_us()
     budget = _Budget(engine, most, within_us)
-    found = 0
-    for some in parts_of(lanes_like(engine, like), _COUNTED_AT_ONCE):
-        size = _PAGE_MAX // 2
+    found, size = 0, _PAGE_MAX // 2
+    for some in parts_of(lanes_like(engine, like), PAGES_AT_ONCE):
         for lane, page in first_of_each(engine.store, some, limit=size):
             budget.spend(len(page.jobs))
             rows = _lane_rows(engine, lane, budget, page, until_us=None, size=size)

@@ -21,6 +21,9 @@ EVER: Final = 2**62
 LANES_AT_ONCE: Final = 64
 """Number of lanes whose first rows are read together."""
 
+PAGES_AT_ONCE: Final = 16
+"""Number of lanes whose first pages are read together."""
+
 READS_AT_ONCE: Final = 8
 """Number of reads at once in a store that answers several of them together."""
 
@@ -153,7 +156,7 @@ def jobs_in(jobs: Jobs, lane: Lane, *, after: tuple[int, JobId] | None = None) -
 
 def jobs_in_lanes(jobs: Jobs, lanes: Iterable[Lane]) -> Iterator[Job]:
     """Yield all rows of lanes, lane by lane; the first pages of some lanes are read at once."""
-    for part in parts_of(lanes, 2 * READS_AT_ONCE):
+    for part in parts_of(lanes, PAGES_AT_ONCE):
         for lane, page in first_of_each(jobs, part, limit=JOBS_A_PAGE):
             yield from page.jobs
             if page.after is not None:

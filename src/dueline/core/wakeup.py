@@ -196,18 +196,22 @@ def place_of(move: Move) -> tuple[Lane, int]:
     return move.to or move.job.lane, move.at_us
 
 
-def wake_before(wakeups: Wakeups, places: Iterable[tuple[Lane, int]], *, now_us: int) -> None:
-    """Wake the workers of queues in which a job is due before their next poll.
+def wakeups_of(places: Iterable[tuple[Lane, int]], *, now_us: int) -> list[Wakeup]:
+    """Return wake-ups for the workers of queues in which a job is due before their next poll.
 
     Args:
-      wakeups: Wakes the workers.
       places: Lane and `at_us` of jobs that were inserted or moved.
       now_us: The current time.
     """
     until_us = now_us + WAKE_AHEAD_US
     soon = [Wakeup(lane.queue, at_us, lane) for lane, at_us in places if at_us <= until_us]
-    if soon:
-        wakeups.wake(merged(soon) if len(soon) > 1 else soon)
+    return merged(soon) if len(soon) > 1 else soon
+
+
+def wake_before(wakeups: Wakeups, places: Iterable[tuple[Lane, int]], *, now_us: int) -> None:
+    """Send the wake-ups of `wakeups_of`."""
+    if soon := wakeups_of(places, now_us=now_us):
+        wakeups.wake(soon)
 
 
 class NoListener:

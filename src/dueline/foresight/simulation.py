@@ -181,11 +181,11 @@ class Simulation:
         if one.waiting:
             waiting, _ = one.waiting.popleft()
             self._start(now_us + self._next.next(), worker, one, waiting)
-        if not one.is_woken:
-            if self._ready.count and self._room(one):
+        if not one.is_woken and self._room(one):
+            if self._ready.count:
                 self._wake(worker, now_us, (self._permit if limits else self._turn).next())
-            else:
-                self._note_idle(worker, one)
+            elif one.is_here:
+                self._note_idle(worker)
 
     def _retry(self, now_us: int, attempt: int, following: int) -> None:
         """Let the next attempt be ready as long after the end as it really was."""
@@ -206,9 +206,9 @@ class Simulation:
         )
         return room if is_worth else 0
 
-    def _note_idle(self, worker: int, one: _Worker) -> None:
-        is_idle = one.is_here and not one.is_woken and self._room(one) > 0
-        if is_idle and worker not in self._idle_workers:
+    def _note_idle(self, worker: int) -> None:
+        """Note that a worker with room, be it only in its buffer, waits for jobs."""
+        if worker not in self._idle_workers:
             self._idle_workers.append(worker)
 
     def _claim(self, now_us: int, worker: int, one: _Worker, *, is_early: bool) -> None:
@@ -233,7 +233,8 @@ class Simulation:
                         one.is_checked = True
                         heappush(self._events, (now_us + WAIT_US_MAX, _OVERDUE, worker, 0))
                     one.waiting.append((attempt, now_us))
-        self._note_idle(worker, one)
+        if one.is_here and not one.is_woken and self._room(one):
+            self._note_idle(worker)
 
     def _blocked(self, now_us: int, one: _Worker) -> frozenset[str]:
         if not one.blocked:

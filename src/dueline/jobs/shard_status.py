@@ -67,7 +67,13 @@ def shards_of(engine: Engine, queue: str) -> Sequence[Shard]:
             if len(lanes) >= LANES_MAX:
                 break
         found.append((lanes, page))
-    unknown = [lane for lanes, _ in found for lane in lanes if lane not in heads]
+
+    def is_paused(lane: Lane) -> bool:
+        return tenant_of(lane) in settings.paused_tenants
+
+    unknown = [
+        lane for lanes, _ in found for lane in lanes if lane not in heads and not is_paused(lane)
+    ]
     for some in parts_of(unknown, LANES_AT_ONCE):
         for lane, jobs in first_of_each(store, some, until_us=now_us, limit=1):
             heads[lane] = jobs.jobs[0].at_us if jobs.jobs else None
@@ -77,9 +83,7 @@ def shards_of(engine: Engine, queue: str) -> Sequence[Shard]:
         ready = sorted(
             (at_us, lane)
             for lane in lanes
-            if tenant_of(lane) not in settings.paused_tenants
-            and (at_us := heads[lane]) is not None
-            and at_us <= now_us
+            if not is_paused(lane) and (at_us := heads[lane]) is not None and at_us <= now_us
         )
         return next((at_us for at_us, lane in ready if not waiting.has(lane)), None)
 

@@ -91,7 +91,7 @@ def scan_each(
             _read_each(pages, verdicts, [place], until_us, 1)
     found = _read_each(pages, verdicts, places, until_us, limit)
     return [
-        found.get(lane) or _scan(pages, verdicts, lane, after=after, until_us=until_us, limit=limit)
+        found.get(lane) or scan(pages, verdicts, lane, after=after, until_us=until_us, limit=limit)
         for lane, after in places
     ]
 
@@ -146,23 +146,7 @@ def scan(
     limit: int,
     skip: int = 0,
 ) -> JobPage:
-    """Read a lane in (at, id) order, after completing its stubs."""
-    if skip:
-        return _scan(pages, verdicts, lane, after=after, until_us=until_us, limit=limit, skip=skip)
-    return scan_each(pages, verdicts, [(lane, after)], until_us=until_us, limit=limit)[0]
-
-
-def _scan(
-    pages: LanePages,
-    verdicts: Verdicts,
-    lane: Lane,
-    *,
-    after: Order | None,
-    until_us: int | None,
-    limit: int,
-    skip: int = 0,
-) -> JobPage:
-    """Read a page that may begin with many rows that are not shown, or that are deleted.
+    """Read a page of one lane, as `scan_each` does, also behind many rows that are not shown.
 
     The keys of the next rows are read first, and only those rows are read whole. A row's `at_us` is
     never below its position, so the read ends when positions pass the last of these rows. It starts

@@ -144,6 +144,8 @@ class CassandraStore:
         skip: int = 0,
     ) -> JobPage:
         """Read a lane in (at, id) order."""
+        if not skip:
+            return self.scan_each([(lane, after)], until_us=until_us, limit=limit)[0]
         return lookup.scan(
             self._pages,
             self._verdicts,

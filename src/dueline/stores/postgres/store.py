@@ -31,7 +31,7 @@ from dueline.core.store import (
     Write,
 )
 from dueline.core.store_capabilities import Joined, LanesWithRows, PrefetchResult, RecordsPage
-from dueline.core.wakeup import WAKE_AHEAD_US, Wakeup, place_of
+from dueline.core.wakeup import place_of, wakeups_of
 from dueline.stores.postgres import (
     batches,
     callers,
@@ -154,7 +154,7 @@ class PostgresStore:
 
     def _has_added(self, jobs: Sequence[Job]) -> bool:
         """Insert new jobs of a listed lane, in one trip that also notifies idle workers."""
-        self._notified.wakeup = None
+        self._notified.wakeups = []
         lane = jobs[0].lane
         if self._connection is not self._connections or any(
             job.hop or job.lane != lane for job in jobs
@@ -162,13 +162,12 @@ class PostgresStore:
             return False
         insert = postgres_jobs.insert_held({lane: lane.bucket}, jobs, are_new=True)
         first = min(jobs, key=_at_of)
-        wakeup = Wakeup(lane.queue, first.at_us, lane)
-        is_soon = first.at_us <= first.enqueued_us + WAKE_AHEAD_US
-        notify = notify_idle([wakeup], self._address.schema) if is_soon else None
+        wakeups = wakeups_of([(lane, first.at_us)], now_us=first.enqueued_us)
+        notify = notify_idle(wakeups, self._address.schema) if wakeups else None
         row, is_sent = self._connections.write_then(insert, notify)
         if row is None or not row[0]:
             return False
-        self._notified.wakeup = wakeup if is_sent else None
+        self._notified.wakeups = wakeups if is_sent else []
         return True
 
     def claim(

@@ -59,13 +59,13 @@ StepBack = Callable[[Iterable[tuple[Lane, int]]], None]
 
 
 class Notified(threading.local):
-    """The last insert of a thread that sent its own wake-up.
+    """What the last insert of a thread has sent.
 
     Attributes:
-      wakeup: The wake-up; None if that insert sent none.
+      wakeups: The wake-ups.
     """
 
-    wakeup: Wakeup | None = None
+    wakeups: Sequence[Wakeup] = ()
 
 
 class NotifyWakeups:
@@ -73,7 +73,7 @@ class NotifyWakeups:
 
     Args:
       connections: The store's connections.
-      notified: The inserts that sent their own wake-ups.
+      notified: What inserts have sent themselves.
       step_back: Called with the lane and the due time of a job that another process has stored.
     """
 
@@ -89,7 +89,7 @@ class NotifyWakeups:
 
     def wake(self, wakeups: Collection[Wakeup]) -> None:
         """Notify the workers that are idle."""
-        if list(wakeups) == [self._notified.wakeup]:
+        if list(wakeups) == list(self._notified.wakeups):
             return
         with suppress(DuelineError, psycopg.Error):  # a wake-up may be lost
             self._connections.send(*notify_idle(wakeups, self._connections.address.schema))
