@@ -85,6 +85,16 @@ class Schemas:
 
 
 @contextmanager
+def database() -> Iterator[str]:
+    """Make an empty database, answer its URL, and drop it."""
+    url = server_url()
+    name = f"own_{secrets.token_hex(6)}"
+    statement(url, f"CREATE DATABASE {name}")
+    yield f"{url.rpartition('/')[0]}/{name}"
+    statement(url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@contextmanager
 def schemas() -> Iterator[Schemas]:
     """Make schemas on the server for tests, and drop them."""
     made = Schemas(server_url())

@@ -1,7 +1,6 @@
 """The shop that was ported from Celery, with a worker, in Django's own database."""
 
 import os
-import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.postgres import server_url, statement
+from tests.harness.postgres import database
 
 pytestmark = pytest.mark.postgres
 pytest.importorskip("django")
@@ -64,12 +63,8 @@ print(after.app.schedules.names())
 @pytest.fixture
 def settings() -> Iterator[dict[str, str]]:
     """The environment of a shop in an empty database."""
-    url = server_url()
-    name = f"shop_{secrets.token_hex(6)}"
-    statement(url, f"CREATE DATABASE {name}")
-    store = f"{url.rpartition('/')[0]}/{name}"
-    yield {**os.environ, "DUELINE_STORE": store, "SHOP_PAUSE": "0.1"}
-    statement(url, f"DROP DATABASE {name} WITH (FORCE)")
+    with database() as url:
+        yield {**os.environ, "DUELINE_STORE": url, "SHOP_PAUSE": "0.1"}
 
 
 def test_the_ported_shop_sells(settings: dict[str, str]) -> None:

@@ -12,7 +12,7 @@ from dueline.core.check import Check
 from dueline.core.clock import SystemClock
 from dueline.core.errors import ConfigError
 from dueline.store_tests.helpers import new_job
-from tests.harness.postgres import expect_server, statement
+from tests.harness.postgres import Schemas, database, expect_server, statement
 from tests.harness.queues import queues_on
 
 expect_server()
@@ -43,16 +43,23 @@ def test_a_healthy_server_has_no_warning(url: str) -> None:
         assert found[name].verdict == "good", found[name]
 
 
-def test_a_transaction_that_holds_watermarks_is_named(url: str) -> None:
-    app = Dueline(url)
+@pytest.fixture
+def own_url() -> Iterator[str]:
+    """Make a store in a database in which no other test has a transaction."""
+    with database() as plain:
+        yield Schemas(plain).fresh()
+
+
+def test_a_transaction_that_holds_watermarks_is_named(own_url: str) -> None:
+    app = Dueline(own_url)
 
     @app.task(name="shop.send")
     def send(to: str) -> None: ...
 
-    plain = url.partition("?")[0]
+    plain = own_url.partition("?")[0]
     with psycopg.connect(plain, application_name="slow import") as connection:
         send.using(tx=connection).enqueue("one")
-        finding = checks_of(url)["oldest transaction"].finding
+        finding = checks_of(own_url)["oldest transaction"].finding
         connection.rollback()
     app.close()
     assert "slow import, idle in transaction, holds watermarks" in finding
