@@ -33,6 +33,9 @@ PEERS: Final = ("pgqueuer", "procrastinate")
 PEER_DRAINS: Final = {"pgqueuer": 10_000, "procrastinate": 1_000}
 """Jobs that peers drain: their rates do not grow with more."""
 
+PEER_HELD_DRAINS: Final = {"pgqueuer": 50_000, "procrastinate": 2_000}
+"""The same beside a snapshot: enough that rows that stay dead could count, few enough to end."""
+
 PICKUPS: Final = 60
 PICKUP_EVERY_S: Final = 0.1
 BATCH: Final = 500
@@ -40,6 +43,7 @@ SHARED_BYTES: Final = 20
 """Bytes of history for each job in the rows that a settle shares."""
 
 SMALL: Final = 10_000
+EMPTY_EVERY_S: Final = 0.001
 HELD_JOBS: Final = 1_000_000
 
 CLAIM: Final = """
@@ -69,19 +73,22 @@ def rows(url: str, sizes: Sizes, base: Checkout | None) -> list[Row]:
             for name, checkout in of.items()
         }
 
-    def peers(command: str, count: int | Mapping[str, int]) -> dict[str, Measure]:
+    def peers(
+        command: str, count: int | Mapping[str, int], *, is_held: bool = False
+    ) -> dict[str, Measure]:
         if base:
             return {}
+        counts = count if isinstance(count, Mapping) else dict.fromkeys(PEERS, count)
         return {
-            name: partial(
-                peer, url, [name, command, count[name] if isinstance(count, Mapping) else count]
-            )
+            name: partial(peer, url, [name, command, counts[name]], is_held=is_held)
             for name in PEERS
         }
 
     raws: dict[str, Measure] = {"raw": partial(raw_drain, url, jobs=jobs)}
     held = drains(HELD_JOBS, is_held=True) | {"alone": drains(HELD_JOBS)["ours"]}
-    backlog = drains(HELD_JOBS) | {f"{SMALL:,}": drains(SMALL)["ours"]}
+    backlog: dict[str, Measure] = {
+        name: partial(emptied, url, checkout, jobs=HELD_JOBS) for name, checkout in of.items()
+    } | {f"{SMALL:,}": partial(emptied, url, HERE, jobs=SMALL)}
     return [
         Row("postgres-default", "PostgreSQL: drain of no-op jobs, default settings",
             in_turn(drains(jobs) | raws | peers("drain", PEER_DRAINS)), [("raw", "per_s")],
@@ -102,7 +109,8 @@ def rows(url: str, sizes: Sizes, base: Checkout | None) -> list[Row]:
             in_turn(backlog), (), [Limit("per_s", 0.85, to=f"{SMALL:,}")], is_long=True),
         Row("postgres-snapshot",
             f"PostgreSQL: drain of {HELD_JOBS:,} beside a transaction that holds a snapshot",
-            in_turn(held), (), [Limit("per_s", 0.9, to="alone")], is_long=True),
+            in_turn(held | peers("drain", PEER_HELD_DRAINS, is_held=True)), (),
+            [Limit("per_s", 0.9, to="alone")], is_long=True),
     ]  # fmt: skip
 
 
@@ -142,6 +150,28 @@ def drain(
             beside.execute("SELECT count(*) FROM dueline.about")
         place.run(worker(place, "--burst"))
         return between(place, jobs)
+
+
+def emptied(
+    url: str, checkout: Checkout, folder: Path, places: Mapping[str, Path], *, jobs: int
+) -> Sample:
+    """Drain a backlog until no job is left, which is later than the last start.
+
+    A worker has up to a few thousand jobs between their start and their settlement. Of a small
+    backlog these are a large part, so a rate of starts would be no rate of the store.
+    """
+    del places
+    with store(url, checkout, folder) as own, psycopg.connect(own, autocommit=True) as beside:
+        place = place_of(checkout, folder, DUELINE_STORE=own)
+        place.side(APP, "fill", folder, jobs, 0, jobs)
+        with place.running(worker(place)):
+            first = place.mark("first")
+            while not (folder / "last").exists():
+                time.sleep(EMPTY_EVERY_S)
+            while beside.execute("SELECT FROM dueline.jobs LIMIT 1").fetchone():
+                time.sleep(EMPTY_EVERY_S)
+            ended_ns = time.time_ns()
+        return {"per_s": jobs / (ended_ns - first.at_ns) * 1e9}
 
 
 def raw_drain(url: str, folder: Path, places: Mapping[str, Path], *, jobs: int) -> Sample:
@@ -196,8 +226,13 @@ def pickups(url: str, checkout: Checkout, folder: Path, places: Mapping[str, Pat
             )
 
 
-def peer(url: str, words: Sequence[object], folder: Path, places: Mapping[str, Path]) -> Sample:
-    """Run a command of a peer. words: its name, the command, and how many jobs.
+def peer(
+    url: str, words: Sequence[object], folder: Path, places: Mapping[str, Path], *,
+    is_held: bool = False,
+) -> Sample:  # fmt: skip
+    """Run a command of a peer, beside a snapshot that is held or not.
+
+    words: its name, the command, and how many jobs.
 
     Raises: Failed: its environment is absent, or it failed.
     """
@@ -205,7 +240,10 @@ def peer(url: str, words: Sequence[object], folder: Path, places: Mapping[str, P
     python = ROOT / ".venv-peers" / "bin" / "python"
     if not python.exists():
         raise Failed("There are no peers: make .venv-peers/.lock")
-    with database(url) as own:
+    with database(url) as own, psycopg.connect(own) as beside:
+        if is_held:
+            beside.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            beside.execute("SELECT txid_current_snapshot()")
         program = [str(python), str(ROOT / "benchmarks" / "postgres_peers.py")]
         printed = Place(HERE, folder, {"PEER_URL": own}).read([*program, *map(str, words)])
         found: dict[str, float] = json.loads(printed.strip().splitlines()[-1])

@@ -27,7 +27,7 @@ from dueline.core.attempt import Attempt
 from dueline.jobs.history import attempts
 from tests.kills.processes import told_in
 
-PREVIOUS = "95047f5f0f506bc197cd0cfb02bb7c9c49067475"
+PREVIOUS = "75d581e6e4f5413211886882684065a03a04b0a3"
 """Commit of the version that was released before this one."""
 
 ROOT = Path(__file__).parent.parent.parent
