@@ -88,7 +88,8 @@ def rows(url: str, sizes: Sizes, base: Checkout | None) -> list[Row]:
     held = drains(HELD_JOBS, is_held=True) | {"alone": drains(HELD_JOBS)["ours"]}
     backlog: dict[str, Measure] = {
         name: partial(emptied, url, checkout, jobs=HELD_JOBS) for name, checkout in of.items()
-    } | {f"{SMALL:,}": partial(emptied, url, HERE, jobs=SMALL)}
+    }
+    backlog[f"{SMALL:,}"] = partial(emptied, url, HERE, jobs=SMALL)
     return [
         Row("postgres-default", "PostgreSQL: drain of no-op jobs, default settings",
             in_turn(drains(jobs) | raws | peers("drain", PEER_DRAINS)), [("raw", "per_s")],
