@@ -291,6 +291,76 @@ def test_an_insert_that_gave_no_sign_is_unknown(
     assert rows_in(store, lane_of()) == new_jobs(2)
 
 
+@pytest.mark.parametrize("is_reused", [True, False])
+def test_a_number_that_a_crash_gives_to_another_transaction_says_nothing(
+    own: Cluster, monkeypatch: pytest.MonkeyPatch, *, is_reused: bool
+) -> None:
+    store = open_store(own.url)
+    assert isinstance(store, PostgresStore)
+    store.migrate()
+    rows = new_jobs(3)[1:] if is_reused else new_jobs(5)[3:]
+    store.add([new_job(99)])  # its lane is listed
+    run_each = trips.run_each
+    lost: list[int] = []
+
+    def crash(connection: Any, statements: Sequence[trips.Statement]) -> Any:  # noqa: ANN401
+        if lost:
+            return run_each(connection, statements)
+        written = trips.run(connection, [(trips.BEGIN, ()), statements[0]])[-1]
+        lost.append(int(trips.Results(connection).rows(written)[0][-1]))
+        restart(own)
+        while is_reused and last_number(own.url) < lost[0]:
+            pass
+        connection.close()
+        return [written, None], psycopg.OperationalError("the connection was lost")
+
+    monkeypatch.setattr(trips, "run_each", crash)
+    if is_reused:
+        with pytest.raises(Unknown, match="Repeat the call"):
+            store.add(rows)
+    assert list(store.add(rows)) == [True, True]
+    assert {row.id for row in rows} <= {row.id for row in rows_in(store, lane_of())}
+    assert len(lost) == 1
+    store.close()
+
+
+def test_the_outcome_of_a_callers_transaction_that_a_crash_undid_is_not_that_of_another(
+    own: Cluster,
+) -> None:
+    store = open_store(own.url)
+    assert isinstance(store, PostgresStore)
+    store.migrate()
+    connection = psycopg.connect(own.url)
+    connection.execute("SELECT 1")
+    inside = store.join(connection).store
+    assert isinstance(inside, PostgresStore)
+    number = inside.transaction_id()
+    restart(own)
+    while last_number(own.url) < int(number.partition("/")[0]):
+        pass
+    with pytest.raises(StoreUnavailable, match="recovered from a crash"):
+        store.is_committed(number)
+    connection.close()
+    store.close()
+
+
+def restart(cluster: Cluster) -> None:
+    """Kill a server and start it again."""
+    cluster.kill()
+    while cluster.pid is not None:
+        pass
+    cluster.start()
+
+
+def last_number(url: str) -> int:
+    """Commit a transaction that writes, and return its number."""
+    ((number,),) = statement(
+        url, "INSERT INTO dueline.about VALUES (gen_random_uuid()::text, '')"
+        " RETURNING pg_current_xact_id()::text::bigint"
+    )  # fmt: skip
+    return int(number)
+
+
 def test_a_killed_server_that_comes_back_has_lost_and_doubled_nothing(own: Cluster) -> None:
     store = open_store(own.url)
     assert isinstance(store, Migratable)
@@ -312,10 +382,7 @@ def test_a_killed_server_that_comes_back_has_lost_and_doubled_nothing(own: Clust
         before = len(stored)
         while len(stored) < before + 50:
             assert thread.is_alive()
-        own.kill()
-        while own.pid is not None:
-            pass
-        own.start()
+        restart(own)
     before = len(stored)
     while len(stored) < before + 50:
         assert thread.is_alive()

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg import Connection
+from psycopg.errors import InvalidParameterValue
 from psycopg.pq import TransactionStatus
 
 from dueline.core.clock import SECOND_US, Clock
@@ -18,6 +19,7 @@ from dueline.core.store import BESIDE_A_TRANSACTION
 from dueline.stores.postgres import trips
 from dueline.stores.postgres.address import Address
 from dueline.stores.postgres.database import (
+    RECOVERY,
     Database,
     Query,
     begin,
@@ -120,7 +122,7 @@ class Connections:
         (row,) = results.rows(written)
         is_run = after != [] and after[0] is not None
         if connection.closed and not is_run:
-            is_committed = self._is_committed(str(row[-1]))
+            is_committed = self._is_committed(str(row[-1]), connection.recovery)
             if is_committed is None:
                 raise self._unknown() from error
             if not is_committed:
@@ -264,7 +266,7 @@ class Connections:
             return rows
         if not connection.closed:
             raise lost
-        is_committed = self._is_committed(number)
+        is_committed = self._is_committed(number, connection.recovery)
         if is_committed is None:
             raise self._unknown() from lost
         if not is_committed:
@@ -301,38 +303,65 @@ class Connections:
             hint="Repeat the call with the same ids.",
         )
 
-    def _is_committed(self, number: str) -> bool | None:
-        """Ask the server for the outcome of a transaction; None without an answer in time."""
+    def _is_committed(self, number: str, recovery: int) -> bool | None:
+        """Ask the server for the outcome of a transaction.
+
+        Args:
+          number: The transaction's number.
+          recovery: When the server had last recovered from a crash, as its connection knew it.
+
+        Returns:
+          Whether it was committed; None if the server cannot say, or does not in time.
+        """
         until_us = self._clock.monotonic_us() + RESOLVE_US
         self._drop_idle()
         while self._clock.monotonic_us() < until_us:
-            with suppress(psycopg.Error, StoreUnavailable, ConfigError):
+            try:
                 connection = self._take()
                 try:
                     row = connection.execute(
-                        "SELECT pg_xact_status(%s::xid8)", (number,), prepare=False
+                        f"SELECT pg_xact_status(%s::xid8), {RECOVERY}", (number,), prepare=False
                     ).fetchone()
                 finally:
                     self._give_back(connection)
-                status = row[0] if row else None
+            except InvalidParameterValue:  # it has not come to that number since a crash
+                return False
+            except (psycopg.Error, StoreUnavailable, ConfigError):
+                pass
+            else:
+                status, now = row or (None, None)
                 if status != "in progress":
-                    return None if status is None else bool(status == "committed")
+                    return _outcome_of(status, is_same=bool(recovery) and recovery == now)
             self._clock.sleep(0.05)
         return None
 
-    def ended(self, number: str, process: int) -> bool:
+    def ended(self, number: str, process: int, recovery: int) -> bool:
         """Return whether a transaction was committed; end its session if it is still open.
 
+        Args:
+          number: The transaction's number.
+          process: The server's process that has its session.
+          recovery: When the server had last recovered from a crash.
+
         Raises:
-          StoreUnavailable: The server does not answer, or the session does not end in time.
+          StoreUnavailable: The server does not answer or cannot say, or the session does not end in
+            time.
         """
         until_us = self._clock.monotonic_us() + RESOLVE_US
         while True:
-            row = self.read(
-                lambda database: database.first("SELECT pg_xact_status(%s::text::xid8)", (number,))
-            )
-            if row is None or row[0] != "in progress":
-                return row is not None and bool(row[0] == "committed")
+            status, now = self.read(
+                lambda database: database.fetch(
+                    f"SELECT pg_xact_status(%s::text::xid8), {RECOVERY}", (number,)
+                )
+            )[0]
+            if status != "in progress":
+                is_committed = _outcome_of(status, is_same=bool(recovery) and recovery == now)
+                if is_committed is None:
+                    raise StoreUnavailable(
+                        f"{self.address} has recovered from a crash since transaction {number}.",
+                        hint="Whether that was committed is not known; read what it wrote.",
+                    )
+                return is_committed
             if self._clock.monotonic_us() > until_us:
                 raise StoreUnavailable(f"A session on {self.address} does not end.")
             self.read(lambda database: database.first(
@@ -395,11 +424,13 @@ class Connections:
                 self.address.conninfo, autocommit=True, prepare_threshold=1
             )
             connection.prepared, connection.is_awaited, connection.is_quick = {}, False, True
+            connection.recovery = 0
         except psycopg.Error as error:
             raise translated(error, self.address) from error
         try:
             _refuse_server(connection, self.address)
-            connection.is_quick = not is_pooled(connection)
+            process, connection.recovery = ask_server(connection)
+            connection.is_quick = process == connection.info.backend_pid
             if not connection.is_quick:
                 connection.prepare_threshold = None
             else:
@@ -423,6 +454,21 @@ class Connections:
             raise unknown_version(self.address, version)
 
 
+def _outcome_of(status: str | None, *, is_same: bool) -> bool | None:
+    """Return whether a transaction was committed; None if that is not known.
+
+    A number that no disk had seen before a crash is given to another transaction after it, whose
+    commit says nothing about the first one. A rollback does: a commit takes its number for good.
+
+    Args:
+      status: What the server says of the number; None if it has forgotten it.
+      is_same: It has not recovered from a crash meanwhile, and is no former replica.
+    """
+    if status == "committed":
+        return True if is_same else None
+    return False if status == "aborted" else None
+
+
 def version_of(connection: Connection, schema: str) -> str:
     """Return the version of the tables."""
     found = connection.execute(
@@ -439,10 +485,14 @@ def unknown_version(address: Address, version: str) -> SchemaMismatch:
     )
 
 
-def is_pooled(connection: Connection) -> bool:
-    """Return whether a pooler such as PgBouncer is between this process and the server."""
-    row = connection.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
-    return row is not None and row[0] != connection.info.backend_pid
+def ask_server(connection: Connection) -> tuple[int, int]:
+    """Return the process that has the session, and when the server last recovered from a crash.
+
+    The process is another one than the driver knows if a pooler such as PgBouncer is between.
+    """
+    row = connection.execute(f"SELECT pg_backend_pid(), {RECOVERY}", prepare=False).fetchone()
+    assert row is not None
+    return int(row[0]), int(row[1])
 
 
 def _refuse_server(connection: Connection, address: Address) -> None:

@@ -23,6 +23,15 @@ GREATEST: Final = 2**63 - 1
 NOW_US: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 """The server's time; now() is the start of the transaction, which may be the caller's."""
 
+RECOVERY: Final = (
+    "(SELECT coalesce((extract(epoch FROM stats_reset) * 1000000)::bigint, 0) FROM pg_stat_wal)"
+)
+"""When the server last recovered from a crash, which resets its statistics; 0 if it does not say.
+
+It changes, too, when a replica takes over, or when an administrator resets the statistics; dueline
+then trusts no number of a transaction that was under way.
+"""
+
 _SETTINGS: Final = {
     # Plans are the same for all values, and statistics of an empty table must not choose them.
     "plan_cache_mode": "force_generic_plan",

@@ -46,7 +46,7 @@ from dueline.stores.postgres import jobs as postgres_jobs
 from dueline.stores.postgres.address import Address
 from dueline.stores.postgres.claims import Claims
 from dueline.stores.postgres.connection import Connections
-from dueline.stores.postgres.database import NOW_US, Database, Executor
+from dueline.stores.postgres.database import NOW_US, RECOVERY, Database, Executor
 from dueline.stores.postgres.errors import IdExists, LockNotAvailable
 from dueline.stores.postgres.transaction import OpenTransaction
 from dueline.stores.postgres.wakeup import CommitWakeups, Notified, NotifyWakeups, notify_idle
@@ -123,19 +123,19 @@ class PostgresStore:
         return Joined(inside, CommitWakeups(transaction, self._address.schema))
 
     def transaction_id(self) -> str:
-        """Return the number of the transaction, and of the process of the server that has it."""
+        """Return what identifies it: its number, the process that has it, the last recovery."""
         row = self._connection.read(
             lambda database: database.first(
-                "SELECT pg_current_xact_id()::text || '/' || pg_backend_pid()"
+                f"SELECT pg_current_xact_id()::text, pg_backend_pid(), {RECOVERY}"
             )
         )
         assert row is not None
-        return str(row[0])
+        return "/".join(map(str, row))
 
     def is_committed(self, transaction: str) -> bool:
         """Return whether a caller's transaction was committed; one that is open is ended first."""
-        number, _, process = transaction.partition("/")
-        return self._connections.ended(number, int(process))
+        number, process, recovery = transaction.split("/")
+        return self._connections.ended(number, int(process), int(recovery))
 
     # Jobs
 

@@ -41,11 +41,13 @@ class QuickConnection(Connection):  # type: ignore[misc]  # the driver may be ab
       prepared: Names of the prepared statements, by their text and the types of their values.
       is_awaited: Whether the results of a statement have not been read yet.
       is_quick: Whether these statements may be used: there is no pooler.
+      recovery: When the server had last recovered from a crash as it was opened, in microseconds.
     """
 
     prepared: dict[tuple[bytes, tuple[int, ...]], bytes]
     is_awaited: bool
     is_quick: bool
+    recovery: int
 
 
 class Results:

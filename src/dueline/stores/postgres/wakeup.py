@@ -30,7 +30,7 @@ from dueline.core.wakeup import (
     WakeupListener,
     read_wakeup,
 )
-from dueline.stores.postgres.connection import Connections, is_pooled
+from dueline.stores.postgres.connection import Connections
 from dueline.stores.postgres.database import Executor
 
 PAYLOAD_BYTES_MAX: Final = 7900
@@ -130,7 +130,7 @@ class NotifyWakeups:
 
     def _open(self) -> Connection | None:
         connection = self._connections.connect()
-        if is_pooled(connection):
+        if not connection.is_quick:  # a pooler would give the session to others
             connection.close()
             return None
         connection.execute(f"LISTEN {self._channel}".encode(), prepare=False)
