@@ -20,9 +20,12 @@ from dueline.store_tests.helpers import (
 )
 from dueline.stores.postgres import claims
 from dueline.stores.postgres.store import PostgresStore
+from tests.harness.clocks import HandClock
 from tests.harness.postgres import schemas, server_url, statement
 
 pytestmark = pytest.mark.postgres
+
+POLL_US = 250_000
 
 
 @pytest.fixture
@@ -134,5 +137,24 @@ def test_a_job_is_started_that_is_committed_while_a_claim_moves_the_cursor(
             assert len(claim(store, lane_of(), limit=9, now_us=now_us, token=2).jobs) == 3
         found = claim(store, lane_of(), limit=9, now_us=now_us, token=3)
         assert [job.id for job in found.jobs] == [late.id]
+        store.close()
+        other.close()
+
+
+@pytest.mark.parametrize("is_pooled", [True, False])
+def test_behind_a_pooler_a_late_commit_is_found_by_the_next_poll(*, is_pooled: bool) -> None:
+    """No notification comes; without a pooler it would, and the lane is read in its turn."""
+    clock = HandClock()
+    with schemas() as made:
+        url = made.fresh()
+        store, other = cast("PostgresStore", made.open(url, clock=clock)), made.open(url)
+        now_us = NOW_US + 10 * SECOND_US
+        store.add([new_job(1, at_us=now_us, lane=lane_of())])
+        assert len(claim(store, lane_of(), now_us=now_us, token=1).jobs) == 1
+        other.add([new_job(2, at_us=NOW_US + 5 * SECOND_US, lane=lane_of())])
+        store._connections.is_pooled = is_pooled
+        clock.advance(us=POLL_US)
+        found = claim(store, lane_of(), now_us=now_us + POLL_US, token=2).jobs
+        assert len(found) == is_pooled
         store.close()
         other.close()

@@ -22,12 +22,25 @@ from dueline.stores.postgres.job_rows import SELECT, SELECT_KEPT, claimed_jobs, 
 from dueline.stores.postgres.lanes import head_in
 from dueline.stores.row_updates import Terms
 
-CURSOR_US_MIN: Final = SECOND_US
-"""Minimum time between two reads of a lane from its start, in microseconds. Rows that another
-process releases, or commits late without a notification, behind a cursor wait until then."""
 
-CURSOR_COST: Final = 50
-"""Such a read may take one in this number of parts of the time."""
+class Rereads(NamedTuple):
+    """How often a lane is read from its start.
+
+    Rows that another process releases, or commits late without a notification, behind a cursor wait
+    until then.
+
+    Attributes:
+      us_min: Minimum time between two such reads, in microseconds.
+      cost: They may take one in this number of parts of the time.
+    """
+
+    us_min: int
+    cost: int
+
+
+NOTIFIED: Final = Rereads(SECOND_US, 50)
+POLLED: Final = Rereads(SECOND_US // 10, 8)
+"""Behind a pooler, which passes no notification of a late commit: at each poll."""
 
 CHEAP_US: Final = 5_000
 """A lane that is empty behind its cursor too is read from its start at once, if that was so quick,
@@ -156,9 +169,9 @@ class Cursor(NamedTuple):
     read_us: int = 0
     took_us: int = 0
 
-    def read_again_us(self) -> int:
+    def read_again_us(self, rereads: Rereads) -> int:
         """Return the monotonic time of the next read from the lane's start."""
-        return self.read_us + max(CURSOR_US_MIN, CURSOR_COST * self.took_us)
+        return self.read_us + max(rereads.us_min, rereads.cost * self.took_us)
 
 
 Places = dict[int, int]
@@ -275,15 +288,16 @@ class Claims:
         self._has_claimed = True
         if not wants or limit <= 0:
             return Claimed([], {}, {})
+        rereads = POLLED if connection.is_pooled else NOTIFIED
         taken, rows = connection.write_then_fetch(
-            lambda database: self._taken(database, wants, limit=limit, terms=terms)
+            lambda database: self._taken(database, wants, limit=limit, terms=terms, rereads=rereads)
         )
         now_us, visits = terms.now_us, taken.visits
         heads: dict[Lane, int | None] = {one.want.lane: now_us + 1 for one in visits}
         cursors: dict[Lane, Cursor] = {}
         unsure: list[Want] = []
         if rows is not None:
-            found, cursors, unsure = _heads(visits, rows, now_us)
+            found, cursors, unsure = _heads(visits, rows, now_us, rereads)
             heads |= found
         if unsure:
             with suppress(DuelineError):
@@ -293,7 +307,13 @@ class Claims:
         return Claimed(taken.jobs, taken.died, heads)
 
     def _taken(
-        self, database: Database, wants: Sequence[Want], *, limit: int, terms: Terms
+        self,
+        database: Database,
+        wants: Sequence[Want],
+        *,
+        limit: int,
+        terms: Terms,
+        rereads: Rereads,
     ) -> tuple[_Taken, tuple[str, list[object]]]:
         """Claim in a transaction; return also the query of the heads."""
         taken = _Taken([], {}, [])
@@ -307,17 +327,24 @@ class Claims:
                 some.append(Want(lane, min(most, room)))
                 room -= some[-1].most
                 place += 1
-            self._visit(database, some, terms, taken)
+            self._visit(database, some, terms, taken, rereads)
         return taken, _heads_query(taken.visits, terms.now_us)
 
     def _visit(
-        self, database: Database, wants: Sequence[Want], terms: Terms, taken: _Taken
+        self,
+        database: Database,
+        wants: Sequence[Want],
+        terms: Terms,
+        taken: _Taken,
+        rereads: Rereads,
     ) -> None:
         """Claim from lanes by one statement, or two, beside those for late rows."""
         began_us = self._clock.monotonic_us()
         read = [self._late.of(want.lane) for want in wants]
         known = [
-            None if _EVERYWHERE in places else self._valid(want.lane, terms.now_us, began_us)
+            None
+            if _EVERYWHERE in places
+            else self._valid(want.lane, terms.now_us, began_us, rereads)
             for want, places in zip(wants, read, strict=True)
         ]
         late = [
@@ -365,11 +392,11 @@ class Claims:
             self._cursors.clear()
             self._late.clear()
 
-    def _valid(self, lane: Lane, now_us: int, clock_us: int) -> Cursor | None:
+    def _valid(self, lane: Lane, now_us: int, clock_us: int, rereads: Rereads) -> Cursor | None:
         cursor = self._cursors.get(lane)
         if cursor is None or now_us >= cursor.until_us:
             return None
-        return cursor if cursor.read_again_us() > clock_us else None
+        return cursor if cursor.read_again_us(rereads) > clock_us else None
 
 
 def _claim_late(
@@ -476,7 +503,7 @@ def _heads_query(visits: Sequence[_Visit], now_us: int) -> tuple[str, list[objec
 
 
 def _heads(
-    visits: Sequence[_Visit], rows: Sequence[tuple[Any, ...]], now_us: int
+    visits: Sequence[_Visit], rows: Sequence[tuple[Any, ...]], now_us: int, rereads: Rereads
 ) -> tuple[dict[Lane, int | None], dict[Lane, Cursor], list[Want]]:
     """Return the lowest `at_us` in each lane, its new cursor, and the lanes to read wholly.
 
@@ -499,7 +526,7 @@ def _heads(
             GREATEST if ahead_us is None else ahead_us,
         )
         if head_us == GREATEST and cursor and cursor.took_us > CHEAP_US:
-            head_us = until_us = now_us + max(1, cursor.read_again_us() - visit.began_us)
+            head_us = until_us = now_us + max(1, cursor.read_again_us(rereads) - visit.began_us)
         heads[want.lane] = head_us
         if head_us == GREATEST:  # never decided from a cursor
             heads[want.lane] = None if cursor is None else now_us + 1

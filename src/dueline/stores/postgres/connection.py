@@ -49,10 +49,15 @@ _inherited: list[Connection] = []
 
 
 class Connections:
-    """The connections of one process to one database; each thread uses one at a time."""
+    """The connections of one process to one database; each thread uses one at a time.
+
+    Attributes:
+      is_pooled: There was a pooler between when the last one was opened.
+    """
 
     def __init__(self, address: Address, clock: Clock) -> None:
         self.address = address
+        self.is_pooled = False
         self._clock = clock
         self._idle: deque[QuickConnection] = deque()
         self._process = os.getpid()
@@ -431,6 +436,7 @@ class Connections:
             _refuse_server(connection, self.address)
             process, connection.recovery = ask_server(connection)
             connection.is_quick = process == connection.info.backend_pid
+            self.is_pooled = not connection.is_quick
             if not connection.is_quick:
                 connection.prepare_threshold = None
             else:

@@ -152,7 +152,13 @@ def numbered(statement: str, schema: str) -> bytes:
 
 
 class Executor(Protocol):
-    """Runs a store's calls: on connections of its own, or in an open transaction."""
+    """Runs a store's calls: on connections of its own, or in an open transaction.
+
+    Attributes:
+      is_pooled: There is a pooler between, so no notification comes.
+    """
+
+    is_pooled: bool
 
     def read(self, work: Callable[[Database], T]) -> T: ...  # noqa: D102
     def write(self, work: Callable[[Database], T]) -> T: ...  # noqa: D102

@@ -25,10 +25,15 @@ _WRITES: Final = r"\b(insert|update|delete|merge|truncate|alter|drop|create|lock
 
 
 class OpenTransaction:
-    """Runs the store's calls and the caller's statements in one open transaction."""
+    """Runs the store's calls and the caller's statements in one open transaction.
+
+    Attributes:
+      is_pooled: There is a pooler between.
+    """
 
     def __init__(self, connections: Connections, connection: Connection | AsyncConnection) -> None:
         schema = connections.address.schema
+        self.is_pooled = connections.is_pooled
         self._address = connections.address
         self._connection = connection
         cursor = AwaitedCursor(connection) if isinstance(connection, AsyncConnection) else None
