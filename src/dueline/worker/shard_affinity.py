@@ -57,9 +57,17 @@ class ShardAffinity:
         self._engine = engine
         self._worker = worker
         self._whole_us: int | None = None
+        self._has_found = True
 
     def chosen(self, places: Sequence[Place]) -> Sequence[Place]:
-        """Return the shards to poll now; at intervals, all of them."""
+        """Return the shards to poll now; at intervals, all of them.
+
+        Unless it is strict, it only reads which workers there are if there were jobs to claim since
+        the last call: an idle worker makes one read less.
+        """
+        if not (self._is_strict or self._has_found):
+            return places
+        self._has_found = False
         now_us = self._engine.time.earliest_us()
         some = present(self._engine.store)
         shards = Counter(queue for queue, _, _ in places)
@@ -83,6 +91,7 @@ class ShardAffinity:
         """
         if self._is_strict or not found:
             return found
+        self._has_found = True
         own = [one for one in found if one.lane[:2] not in self.others]
         top = max(one.priority for one in found)
         return own if any(one.priority == top for one in own) else found

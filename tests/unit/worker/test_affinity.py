@@ -1,14 +1,16 @@
 """Which shards several workers look at."""
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dueline.coordination.worker_registry import KnownTasks, present
+from dueline.coordination.worker_registry import KnownTasks, Presence, present
 from dueline.core.lane import Lane
+from dueline.core.store import Store
 from dueline.jobs.lane_planner import Prospect, plan
 from dueline.worker.claimer import Claimer
 from dueline.worker.heartbeat import CHANGE_EVERY_US, ROOM_EVERY_US, Load, PresenceReporter
@@ -102,6 +104,34 @@ def test_with_transactions_no_job_waits_for_the_worker_of_its_shard(
     new = world.row(world.put())
     claimer.learn(new.lane, new.at_us)
     assert [one.job.id for one in claimer.claim(1, {})] == [new.id]
+
+
+def test_with_transactions_an_idle_worker_does_not_read_who_else_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = world_on("memory", Path())
+    monkeypatch.setattr(type(world.store), "scope", "network")
+    engine = world.queues.engine
+    engine.catalog.configure("q", shards=8)
+    affinity = affinity_of(engine, "w1", NOTHING)
+    assert affinity is not None
+    claimer = Claimer(engine, ["q"], "w1", affinity=affinity)
+    reads: list[object] = []
+
+    def noted(store: Store) -> Sequence[Presence]:
+        reads.append(store)
+        return present(store)
+
+    monkeypatch.setattr("dueline.worker.shard_affinity.present", noted)
+    for _ in range(3):
+        claimer.refresh()
+    assert len(reads) == 1  # before it has found anything, too
+    world.put()
+    claimer.refresh()
+    assert claimer.claim(1, {})
+    claimer.refresh()
+    claimer.refresh()
+    assert len(reads) == 2
 
 
 @pytest.mark.parametrize("new", [KnownTasks(["sell", "send"]), KnownTasks(["sell"], [64])])
