@@ -26,6 +26,7 @@ from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.constraints import check_constraints, check_value, constraint, integer
 from dueline.core.errors import BadInput
 from dueline.core.job import Job
+from dueline.core.text import storable
 from dueline.core.user_code import raise_interrupt
 
 CRASHES_MAX = 3
@@ -300,7 +301,7 @@ def _dead(ending: Failed, now_us: int) -> Outcome:
 
 def _error_of(ending: Failed) -> str:
     text = f"{ending.error_type}: {ending.message}" if ending.message else ending.error_type
-    return text[:ERROR_CHARACTERS_MAX]
+    return _cut(text)
 
 
 def _is_error(kind: object) -> bool:
@@ -340,7 +341,7 @@ def cancelled(now_us: int, error: str) -> Outcome:
 
 
 def _cut(text: str) -> str:
-    return text[:ERROR_CHARACTERS_MAX]
+    return storable(text[:ERROR_CHARACTERS_MAX])
 
 
 def learn_run_us(known_us: float, took_us: Sequence[int]) -> float:

@@ -12,6 +12,14 @@ def printable(text: str) -> str:
     )
 
 
+def storable(text: str) -> str:
+    """Return a string that every store can keep, with what one cannot escaped.
+
+    No store keeps lone surrogates, as of file names that are not UTF-8, and PostgreSQL no NUL.
+    """
+    return str.encode(str.replace(text, "\0", "\\x00"), errors="backslashreplace").decode()
+
+
 def one_line(text: str) -> str:
     """Return a string on one line, so that it cannot fake a line of output."""
     return printable(" ".join(text.split()))

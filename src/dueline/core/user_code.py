@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable
 from typing import Final, NamedTuple, ParamSpec, TypeVar
 
-from dueline.core.text import indented
+from dueline.core.text import indented, storable
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -53,12 +53,12 @@ def raise_interrupt(error: BaseException) -> None:
 def name_of(error: BaseException) -> str:
     """Return the name of an exception's class, which a metaclass cannot hide."""
     name: str = type.__dict__["__name__"].__get__(type(error))
-    return _storable(name)
+    return storable(name)
 
 
 def text_of(error: object) -> str:
     """Return `str` of a value, also if its `__str__` raises."""
-    text = contain(lambda: _storable(str(error)))
+    text = contain(lambda: storable(str(error)))
     return UNREADABLE if isinstance(text, Raised) else text
 
 
@@ -73,7 +73,7 @@ class Description(NamedTuple):
 def describe(error: BaseException) -> Description:
     """Return the description of an exception, also if its own code raises.
 
-    A metaclass cannot hide the name. Lone surrogates are replaced.
+    A metaclass cannot hide the name. What a store cannot keep is escaped.
     """
     name: str = type.__dict__["__name__"].__get__(type(error))
     try:
@@ -88,7 +88,7 @@ def describe(error: BaseException) -> Description:
         frames = traceback.format_tb(BaseException.__dict__["__traceback__"].__get__(error))
         shown = f"{''.join(frames)}{name}: {UNREADABLE}\n"
     texts = (name, text, shown)
-    return Description(*(str.encode(one, errors="backslashreplace").decode() for one in texts))
+    return Description(*map(storable, texts))
 
 
 def log_raised(log: logging.Logger, raised: Raised, message: str, *args: object) -> None:
@@ -98,8 +98,3 @@ def log_raised(log: logging.Logger, raised: Raised, message: str, *args: object)
     logged = contain(log.error, message, *args, exc_info=(type(error), error, error.__traceback__))
     if isinstance(logged, Raised):
         log.error(f"{message}\n%s", *args, indented(describe(error).traceback))  # noqa: G004
-
-
-def _storable(text: str) -> str:
-    """Replace lone surrogates, as in file names that are not UTF-8: stores cannot keep them."""
-    return str.encode(text, errors="backslashreplace").decode()

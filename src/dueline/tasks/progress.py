@@ -9,6 +9,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.codec import decode, encode
 from dueline.core.errors import BadInput
 from dueline.core.job import Claim
+from dueline.core.text import storable
 from dueline.core.user_code import text_of
 
 NOTE_CHARACTERS_MAX = 500
@@ -92,7 +93,7 @@ def report_of(done: object, total: object, note: object) -> ProgressReport:
             f"Invalid progress({done!r:.40}, {total!r:.40}, {note!r:.40}).",
             hint="Pass two numbers, 0 or more, and a string as the note.",
         )
-    text = note[:NOTE_CHARACTERS_MAX].encode(errors="backslashreplace").decode()
+    text = storable(note[:NOTE_CHARACTERS_MAX])
     return ProgressReport(done, total, text)  # type: ignore[arg-type]  # just checked
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dueline import Dueline, JobFailed, Retry
 from dueline.api.connect import mask, open_store
 from dueline.core.errors import (
     BadInput,
@@ -426,6 +427,21 @@ def test_a_watermark_waits_for_an_append_that_is_not_committed(
     rows = other.tail("log", 0, after=None, limit=9, until_us=NOW_US).rows
     assert list(rows) == [row_of(1), row_of(2)]
     other.close()
+
+
+def test_an_error_whose_text_no_column_takes_is_stored_escaped(url: str) -> None:
+    """A worker would end with it, and so would the next one."""
+    app = Dueline(url)
+
+    @app.task(name="tests.fail", retry=Retry(attempts=1))
+    def fail() -> None:
+        raise ValueError("a\0b, \ud800")
+
+    job = fail.enqueue()
+    app.run_worker(burst=True)
+    with pytest.raises(JobFailed, match=r"ValueError: a\\x00b, \\ud800"):
+        job.result(timeout=0)
+    app.close()
 
 
 def test_what_is_rolled_back_was_never_there(store: PostgresStore) -> None:
