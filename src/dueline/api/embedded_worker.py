@@ -87,6 +87,7 @@ class EmbeddedWorker:
     ) -> None:
         """Drain the worker; raise its own failure if it had one."""
         assert self._worker is not None, "it is left after it was entered"
+        assert self._thread is not None, "it is left after it was entered"
         self._worker.stop()
         try:
             await self._ended.wait()
@@ -94,5 +95,8 @@ class EmbeddedWorker:
             self._worker.stop(hurry=True)
             await self._ended.wait()
             raise
+        finally:
+            if self._ended.is_set():
+                self._thread.join()  # it has nothing left to do
         if self._error is not None:
             raise self._error
