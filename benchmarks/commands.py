@@ -143,8 +143,8 @@ class Place:
                 process.kill()
                 process.communicate()
 
-    def mark(self, name: str) -> Mark:
-        """Wait for a mark.
+    def mark(self, name: str, *, every_s: float = POLL_S) -> Mark:
+        """Wait for a mark. every_s: interval of looks.
 
         Raises: Failed: it did not come.
         """
@@ -154,7 +154,7 @@ class Place:
             if time.monotonic() > give_up_s:
                 log = self.folder / "log"
                 raise Failed(f"No job wrote {path}. {log.read_text() if log.exists() else ''}")
-            time.sleep(POLL_S)
+            time.sleep(every_s)
         return Mark(*map(int, path.read_text().split()))
 
     def starts(self, count: int) -> list[float]:

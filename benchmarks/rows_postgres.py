@@ -7,7 +7,7 @@ import json
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -135,20 +135,28 @@ def store(url: str, checkout: Checkout, folder: Path) -> Iterator[str]:
         yield own
 
 
+@contextmanager
+def held_snapshot(url: str) -> Iterator[None]:
+    """Hold a transaction with a snapshot open during the block."""
+    with psycopg.connect(url) as connection:
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        connection.execute("SELECT pg_current_snapshot()")
+        yield
+
+
 def drain(
     url: str, checkout: Checkout, folder: Path, places: Mapping[str, Path], *,
     settings: Mapping[str, object], jobs: int, is_held: bool,
 ) -> Sample:  # fmt: skip
     """Drain a backlog by the worker command, beside a snapshot that is held or not."""
     del places
-    with store(url, checkout, folder) as own, psycopg.connect(own) as beside:
+    with store(url, checkout, folder) as own, ExitStack() as beside:
         more = {"DUELINE_STORE": own}
         more |= {"BENCH_SETTINGS": json.dumps(settings)} if settings else {}
         place = place_of(checkout, folder, **more)
         place.side(APP, "fill", folder, jobs, 0, jobs)
         if is_held:
-            beside.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            beside.execute("SELECT count(*) FROM dueline.about")
+            beside.enter_context(held_snapshot(own))
         place.run(worker(place, "--burst"))
         return between(place, jobs)
 
@@ -167,8 +175,7 @@ def emptied(
         place.side(APP, "fill", folder, jobs, 0, jobs)
         with place.running(worker(place)):
             first = place.mark("first")
-            while not (folder / "last").exists():
-                time.sleep(EMPTY_EVERY_S)
+            place.mark("last", every_s=EMPTY_EVERY_S)
             while beside.execute("SELECT FROM dueline.jobs LIMIT 1").fetchone():
                 time.sleep(EMPTY_EVERY_S)
             ended_ns = time.time_ns()
@@ -241,10 +248,9 @@ def peer(
     python = ROOT / ".venv-peers" / "bin" / "python"
     if not python.exists():
         raise Failed("There are no peers: make .venv-peers/.lock")
-    with database(url) as own, psycopg.connect(own) as beside:
+    with database(url) as own, ExitStack() as beside:
         if is_held:
-            beside.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            beside.execute("SELECT txid_current_snapshot()")
+            beside.enter_context(held_snapshot(own))
         program = [str(python), str(ROOT / "benchmarks" / "postgres_peers.py")]
         printed = Place(HERE, folder, {"PEER_URL": own}).read([*program, *map(str, words)])
         found: dict[str, float] = json.loads(printed.strip().splitlines()[-1])

@@ -150,9 +150,9 @@ def test_behind_a_pooler_a_late_commit_is_found_by_the_next_poll(*, is_pooled: b
         store, other = cast("PostgresStore", made.open(url, clock=clock)), made.open(url)
         now_us = NOW_US + 10 * SECOND_US
         store.add([new_job(1, at_us=now_us, lane=lane_of())])
+        store._connections.is_pooled = is_pooled
         assert len(claim(store, lane_of(), now_us=now_us, token=1).jobs) == 1
         other.add([new_job(2, at_us=NOW_US + 5 * SECOND_US, lane=lane_of())])
-        store._connections.is_pooled = is_pooled
         clock.advance(us=POLL_US)
         found = claim(store, lane_of(), now_us=now_us + POLL_US, token=2).jobs
         assert len(found) == is_pooled

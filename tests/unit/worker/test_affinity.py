@@ -82,13 +82,17 @@ def test_another_helps_who_has_no_room_until_it_has_again(world: World) -> None:
     world.store.close()
 
 
-def test_with_transactions_no_job_waits_for_the_worker_of_its_shard(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def distant(monkeypatch: pytest.MonkeyPatch) -> World:
+    """Make a queue of eight shards in a store with transactions that counts as far away."""
     world = world_on("memory", Path())
     monkeypatch.setattr(type(world.store), "scope", "network")
-    engine = world.queues.engine
-    engine.catalog.configure("q", shards=8)
+    world.queues.engine.catalog.configure("q", shards=8)
+    return world
+
+
+def test_with_transactions_no_job_waits_for_the_worker_of_its_shard(distant: World) -> None:
+    engine = distant.queues.engine
     for name in ("w1", "w2"):
         PresenceReporter(engine, name, serving=("q",), tasks=()).report(Load(4, 0))
     affinity = affinity_of(engine, "w1", NOTHING)
@@ -96,23 +100,20 @@ def test_with_transactions_no_job_waits_for_the_worker_of_its_shard(
     claimer = Claimer(engine, ["q"], "w1", affinity=affinity)
     claimer.refresh()
     assert 0 < len(affinity.others) < 8
-    jobs = {world.put() for _ in range(40)}
+    jobs = {distant.put() for _ in range(40)}
     claimer.refresh()
     own, others = ([one.job for one in claimer.claim(40, {})] for _ in range(2))
     assert {one.id for one in own + others} == jobs
     assert {("q", one.lane.shard) for one in others} == affinity.others
-    new = world.row(world.put())
+    new = distant.row(distant.put())
     claimer.learn(new.lane, new.at_us)
     assert [one.job.id for one in claimer.claim(1, {})] == [new.id]
 
 
 def test_with_transactions_an_idle_worker_does_not_read_who_else_there_is(
-    monkeypatch: pytest.MonkeyPatch,
+    distant: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = world_on("memory", Path())
-    monkeypatch.setattr(type(world.store), "scope", "network")
-    engine = world.queues.engine
-    engine.catalog.configure("q", shards=8)
+    engine = distant.queues.engine
     affinity = affinity_of(engine, "w1", NOTHING)
     assert affinity is not None
     claimer = Claimer(engine, ["q"], "w1", affinity=affinity)
@@ -126,7 +127,7 @@ def test_with_transactions_an_idle_worker_does_not_read_who_else_there_is(
     for _ in range(3):
         claimer.refresh()
     assert len(reads) == 1  # before it has found anything, too
-    world.put()
+    distant.put()
     claimer.refresh()
     assert claimer.claim(1, {})
     claimer.refresh()

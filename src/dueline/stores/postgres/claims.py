@@ -37,6 +37,10 @@ class Rereads(NamedTuple):
     us_min: int
     cost: int
 
+    def next_us(self, began_us: int, took_us: int) -> int:
+        """Return the monotonic time of the next such read, after one that took so long."""
+        return began_us + max(self.us_min, self.cost * took_us)
+
 
 NOTIFIED: Final = Rereads(SECOND_US, 50)
 POLLED: Final = Rereads(SECOND_US // 10, 8)
@@ -158,20 +162,16 @@ class Cursor(NamedTuple):
         knows.
       due_us: The position of a row before it that waits and is due: committed meanwhile, or held
         by another claim.
-      read_us: Monotonic time of the last read from the lane's start.
-      took_us: Duration of that read.
+      again_us: Monotonic time of the next read from the lane's start.
+      took_us: Duration of the last one.
     """
 
     lane: int
     pos_us: int
     until_us: int
     due_us: int | None
-    read_us: int = 0
+    again_us: int = 0
     took_us: int = 0
-
-    def read_again_us(self, rereads: Rereads) -> int:
-        """Return the monotonic time of the next read from the lane's start."""
-        return self.read_us + max(rereads.us_min, rereads.cost * self.took_us)
 
 
 Places = dict[int, int]
@@ -288,15 +288,15 @@ class Claims:
         self._has_claimed = True
         if not wants or limit <= 0:
             return Claimed([], {}, {})
-        rereads = POLLED if connection.is_pooled else NOTIFIED
         taken, rows = connection.write_then_fetch(
-            lambda database: self._taken(database, wants, limit=limit, terms=terms, rereads=rereads)
+            lambda database: self._taken(database, wants, limit=limit, terms=terms)
         )
         now_us, visits = terms.now_us, taken.visits
         heads: dict[Lane, int | None] = {one.want.lane: now_us + 1 for one in visits}
         cursors: dict[Lane, Cursor] = {}
         unsure: list[Want] = []
         if rows is not None:
+            rereads = POLLED if connection.is_pooled else NOTIFIED
             found, cursors, unsure = _heads(visits, rows, now_us, rereads)
             heads |= found
         if unsure:
@@ -307,13 +307,7 @@ class Claims:
         return Claimed(taken.jobs, taken.died, heads)
 
     def _taken(
-        self,
-        database: Database,
-        wants: Sequence[Want],
-        *,
-        limit: int,
-        terms: Terms,
-        rereads: Rereads,
+        self, database: Database, wants: Sequence[Want], *, limit: int, terms: Terms
     ) -> tuple[_Taken, tuple[str, list[object]]]:
         """Claim in a transaction; return also the query of the heads."""
         taken = _Taken([], {}, [])
@@ -327,24 +321,17 @@ class Claims:
                 some.append(Want(lane, min(most, room)))
                 room -= some[-1].most
                 place += 1
-            self._visit(database, some, terms, taken, rereads)
+            self._visit(database, some, terms, taken)
         return taken, _heads_query(taken.visits, terms.now_us)
 
     def _visit(
-        self,
-        database: Database,
-        wants: Sequence[Want],
-        terms: Terms,
-        taken: _Taken,
-        rereads: Rereads,
+        self, database: Database, wants: Sequence[Want], terms: Terms, taken: _Taken
     ) -> None:
         """Claim from lanes by one statement, or two, beside those for late rows."""
         began_us = self._clock.monotonic_us()
         read = [self._late.of(want.lane) for want in wants]
         known = [
-            None
-            if _EVERYWHERE in places
-            else self._valid(want.lane, terms.now_us, began_us, rereads)
+            None if _EVERYWHERE in places else self._valid(want.lane, terms.now_us, began_us)
             for want, places in zip(wants, read, strict=True)
         ]
         late = [
@@ -392,11 +379,11 @@ class Claims:
             self._cursors.clear()
             self._late.clear()
 
-    def _valid(self, lane: Lane, now_us: int, clock_us: int, rereads: Rereads) -> Cursor | None:
+    def _valid(self, lane: Lane, now_us: int, clock_us: int) -> Cursor | None:
         cursor = self._cursors.get(lane)
         if cursor is None or now_us >= cursor.until_us:
             return None
-        return cursor if cursor.read_again_us(rereads) > clock_us else None
+        return cursor if cursor.again_us > clock_us else None
 
 
 def _claim_late(
@@ -526,15 +513,16 @@ def _heads(
             GREATEST if ahead_us is None else ahead_us,
         )
         if head_us == GREATEST and cursor and cursor.took_us > CHEAP_US:
-            head_us = until_us = now_us + max(1, cursor.read_again_us(rereads) - visit.began_us)
+            head_us = until_us = now_us + max(1, cursor.again_us - visit.began_us)
         heads[want.lane] = head_us
         if head_us == GREATEST:  # never decided from a cursor
             heads[want.lane] = None if cursor is None else now_us + 1
             unsure += [want] if cursor else []
         elif do_wait:
-            read = (cursor.read_us, cursor.took_us) if cursor else (visit.began_us, visit.took_us)
-            until_us = min(until_us, visit.lapse_us)
-            cursors[want.lane] = Cursor(number, firsts[place - 1], until_us, due_us, *read)
+            took_us = cursor.took_us if cursor else visit.took_us
+            again_us = cursor.again_us if cursor else rereads.next_us(visit.began_us, took_us)
+            first_us, until_us = firsts[place - 1], min(until_us, visit.lapse_us)
+            cursors[want.lane] = Cursor(number, first_us, until_us, due_us, again_us, took_us)
     return heads, cursors, unsure
 
 

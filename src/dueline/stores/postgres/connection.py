@@ -324,9 +324,7 @@ class Connections:
             try:
                 connection = self._take()
                 try:
-                    row = connection.execute(
-                        f"SELECT pg_xact_status(%s::xid8), {RECOVERY}", (number,), prepare=False
-                    ).fetchone()
+                    row = connection.execute(_OUTCOME, (number,), prepare=False).fetchone()
                 finally:
                     self._give_back(connection)
             except InvalidParameterValue:  # it has not come to that number since a crash
@@ -336,7 +334,7 @@ class Connections:
             else:
                 status, now = row or (None, None)
                 if status != "in progress":
-                    return _outcome_of(status, is_same=bool(recovery) and recovery == now)
+                    return _outcome_of(status, recovery, now)
             self._clock.sleep(0.05)
         return None
 
@@ -354,19 +352,15 @@ class Connections:
         """
         until_us = self._clock.monotonic_us() + RESOLVE_US
         while True:
-            status, now = self.read(
-                lambda database: database.fetch(
-                    f"SELECT pg_xact_status(%s::text::xid8), {RECOVERY}", (number,)
-                )
-            )[0]
+            ((status, now),) = self.read(lambda database: database.fetch(_OUTCOME, (number,)))
             if status != "in progress":
-                is_committed = _outcome_of(status, is_same=bool(recovery) and recovery == now)
-                if is_committed is None:
+                outcome = _outcome_of(status, recovery, now)
+                if outcome is None:
                     raise StoreUnavailable(
                         f"{self.address} has recovered from a crash since transaction {number}.",
                         hint="Whether that was committed is not known; read what it wrote.",
                     )
-                return is_committed
+                return outcome
             if self._clock.monotonic_us() > until_us:
                 raise StoreUnavailable(f"A session on {self.address} does not end.")
             self.read(lambda database: database.first(
@@ -460,7 +454,10 @@ class Connections:
             raise unknown_version(self.address, version)
 
 
-def _outcome_of(status: str | None, *, is_same: bool) -> bool | None:
+_OUTCOME: Final = f"SELECT pg_xact_status(%s::text::xid8), {RECOVERY}"
+
+
+def _outcome_of(status: str | None, recovery: int, now: int | None) -> bool | None:
     """Return whether a transaction was committed; None if that is not known.
 
     A number that no disk had seen before a crash is given to another transaction after it, whose
@@ -468,10 +465,11 @@ def _outcome_of(status: str | None, *, is_same: bool) -> bool | None:
 
     Args:
       status: What the server says of the number; None if it has forgotten it.
-      is_same: It has not recovered from a crash meanwhile, and is no former replica.
+      recovery: Its last recovery from a crash before the transaction; 0 if that is not known.
+      now: Its last one at this answer. It is another one on a server that was a replica.
     """
     if status == "committed":
-        return True if is_same else None
+        return True if recovery and recovery == now else None
     return False if status == "aborted" else None
 
 
