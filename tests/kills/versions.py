@@ -27,7 +27,7 @@ from dueline.core.attempt import Attempt
 from dueline.jobs.history import attempts
 from tests.kills.processes import told_in
 
-PREVIOUS = "75d581e6e4f5413211886882684065a03a04b0a3"
+PREVIOUS = "ab3941dd5338e40d6459392155caf8359f25f4b1"
 """Commit of the version that was released before this one."""
 
 ROOT = Path(__file__).parent.parent.parent
