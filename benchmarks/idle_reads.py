@@ -1,4 +1,4 @@
-"""How many reads a second idle workers make: `python -m benchmarks.idle_reads FOLDER [huey]`.
+"""How many reads a second idle workers make: `python -m benchmarks.idle_reads STORE|huey`.
 
 Ours are a hundred workers in one process, which share some of what they read. Of huey one worker is
 counted: a hundred would read a hundred times as much, since each polls for itself.
@@ -16,23 +16,29 @@ from typing import Any
 from benchmarks import ours
 from benchmarks.commands import HERE, Place, Sample
 from dueline import Dueline
-from dueline.stores.sqlite.store import SqliteStore
 
 READS = ("lanes", "read", "find", "scan", "tail", "claim", "prefetch")
+CLOCK = "clock_us"
+"""Reads on a server only: the clock of SQLite is this machine's."""
+
 WORKERS = 100
-IDLE_AFTER_S = 40.0
-IDLE_S = 45.0
-READS_MAX = 25.0
+IDLE_AFTER_S = 100.0
+"""After this time, each worker has counted the others when all had started."""
+
+IDLE_S = 60.0
+READS_MAX = 20.0
 
 
 def measure(folder: Path) -> Mapping[str, Sample]:
     """Count the reads of both sides, in processes of their own."""
-    found: dict[str, Sample] = {}
-    for name, words in (("ours", ()), ("huey, one worker", ("huey",))):
-        place = Place(HERE, folder, {"BENCH_FILE": str(folder / "huey.db")})
-        program = [sys.executable, "-m", __name__, str(folder), *words]
-        found[name] = {"reads_per_s": float(place.read(program))}
-    return found
+    stores = {"ours": f"sqlite:///{folder / 'ours.db'}", "huey, one worker": "huey"}
+    return {name: reads_of(store, folder) for name, store in stores.items()}
+
+
+def reads_of(store: str, folder: Path) -> Sample:
+    """Count the reads of idle workers of a store, in a process of their own."""
+    place = Place(HERE, folder, {"BENCH_FILE": str(folder / "huey.db")})
+    return {"reads_per_s": float(place.read([sys.executable, "-m", __name__, store]))}
 
 
 def _count(store: object, reads: Sequence[str], stop: Callable[[], object]) -> None:
@@ -59,13 +65,17 @@ def _count(store: object, reads: Sequence[str], stop: Callable[[], object]) -> N
     threading.Thread(target=watch, daemon=True).start()
 
 
-async def _be_idle(path: Path) -> None:
+async def _be_idle(url: str) -> None:
     """Be many workers, each with an application of its own as in a process of its own."""
     done, loop = asyncio.Event(), asyncio.get_running_loop()
-    _count(SqliteStore, READS, lambda: loop.call_soon_threadsafe(done.set))
+    first = Dueline(url)
+    kind = type(first.queues.engine.store)
+    first.close()
+    reads = READS if url.startswith("sqlite:") else (*READS, CLOCK)
+    _count(kind, reads, lambda: loop.call_soon_threadsafe(done.set))
     async with AsyncExitStack() as stack:
         for _ in range(WORKERS):
-            app = Dueline(f"sqlite:///{path}")
+            app = Dueline(url)
 
             @app.task(name="bench.noop", queue=ours.QUEUE)
             def noop() -> None:
@@ -87,7 +97,7 @@ def _huey() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[2:]:
+    if sys.argv[1] == "huey":
         _huey()
     else:
-        asyncio.run(_be_idle(Path(sys.argv[1]) / "ours.db"))
+        asyncio.run(_be_idle(sys.argv[1]))

@@ -107,7 +107,7 @@ class Day:
         """Take what has happened until now; return what the leader warns of."""
         now_us = self.clock.now_us
         self.times.ended(ended, is_full=False, now_us=now_us)
-        self.times.write(self.store, self.ids, now_us)
+        self.times.write(self.queues.engine)
         presence = Presence("w", (self.queue,), tuple({one.job.task for one in ended}),
                             WORKERS * SLOTS, running, BEGIN_US, now_us, 0)  # fmt: skip
         announce(self.store, presence, version=self.ids.token(), beat_every_us=10 * SECOND_US)

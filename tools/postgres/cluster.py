@@ -29,7 +29,7 @@ _PROGRAMS: Final = ("initdb", "pg_ctl", "postgres")
 _SETTINGS: Final = {
     "listen_addresses": f"'{HOST}'",
     "unix_socket_directories": "''",
-    "max_connections": "200",
+    "max_connections": "600",
     "max_wal_size": "2GB",
     "log_line_prefix": "'%m [%p] '",
 }

@@ -17,7 +17,7 @@ from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, NotFound, StoreCorrupt
 from dueline.core.readable_records import readable
 from dueline.core.store import Delete, Put, Record, Records
-from dueline.core.wakeup import Wakeup
+from dueline.core.wakeup import Wakeup, Wakeups
 
 ANSWERS: Final = "worker-answers"
 ANSWERS_KEEP_US: Final = 60 * SECOND_US
@@ -119,8 +119,13 @@ def send(engine: Engine, kind: RequestKind, workers: Sequence[Presence]) -> str:
         engine.store.commit(inbox_of(one.worker), (put,))
     for queue in sorted({one.queues[0] for one in workers}):
         engine.catalog.touch(queue)
-    engine.wakeups.wake([Wakeup(one.worker) for one in workers])
+    notify(workers, engine.wakeups)
     return request.key
+
+
+def notify(workers: Sequence[Presence], wakeups: Wakeups) -> None:
+    """Notify workers that there are requests for them."""
+    wakeups.wake([Wakeup(one.worker) for one in workers])
 
 
 def chosen(workers: Sequence[Presence], worker: str | None) -> Sequence[Presence]:

@@ -48,6 +48,8 @@ class SystemClock:
         time.sleep(seconds)
 
 
+ROUGH_US: Final = 60 * SECOND_US
+
 JUMP_US_MIN: Final = 50_000
 """A wall clock that moved more than this against the monotonic one was set, not slewed."""
 
@@ -61,6 +63,9 @@ class StoreTime:
     quartz, are 1 ms in 10 s, the allowance of invariant 4. It is replaced at once when this
     machine's wall clock was set, since that may be the store's clock too. While the store does
     not answer, the last reading stays in use with a growing error.
+
+    `about_us` and `skew_us` use a reading for ROUGH_US: they serve reports, which may be a few
+    milliseconds off.
     """
 
     def __init__(
@@ -88,9 +93,12 @@ class StoreTime:
         ):
             self._kept = _Reading(store_us - (sent + came) // 2, error_us, came, wall_us)
 
-    def _reading(self) -> tuple[int, "_Reading"]:
-        """Return the own monotonic time, and the reading with its present error."""
-        kept = self._kept
+    def _reading(self, renew_us: int | None = None) -> tuple[int, "_Reading"]:
+        """Return the own monotonic time, and the reading with its present error.
+
+        renew_us: Maximum age of the reading, if it is not the usual one.
+        """
+        renew_us, kept = renew_us or self._renew_us, self._kept
         if kept is None:
             self.sample()
             kept = self._kept
@@ -98,7 +106,7 @@ class StoreTime:
             return self._clock.monotonic_us(), kept
         now_us = self._clock.monotonic_us()
         has_jumped = abs(self._clock.wall_us() - now_us - kept.wall_us) > JUMP_US_MIN
-        if now_us - kept.taken_us <= self._renew_us and not has_jumped:
+        if now_us - kept.taken_us <= renew_us and not has_jumped:
             return now_us, kept
         if now_us >= self._again_us:
             self._again_us = now_us + SECOND_US  # other threads need not wait for the same answer
@@ -119,9 +127,14 @@ class StoreTime:
         now_us, kept = self._reading()
         return now_us + kept.offset_us + kept.error_us
 
+    def about_us(self) -> int:
+        """Return the most likely time of the store, to a few milliseconds."""
+        now_us, kept = self._reading(ROUGH_US)
+        return now_us + kept.offset_us
+
     def skew_us(self) -> int:
         """Return how far this wall clock is ahead of the store's (negative: behind)."""
-        now_us, kept = self._reading()
+        now_us, kept = self._reading(ROUGH_US)
         return self._clock.wall_us() - now_us - kept.offset_us
 
 

@@ -110,10 +110,14 @@ class Catalog:
         """The settings of a new queue."""
         return self._defaults
 
-    def settings(self, queue: str) -> QueueSettings:
+    def settings(self, queue: str, *, age_us_max: int = SETTINGS_AGE_US_MAX) -> QueueSettings:
         """Return a queue's settings, at most 5 s old; the first use creates the queue.
 
         If the record becomes unreadable, the settings that were read before stay in use.
+
+        Args:
+          queue: The queue.
+          age_us_max: Another maximum age, for a caller that compares their version afterwards.
 
         Raises:
           SchemaMismatch: the store uses a feature that this version does not know.
@@ -121,7 +125,7 @@ class Catalog:
         """
         cached = self._settings.get(queue)
         now_us = self._clock.monotonic_us()
-        if cached is not None and now_us - cached.read_us < SETTINGS_AGE_US_MAX:
+        if cached is not None and now_us - cached.read_us < age_us_max:
             return cached.settings
         try:
             return self._read(queue).settings
@@ -132,14 +136,14 @@ class Catalog:
                 raise
             return known.settings
 
-    def expect_here(self, queue: str) -> QueueSettings:
+    def expect_here(self, queue: str, *, age_us_max: int = SETTINGS_AGE_US_MAX) -> QueueSettings:
         """Return a queue's settings, for calls that add jobs, claim them or change waiting ones.
 
         Raises:
           StoreMoved: the store has moved (rule X1).
           Others: as `settings`.
         """
-        settings = self.settings(queue)
+        settings = self.settings(queue, age_us_max=age_us_max)
         self.features.expect_here()
         return settings
 

@@ -24,7 +24,10 @@ from dueline.core.system import IS_POSIX
 FALLBACK_US = 4_800_000
 """Maximum time between polls of an idle worker that receives wake-ups, in microseconds."""
 
-WAKE_AHEAD_US = FALLBACK_US + SECOND_US
+FALLBACK_US_MAX: Final = 24 * SECOND_US
+"""The same where the workers of a large fleet take turns."""
+
+WAKE_AHEAD_US = FALLBACK_US_MAX + SECOND_US
 """Maximum time until a job is due for which workers are woken: every worker polls before later."""
 
 WAKEUPS_MAX: Final = 16

@@ -52,6 +52,9 @@ class Timetable:
         """Store the jobs of schedules that are overdue."""
         queues = self._queues
         found = definition.all_stored(queues.engine.store)
+        if not found and self._ranked_us is not None:  # the store's clock need not be read
+            self._left.clear()
+            return Checked(REST_US * self._rank, [])
         now_us = queues.engine.time.latest_us()
         self._left = {one.name: self._left[one.name] for one in found if one.name in self._left}
         next_us: int | None = None
@@ -63,8 +66,7 @@ class Timetable:
                 skews_us += stored_us
             if at_us is not None:
                 next_us = at_us if next_us is None else min(next_us, at_us)
-        if found or self._ranked_us is None:
-            self._rank_again(now_us)
+        self._rank_again(now_us)
         rest_us = REST_US * self._rank
         if next_us is None:
             return Checked(rest_us, skews_us)

@@ -6,6 +6,7 @@ from typing import Final
 from dueline.core.clock import Clock
 from dueline.core.errors import Conflict, StoreReplaced, StoreUnavailable
 from dueline.core.logging import log
+from dueline.core.wakeup import FALLBACK_US
 
 LISTING_AGE_US_MAX = 250_000
 """Interval at which a busy worker reads the lane lists again, and so notices more urgent jobs,
@@ -41,6 +42,9 @@ class PollTimer:
 
     The interval doubles with each poll that finds nothing, up to a maximum. Each is shortened at
     random so that workers do not poll all at once. Pure: time and randomness are passed in.
+
+    Attributes:
+      gap_us_max: The maximum interval; it may change.
     """
 
     def __init__(self, gap_us_max: int, chance: Callable[[], float]) -> None:
@@ -51,9 +55,18 @@ class PollTimer:
         self._took_us = 0
         self._next_us = 0
 
+    @property
+    def gap_us(self) -> int:
+        """The maximum time from the next poll to the one after it."""
+        return max(self._gap_us, LISTING_SHARE * self._took_us)
+
     def is_due(self, now_us: int) -> bool:
         """Return whether it is time to poll."""
         return now_us >= self._next_us
+
+    def is_stale(self, now_us: int) -> bool:
+        """Return whether the last poll is too old for a claim that relies on it."""
+        return now_us - self._looked_us >= FALLBACK_US
 
     def notified(self) -> None:
         """Poll at once, or as soon as polls leave time for other work."""

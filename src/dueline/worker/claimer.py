@@ -25,6 +25,7 @@ from dueline.core.lane import (
 )
 from dueline.core.logging import log
 from dueline.core.pagination import first_pages
+from dueline.core.queue_catalog import SETTINGS_AGE_US_MAX
 from dueline.core.store import LanePage, Want
 from dueline.core.store_capabilities import (
     PREFETCH_LEAD_US,
@@ -33,7 +34,7 @@ from dueline.core.store_capabilities import (
     SupportsPrefetch,
 )
 from dueline.core.tuples import made
-from dueline.core.wakeup import WAKE_AHEAD_US
+from dueline.core.wakeup import FALLBACK_US
 from dueline.jobs.lane_planner import plan, prospects, weighed
 from dueline.jobs.lane_rotation import LaneRotation
 from dueline.jobs.tenant_round_robin import interleaved
@@ -106,7 +107,7 @@ class Claimer:
         self._engine = engine
         self._serving = serving
         self._worker = worker
-        self._look_ahead_us = WAKE_AHEAD_US  # further than the next poll
+        self._look_ahead_us_min = FALLBACK_US + SECOND_US
         self._asked_us = 0
         self._prefetched_until_us = 0  # jobs due until then are prefetched
         self._can_prefetch = isinstance(engine.store, SupportsPrefetch)
@@ -120,9 +121,10 @@ class Claimer:
         self._sweeper: ThreadPoolExecutor | None = None
         self._sweeps: deque[Future[None]] = deque()
         if engine.store.scope == "network":  # each read is a round trip, and polls are frequent
-            self._look_ahead_us = SECOND_US
+            self._look_ahead_us_min = SECOND_US
             self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="dueline-lanes")
             self._sweeper = ThreadPoolExecutor(1, thread_name_prefix="dueline-sweep")
+        self._look_ahead_us = self._look_ahead_us_min  # further than the next poll
 
     @classmethod
     def sharing(
@@ -139,17 +141,35 @@ class Claimer:
         affinity = None if is_alone else affinity_of(engine, worker, known)
         return cls(engine, list(serving), worker, permits=permits, affinity=affinity, known=known)
 
-    def refresh(self) -> None:
+    def refresh(self, gap_us: int = 0) -> None:
         """Read the lane lists again, and sweep lanes that are past and empty.
+
+        Args:
+          gap_us: Maximum time until the next call, as far as it is known.
 
         Raises: StoreMoved: the store has moved (rule X1).
         """
-        shards: Sequence[Place] = [
+        self._look_ahead_us = max(self._look_ahead_us_min, gap_us + SECOND_US)
+        # Where polls are rare, the version that they return shows that older settings are current.
+        age_us_max = max(SETTINGS_AGE_US_MAX, gap_us + SECOND_US)
+        shards = self._places(age_us_max)
+        self._read_lists(shards)
+        if (
+            age_us_max > SETTINGS_AGE_US_MAX
+            and (now := self._places(SETTINGS_AGE_US_MAX)) != shards
+        ):
+            self._read_lists(now)
+        self._read_heads()
+
+    def _places(self, age_us_max: int) -> Sequence[Place]:
+        return [
             (queue, shard, settings.width_us)
             for queue in self._serving
-            for settings in [self._engine.catalog.expect_here(queue)]
+            for settings in [self._engine.catalog.expect_here(queue, age_us_max=age_us_max)]
             for shard in range(settings.shards_read)
         ]
+
+    def _read_lists(self, shards: Sequence[Place]) -> None:
         if self._affinity is not None:
             shards = self._affinity.chosen(shards)
         at_once = self._readers.map if self._readers else map
@@ -173,7 +193,6 @@ class Claimer:
         }
         each = [self._engine.catalog.settings(queue).weights for queue in self._serving]
         self._weights.weights = dict(sorted(chain.from_iterable(each)))
-        self._read_heads()
 
     def _read_heads(self) -> None:
         """Read the first jobs of lanes without a known head, in queues with aging.

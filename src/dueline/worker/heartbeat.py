@@ -19,7 +19,9 @@ from dueline.core.engine import Engine
 from dueline.core.errors import DuelineError, StoreReplaced
 from dueline.core.logging import log
 from dueline.core.process_identity import own
+from dueline.core.queue_catalog import SETTINGS_AGE_US_MAX
 from dueline.core.store_capabilities import stray_answers_of
+from dueline.core.wakeup import FALLBACK_US_MAX
 
 BEATS_A_LEASE = 3
 
@@ -159,8 +161,11 @@ class PresenceReporter:
     def report(self, load: Load) -> int:
         """Write a heartbeat; return the shortest lease of the queues that are served."""
         engine = self._engine
-        lease_us = min(engine.catalog.settings(queue).lease_us for queue in self._serving)
-        now_us = engine.time.latest_us()
+        # An idle worker reads no settings for its heartbeat: it needs none before it claims.
+        age_us_max = SETTINGS_AGE_US_MAX if load.held else 2 * FALLBACK_US_MAX
+        settings = engine.catalog.settings
+        lease_us = min(settings(one, age_us_max=age_us_max).lease_us for one in self._serving)
+        now_us = engine.time.about_us()
         presence = Presence(
             worker=self._worker,
             queues=self._serving,
@@ -195,7 +200,7 @@ class PresenceReporter:
         last = self._reported
         if last is None or load == last:
             return
-        silent_us = self._engine.time.latest_us() - self._reported_us
+        silent_us = self._engine.time.about_us() - self._reported_us
         is_other = (load.is_draining, load.is_quiet) != (last.is_draining, last.is_quiet)
         if is_other or silent_us >= self._gap_us(last, load):
             self.report(load)

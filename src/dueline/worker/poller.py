@@ -1,30 +1,37 @@
 """Polls the lane lists when it is time to."""
 
-from dueline.core.clock import SECOND_US, Clock, StoreTime
-from dueline.core.wakeup import WakeupListener
+from dueline.core.clock import SECOND_US
+from dueline.core.engine import Engine
+from dueline.core.wakeup import FALLBACK_US, WakeupListener
 from dueline.worker.backoff import PollTimer
 from dueline.worker.claimer import Claimer
+from dueline.worker.idle_turns import IdleTurns
 
 WAIT_US_MIN = 20
 
 
 class LaneListPoller:
-    """Reads the lane lists at intervals, and at once when a wake-up asks for it."""
+    """Reads the lane lists at intervals, and at once when a wake-up asks for it.
+
+    Where many workers take turns, the intervals are longer. Then a worker that is woken, or has
+    waited for a job, polls before it claims: it claims by settings and lists of a few seconds ago.
+    """
 
     def __init__(
         self,
+        engine: Engine,
         claimer: Claimer,
         listener: WakeupListener,
         pace: PollTimer,
-        *,
-        time: StoreTime,
-        clock: Clock,
+        turns: IdleTurns,
     ) -> None:
         self._claimer = claimer
         self._listener = listener
         self._pace = pace
-        self._time = time
-        self._clock = clock
+        self._turns = turns
+        self._gap_us_max = pace.gap_us_max
+        self._time = engine.time
+        self._clock = engine.clock
         self._is_pending = False  # a wake-up since the last poll named no lane
 
     def poll(self) -> None:
@@ -34,8 +41,10 @@ class LaneListPoller:
             self._pace.notified()
             self._is_pending = False
         began_us = self._clock.monotonic_us()
-        self._claimer.refresh()
+        self._claimer.refresh(self._pace.gap_us)
         self._pace.polled(began_us, self._clock.monotonic_us())
+        if self._pace.gap_us >= FALLBACK_US:
+            self._pace.gap_us_max = max(self._gap_us_max, self._turns.gap_us())
 
     def poll_if_due(self) -> bool:
         """Poll if it is time to; return whether it was."""
@@ -49,6 +58,9 @@ class LaneListPoller:
         self._hear()
         if self._is_pending:
             self._pace.notified_while_busy()
+        if self._pace.is_stale(self._clock.monotonic_us()):
+            self.poll()
+            return True
         return self.poll_if_due()
 
     def poll_if_notified(self) -> bool:
@@ -67,7 +79,8 @@ class LaneListPoller:
         if not wakeups:
             return
         places = [(one.lane, one.at_us) for one in wakeups if one.lane is not None]
-        must_poll = self._is_pending or len(places) < len(wakeups)
+        is_stale = self._pace.is_stale(self._clock.monotonic_us())
+        must_poll = self._is_pending or is_stale or len(places) < len(wakeups)
         self._is_pending = True  # also if the next call fails
         if must_poll:  # first: the poll reads whether a queue was just paused
             return

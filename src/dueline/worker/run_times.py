@@ -13,7 +13,7 @@ from typing import Final
 from dueline.core.attempt import Crashed, Ended, Failed
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.codec import encode
-from dueline.core.ids import Ids
+from dueline.core.engine import Engine
 from dueline.core.lane import tenant_of
 from dueline.core.readable_records import readable
 from dueline.core.store import Put, Record, Records
@@ -199,10 +199,13 @@ class RunTimes:
             queue.latencies[step] = queue.latencies.get(step, 0) + weight
         return run_us
 
-    def write(self, records: Records, ids: Ids, now_us: int, *, is_last: bool = False) -> None:
+    def write(self, engine: Engine, *, is_last: bool = False) -> None:
         """Write the record if something was measured, and the last write was long enough ago."""
+        if not self._is_changed:  # an idle worker does not read the store's clock for this
+            return
+        now_us = engine.time.latest_us()
         gap_us = min(WRITTEN_EVERY_US, (now_us - self._times.since_us) // 4)
-        if not self._is_changed or not (is_last or now_us - self._written_us >= gap_us):
+        if not (is_last or now_us - self._written_us >= gap_us):
             return
         with self._lock:
             self._times.at_us = now_us
@@ -211,8 +214,10 @@ class RunTimes:
         self._written_us = now_us
         age_us = now_us - self._times.since_us
         kept_us = min(max(KEPT_US_MIN, 10 * age_us), DAY_US)
-        put = Put(self._worker, ids.token(), value, expires_us=now_us + kept_us, at_us=now_us)
-        records.commit(PARTITION, (put,))
+        put = Put(
+            self._worker, engine.ids.token(), value, expires_us=now_us + kept_us, at_us=now_us
+        )
+        engine.store.commit(PARTITION, (put,))
 
 
 def worker_times(records: Records) -> Mapping[str, WorkerTimes]:

@@ -99,15 +99,31 @@ class ShardAffinity:
     def _mine(
         self, queue: str, shards: int, some: Sequence[Presence], now_us: int
     ) -> Collection[int]:
-        oldest_us = now_us - self._engine.catalog.settings(queue).lease_us // FRESH_SHARE
-        fresh = tuple(
-            Known(one.worker, one.held < one.slots and one.is_claiming)
-            for one in some
-            if queue in one.queues
-            and (one.beat_us >= oldest_us or one.worker == self._worker)
-            and one.known.includes(self._knows)
-        )
+        fresh = fresh_workers(self._engine, some, queue, self._knows, now_us, me=self._worker)
         return preferred_shards(self._worker, queue, shards, fresh)
+
+
+def fresh_workers(
+    engine: Engine,
+    some: Sequence[Presence],
+    queue: str,
+    known: KnownTasks,
+    now_us: int,
+    *,
+    me: str = "",
+) -> tuple[Known, ...]:
+    """Return the live workers of a queue that know all of these tasks, and have said so lately.
+
+    me: A worker that is among them whenever it did.
+    """
+    oldest_us = now_us - engine.catalog.settings(queue).lease_us // FRESH_SHARE
+    return tuple(
+        Known(one.worker, one.held < one.slots and one.is_claiming)
+        for one in some
+        if queue in one.queues
+        and (one.beat_us >= oldest_us or one.worker == me)
+        and one.known.includes(known)
+    )
 
 
 def affinity_of(engine: Engine, worker: str, known: KnownTasks) -> ShardAffinity | None:

@@ -27,6 +27,7 @@ from dueline.worker.cancellations import Cancellations
 from dueline.worker.claimer import ClaimedJob, Claimer
 from dueline.worker.heartbeat import HeartbeatThread, Load, PresenceReporter
 from dueline.worker.held_jobs import HeldJobs
+from dueline.worker.idle_turns import IdleTurns
 from dueline.worker.paused_jobs import DeferredJobs
 from dueline.worker.poller import LaneListPoller
 from dueline.worker.prefetch import PrefetchedJobs, placed, times_of
@@ -106,7 +107,8 @@ class Worker:
         self._arrived: list[ClaimedJob] = []
         self._crashed: list[ClaimedJob] = []
         self._releasing: list[Job] = []
-        self._poller = LaneListPoller(self._claimer, listener, pace, time=engine.time, clock=clock)
+        turns = IdleTurns(engine, settings.serving, settings.known)
+        self._poller = LaneListPoller(engine, self._claimer, listener, pace, turns)
         self._held = HeldJobs(settings.serving, engine.catalog.settings)
         self._held.start_by_us = self._permits.start_by_us
         times = (clock, engine.time.latest_us)
@@ -570,8 +572,7 @@ class Worker:
             self._wakeup.set()
 
     def _write_run_times(self, *, is_last: bool = False) -> None:
-        engine = self._engine
-        self._run_times.write(engine.store, engine.ids, engine.time.latest_us(), is_last=is_last)
+        self._run_times.write(self._engine, is_last=is_last)
 
     def _extend_all(self) -> int:
         self._lose(self._permits.keep(self._held.jobs()))

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -31,6 +32,7 @@ from dueline.store_tests.helpers import (
     row_of,
     rows_in,
 )
+from tests.harness.clocks import HandClock
 from tests.harness.postgres import Schemas, expect_server, schemas, server, statement
 from tools.postgres import Cluster
 
@@ -39,6 +41,7 @@ expect_server()
 import psycopg  # noqa: E402
 
 from dueline.stores.postgres import claims, trips  # noqa: E402
+from dueline.stores.postgres.connection import RESTED_US  # noqa: E402
 from dueline.stores.postgres.store import PostgresStore  # noqa: E402
 
 pytestmark = pytest.mark.postgres
@@ -91,6 +94,41 @@ def end_sessions(url: str) -> None:
         " WHERE pid <> pg_backend_pid() AND application_name = %s",
         (url.partition("schema=")[2],),
     )
+
+
+def sessions_on(url: str) -> int:
+    """Count the sessions of a store."""
+    with psycopg.connect(url.partition("?")[0], autocommit=True) as connection:
+        ((count,),) = connection.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s",
+            (url.partition("schema=")[2],),
+        )
+    return int(count)
+
+
+def test_connections_that_nobody_needs_are_closed(url: str) -> None:
+    clock, many = HandClock(), 5
+    store, barrier = open_store(url, clock=clock), threading.Barrier(many)
+    assert isinstance(store, PostgresStore)
+
+    def use() -> None:
+        with store.transaction():
+            barrier.wait(10)
+
+    threads = [threading.Thread(target=use) for _ in range(many)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    store.clock_us()
+    assert sessions_on(url) == many
+    clock.advance(us=RESTED_US + 1)
+    store.clock_us()
+    until_s = time.monotonic() + 10
+    while sessions_on(url) > 1 and time.monotonic() < until_s:
+        time.sleep(0.01)
+    assert sessions_on(url) == 1
+    store.close()
 
 
 # Refusals

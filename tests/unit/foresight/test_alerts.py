@@ -68,7 +68,7 @@ class Run:
             ]  # fmt: skip
         if ended:
             self._run_times.ended(ended, is_full=False, now_us=world.now_us)
-        self._run_times.write(world.store, self.ids, world.now_us)
+        self._run_times.write(world.queues.engine)
 
     def step(self, enqueue: Callable[[], object] = lambda: None, **work: object) -> None:
         """Enqueue, work, and let five seconds pass; the leader acts each fifteen."""

@@ -402,11 +402,11 @@ def test_a_job_whose_time_comes_in_an_outage_is_run_after_it(
     settings = queues.engine.catalog.settings
     refused: list[int] = []
 
-    def refuse(queue: str) -> QueueSettings:
+    def refuse(queue: str, **more: int) -> QueueSettings:
         if clock.wall_us() >= due_us and len(refused) < 3:
             refused.append(clock.wall_us())
             raise StoreUnavailable("refused")
-        return settings(queue)
+        return settings(queue, **more)
 
     monkeypatch.setattr(queues.engine.catalog, "settings", refuse)
     monkeypatch.setattr(

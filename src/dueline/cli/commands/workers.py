@@ -30,6 +30,7 @@ COLUMNS: Final = ("worker", "queues", "held", "running", "slots", "state", "vers
                   "clock_offset", "beat")  # fmt: skip
 ANSWER_COLUMNS: Final = ("worker", "answer", "running", "memory_mib", "started", "jobs")
 WAIT_S: Final = EFFECTIVE_US / SECOND_US + 1
+REMIND_EVERY_S: Final = 1.0
 MIB: Final = 1024 * 1024
 
 MaybeWorkerArgument = Annotated[
@@ -160,15 +161,20 @@ def _ask(
 
 def _answers_to(engine: Engine, request: str, some: Sequence[Presence]) -> dict[str, WorkerAnswer]:
     """Return the answers of workers, after all have answered or the time is over."""
-    until_s = time.monotonic() + WAIT_S
+    now_s = time.monotonic()
+    until_s, remind_s = now_s + WAIT_S, now_s + REMIND_EVERY_S
     while True:
         found = {
             name: one
             for name, one in worker_requests.answers(engine.store).items()
             if one.request == request
         }
-        if len(found) >= len(some) or time.monotonic() >= until_s:
+        now_s = time.monotonic()
+        if len(found) >= len(some) or now_s >= until_s:
             return found
+        if now_s >= remind_s:  # a notification may be lost, and idle workers poll rarely
+            worker_requests.notify([one for one in some if one.worker not in found], engine.wakeups)
+            remind_s = now_s + REMIND_EVERY_S
         time.sleep(0.05)
 
 

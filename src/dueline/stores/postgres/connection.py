@@ -38,6 +38,9 @@ VERSION_MIN: Final = 140000
 IDLE_MAX: Final = 8
 """Maximum number of idle connections that a process keeps."""
 
+RESTED_US: Final = 30 * SECOND_US
+"""Time after which an idle connection is closed, in microseconds: the server has few."""
+
 ATTEMPTS: Final = 20
 """Maximum number of attempts of a transaction that others roll back."""
 
@@ -385,10 +388,14 @@ class Connections:
         is_idle = (
             connection.is_awaited or connection.info.transaction_status == TransactionStatus.IDLE
         )
-        if is_idle and len(self._idle) < IDLE_MAX and self._process == os.getpid():
-            self._idle.append(connection)
-        else:
+        if not (is_idle and len(self._idle) < IDLE_MAX and self._process == os.getpid()):
             connection.close()
+            return
+        connection.used_us = now_us = self._clock.monotonic_us()
+        self._idle.append(connection)
+        with suppress(IndexError):  # the last one that was used is the next to be used
+            while now_us - self._idle[0].used_us > RESTED_US:
+                self._idle.popleft().close()
 
     def _drop_idle(self) -> None:
         while self._idle:
@@ -423,7 +430,7 @@ class Connections:
                 self.address.conninfo, autocommit=True, prepare_threshold=1
             )
             connection.prepared, connection.is_awaited, connection.is_quick = {}, False, True
-            connection.recovery = 0
+            connection.recovery = connection.used_us = 0
         except psycopg.Error as error:
             raise translated(error, self.address) from error
         try:

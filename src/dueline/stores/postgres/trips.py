@@ -42,12 +42,14 @@ class QuickConnection(Connection):  # type: ignore[misc]  # the driver may be ab
       is_awaited: Whether the results of a statement have not been read yet.
       is_quick: Whether these statements may be used: there is no pooler.
       recovery: When the server had last recovered from a crash as it was opened, in microseconds.
+      used_us: When it was last given back, by the monotonic clock.
     """
 
     prepared: dict[tuple[bytes, tuple[int, ...]], bytes]
     is_awaited: bool
     is_quick: bool
     recovery: int
+    used_us: int
 
 
 class Results:
