@@ -1,6 +1,6 @@
 """Optional capabilities of stores, in addition to the store protocol."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from dueline.core.job import Job, JobId, Token
@@ -192,11 +192,19 @@ class Joined(NamedTuple):
 class JoinsTransactions(Protocol):
     """A store whose calls can be part of a transaction on a caller's own connection."""
 
-    def join(self, tx: object) -> Joined:
+    def join(
+        self,
+        tx: object,
+        shards: Collection[tuple[str, int]] = (),
+        streams: Collection[tuple[str, int]] = (),
+    ) -> Joined:
         """Return the store inside a transaction that the caller has open and will end.
 
         Args:
           tx: A connection or cursor of the store's driver, or an object of an ORM that has one.
+          shards: Shards of queues that it will write to. What they need is created apart: the
+            transaction may see only what was there when it began.
+          streams: Shards of streams, likewise.
 
         Raises:
           BadInput: It is not such a connection, has no transaction open, or is to another

@@ -22,7 +22,7 @@ from dueline.core.store_capabilities import Joined, JoinsTransactions
 from dueline.core.wakeup import DeferredWakeups, Wakeups
 from dueline.jobs import results
 from dueline.jobs.completion import Finished, finish, finish_of
-from dueline.jobs.history import attempt_of
+from dueline.jobs.history import HISTORY_SUFFIX, attempt_of
 from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Handler
 
@@ -243,9 +243,10 @@ def joined(
     store = queues.engine.store
     if isinstance(tx, Transaction) or not isinstance(store, JoinsTransactions):
         return expect_transaction(tx)
-    for name in names:  # apart: a new queue must not wait for the commit
-        queues.engine.catalog.settings(name)
-    return CallersTransaction(owner, queues, tasks, store.join(tx), store)
+    settings = queues.engine.catalog.settings  # apart: a new queue must not wait for the commit
+    shards = [(name, shard) for name in names for shard in range(settings(name).shards)]
+    histories = [(name + HISTORY_SUFFIX, shard) for name, shard in shards]
+    return CallersTransaction(owner, queues, tasks, store.join(tx, shards, histories), store)
 
 
 def _no_statements(_statement: str, _bindings: Bindings) -> NoReturn:

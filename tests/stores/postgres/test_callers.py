@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dueline import Dueline, pipeline
-from dueline.core.errors import BadInput
+from dueline.core.errors import BadInput, StoreUnavailable
 from tests.harness.postgres import expect_server, statement
 from tests.harness.woken_workers import WORKER, app_on
 
@@ -49,6 +49,68 @@ def test_a_job_is_stored_with_the_commit(app: Dueline, connection: Any, url: str
     assert jobs_in(url) == 0
     connection.commit()
     assert jobs_in(url) == 1
+
+
+@pytest.mark.parametrize("level", list(psycopg.IsolationLevel))
+@pytest.mark.parametrize("options", [{}, {"priority": 7}, {"tenant": "new"}])
+def test_a_transaction_of_any_isolation_takes_jobs(
+    app: Dueline,
+    connection: Any,  # noqa: ANN401
+    url: str,
+    options: dict[str, Any],
+    level: Any,  # noqa: ANN401
+) -> None:
+    echo = app.task_named("tests.echo")
+    echo.enqueue("one")  # the queue is there
+    connection.isolation_level = level
+    connection.execute("SELECT 1")  # the snapshot is older than the new lanes
+    echo.using(tx=connection, **options).enqueue("two")
+    connection.execute("SELECT 1")
+    echo.using(tx=connection, **options).enqueue_many([("three",), ("four",)])
+    connection.commit()
+    assert jobs_in(url) == 4
+
+
+@pytest.mark.parametrize("level", list(psycopg.IsolationLevel))
+def test_the_first_job_of_a_queue_may_be_the_first_statement_of_a_transaction(
+    app: Dueline,
+    connection: Any,  # noqa: ANN401
+    url: str,
+    level: Any,  # noqa: ANN401
+) -> None:
+    connection.isolation_level = level
+    app.task_named("tests.echo").using(tx=connection).enqueue("one")
+    connection.commit()
+    assert jobs_in(url) == 1
+
+
+def test_a_snapshot_that_is_older_than_the_queue_is_an_error_that_says_so(
+    app: Dueline,
+    connection: Any,  # noqa: ANN401
+    url: str,
+) -> None:
+    echo = app.task_named("tests.echo")
+    connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    connection.execute("SELECT 1")
+    with pytest.raises(StoreUnavailable, match="repeat"):
+        echo.using(tx=connection).enqueue("one")
+    connection.rollback()
+    connection.execute("SELECT 1")
+    echo.using(tx=connection).enqueue("two")
+    connection.commit()
+    assert jobs_in(url) == 1
+
+
+def test_a_connection_with_another_encoding_is_refused(
+    app: Dueline,
+    connection: Any,  # noqa: ANN401
+    url: str,
+) -> None:
+    connection.execute("SET client_encoding = 'LATIN1'")
+    with pytest.raises(BadInput, match="client_encoding=UTF8"):
+        app.task_named("tests.echo").using(tx=connection).enqueue("one")
+    connection.rollback()
+    assert jobs_in(url) == 0
 
 
 def test_a_job_is_gone_with_a_rollback(app: Dueline, connection: Any, url: str) -> None:  # noqa: ANN401

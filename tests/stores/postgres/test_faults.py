@@ -106,6 +106,16 @@ def sessions_on(url: str) -> int:
     return int(count)
 
 
+def lanes_of(url: str) -> list[tuple[tuple[int, str], int]]:
+    """Read priority and tenant of the lanes, and how many jobs each has."""
+    schema = url.partition("schema=")[2]
+    tables = f"{schema}.lanes AS l JOIN {schema}.jobs AS j ON j.lane = l.id"
+    query = f"SELECT priority, tenant, count(*) FROM {tables} GROUP BY 1, 2"  # noqa: S608
+    with psycopg.connect(url.partition("?")[0], client_encoding="UTF8") as connection:
+        rows = connection.execute(query.encode()).fetchall()
+    return [((priority, tenant), count) for priority, tenant, count in rows]
+
+
 def test_connections_that_nobody_needs_are_closed(url: str) -> None:
     clock, many = HandClock(), 5
     store, barrier = open_store(url, clock=clock), threading.Barrier(many)
@@ -129,6 +139,24 @@ def test_connections_that_nobody_needs_are_closed(url: str) -> None:
         time.sleep(0.01)
     assert sessions_on(url) == 1
     store.close()
+
+
+def test_defaults_of_the_role_do_not_matter(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ("default_transaction_isolation=serializable", "bytea_output=escape", "DateStyle=SQL")
+    monkeypatch.setenv("PGOPTIONS", " ".join(f"-c {one}" for one in options))
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    inside, outside = Dueline(url), Dueline(url)
+    for app in (inside, outside):
+        app.task(name="tests.echo")(lambda text: text)
+    outside.task_named("tests.echo").enqueue("zero")  # the queue is there
+    with inside.transaction() as tx:
+        inside.task_named("tests.echo").using(tx=tx, tenant="größe").enqueue("one €")
+        outside.task_named("tests.echo").using(priority=7).enqueue("two")
+        inside.task_named("tests.echo").using(tx=tx, priority=7).enqueue("three")
+    lanes = [lane for lane, count in lanes_of(url) for _ in range(count)]
+    assert sorted(lanes) == [(0, ""), (0, "größe"), (7, ""), (7, "")]
+    for app in (inside, outside):
+        app.close()
 
 
 # Refusals

@@ -81,5 +81,11 @@ def connection_of(tx: object) -> Connection | AsyncConnection:
             "`tx` has no transaction open: each statement would be committed by itself.",
             hint="Use `with connection.transaction():`, or transaction.atomic() in Django.",
         )
+    encoding = driver.info.parameter_status("client_encoding")
+    if encoding != "UTF8":
+        raise BadInput(
+            f"The connection of `tx` has the client encoding {encoding}.",
+            hint="Connect with client_encoding=UTF8.",
+        )
     connection: Connection | AsyncConnection = driver
     return connection

@@ -180,9 +180,9 @@ class Connections:
             raise
         return database, result
 
-    def apart(self, work: Callable[[Database], object]) -> None:
+    def apart(self, work: Callable[[Database], T]) -> T:
         """Run `work` in a transaction of its own, also while this thread has one open."""
-        self._write(work)
+        return self._write(work)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -427,7 +427,7 @@ class Connections:
         """
         try:
             connection = QuickConnection.connect(
-                self.address.conninfo, autocommit=True, prepare_threshold=1
+                self.address.conninfo, autocommit=True, prepare_threshold=1, client_encoding="UTF8"
             )
             connection.prepared, connection.is_awaited, connection.is_quick = {}, False, True
             connection.recovery = connection.used_us = 0

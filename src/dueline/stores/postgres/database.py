@@ -33,6 +33,8 @@ then trusts no number of a transaction that was under way.
 """
 
 _SETTINGS: Final = {
+    # Each statement reads what is committed, whatever the role or the database has as default.
+    "default_transaction_isolation": "'read committed'",
     # Plans are the same for all values, and statistics of an empty table must not choose them.
     "plan_cache_mode": "force_generic_plan",
     # Claims and heads read an index up to the first rows that fit, not whole lanes.
@@ -53,8 +55,8 @@ class Database:
     of callers, and behind a pooler, statements are calls of the driver.
 
     Attributes:
-      apart: Runs work in a transaction of its own that commits at once. None if this transaction
-        is short, so others may wait for its end.
+      apart: Runs work in a transaction of its own that commits at once, and returns its result.
+        None if this transaction is short, so others may wait for its end.
       number: The number of the transaction that it began; empty before its first statement.
       later: Statements of that transaction that are sent with the next one, or with the commit.
 
@@ -66,7 +68,7 @@ class Database:
         self,
         connection: Connection | AsyncConnection,
         schema: str,
-        apart: "Callable[[Callable[[Database], object]], None] | None" = None,
+        apart: "Callable[[Callable[[Database], Any]], Any] | None" = None,
         *,
         cursor: Any = None,  # noqa: ANN401
     ) -> None:
@@ -118,6 +120,11 @@ class Database:
             self.later.append((numbered(statement, self._schema), bound))
         else:
             self.execute(statement, bound)
+
+    def has_snapshot(self) -> bool:
+        """Return whether the transaction sees nothing that was committed after its beginning."""
+        row = self.first("SELECT current_setting('transaction_isolation')")
+        return row is not None and row[0] in ("repeatable read", "serializable")
 
     def _run(self, statement: str, bound: Sequence[Any]) -> Any:  # noqa: ANN401
         values = [packed(one) if type(one) is list else one for one in bound]
@@ -177,7 +184,8 @@ def begin(connection: Connection) -> str:
     cursor = connection.cursor()
     # A pooler gives each transaction another session, whose settings it must not change.
     settings = f"{set_all('SET LOCAL')};" if connection.prepare_threshold is None else ""
-    cursor.execute(f"BEGIN; {settings} SELECT pg_current_xact_id()::text", prepare=False)
+    first = trips.BEGIN.decode()
+    cursor.execute(f"{first}; {settings} SELECT pg_current_xact_id()::text", prepare=False)
     while cursor.nextset():
         pass
     row = cursor.fetchone()

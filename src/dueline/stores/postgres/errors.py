@@ -26,6 +26,8 @@ _HINTS: Final = {
     "(target_session_attrs=read-write).",
     "53100": "Its disk is full: free some space; stored data is intact.",
     "53300": "It has too many connections: raise max_connections, or use a pooler.",
+    "40001": "Another transaction has changed the same rows: roll back, and repeat.",
+    "40P01": "Another transaction waited for this one: roll back, and repeat.",
     "57014": "An administrator or statement_timeout cancelled the statement; nothing was written.",
     "55P03": "Another transaction holds a lock: look for it in pg_stat_activity.",
 }

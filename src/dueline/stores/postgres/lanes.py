@@ -5,7 +5,7 @@ commits, and their lanes FOR KEY SHARE. A sweep takes the marks FOR UPDATE, so i
 bucket nor unlists a lane under an insert that is not committed (rule E6).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -95,7 +95,10 @@ def hold(database: Database, wanted: Mapping[Lane, int]) -> dict[Lane, int]:
         if database.apart is None:
             return held | _list(database, missing, wanted)
         # A lane that is not committed would stop all other producers.
-        database.apart(partial(_list, lanes=missing, wanted=wanted))
+        listed: dict[Lane, int] = database.apart(partial(_list, lanes=missing, wanted=wanted))
+        if database.has_snapshot():
+            _hold_marks(database, missing)
+            return held | listed
     raise StoreUnavailable(
         "The lane list changed during every attempt to list a lane.", hint="Repeat the call."
     )
@@ -106,12 +109,33 @@ def arrays_of(lanes: Sequence[Lane], wanted: Mapping[Lane, int]) -> list[list[ob
     return [*columns_of(lanes), [wanted[lane] for lane in lanes]]
 
 
+def _hold_marks(database: Database, lanes: Sequence[Lane]) -> None:
+    """Keep the marks of lanes that were listed since this transaction took its snapshot.
+
+    It does not see these lanes. It sees their marks, and fails if these have changed: so the lanes
+    are under open buckets, of which no sweep unlists one while the marks are held.
+
+    Raises:
+      StoreUnavailable: A shard was created since then.
+    """
+    shards = sorted({(lane.queue, lane.shard) for lane in lanes})
+    if len(database.fetch(_HOLD_MARKS, columns_of(shards))) < len(shards):
+        raise StoreUnavailable(
+            f"A shard of {shards[0][0]} was created after the transaction took its snapshot.",
+            hint="Roll the transaction back and repeat it.",
+        )
+
+
+def make_marks(database: Database, shards: Collection[tuple[str, int]]) -> None:
+    """Create the marks of shards that have none."""
+    database.execute(_MAKE_MARKS, columns_of(sorted(shards)))
+
+
 def _list(database: Database, lanes: Sequence[Lane], wanted: Mapping[Lane, int]) -> dict[Lane, int]:
     """List lanes; a lane under a closed bucket moves to the first open one."""
     shards = sorted({(lane.queue, lane.shard) for lane in lanes})
-    places = columns_of(shards)
-    database.execute(_MAKE_MARKS, places)
-    database.fetch(_HOLD_MARKS, places)
+    make_marks(database, shards)
+    database.fetch(_HOLD_MARKS, columns_of(shards))
     rows = database.fetch(_LIST, arrays_of(lanes, wanted))
     return {Lane._make(row[:-1]): row[-1] for row in rows}
 

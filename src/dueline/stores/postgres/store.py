@@ -4,7 +4,7 @@ Every write is one transaction: an insert with its lane list (rule E6), a claim,
 outcomes and effects.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from operator import attrgetter
@@ -48,6 +48,7 @@ from dueline.stores.postgres.claims import Claims
 from dueline.stores.postgres.connection import Connections
 from dueline.stores.postgres.database import NOW_US, RECOVERY, Database, Executor
 from dueline.stores.postgres.errors import IdExists, LockNotAvailable
+from dueline.stores.postgres.streams import make_marks as make_stream_marks
 from dueline.stores.postgres.transaction import OpenTransaction
 from dueline.stores.postgres.wakeup import CommitWakeups, Notified, NotifyWakeups, notify_idle
 from dueline.stores.row_updates import Terms
@@ -71,6 +72,8 @@ class PostgresStore:
         self._claims = Claims(clock)
         self._notified = Notified()
         self._own_id: str | None = None
+        self._shards: frozenset[tuple[str, int]] = frozenset()  # those with marks, and of streams
+        self._streams: frozenset[tuple[str, int]] = frozenset()
 
     def migrate(self) -> Migration:
         """Create the schema and the tables that do not exist."""
@@ -107,9 +110,15 @@ class PostgresStore:
             inside._connection = transaction  # noqa: SLF001  (its own kind)
             yield TransactionView(inside, transaction.execute)
 
-    def join(self, tx: object) -> Joined:
+    def join(
+        self,
+        tx: object,
+        shards: Collection[tuple[str, int]] = (),
+        streams: Collection[tuple[str, int]] = (),
+    ) -> Joined:
         """Return the store inside the transaction that is open on a caller's connection."""
         connection = callers.connection_of(tx)
+        self._make_marks(shards, streams)
         transaction = OpenTransaction(self._connections, connection)
         if self._own_id is None:
             self._own_id = self._connections.read(_id_in)
@@ -121,6 +130,20 @@ class PostgresStore:
         inside = copy(self)
         inside._connection = transaction  # noqa: SLF001  (its own kind)
         return Joined(inside, CommitWakeups(transaction, self._address.schema))
+
+    def _make_marks(
+        self, shards: Collection[tuple[str, int]], streams: Collection[tuple[str, int]]
+    ) -> None:
+        """Create the watermarks of shards that this process has not created before."""
+        if self._shards.issuperset(shards) and self._streams.issuperset(streams):
+            return
+
+        def make(database: Database) -> None:
+            lanes.make_marks(database, shards)
+            make_stream_marks(database, streams)
+
+        self._connections.apart(make)
+        self._shards, self._streams = self._shards.union(shards), self._streams.union(streams)
 
     def transaction_id(self) -> str:
         """Return what identifies it: its number, the process that has it, the last recovery."""

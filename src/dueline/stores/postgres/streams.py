@@ -5,8 +5,9 @@ watermark takes it FOR UPDATE, and waits for a short time. A caller's transactio
 delays the watermark, and no other producer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from dueline.core.errors import StoreUnavailable
 from dueline.core.store import Row, RowPage
 from dueline.core.tuples import field, made
 from dueline.stores.postgres.arrays import columns_of
@@ -61,11 +62,22 @@ def _hold(database: Database, shards: set[tuple[str, int]]) -> dict[tuple[str, i
     held = {row[:2]: row[2] for row in database.fetch(_HOLD, places)}
     if len(held) < len(shards):
         if database.apart is None:
-            database.execute(_MAKE, places)
+            make_marks(database, shards)
         else:
-            database.apart(lambda other: other.execute(_MAKE, places))
+            database.apart(lambda other: make_marks(other, shards))
         held = {row[:2]: row[2] for row in database.fetch(_HOLD, places)}
+    if len(held) < len(shards):
+        stream, _ = min(shards - held.keys())
+        raise StoreUnavailable(
+            f"A shard of {stream} was created after the transaction took its snapshot.",
+            hint="Roll the transaction back and repeat it.",
+        )
     return held
+
+
+def make_marks(database: Database, shards: Collection[tuple[str, int]]) -> None:
+    """Create the watermarks of shards that have none."""
+    database.execute(_MAKE, columns_of(sorted(shards)))
 
 
 def tail(

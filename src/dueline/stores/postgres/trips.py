@@ -18,7 +18,7 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from dueline.stores.postgres.arrays import ARRAYS, packed
 
-BEGIN: Final = b"BEGIN"
+BEGIN: Final = b"BEGIN ISOLATION LEVEL READ COMMITTED"
 COMMIT: Final = b"COMMIT"
 ROLLBACK: Final = b"ROLLBACK"
 NUMBER: Final = b"SELECT pg_current_xact_id()::text"
