@@ -23,7 +23,7 @@ def choices(life: Life) -> int:
 @pytest.mark.timeout(600)  # coverage makes its lives some times longer
 def test_what_goes_wrong_remains_with_hardly_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     claims.an_unconditional_verdict(monkeypatch)
-    lives = (live(2 * number + 1) for number in range(417, 800))
+    lives = (live(2 * number + 1) for number in range(480, 800))
     wrong = (life for life in lives if "stale" in life.faults)
     # Within so few lives some shrink slowly: one of four has to come far.
     tried = (
