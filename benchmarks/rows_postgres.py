@@ -1,6 +1,7 @@
 """Rows on a PostgreSQL server, each side in a database of its own.
 
-Peers run in an environment of their own: `make .venv-peers/.lock`.
+Peers run in an environment of their own: `make .venv-peers/.lock`. Graphile Worker runs on Node.js,
+and is measured where it is installed: `make .venv-peers/node/.lock`.
 """
 
 import json
@@ -31,11 +32,14 @@ from benchmarks.rows import (
 )
 
 PEERS: Final = ("pgqueuer", "procrastinate")
-PEER_DRAINS: Final = {"pgqueuer": 100_000, "procrastinate": 1_000}
+PEER_DRAINS: Final = {"pgqueuer": 100_000, "procrastinate": 1_000, "graphile": 100_000}
 """Jobs that peers drain: PgQueuer as many as this library, since its rate falls with the number
 (17,200 jobs/s of 10,000, 13,400 of 100,000); Procrastinate would take two minutes."""
 
-PEER_HELD_DRAINS: Final = {"pgqueuer": 50_000, "procrastinate": 2_000}
+GRAPHILE: Final = "graphile"
+GRAPHILE_MODULES: Final = ROOT / ".venv-peers" / "node"
+
+PEER_HELD_DRAINS: Final = {"pgqueuer": 50_000, "procrastinate": 2_000, "graphile": 50_000}
 """The same beside a snapshot: enough that rows that stay dead could count, few enough to end."""
 
 PICKUPS: Final = 60
@@ -80,10 +84,11 @@ def rows(url: str, sizes: Sizes, base: Checkout | None) -> list[Row]:
     ) -> dict[str, Measure]:
         if base:
             return {}
-        counts = count if isinstance(count, Mapping) else dict.fromkeys(PEERS, count)
+        names = [*PEERS, GRAPHILE] if (GRAPHILE_MODULES / ".lock").exists() else PEERS
+        counts = count if isinstance(count, Mapping) else dict.fromkeys(names, count)
         return {
             name: partial(peer, url, [name, command, counts[name]], is_held=is_held)
-            for name in PEERS
+            for name in names
         }
 
     raws: dict[str, Measure] = {"raw": partial(raw_drain, url, jobs=jobs)}
@@ -263,6 +268,9 @@ def peer(
         if is_held:
             beside.enter_context(held_snapshot(own))
         program = [str(python), str(ROOT / "benchmarks" / "postgres_peers.py")]
-        printed = Place(HERE, folder, {"PEER_URL": own}).read([*program, *map(str, words)])
+        if words[0] == GRAPHILE:
+            program, words = ["node", str(ROOT / "benchmarks" / "graphile" / "peer.mjs")], words[1:]
+        place = Place(HERE, folder, {"PEER_URL": own, "PEER_MODULES": str(GRAPHILE_MODULES)})
+        printed = place.read([*program, *map(str, words)])
         found: dict[str, float] = json.loads(printed.strip().splitlines()[-1])
         return found
