@@ -236,7 +236,7 @@ $(VENV)/.lock $(SPARK_VENV)/.lock $(DOCS_VENV)/.lock $(AUDIT_VENV)/.lock $(PEERS
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes -r $<
 	@touch $@
 
-$(PEERS_VENV)/node/.lock: benchmarks/graphile/package-lock.json
+$(PEERS_VENV)/node/.lock: benchmarks/graphile/package-lock.json $(PEERS_VENV)/.lock
 	@mkdir -p $(@D)
 	cp benchmarks/graphile/package.json $< $(@D)
 	npm ci --prefix $(@D) --silent --no-fund --no-audit

@@ -32,12 +32,12 @@ from benchmarks.rows import (
 )
 
 PEERS: Final = ("pgqueuer", "procrastinate")
+GRAPHILE: Final = "graphile"
+GRAPHILE_MODULES: Final = ROOT / ".venv-peers" / "node"
+
 PEER_DRAINS: Final = {"pgqueuer": 100_000, "procrastinate": 1_000, "graphile": 100_000}
 """Jobs that peers drain: PgQueuer as many as this library, since its rate falls with the number
 (17,200 jobs/s of 10,000, 13,400 of 100,000); Procrastinate would take two minutes."""
-
-GRAPHILE: Final = "graphile"
-GRAPHILE_MODULES: Final = ROOT / ".venv-peers" / "node"
 
 PEER_HELD_DRAINS: Final = {"pgqueuer": 50_000, "procrastinate": 2_000, "graphile": 50_000}
 """The same beside a snapshot: enough that rows that stay dead could count, few enough to end."""

@@ -49,6 +49,7 @@ class SystemClock:
 
 
 ROUGH_US: Final = 60 * SECOND_US
+"""How long a reading serves what may be some milliseconds off: a quartz drifts 6 ms meanwhile."""
 
 JUMP_US_MIN: Final = 50_000
 """A wall clock that moved more than this against the monotonic one was set, not slewed."""

@@ -117,7 +117,8 @@ class Catalog:
 
         Args:
           queue: The queue.
-          age_us_max: Another maximum age, for a caller that compares their version afterwards.
+          age_us_max: Another maximum age, for a caller that compares their version before it
+            relies on them.
 
         Raises:
           SchemaMismatch: the store uses a feature that this version does not know.

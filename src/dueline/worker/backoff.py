@@ -62,11 +62,11 @@ class PollTimer:
 
     def is_due(self, now_us: int) -> bool:
         """Return whether it is time to poll."""
-        return now_us >= self._next_us
+        return now_us >= self._next_us or self.is_stale(now_us)
 
     def is_stale(self, now_us: int) -> bool:
         """Return whether the last poll is too old for a claim that relies on it."""
-        return now_us - self._looked_us >= FALLBACK_US
+        return now_us - self._looked_us >= max(FALLBACK_US, LISTING_SHARE * self._took_us)
 
     def notified(self) -> None:
         """Poll at once, or as soon as polls leave time for other work."""

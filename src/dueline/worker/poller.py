@@ -58,9 +58,6 @@ class LaneListPoller:
         self._hear()
         if self._is_pending:
             self._pace.notified_while_busy()
-        if self._pace.is_stale(self._clock.monotonic_us()):
-            self.poll()
-            return True
         return self.poll_if_due()
 
     def poll_if_notified(self) -> bool:

@@ -9,6 +9,7 @@ from dueline.worker.backoff import (
     GAP_US_MIN,
     JITTER,
     LISTING_AGE_US_MAX,
+    LISTING_SHARE,
     PollTimer,
 )
 
@@ -59,6 +60,14 @@ def test_where_work_was_found_the_next_look_is_soon() -> None:
     assert pace.wait_us(now_us) == LISTING_AGE_US_MAX
     now_us += LISTING_AGE_US_MAX
     assert gaps_us(pace, 2, now_us) == [GAP_US_MIN, 2 * GAP_US_MIN]
+
+
+def test_long_polls_stay_rare_when_the_worker_is_woken_meanwhile() -> None:
+    # T3: of lists that take two seconds to read, however old the last poll is
+    pace = PollTimer(FALLBACK_US, lambda: 0.0)
+    pace.polled(NOW_US, NOW_US + 2_000_000)
+    assert not pace.is_due(NOW_US + LISTING_SHARE * 2_000_000 - 1)
+    assert pace.is_due(NOW_US + LISTING_SHARE * 2_000_000)
 
 
 def test_who_has_work_and_is_told_of_more_looks_soon_and_not_at_once() -> None:

@@ -357,13 +357,13 @@ class Connections:
         while True:
             ((status, now),) = self.read(lambda database: database.fetch(_OUTCOME, (number,)))
             if status != "in progress":
-                outcome = _outcome_of(status, recovery, now)
-                if outcome is None:
+                is_committed = _outcome_of(status, recovery, now)
+                if is_committed is None:
                     raise StoreUnavailable(
                         f"{self.address} has recovered from a crash since transaction {number}.",
                         hint="Whether that was committed is not known; read what it wrote.",
                     )
-                return outcome
+                return is_committed
             if self._clock.monotonic_us() > until_us:
                 raise StoreUnavailable(f"A session on {self.address} does not end.")
             self.read(lambda database: database.first(
