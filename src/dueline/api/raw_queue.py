@@ -14,7 +14,7 @@ from dueline.core.clock import asked_instant_us, asked_span_us, duration_us, to_
 from dueline.core.codec import JSON, PAYLOAD_BYTES_MAX, encode_result
 from dueline.core.constraints import check_value, integer
 from dueline.core.errors import BadInput, LeaseLost
-from dueline.core.job import Job
+from dueline.core.job import Claim, Job
 from dueline.core.process_identity import worker_name
 from dueline.core.queue_settings import check_queue_name
 from dueline.core.store import Extend
@@ -229,8 +229,22 @@ class RawQueue:
 
     def _settle(self, endings: Sequence[tuple["Leased", Ending]]) -> list[str]:
         now_us = self._queues.engine.time.latest_us()
-        ended = [Ended(one.job, ending, one.claimed_us, now_us) for one, ending in endings]
-        return [job.id.hex() for job in self._settler.settle(ended, [])] if ended else []
+        lost: list[str] = []
+        waiting: dict[Claim, tuple[Leased, Ending]] = {}
+        for one, ending in endings:
+            # A store may take the same outcome at the same time for a retry (rule U5).
+            if one.is_settled or one.job.claim() in waiting:
+                lost.append(one.id)
+            else:
+                waiting[one.job.claim()] = (one, ending)
+        if waiting:
+            ended = [
+                Ended(one.job, ending, one.claimed_us, now_us) for one, ending in waiting.values()
+            ]
+            lost += [job.id.hex() for job in self._settler.settle(ended, [])]
+            for one, _ in waiting.values():
+                one.is_settled = True
+        return lost
 
 
 class Leased:
@@ -239,14 +253,16 @@ class Leased:
     Attributes:
         job: Its row in the store.
         claimed_us: Time of the claim, in microseconds UTC.
+        is_settled: Whether an outcome was reported and answered.
     """
 
-    __slots__ = ("_queue", "claimed_us", "job")
+    __slots__ = ("_queue", "claimed_us", "is_settled", "job")
 
     def __init__(self, queue: RawQueue, job: Job, claimed_us: int) -> None:
         self._queue = queue
         self.job = job
         self.claimed_us = claimed_us
+        self.is_settled = False
 
     def __repr__(self) -> str:
         return f"<Leased {self.id}>"

@@ -21,3 +21,4 @@ def what_was_put_in_is_claimed_and_acked(app: Dueline, raw: RawQueue) -> None:
     assert app.job(first.id).result(timeout=0) is None
     with pytest.raises(LeaseLost):
         first.ack()
+    assert raw.ack([second, second]) == [second.id]
