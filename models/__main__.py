@@ -11,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
 from models import (
+    appends,
     cancels,
     carry,
     claims,
@@ -48,6 +49,7 @@ RIGHT: dict[str, Models] = {
     "permits": {**permits.MODELS},
     "flows": {**flows.MODELS},
     "trials": {**trials.MODELS},
+    "appends": {**appends.MODELS},
 }
 WRONG: dict[str, Models] = {
     "marks": {**marks.MUTANTS},
@@ -65,6 +67,7 @@ WRONG: dict[str, Models] = {
     "permits": {**permits.MUTANTS},
     "flows": {**flows.MUTANTS},
     "trials": {**trials.MUTANTS},
+    "appends": {**appends.MUTANTS},
 }
 
 

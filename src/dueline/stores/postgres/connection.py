@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg import Connection
-from psycopg.errors import InvalidParameterValue
+from psycopg.errors import InvalidParameterValue, UndefinedColumn
 from psycopg.pq import TransactionStatus
 
 from dueline.core.clock import SECOND_US, Clock
@@ -32,7 +32,10 @@ from dueline.stores.postgres.trips import QuickConnection, Results, Statement
 
 T = TypeVar("T")
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+"""The version of new tables; those of the version before are used as they are, until `migrate`."""
+
+VERSIONS: Final = ("1", "2")
 VERSION_MIN: Final = 140000
 
 IDLE_MAX: Final = 8
@@ -56,11 +59,13 @@ class Connections:
 
     Attributes:
       is_pooled: There was a pooler between when the last one was opened.
+      version: The version of the tables, as it was then.
     """
 
     def __init__(self, address: Address, clock: Clock) -> None:
         self.address = address
         self.is_pooled = False
+        self.version = SCHEMA_VERSION
         self._clock = clock
         self._idle: deque[QuickConnection] = deque()
         self._process = os.getpid()
@@ -72,6 +77,11 @@ class Connections:
         self._forget_parent()
         while self._idle:
             self._idle.pop().close()
+
+    def refresh(self) -> None:
+        """Read the version of the tables again."""
+        self.close()
+        self.read(lambda database: database.first("SELECT 1"))
 
     def read(self, work: Callable[[Database], T]) -> T:
         """Run statements that only read, each as a transaction of its own."""
@@ -221,7 +231,7 @@ class Connections:
             raise BadInput(BESIDE_A_TRANSACTION, hint="Use tx=, or call after the block.")
 
     def _database(self, connection: Connection) -> Database:
-        return Database(connection, self.address.schema)
+        return Database(connection, self.address.schema, version=self.version)
 
     def _patiently(self, work: Callable[[QuickConnection], T], *, keeps: bool = False) -> T:
         """Run `work` on a connection; repeat it if nothing was written and that may help.
@@ -241,7 +251,10 @@ class Connections:
                 self._clock.sleep(0.001 * (attempt + 1) * (0.5 + self._jitter.random()))
                 continue
             except psycopg.Error as error:
-                is_lost = connection.closed
+                has_changed = isinstance(error, UndefinedColumn)  # of tables migrated since
+                is_lost = connection.closed or has_changed
+                if has_changed:
+                    connection.close()
                 self._give_back(connection)
                 if is_lost and not has_lost:
                     has_lost = True
@@ -457,8 +470,9 @@ class Connections:
             version = version_of(connection, self.address.schema)
         except psycopg.Error as error:
             raise translated(error, self.address) from error
-        if version != str(SCHEMA_VERSION):
+        if version not in VERSIONS:
             raise unknown_version(self.address, version)
+        self.version = int(version)
 
 
 _OUTCOME: Final = f"SELECT pg_xact_status(%s::text::xid8), {RECOVERY}"

@@ -57,6 +57,8 @@ class Database:
     Attributes:
       apart: Runs work in a transaction of its own that commits at once, and returns its result.
         None if this transaction is short, so others may wait for its end.
+      schema: The name of the schema.
+      version: The version of its tables.
       number: The number of the transaction that it began; empty before its first statement.
       later: Statements of that transaction that are sent with the next one, or with the commit.
 
@@ -70,13 +72,15 @@ class Database:
         schema: str,
         apart: "Callable[[Callable[[Database], Any]], Any] | None" = None,
         *,
+        version: int,
         cursor: Any = None,  # noqa: ANN401
     ) -> None:
         self.connection = connection
         self.apart = apart
+        self.version = version
         self.number = ""
         self.later: list[Statement] = []
-        self._schema = schema
+        self.schema = schema
         self._begins = False
         self._quick: QuickConnection | None = None
         if isinstance(connection, QuickConnection) and connection.is_quick:
@@ -104,6 +108,16 @@ class Database:
         rows: list[tuple[Any, ...]] = self._run(statement, bound).fetchall()
         return rows
 
+    def fetch_after(
+        self, before: Query, statement: str, bound: Sequence[Any]
+    ) -> list[tuple[Any, ...]]:
+        """Run a query after another one whose result is not needed, in one trip."""
+        if self._quick is not None:
+            self.later.append((numbered(before[0], self.schema), before[1]))
+        else:
+            self.execute(*before)
+        return self.fetch(statement, bound)
+
     def first(self, statement: str, bound: Sequence[Any] = ()) -> tuple[Any, ...] | None:
         """Run a query and return its first row."""
         return next(iter(self.fetch(statement, bound)), None)
@@ -117,7 +131,7 @@ class Database:
     def execute_later(self, statement: str, bound: Sequence[Any]) -> None:
         """Run a statement whose result is not needed, by the end of the transaction."""
         if self._quick is not None and self.number:
-            self.later.append((numbered(statement, self._schema), bound))
+            self.later.append((numbered(statement, self.schema), bound))
         else:
             self.execute(statement, bound)
 
@@ -128,21 +142,22 @@ class Database:
 
     def _run(self, statement: str, bound: Sequence[Any]) -> Any:  # noqa: ANN401
         values = [packed(one) if type(one) is list else one for one in bound]
-        return self._cursor.execute(named(statement, self._schema), values)
+        return self._cursor.execute(named(statement, self.schema), values)
 
     def _run_quickly(
         self, connection: QuickConnection, statement: str, bound: Sequence[Any]
     ) -> PGresult:
-        text = numbered(statement, self._schema)
+        text = numbered(statement, self.schema)
         if not self._begins:
             statements, self.later = [*self.later, (text, bound)], []
             return trips.run(connection, statements)[-1]
         self._begins, self.number = False, "unknown"  # there is something to roll back
-        _, number, found = trips.run(
-            connection, [(trips.BEGIN, ()), (trips.NUMBER, ()), (text, bound)]
+        statements, self.later = [*self.later, (text, bound)], []
+        _, number, *found = trips.run(
+            connection, [(trips.BEGIN, ()), (trips.NUMBER, ()), *statements]
         )
         self.number = (number.get_value(0, 0) or b"").decode()
-        return found
+        return found[-1]
 
 
 @lru_cache(maxsize=1000)

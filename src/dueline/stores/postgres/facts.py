@@ -22,7 +22,8 @@ _OLDEST: Final = """
 SELECT (extract(epoch FROM clock_timestamp() - xact_start) * 1000000)::bigint, pid,
   coalesce(nullif(application_name, ''), usename, '?'), coalesce(state, '?'),
   EXISTS (SELECT 1 FROM pg_locks WHERE pg_locks.pid = activity.pid AND mode = 'RowShareLock'
-    AND relation IN (to_regclass(%s), to_regclass(%s)))
+    AND relation IN (to_regclass(%s), to_regclass(%s))
+    OR pg_locks.pid = activity.pid AND mode = 'RowExclusiveLock' AND relation = to_regclass(%s))
 FROM pg_stat_activity AS activity
 WHERE xact_start IS NOT NULL AND pid <> pg_backend_pid() AND datname = current_database()
 ORDER BY xact_start LIMIT 1
@@ -70,7 +71,7 @@ def facts_of(database: Database, address: Address) -> Mapping[str, str]:
         facts["missing rights"] = ", ".join(missing)
     live, dead, size = database.fetch(_TABLES, (schema,))[0]
     facts["dead rows"] = f"{dead} beside {live}, in {size >> 20} MiB"
-    marks = (f"{schema}.marks", f"{schema}.stream_marks")
+    marks = (f"{schema}.marks", f"{schema}.stream_marks", f"{schema}.rows")
     if oldest := database.first(_OLDEST, marks):
         facts["oldest transaction"] = _transaction(*oldest)
     if replicas := database.fetch(_REPLICAS):

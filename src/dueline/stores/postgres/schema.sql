@@ -1,4 +1,4 @@
--- The tables of a store, schema version 1; `@` stands for the schema's name. Run once, in one
+-- The tables of a store, schema version 2; `@` stands for the schema's name. Run once, in one
 -- transaction under an advisory lock.
 --
 -- lanes         one row for each listed lane; a lane with jobs is listed. Its number stands for
@@ -10,7 +10,8 @@
 --               if all of its rows are claimed by one statement.
 -- records       small versioned values; absent from expires_us on.
 -- rows          the streams.
--- stream_marks  the watermark of a stream's shard. It only grows; locked like `marks`.
+-- stream_marks  watermark_us <= closing_us of a stream's shard; both only grow. Nothing is
+--               inserted up to closing_us, and nothing appears up to watermark_us (rule F9).
 -- idle          channels of workers that wait for a notification; the first producer deletes
 --               the row and notifies. Empty after a crash of the server.
 --
@@ -94,8 +95,10 @@ CREATE TABLE @rows (
 CREATE TABLE @stream_marks (
   stream text COLLATE "C" NOT NULL,
   shard bigint NOT NULL,
-  closed_us bigint NOT NULL DEFAULT -1,
-  PRIMARY KEY (stream, shard)
+  closing_us bigint NOT NULL DEFAULT -1,
+  watermark_us bigint NOT NULL DEFAULT -1,
+  PRIMARY KEY (stream, shard),
+  CHECK (watermark_us <= closing_us)
 ) WITH (fillfactor = 50);
 
 CREATE UNLOGGED TABLE @idle (channel text COLLATE "C" PRIMARY KEY)

@@ -41,6 +41,7 @@ from dueline.stores.postgres import (
     records,
     schema,
     streams,
+    streams_schema_1,
 )
 from dueline.stores.postgres import jobs as postgres_jobs
 from dueline.stores.postgres.address import Address
@@ -48,7 +49,6 @@ from dueline.stores.postgres.claims import Claims
 from dueline.stores.postgres.connection import Connections
 from dueline.stores.postgres.database import NOW_US, RECOVERY, Database, Executor
 from dueline.stores.postgres.errors import IdExists, LockNotAvailable
-from dueline.stores.postgres.streams import make_marks as make_stream_marks
 from dueline.stores.postgres.transaction import OpenTransaction
 from dueline.stores.postgres.wakeup import CommitWakeups, Notified, NotifyWakeups, notify_idle
 from dueline.stores.row_updates import Terms
@@ -119,9 +119,9 @@ class PostgresStore:
         """Return the store inside the transaction that is open on a caller's connection."""
         connection = callers.connection_of(tx)
         self._make_marks(shards, streams)
-        transaction = OpenTransaction(self._connections, connection)
         if self._own_id is None:
             self._own_id = self._connections.read(_id_in)
+        transaction = OpenTransaction(self._connections, connection)
         if not transaction.has_table("about") or transaction.read(_id_in) != self._own_id:
             raise BadInput(
                 f"`tx` is a connection to another database than {self._address}.",
@@ -140,7 +140,8 @@ class PostgresStore:
 
         def make(database: Database) -> None:
             lanes.make_marks(database, shards)
-            make_stream_marks(database, streams)
+            if database.version == 1:
+                streams_schema_1.make_marks(database, streams)
 
         self._connections.apart(make)
         self._shards, self._streams = self._shards.union(shards), self._streams.union(streams)
@@ -334,6 +335,23 @@ class PostgresStore:
         )
 
     def close_until(self, stream: str, shard: int, *, at_us: int) -> int:
+        """Raise a shard's watermark, up to the first append that is not committed yet.
+
+        A transaction that is open raises none: other processes would not know of it.
+        """
+        if self._connections.version == 1:
+            return self._close_until_1(stream, shard, at_us)
+        mark, until_us = self._connection.read(
+            lambda database: streams.marks_of(database, stream, shard)
+        )
+        if mark >= min(at_us, until_us) or self._connection is not self._connections:
+            return mark
+        _, found = self._connections.write_then_fetch(
+            lambda database: streams.close_until(database, stream, shard, at_us)
+        )
+        return found[0][0] if found else mark
+
+    def _close_until_1(self, stream: str, shard: int, at_us: int) -> int:
         """Raise a shard's watermark, unless a transaction with an append stays open."""
 
         def read(database: Database) -> int:
@@ -342,10 +360,14 @@ class PostgresStore:
         mark = self._connection.read(read)
         if mark >= at_us:
             return mark
+
+        def close(database: Database) -> int:
+            if database.version != 1:  # it has been migrated since
+                return streams.mark_of(database, stream, shard)
+            return streams_schema_1.close_until(database, stream, shard, at_us)
+
         try:
-            return self._connection.write(
-                lambda database: streams.close_until(database, stream, shard, at_us)
-            )
+            return self._connection.write(close)
         except LockNotAvailable:
             return self._connection.read(read)
 

@@ -1,31 +1,70 @@
 """Streams in PostgreSQL's tables.
 
-An append holds the watermark of its shard FOR SHARE until it commits. A process that raises the
-watermark takes it FOR UPDATE, and waits for a short time. A caller's transaction that stays open
-delays the watermark, and no other producer.
+An append is in a transaction that may stay open for long, of which others see nothing but its
+locks. So it takes a shared advisory lock whose number has the lowest position that it may use, and
+then reads up to where the shard is closing (rule F8). A process that raises the watermark first
+stores up to where it closes, and then reads the locks: the watermark stays below the lowest
+(rule F9). An open transaction delays the rows behind its own, and nobody waits for it.
 """
 
-from collections.abc import Collection, Sequence
+import zlib
+from collections.abc import Sequence
+from typing import Final
 
-from dueline.core.errors import StoreUnavailable
 from dueline.core.store import Row, RowPage
 from dueline.core.tuples import field, made
+from dueline.stores.postgres import streams_schema_1
 from dueline.stores.postgres.arrays import columns_of
-from dueline.stores.postgres.database import GREATEST, LEAST, Database
-from dueline.stores.postgres.lanes import LOCK_WAIT
+from dueline.stores.postgres.database import GREATEST, LEAST, Database, Query
 
 EXPIRED_MAX = 2000
 """Maximum number of rows that one transaction deletes."""
 
-_HOLD = (
-    "SELECT m.stream, m.shard, m.closed_us FROM unnest(%s::text[], %s::bigint[])"
-    " AS w (stream, shard) JOIN @stream_marks m ON m.stream = w.stream AND m.shard = w.shard"
-    " FOR SHARE OF m"
+_SHARD_BITS: Final = 21
+"""Bits of a lock's number for the shard, below the sign. The others have milliseconds."""
+
+_TIME_BITS: Final = 63 - _SHARD_BITS
+_TIME_MAX: Final = 2**_TIME_BITS - 1
+
+# A transaction that has a lower lock needs no other one: the setting says so, and ends with it.
+_LOCK: Final = f"""
+SELECT current_setting('transaction_isolation'), CASE WHEN held IS NULL OR held::bigint > ms THEN
+  pg_advisory_xact_lock_shared((shard << {_TIME_BITS}) | ms)::text
+  || set_config(name, ms::text, true) END
+FROM (
+  SELECT w.lock AS shard, 'dueline.append_' || w.lock AS name,
+    nullif(current_setting('dueline.append_' || w.lock, true), '') AS held,
+    greatest(0, least({_TIME_MAX}, greatest(w.at_us, m.closing_us + 1) / 1000)) AS ms
+  FROM unnest(%s::text[], %s::bigint[], %s::bigint[], %s::bigint[])
+    AS w (stream, shard, lock, at_us)
+  LEFT JOIN @stream_marks m ON m.stream = w.stream AND m.shard = w.shard
+) AS wanted
+"""
+_CLOSING: Final = (
+    "SELECT w.stream, w.shard, coalesce(m.closing_us, -1)"
+    " FROM unnest(%s::text[], %s::bigint[]) AS w (stream, shard)"
+    " LEFT JOIN @stream_marks m ON m.stream = w.stream AND m.shard = w.shard"
 )
-_MAKE = (
-    "INSERT INTO @stream_marks (stream, shard) SELECT * FROM unnest(%s::text[], %s::bigint[])"
-    " ON CONFLICT DO NOTHING"
+_LOWEST: Final = f"""
+SELECT min((classid::bigint << 32 | objid::bigint) & {_TIME_MAX}) * 1000 FROM pg_locks
+WHERE locktype = 'advisory' AND objsubid = 1
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND (classid::bigint << 32 | objid::bigint) >> {_TIME_BITS} = %s
+"""
+_MARK: Final = f"""
+SELECT coalesce((SELECT watermark_us FROM @stream_marks WHERE stream = %s AND shard = %s), -1),
+  ({_LOWEST}) - 1
+"""
+_ANNOUNCE: Final = (
+    "INSERT INTO @stream_marks AS m (stream, shard, closing_us) VALUES (%s, %s, %s)"
+    " ON CONFLICT (stream, shard) DO UPDATE SET closing_us = excluded.closing_us"
+    " WHERE m.closing_us < excluded.closing_us"
 )
+_CLOSE: Final = (
+    "UPDATE @stream_marks SET watermark_us = greatest(watermark_us, least(%s::bigint,"
+    f" ({_LOWEST}) - 1)) WHERE stream = %s AND shard = %s RETURNING watermark_us"
+)
+
 _THERE = (
     "SELECT place FROM unnest(%s::text[], %s::bigint[], %s::bigint[], %s::bytea[])"
     " WITH ORDINALITY AS w (stream, shard, at_us, id, place) JOIN @rows r ON r.stream = w.stream"
@@ -41,8 +80,8 @@ _place_of = field(Row, "stream", "shard", "at_us", "id")  # of equal ones the fi
 
 
 def append(database: Database, rows: Sequence[Row]) -> list[int]:
-    """Append rows above their watermarks; return the `at_us` of each."""
-    closed = _hold(database, {(row.stream, row.shard) for row in rows})
+    """Append rows above what is closing; return the `at_us` of each."""
+    closed = _hold(database, rows)
     late = [place for place, row in enumerate(rows) if row.at_us <= closed[row.stream, row.shard]]
     if late:
         some = columns_of(rows[place][:4] for place in late)
@@ -56,28 +95,32 @@ def append(database: Database, rows: Sequence[Row]) -> list[int]:
     return [row.at_us for row in rows]
 
 
-def _hold(database: Database, shards: set[tuple[str, int]]) -> dict[tuple[str, int], int]:
-    """Return watermarks, which stay as they are until the commit."""
-    places = columns_of(sorted(shards))
-    held = {row[:2]: row[2] for row in database.fetch(_HOLD, places)}
-    if len(held) < len(shards):
-        if database.apart is None:
-            make_marks(database, shards)
-        else:
-            database.apart(lambda other: make_marks(other, shards))
-        held = {row[:2]: row[2] for row in database.fetch(_HOLD, places)}
-    if len(held) < len(shards):
-        stream, _ = min(shards - held.keys())
-        raise StoreUnavailable(
-            f"A shard of {stream} was created after the transaction took its snapshot.",
-            hint="Roll the transaction back and repeat it.",
-        )
-    return held
+def _hold(database: Database, rows: Sequence[Row]) -> dict[tuple[str, int], int]:
+    """Return up to where shards are closed, which holds for these rows until the commit."""
+    firsts: dict[tuple[str, int], int] = {}
+    for row in rows:
+        place = row.stream, row.shard
+        firsts[place] = min(row.at_us, firsts.get(place, row.at_us))
+    if database.version == 1:
+        return streams_schema_1.hold(database, firsts.keys())
+    shards = columns_of(sorted(firsts))
+    locks = columns_of(
+        (*place, _lock_of(database.schema, *place), at_us)
+        for place, at_us in sorted(firsts.items())
+    )
+    if database.apart is None:
+        found = database.fetch_after((_LOCK, locks), _CLOSING, shards)
+    elif database.fetch(_LOCK, locks)[0][0] == "read committed":
+        found = database.fetch(_CLOSING, shards)
+    else:  # its snapshot may be older than the lock
+        found = database.apart(lambda other: other.fetch(_CLOSING, shards))
+    return {row[:2]: row[2] for row in found}
 
 
-def make_marks(database: Database, shards: Collection[tuple[str, int]]) -> None:
-    """Create the watermarks of shards that have none."""
-    database.execute(_MAKE, columns_of(sorted(shards)))
+def _lock_of(schema: str, stream: str, shard: int) -> int:
+    """Return the part of a lock's number for a shard; 0 is left to others, who count from 1."""
+    name = f"{schema}/{stream}/{shard}".encode()
+    return zlib.crc32(name) % (2**_SHARD_BITS - 1) + 1
 
 
 def tail(
@@ -109,31 +152,27 @@ def tail(
 
 def mark_of(database: Database, stream: str, shard: int) -> int:
     """Return a shard's watermark."""
+    column = "closed_us" if database.version == 1 else "watermark_us"
     row = database.first(
-        "SELECT closed_us FROM @stream_marks WHERE stream = %s AND shard = %s", (stream, shard)
+        f"SELECT {column} FROM @stream_marks WHERE stream = %s AND shard = %s", (stream, shard)
     )
     return -1 if row is None else int(row[0])
 
 
-def close_until(database: Database, stream: str, shard: int, at_us: int) -> int:
-    """Raise a shard's watermark.
+def marks_of(database: Database, stream: str, shard: int) -> tuple[int, int]:
+    """Return a shard's watermark, and up to where the locks let it rise."""
+    lock = _lock_of(database.schema, stream, shard)
+    ((mark, until),) = database.fetch(_MARK, (stream, shard, lock))
+    return mark, GREATEST if until is None else until
 
-    Raises:
-      LockNotAvailable: An append was not committed in time.
+
+def close_until(database: Database, stream: str, shard: int, at_us: int) -> tuple[None, Query]:
+    """Announce up to where a shard is closed; return the query that raises its watermark.
+
+    It must run after the commit of the announcement, and returns the watermark.
     """
-    database.execute(_MAKE, ([stream], [shard]))
-    database.fetch("SELECT set_config('lock_timeout', %s, true)", (LOCK_WAIT,))
-    row = database.first(
-        "SELECT closed_us FROM @stream_marks WHERE stream = %s AND shard = %s FOR UPDATE",
-        (stream, shard),
-    )
-    assert row is not None
-    if row[0] < at_us:
-        database.execute(
-            "UPDATE @stream_marks SET closed_us = %s WHERE stream = %s AND shard = %s",
-            (at_us, stream, shard),
-        )
-    return max(int(row[0]), at_us)
+    database.execute(_ANNOUNCE, (stream, shard, at_us))
+    return None, (_CLOSE, (at_us, _lock_of(database.schema, stream, shard), stream, shard))
 
 
 def expire(database: Database, stream: str, shard: int, before_us: int) -> bool:
