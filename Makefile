@@ -43,7 +43,7 @@ GUARD_DIR := .cache/cassandra/guard
 GUARD_FIRST := 131
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test test-all collect test-spark test-pythons check reference structure models mutants simulate calls guard kills versions products fuzz bench bench-postgres bench-docs figures bench-spark cassandra-up cassandra-down postgres-up postgres-down lock vulnerabilities docs docs-serve pictures screenshots words clean
+.PHONY: help demo demo-spark test test-all collect test-spark test-pythons check reference structure models mutants simulate calls guard kills versions appends products fuzz bench bench-postgres bench-docs figures bench-spark cassandra-up cassandra-down postgres-up postgres-down lock vulnerabilities docs docs-serve pictures screenshots words clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -153,6 +153,9 @@ kills-postgres:
 
 versions: $(VENV)/.project ## run the previous and this version on one store, and kill processes of both (SECONDS=60 STORE=address)
 	$(PY) -m tests.kills.versions $(if $(SECONDS),--seconds $(SECONDS)) $(if $(STORE),--store '$(STORE)')
+
+appends: $(VENV)/.project ## kill -9 producers whose transactions append events, consumers and the PostgreSQL server (KILLS=100 STRIKES=10)
+	$(PY) -m tests.kills.appends
 
 products: $(VENV)/.project ## kill -9 workers while they write products, count them (KILLS=1000 STORE=sqlite|postgres)
 	$(PY) -m tests.kills.products $(if $(STORE),--store $(STORE))
