@@ -90,27 +90,37 @@ class ShardReader:
         self.place = page.after
         return list(page.rows) if not self._guard_us else self._new(page.rows)
 
-    def _raise_mark(self) -> None:
-        """Raise the watermark if there are rows past the position that can be closed."""
-        if self._mark >= SEALED_US:
-            return
+    def read_until(self, limit: int, until_us: int) -> list[Row]:
+        """Read up to `limit` rows of the part up to `until_us`, which must be closed."""
+        page = self._store.tail(
+            self._stream, self._shard, after=self.place, limit=limit, until_us=until_us
+        )
+        self.place = page.after
+        return list(page.rows) if not self._guard_us else self._new(page.rows)
+
+    def wanted_us(self) -> int | None:
+        """Return up to where the shard can be closed; None if there is no row past the position."""
         page = self._store.tail(
             self._stream, self._shard, after=self.place, limit=1, until_us=SEALED_US
         )
-        if not page.rows:
-            return
-        now_us = self._clock.monotonic_us()
-        at_us = self._closable_us(page.rows[0], now_us)
-        if at_us is None or at_us <= self._mark:
-            return
-        has_just = self._raised_us is not None and now_us - self._raised_us < MARK_EVERY_US
-        if has_just and self._guard_us:
-            return
-        self._mark = self._store.close_until(self._stream, self._shard, at_us=at_us)
-        self._raised_us = now_us
-        self._has_read_all = False
+        return self._closable_us(page.rows[0]) if page.rows else None
 
-    def _closable_us(self, first: Row, now_us: int) -> int | None:
+    def close(self, at_us: int) -> int:
+        """Raise the watermark, if it is lower, and return it."""
+        now_us = self._clock.monotonic_us()
+        has_just = self._raised_us is not None and now_us - self._raised_us < MARK_EVERY_US
+        if self._mark < at_us and not (has_just and self._guard_us):
+            self._mark = self._store.close_until(self._stream, self._shard, at_us=at_us)
+            self._raised_us = now_us
+            self._has_read_all = False
+        return self._mark
+
+    def _raise_mark(self) -> None:
+        """Raise the watermark if there are rows past the position that can be closed."""
+        if self._mark < SEALED_US and (at_us := self.wanted_us()) is not None:
+            self.close(at_us)
+
+    def _closable_us(self, first: Row) -> int | None:
         """Return up to where rows may be closed, so that few appends arrive too late.
 
         A row may be closed once the guard time has passed since its timestamp, or since it was
@@ -119,7 +129,7 @@ class ShardReader:
         until_us = self._time.latest_us() - self._guard_us
         if not self._guard_us or first.at_us <= until_us:
             return max(until_us, first.at_us)
-        place = (first.at_us, first.id)
+        place, now_us = (first.at_us, first.id), self._clock.monotonic_us()
         if self._young is None or self._young[0] != place:
             self._young = (place, now_us)
         return first.at_us if now_us - self._young[1] >= self._guard_us else None
@@ -137,25 +147,33 @@ class ShardReader:
 
 
 def merged(readers: Sequence[ShardReader]) -> Iterator[Row]:
-    """Read shards up to the present, in order of position."""
+    """Read shards up to one position, the present if possible, in order.
+
+    Rows that are stored later are behind that position in each shard, so whoever continues after
+    the last row misses none.
+    """
     if len(readers) == 1:
         [reader] = readers
         return chain.from_iterable(iter(lambda: reader.read(PAGE), []))
-    return chain.from_iterable(_merged_pages(readers))
+    wanted = [at_us for reader in readers if (at_us := reader.wanted_us()) is not None]
+    if not wanted:
+        return iter(())
+    until_us = min(reader.close(max(wanted)) for reader in readers)
+    return chain.from_iterable(_merged_pages(readers, min(until_us, SEALED_US)))
 
 
-def _merged_pages(readers: Sequence[ShardReader]) -> Iterator[list[Row]]:
+def _merged_pages(readers: Sequence[ShardReader], until_us: int) -> Iterator[list[Row]]:
     """Read pages of all shards in order.
 
     A page of each is sorted at once, up to where the first of them ends: row by row takes
     twice as long.
     """
-    pages = {reader: reader.read(PAGE) for reader in readers}
+    pages = {reader: reader.read_until(PAGE, until_us) for reader in readers}
     while pages := {reader: page for reader, page in pages.items() if page}:
         until = min(_position(page[-1]) for page in pages.values())
         ready = []
         for reader, page in pages.items():
             count = bisect_right(page, until, key=_position)
             ready.append(page[:count])
-            pages[reader] = page[count:] or reader.read(PAGE)
+            pages[reader] = page[count:] or reader.read_until(PAGE, until_us)
         yield sorted(chain.from_iterable(ready), key=_position)

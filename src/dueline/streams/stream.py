@@ -246,6 +246,9 @@ class Stream:
     ) -> Iterator[Event]:
         """Read events in order of position, up to the present.
 
+        To continue later, pass the position of the last event: none is missed, whichever shard
+        later ones are in.
+
         Args:
           after: a position, such as `Position.at(yesterday)`, or one for each shard; None for
             the oldest event. shards: which ones; all by default.

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dueline import Batch, Dueline
+from dueline.core.queue_settings import shard_of
 from tests.harness.postgres import expect_server
 
 expect_server()
@@ -82,6 +83,18 @@ def test_transactions_that_always_overlap_delay_no_event_before_them(callers: Ca
         before.commit()
         assert callers.read() == list(range(number))
         before = following
+
+
+def test_a_read_that_continues_misses_no_event_of_an_open_transaction(callers: Callers) -> None:
+    orders = callers.app.stream("orders", shards=2)
+    orders.append(1, key="a")
+    connection = callers.connect()
+    orders.append(2, key="d", tx=connection)
+    orders.append(3, key="a")
+    (first,) = orders.read()
+    assert (first.value, first.shard) == (1, shard_of(b"a", 2))
+    connection.commit()
+    assert [event.value for event in orders.read(first.position)] == [2, 3]
 
 
 def test_an_event_that_is_rolled_back_delays_nothing_more(callers: Callers) -> None:

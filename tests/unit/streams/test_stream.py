@@ -226,3 +226,19 @@ def test_shards_of_many_pages_are_read_in_the_order_of_positions(stage: Stage) -
     assert positions == sorted(positions)
     after = read[4500].position
     assert [event.value for event in orders.read(after)] == [one.value for one in read[4501:]]
+
+
+def test_a_read_that_continues_behind_the_last_event_misses_none(stage: Stage) -> None:
+    # a producer in another shard is slow: its event has an instant before those that were read
+    orders = stage.stream(2)
+    keys = [next(str(n) for n in range(99) if shard_of(str(n).encode(), 2) == s) for s in (0, 1)]
+    began = orders.append("first", key=keys[0])
+    stage.clock.advance(1)
+    orders.append("second", key=keys[0])
+    stage.later()
+    seen = list(orders.read())
+    assert [event.value for event in seen] == ["first", "second"]
+    slow = began.row._replace(shard=1, id=b"\7" * 16, at_us=began.row.at_us + 1)
+    orders.append_again([slow])
+    stage.later()
+    assert [event.shard for event in orders.read(seen[-1].position)] == [1]
