@@ -149,8 +149,8 @@ class ShardReader:
 def merged(readers: Sequence[ShardReader]) -> Iterator[Row]:
     """Read shards up to one position, the present if possible, in order.
 
-    Rows that are stored later are behind that position in each shard, so whoever continues after
-    the last row misses none.
+    Rows that are stored later are behind that position in each shard, so a read that continues
+    after the last row misses none.
     """
     if len(readers) == 1:
         [reader] = readers
