@@ -370,6 +370,8 @@ class ThreadRunner:
         run, read_us = self._execution.run_plainly, self._clock.monotonic_us
         while not self._is_closing:
             assignment = take()
+            if assignment.since_us > now_us:  # it came after the end of the one before
+                now_us = read_us()
             slot.started_us = now_us
             slot.assignment = assignment
             ending = run(assignment, now_us + self._offset_us)

@@ -1,11 +1,13 @@
 """Tiny handlers, run one after the other with next to nothing between them."""
 
 import threading
+from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from dueline.core.attempt import Cancelled, Done, Failed
+from dueline.core.attempt import Cancelled, Done, Ending, Failed
 from dueline.core.clock import SECOND_US, SystemClock
 from dueline.core.job import Job
 from dueline.core.retry import Retry
@@ -16,6 +18,7 @@ from dueline.worker.child_process import _ReportingExecution
 from dueline.worker.execution import Execution
 from dueline.worker.thread_runner import ThreadRunner
 from tests.harness.calls import row_of
+from tests.harness.clocks import HandClock
 from tests.harness.crew import WAIT_S, Crew
 
 pytestmark = pytest.mark.usefixtures("untraced")
@@ -82,6 +85,36 @@ def test_a_slow_handler_holds_up_nothing_but_itself() -> None:
     finally:
         slow.open.set()
         crew.close()
+
+
+def test_a_job_that_arrives_after_an_end_does_not_start_at_that_end(clock: HandClock) -> None:
+    # a thread may be paused between two jobs, and the second one may depend on another thread's
+    ended: list[tuple[Job, Ending, int, int]] = []
+
+    class Ended(deque[Any]):
+        """Endings; the second job arrives 5 ms after the first one."""
+
+        def append(self, one: Any, /) -> None:  # noqa: ANN401
+            ended.append(one)
+            if len(ended) == 1:
+                clock.advance(0.005)
+                later = plain(1)[0]._replace(since_us=clock.monotonic_us())
+                runner.submit([later])
+
+    wakeup = threading.Event()
+    handlers = {NAME: Handler(lambda _: None, name=NAME, retry=Retry(), timeout_us=None)}
+    runner = ThreadRunner(
+        Execution(handlers), threads=1, clock=clock, now_us=clock.monotonic_us,
+        wakeup=wakeup, ended=Ended(),
+    )  # fmt: skip
+    runner.start()
+    runner.submit(plain(0))
+    while len(ended) < 2:
+        assert wakeup.wait(WAIT_S)
+        wakeup.clear()
+    runner.close()
+    (_, _, _, first_ended_us), (_, _, second_started_us, _) = ended
+    assert second_started_us == first_ended_us + 5000
 
 
 def test_ends_are_told_while_the_next_handler_runs() -> None:
