@@ -85,6 +85,7 @@ def test_an_insert_notifies_an_idle_worker_in_its_own_trip(
     app = app_on(url)
     echo = app.task_named("tests.echo")
     echo.enqueue("it lists the lane")
+    app.queues.engine.store.clock_us()  # the notification of before is sent, and not waited for
     sent: list[object] = []
     monkeypatch.setattr(Connections, "send", lambda _, *words: sent.append(words))
     listener.wait(WAIT_S)

@@ -78,6 +78,13 @@ def test_tables_of_version_1_are_used_and_migrated_beside_an_open_application(
     assert read(app) == [1, 2, 3, 4, 5]
 
 
+def test_the_first_call_of_a_process_may_close_a_shard_of_version_1(old: str) -> None:
+    store = open_store(old)
+    assert store.close_until("log", 0, at_us=5) == 5
+    assert store.close_until("log", 0, at_us=-1) == 5
+    store.close()
+
+
 def test_a_caller_repeats_a_transaction_that_meets_the_migration(app: Dueline, old: str) -> None:
     clicks = app.stream("clicks", shards=1)
     clicks.append(1)

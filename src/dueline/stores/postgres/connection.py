@@ -59,13 +59,13 @@ class Connections:
 
     Attributes:
       is_pooled: There was a pooler between when the last one was opened.
-      version: The version of the tables, as it was then.
+      version: The version of the tables, as it was then; 0 before.
     """
 
     def __init__(self, address: Address, clock: Clock) -> None:
         self.address = address
         self.is_pooled = False
-        self.version = SCHEMA_VERSION
+        self.version = 0
         self._clock = clock
         self._idle: deque[QuickConnection] = deque()
         self._process = os.getpid()
@@ -78,10 +78,11 @@ class Connections:
         while self._idle:
             self._idle.pop().close()
 
-    def refresh(self) -> None:
-        """Read the version of the tables again."""
+    def refresh(self) -> int:
+        """Read the version of the tables again, and return it."""
         self.close()
         self.read(lambda database: database.first("SELECT 1"))
+        return self.version
 
     def read(self, work: Callable[[Database], T]) -> T:
         """Run statements that only read, each as a transaction of its own."""

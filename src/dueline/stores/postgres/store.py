@@ -339,7 +339,7 @@ class PostgresStore:
 
         A transaction that is open raises none: other processes would not know of it.
         """
-        if self._connections.version == 1:
+        if (self._connections.version or self._connections.refresh()) == 1:
             return self._close_until_1(stream, shard, at_us)
         mark, until_us = self._connection.read(
             lambda database: streams.marks_of(database, stream, shard)
