@@ -70,24 +70,6 @@ def test_a_product_is_committed_with_the_end_of_its_job(
     assert outcomes(app) == ["done"]
 
 
-@pytest.mark.parametrize("level", list(psycopg.IsolationLevel))
-def test_a_job_ends_in_a_transaction_of_any_isolation(
-    app: Dueline,
-    url: str,
-    level: Any,  # noqa: ANN401
-) -> None:
-    @app.task(name="shop.make", retry=ONCE)
-    def make(ctx: Context, number: int) -> None:
-        with psycopg.connect(url.partition("?")[0]) as connection:
-            connection.isolation_level = level
-            connection.execute("SELECT 1")  # the snapshot is older than the first end
-            assert outcomes(app) == ["done"] * number  # raises the watermark of the history
-            ctx.finish(connection, number)
-
-    assert [result_of(app, make.enqueue(number)) for number in range(3)] == [0, 1, 2]
-    assert outcomes(app) == ["done"] * 3
-
-
 def test_a_transaction_that_is_rolled_back_ends_nothing(
     app: Dueline, url: str, products: str
 ) -> None:
