@@ -104,6 +104,11 @@ def schemas() -> Iterator[Schemas]:
         made.remove()
 
 
+def port_of_own(offset: int = 0) -> int:
+    """Return a port for a server of this process: none that the system gives to connections."""
+    return 20_000 + (os.getpid() + offset) % 12_000
+
+
 @contextmanager
 def server(folder: Path, port: int) -> Iterator[Cluster]:
     """Run a server of one's own, which a test may kill."""

@@ -1,7 +1,6 @@
 """A failover to a synchronous replica, under a producer and a worker."""
 
 import itertools
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from dueline import Dueline
 from dueline.api.connect import open_store
 from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.store import Migratable
-from tests.harness.postgres import server_url
+from tests.harness.postgres import port_of_own, server_url
 from tools.postgres.cluster import HOST, Cluster
 
 pytestmark = [pytest.mark.postgres, pytest.mark.long]
@@ -23,23 +22,15 @@ JOBS = 400
 GIVE_UP_S = 60.0
 
 
-def free_port() -> int:
-    """Return a port on which nothing listens."""
-    with closing(socket.socket()) as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[tuple[Cluster, Cluster]]:
     """Start a primary and its replica."""
     server_url()  # skips where there is none
-    primary = Cluster(tmp_path / "primary", port=free_port())
+    primary = Cluster(tmp_path / "primary", port=port_of_own(1_000))
     made = [primary]
     try:
         primary.start()
-        made.append(primary.copy(tmp_path / "replica", free_port()))
+        made.append(primary.copy(tmp_path / "replica", port_of_own(2_000)))
         yield primary, made[1]
     finally:
         for server in made:

@@ -33,7 +33,7 @@ from dueline.store_tests.helpers import (
     rows_in,
 )
 from tests.harness.clocks import HandClock
-from tests.harness.postgres import Schemas, expect_server, schemas, server, statement
+from tests.harness.postgres import Schemas, expect_server, port_of_own, schemas, server, statement
 from tools.postgres import Cluster
 
 expect_server()
@@ -69,7 +69,7 @@ def store(url: str) -> Iterator[PostgresStore]:
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Run a server that tests may kill."""
-    port = 20_000 + os.getpid() % 20_000
+    port = port_of_own()
     with server(tmp_path_factory.mktemp("own"), port) as cluster:
         yield cluster
 

@@ -13,7 +13,7 @@ import pytest
 
 from dueline import Dueline
 from dueline.store_tests.helpers import claim, lane_of, new_jobs
-from tests.harness.postgres import expect_server, schemas, server_url
+from tests.harness.postgres import expect_server, port_of_own, schemas, server_url
 from tests.harness.servers import absent
 
 expect_server()
@@ -40,7 +40,7 @@ def pooler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     for parent in folder.parents[:2]:
         parent.chmod(0o755)
     place = urlsplit(server_url())
-    port = 20_000 + (os.getpid() + 7_000) % 20_000
+    port = port_of_own(7_000)
     users, settings = folder / "users.txt", folder / "pgbouncer.ini"
     users.write_text(f'"{place.username}" "{place.password}"\n')
     settings.write_text(
