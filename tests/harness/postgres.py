@@ -11,7 +11,7 @@ import pytest
 
 from dueline.api.connect import open_store
 from dueline.core.clock import Clock
-from dueline.core.store import Migratable, Store
+from dueline.core.store import Migratable, Migration, Store
 from tests.harness.servers import absent
 from tools.postgres import Cluster
 
@@ -51,6 +51,16 @@ def statement(url: str, text: str, bound: Sequence[object] = ()) -> list[tuple[A
         return cursor.fetchall() if cursor.description is not None else []
 
 
+def migrate(url: str) -> Migration:
+    """Make or migrate the tables of a store; return what was made."""
+    store = open_store(url)
+    assert isinstance(store, Migratable)
+    try:
+        return store.migrate()
+    finally:
+        store.close()
+
+
 class Schemas:
     """Makes empty stores, each in a schema of its own."""
 
@@ -64,12 +74,7 @@ class Schemas:
         name = f"t_{secrets.token_hex(6)}"
         url = f"{self._url}?application_name={name}&schema={name}"
         self._made.append(name)
-        store = open_store(url)
-        assert isinstance(store, Migratable)
-        try:
-            store.migrate()
-        finally:
-            store.close()
+        migrate(url)
         return url
 
     def open(self, url: str, *, clock: Clock | None = None) -> Store:

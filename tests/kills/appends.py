@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dueline import Dueline
-from dueline.core.errors import DuelineError
 from tests.harness.postgres import statement
-from tests.kills.clicks import GROUPS, SHARDS, STORE_VARIABLE
+from tests.kills.clicks import GROUPS, PRODUCER, SHARDS, STORE_VARIABLE
 from tests.kills.cluster import StruckCluster, struck_cluster
 from tests.kills.processes import told_in
 
@@ -124,17 +123,14 @@ class Appends:
                 process.wait(END_S_MAX)
 
     def _settle(self) -> None:
-        """Wait until the groups have read everything, and no transaction is open."""
+        """Wait until the sessions of the producers have ended, and the groups read everything."""
         give_up = time.monotonic() + SETTLED_S_MAX
-        calm = 0
-        while calm < 3:  # sessions of killed producers may not have ended at the first look
+        sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
+        while statement(self._cluster.url, sessions, (PRODUCER,))[0][0] or any(
+            lag.rows for group in GROUPS for lag in self._clicks.lag(group)
+        ):
             assert time.monotonic() < give_up, "events are not read: " + told_in(self._errors)
             time.sleep(0.2)
-            try:
-                lags = [lag for group in GROUPS for lag in self._clicks.lag(group)]
-            except DuelineError:
-                continue
-            calm = 0 if any(lag.rows for lag in lags) else calm + 1
 
     def _appended(self) -> set[tuple[str, int]]:
         rows = statement(self._cluster.url, "SELECT name, number FROM appended")

@@ -21,6 +21,9 @@ URL = os.environ.get(STORE_VARIABLE, "")
 SHARDS, KEYS = 3, 6
 GROUPS = ("first", "second")
 THREADS = 3
+PRODUCER = "clicks producer"
+"""What the server calls the sessions with events."""
+
 LEASE_S = 2
 OPEN_S_MAX = 0.1
 """Maximum time between two statements of a transaction: transactions overlap all the time."""
@@ -33,7 +36,10 @@ def append_on() -> None:
     """Append events in transactions, each with a row that tells how many they are."""
     choice = random.Random()
     while True:
-        with suppress(psycopg.Error, DuelineError), psycopg.connect(URL) as connection:
+        with (
+            suppress(psycopg.Error, DuelineError),
+            psycopg.connect(URL, application_name=PRODUCER) as connection,
+        ):
             if choice.random() < 0.3:
                 connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             while True:

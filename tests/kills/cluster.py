@@ -12,9 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from dueline.api.connect import open_store
-from dueline.core.store import Migratable
-from tests.harness.postgres import port_of_own, server, statement
+from tests.harness.postgres import migrate, port_of_own, server, statement
 from tests.kills.processes import children_of, signal_all
 from tests.kills.ring import Over
 from tools.postgres import Cluster, PostgresError
@@ -111,10 +109,7 @@ def struck_cluster(folder: Path, seed: int) -> Iterator[StruckCluster]:
     """Run a server of the loop's own, with an empty schema, in an empty folder."""
     port = port_of_own()
     with server(folder, port) as cluster:
-        store = open_store(cluster.url)
-        assert isinstance(store, Migratable)
-        store.migrate()
-        store.close()
+        migrate(cluster.url)
         struck = StruckCluster(cluster, seed)
         try:
             yield struck

@@ -79,24 +79,20 @@ class ShardReader:
             self._raise_mark()
         if self._has_read_all:
             return []
-        page = self._store.tail(
-            self._stream,
-            self._shard,
-            after=self.place,
-            limit=limit,
-            until_us=min(self._mark, SEALED_US),
-        )
-        self._has_read_all = len(page.rows) < limit
-        self.place = page.after
-        return list(page.rows) if not self._guard_us else self._new(page.rows)
+        rows = self._next_rows(limit, min(self._mark, SEALED_US))
+        self._has_read_all = len(rows) < limit
+        return self._new(rows)
 
     def read_until(self, limit: int, until_us: int) -> list[Row]:
         """Read up to `limit` rows of the part up to `until_us`, which must be closed."""
+        return self._new(self._next_rows(limit, until_us))
+
+    def _next_rows(self, limit: int, until_us: int) -> Sequence[Row]:
         page = self._store.tail(
             self._stream, self._shard, after=self.place, limit=limit, until_us=until_us
         )
         self.place = page.after
-        return list(page.rows) if not self._guard_us else self._new(page.rows)
+        return page.rows
 
     def wanted_us(self) -> int | None:
         """Return up to where the shard can be closed; None if there is no row past the position."""
@@ -136,6 +132,8 @@ class ShardReader:
 
     def _new(self, rows: Sequence[Row]) -> list[Row]:
         """Return the rows that were not read before, under another timestamp."""
+        if not self._guard_us:
+            return list(rows)
         found = []
         for row in rows:
             if row.id not in self._known:

@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from dueline import Dueline
-from dueline.api.connect import open_store
 from dueline.core.errors import StoreUnavailable, Unknown
-from dueline.core.store import Migratable
-from tests.harness.postgres import port_of_own, server_url
+from tests.harness.postgres import migrate, port_of_own, server_url
 from tools.postgres.cluster import HOST, Cluster
 
 pytestmark = [pytest.mark.postgres, pytest.mark.long]
@@ -75,9 +73,7 @@ def test_nothing_acknowledged_is_lost_when_the_replica_takes_over(
     hosts = f"{HOST}:{primary.port},{HOST}:{replica.port}"
     url = primary.url.replace(f"{HOST}:{primary.port}", hosts)
     url += "?target_session_attrs=read-write"
-    with closing(open_store(url)) as store:
-        assert isinstance(store, Migratable)
-        store.migrate()
+    migrate(url)
     with closing(Dueline(url)) as app:
         traffic = Traffic(app)
         with app.worker():

@@ -9,8 +9,7 @@ import pytest
 from dueline import Dueline
 from dueline.api.connect import open_store
 from dueline.core.errors import SchemaMismatch, StoreUnavailable
-from dueline.core.store import Migratable
-from tests.harness.postgres import expect_server, statement
+from tests.harness.postgres import expect_server, migrate, statement
 
 expect_server()
 
@@ -44,16 +43,6 @@ def app(old: str) -> Iterator[Dueline]:
     app.close()
 
 
-def migrate(url: str) -> list[str]:
-    """Migrate a store; return what was made."""
-    store = open_store(url)
-    assert isinstance(store, Migratable)
-    try:
-        return list(store.migrate().made)
-    finally:
-        store.close()
-
-
 def read(app: Dueline) -> list[Any]:
     """Read the events of the stream."""
     return [event.value for event in app.stream("clicks", shards=1).read()]
@@ -67,8 +56,8 @@ def test_tables_of_version_1_are_used_and_migrated_beside_an_open_application(
     with psycopg.connect(old.partition("?")[0]) as connection:
         clicks.append(2, tx=connection)
     assert read(app) == [1, 2]
-    assert migrate(old) == ["columns of stream_marks"]
-    assert migrate(old) == []
+    assert list(migrate(old).made) == ["columns of stream_marks"]
+    assert list(migrate(old).made) == []
     assert read(app) == [1, 2]  # the connections of before are replaced
     clicks.append(3)
     with psycopg.connect(old.partition("?")[0]) as connection:
@@ -103,7 +92,7 @@ def test_a_migration_waits_for_open_transactions(app: Dueline, old: str) -> None
     with psycopg.connect(old.partition("?")[0]) as connection:
         clicks.append(1, tx=connection)
         made: list[str] = []
-        migration = threading.Thread(target=lambda: made.extend(migrate(old)))
+        migration = threading.Thread(target=lambda: made.extend(migrate(old).made))
         migration.start()
         waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = %s::regclass"
         while not statement(old, waiting, (f"{schema_of(old)}.stream_marks",))[0][0]:

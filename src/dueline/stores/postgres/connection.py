@@ -252,10 +252,9 @@ class Connections:
                 self._clock.sleep(0.001 * (attempt + 1) * (0.5 + self._jitter.random()))
                 continue
             except psycopg.Error as error:
-                has_changed = isinstance(error, UndefinedColumn)  # of tables migrated since
-                is_lost = connection.closed or has_changed
-                if has_changed:
+                if isinstance(error, UndefinedColumn):  # of tables migrated since it was opened
                     connection.close()
+                is_lost = connection.closed
                 self._give_back(connection)
                 if is_lost and not has_lost:
                     has_lost = True

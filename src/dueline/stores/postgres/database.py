@@ -32,6 +32,9 @@ It changes, too, when a replica takes over, or when an administrator resets the 
 then trusts no number of a transaction that was under way.
 """
 
+SNAPSHOTS: Final = ("repeatable read", "serializable")
+"""Isolation levels that see nothing that was committed after the beginning of the transaction."""
+
 _SETTINGS: Final = {
     # Each statement reads what is committed, whatever the role or the database has as default.
     "default_transaction_isolation": "'read committed'",
@@ -138,7 +141,7 @@ class Database:
     def has_snapshot(self) -> bool:
         """Return whether the transaction sees nothing that was committed after its beginning."""
         row = self.first("SELECT current_setting('transaction_isolation')")
-        return row is not None and row[0] in ("repeatable read", "serializable")
+        return row is not None and row[0] in SNAPSHOTS
 
     def _run(self, statement: str, bound: Sequence[Any]) -> Any:  # noqa: ANN401
         values = [packed(one) if type(one) is list else one for one in bound]

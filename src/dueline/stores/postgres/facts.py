@@ -21,9 +21,9 @@ FROM pg_stat_user_tables WHERE schemaname = %s AND relname = 'jobs'
 _OLDEST: Final = """
 SELECT (extract(epoch FROM clock_timestamp() - xact_start) * 1000000)::bigint, pid,
   coalesce(nullif(application_name, ''), usename, '?'), coalesce(state, '?'),
-  EXISTS (SELECT 1 FROM pg_locks WHERE pg_locks.pid = activity.pid AND mode = 'RowShareLock'
-    AND relation IN (to_regclass(%s), to_regclass(%s))
-    OR pg_locks.pid = activity.pid AND mode = 'RowExclusiveLock' AND relation = to_regclass(%s))
+  EXISTS (SELECT 1 FROM pg_locks WHERE pg_locks.pid = activity.pid
+    AND (mode = 'RowShareLock' AND relation IN (to_regclass(%s), to_regclass(%s))
+      OR mode = 'RowExclusiveLock' AND relation = to_regclass(%s)))
 FROM pg_stat_activity AS activity
 WHERE xact_start IS NOT NULL AND pid <> pg_backend_pid() AND datname = current_database()
 ORDER BY xact_start LIMIT 1

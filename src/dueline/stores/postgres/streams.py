@@ -15,7 +15,7 @@ from dueline.core.store import Row, RowPage
 from dueline.core.tuples import field, made
 from dueline.stores.postgres import streams_schema_1
 from dueline.stores.postgres.arrays import columns_of
-from dueline.stores.postgres.database import GREATEST, LEAST, Database, Query
+from dueline.stores.postgres.database import GREATEST, LEAST, SNAPSHOTS, Database, Query
 
 EXPIRED_MAX = 2000
 """Maximum number of rows that one transaction deletes."""
@@ -110,10 +110,10 @@ def _hold(database: Database, rows: Sequence[Row]) -> dict[tuple[str, int], int]
     )
     if database.apart is None:
         found = database.fetch_after((_LOCK, locks), _CLOSING, shards)
-    elif database.fetch(_LOCK, locks)[0][0] == "read committed":
-        found = database.fetch(_CLOSING, shards)
-    else:  # its snapshot may be older than the lock
+    elif database.fetch(_LOCK, locks)[0][0] in SNAPSHOTS:  # perhaps older than the lock
         found = database.apart(lambda other: other.fetch(_CLOSING, shards))
+    else:
+        found = database.fetch(_CLOSING, shards)
     return {row[:2]: row[2] for row in found}
 
 
