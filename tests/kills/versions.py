@@ -27,7 +27,7 @@ from dueline.core.attempt import Attempt
 from dueline.jobs.history import attempts
 from tests.kills.processes import told_in
 
-PREVIOUS = "ab3941dd5338e40d6459392155caf8359f25f4b1"
+PREVIOUS = "c6acbe4adae3eae1524bb7cbe1a179d3f5e74816"
 """Commit of the version that was released before this one."""
 
 ROOT = Path(__file__).parent.parent.parent
