@@ -141,10 +141,20 @@ def test_connections_that_nobody_needs_are_closed(url: str) -> None:
     store.close()
 
 
-def test_defaults_of_the_role_do_not_matter(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = ("default_transaction_isolation=serializable", "bytea_output=escape", "DateStyle=SQL")
-    monkeypatch.setenv("PGOPTIONS", " ".join(f"-c {one}" for one in options))
+ROLE_DEFAULTS = (
+    "default_transaction_isolation=serializable",
+    "standard_conforming_strings=off",
+    "bytea_output=escape",
+    "DateStyle=SQL",
+)
+
+
+def test_defaults_of_the_role_do_not_matter(
+    made: Schemas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGOPTIONS", " ".join(f"-c {one}" for one in ROLE_DEFAULTS))
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    url = made.fresh()
     inside, outside = Dueline(url), Dueline(url)
     for app in (inside, outside):
         app.task(name="tests.echo")(lambda text: text)

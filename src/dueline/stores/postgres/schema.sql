@@ -51,7 +51,7 @@ CREATE TABLE @jobs (
   opts bytea NOT NULL,
   at_us bigint NOT NULL,
   fence bigint NOT NULL DEFAULT 0,
-  token bytea NOT NULL DEFAULT '\x00000000000000000000000000000000',
+  token bytea NOT NULL DEFAULT E'\\x00000000000000000000000000000000',
   worker text COLLATE "C" NOT NULL DEFAULT '',
   claimed_us bigint NOT NULL DEFAULT 0,
   errors bigint NOT NULL DEFAULT 0,
