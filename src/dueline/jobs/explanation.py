@@ -76,6 +76,11 @@ def line(error: str) -> str:
     return first if len(first) <= _ERROR_CHARACTERS else f"{first[:_ERROR_CHARACTERS]}..."
 
 
+def _sentence(text: str) -> str:
+    """Return a text with a period, which the message of an error may have brought."""
+    return text if text.endswith(".") and not text.endswith("...") else f"{text}."
+
+
 # Its end
 
 
@@ -87,7 +92,7 @@ def explain_ended(outcome: Outcome, now_us: int) -> Explanation:
     because = f" because of {line(outcome.error)}" if outcome.error else ""
     return Explanation(
         outcome.state,
-        f"It has been {outcome.state} since {when(outcome.ended_us, now_us)}{because}.",
+        _sentence(f"It has been {outcome.state} since {when(outcome.ended_us, now_us)}{because}"),
         {"ended_us": outcome.ended_us, "error": outcome.error},
     )
 
@@ -96,7 +101,7 @@ def explain_dead(ended_us: int, error: str, now_us: int) -> Explanation:
     """Explain that a job is a dead-letter job."""
     return Explanation(
         "dead",
-        f"It has been dead since {when(ended_us, now_us)} because of {line(error)}.",
+        _sentence(f"It has been dead since {when(ended_us, now_us)} because of {line(error)}"),
         {"ended_us": ended_us, "error": error},
     )
 

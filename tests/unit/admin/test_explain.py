@@ -223,6 +223,13 @@ def test_a_dead_job_says_since_when_and_why(world: World) -> None:
     assert found.sentence.endswith("xxx....")
 
 
+@pytest.mark.parametrize("error", ["E: no", "E: no."])
+def test_a_sentence_of_a_dead_job_ends_with_one_period(world: World, error: str) -> None:
+    job_id = world.put()
+    world.die(job_id, error)
+    assert why(world, job_id, "dead").sentence.endswith(" because of E: no.")
+
+
 def test_a_ready_job_of_a_paused_queue_waits_for_the_end_of_the_pause(world: World) -> None:
     job_id, later = world.put(), world.put(after_s=90)
     world.live()
