@@ -129,12 +129,13 @@ class Arguments:
                 hint='Annotate them as `bytes`, or use the codec: @app.task(codec="msgpack").',
             )
 
-    def _written(self, value: object, form: Form) -> bytes:
+    def _written(self, value: object, form: Form, *, given: int = 0) -> bytes:
         try:
             body = form.write(value)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            what = f"{self._unwritten(value, form, given)} of {self._task}"
             raise BadInput(
-                f"An argument of {self._task} cannot be written as {form.name}: {text_of(error)}.",
+                f"{what} cannot be written as {form.name}: {text_of(error)}.",
                 hint="Pass plain values (numbers, text, lists, dicts, dataclasses).",
             ) from error
         if len(body) > PAYLOAD_BYTES_MAX:
@@ -144,6 +145,17 @@ class Arguments:
                 hint="Store the data elsewhere and pass where it is.",
             )
         return body
+
+    def _unwritten(self, value: object, form: Form, given: int) -> str:
+        """Return the argument that cannot be written, by its name if it has one."""
+        call: Any = value if isinstance(value, Mapping) else {"args": value, "kwargs": {}}
+        named = zip([*self._kinds][given:], call["args"], strict=False)
+        for name, one in chain(named, call["kwargs"].items()):
+            try:
+                form.write(one)
+            except (TypeError, ValueError, OverflowError, RecursionError):
+                return f"The argument `{name}`"
+        return "An argument"
 
     def encode_rest(
         self, args: Sequence[object], kwargs: Mapping[str, object], given: int, form: Form
@@ -158,7 +170,7 @@ class Arguments:
         bound = self._bind([*unknown, *args], kwargs)
         rest = bound.args[given:]
         value = {"args": rest, "kwargs": bound.kwargs} if bound.kwargs else rest
-        body = self._written(value, form)
+        body = self._written(value, form, given=given)
         try:
             call = _call_in(body, form)
             read = self._converted([*unknown, *call.args], call.kwargs, unknown=given)

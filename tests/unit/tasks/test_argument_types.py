@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from dueline import BadInput, Dueline
-from dueline.core.codec import decode_result, encode_result
+from dueline.core.codec import AS_JSON, decode_result, encode_result
 from dueline.tasks.arguments import Arguments
 from dueline.tasks.payload_codecs import AS_MSGPACK
 
@@ -123,6 +123,19 @@ def test_a_missing_argument_is_named_and_too_many_are_counted() -> None:
         Arguments(with_default, "shop.send", skip=0).encode((), {})
 
 
+def test_a_value_without_a_form_in_json_names_its_parameter() -> None:
+    codec = arguments(to=str, when=None)
+    text = r"The argument `when` of shop\.send cannot be written as JSON"
+    for value in (object(), float("nan"), [{"a": 1j}], "\ud800"):
+        for args, kwargs in ((("ann", value), {}), ((), {"to": "ann", "when": value})):
+            with pytest.raises(BadInput, match=text):
+                codec.encode(args, kwargs)
+        with pytest.raises(BadInput, match=text):
+            codec.encode_rest((value,), {}, 1, AS_JSON)
+        with pytest.raises(BadInput, match=text):
+            codec.encode_many([("ann", 1), ("ann", value)])
+
+
 # --- without an annotation -------------------------------------------------------------------
 
 
@@ -166,8 +179,6 @@ def test_any_is_an_annotation() -> None:
 
 
 def test_the_rest_of_a_step_is_checked_too() -> None:
-    from dueline.core.codec import AS_JSON  # noqa: PLC0415
-
     codec = arguments(first=None, when=None)
     with pytest.raises(BadInput, match="`when`"):
         codec.encode_rest((WHEN,), {}, 1, AS_JSON)
