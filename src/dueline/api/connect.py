@@ -81,6 +81,10 @@ def sqlite_path(url: str) -> Path:
     """
     parts = split_address(url)
     path = parts.netloc + parts.path
+    if "#" in url:
+        raise ConfigError(
+            f"{url!r} is not a valid SQLite URL.", hint="In the name of a file, write # as %23."
+        )
     if url.startswith("sqlite:///"):
         path = path[1:]
     path = unquote(path)

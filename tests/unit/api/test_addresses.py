@@ -7,6 +7,7 @@ import pytest
 from dueline import ConfigError, Dueline
 from dueline.api.connect import missing_file, open_wakeups, sqlite_path
 from dueline.core.clock import SystemClock
+from dueline.stores.postgres.address import address_of
 
 
 @pytest.mark.parametrize(
@@ -67,3 +68,18 @@ def test_an_address_without_a_file_is_refused(url: str) -> None:
 def test_only_sqlite_has_a_missing_file() -> None:
     assert missing_file("memory://") is None
     assert missing_file("cassandra://host/keyspace") is None
+
+
+@pytest.mark.parametrize("url", ["sqlite:///a#b.db", "sqlite:a.db#", "sqlite:///a.db?mode=0660#b"])
+def test_no_part_of_the_name_of_a_file_is_ignored(url: str) -> None:
+    with pytest.raises(ConfigError, match="not a valid SQLite URL") as raised:
+        _ = Dueline(url).store
+    assert "%23" in raised.value.hint
+    assert str(sqlite_path("sqlite:///a%23b.db")) == "a#b.db"
+
+
+@pytest.mark.parametrize("url", ["postgres:shop", "postgresql:/host/shop"])
+def test_an_address_of_postgresql_has_two_slashes(url: str) -> None:
+    with pytest.raises(ConfigError, match="not a valid PostgreSQL URL") as raised:
+        address_of(url, {})
+    assert "postgresql://user:password@host/database" in raised.value.hint

@@ -45,6 +45,11 @@ def address_of(url: str, options: Mapping[str, str]) -> Address:
       ConfigError: The URL is not valid.
     """
     parts = urlsplit(url)
+    if "://" not in url:
+        raise ConfigError(
+            f"{url!r} is not a valid PostgreSQL URL.",
+            hint="Use postgresql://user:password@host/database.",
+        )
     schema = options.get("schema", SCHEMA)
     if not _SCHEMA.fullmatch(schema):
         raise ConfigError(
