@@ -1,6 +1,7 @@
 """Import of applications."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -21,11 +22,15 @@ def load_app(place: str) -> Dueline:
     try:
         return _expect_app(place, load_object(place))
     except ConfigError as error:
-        apps = _apps_in(Path.cwd())
+        apps = apps_here()
         if not apps or {place, f"{place}:app"} & {*apps}:  # found, and it fails
             raise
-        found_here = f"Found here: {', '.join(apps[:_SHOWN])}."
-        raise ConfigError(error.message, hint=f"{error.hint} {found_here}") from error
+        raise ConfigError(error.message, hint=error.hint + found_here(apps)) from error
+
+
+def found_here(apps: Sequence[str]) -> str:
+    """Return the end of a hint that names applications; "" without any."""
+    return f" Found here: {', '.join(apps[:_SHOWN])}." if apps else ""
 
 
 def _expect_app(place: str, found: object) -> Dueline:
@@ -37,9 +42,10 @@ def _expect_app(place: str, found: object) -> Dueline:
     return found
 
 
-def _apps_in(folder: Path) -> list[str]:
+def apps_here() -> list[str]:
     """Return the applications that Python files here and one folder below seem to make."""
     found: list[str] = []
+    folder = Path.cwd()
     for path in sorted([*folder.glob("*.py"), *folder.glob("[!.]*/*.py")])[:_FILES_MAX]:
         module = ".".join(path.relative_to(folder).with_suffix("").parts)
         try:

@@ -40,7 +40,7 @@ class Exit(IntEnum):
 MEANINGS: Final[Mapping[Exit, str]] = {
     Exit.DONE: "Success",
     Exit.NEGATIVE: "The job ended without a result (`enqueue --wait`), or another failure",
-    Exit.USAGE: "Invalid command line or input; nothing was written",
+    Exit.USAGE: "Invalid command line or input; nothing was done",
     Exit.STORE: "The store is unavailable, damaged, or of another version",
     Exit.NOT_FOUND: "Not found",
     Exit.REFUSED: "Rejected: a conflict, or no confirmation",
@@ -55,7 +55,7 @@ MEANINGS: Final[Mapping[Exit, str]] = {
 
 _KINDS: tuple[tuple[type[DuelineError], Exit, str], ...] = (
     (ConfigError, Exit.CONFIG, "no application or store found"),
-    (BadInput, Exit.USAGE, "invalid input; nothing was written"),
+    (BadInput, Exit.USAGE, "invalid input; nothing was done"),
     (NotFound, Exit.NOT_FOUND, "not found"),
     (Conflict, Exit.REFUSED, "refused; nothing was changed"),
     (SchemaMismatch, Exit.STORE, "the store was made by another version"),

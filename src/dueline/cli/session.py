@@ -13,7 +13,7 @@ import typer
 from dueline import Dueline
 from dueline.api.config import find_config
 from dueline.api.connect import missing_file
-from dueline.api.loading import load_app
+from dueline.api.loading import apps_here, found_here, load_app
 from dueline.core.engine import Engine
 from dueline.core.errors import ConfigError
 from dueline.jobs.queue import Queues
@@ -66,7 +66,8 @@ class Session:
         if place is None:
             raise ConfigError(
                 "No application is named.",
-                hint="Pass --app MODULE:ATTR, set DUELINE_APP, or use dueline.toml.",
+                hint="Pass --app MODULE:ATTR, set DUELINE_APP, or use dueline.toml."
+                + found_here(apps_here()),
             )
         if place not in self._imported:
             app = load_app(place)

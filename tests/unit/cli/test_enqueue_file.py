@@ -47,7 +47,7 @@ def test_lines_come_from_the_standard_input(shell: Shell, monkeypatch: pytest.Mo
 def test_a_bad_line_is_named_and_nothing_is_enqueued(shell: Shell, bad: str, word: str) -> None:
     answer = shell.app("enqueue", "tasks.add", "--file", write(shell, "[1]", "", bad, "[2]"))
     assert answer.code == 2
-    assert "nothing was written" in answer.err
+    assert "nothing was done" in answer.err
     assert answer.why.startswith("Line 3: ")
     assert word in answer.why
     assert shell.ids() == []

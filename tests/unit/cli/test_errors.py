@@ -21,6 +21,18 @@ def test_without_a_store_there_is_nothing_to_work_with(bare_shell: Shell) -> Non
     assert list(bare_shell.folder.glob("*.db")) == []
 
 
+def test_an_application_that_is_not_named_is_looked_for(bare_shell: Shell) -> None:
+    answer = bare_shell("worker")
+    assert (answer.code, answer.why) == (7, "No application is named.")
+    assert answer.err.endswith("or use dueline.toml. Found here: tasks:app.\n")
+
+
+def test_a_command_that_reads_does_not_speak_of_writing(shell: Shell) -> None:
+    answer = shell.app("jobs", "show", "123")
+    assert answer.code == 2
+    assert answer.err.startswith("dueline: invalid input; nothing was done\n")
+
+
 @pytest.mark.parametrize(
     ("written", "why"),
     [
