@@ -53,5 +53,8 @@ def test_on_a_terminal_the_store_is_asked_for(
 ) -> None:
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
     monkeypatch.setattr(typer, "prompt", lambda *_, **__: "sqlite:///asked.db")
-    assert empty("init").code == 0
+    answer = empty("init")
+    assert answer.code == 0
+    for scheme in ("sqlite", "postgresql", "cassandra"):
+        assert f"{scheme}://" in answer.err
     assert (empty.folder / "asked.db").exists()

@@ -74,7 +74,10 @@ def init(context: typer.Context) -> None:
 def _asked() -> str:
     if not sys.stdin.isatty():
         return DEFAULT_STORE
-    note("Store of the jobs: sqlite:///FILE for one machine, cassandra://HOST/KEYSPACE for many.")
+    note(
+        "Store of the jobs: sqlite:///FILE for one machine; for many, "
+        "postgresql://USER:PASSWORD@HOST/DATABASE or cassandra://HOST/KEYSPACE."
+    )
     answer: str = typer.prompt("Store", default=DEFAULT_STORE, err=True)
     return answer
 
