@@ -37,6 +37,7 @@ from dueline.api.workflows import WorkflowMethods
 from dueline.core.call_options import Unique
 from dueline.core.clock import Clock, duration_us
 from dueline.core.errors import BadInput, NotFound
+from dueline.core.limit_names import semaphore_of
 from dueline.core.queue_settings import (
     DEFAULT_QUEUE,
     Deliver,
@@ -280,6 +281,7 @@ class Dueline(
             made = kind(self, handler, replace(options, unique=key, limits=handler.limits))
             self._tasks[handler.name] = handler
             self._noticed.add(queue)
+            self._noticed_limits |= {semaphore_of(one) for one in handler.limits}
             self._callable[handler.name] = made
             return self._callable[handler.name]
 

@@ -1,20 +1,22 @@
 """The store of an application, opened at the first use in each process."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
 from dueline.api.config import find_config
 from dueline.api.connect import mask, open_queues, open_store
 from dueline.core.clock import Clock, SystemClock
 from dueline.core.engine import Engine
 from dueline.core.errors import ConfigError
+from dueline.core.limit_names import semaphore_of
 from dueline.core.logging import log
 from dueline.core.queue_settings import DEFAULT_QUEUE, check_queue_name
 from dueline.core.store import Store
 from dueline.jobs.queue import Queues
 from dueline.jobs.transaction import Transaction, joined
+from dueline.limits.usage import declared_limits
 from dueline.tasks.handler import Handler, Middleware, read_middleware
 from dueline.tasks.hooks import (
     EnqueueEvent,
@@ -31,6 +33,11 @@ from dueline.tasks.hooks import (
 from dueline.tasks.payload_codecs import Payloads
 
 M = TypeVar("M", bound=Middleware)
+
+
+UNDECLARED_LIMIT: Final = (
+    "The limit %s is not declared, so one job runs at a time: is the name right?"
+)
 
 
 class Connection:
@@ -57,6 +64,7 @@ class Connection:
         self._hooks = Hooks()
         self._is_closed = False
         self._noticed = {DEFAULT_QUEUE}  # queues that are declared, or that calls have named
+        self._noticed_limits: set[str] = set()  # limits of tasks, or that calls have named
 
     def __repr__(self) -> str:
         return f"<Dueline {mask(self._url) if self._url else 'without a URL'}>"
@@ -100,13 +108,16 @@ class Connection:
         self.declare(queues)
         return queues
 
-    def _notice(self, queue: str) -> None:
-        """Log a queue that only a call names, and that it is about to create."""
-        if type(queue) is str and queue in self._noticed:
-            return
-        self._noticed.add(check_queue_name(queue))
-        if self.engine.catalog.entry(queue) is None:
-            log.warning("The queue %s is new: is the name right?", queue)
+    def _notice(self, queue: str, limits: Iterable[str] = ()) -> None:
+        """Log a queue and limits that only a call names, and that nothing declares."""
+        if type(queue) is not str or queue not in self._noticed:
+            self._noticed.add(check_queue_name(queue))
+            if self.engine.catalog.entry(queue) is None:
+                log.warning("The queue %s is new: is the name right?", queue)
+        if limits and (names := {semaphore_of(one) for one in limits} - self._noticed_limits):
+            self._noticed_limits |= names
+            for name in sorted(names - declared_limits(self.engine.store)):
+                log.warning(UNDECLARED_LIMIT, name)
 
     def declare(self, queues: Queues) -> None:
         """Store what the application declared before the first use."""

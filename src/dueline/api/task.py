@@ -405,7 +405,7 @@ class Using(Generic[P, R]):
         options, host = self._options, self._host
         inside = host.queues if options.tx is None else options.tx.queues_of(host)
         if options.tx is None:
-            host._notice(options.queue)  # noqa: SLF001
+            host._notice(options.queue, options.limits)  # noqa: SLF001
         request = self._request(written)
         event = _before(host, request)
         if host.hooks.tracer is None:
@@ -477,6 +477,8 @@ def enqueue_all(
         except BadInput as error:
             raise BadInput(f"calls[{index}]: {error.message}", hint=error.hint) from error
     jobs: list[Job[R]] = []
+    for own in (one.using._options for one in calls if tx is None):  # noqa: SLF001  (of this module)
+        host._notice(own.queue, own.limits)  # noqa: SLF001
     for start in range(0, len(written), chunk):
         some = calls[start : start + chunk]
         requests = [

@@ -8,6 +8,7 @@ from dueline.core.durations import span_text
 from dueline.core.engine import Engine
 from dueline.core.lane import Lane, limits_of
 from dueline.core.limit_names import semaphore_of
+from dueline.core.store import Records
 from dueline.limits import rate, semaphore
 from dueline.limits.rate import Rate
 from dueline.limits.semaphore import CAPACITY_DEFAULT, Hold, Permits, Wait
@@ -181,3 +182,8 @@ def _use(name: str, permits: Permits, capacities: Mapping[str, int], now_us: int
         {who: one for who, one in sorted(permits.waiting.items()) if one.until_us > now_us},
         permits.closed_us if permits.closed_us > now_us else 0,
     )
+
+
+def declared_limits(records: Records) -> frozenset[str]:
+    """Return the names of all semaphores and rates that were set."""
+    return frozenset((*semaphore.capacities(records), *rate.rates(records)))

@@ -119,6 +119,14 @@ def test_a_pause_that_outlives_a_deployment_is_named(shop: Shell) -> None:
     assert "WARNING The queue mail is paused: all of it." in log_of(shop, "shop:app")
 
 
+def test_the_pause_of_jobs_without_a_tenant_is_named(shop: Shell) -> None:
+    shop("--app", "shop:app", "enqueue", "shop.send", "ann")
+    for pause in (("--tenant", ""), ("--tenant", "acme"), ("--task", "shop.send")):
+        assert shop.app("queues", "pause", "mail", *pause).code == 0
+    what = "jobs without a tenant, tenant acme, task shop.send"
+    assert f"WARNING The queue mail is paused: {what}." in log_of(shop, "shop:app")
+
+
 def test_an_application_without_tasks_is_warned_of(shop: Shell) -> None:
     (shop.folder / "bare.py").write_text(SHOP.partition("@")[0], encoding="utf-8")
     assert any("has no tasks: import" in line for line in log_of(shop, "bare:app"))
@@ -183,4 +191,27 @@ def test_a_queue_that_is_created_by_accident_is_warned_of(
     for queue in ("mail", "reports", "mial", "mial"):
         send.using(queue=queue).enqueue()
     send.enqueue()
+    assert caplog.messages == ["The queue mial is new: is the name right?"]
+
+
+def test_a_limit_that_only_a_call_names_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    app = Dueline("memory://")
+    send = app.task(name="send", limits=["host:{host}"])(lambda host: host)
+    app.semaphore("smtp", capacity=2)
+    app.rate("api", 5, per=1)
+    for limit in ("smtp", "api", "api:{host}", "host:{host}", "smpt", "smpt:{host}"):
+        send.using(limits=[limit]).enqueue("a")
+    app.semaphore("later", capacity=1)
+    app.enqueue_many([send.using(limits=["later", "mialer"]).call("a")])
+    send.enqueue("a")
+    text = "The limit {} is not declared, so one job runs at a time: is the name right?"
+    assert caplog.messages == [text.format("smpt"), text.format("mialer")]
+
+
+def test_a_queue_of_a_call_with_options_of_its_own_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app = Dueline("memory://")
+    send = app.task(name="send")(lambda: None)
+    app.enqueue_many([send.call(), send.using(queue="mial").call()])
     assert caplog.messages == ["The queue mial is new: is the name right?"]

@@ -26,8 +26,7 @@ from dueline.core.limit_names import semaphore_of
 from dueline.core.text import one_line
 from dueline.core.version import VERSION
 from dueline.jobs.unknown_tasks import known_tasks, unknown_tasks, unknown_text
-from dueline.limits import semaphore
-from dueline.limits.rate import rates
+from dueline.limits.usage import declared_limits
 from dueline.schedules.scheduler import all_schedules
 
 _SIGNALLED = 128
@@ -160,7 +159,8 @@ def _greet(app: Dueline, queues: Mapping[str, int | None] | None, slots: str) ->
         except StoreCorrupt:  # the worker reports it
             continue
         what = ["all of it"] * paused.is_paused
-        what += [f"tenant {one}" for one in paused.paused_tenants]
+        tenants = paused.paused_tenants
+        what += [f"tenant {one}" if one else "jobs without a tenant" for one in tenants]
         what += [f"task {one}" for one in paused.paused_tasks]
         if what:
             _log.warning("The queue %s is paused: %s.", name, one_line(", ".join(what)))
@@ -170,8 +170,7 @@ def _greet(app: Dueline, queues: Mapping[str, int | None] | None, slots: str) ->
 
 def _warn_of_names(app: Dueline, known: Collection[str]) -> None:
     """Log limits that are not declared, and schedules of unknown tasks."""
-    store = app.engine.store
-    limits = {*semaphore.capacities(store), *rates(store)}
+    limits = declared_limits(app.engine.store)
     unknown = {
         (semaphore_of(limit), task)
         for task, handler in app.tasks.items()
