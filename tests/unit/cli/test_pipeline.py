@@ -1,5 +1,7 @@
 """`dueline pipeline` where nothing of it is installed."""
 
+import subprocess
+import sys
 from importlib.machinery import ModuleSpec
 
 import pytest
@@ -88,3 +90,8 @@ def test_what_excludes_each_other_is_refused(shell: Shell) -> None:
 def test_what_a_simulation_does_not_understand_is_named(shell: Shell, words: str, why: str) -> None:
     answer = shell.app("pipeline", *words.split())
     assert (answer.code, answer.why) == (2, why)
+
+
+def test_what_all_engines_import_needs_no_spark() -> None:
+    line = "import sys; sys.modules['pyspark'] = None; import dueline.spark.runtime.options"
+    subprocess.run([sys.executable, "-c", line], check=True, timeout=60)

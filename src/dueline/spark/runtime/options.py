@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
-from pyspark.errors import PySparkException
-
 from dueline.api.connect import mask, open_queues, open_store, split_address
 from dueline.core.clock import SECOND_US, SystemClock
 from dueline.core.durations import parse_span
@@ -58,6 +56,8 @@ _RANGE: Final = re.compile(r"\s*(\d{1,5})\s*(?:-\s*(\d{1,5})\s*)?")
 
 def cores_of(spark: Any) -> int | None:  # noqa: ANN401  (a session; None: it does not tell)
     """Return how many tasks a session's cluster runs at once."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415  (duckdb needs no Spark)
+
     try:
         return int(spark.sparkContext.defaultParallelism)
     except PySparkException:  # Spark Connect
