@@ -125,7 +125,7 @@ def load_module(name: str, what: str = "application module") -> ModuleType:
         raise
     except ModuleNotFoundError as error:
         hint = "Check the name and the current folder."
-        if error.name != name:
+        if not f"{name}.".startswith(f"{error.name}."):
             hint = f"Install {error.name}, or correct the import."
         raise ConfigError(f"The {what} {name!r} cannot be imported: {error}.", hint=hint) from error
     except Exception as error:

@@ -27,6 +27,12 @@ def test_an_application_that_is_not_named_is_looked_for(bare_shell: Shell) -> No
     assert answer.err.endswith("or use dueline.toml. Found here: tasks:app.\n")
 
 
+def test_a_package_that_is_not_here_is_not_to_be_installed(bare_shell: Shell) -> None:
+    answer = bare_shell("worker", "shop.app:app")
+    assert (answer.code, answer.why[-23:]) == (7, "No module named 'shop'.")
+    assert "try: Check the name and the current folder. Found here: tasks:app.\n" in answer.err
+
+
 def test_a_command_that_reads_does_not_speak_of_writing(shell: Shell) -> None:
     answer = shell.app("jobs", "show", "123")
     assert answer.code == 2
