@@ -120,6 +120,9 @@ def test_methods_of_other_queues_name_those_of_dueline(
     [
         ("countdown", "Use after=60."),
         ("eta", "Use due=... with an aware datetime."),
+        ("at", "Use due=... with an aware datetime."),
+        ("run_at", "Use due=... with an aware datetime."),
+        ("max_retries", "Use retry=Retry(attempts=...) with one more than the retries."),
         ("priorty", "Did you mean priority=?"),
         ("nosuch", ""),
     ],
