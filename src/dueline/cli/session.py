@@ -134,6 +134,16 @@ class Session:
             self._recording.result = result
 
 
+OF_THIS_PROCESS: Final = (
+    "memory:// keeps jobs in this process: no other process sees them, and they end with it."
+)
+
+
+def is_of_this_process(url: str) -> bool:
+    """Return whether a store ends with its process."""
+    return url.startswith("memory:")
+
+
 CHANGES: Final = frozenset(
     {
         *("jobs cancel", "jobs retry", "jobs reschedule", "jobs change"),

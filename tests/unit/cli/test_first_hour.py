@@ -127,6 +127,15 @@ def test_the_pause_of_jobs_without_a_tenant_is_named(shop: Shell) -> None:
     assert f"WARNING The queue mail is paused: {what}." in log_of(shop, "shop:app")
 
 
+def test_a_store_that_no_other_process_sees_is_warned_of(shop: Shell) -> None:
+    text = "memory:// keeps jobs in this process: no other process sees them, and they end with it."
+    where = ("--store", "memory://")
+    worker = shop.spawn(*where, "worker", "shop:app", "--burst")
+    assert f"WARNING {text}\n" in worker.communicate(timeout=60)[1]
+    assert text not in shop("-A", "shop:app", "enqueue", "shop.send", "ann").err
+    assert text in shop(*where, "-A", "shop:app", "enqueue", "shop.send", "ann").err
+
+
 def test_an_application_without_tasks_is_warned_of(shop: Shell) -> None:
     (shop.folder / "bare.py").write_text(SHOP.partition("@")[0], encoding="utf-8")
     assert any("has no tasks: import" in line for line in log_of(shop, "bare:app"))

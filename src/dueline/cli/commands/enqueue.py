@@ -26,7 +26,12 @@ from dueline.cli.options import (
     read_instant,
 )
 from dueline.cli.output import Output, Raw, note
-from dueline.cli.session import check_exists, session_of
+from dueline.cli.session import (
+    OF_THIS_PROCESS,
+    check_exists,
+    is_of_this_process,
+    session_of,
+)
 from dueline.core.call_options import Unique
 from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput, JobFailed
@@ -101,6 +106,8 @@ def enqueue(
         if wait:
             _check_kept(app, queue or own.queue)
         job = using.enqueue(*args, **kwargs)
+        if is_of_this_process(app.url):
+            note(OF_THIS_PROCESS)
         if wait:
             return _wait(context, app, app.job(job.id), most)
         Output.of(context, app.queues.engine).text(job.id, {"id": job.id, "task": task})

@@ -17,7 +17,7 @@ from dueline.api.logs import LogSettings
 from dueline.api.worker_plan import CONCURRENCY, DRAIN_S, plan_of
 from dueline.cli.options import argument, option
 from dueline.cli.reload import run_again_and_again
-from dueline.cli.session import session_of
+from dueline.cli.session import OF_THIS_PROCESS, is_of_this_process, session_of
 from dueline.coordination.worker_registry import KnownTasks, live_workers
 from dueline.core.clock import SECOND_US
 from dueline.core.durations import parse_span
@@ -140,6 +140,8 @@ def _greet(app: Dueline, queues: Mapping[str, int | None] | None, slots: str) ->
     own = app.serving(None)
     serving = dict.fromkeys(queues or own)
     _log.info("dueline %s on %s: %s", VERSION, mask(app.url), slots)
+    if is_of_this_process(app.url):
+        _log.warning(OF_THIS_PROCESS)
     tasks = sorted(app.tasks)
     rest = f" and {len(tasks) - TASKS_SHOWN} more" if len(tasks) > TASKS_SHOWN else ""
     _log.info("tasks: %s%s", ", ".join(map(one_line, tasks[:TASKS_SHOWN])) or "none", rest)
