@@ -18,6 +18,7 @@ from dueline.core.errors import ConfigError
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Make an empty current folder; imports from it are forgotten afterwards."""
+    monkeypatch.delitem(sys.modules, "shop", raising=False)  # of other tests
     known, path = set(sys.modules), list(sys.path)
     monkeypatch.chdir(tmp_path)
     yield tmp_path
