@@ -142,6 +142,11 @@ def test_a_folder_without_rights_exits_3(
         (["--bogus", "doctor"], "No such option: --bogus"),
         (["-o", "xml", "version"], "'xml' is not one of"),
         (["jobs", "list", "--store"], "--store needs a value"),
+        (["enqueue", "tasks.add", "1", "--priority", "high"], "'high' is not a valid int"),
+        (
+            ["jobs", "reschedule", "ff", "--after", "5s", "--due", "2027-01-01T00:00Z"],
+            "Pass exactly one of --after and --due.",
+        ),
     ],
 )
 def test_what_is_no_command_exits_2(shell: Shell, words: list[str], why: str) -> None:
