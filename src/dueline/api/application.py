@@ -339,6 +339,7 @@ class Dueline(
         Raises:
             BadInput: As in `enqueue` and `using`.
         """
+        _check_named_call(name, args, kwargs)
         self._import_included()
         task: Using[..., Any] = self._callable.get(name) or self.unchecked(name)
         if queue is not None or options:
@@ -552,3 +553,22 @@ class Dueline(
 
 def _are_names(names: Iterable[object]) -> bool:
     return all(isinstance(name, str) and name for name in names)
+
+
+def _check_named_call(name: object, args: object, kwargs: object) -> None:
+    """Check what `send` was given: a string would be read as many arguments, a dict as its keys."""
+    if not isinstance(name, str):
+        raise BadInput(
+            f"`name` must be the name of a task (got {name!r:.80}).",
+            hint="Use task.enqueue(...) for a task of this application.",
+        )
+    if not isinstance(args, list | tuple):
+        raise BadInput(
+            f"`args` must be a list or tuple (got {type(args).__name__}).",
+            hint=f'Use app.send("{name}", [5]), and kwargs={{...}} for named arguments.',
+        )
+    if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
+        raise BadInput(
+            f"`kwargs` must be a dict by name (got {kwargs!r:.80}).",
+            hint=f'Use app.send("{name}", kwargs={{"to": "ann"}}).',
+        )

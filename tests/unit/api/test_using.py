@@ -1,5 +1,6 @@
 """What `using` asks for, from the application down."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -248,3 +249,26 @@ def test_processes_race_for_keys(tmp_path: Path) -> None:
     bodies = sorted(row.body for row in app.queues.engine.jobs_of("default"))
     app.close()
     assert bodies == sorted(f'["{number}"]'.encode() for number in range(20))
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "kwargs", "what"),
+    [
+        ("shop.far", "ann", {}, "`args` must be a list or tuple"),
+        ("shop.far", {"to": "ann"}, {}, "`args` must be a list or tuple"),
+        ("shop.far", 5, {}, "`args` must be a list or tuple"),
+        ("shop.far", ["ann"], ["ben"], "`kwargs` must be a dict by name"),
+        ("shop.far", [], {1: "ann"}, "`kwargs` must be a dict by name"),
+        (None, [], {}, "`name` must be the name of a task"),
+        (len, ["ann"], {}, "`name` must be the name of a task"),
+    ],
+)
+def test_a_call_by_name_has_a_list_and_a_dict(
+    app: Dueline,
+    name: Any,  # noqa: ANN401
+    args: Any,  # noqa: ANN401
+    kwargs: Any,  # noqa: ANN401
+    what: str,
+) -> None:
+    with pytest.raises(BadInput, match=re.escape(what)):
+        app.send(name, args, kwargs)
