@@ -54,13 +54,13 @@ class Arguments:
         try:
             found = get_type_hints(function, include_extras=True)
             self._hints = hints = {name: _bounded(kind) for name, kind in found.items()}
-            self._readers: dict[str, Callable[[bytes], Sequence[Any]]] = {}
-            self._read = self._reader_of(AS_JSON)
             self._kinds = {
                 parameter.name: hints.get(parameter.name, Any) for parameter in parameters
             }
-            for kind in self._kinds.values():
-                AS_JSON.decoder(kind)  # raises here if it cannot decode the type
+            for name, kind in self._kinds.items():
+                _check_decodable(name, kind)
+            self._readers: dict[str, Callable[[bytes], Sequence[Any]]] = {}
+            self._read = self._reader_of(AS_JSON)
         except (NameError, TypeError) as error:
             raise BadInput(
                 f"An annotation of {task}{self._signature} cannot be used: {error}.",
@@ -111,13 +111,8 @@ class Arguments:
         if self._untyped:
             given, got = (self._bind(*call).arguments for call in ((args, kwargs), read))
             for name in self._untyped:
-                if name in given and not _is_same(given[name], got[name]):
-                    kind = _annotation_of(given[name])
-                    raise BadInput(
-                        f"The handler of {self._task} would get `{name}` as another type: "
-                        f"{given[name]!r:.80} would become {got[name]!r:.80}.",
-                        hint=f"Annotate it: `{name}: {kind}`.",
-                    )
+                if name in given:
+                    self._check_same(name, given[name], got[name])
         if (
             form is AS_JSON
             and holds_binary((args, kwargs))
@@ -128,6 +123,24 @@ class Arguments:
                 "would read as base64 text.",
                 hint='Annotate them as `bytes`, or use the codec: @app.task(codec="msgpack").',
             )
+
+    def _check_same(self, name: str, given: Any, got: Any) -> None:  # noqa: ANN401
+        """Check that an argument without an annotation keeps its type."""
+        pairs, stars = [(name, given, got)], ""
+        match self._signature.parameters[name].kind:
+            case inspect.Parameter.VAR_POSITIONAL:
+                stars = "*"
+                pairs = [(name, *pair) for pair in zip(given, got, strict=True)]
+            case inspect.Parameter.VAR_KEYWORD:
+                stars = "**"
+                pairs = [(key, value, got[key]) for key, value in given.items()]
+        for place, before, after in pairs:
+            if not _is_same(before, after):
+                raise BadInput(
+                    f"The handler of {self._task} would get `{place}` as another type: "
+                    f"{before!r:.80} would become {after!r:.80}.",
+                    hint=f"Annotate it: `{stars}{name}: {_annotation_of(before)}`.",
+                )
 
     def _written(self, value: object, form: Form, *, given: int = 0) -> bytes:
         try:
@@ -285,17 +298,32 @@ class Arguments:
             kind = self._kinds[name]
             match self._signature.parameters[name].kind:
                 case inspect.Parameter.VAR_POSITIONAL:
-                    kind = tuple.__class_getitem__((kind, ...))
+                    many = tuple.__class_getitem__((kind, ...))
+                    bound.arguments[name] = _convert(name, value, many)
                 case inspect.Parameter.VAR_KEYWORD:
-                    kind = dict.__class_getitem__((str, kind))
-            try:
-                bound.arguments[name] = msgspec.convert(
-                    value, kind, str_keys=True, dec_hook=from_plain
-                )
-            except msgspec.ValidationError as error:
-                text, _, place = str(error).partition(" - at `$")
-                raise msgspec.ValidationError(f"`{name}{place[:-1]}`: {text}") from error
+                    bound.arguments[name] = {
+                        key: _convert(key, one, kind) for key, one in value.items()
+                    }
+                case _:
+                    bound.arguments[name] = _convert(name, value, kind)
         return bound.args, bound.kwargs
+
+
+def _convert(name: str, value: object, kind: Any) -> Any:  # noqa: ANN401  (a type, and its value)
+    """Convert a plain value; the error names the argument."""
+    try:
+        return msgspec.convert(value, kind, str_keys=True, dec_hook=from_plain)
+    except msgspec.ValidationError as error:
+        text, _, place = str(error).partition(" - at `$")
+        raise msgspec.ValidationError(f"`{name}{place[:-1]}`: {text}") from error
+
+
+def _check_decodable(name: str, kind: Any) -> None:  # noqa: ANN401  (a type)
+    """Raise TypeError, which names the parameter, if JSON cannot be decoded as its type."""
+    try:
+        AS_JSON.decoder(kind)
+    except TypeError as error:
+        raise TypeError(f"`{name}`: {error}") from error
 
 
 _ELEMENT: Final = re.compile(r"(.*) - at `\$\[(\d+)\](.*)`")
@@ -341,6 +369,8 @@ def _annotation_of(value: object) -> str:
         odd = next((key for key in value if type(key) is not str), "")
         inner = [one for one in value.values() if type(one) not in _SCALARS]
         return f"dict[{_annotation_of(odd)}, {_annotation_of([*inner, *value.values()][0])}]"
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return name  # a named tuple
     if isinstance(value, list | tuple | set | frozenset) and value:
         inner = [one for one in value if type(one) not in _SCALARS]
         member = _annotation_of([*inner, *value][0])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 import msgspec
 import pytest
@@ -164,6 +164,49 @@ def test_an_argument_that_would_change_its_type_is_refused(value: object, annota
         assert f"`when: {annotation}" in raised.value.hint
     with pytest.raises(BadInput, match="`when`"):
         codec.encode_many([("ann", 1), ("ann", value)])
+
+
+class Pair(NamedTuple):
+    left: int
+    right: str
+
+
+def test_a_named_tuple_is_annotated_by_its_class() -> None:
+    with pytest.raises(BadInput) as raised:
+        arguments(pair=None).encode((Pair(1, "a"),), {})
+    assert "`pair: Pair`" in raised.value.hint
+
+
+def test_the_hint_for_further_arguments_annotates_one_of_them() -> None:
+    def loose(*rest, **more) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN002, ANN003
+
+    def typed(*rest: date, **more: date) -> None: ...
+
+    day = date(2027, 1, 1)
+    with pytest.raises(BadInput, match="would get `rest` as another type") as raised:
+        Arguments(loose, "shop.send", skip=0).encode((1, day), {})
+    assert "`*rest: date`" in raised.value.hint
+    with pytest.raises(BadInput, match="would get `when` as another type: datetime") as raised:
+        Arguments(loose, "shop.send", skip=0).encode((), {"to": "ann", "when": day})
+    assert "`**more: date`" in raised.value.hint
+    codec = Arguments(typed, "shop.send", skip=0)
+    assert codec.decode(codec.encode((day,), {"when": day})) == ((day,), {"when": day})
+
+
+def test_a_further_named_argument_that_does_not_fit_is_named() -> None:
+    def typed(**more: list[date]) -> None: ...
+
+    with pytest.raises(BadInput, match=r"`when\[1\]`: Expected `date`, got `int`"):
+        Arguments(typed, "shop.send", skip=0).encode((), {"when": [date(2027, 1, 1), 5]})
+
+
+def test_a_parameter_whose_annotation_cannot_be_used_is_named() -> None:
+    class Mixed(enum.Enum):
+        A = "a"
+        B = 2
+
+    with pytest.raises(BadInput, match=r"cannot be used: `kind`: Enums must contain"):
+        arguments(to=str, kind=Mixed)
 
 
 @pytest.mark.parametrize("value", [1, "a", 1.5, None, True, [1, ["a"]], {"a": {"b": [None]}}, []])
