@@ -490,6 +490,8 @@ def enqueue_all(
             rows = traced(host.hooks.tracer, requests, inside.enqueue_all)
         except (StoreUnavailable, Duplicate, QuotaExceeded) as error:
             error.unsent += len(written) - start - len(some)
+            if isinstance(error, Duplicate):
+                error.name_call(len(written) - error.unsent)
             raise
         for one, event, row in zip(some, events, rows, strict=True):
             _after(host, event, [row])

@@ -64,6 +64,11 @@ class Duplicate(Conflict):
     job_id: str = ""
     unsent: int = 0
 
+    def name_call(self, index: int) -> None:
+        """Put the index of the rejected call before the message."""
+        self.message = f"calls[{index}]: {self.message}"
+        self.args = (f"{self.message} {self.hint}".strip(),)
+
 
 class QuotaExceeded(Conflict):
     """A quota of the queue or tenant is exhausted; nothing was written.

@@ -194,9 +194,17 @@ def test_a_key_that_is_held_ends_the_batch_where_it_is(app: Dueline) -> None:
     with pytest.raises(Duplicate) as caught:
         app.enqueue_many(calls)
     assert caught.value.unsent == 3
+    assert caught.value.message.startswith("calls[2]: The job ")
+    assert str(caught.value).startswith("calls[2]: The job ")
     assert len(list(app.queues.engine.jobs_of("default"))) == 4
     app.enqueue_many(calls[-2:])
     assert len(list(app.queues.engine.jobs_of("default"))) == 6
+    with pytest.raises(Duplicate, match=r"^calls\[3\]: The job "):  # in the second write
+        app.enqueue_many([*[plain.call()] * 3, count.call(1)], chunk=2)
+    with pytest.raises(Duplicate, match=r"^calls\[0\]: The job "):
+        count.enqueue_many([(1,), (9,)])
+    with pytest.raises(Duplicate, match=r"^The job "):
+        count.enqueue(1)
 
 
 def test_many_calls_join_a_transaction() -> None:
