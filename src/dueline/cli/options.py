@@ -68,7 +68,7 @@ StateOption = Annotated[
     State | None,
     typer.Option("--state", help="Only jobs in this state; default: unfinished jobs."),
 ]
-QueueOption = Annotated[str | None, option("NAME", "Only jobs of this queue.", "--queue")]
+QueueOption = Annotated[str | None, option("NAME", "Only jobs of this queue.", "-q", "--queue")]
 TaskOption = Annotated[str | None, option("NAME", "Only jobs of this task.", "--task")]
 TenantOption = Annotated[str | None, option("NAME", "Only jobs of this tenant.", "--tenant")]
 TagOption = Annotated[str | None, option("TAG", "Only jobs with this tag.", "--tag")]

@@ -54,6 +54,14 @@ def test_jobs_are_listed_by_state_queue_task_and_tenant(shell: Shell) -> None:
     assert answer.out.splitlines()[0].split() == ["ID", "STATE", "ENDED", "TOOK", "QUEUE", "TASK"]
 
 
+def test_the_queue_of_a_list_has_a_short_option(shell: Shell) -> None:
+    job_id = shell.enqueue("tasks.add", "1", "--queue", "mail")
+    shell.enqueue("tasks.add", "2")
+    for command in (("jobs", "list"), ("jobs", "peek")):
+        found = shell.app(*command, "-q", "mail", "-o", "json").data
+        assert [job["id"] for job in found] == [job_id]
+
+
 def test_jobs_are_listed_by_the_words_of_a_filter(shell: Shell) -> None:
     later = shell.enqueue("tasks.add", "1", "--after", "1h", "--tenant", "acme")
     urgent = shell.enqueue("tasks.add", "1", "--priority", "5")
