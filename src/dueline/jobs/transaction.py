@@ -199,7 +199,7 @@ def transaction(
     if not isinstance(store, Transactional):
         raise ConfigError(
             f"The store ({store.describe()['store']}) does not support transactions.",
-            hint="Use sqlite:// (or memory:// in tests) for this application.",
+            hint="Use postgresql:// or sqlite:// (or memory:// in tests) for this application.",
         )
     tx: Transaction | None = None
     is_ending = False

@@ -190,7 +190,9 @@ def test_the_transaction_of_another_application_is_refused(app: Dueline, url: st
 
 def test_a_store_without_transactions_says_so() -> None:
     app = Dueline("memory://?transactional=off")
-    with pytest.raises(ConfigError, match=r"does not support transactions.*sqlite://"):
+    with pytest.raises(
+        ConfigError, match=r"does not support transactions.*postgresql:// or sqlite://"
+    ):
         app.transaction().__enter__()
     app.close()
 
