@@ -40,7 +40,10 @@ class LogSettings(NamedTuple):
         """Log other records, with their job, unless the root logger is configured."""
         root = logging.getLogger()
         if not root.handlers:
-            root.addHandler(self._handler(_JobFormatter()))
+            handler = self._handler(_JobFormatter())
+            if not self.is_json:
+                handler.addFilter(_is_not_shown)
+            root.addHandler(handler)
             root.setLevel(self.others)
 
     def _handler(self, lines: logging.Formatter) -> logging.Handler:
@@ -60,6 +63,21 @@ def show_as_parent_does() -> None:
         settings = LogSettings(level, others, bool(is_json))
         settings.show_own()
         settings.show_others()
+
+
+def _is_not_shown(record: logging.LogRecord) -> bool:
+    """Return whether no logger below the root has shown a record, as Django's does."""
+    logger = logging.getLogger(record.name)
+    while logger.parent is not None:
+        for one in logger.handlers:
+            is_console = isinstance(one, logging.StreamHandler) and one.stream in (
+                sys.stderr,
+                sys.stdout,
+            )
+            if is_console and record.levelno >= one.level and one.filter(record):
+                return False
+        logger = logger.parent
+    return True
 
 
 class _LineFormatter(logging.Formatter):

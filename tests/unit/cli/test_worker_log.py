@@ -78,6 +78,20 @@ def test_a_module_that_configures_logging_keeps_its_own(shop: Shell) -> None:
     ]
 
 
+def test_a_record_that_its_own_logger_shows_is_shown_once(shop: Shell) -> None:
+    console = """
+console = logging.StreamHandler()
+console.setFormatter(logging.Formatter("own %(message)s"))
+console.addFilter(lambda record: record.levelno < logging.ERROR)
+log.addHandler(console)
+"""
+    Path("shop.py").write_text(SHOP + console, encoding="utf-8")
+    lines = log_of(shop, "--processes", "1")
+    assert [line for line in lines if "sending to ann" in line] == ["own sending to ann"]
+    (filtered,) = [line for line in lines if "it failed" in line]
+    assert "task=shop.send attempt=1 it failed" in filtered
+
+
 def test_options_that_exclude_each_other(shell: Shell) -> None:
     answer = shell("worker", "tasks:app", "--quiet", "--log-level", "info")
     assert (answer.code, "exclude each other" in answer.why) == (2, True)
