@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ pytest.importorskip("django")
 
 from django.contrib import admin
 from django.core import checks
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.http import Http404
@@ -399,6 +400,41 @@ def test_the_checks_name_what_is_missing() -> None:
     assert [one.id for one in found] == ["dueline.E001", "dueline.W001"]
     assert isinstance(found[0], checks.Error)
     assert "must be PostgreSQL" in found[0].msg
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"STORE": "jobs.db"}, ("dueline.E001", "has an unknown scheme")),
+        ({"STORE": "memory://", "Retry": 3}, ("dueline.E002", "unknown options: 'Retry'")),
+        ({"STORE": "memory://", "RETRY": 3}, ("dueline.E003", "must be a dueline.Retry (got 3)")),
+        (
+            {"STORE": "memory://", "DATABASE": "default"},
+            ("dueline.E004", "both DATABASE and STORE"),
+        ),
+    ],
+)
+def test_the_checks_name_wrong_options(options: dict[str, Any], found: tuple[str, str]) -> None:
+    with override_settings(TASKS={"default": {"BACKEND": django_site.BACKEND, "OPTIONS": options}}):
+        (one,) = contract.task_backends["default"].check()
+    assert one.id == found[0]
+    assert found[1] in one.msg
+
+
+def test_a_check_creates_no_store(tmp_path: Path) -> None:
+    options = {"STORE": f"sqlite:///{tmp_path}/site/jobs.db"}
+    with override_settings(TASKS={"default": {"BACKEND": django_site.BACKEND, "OPTIONS": options}}):
+        assert list(contract.task_backends["default"].check()) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_that_cannot_be_a_queue_is_named_with_its_setting() -> None:
+    wrong = {"default": {"BACKEND": django_site.BACKEND, "QUEUES": ["Mail"]}}
+    with (
+        override_settings(TASKS=wrong),
+        pytest.raises(ImproperlyConfigured, match=r"^QUEUES of TASKS\['default'\]: 'Mail' is not"),
+    ):
+        _ = contract.task_backends["default"].app
 
 
 def test_tasks_have_options_of_dueline(backend: DuelineBackend) -> None:

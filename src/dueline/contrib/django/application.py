@@ -16,6 +16,7 @@ from dueline.api.task import AsyncTask, Task
 from dueline.contrib.django import contract
 from dueline.contrib.django.attempt import handler_of
 from dueline.contrib.django.results import UNKNOWN_CALL, result_of
+from dueline.core.errors import BadInput
 from dueline.core.ids import Ids
 from dueline.core.job import JobId
 from dueline.core.retry import POISON, Retry
@@ -48,6 +49,9 @@ class DjangoApplication(Dueline):
         alias: Alias of the backend.
         options: Its OPTIONS.
         queues: Its QUEUES.
+
+    Raises:
+        ImproperlyConfigured: A name in QUEUES cannot be a queue.
     """
 
     def __init__(self, alias: str, options: Mapping[str, Any], queues: Iterable[str]) -> None:
@@ -58,7 +62,11 @@ class DjangoApplication(Dueline):
         self._known: dict[str, Known] = {}
         self._adding = threading.Lock()
         for name in queues:
-            self.queue(name)
+            try:
+                self.queue(name)
+            except BadInput as error:
+                place = f"QUEUES of TASKS[{alias!r}]"
+                raise ImproperlyConfigured(f"{place}: {error}") from error
         self.on("expired")(self._send_finished)
         self.on("lost")(self._send_finished)
         self.on("cancelled")(self._send_if_unhandled)

@@ -14,6 +14,7 @@ from django.utils import timezone
 from django.utils.connection import ConnectionDoesNotExist
 
 from dueline.admin.search import attempts_of
+from dueline.api.connect import open_store
 from dueline.api.job_handle import parse_id
 from dueline.api.task import Using
 from dueline.contrib.django import results
@@ -32,6 +33,8 @@ from dueline.core.codec import decode_result
 from dueline.core.errors import BadInput, ConfigError, NotFound
 from dueline.core.job import Job, JobId
 from dueline.core.retry import Retry
+
+OPTIONS = ("DATABASE", "ENQUEUE_ON_COMMIT", "RETRY", "STORE")
 
 HISTORY_ROWS_MAX = 1000
 """Maximum number of rows of the history that are read for the earlier attempts of a job."""
@@ -210,8 +213,9 @@ class DuelineBackend(BaseTaskBackend):
     def check(self, **kwargs: Any) -> Iterator[checks.CheckMessage]:  # noqa: ANN401
         """Yield what is wrong with the settings."""
         yield from super().check(**kwargs)
+        yield from self._check_options()
         try:
-            _ = self.app.url
+            open_store(self.app.url)  # which does not connect
         except (ConfigError, ImproperlyConfigured, ConnectionDoesNotExist) as error:
             yield checks.Error(
                 f"The store of TASKS[{self.alias!r}] is not configured: {error}",
@@ -223,4 +227,26 @@ class DuelineBackend(BaseTaskBackend):
                 "Workers do not find the tasks of installed applications.",
                 hint="Add 'dueline.contrib.django' to INSTALLED_APPS.",
                 id="dueline.W001",
+            )
+
+    def _check_options(self) -> Iterator[checks.CheckMessage]:
+        place = f"OPTIONS of TASKS[{self.alias!r}]"
+        if unknown := [repr(name) for name in self.options if name not in OPTIONS]:
+            yield checks.Error(
+                f"{place} has unknown options: {', '.join(unknown)}.",
+                hint=f"The options are {', '.join(OPTIONS)}.",
+                id="dueline.E002",
+            )
+        retry = self.options.get("RETRY")
+        if retry is not None and not isinstance(retry, Retry):
+            yield checks.Error(
+                f"RETRY in {place} must be a dueline.Retry (got {retry!r}).",
+                hint="Use `Retry(attempts=5)`.",
+                id="dueline.E003",
+            )
+        if self.options.get("DATABASE") and self.options.get("STORE"):
+            yield checks.Error(
+                f"{place} has both DATABASE and STORE.",
+                hint="Use DATABASE if that PostgreSQL database is the store, otherwise STORE.",
+                id="dueline.E004",
             )
