@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dueline import BadInput, JobFailed, Retry
+from dueline import BadInput, JobFailed, JobTimeout, Retry
 from dueline.contrib.celery import (
     AsyncResult,
     Celery,
@@ -336,6 +336,10 @@ def test_schedules_of_the_real_celery_are_read_too(app: Celery, add: CeleryTask)
         (lambda app, add: setattr(app.conf, "worker_concurrency", 4), "dueline worker"),
         (lambda app, add: app.conf.update(task_serializer="pickle"), "'json', which always"),
         (lambda app, add: app.conf.update({"task_routes": {}}), "queue= of the tasks"),
+        (lambda app, add: setattr(app.conf, "imports", ["shop"]), "Celery(include=[...])"),
+        (lambda app, add: setattr(app.conf, "task_ignore_result", True), "ignore_result=True of"),
+        (lambda app, add: setattr(app.conf, "CELERY_TIMEZONE", "UTC"), "lower-case name"),
+        (lambda app, add: app.task(expires=3)(len), "expires= of `apply_async`"),
         (lambda app, add: app.autodiscover_tasks(), "not named"),
         (lambda app, add: crontab(day_of_week=1, day_of_month="1-7"), "mon#1"),
         (lambda app, add: app.add_periodic_task(object(), add.s(1)), "kind object"),
@@ -360,6 +364,9 @@ def test_options_without_a_counterpart_are_refused(
         (lambda app, add: add.delay_on_commit(1), "tx=connection"),
         (lambda app, add: add.request, "bind=True"),
         (lambda app, add: add.delay(1).forget(), "keep="),
+        (lambda app, add: chain(add.s(1)).on_error(add.s()), "link_error= of `apply_async`"),
+        (lambda app, add: add.s(1).link(add.s(2)), "chain"),
+        (lambda app, add: group(add.s(1)).gone, "no attribute 'gone'"),
     ],
 )
 def test_methods_without_a_counterpart_are_refused(
@@ -381,3 +388,29 @@ def test_names_that_are_not_there_say_what_to_write() -> None:
         _ = module.Ignore
     with pytest.raises(AttributeError, match="no attribute"):
         _ = module.gone
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "said"),
+    [
+        ("signals", "task_failure", r'@app\.on\("dead"\)'),
+        ("signals", "worker_process_init", "lazily"),
+        ("exceptions", "Retry", r"self\.retry"),
+        ("exceptions", "Reject", "Snooze"),
+        ("schedules", "solar", "runs daily"),
+        ("canvas", "signature", "from dueline.contrib.celery import signature"),
+        ("result", "GroupResult", "AsyncResult"),
+    ],
+)
+def test_names_of_submodules_say_what_to_write(module: str, name: str, said: str) -> None:
+    with pytest.raises(ImportError, match=said):
+        exec(f"from dueline.contrib.celery.{module} import {name}", {})  # noqa: S102
+    with pytest.raises(ImportError, match="cannot import name 'gone'"):
+        exec(f"from dueline.contrib.celery.{module} import gone", {})  # noqa: S102
+
+
+def test_exceptions_have_the_module_of_celery() -> None:
+    exceptions = import_module("dueline.contrib.celery.exceptions")
+    assert exceptions.MaxRetriesExceededError is MaxRetriesExceededError
+    assert exceptions.SoftTimeLimitExceeded is JobTimeout
+    assert exceptions.TimeoutError is TimeoutError

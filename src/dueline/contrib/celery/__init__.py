@@ -12,6 +12,7 @@ from dueline.contrib.celery.canvas import chain, chord, group
 from dueline.contrib.celery.result import AsyncResult
 from dueline.contrib.celery.schedules import crontab, schedule
 from dueline.contrib.celery.task import MaxRetriesExceededError, Signature, signature
+from dueline.contrib.celery.words import NAMES, refuse_name
 from dueline.core.errors import JobTimeout as SoftTimeLimitExceeded
 
 __all__ = [
@@ -29,22 +30,7 @@ __all__ = [
     "signature",
 ]
 
-_ELSEWHERE = {
-    "Ignore": "raise dueline.Cancel(...)",
-    "Reject": "raise dueline.Cancel(...), or dueline.Snooze(60) to run again",
-    "Retry": "self.retry(...)",
-    "Task": "functions with @app.task; share code by @app.middleware or plain functions",
-    "chunks": "enqueue_many([...])",
-    "current_app": "the application itself",
-    "current_task": "bind=True and `self`",
-    "signals": 'hooks, such as @app.on("dead")',
-    "solar": "a task that runs daily and enqueues with using(due=...)",
-    "states": "the names of states, such as 'SUCCESS'",
-}
-
 
 def __getattr__(name: str) -> NoReturn:
     """Name what to write instead of a name of Celery."""
-    if name in _ELSEWHERE:
-        raise ImportError(f"dueline.contrib.celery has no {name}. Use {_ELSEWHERE[name]}.")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    refuse_name(name, NAMES, __name__)

@@ -2,11 +2,11 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from dueline.contrib.celery.calls import CallWords, current_app
 from dueline.contrib.celery.result import AsyncResult
-from dueline.contrib.celery.words import refuse
+from dueline.contrib.celery.words import NAMES, WORKFLOW, refuse, refuse_attribute, refuse_name
 from dueline.core.errors import BadInput
 from dueline.workflows import parts
 from dueline.workflows.parts import Part
@@ -58,6 +58,9 @@ class Canvas(ABC):
     def __call__(self, *args: Any) -> AsyncResult:
         """Start it."""
         return self.apply_async(args)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        refuse_attribute(name, WORKFLOW, f"A {type(self).__name__}")
 
 
 class _Several(Canvas):
@@ -127,3 +130,8 @@ def with_error(part: Part, link_error: Canvas | None) -> Part:
     if link_error is None:
         return part
     return parts.pipeline(part, on_failure=link_error.part())  # type: ignore[arg-type]  # checked
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Name what to write instead of a name of Celery."""
+    refuse_name(name, NAMES, __name__)

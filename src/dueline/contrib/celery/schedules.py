@@ -3,8 +3,9 @@
 import re
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Final
+from typing import Final, NoReturn
 
+from dueline.contrib.celery.words import NAMES, refuse_name
 from dueline.contrib.schedule_sources.found import check_days
 
 Field = int | str | Iterable[int]
@@ -52,3 +53,8 @@ def _text_of(field: Field) -> str:
     if isinstance(field, str):
         return _NAME.sub(lambda name: name[0][:3], field.replace(" ", ""))
     return str(field) if isinstance(field, int) else ",".join(map(str, sorted(field)))
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Name what to write instead of a name of Celery."""
+    refuse_name(name, NAMES, __name__)

@@ -8,6 +8,7 @@ from dueline.core.errors import BadInput
 TASK: Final[Mapping[str, str]] = {
     "base": "functions, and @app.middleware for what is around them",
     "compression": "app.payloads.use(compress_above=8192)",
+    "expires": "expires= of `apply_async`",
     "pydantic": "annotations: dueline checks arguments against them",
     "serializer": "JSON, the default, or app.payloads.use(...)",
     "store_errors_even_if_ignored": "nothing: a dead-letter job keeps its error",
@@ -30,15 +31,20 @@ CALL: Final[Mapping[str, str]] = {
     "task_id": "the id of the result; unique= of `using` enqueues once",
 }
 SETTINGS: Final[Mapping[str, str]] = {
+    "CELERY": "the lower-case name, such as timezone",
     "broker": "Celery(broker='sqlite:///jobs.db'), or DUELINE_STORE",
     "database": "nothing: results are in the store",
+    "imports": "Celery(include=[...])",
+    "include": "Celery(include=[...])",
     "redis": "nothing: results are in the store",
     "result_backend": "nothing: results are in the store",
     "result_expires": "app.queue('default', keep=...)",
     "result": "app.queue('default', keep=...)",
     "task_always_eager": "@pytest.mark.dueline(inline=True) above a test",
     "task_default_queue": "queue= of the tasks",
+    "task_default_priority": "priority= of the tasks",
     "task_default_rate_limit": "rate_limit= of the tasks",
+    "task_ignore_result": "ignore_result=True of the tasks",
     "task_routes": "queue= of the tasks",
     "task_soft_time_limit": "soft_time_limit= of the tasks",
     "task_time_limit": "time_limit= of the tasks",
@@ -73,6 +79,47 @@ OBJECT: Final[Mapping[str, str]] = {
     "traceback": "`dueline jobs show ID`",
     "update_state": "a plain task with `ctx: Context` and ctx.progress(done, total, note)",
 }
+WORKFLOW: Final[Mapping[str, str]] = {
+    "apply": "delay(), and a worker in the test",
+    "freeze": "delay(), whose result has the id",
+    "link": "chain(..., other.s()), or link= of `apply_async`",
+    "link_error": "link_error= of `apply_async`",
+    "on_error": "link_error= of `apply_async`",
+    "skew": "set(countdown=...) of its signatures",
+}
+NAMES: Final[Mapping[str, str]] = {
+    "GroupResult": "AsyncResult, which a group returns, too",
+    "Ignore": "raise dueline.Cancel(...)",
+    "Reject": "raise dueline.Cancel(...), or dueline.Snooze(60) to run again",
+    "ResultSet": "a group, or get() of each result",
+    "Retry": "self.retry(...)",
+    "Task": "functions with @app.task; share code by @app.middleware or plain functions",
+    "chunks": "enqueue_many([...])",
+    "current_app": "the application itself",
+    "current_task": "bind=True and `self`",
+    "get_task_logger": "logging.getLogger(__name__)",
+    "signals": 'hooks, such as @app.on("dead")',
+    "signature": "from dueline.contrib.celery import signature",
+    "solar": "a task that runs daily and enqueues with using(due=...)",
+    "states": "the names of states, such as 'SUCCESS'",
+}
+SIGNALS: Final[Mapping[str, str]] = {
+    "after_task_publish": '@app.on("after_enqueue")',
+    "before_task_publish": '@app.on("before_enqueue")',
+    "celeryd_init": "code in the module of the application",
+    "setup_logging": "logging.basicConfig(...) in the module of the application, which is kept",
+    "task_failure": '@app.on("dead")',
+    "task_postrun": '@app.on("after_run")',
+    "task_prerun": '@app.on("before_run")',
+    "task_retry": '@app.on("retry")',
+    "task_revoked": '@app.on("cancelled")',
+    "task_success": '@app.on("done")',
+    "worker_init": "what handlers open lazily, or @app.middleware",
+    "worker_process_init": "what handlers open lazily, or @app.middleware",
+    "worker_process_shutdown": "atexit.register(...)",
+    "worker_ready": "`/readyz` of `dueline worker --http`",
+    "worker_shutdown": "atexit.register(...)",
+}
 
 
 def refuse(names: Iterable[str], words: Mapping[str, str], where: str) -> None:
@@ -88,3 +135,10 @@ def refuse_attribute(name: str, words: Mapping[str, str], what: object) -> NoRet
     if name in words:
         raise AttributeError(f"{what} has no counterpart of Celery's `{name}`. Use {words[name]}.")
     raise AttributeError(f"{what} has no attribute {name!r}.")
+
+
+def refuse_name(name: str, words: Mapping[str, str], module: str) -> NoReturn:
+    """Raise ImportError for a name of Celery, with what to write instead."""
+    if name in words:
+        raise ImportError(f"{module} has no {name}. Use {words[name]}.")
+    raise AttributeError(f"module {module!r} has no attribute {name!r}")
