@@ -46,6 +46,12 @@ class Cipher:
     """
 
     def __init__(self, keys: Mapping[str, bytes | str], *, write: str | None = None) -> None:
+        if not isinstance(keys, Mapping):
+            kind = type(keys).__name__  # the value is a secret
+            raise BadInput(
+                f"`keys` must be a dict of keys by their ids (got a {kind}).",
+                hint='Use Cipher({"2027-01": key}).',
+            )
         if not keys or (write is not None and write not in keys):
             raise BadInput(
                 f"There is no key {write or 'to write with'!r:.80}.",

@@ -71,14 +71,9 @@ def when(instant_us: int, now_us: int) -> str:
 
 
 def line(error: str) -> str:
-    """Return an error's first line, cut."""
-    first = error.strip().partition("\n")[0]
+    """Return an error's first line, cut, without a period at its end."""
+    first = error.strip().partition("\n")[0].removesuffix(".")
     return first if len(first) <= _ERROR_CHARACTERS else f"{first[:_ERROR_CHARACTERS]}..."
-
-
-def _sentence(text: str) -> str:
-    """Return a text with a period, which the message of an error may have brought."""
-    return text if text.endswith(".") and not text.endswith("...") else f"{text}."
 
 
 # Its end
@@ -92,7 +87,7 @@ def explain_ended(outcome: Outcome, now_us: int) -> Explanation:
     because = f" because of {line(outcome.error)}" if outcome.error else ""
     return Explanation(
         outcome.state,
-        _sentence(f"It has been {outcome.state} since {when(outcome.ended_us, now_us)}{because}"),
+        f"It has been {outcome.state} since {when(outcome.ended_us, now_us)}{because}.",
         {"ended_us": outcome.ended_us, "error": outcome.error},
     )
 
@@ -101,7 +96,7 @@ def explain_dead(ended_us: int, error: str, now_us: int) -> Explanation:
     """Explain that a job is a dead-letter job."""
     return Explanation(
         "dead",
-        _sentence(f"It has been dead since {when(ended_us, now_us)} because of {line(error)}"),
+        f"It has been dead since {when(ended_us, now_us)} because of {line(error)}.",
         {"ended_us": ended_us, "error": error},
     )
 

@@ -247,8 +247,10 @@ def opened(codec: int, body: bytes) -> tuple[Form, bytes]:
     Raises: BadInput: the codec is custom or unknown, or the bytes are invalid.
     """
     if not _is_ours(codec):
+        is_own = OWN_MIN <= codec <= OWN_MAX
+        reader = "only an application that adds it can read" if is_own else "is not known here"
         raise BadInput(
-            f"The arguments are in the codec {codec}, which is not known here.",
+            f"The arguments are in the codec {codec}, which {reader}.",
             hint="Is it added where they were written (app.payloads.add), or by a newer dueline?",
         )
     if codec & _SQUEEZED and body.startswith(_ZLIB):

@@ -1,5 +1,7 @@
 """The codec that encrypts arguments."""
 
+from typing import cast
+
 import pytest
 
 from dueline import BadInput, Dueline, JobFailed, Retry
@@ -89,13 +91,13 @@ def test_a_job_waits_for_its_key_and_then_says_which_one() -> None:
         ({"": OLD}, None, "not a valid id"),
         ({"x" * 65: OLD}, None, "not a valid id"),
         ({7: OLD}, None, "not a valid id"),
+        ("short", None, r"`keys` must be a dict .*got a str"),
+        ([("a", OLD)], None, r"`keys` must be a dict .*got a list"),
     ],
 )
-def test_keys_that_cannot_be_used_are_refused(
-    keys: dict[str, bytes], write: str | None, said: str
-) -> None:
+def test_keys_that_cannot_be_used_are_refused(keys: object, write: str | None, said: str) -> None:
     with pytest.raises(BadInput, match=said) as raised:
-        Cipher(keys, write=write)
+        Cipher(cast("dict[str, bytes]", keys), write=write)
     assert "short" not in str(raised.value)
 
 

@@ -16,6 +16,7 @@ from dueline.coordination.worker_requests import requests_in
 from dueline.core.job import JobId
 from dueline.jobs import attempt_lines
 from dueline.jobs.cancel_requests import inbox
+from dueline.jobs.queue import EnqueueRequest
 from dueline.streams.groups import register
 from dueline.web import dashboard
 from dueline.web.dashboard import STATIC
@@ -191,6 +192,14 @@ def test_a_job_shows_attempts_result_and_no_secrets(shop: Shop, admin: Visitor) 
     assert "Why it is not running" in scheduled
     assert "Traceback" in admin.text(f"/jobs/{shop.dead}")
     assert "TimeoutError: mail server 17 timed out" in admin.text(f"/jobs/{shop.retrying}")
+
+
+def test_a_job_says_once_that_its_arguments_are_not_shown(shop: Shop, admin: Visitor) -> None:
+    request = EnqueueRequest("default", "t", 64, [b"sealed"])
+    job = shop.app.queues.enqueue(request)[0].id.hex()
+    page = admin.text(f"/jobs/{job}")
+    assert page.lower().count("not shown") == 1
+    assert "6 bytes, not shown: The arguments are in the codec 64, which only an" in page
 
 
 def test_a_job_is_changed(shop: Shop, admin: Visitor) -> None:
