@@ -288,6 +288,7 @@ INSERT INTO django_celery_beat_periodictask (name, task, args, kwargs, queue, pr
   ('next', 'shop.ping', '["a"]', '{}', NULL, NULL, 1, 1, 1, NULL, NULL, NULL, NULL, NULL),
   ('date', 'shop.ping', '["a"]', '{}', NULL, NULL, 1, 0, 1, NULL, NULL, NULL, '2030-01-01', NULL),
   ('odd', 'shop.ping', 'a', '{}', NULL, NULL, 1, 0, 1, NULL, NULL, NULL, NULL, NULL);
+UPDATE django_celery_beat_periodictask SET start_time = '2029-01-01' WHERE name = 'date';
 """
 
 DJANGO_SETTINGS = """
@@ -309,10 +310,15 @@ def test_periodic_tasks_of_django_celery_beat(folder: Shell) -> None:
     assert ended.returncode == 5, ended.stderr
     found = {one["schedule"]: one for one in json.loads(ended.stdout)["data"]}
     refused = {name: one["finding"] for name, one in found.items() if one["verdict"] == "refused"}
-    assert sorted(refused) == ["date", "next", "odd", "sun"]
+    assert sorted(refused) == ["next", "odd", "sun"]
     assert refused["sun"] == "It follows the sun."
+    assert refused["odd"].startswith("Its args are not JSON: ")
     assert found["night"]["finding"].startswith("queue=mail, priority=-3, expires=60")
-    assert sorted(stored()) == ["night", "once", "ping"]
+    assert sorted(stored()) == ["date", "night", "once", "ping"]
+    assert found["date"]["finding"] == (
+        "until=2030-01-01T00:00:00+00:00, catch_up=last, start=2029-01-01T00:00:00+00:00"
+    )
+    assert stored()["date"].next == datetime(2029, 1, 1, tzinfo=UTC)
     night = stored()["night"]
     assert (night.cron, night.tz) == ("*/15 3 * * 1-5", "Europe/Vilnius")
     assert night.is_paused

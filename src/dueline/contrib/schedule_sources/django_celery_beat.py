@@ -64,25 +64,34 @@ def _found(row: Mapping[str, Any], broker: str) -> FoundSchedule:
     what: dict[str, Any] = {"name": valid_name(row["name"]), "task": row["task"]}
     try:
         timing = _timing_of(row)
-        expires = row["expires"] or row["expire_seconds"]
-        own = {"queue": row["queue"], "priority": row["priority"], "expires": expires}
-        options = options_of(own, broker)
-        args, kwargs = (msgspec.json.decode(row[name] or default) for name, default in _CALL)
-    except (BadInput, msgspec.DecodeError) as error:
+        own = {name: row[name] for name in ("queue", "priority")}
+        options = options_of({**own, "expires": row["expire_seconds"]}, broker)
+        args, kwargs = (_json_of(row, name) or empty for name, empty in _CALL)
+    except BadInput as error:
         return FoundSchedule(**what, refused=str(error))
+    start = _utc(row["start_time"]) if "every" in timing else None
     return FoundSchedule(
         **what,
         args=args,
         kwargs=kwargs,
         **timing,
-        start=_utc(row["start_time"]) if "every" in timing else None,
+        start=start,
+        until=None if "at" in timing else _utc(row["expires"]),  # beat then disables it
         catch_up="last",  # as beat does after it was down
         options=options,
         is_paused=not row["enabled"],
+        note=f"start={start.isoformat()}" if start else "",
     )
 
 
-_CALL: Final = (("args", "[]"), ("kwargs", "{}"))
+_CALL: Final[tuple[tuple[str, Any], ...]] = (("args", []), ("kwargs", {}))
+
+
+def _json_of(row: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401  (what a user has written)
+    try:
+        return msgspec.json.decode(row[name] or "null")
+    except msgspec.DecodeError as error:
+        raise BadInput(f"Its {name} are not JSON: {error}.") from error
 
 
 def _timing_of(row: Mapping[str, Any]) -> Mapping[str, Any]:
