@@ -186,6 +186,7 @@ def test_an_ignored_result_is_not_kept_but_passed_on(app: Celery, add: CeleryTas
     short = add.apply_async((1,), soft_time_limit=5, time_limit=9)
     work(app)
     assert (ignored.status, other.status) == ("PENDING", "PENDING")  # as Celery says
+    assert (ignored.get(timeout=5), other.get(timeout=5), ignored.result) == (None, None, None)
     assert (passed.get(timeout=5), short.get(timeout=5)) == (5, 2)
 
 

@@ -23,15 +23,22 @@ class AsyncResult:
     Args:
         id: Id of the task or workflow.
         app: The application; by default the one that was created last.
+        ignored: Whether no result is stored, so that `get` returns None at once.
 
     Raises:
         BadInput: `id` is not an id of dueline.
     """
 
-    def __init__(self, id: str | Job[Any] | Flow, app: Any = None) -> None:  # noqa: A002
+    def __init__(
+        self,
+        id: str | Job[Any] | Flow,  # noqa: A002
+        app: Any = None,
+        *,
+        ignored: bool = False,
+    ) -> None:
         if isinstance(id, str):
             id = _found(app or current_app(), id)  # noqa: A001
-        self.handle = id
+        self.handle, self.ignored = id, ignored
 
     @property
     def id(self) -> str:
@@ -66,6 +73,8 @@ class AsyncResult:
             NotFound: It does not exist, or its result has expired.
         """
         refuse(unknown, {}, "`get`")
+        if self.ignored:
+            return None
         try:
             return self.handle.result(timeout)
         except JobFailed as error:

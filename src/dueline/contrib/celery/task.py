@@ -130,9 +130,10 @@ class CeleryTask:
             BadInput: An option has no counterpart, or the arguments do not fit.
         """
         if link is None and link_error is None:
-            words = self.app.call_options(**{"ignore_result": self.ignore_result, **options})
-            using = self.task.using(**words)
-            return AsyncResult(using.enqueue(*args, **(kwargs or {})))
+            options.setdefault("ignore_result", self.ignore_result)
+            using = self.task.using(**self.app.call_options(**options))
+            job = using.enqueue(*args, **(kwargs or {}))
+            return AsyncResult(job, ignored=bool(options["ignore_result"]))
         own = Signature(self, args, kwargs or {}, {**options, "link": link})
         return AsyncResult(self.app.start(with_error(own.part(), link_error)).step(0))
 
