@@ -149,9 +149,7 @@ ROLE_DEFAULTS = (
 )
 
 
-def test_defaults_of_the_role_do_not_matter(
-    made: Schemas, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_defaults_of_the_role_do_not_matter(made: Schemas, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGOPTIONS", " ".join(f"-c {one}" for one in ROLE_DEFAULTS))
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
     url = made.fresh()
