@@ -3,7 +3,9 @@
 from dueline.core.store import (
     NO_VERSION,
     SETTINGS_PARTITION,
+    Commit,
     Delete,
+    Group,
     Put,
     Record,
     Store,
@@ -126,6 +128,32 @@ class RecordLaws:
             continue
         assert not store.commit("p", [Put("a", TWO, b"2", expect=ONE)])
         assert store.commit("p", [Put("a", TWO, b"2", expect=NO_VERSION)])
+
+    def test_many_records_are_created_or_absent_together(self, store: Store) -> None:
+        past_us = store.clock_us() - HOUR_US
+        assert store.commit("p", [Put("b", ONE, b"1", expires_us=past_us), Put("d", ONE, b"1")])
+        made = [Put(key, TWO, b"2", expect=NO_VERSION) for key in "cba"]
+        absent: list[Write] = [Delete(key, expect=NO_VERSION) for key in "fgb"]
+        assert not store.commit("p", [*made, Put("d", TWO, b"2", expect=NO_VERSION)])
+        assert not store.commit("p", [*absent, Delete("d", expect=NO_VERSION)])
+        assert [record.key for record in records_in(store, "p")] == ["d"]
+        assert store.commit("p", absent)
+        assert store.commit("p", [*made, *absent[:2], Put("d", TWO, b"2", expect=ONE)])
+        assert records_in(store, "p") == [Record(key, TWO, b"2") for key in "abcd"]
+
+    def test_groups_may_write_one_record_after_another(self, store: Store) -> None:
+        steps: list[list[Write]] = [
+            [Delete("a", NO_VERSION)],
+            [Put("a", ONE, b"1", NO_VERSION), Put("b", ONE, b"1", NO_VERSION)],
+            [Put("a", TWO, b"2")],
+            [Delete("a", expect=TWO)],
+            [Put("a", THREE, b"3", NO_VERSION), Put("c", ONE, b"1", NO_VERSION)],
+        ]
+        groups = [Group(commits=[Commit("p", step)]) for step in steps]
+        assert list(store.together(groups)) == [True] * len(steps)
+        assert records_in(store, "p") == [
+            Record("a", THREE, b"3"), Record("b", ONE, b"1"), Record("c", ONE, b"1")
+        ]  # fmt: skip
 
     def test_records_are_there_when_the_store_is_opened_again(self, factory: StoreFactory) -> None:
         url = factory.fresh()

@@ -1,9 +1,9 @@
 """Records in PostgreSQL's tables."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from dueline.core.store import NO_VERSION, Commit, Delete, Put, Record, Write
+from dueline.core.store import NO_VERSION, Commit, Put, Record, Write
 from dueline.core.store_capabilities import RecordsPage
 from dueline.stores.postgres.arrays import columns_of
 from dueline.stores.postgres.database import NOW_US, Database
@@ -21,7 +21,16 @@ _REPLACE = (
     f" WHERE partition = %s AND key = %s AND version = %s AND {_IS_LIVE}"
 )
 _DELETE = "DELETE FROM @records WHERE partition = %s AND key = %s"
-_FIND = "SELECT 1 FROM @records WHERE partition = %s AND key = %s"
+_EACH = (
+    "unnest(%s::text[], %s::text[]) AS k (partition, key) CROSS JOIN LATERAL (SELECT ctid AS tid"
+    " FROM @records AS r WHERE r.partition = k.partition AND r.key = k.key"
+)
+_ONE = "ORDER BY r.partition, r.key LIMIT 1"
+_DELETE_EXPIRED = (
+    "DELETE FROM @records WHERE ctid = ANY(ARRAY("
+    f"SELECT tid FROM {_EACH} AND r.expires_us <= {NOW_US} {_ONE} FOR UPDATE) AS held))"
+)
+_FIND_ANY = f"SELECT 1 FROM {_EACH} {_ONE}) AS found LIMIT 1"
 
 
 def read(database: Database, partition: str, *, after: str | None, limit: int) -> Sequence[Record]:
@@ -50,23 +59,42 @@ def page_of_all(database: Database, after: str | None, limit: int) -> RecordsPag
     return RecordsPage(found, json.dumps(rows[-1][:2]) if len(rows) == limit else None)
 
 
+_Run = dict[tuple[str, str], Write]
+"""Writes of one kind to different records, by their partitions and keys."""
+
+
 def commit(database: Database, commits: Sequence[Commit]) -> bool:
-    """Apply writes; return False if an expectation does not hold: roll back then."""
+    """Apply writes; return False if an expectation does not hold: roll back then.
+
+    Consecutive writes that expect no record are applied together.
+    """
     plain: dict[tuple[str, str], Put] = {}
+    run: _Run = {}
     for partition, writes in commits:
         for write in sorted(writes, key=lambda write: write.key):  # one order for all: no deadlock
             place = (partition, write.key)
             if isinstance(write, Put) and write.expect is None:
                 plain[place] = write
                 continue
+            if run and (place in plain or place in run or not _is_alike(run, write)):
+                if not _apply(database, run):
+                    return False
+                run = {}
             if place in plain:
                 _put(database, plain)
                 plain = {}
-            if not _apply(database, partition, write):
-                return False
+            run[place] = write
+    if run and not _apply(database, run):
+        return False
     _put(database, plain)
     _expire(database, sum(_expires(write) for _, writes in commits for write in writes))
     return True
+
+
+def _is_alike(run: _Run, write: Write) -> bool:
+    """Return whether one statement can apply a write and those of a run."""
+    last = next(reversed(run.values()))
+    return type(last) is type(write) and last.expect == write.expect == NO_VERSION
 
 
 def _expires(write: Write) -> bool:
@@ -83,31 +111,34 @@ def _expire(database: Database, writes: int) -> None:
         )
 
 
-def _apply(database: Database, partition: str, write: Write) -> bool:
-    place = (partition, write.key)
+def _apply(database: Database, run: _Run) -> bool:
+    places = sorted(run)
+    write = run[places[0]]
     if isinstance(write, Put) and write.expect == NO_VERSION:
-        values = ([partition], [write.key], [write.version], [write.value], [write.expires_us])
-        return database.execute(_CREATE, values) == 1
+        return database.execute(_CREATE, _columns(run)) == len(run)
     if isinstance(write, Put):
-        values_of = (write.version, write.value, write.expires_us, *place, write.expect)
+        values_of = (write.version, write.value, write.expires_us, *places[0], write.expect)
         return database.execute(_REPLACE, values_of) == 1
-    assert isinstance(write, Delete)
-    if write.expect is None:
-        database.execute(_DELETE, place)
-        return True
     if write.expect == NO_VERSION:
-        database.execute(f"{_DELETE} AND NOT {_IS_LIVE}", place)
-        return database.first(_FIND, place) is None
-    return (
-        database.execute(f"{_DELETE} AND version = %s AND {_IS_LIVE}", (*place, write.expect)) == 1
+        keys = columns_of(places)
+        return not database.fetch_after((_DELETE_EXPIRED, keys), _FIND_ANY, keys)
+    if write.expect is None:
+        database.execute(_DELETE, places[0])
+        return True
+    values = (*places[0], write.expect)
+    return database.execute(f"{_DELETE} AND version = %s AND {_IS_LIVE}", values) == 1
+
+
+def _columns(writes: Mapping[tuple[str, str], Write]) -> list[list[object]]:
+    """Return the columns of new records, in the order of their keys."""
+    each = ((place, writes[place]) for place in sorted(writes))
+    return columns_of(
+        (*place, put.version, put.value, put.expires_us)
+        for place, put in each
+        if isinstance(put, Put)
     )
 
 
-def _put(database: Database, puts: dict[tuple[str, str], Put]) -> None:
-    if not puts:
-        return
-    rows = [
-        (partition, key, put.version, put.value, put.expires_us)
-        for (partition, key), put in sorted(puts.items(), key=lambda item: item[0])
-    ]
-    database.execute_later(_PUT, columns_of(rows))
+def _put(database: Database, puts: Mapping[tuple[str, str], Put]) -> None:
+    if puts:
+        database.execute_later(_PUT, _columns(puts))
