@@ -4,7 +4,8 @@ A record names the job that holds a key (`unique_records.py`). If `together` is 
 record and the row are written as one. Otherwise the record comes first, contains the whole row,
 and decides; then the row is added. A process that finds a record without its row adds that row.
 If the row was there and has ended, nothing happens, since a key is inserted once. Otherwise this
-completes the insert of a caller that stopped, whether it is still alive or not.
+completes the insert of a caller that stopped, whether it is still alive or not. So the rows of
+many calls may be added together, after all of their records.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ from dueline.core.clock import DAY_US, StoreTime
 from dueline.core.errors import Conflict, Duplicate, EnqueueUnknown, StoreUnavailable, Unknown
 from dueline.core.ids import Ids
 from dueline.core.job import Job, State
+from dueline.core.pagination import parts_of
 from dueline.core.queue_catalog import Catalog
 from dueline.core.store import NO_VERSION, Commit, Group, Move, Store
 from dueline.jobs import results, unique_records
@@ -28,11 +30,19 @@ RESEND_US_MAX = DAY_US
 
 _ROUNDS_MAX = 20
 _LOOKS = 2
+_TAKEN_MAX = 100
+"""Maximum number of keys that a call without transactions takes before it adds their rows."""
 
 
 def rule_of(job: Job) -> Rule | None:
     """Return the unique key that a job was enqueued with."""
     return read_options(job.opts).unique
+
+
+def _key_of(job: Job) -> Rule:
+    rule = rule_of(job)
+    assert rule is not None
+    return rule
 
 
 class _Holder(NamedTuple):
@@ -72,15 +82,14 @@ class UniqueJobs:
             Duplicate: Another job holds the key; nothing was written.
             EnqueueUnknown: It may or may not be stored; place it again.
         """
-        rule = rule_of(job)
-        assert rule is not None
+        rule = _key_of(job)
         for _ in range(_ROUNDS_MAX):
             if again and results.read(self._store, job.id) is not None:
                 return job
             original = unique_records.read(self._store, job.lane.queue, rule.key)
             if original is not None and original.id == job.id:
                 if not self._store.transactional:
-                    self._add(job)
+                    self._added([job])
                 return job
             holder = None if original is None else self._holder(original)
             if holder is not None and holder.holds():
@@ -95,12 +104,38 @@ class UniqueJobs:
         """Place jobs one after the other: in one transaction, if all of their keys are free.
 
         Raises:
-            As `place`, after it has yielded the jobs that are stored.
+            As `place`, after it has yielded the jobs that are stored; those in doubt are the next.
         """
-        if self._store.transactional and len(jobs) > 1 and self._place_free(jobs):
+        if len(jobs) > 1 and not self._store.transactional:
+            for some in parts_of(jobs, _TAKEN_MAX):
+                yield from self._place_in_order(some)
+        elif len(jobs) > 1 and self._place_free(jobs):
             yield from jobs
         else:
             yield from map(self.place, jobs)
+
+    def _place_in_order(self, jobs: Sequence[Job]) -> Iterator[Job]:
+        """Take the keys one after the other without reading them, and add the rows together.
+
+        After a key that was not free, the next one is read first.
+        """
+        taken: list[Job] = []
+        is_free = True
+        for job in jobs:
+            try:
+                is_free = is_free and self._take(job, _key_of(job), NO_VERSION)
+            except StoreUnavailable as error:
+                yield from self._added(taken, before=error)
+                raise
+            if is_free:
+                taken.append(job)
+                continue
+            yield from self._added(taken)
+            taken = []
+            placed = self.place(job)
+            is_free = placed is job
+            yield placed
+        yield from self._added(taken)
 
     def _place_free(self, jobs: Sequence[Job]) -> bool:
         new = self._new(jobs)
@@ -139,8 +174,7 @@ class UniqueJobs:
         found: list[Commit | None] = []
         taken: dict[tuple[str, str], Job] = {}
         for job in jobs:
-            rule = rule_of(job)
-            assert rule is not None
+            rule = _key_of(job)
             place = (job.lane.queue, rule.key)
             original = unique_records.read(self._store, *place)
             holder = taken.get(place)
@@ -276,26 +310,39 @@ class UniqueJobs:
 
     def _put(self, job: Job, rule: Rule, expect: bytes) -> bool:
         """Give the key to a new job; return False if another caller was faster."""
-        commit = unique_records.take(job, rule, expect=expect)
+        if not self._store.transactional:
+            return self._take(job, rule, expect) and bool(self._added([job]))
+        commits = (unique_records.take(job, rule, expect=expect), results.absent(job.id))
         try:
-            if self._store.transactional:
-                commits = (commit, results.absent(job.id))
-                return self._store.together([Group(commits=commits, jobs=(job,))])[0]
-            if not self._store.commit(commit.partition, commit.writes):
-                return False
+            return self._store.together([Group(commits=commits, jobs=(job,))])[0]
         except Unknown as error:
             raise EnqueueUnknown.about([job]) from error
-        self._add(job)
-        return True
 
-    def _add(self, job: Job) -> None:
-        """Add the row of a record that is written: from then on the job may run."""
+    def _take(self, job: Job, rule: Rule, expect: bytes) -> bool:
+        """Write the record alone; return False if another caller was faster."""
+        commit = unique_records.take(job, rule, expect=expect)
         try:
-            is_sure = self._store.add([job])[0]
-        except StoreUnavailable as error:
+            return self._store.commit(commit.partition, commit.writes)
+        except Unknown as error:
             raise EnqueueUnknown.about([job]) from error
-        if not is_sure:
-            raise EnqueueUnknown.about([job])
+
+    def _added(
+        self, jobs: Sequence[Job], *, before: StoreUnavailable | None = None
+    ) -> Sequence[Job]:
+        """Add the rows of records that are written, and return the jobs: they may run now.
+
+        Args:
+            jobs: The jobs.
+            before: The error of the job after them, which may be in doubt too.
+        """
+        cause: StoreUnavailable | None = before
+        try:
+            if not jobs or all(self._store.add(jobs)):
+                return jobs
+        except StoreUnavailable as error:
+            cause = error
+        after = before.jobs if isinstance(before, EnqueueUnknown) else ()
+        raise EnqueueUnknown.about([*jobs, *after]) from cause
 
 
 def _duplicate(rule: Rule, holder: Job) -> Duplicate:

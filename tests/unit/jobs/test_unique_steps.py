@@ -1,5 +1,8 @@
 """One living job for a key, whatever the order of the steps."""
 
+from collections import Counter
+from collections.abc import Sequence
+
 import pytest
 
 from dueline.core.call_options import Mode
@@ -147,6 +150,131 @@ def test_a_producer_and_a_finisher_in_any_order(mode: Mode) -> None:
         assert len(living(stage)) == 1
 
     assert every_order(lead, switches_max=2) > 10
+
+
+# --- many keys in one call -------------------------------------------------------------------
+
+KEYS = ("a", "b", "c")
+
+
+def bulk(*keys: str, mode: Mode = "reject") -> list[EnqueueRequest]:
+    """Make calls with keys, for one write."""
+    return [keyed(number, key=key, mode=mode) for number, key in enumerate(keys, 1)]
+
+
+def attempt_all(stage: Stage, calls: Sequence[EnqueueRequest]) -> int:
+    """Enqueue calls as a client of its own; return how many are stored, from the first on."""
+    try:
+        return len(stage.queues().enqueue_all(calls))
+    except Duplicate as error:
+        return len(calls) - error.unsent
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_bulk_producer_is_stopped_at_any_step(mode: Mode) -> None:
+    # C22
+    for stop_at in range(1, STEPS_MAX):
+        stage = stage_with(KEEPING_NOTHING, stop_at)
+        is_stopped = False
+        try:
+            assert attempt_all(stage, bulk(*KEYS, mode=mode)) == len(KEYS)
+        except Stopped:
+            is_stopped = True
+        stage.stop_at = frozenset()
+        stands = {attempt(stage, keyed(9, key=key, mode="existing")) for key in KEYS}
+        assert {row.id.hex() for row in living(stage)} == stands
+        stage.clock.advance(us=AFTER_LEASES_US)
+        stage.work_to_the_end()
+        assert stage.calls == len(KEYS)
+        if not is_stopped:
+            return
+    raise AssertionError("the producer never comes to an end")
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_bulk_producer_pauses_at_any_step_while_a_key_is_taken(mode: Mode, key: str) -> None:
+    # C22: another call has the key, runs and ends, or holds it until the bulk call is over
+    for stop_at in range(1, STEPS_MAX):
+        for has_ended in (False, True):
+            stage = stage_with(KEEPING_NOTHING, stop_at)
+            others: list[str] = []
+
+            def meanwhile(
+                *,
+                stage: Stage = stage,
+                others: list[str] = others,
+                has_ended: bool = has_ended,
+            ) -> None:
+                stage.stop_at = frozenset()
+                others.append(attempt(stage, keyed(8, key=key, mode="existing")))
+                if has_ended:
+                    stage.clock.advance(us=AFTER_LEASES_US)
+                    stage.work_to_the_end()
+
+            stage.meanwhile = meanwhile
+            stored = attempt_all(stage, bulk(*KEYS, mode=mode))
+            if not others:
+                return
+            assert stored in (len(KEYS), KEYS.index(key))
+            if stored < len(KEYS):
+                assert mode == "reject"
+                assert not has_ended
+                free = [one for one in KEYS[stored:] if one != key]
+                assert not any(keys_held(stage.queues(), one) for one in free)
+            held = {attempt(stage, keyed(9, key=one, mode="existing")) for one in KEYS}
+            assert {row.id.hex() for row in living(stage)} == held
+    raise AssertionError("the producer never comes to an end")
+
+
+def test_two_bulk_producers_in_any_order() -> None:
+    # C22: both want the same keys; those after the first held one belong to the other producer
+    def lead(turns: Turns) -> None:
+        stage = stage_with(KEEPING_NOTHING)
+        stage.turns = turns
+        stored: list[int] = []
+        act = lambda: stored.append(attempt_all(stage, bulk("a", "b")))  # noqa: E731
+        turns.run([act, act])
+        stage.turns = None
+        assert sorted(stored) == [0, 2]
+        assert len(living(stage)) == 2
+
+    assert every_order(lead, switches_max=2) > 10
+
+
+@pytest.mark.parametrize("name", ["insert", "commit"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_of_a_bulk_may_have_been_stored_is_said(name: str, count: int) -> None:
+    # C22
+    stage = stage_with(KEEPING_NOTHING)
+    queues = stage.queues()
+    queues.enqueue_all(bulk("before"))
+    stage.failing = {name: count}
+    calls = bulk(*KEYS, "d")
+    with pytest.raises(StoreUnavailable) as caught:
+        queues.enqueue_all(calls)
+    stage.failing = {}
+    error = caught.value
+    doubt = error.jobs if isinstance(error, EnqueueUnknown) else []
+    assert len(doubt) == (0 if name == "commit" else len(calls))
+    assert error.unsent == (len(calls) if name == "commit" else 0)
+    queues.enqueue_again(doubt)
+    queues.enqueue_all(calls[len(calls) - error.unsent :])
+    assert alive(queues) == [1, 1, 2, 3, 4]
+
+
+def test_rows_of_many_keys_are_added_together() -> None:
+    # C22: a key of its own costs one conditional write, not an insert by itself
+    stage = stage_with(KEEPING_NOTHING)
+    queues = stage.queues()
+    queues.enqueue_all(bulk("before"))
+    stage.names.clear()
+    keys = [f"key {number}" for number in range(250)]
+    queues.enqueue_all(bulk(*keys))
+    names = Counter(stage.names)
+    assert (names["commit"], names["insert"]) == (250, 3)
+    assert names["records"] <= 3
+    assert len(living(stage)) == 251
 
 
 # --- answers that do not come ----------------------------------------------------------------
