@@ -167,19 +167,22 @@ class Queues:
             As `enqueue`; `unsent` of the error counts the requests that were not sent.
         """
         placed: list[Job] = []
+        some: list[Job] = []
+        is_unique = False
         try:
             rows = [self._rows(one)[0] for one in requests]
             for (is_unique, queue), run in groupby(rows, key=_kind_of_write):
                 some = list(run)
                 if is_unique:
-                    placed.extend(self._exclusive.place_all(some))  # if it raises, up to there
-                    self.engine.announce(some)
+                    self._place_all(some, placed)
                 else:
                     self._add(some, store=self._store_of(queue))
                     placed += some
         except (StoreUnavailable, Duplicate, QuotaExceeded) as error:
-            sent = len(error.jobs) if isinstance(error, EnqueueUnknown) else 0
-            error.unsent = len(requests) - len(placed) - sent
+            sent: Sequence[Job] = ()
+            if isinstance(error, EnqueueUnknown):  # some of one insert may be in doubt
+                sent = error.jobs if is_unique else some
+            error.unsent = len(requests) - len(placed) - len(sent)
             raise
         return placed
 
@@ -237,6 +240,16 @@ class Queues:
         placed = self._exclusive.place(job, again=again)
         self.engine.announce([job])
         return placed
+
+    def _place_all(self, jobs: Sequence[Job], placed: list[Job]) -> None:
+        """Place jobs with unique keys, and append them to `placed`; if it raises, up to there."""
+        here: list[Job] = []
+        try:
+            here.extend(self._exclusive.place_all(jobs))
+        finally:
+            if here:
+                self.engine.announce(jobs[: len(here)])
+            placed += here
 
     def _add(self, jobs: Sequence[Job], sent: Send = send, *, store: Store) -> None:
         try:

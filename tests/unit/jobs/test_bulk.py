@@ -1,12 +1,14 @@
 """Many calls at once: all are stored, or the error tells which are not."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from dueline import Dueline, Duplicate, EnqueueUnknown, StoreUnavailable, Task
+from dueline.core.engine import Engine
+from dueline.core.job import Job
 from dueline.core.store import Store
 from dueline.store_tests.failing_store import FailingStore, Fault
 from tests.harness.clocks import HandClock
@@ -98,6 +100,48 @@ def test_wherever_an_answer_is_lost_the_error_tells_what_to_send(
         count.enqueue_many(CALLS[len(CALLS) - unsent :])
         assert set(numbers(app).values()) == {number}
         assert len(numbers(app)) == len(CALLS)
+
+
+@pytest.mark.parametrize("doubtful", range(3))
+def test_a_row_in_doubt_does_not_make_the_rows_beside_it_unsent(
+    app: Dueline, doubtful: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # C22
+    count = task_of(app)
+    calls = [count.call(number) for number in range(8)]
+    store = app.queues.engine.store
+    app.queues.engine.catalog.settings("default")
+    add = store.add
+
+    def add_with_doubt(jobs: Sequence[Job]) -> Sequence[bool]:
+        return [sure and place != doubtful for place, sure in enumerate(add(jobs))]
+
+    monkeypatch.setattr(store, "add", add_with_doubt)
+    with pytest.raises(EnqueueUnknown) as raised:
+        app.enqueue_many(calls, chunk=3)
+    monkeypatch.undo()
+    assert (len(raised.value.jobs), raised.value.unsent) == (1, 5)
+    app.queues.enqueue_again(raised.value.jobs)
+    app.enqueue_many(calls[-raised.value.unsent :])
+    assert set(numbers(app).values()) == {1}
+    assert len(numbers(app)) == len(calls)
+
+
+def test_jobs_before_a_key_that_is_held_are_announced(
+    app: Dueline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # C22
+    count = task_of(app).using(unique="{number}")
+    count.enqueue(7)
+    announced: list[bytes] = []
+
+    def announce(_: Engine, jobs: Sequence[Job]) -> None:
+        announced.extend(job.body for job in jobs)
+
+    monkeypatch.setattr(Engine, "announce", announce)
+    with pytest.raises(Duplicate):
+        count.enqueue_many([(5,), (6,), (7,), (8,)])
+    assert announced == [b"[5]", b"[6]"]
 
 
 def test_a_key_that_is_held_stops_the_rest(app: Dueline) -> None:
