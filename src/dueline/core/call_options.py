@@ -282,7 +282,8 @@ def checked_key(key: str) -> str:
 
     Raises: BadInput: it is empty, too long, or not valid Unicode.
     """
-    if not 0 < len(key) <= KEY_CHARACTERS_MAX or any("\ud800" <= one <= "\udfff" for one in key):
+    is_valid = key.isascii() or not any("\ud800" <= one <= "\udfff" for one in key)
+    if not 0 < len(key) <= KEY_CHARACTERS_MAX or not is_valid:
         raise BadInput(
             f"The unique key {key!r:.80} is invalid.",
             hint=f"Use 1 to {KEY_CHARACTERS_MAX} characters.",
