@@ -5,11 +5,13 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from dueline.api.connect import sqlite_path
 from dueline.core.errors import ConfigError
 from dueline.core.system import is_own_or_of_root
 
@@ -26,10 +28,14 @@ KEYS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The configured store URL and location of the application."""
+    """The configured store URL and location of the application.
+
+    folder: that of the dueline.toml that names the application, if it is above the current folder.
+    """
 
     store: str | None
     app: str | None
+    folder: Path | None = None
 
 
 def find_config(
@@ -41,6 +47,8 @@ def find_config(
 ) -> Config:
     """Find store and application: option, environment, then dueline.toml here or above.
 
+    Relative paths in dueline.toml are relative to its folder.
+
     Args: store, app: values of the options. environment, folder: by default the process's own.
 
     Raises: ConfigError: a dueline.toml cannot be read, or has an unknown key.
@@ -50,11 +58,31 @@ def find_config(
     app = app or environment.get(APP_VARIABLE)
     if store and app:
         return Config(store, app)
-    written = _read_file(folder or Path.cwd())
-    return Config(store or written.get("store"), app or written.get("app"))
+    here = folder or Path.cwd()
+    place, written = _read_file(here)
+    if place == here:
+        return Config(store or written.get("store"), app or written.get("app"))
+    if not store and "store" in written:
+        store = _in_folder(place, written["store"])
+    if app or "app" not in written:
+        return Config(store, app)
+    return Config(store, written["app"], place)
 
 
-def _read_file(folder: Path) -> Mapping[str, str]:
+def _in_folder(folder: Path, url: str) -> str:
+    """Return a store's URL; that of a relative SQLite file is relative to a folder."""
+    if not url.startswith("sqlite:"):
+        return url
+    with suppress(ConfigError):  # raised again where the store is opened
+        if not (path := sqlite_path(url)).is_absolute():
+            name = str(folder / path).replace("%", "%25").replace("#", "%23").replace("?", "%3F")
+            _, mark, options = url.partition("?")
+            return f"sqlite:///{name}{mark}{options}"
+    return url
+
+
+def _read_file(folder: Path) -> tuple[Path, Mapping[str, str]]:
+    """Return the folder of the nearest dueline.toml, and its values."""
     for place in (folder, *folder.parents):
         path = place / FILE_NAME
         if path.is_file():
@@ -77,8 +105,8 @@ def _read_file(folder: Path) -> Mapping[str, str]:
                         f"The file {path} has an unknown or invalid key {key!r}.",
                         hint=f"Valid keys are {' and '.join(KEYS)}, with strings as values.",
                     )
-            return values
-    return {}
+            return place, values
+    return folder, {}
 
 
 def _check_owner(path: Path) -> None:
@@ -95,16 +123,19 @@ def _check_owner(path: Path) -> None:
             )
 
 
-def load_object(place: str) -> Any:  # noqa: ANN401  (the caller checks what it is)
+def load_object(place: str, folder: Path | None = None) -> Any:  # noqa: ANN401  (see callers)
     """Import `MODULE:ATTR` or `FILE.py:ATTR`; ATTR is `app` by default.
 
-    The current folder is added to the module path. A file is imported under its stem, so that its
+    folder: where modules and files are found, by default the current folder. It is added to the
+    module path. A file is imported under its stem, so that its
     tasks have the same names as when it runs as a script.
 
     Raises: ConfigError: the module or attribute does not exist, or the import fails.
     """
     name, _, attribute = place.partition(":")
-    module = load_module(name)
+    if folder and name.endswith(".py"):
+        name = str(folder / name)
+    module = load_module(name, folder=folder or Path.cwd())
     found = getattr(module, attribute or "app", None)
     if found is None:
         raise ConfigError(
@@ -114,13 +145,17 @@ def load_object(place: str) -> Any:  # noqa: ANN401  (the caller checks what it 
     return found
 
 
-def load_module(name: str, what: str = "application module") -> ModuleType:
-    """Import a module, or a file whose name ends with .py. what: for messages.
+def load_module(
+    name: str, what: str = "application module", *, folder: Path | None = None
+) -> ModuleType:
+    """Import a module, or a file whose name ends with .py.
+
+    what: for messages. folder: added to the module path; by default the current folder, last.
 
     Raises: ConfigError: it does not exist, or the import fails.
     """
     try:
-        return _import_file(Path(name)) if name.endswith(".py") else _import_module(name)
+        return _import_file(Path(name)) if name.endswith(".py") else _import_module(name, folder)
     except ConfigError:
         raise
     except ModuleNotFoundError as error:
@@ -161,9 +196,9 @@ def task_modules(package: str, name: str) -> list[str]:
     return modules
 
 
-def _import_module(name: str) -> ModuleType:
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
+def _import_module(name: str, folder: Path | None) -> ModuleType:
+    if (place := str(folder or Path.cwd())) not in sys.path:
+        sys.path.insert(0 if folder else len(sys.path), place)
     return importlib.import_module(name)
 
 

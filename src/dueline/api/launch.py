@@ -177,7 +177,7 @@ def _runner(
         )
     threads = max(plan.concurrency, plan.processes)
     each = threads_each(threads, plan.processes)
-    command = [sys.executable, "-m", "dueline.api.worker_child", place, str(each)]
+    command = [sys.executable, "-m", "dueline.api.worker_child", place, str(each), *sys.path]
     return ProcessRunner(
         spawning(command, app.tasks, jobs=jobs_each(each)),
         processes=plan.processes,

@@ -14,13 +14,13 @@ _FILES_MAX: Final = 200
 _SHOWN: Final = 5
 
 
-def load_app(place: str) -> Dueline:
-    """Import the application at MODULE:ATTR.
+def load_app(place: str, folder: Path | None = None) -> Dueline:
+    """Import the application at MODULE:ATTR. folder: of the module, by default the current one.
 
     Raises: ConfigError: the object cannot be imported, or is not an application.
     """
     try:
-        return _expect_app(place, load_object(place))
+        return _expect_app(place, load_object(place, folder))
     except ConfigError as error:
         apps = apps_here()
         if not apps or {place, f"{place}:app"} & {*apps}:  # found, and it fails

@@ -8,8 +8,14 @@ from dueline.core.errors import DuelineError
 from dueline.worker.child_process import serve
 
 
-def main(place: str, threads: str, pipe: str, board: str) -> None:
-    """Import the application and serve the parent process through the descriptors."""
+def main(place: str, threads: str, *rest: str) -> None:
+    """Import the application and serve the parent process.
+
+    rest: folders of the parent's module path, if it is not this process's own; the descriptors of
+    the pipe and the board.
+    """
+    *folders, pipe, board = rest
+    sys.path[:] = folders or sys.path
     try:
         app = load_app(place)
     except DuelineError as error:

@@ -62,7 +62,10 @@ class Session:
 
         Raises: ConfigError: no application is named, or it cannot be imported.
         """
-        place = place or find_config(store=self._store, app=self._app).app
+        folder = None
+        if place is None:
+            config = find_config(store=self._store, app=self._app)
+            place, folder = config.app, config.folder
         if place is None:
             raise ConfigError(
                 "No application is named.",
@@ -70,7 +73,7 @@ class Session:
                 + found_here(apps_here()),
             )
         if place not in self._imported:
-            app = load_app(place)
+            app = load_app(place, folder)
             if self._store is not None:
                 app.use_store(self._store)
             self._imported[place] = app
@@ -86,7 +89,7 @@ class Session:
             return self._store
         config = find_config(app=self._app)
         if config.app is not None:
-            return self.application(config.app).url
+            return self.application().url
         if config.store is None:
             raise ConfigError(
                 "No store is named.",

@@ -79,6 +79,30 @@ def test_the_file_is_sought_here_and_above_and_the_nearest_counts(tmp_path: Path
     assert find_config(environment={}, folder=below) == Config("near", None)
 
 
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        ("sqlite:///data/jobs.db?synchronous=NORMAL", "{}/data/jobs.db?synchronous=NORMAL"),
+        ("sqlite:jobs%23.db", "{}/jobs%23.db"),
+        ("sqlite:////srv/jobs.db", "sqlite:////srv/jobs.db"),
+        ("sqlite:///~/jobs.db", "sqlite:///~/jobs.db"),
+        ("postgresql://server/jobs", "postgresql://server/jobs"),
+    ],
+)
+def test_a_relative_file_is_in_the_folder_of_the_file_that_names_it(
+    tmp_path: Path, written: str, found: str
+) -> None:
+    root = tmp_path / "50% of #1?"
+    write(root / "dueline.toml", f'store = "{written}"\napp = "tasks:app"\n')
+    (root / "below").mkdir()
+    config = find_config(environment={}, folder=root / "below")
+    quoted = f"sqlite:///{tmp_path}/50%25 of %231%3F"
+    assert config == Config(found.format(quoted), "tasks:app", root)
+    assert find_config(environment={}, folder=root) == Config(written, "tasks:app")
+    given = {"DUELINE_STORE": written, "DUELINE_APP": "other:app"}
+    assert find_config(environment=given, folder=root / "below") == Config(written, "other:app")
+
+
 def test_without_arguments_it_is_the_process_that_is_asked(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
