@@ -35,7 +35,13 @@ def test_a_list_is_one_document_or_a_line_a_job(shell: Shell) -> None:
 
 def test_a_list_says_that_it_is_empty_or_not_all_on_stderr(shell: Shell) -> None:
     answer = shell.app("jobs", "list")
-    assert (answer.code, answer.out, answer.err) == (0, "", "No jobs match.\n")
+    assert (answer.code, answer.out) == (0, "")
+    assert answer.err == (
+        "No waiting or running jobs match. For ended ones use --state done, cancelled, expired or "
+        "lost; for dead-letter jobs `dueline dead list`.\n"
+    )
+    assert shell.app("jobs", "list", "--state", "done").err == "No jobs match.\n"
+    assert shell.app("jobs", "list", "state:ready").err == "No jobs match.\n"
     for _ in range(2):
         shell.enqueue("tasks.add", "1")
     assert "raise --limit to see more" in shell.app("jobs", "list", "--limit", "1").err

@@ -53,6 +53,11 @@ from dueline.jobs.queue import Queues
 
 ATTEMPTS_SHOWN = 20
 TAIL_EVERY_S = 0.5
+NO_MATCH = "No jobs match."
+NO_UNENDED_MATCH = (
+    "No waiting or running jobs match. For ended ones use --state done, cancelled, expired or "
+    "lost; for dead-letter jobs `dueline dead list`."
+)
 
 jobs = typer.Typer(help="Show and change jobs.")
 
@@ -94,7 +99,8 @@ def list_jobs(
             shown = [job_rows.of_row(one, now_us) for one in rows.jobs]
             columns, more, is_capped = job_rows.LIST_COLUMNS, rows.more, rows.is_capped
         output.entries(shown, columns, count=len(shown), more=more, capped=is_capped)
-    note_rest(len(shown), more=more, is_capped=is_capped)
+    empty = NO_MATCH if like.state is not None else NO_UNENDED_MATCH
+    note_rest(len(shown), more=more, is_capped=is_capped, empty=empty)
 
 
 @jobs.command()
@@ -145,14 +151,14 @@ def find(
         Output.of(context, queues.engine).entry(shown)
 
 
-def note_rest(count: int, *, more: bool, is_capped: bool) -> None:
-    """Print to stderr that a list is empty or incomplete."""
+def note_rest(count: int, *, more: bool, is_capped: bool, empty: str = NO_MATCH) -> None:
+    """Print to stderr that a list is empty or incomplete. empty: what is printed if it is empty."""
     if is_capped:
         note("Too many jobs to read all of them: use --queue, --task or --tenant.")
     elif more:
         note(f"Only {count} are shown; raise --limit to see more.")
     elif not count:
-        note("No jobs match.")
+        note(empty)
 
 
 @jobs.command()
