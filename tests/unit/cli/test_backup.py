@@ -21,11 +21,9 @@ READING = [
 @pytest.mark.parametrize("words", READING, ids=" ".join)
 def test_a_command_that_reads_creates_no_store(shell: Shell, words: tuple[str, ...]) -> None:
     answer = shell("--store", "sqlite:///typo.db", *words)
-    assert answer.code in (4, 7), answer.err
     assert not (shell.folder / "typo.db").exists()
-    if words[0] != "backup":
-        assert (answer.code, answer.why) == (7, "There is no store at typo.db.")
-        assert "dueline init" in answer.err
+    assert (answer.code, answer.why) == (7, "There is no store at typo.db.")
+    assert "dueline init" in answer.err
 
 
 def test_a_command_that_declares_settings_creates_the_store(shell: Shell) -> None:

@@ -8,7 +8,7 @@ import typer
 from dueline.api.connect import copy_file, mask
 from dueline.cli.options import argument
 from dueline.cli.output import Entry, Output
-from dueline.cli.session import session_of
+from dueline.cli.session import check_exists, session_of
 from dueline.core.clock import SystemClock
 
 FileArgument = Annotated[Path, argument("FILE", "The copy.")]
@@ -22,6 +22,7 @@ def backup(context: typer.Context, file: FileArgument) -> None:
     Example: dueline backup backups/jobs-2027-01-01.db
     """
     session = session_of(context)
+    check_exists(session.address)
     _show(context, {"copy": str(file), "bytes": copy_file(session.address, file, restores=False)})
 
 
