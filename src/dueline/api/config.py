@@ -166,8 +166,15 @@ def load_module(
     except Exception as error:
         raise ConfigError(
             f"The {what} {name!r} fails while it is imported: {type(error).__name__}: {error}.",
-            hint=f"Run `python -c 'import {name}'` to see where." if ".py" not in name else "",
+            hint=_hint_of_failure(name),
         ) from error
+
+
+def _hint_of_failure(name: str) -> str:
+    if not name.endswith(".py"):
+        return f"Run `python -c 'import {name}'` to see where."
+    place = place_in_package(name)
+    return f"The file is in a package: name its module, {place}." if place else ""
 
 
 def task_modules(package: str, name: str) -> list[str]:
@@ -216,6 +223,15 @@ def _import_file(path: Path) -> ModuleType:
         del sys.modules[path.stem]  # as Python does with a module that fails
         raise
     return module
+
+
+def place_in_package(place: str) -> str | None:
+    """Return the MODULE:ATTR of a FILE.py:ATTR in a package; None for any other place."""
+    file, _, attribute = place.partition(":")
+    folder, names = Path(file).resolve().parent, [Path(file).stem]
+    while file.endswith(".py") and (folder / "__init__.py").is_file():
+        folder, names = folder.parent, [folder.name, *names]
+    return f"{'.'.join(names)}:{attribute or 'app'}" if len(names) > 1 else None
 
 
 def place_of(target: object) -> str | None:

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from dueline.api.application import Dueline
+from dueline.api.config import place_in_package, place_of
 from dueline.api.connect import mask
 from dueline.api.logs import LogSettings
 from dueline.api.worker_plan import CONCURRENCY, DRAIN_S, plan_of
@@ -146,7 +147,10 @@ def _greet(app: Dueline, queues: Mapping[str, int | None] | None, slots: str) ->
     rest = f" and {len(tasks) - TASKS_SHOWN} more" if len(tasks) > TASKS_SHOWN else ""
     _log.info("tasks: %s%s", ", ".join(map(one_line, tasks[:TASKS_SHOWN])) or "none", rest)
     if not tasks:
-        _log.warning("The application has no tasks: import their modules, or see app.include.")
+        hint = "import their modules, or see app.include"
+        if place := place_in_package(place_of(app) or ""):
+            hint = f"its file is in a package, so name the module, {place}"
+        _log.warning("The application has no tasks: %s.", hint)
     catalog = app.engine.catalog
     known = {*own, *catalog.names()}
     workers, now_us = live_workers(app.engine), app.engine.time.latest_us()
