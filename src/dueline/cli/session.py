@@ -57,8 +57,10 @@ class Session:
         """Whether --app, DUELINE_APP or dueline.toml names an application."""
         return find_config(store=self._store, app=self._app).app is not None
 
-    def application(self, place: str | None = None) -> Dueline:
+    def application(self, place: str | None = None, *, otherwise: str = "") -> Dueline:
         """Import the application from --app, DUELINE_APP or dueline.toml.
+
+        Args: otherwise: what else the command can do, for the hint if none is named.
 
         Raises: ConfigError: no application is named, or it cannot be imported.
         """
@@ -70,7 +72,8 @@ class Session:
             raise ConfigError(
                 "No application is named.",
                 hint="Pass --app MODULE:ATTR, set DUELINE_APP, or use dueline.toml."
-                + found_here(apps_here()),
+                + found_here(apps_here())
+                + otherwise,
             )
         if place not in self._imported:
             app = load_app(place, folder)

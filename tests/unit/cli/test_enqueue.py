@@ -153,3 +153,9 @@ def test_it_says_until_when_and_what_is_unique(shell: Shell) -> None:
     assert shell.enqueue(*words, "existing") == job_id
     assert shell.enqueue(*words, "replace") != job_id
     assert shell.app("enqueue", "tasks.add", "2", "--mode", "reject").code == 2
+
+
+def test_without_an_application_the_way_without_its_code_is_named(bare_shell: Shell) -> None:
+    answer = bare_shell("enqueue", "tasks.add", "1")
+    assert answer.code == 7
+    assert answer.err.endswith("Without its code, pass --unchecked.\n")

@@ -84,7 +84,11 @@ def enqueue(
             hint="Put the arguments into the file.",
         )
     args, kwargs = read_arguments(argument or ())
-    app = _unchecked(context) if unchecked else session_of(context).application()
+    app = (
+        _unchecked(context)
+        if unchecked
+        else session_of(context).application(otherwise=" Without its code, pass --unchecked.")
+    )
     try:
         own = app.unchecked(task) if unchecked else app.task_named(task)
         using = own.using(
