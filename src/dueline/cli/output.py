@@ -10,6 +10,7 @@ import typer
 
 from dueline.api.connect import mask
 from dueline.cli.session import Format, session_of
+from dueline.core.clock import DAY_US
 from dueline.core.durations import distance_text, exact_text, instant_text, span_text
 from dueline.core.engine import Engine
 from dueline.core.text import json_text, printable
@@ -166,7 +167,8 @@ class Output:
 
     def _cell(self, value: Value) -> str:
         if isinstance(value, Instant):
-            return distance_text(value.us, self._now_us, units=1)
+            is_long = abs(value.us - self._now_us) >= DAY_US
+            return distance_text(value.us, self._now_us, units=1 + is_long)
         return self._long(value)
 
     def _long(self, value: Value) -> str:

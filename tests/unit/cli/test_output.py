@@ -116,3 +116,8 @@ def test_help_is_printed_where_nothing_is_asked(shell: Shell, words: list[str]) 
     answer = shell(*words)
     assert answer.code == 0
     assert answer.out.startswith("Usage: dueline [OPTIONS] COMMAND")
+
+
+def test_a_distance_of_days_in_a_table_has_its_hours(shell: Shell) -> None:
+    shell.enqueue("tasks.add", "1", "--after", "2d23h30m")
+    assert "in 2d23h" in shell("--store", "sqlite:///jobs.db", "jobs", "list").out
