@@ -410,6 +410,11 @@ def test_names_of_submodules_say_what_to_write(module: str, name: str, said: str
         exec(f"from dueline.contrib.celery.{module} import gone", {})  # noqa: S102
 
 
+def test_the_logger_of_celery_names_that_of_python() -> None:
+    with pytest.raises(ImportError, match=r"Use logging\.getLogger\(__name__\) instead of"):
+        exec("from dueline.contrib.celery.utils.log import get_task_logger", {})  # noqa: S102
+
+
 def test_exceptions_have_the_module_of_celery() -> None:
     exceptions = import_module("dueline.contrib.celery.exceptions")
     assert exceptions.MaxRetriesExceededError is MaxRetriesExceededError

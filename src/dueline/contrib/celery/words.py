@@ -103,6 +103,9 @@ NAMES: Final[Mapping[str, str]] = {
     "solar": "a task that runs daily and enqueues with using(due=...)",
     "states": "the names of states, such as 'SUCCESS'",
 }
+UTILS: Final[Mapping[str, str]] = {
+    "log": "logging.getLogger(__name__) instead of get_task_logger(__name__)",
+}
 SIGNALS: Final[Mapping[str, str]] = {
     "after_task_publish": '@app.on("after_enqueue")',
     "before_task_publish": '@app.on("before_enqueue")',
