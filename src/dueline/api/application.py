@@ -9,6 +9,7 @@ from typing import (
     Any,
     Concatenate,
     Never,
+    NoReturn,
     ParamSpec,
     TypeVar,
     Unpack,
@@ -52,7 +53,12 @@ from dueline.core.retry import Retry
 from dueline.jobs.queue import Queues
 from dueline.jobs.transaction import Transaction, transaction
 from dueline.tasks.batch_options import BatchOptions
-from dueline.tasks.familiar_words import TASK_OPTIONS, check_options
+from dueline.tasks.familiar_words import (
+    APP_METHODS,
+    TASK_OPTIONS,
+    check_options,
+    unknown_attribute,
+)
 from dueline.tasks.handler import Context, Handler, KeptLogs, Middleware
 
 if TYPE_CHECKING:
@@ -91,6 +97,12 @@ class Dueline(
         self.include(*include)
         self._callable: dict[str, Task[..., Any] | AsyncTask[..., Any]] = {}
         self._declared: dict[str, dict[str, Any]] = {}
+
+    if not TYPE_CHECKING:  # for mypy, such an attribute does not exist
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Name what to write instead of a method of another queue."""
+            raise unknown_attribute(self, name, APP_METHODS, "Applications")
 
     def declare(self, queues: Queues) -> None:
         """Store what the application declared before the first use."""

@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dueline.api.handle import Handle, R_co
 from dueline.coordination.worker_registry import live_workers
@@ -21,6 +21,7 @@ from dueline.jobs.attempt_lines import AttemptLines
 from dueline.jobs.explanation import Explanation
 from dueline.jobs.queue import Found, Queues
 from dueline.jobs.unknown_tasks import known_tasks, unknown_text
+from dueline.tasks.familiar_words import JOB_METHODS, unknown_attribute
 from dueline.tasks.progress import Progress
 
 
@@ -34,6 +35,12 @@ class Job(Handle[R_co]):
 
     def __init__(self, job_id: JobId, queues: Queues, clock: Clock, kind: Any = Any) -> None:  # noqa: ANN401
         self._id, self._queues, self._clock, self._kind = job_id, queues, clock, kind
+
+    if not TYPE_CHECKING:  # for mypy, such an attribute does not exist
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Name what to write instead of a method of another queue."""
+            raise unknown_attribute(self, name, JOB_METHODS, "Jobs")
 
     @property
     def status(self) -> str:

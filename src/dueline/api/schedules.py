@@ -1,9 +1,10 @@
 """Schedules of an application, and its methods that declare them."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Never, TypeVar
 
 from dueline.api.connection import Connection
 from dueline.api.job_handle import Job
@@ -16,6 +17,7 @@ from dueline.jobs.queue import Queues
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import (
     CATCH_UP,
+    NICKNAMES,
     TIMES_MAX,
     CatchUp,
     Overlap,
@@ -26,6 +28,7 @@ from dueline.schedules.schedule import (
     check_name,
     coming,
 )
+from dueline.tasks.familiar_words import SCHEDULE_OPTIONS, check_options
 
 _Count = Annotated[int, integer(1, TIMES_MAX)]
 AnyTask = TypeVar("AnyTask", bound=Using[..., Any])
@@ -105,6 +108,7 @@ class Schedules:
         catch_up: CatchUp = "skip",
         catch_up_max: int = CATCH_UP,
         overlap: Overlap = "allow",
+        **unknown: Never,
     ) -> ScheduleInfo:
         """Create or change a schedule now, while the application runs.
 
@@ -127,6 +131,7 @@ class Schedules:
             catch_up: Which missed occurrences run.
             catch_up_max: Maximum number of missed occurrences that run.
             overlap: What happens while the previous job still waits or runs.
+            **unknown: None; an error names the option that was meant.
 
         Returns:
             The schedule as it is stored.
@@ -135,6 +140,7 @@ class Schedules:
             BadInput: A value is out of range, the arguments do not fit the task, or the code
                 declares this schedule. Nothing was written.
         """
+        _check_known(unknown, self.set)
         if name in self._declared:
             raise BadInput(
                 f"The schedule {name} is declared in code.", hint="Use another name, or change it."
@@ -257,11 +263,17 @@ def timing_of(
     if at is not None:  # it is not worth less because no worker ran at its time
         policies["catch_up"] = "last"
     timing = Timing(
-        cron or "", tz, every_us, start_us, at_us=at_us, until_us=until_us, times=count or 0,
-        **policies,
+        NICKNAMES.get(cron, cron) if cron else "", tz, every_us, start_us, at_us=at_us,
+        until_us=until_us, times=count or 0, **policies,
     )  # fmt: skip
     check(timing)
     return timing
+
+
+def _check_known(unknown: Mapping[str, object], method: Callable[..., object]) -> None:
+    if unknown:
+        own = inspect.signature(method).parameters
+        check_options(unknown, SCHEDULE_OPTIONS, own, f"`{method.__name__}`")
 
 
 def _with_jitter(task: object, jitter: timedelta | float | None) -> Using[..., Any]:
@@ -320,6 +332,7 @@ class ScheduleMethods(Connection):
         catch_up: CatchUp = "skip",
         catch_up_max: int = CATCH_UP,
         overlap: Overlap = "allow",
+        **unknown: Never,
     ) -> None:
         """Run a task on a schedule.
 
@@ -332,7 +345,8 @@ class ScheduleMethods(Connection):
             task: A task, or `task.using(...)` with queue, priority, tenant, tags, window, and
                 `expires` as a duration.
             args: Arguments of the task, in order or by name.
-            cron: Cron expression such as "30 3 * * mon-fri", read as Debian's cron reads it.
+            cron: Cron expression such as "30 3 * * mon-fri" or "@daily", read as Debian's
+                cron reads it.
             every: Interval of at least one second; a timedelta or seconds.
             at: The only occurrence. It runs late if no worker runs then.
             tz: Time zone of the cron expression.
@@ -349,11 +363,13 @@ class ScheduleMethods(Connection):
                 job), "skip" (create none), "wait" (create one job when the previous one has
                 ended; further occurrences create none), or "replace" (cancel the previous job,
                 and create the latest one once it has ended).
+            **unknown: None; an error names the option that was meant.
 
         Raises:
             BadInput: A value is out of range, the arguments do not fit the task, or the
                 application declares two schedules of this name.
         """
+        _check_known(unknown, self.schedule)
         check_name(name)
         timing = timing_of(
             cron, every, at=at, tz=tz, start=start, until=until, count=count,

@@ -317,6 +317,12 @@ def check_fields(text: str, what: str, names: Iterable[str], task: str) -> None:
     """Check that a string names arguments of a task."""
     known = set(names)
     for field in fields_of(text, what):
+        if field not in known and known == {"args", "kwargs"}:  # no argument has a name
+            raise BadInput(
+                f"The {what} {text!r} names {field!r}, but {task} has no argument of this name "
+                "here.",
+                hint=f'Write the value itself, as in f"{text}".',
+            )
         if field not in known:
             raise BadInput(
                 f"The {what} {text!r} names {field!r}, which {task} does not take.",

@@ -6,7 +6,7 @@ hour runs once a day, one that recurs within the hour runs in every hour.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import islice, takewhile
@@ -36,6 +36,17 @@ LATE_US: Final = 60 * SECOND_US
 """An occurrence counts as missed when it is later than this."""
 
 EVERY_US_MIN: Final = SECOND_US
+NICKNAMES: Final[Mapping[str, str]] = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+"""The cron expressions that have names."""
+
 JOBS_A_STEP: Final = 500
 CATCH_UP: Final = 100
 """Default maximum number of missed occurrences that run with catch_up="all"."""

@@ -73,6 +73,70 @@ TASK_OPTIONS: Final[Mapping[str, str]] = {
 """Options of tasks."""
 
 
+SCHEDULE_OPTIONS: Final[Mapping[str, str]] = {
+    "crontab": 'cron="30 3 * * *"',
+    "cron_string": 'cron="30 3 * * *"',
+    "schedule": 'cron="30 3 * * *", or every=60',
+    "interval": "every=60",
+    "seconds": "every=60",
+    "minutes": "every=60, in seconds, or a timedelta",
+    "hours": "every=3600, in seconds, or a timedelta",
+    "trigger": "cron=, every= or at=",
+    "run_date": "at=... with an aware datetime",
+    "scheduled_time": "at=... with an aware datetime",
+    "eta": "at=... with an aware datetime",
+    "timezone": "tz=",
+    "repeat": "count=",
+    "start_date": "start=",
+    "end_date": "until=",
+    "max_instances": 'overlap="skip"',
+    "coalesce": 'catch_up="last"',
+    "misfire_grace_time": "catch_up=",
+    "kwargs": "args={...}, by name",
+    "queue": "task.using(queue=...)",
+    "priority": "task.using(priority=...)",
+}
+"""Options of schedules."""
+
+APP_METHODS: Final[Mapping[str, str]] = {
+    "send_task": 'app.send("shop.charge", [5])',
+    "add_job": "app.schedule(...)",
+    "add_periodic_task": "app.schedule(...)",
+    "periodic_task": '@app.cron("30 3 * * *") above @app.task',
+    "scheduled_job": '@app.cron("30 3 * * *") above @app.task',
+    "db_task": "@app.task",
+    "actor": "@app.task",
+    "worker_main": "app.run_worker()",
+    "autodiscover_tasks": 'app.discover("shop")',
+}
+"""Attributes of applications."""
+
+JOB_METHODS: Final[Mapping[str, str]] = {
+    "get": "job.result(timeout=10)",
+    "wait": "job.result(timeout=10)",
+    "return_value": "job.result(timeout=0)",
+    "state": "job.status",
+    "get_status": "job.status",
+    "ready": "job.status",
+    "successful": 'job.status == "done"',
+    "failed": 'job.status == "dead"',
+    "is_finished": 'job.status == "done"',
+    "is_failed": 'job.status == "dead"',
+    "revoke": "job.cancel()",
+    "refresh": "job.status, which reads the store",
+}
+"""Attributes of job handles."""
+
+
+def unknown_attribute(
+    target: object, name: str, words: Mapping[str, str], what: str
+) -> AttributeError:
+    """Return the error for an attribute that an object does not have. what: its kind, in plural."""
+    if word := words.get(name):
+        return AttributeError(f"{what} have no `{name}`. Write {word}.")
+    return AttributeError(f"{type(target).__name__!r} object has no attribute {name!r}")
+
+
 def unknown_method(task: str, name: str) -> AttributeError:
     """Return the error for an attribute that a task does not have."""
     word = METHODS.get(name)

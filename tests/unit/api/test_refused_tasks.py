@@ -1,5 +1,6 @@
 """Functions that cannot be tasks, and the words of other queues."""
 
+import copy
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any
@@ -113,6 +114,68 @@ def test_methods_of_other_queues_name_those_of_dueline(
     assert not hasattr(task, method)
     with pytest.raises(AttributeError, match="has no attribute 'nosuch'"):
         task.nosuch  # type: ignore[attr-defined]  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("attribute", "word"),
+    [
+        ("get", "job.result(timeout=10)"),
+        ("wait", "job.result(timeout=10)"),
+        ("state", "job.status"),
+        ("ready", "job.status"),
+        ("successful", 'job.status == "done"'),
+        ("revoke", "job.cancel()"),
+    ],
+)
+def test_attributes_of_jobs_in_other_queues_name_those_of_dueline(
+    app: Dueline, attribute: str, word: str
+) -> None:
+    job = app.task(plain).enqueue("ann")
+    with pytest.raises(AttributeError) as raised:
+        getattr(job, attribute)
+    assert str(raised.value) == f"Jobs have no `{attribute}`. Write {word}."
+    assert not hasattr(job, "nosuch")
+    assert copy.copy(job) == job
+
+
+def test_methods_of_other_applications_name_those_of_dueline(app: Dueline) -> None:
+    with pytest.raises(AttributeError, match=r"Write app\.send\("):
+        app.send_task("shop.charge")  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="'Dueline' object has no attribute 'nosuch'"):
+        app.nosuch  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_options_of_other_schedules_name_those_of_dueline(app: Dueline) -> None:
+    task = app.task(plain)
+    for method in (app.schedule, app.schedules.set):
+        with pytest.raises(
+            BadInput, match=f"`{method.__name__}` has no option `crontab`"
+        ) as raised:
+            method("nightly", task, crontab="0 3 * * *")  # type: ignore[arg-type]
+        assert raised.value.hint == 'Use cron="30 3 * * *".'
+        with pytest.raises(BadInput) as raised:
+            method("nightly", task, overlaps="skip")  # type: ignore[arg-type]
+        assert raised.value.hint == "Did you mean overlap=?"
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("@hourly", "0 * * * *"),
+        ("@daily", "0 0 * * *"),
+        ("@weekly", "0 0 * * 0"),
+        ("@monthly", "0 0 1 * *"),
+        ("@yearly", "0 0 1 1 *"),
+    ],
+)
+def test_names_of_cron_expressions_are_read(app: Dueline, name: str, fields: str) -> None:
+    assert app.schedules.set("nightly", app.task(plain), ["ann"], cron=name).cron == fields
+
+
+def test_a_unique_key_of_a_call_by_name_holds_its_value(app: Dueline) -> None:
+    with pytest.raises(BadInput, match="has no argument of this name here") as raised:
+        app.unchecked("shop.send").using(unique="u:{to}").enqueue(to="ann")
+    assert raised.value.hint == 'Write the value itself, as in f"u:{to}".'
 
 
 @pytest.mark.parametrize(
