@@ -176,4 +176,4 @@ class JobFailed(DuelineError):
 
 
 class JobTimeout(DuelineError):
-    """A handler ran longer than the `timeout` of its task."""
+    """A handler ran longer than the `timeout` of its call or task."""

@@ -8,7 +8,7 @@ import pytest
 
 import dueline
 from dueline.core import errors
-from dueline.core.errors import BadInput, DuelineError, EnqueueUnknown, NotFound
+from dueline.core.errors import BadInput, DuelineError, EnqueueUnknown, JobTimeout, NotFound
 from dueline.tasks.handler import Cancel, Snooze
 from tests.harness.calls import row_of
 
@@ -106,3 +106,7 @@ def test_every_public_error_is_a_public_name() -> None:
 def test_every_public_name_is_there() -> None:
     assert [name for name in dueline.__all__ if not hasattr(dueline, name)] == []
     assert dueline.__all__ == sorted(dueline.__all__)
+
+
+def test_a_timeout_may_be_that_of_a_call() -> None:
+    assert str(JobTimeout()) == "A handler ran longer than the `timeout` of its call or task."
