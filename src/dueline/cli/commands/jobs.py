@@ -209,6 +209,9 @@ def show_job(context: typer.Context, job: str, *, state: State | None) -> None:
 def history(context: typer.Context, job: IdArgument) -> None:
     """List the ended attempts of a job, the first first.
 
+    Attempts are numbered by claims: one that was released without a call counts, too. The worker's
+    log and `ctx.attempt` count from the failures.
+
     Example: dueline jobs history 0196f2...
     """
     with session_of(context).queues() as queues:
