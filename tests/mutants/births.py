@@ -50,7 +50,7 @@ def a_dropped_key_lives_again(patch: Patch) -> None:
 
 
 def a_unique_key_is_given_to_a_job_that_ended(patch: Patch) -> None:
-    change_source(patch, UniqueJobs, "_put", "(commit, results.absent(job.id))", "(commit,)")
+    change_source(patch, UniqueJobs, "_put", ", results.absent(job.id))", ",)")
 
 
 def a_repeated_add_has_a_position_of_its_own(patch: Patch) -> None:
