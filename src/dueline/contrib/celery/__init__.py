@@ -5,14 +5,12 @@ a thin layer: tasks, workflows, schedules and results are dueline's, and `duelin
 runs them. What has no counterpart raises an error that says what to write instead.
 """
 
-from typing import NoReturn
-
 from dueline.contrib.celery.application import Celery, shared_task
 from dueline.contrib.celery.canvas import chain, chord, group
 from dueline.contrib.celery.result import AsyncResult
 from dueline.contrib.celery.schedules import crontab, schedule
 from dueline.contrib.celery.task import MaxRetriesExceededError, Signature, signature
-from dueline.contrib.celery.words import NAMES, refuse_name
+from dueline.contrib.celery.words import NAMES, names_elsewhere
 from dueline.core.errors import JobTimeout as SoftTimeLimitExceeded
 
 __all__ = [
@@ -30,7 +28,4 @@ __all__ = [
     "signature",
 ]
 
-
-def __getattr__(name: str) -> NoReturn:
-    """Name what to write instead of a name of Celery."""
-    refuse_name(name, NAMES, __name__)
+__getattr__ = names_elsewhere(NAMES, __name__)

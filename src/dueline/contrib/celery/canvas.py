@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from dueline.contrib.celery.calls import CallWords, current_app
 from dueline.contrib.celery.result import AsyncResult
-from dueline.contrib.celery.words import NAMES, WORKFLOW, refuse, refuse_attribute, refuse_name
+from dueline.contrib.celery.words import NAMES, WORKFLOW, names_elsewhere, refuse, refuse_attribute
 from dueline.core.errors import BadInput
 from dueline.workflows import parts
 from dueline.workflows.parts import Part
@@ -132,6 +132,4 @@ def with_error(part: Part, link_error: Canvas | None) -> Part:
     return parts.pipeline(part, on_failure=link_error.part())  # type: ignore[arg-type]  # checked
 
 
-def __getattr__(name: str) -> NoReturn:
-    """Name what to write instead of a name of Celery."""
-    refuse_name(name, NAMES, __name__)
+__getattr__ = names_elsewhere(NAMES, __name__)

@@ -6,7 +6,7 @@ from typing import Any, Final, NoReturn
 from dueline.api.job_handle import Job
 from dueline.api.workflows import Flow
 from dueline.contrib.celery.calls import current_app
-from dueline.contrib.celery.words import NAMES, OBJECT, refuse, refuse_attribute, refuse_name
+from dueline.contrib.celery.words import NAMES, OBJECT, names_elsewhere, refuse, refuse_attribute
 from dueline.core.errors import Conflict, JobFailed, NotFound
 
 _STATES: Final = {
@@ -140,6 +140,4 @@ def _found(app: Any, text: str) -> Job[Any] | Flow:
     return flow
 
 
-def __getattr__(name: str) -> NoReturn:
-    """Name what to write instead of a name of Celery."""
-    refuse_name(name, NAMES, __name__)
+__getattr__ = names_elsewhere(NAMES, __name__)

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Final, NoReturn
+from typing import Final
 
-from dueline.contrib.celery.words import NAMES, refuse_name
+from dueline.contrib.celery.words import NAMES, names_elsewhere
 from dueline.contrib.schedule_sources.found import check_days
 
 Field = int | str | Iterable[int]
@@ -55,6 +55,4 @@ def _text_of(field: Field) -> str:
     return str(field) if isinstance(field, int) else ",".join(map(str, sorted(field)))
 
 
-def __getattr__(name: str) -> NoReturn:
-    """Name what to write instead of a name of Celery."""
-    refuse_name(name, NAMES, __name__)
+__getattr__ = names_elsewhere(NAMES, __name__)

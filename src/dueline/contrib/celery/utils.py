@@ -2,9 +2,11 @@
 
 from typing import NoReturn
 
-from dueline.contrib.celery.words import UTILS, refuse_name
+from dueline.contrib.celery.words import UTILS, names_elsewhere
+
+_elsewhere = names_elsewhere(UTILS, __name__)
 
 
 def __getattr__(name: str) -> NoReturn:
     """Name what to write instead of a name of Celery, or of its module `utils.log`."""
-    refuse_name("log" if name == "__path__" else name, UTILS, __name__)
+    _elsewhere("log" if name == "__path__" else name)

@@ -1,6 +1,6 @@
 """Options of Celery that have no counterpart, and what to write instead."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NoReturn
 
 from dueline.core.errors import BadInput
@@ -140,8 +140,12 @@ def refuse_attribute(name: str, words: Mapping[str, str], what: object) -> NoRet
     raise AttributeError(f"{what} has no attribute {name!r}.")
 
 
-def refuse_name(name: str, words: Mapping[str, str], module: str) -> NoReturn:
-    """Raise ImportError for a name of Celery, with what to write instead."""
-    if name in words:
-        raise ImportError(f"{module} has no {name}. Use {words[name]}.")
-    raise AttributeError(f"module {module!r} has no attribute {name!r}")
+def names_elsewhere(words: Mapping[str, str], module: str) -> Callable[[str], NoReturn]:
+    """Return the `__getattr__` of a module, which names what to write instead of Celery's names."""
+
+    def refuse_name(name: str) -> NoReturn:
+        if name in words:
+            raise ImportError(f"{module} has no {name}. Use {words[name]}.")
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+    return refuse_name
