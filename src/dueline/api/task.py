@@ -477,8 +477,10 @@ def enqueue_all(
         except BadInput as error:
             raise BadInput(f"calls[{index}]: {error.message}", hint=error.hint) from error
     jobs: list[Job[R]] = []
-    for own in (one.using._options for one in calls if tx is None):  # noqa: SLF001  (of this module)
-        host._notice(own.queue, own.limits)  # noqa: SLF001
+    if tx is None:
+        for one in calls:
+            own = one.using._options  # noqa: SLF001  (of this module)
+            host._notice(own.queue, own.limits)  # noqa: SLF001
     for start in range(0, len(written), chunk):
         some = calls[start : start + chunk]
         requests = [

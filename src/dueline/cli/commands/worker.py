@@ -14,6 +14,7 @@ import typer
 from dueline.api.application import Dueline
 from dueline.api.config import place_in_package, place_of
 from dueline.api.connect import mask
+from dueline.api.connection import UNDECLARED_LIMIT
 from dueline.api.logs import LogSettings
 from dueline.api.worker_plan import CONCURRENCY, DRAIN_S, plan_of
 from dueline.cli.options import argument, option
@@ -184,8 +185,7 @@ def _warn_of_names(app: Dueline, known: Collection[str]) -> None:
         if semaphore_of(limit) not in limits
     }
     for limit, task in sorted(unknown):
-        text = "The limit %s of %s is not declared, so one job runs at a time: is the name right?"
-        _log.warning(text, limit, one_line(task))
+        _log.warning(UNDECLARED_LIMIT, f"{limit} of {one_line(task)}")
     for name, schedule, _ in all_schedules(app.engine):
         if (task := schedule.template.task) not in known:
             _log.warning("The schedule %s: %s", name, unknown_text(task))
