@@ -215,7 +215,7 @@ class DuelineBackend(BaseTaskBackend):
         yield from super().check(**kwargs)
         yield from self._check_options()
         try:
-            open_store(self.app.url)  # which does not connect
+            open_store(self.app.url).close()  # nothing connects
         except (ConfigError, ImproperlyConfigured, ConnectionDoesNotExist) as error:
             yield checks.Error(
                 f"The store of TASKS[{self.alias!r}] is not configured: {error}",
