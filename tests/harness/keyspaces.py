@@ -1,13 +1,12 @@
 """Keyspaces as users open them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from dueline.api.application import Dueline
 from dueline.api.connect import open_store
 from dueline.core.errors import DuelineError
-from dueline.core.store import Migratable
 
 if TYPE_CHECKING:  # the driver may be absent
     from dueline.stores.cassandra.session import CassandraSession
@@ -22,16 +21,6 @@ def session_on(url: str) -> Iterator["CassandraSession"]:
     assert isinstance(store, CassandraStore)
     try:
         yield store._session
-    finally:
-        store.close()
-
-
-def migrate(url: str) -> tuple[Sequence[str], str]:
-    """Set a keyspace up; tell what was made, and the version."""
-    store = open_store(url)
-    assert isinstance(store, Migratable)
-    try:
-        return store.migrate()
     finally:
         store.close()
 

@@ -11,8 +11,8 @@ import pytest
 
 from dueline.api.connect import open_store
 from dueline.core.clock import Clock
-from dueline.core.store import Migratable, Migration, Store
-from tests.harness.servers import absent
+from dueline.core.store import Store
+from tests.harness.servers import absent, migrate
 from tools.postgres import Cluster
 
 NAME = "postgres"
@@ -49,16 +49,6 @@ def statement(url: str, text: str, bound: Sequence[object] = ()) -> list[tuple[A
     with psycopg.connect(url.partition("?")[0], autocommit=True) as connection:
         cursor = connection.execute(text.encode(), bound)
         return cursor.fetchall() if cursor.description is not None else []
-
-
-def migrate(url: str) -> Migration:
-    """Make or migrate the tables of a store; return what was made."""
-    store = open_store(url)
-    assert isinstance(store, Migratable)
-    try:
-        return store.migrate()
-    finally:
-        store.close()
 
 
 class Schemas:

@@ -12,7 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from tests.harness.postgres import migrate, port_of_own, server, statement
+from tests.harness.postgres import port_of_own, server, statement
+from tests.harness.servers import migrate
 from tests.kills.processes import children_of, signal_all
 from tests.kills.ring import Over
 from tools.postgres import Cluster, PostgresError

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.harness.keyspaces import migrate
+from tests.harness.servers import migrate
 from tools.cassandra.config import REQUEST_THREADS
 from tools.cassandra.jars import CASSANDRA_VERSION, CassandraError
 from tools.cassandra.line import Line

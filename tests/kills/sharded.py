@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dueline import AppendUnknown, StoreUnavailable
-from tests.harness.keyspaces import migrate
+from tests.harness.servers import migrate
 from tools.cassandra.ring import Ring
 
 FIRST = 101

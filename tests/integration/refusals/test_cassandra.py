@@ -14,7 +14,8 @@ import pytest
 from dueline.cli import run
 from dueline.core.errors import ConfigError, SchemaMismatch, StoreUnavailable
 from tests.harness.cassandra_node import PATIENT, TABLES, expect_node, node_url
-from tests.harness.keyspaces import enqueue_one, migrate, refusal, session_on
+from tests.harness.keyspaces import enqueue_one, refusal, session_on
+from tests.harness.servers import migrate
 from tools.cassandra.config import CQL_PORT
 
 expect_node()

@@ -15,7 +15,8 @@ from dueline.core.codec import pack
 from dueline.core.errors import ConfigError, DuelineError, EnqueueUnknown, StoreUnavailable
 from tests.harness.cassandra_node import PATIENT, expect_node
 from tests.harness.cassandra_tls import make_identity
-from tests.harness.keyspaces import migrate, refusal, session_on
+from tests.harness.keyspaces import refusal, session_on
+from tests.harness.servers import migrate
 from tools.cassandra.node import Node
 from tools.cassandra.ring import Ring
 

@@ -11,7 +11,8 @@ import pytest
 
 from dueline import Dueline
 from dueline.core.errors import StoreUnavailable, Unknown
-from tests.harness.postgres import migrate, port_of_own, server_url
+from tests.harness.postgres import port_of_own, server_url
+from tests.harness.servers import migrate
 from tools.postgres.cluster import HOST, Cluster
 
 pytestmark = [pytest.mark.postgres, pytest.mark.long]

@@ -9,7 +9,8 @@ import pytest
 from dueline import Dueline
 from dueline.api.connect import open_store
 from dueline.core.errors import SchemaMismatch, StoreUnavailable
-from tests.harness.postgres import expect_server, migrate, statement
+from tests.harness.postgres import expect_server, statement
+from tests.harness.servers import migrate
 
 expect_server()
 
