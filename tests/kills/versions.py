@@ -27,7 +27,7 @@ from dueline.core.attempt import Attempt
 from dueline.jobs.history import attempts
 from tests.kills.processes import told_in
 
-PREVIOUS = "c6acbe4adae3eae1524bb7cbe1a179d3f5e74816"
+PREVIOUS = "1e34b186575c02f97d2edd72c2366223af263c0c"
 """Commit of the version that was released before this one."""
 
 ROOT = Path(__file__).parent.parent.parent
