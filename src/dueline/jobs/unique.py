@@ -30,8 +30,12 @@ RESEND_US_MAX = DAY_US
 
 _ROUNDS_MAX = 20
 _LOOKS = 2
+_REFUSING = frozenset({"reject", "replace"})
+"""Modes in which a job may be refused; those after it in the same call are not stored then."""
+
 _TAKEN_MAX = 100
-"""Maximum number of keys that a call without transactions takes before it adds their rows."""
+"""Maximum number of jobs of a call whose keys are taken before their rows are added, on a store
+without transactions; elsewhere of those that are placed one by one if a key is held."""
 
 
 def rule_of(job: Job) -> Rule | None:
@@ -55,6 +59,34 @@ class _Holder(NamedTuple):
         """Return whether the key is still held: while the job is live, or for a period."""
         rule = rule_of(self.original)
         return self.row is not None or (rule is not None and rule.within_us > 0)
+
+
+class _Wanted(NamedTuple):
+    """A job and the holder of the key that it wants.
+
+    Attributes:
+        job: The job.
+        rule: Its rule.
+        expect: The version of the key's record.
+        holder: Who holds the key, or wants it before this job; None if it is free.
+        is_repeated: A job before it, of the same call, wants the key, too.
+    """
+
+    job: Job
+    rule: Rule
+    expect: bytes
+    holder: _Holder | None
+    is_repeated: bool
+
+    def take(self) -> Commit:
+        """Return the write that gives the key to the job, if the record is as it was read."""
+        return unique_records.take(self.job, self.rule, expect=self.expect)
+
+    def answer(self) -> Job | None:
+        """Return the job by which the mode `existing` answers; None if that is not known yet."""
+        if self.holder is None or self.is_repeated or self.rule.mode != "existing":
+            return None
+        return self.holder.row or self.holder.original
 
 
 class UniqueJobs:
@@ -101,18 +133,23 @@ class UniqueJobs:
         raise Conflict(f"The unique key {rule.key!r} keeps changing hands.", hint="Try again.")
 
     def place_all(self, jobs: Sequence[Job]) -> Iterator[Job]:
-        """Place jobs one after the other: in one transaction, if all of their keys are free.
+        """Place jobs one after the other, with as few writes as possible.
 
         Raises:
             As `place`, after it has yielded the jobs that are stored; those in doubt are the next.
         """
-        if len(jobs) > 1 and not self._store.transactional:
+        if len(jobs) == 1:
+            yield self.place(jobs[0])
+        elif not self._store.transactional:
             for some in parts_of(jobs, _TAKEN_MAX):
                 yield from self._place_in_order(some)
-        elif len(jobs) > 1 and self._place_free(jobs):
+        elif self._place_new(jobs):
             yield from jobs
+        elif any(_key_of(job).mode in _REFUSING for job in jobs):
+            for some in parts_of(jobs, _TAKEN_MAX):
+                yield from some if self._place_new(some) else map(self.place, some)
         else:
-            yield from map(self.place, jobs)
+            yield from self._place_free(jobs)
 
     def _place_in_order(self, jobs: Sequence[Job]) -> Iterator[Job]:
         """Take the keys one after the other without reading them, and add the rows together.
@@ -137,23 +174,34 @@ class UniqueJobs:
             yield placed
         yield from self._added(taken)
 
-    def _place_free(self, jobs: Sequence[Job]) -> bool:
-        new = self._new(jobs)
-        if new and self._add_with_keys(new, jobs):  # without a read for each key
-            return True
-        try:
-            takes = self.takes(jobs)
-        except Duplicate:
-            return False  # those before it are placed first
-        commits = [one for one in takes if one is not None]
-        return len(commits) == len(jobs) and self._add_with_keys(commits, jobs)
-
-    def _new(self, jobs: Sequence[Job]) -> list[Commit]:
-        """Return the writes that give all jobs keys without a record; none if two share a key."""
-        rules = [(job, rule) for job in jobs if (rule := rule_of(job)) is not None]
+    def _place_new(self, jobs: Sequence[Job]) -> bool:
+        """Add jobs whose keys have no records, without reading these; False if one has."""
+        rules = [(job, _key_of(job)) for job in jobs]
         if len({(job.lane.queue, rule.key) for job, rule in rules}) < len(jobs):
-            return []
-        return [unique_records.take(job, rule, expect=NO_VERSION) for job, rule in rules]
+            return False
+        takes = [unique_records.take(job, rule, expect=NO_VERSION) for job, rule in rules]
+        return self._add_with_keys(takes, jobs)
+
+    def _place_free(self, jobs: Sequence[Job]) -> Iterator[Job]:
+        """Add the jobs whose keys are free in one transaction, then place the others in order."""
+        found = list(self._look_up(jobs))
+        free = [one for one in found if one.holder is None]
+        takes = [one.take() for one in free]
+        try:
+            is_added = bool(free) and self._add_with_keys(takes, [one.job for one in free])
+        except EnqueueUnknown as error:
+            raise EnqueueUnknown.about(jobs) from error
+        for number, one in enumerate(found):
+            if is_added and one.holder is None:
+                yield one.job
+                continue
+            try:
+                placed = one.answer() or self.place(one.job)
+            except (StoreUnavailable, Conflict) as error:
+                if is_added:  # some of those after it are stored
+                    raise EnqueueUnknown.about(jobs[number:]) from error
+                raise
+            yield placed
 
     def _add_with_keys(self, commits: Sequence[Commit], jobs: Sequence[Job]) -> bool:
         """Add jobs with their keys, if all of these are as they were read."""
@@ -172,23 +220,34 @@ class UniqueJobs:
             Duplicate: A key is held, and its mode is "reject".
         """
         found: list[Commit | None] = []
-        taken: dict[tuple[str, str], Job] = {}
-        for job in jobs:
-            rule = _key_of(job)
-            place = (job.lane.queue, rule.key)
-            original = unique_records.read(self._store, *place)
-            holder = taken.get(place)
-            expect = NO_VERSION
-            if holder is None and original is not None:
-                expect = original.id
-                if original.id != job.id and self._holder(original).holds():
-                    holder = original
-            if holder is not None and rule.mode == "reject":
-                raise _duplicate(rule, holder)
-            is_free = holder is None
-            found.append(unique_records.take(job, rule, expect=expect) if is_free else None)
-            taken.setdefault(place, job)
+        for one in self._look_up(jobs):
+            if one.holder is not None and one.rule.mode == "reject":
+                raise _duplicate(one.rule, one.holder.original)
+            found.append(one.take() if one.holder is None else None)
         return found
+
+    def _look_up(self, jobs: Sequence[Job]) -> Iterator[_Wanted]:
+        """Yield who holds the keys of jobs: also those before them, which want the same key."""
+        rules = list(map(_key_of, jobs))
+        originals = [
+            unique_records.read(self._store, job.lane.queue, rule.key)
+            for job, rule in zip(jobs, rules, strict=True)
+        ]
+        ids = list({one.id for one in originals if one is not None})
+        rows = dict(zip(ids, self._store.find(ids) if ids else (), strict=True))
+        before: dict[tuple[str, str], Job] = {}
+        for job, rule, original in zip(jobs, rules, originals, strict=True):
+            place = (job.lane.queue, rule.key)
+            earlier = before.setdefault(place, job)
+            holder: _Holder | None = None
+            if earlier is not job:
+                holder = _Holder(original or earlier, None)
+            elif original is not None and original.id != job.id:
+                row = rows[original.id]
+                holder = self._holder(original) if row is None else self._state(original, row)
+                holder = holder if holder.holds() else None
+            expect = NO_VERSION if original is None else original.id
+            yield _Wanted(job, rule, expect, holder, is_repeated=earlier is not job)
 
     def retake(self, row: Job, move: Move) -> bool:
         """Retry a dead job with the key that it held.
@@ -252,13 +311,17 @@ class UniqueJobs:
         for _ in range(_LOOKS):
             row = self._store.find([original.id])[0]
             if row is not None:
-                if row.outcome:
-                    complete(self._store, [stored(row)])
-                is_over = row.outcome or row.state == State.DEAD
-                return _Holder(original, None if is_over else row)
+                return self._state(original, row)
             if results.read(self._store, original.id) is not None:
                 return _Holder(original, None)
         return None
+
+    def _state(self, original: Job, row: Job) -> _Holder:
+        """Return what the present row of a job says; complete its end if it is decided."""
+        if row.outcome:
+            complete(self._store, [stored(row)])
+        is_over = row.outcome or row.state == State.DEAD
+        return _Holder(original, None if is_over else row)
 
     # What becomes of a call
 
