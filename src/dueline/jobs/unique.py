@@ -9,6 +9,7 @@ many calls may be added together, after all of their records.
 """
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -17,10 +18,10 @@ from dueline.core.call_options import Rule, read_options
 from dueline.core.clock import DAY_US, StoreTime
 from dueline.core.errors import Conflict, Duplicate, EnqueueUnknown, StoreUnavailable, Unknown
 from dueline.core.ids import Ids
-from dueline.core.job import Job, State
+from dueline.core.job import Job, JobId, State
 from dueline.core.pagination import parts_of
 from dueline.core.queue_catalog import Catalog
-from dueline.core.store import NO_VERSION, Commit, Group, Move, Store
+from dueline.core.store import NO_VERSION, Commit, Group, Move, Put, Store
 from dueline.jobs import results, unique_records
 from dueline.jobs.completion import Finished, complete, finish, finish_of, stored
 from dueline.jobs.moves import Change, changed, with_position
@@ -32,6 +33,10 @@ _ROUNDS_MAX = 20
 _LOOKS = 2
 _REFUSING = frozenset({"reject", "replace"})
 """Modes in which a job may be refused; those after it in the same call are not stored then."""
+
+_TAKEN_TOGETHER_MAX = 500
+_TAKEN_BYTES_MAX = 2**19
+"""Maximum size of the bodies of jobs whose keys are taken together: the records contain them."""
 
 _TAKEN_MAX = 100
 """Maximum number of jobs of a call whose keys are taken before their rows are added, on a store
@@ -76,7 +81,7 @@ class _Wanted(NamedTuple):
     rule: Rule
     expect: bytes
     holder: _Holder | None
-    is_repeated: bool
+    is_repeated: bool = False
 
     def take(self) -> Commit:
         """Return the write that gives the key to the job, if the record is as it was read."""
@@ -138,14 +143,16 @@ class UniqueJobs:
         Raises:
             As `place`, after it has yielded the jobs that are stored; those in doubt are the next.
         """
+        may_be_refused = any(_key_of(job).mode in _REFUSING for job in jobs)
         if len(jobs) == 1:
             yield self.place(jobs[0])
         elif not self._store.transactional:
-            for some in parts_of(jobs, _TAKEN_MAX):
-                yield from self._place_in_order(some)
+            place = self._place_in_order if may_be_refused else self._place_by_partition
+            for some in parts_of(jobs, _TAKEN_MAX if may_be_refused else _TAKEN_TOGETHER_MAX):
+                yield from place(some)
         elif self._place_new(jobs):
             yield from jobs
-        elif any(_key_of(job).mode in _REFUSING for job in jobs):
+        elif may_be_refused:
             for some in parts_of(jobs, _TAKEN_MAX):
                 yield from some if self._place_new(some) else map(self.place, some)
         else:
@@ -186,21 +193,63 @@ class UniqueJobs:
         """Add the jobs whose keys are free in one transaction, then place the others in order."""
         found = list(self._look_up(jobs))
         free = [one for one in found if one.holder is None]
-        takes = [one.take() for one in free]
+        new = [one.job for one in free]
         try:
-            is_added = bool(free) and self._add_with_keys(takes, [one.job for one in free])
+            is_added = bool(free) and self._add_with_keys([one.take() for one in free], new)
         except EnqueueUnknown as error:
             raise EnqueueUnknown.about(jobs) from error
-        for number, one in enumerate(found):
-            if is_added and one.holder is None:
-                yield one.job
-                continue
+        yield from self._place_rest(jobs, found, {job.id for job in new} if is_added else set())
+
+    def _place_by_partition(self, jobs: Sequence[Job]) -> Iterator[Job]:
+        """Take the free keys of each partition by one write, and add the rows of all together.
+
+        The keys of a partition are read only if one of them is not free.
+        """
+        if sum(len(job.body) for job in jobs) > _TAKEN_BYTES_MAX:
+            yield from self._place_in_order(jobs)
+            return
+        first = {(job.lane.queue, _key_of(job).key): job for job in reversed(jobs)}
+        new = [_Wanted(job, _key_of(job), NO_VERSION, None) for job in first.values()]
+        taken: set[JobId] = set()
+        try:
+            for some in self._take_together(new):
+                taken |= some
+            found = list(self._look_up([job for job in jobs if job.id not in taken]))
+            for some in self._take_together([one for one in found if one.holder is None]):
+                taken |= some
+            self._added([job for job in jobs if job.id in taken])
+        except StoreUnavailable as error:
+            if taken or isinstance(error, Unknown):
+                raise EnqueueUnknown.about(jobs) from error
+            raise
+        yield from self._place_rest(jobs, found, taken)
+
+    def _take_together(self, wanted: Sequence[_Wanted]) -> Iterator[set[JobId]]:
+        """Take the keys of each partition, if all of these are as expected; yield whose."""
+        for commit in results.merged([one.take() for one in wanted]):
+            if self._store.commit(commit.partition, commit.writes):
+                yield {JobId(put.version) for put in commit.writes if isinstance(put, Put)}
+
+    def _place_rest(
+        self, jobs: Sequence[Job], found: Sequence[_Wanted], added: AbstractSet[JobId]
+    ) -> Iterator[Job]:
+        """Place the jobs that were not added together, and yield all in order.
+
+        Args:
+            jobs: The jobs.
+            found: Who held the keys of those that were not free.
+            added: The jobs that were added.
+        """
+        answers = {one.job.id: one.answer() for one in found}
+        for number, job in enumerate(jobs):
             try:
-                placed = one.answer() or self.place(one.job)
+                placed = job if job.id in added else answers.get(job.id) or self.place(job)
             except (StoreUnavailable, Conflict) as error:
-                if is_added:  # some of those after it are stored
-                    raise EnqueueUnknown.about(jobs[number:]) from error
-                raise
+                if not added:
+                    raise
+                # Some of those after it may be stored; it may have been sent with another time.
+                sent = error.jobs if isinstance(error, EnqueueUnknown) else [job]
+                raise EnqueueUnknown.about([*sent, *jobs[number + 1 :]]) from error
             yield placed
 
     def _add_with_keys(self, commits: Sequence[Commit], jobs: Sequence[Job]) -> bool:

@@ -277,6 +277,21 @@ def test_rows_of_many_keys_are_added_together() -> None:
     assert len(living(stage)) == 251
 
 
+@pytest.mark.parametrize("held", [[], ["key 3", "key 77"]])
+def test_keys_of_a_partition_are_taken_together(held: list[str]) -> None:
+    # C22: unless a call may be refused for one
+    stage = stage_with(KEEPING_NOTHING)
+    queues = stage.queues()
+    queues.enqueue_all(bulk("before", *held, mode="existing"))
+    stage.names.clear()
+    keys = [f"key {number}" for number in range(250)]
+    queues.enqueue_all(bulk(*keys, mode="existing"))
+    names = Counter(stage.names)
+    assert names["insert"] == 1
+    assert names["commit"] <= 16 + len(held)
+    assert len(living(stage)) == 251
+
+
 # --- answers that do not come ----------------------------------------------------------------
 
 
