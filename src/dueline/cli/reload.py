@@ -16,13 +16,14 @@ CHECK_S: Final = 0.5
 SKIPPED: Final = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 
-def run_again_and_again(words: Sequence[str]) -> int:
+def run_again_and_again(words: Sequence[str], folder: Path) -> int:
     """Run a command, again whenever a file changes; return its exit code once it is stopped.
 
     A command that fails, such as for a syntax error, is run again after the next change.
 
     Args:
         words: The arguments of `dueline`.
+        folder: The Python files below it are watched.
     """
     children: list[subprocess.Popen[bytes]] = []
 
@@ -32,7 +33,7 @@ def run_again_and_again(words: Sequence[str]) -> int:
 
     with passed_on(hurry) as received:
         while True:
-            seen = now = _files(".")
+            seen = now = _files(folder)
             # In a session of its own: Ctrl-C reaches it once, through this process.
             child = subprocess.Popen(  # noqa: S603  (what the caller ran)
                 [sys.executable, "-m", "dueline", *words], start_new_session=True
@@ -42,16 +43,16 @@ def run_again_and_again(words: Sequence[str]) -> int:
                 if child.poll() == 0:
                     return 0
                 time.sleep(CHECK_S)
-                now = _files(".")
+                now = _files(folder)
             child.terminate()
             code = child.wait()
             if received:
                 return code
             changed = sorted(path for path, _ in now.items() ^ seen.items())
-            note(f"{changed[0]} changed: the worker starts again.")
+            note(f"{os.path.relpath(changed[0])} changed: the worker starts again.")
 
 
-def _files(folder: str) -> dict[str, int]:
+def _files(folder: Path) -> dict[str, int]:
     """Return the Python files below a folder and when they were changed."""
     found: dict[str, int] = {}
     for path, folders, names in os.walk(folder):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import typer
@@ -51,11 +52,6 @@ class Session:
     def store(self) -> str | None:
         """The store's URL from the command line, if given."""
         return self._store
-
-    @property
-    def names_app(self) -> bool:
-        """Whether --app, DUELINE_APP or dueline.toml names an application."""
-        return find_config(store=self._store, app=self._app).app is not None
 
     def application(self, place: str | None = None, *, otherwise: str = "") -> Dueline:
         """Import the application from --app, DUELINE_APP or dueline.toml.
@@ -104,6 +100,11 @@ class Session:
     def has_application(self) -> bool:
         """Whether an application is named, by --app, DUELINE_APP or dueline.toml."""
         return find_config(store=self._store, app=self._app).app is not None
+
+    @property
+    def source_folder(self) -> Path:
+        """The folder of the application's files: that of dueline.toml, or the current one."""
+        return find_config(store=self._store, app=self._app).folder or Path()
 
     @contextmanager
     def queues(self, *, creates: bool = False) -> Iterator[Queues]:

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from copy import copy
 
 import pytest
 
@@ -86,8 +87,14 @@ def test_names_that_nothing_declares_are_warned_of(shop: Shell) -> None:
     ]
 
 
-def test_a_worker_starts_again_when_a_file_changes(shop: Shell) -> None:
-    worker = shop.spawn("worker", "shop:app", "--reload")
+@pytest.mark.parametrize("place", [".", "docs"])
+def test_a_worker_starts_again_when_a_file_changes(shop: Shell, place: str) -> None:
+    # in a folder below, the application is that of dueline.toml
+    (shop.folder / place).mkdir(exist_ok=True)
+    (shop.folder / "dueline.toml").write_text('app = "shop:app"', encoding="utf-8")
+    inside = copy(shop)
+    inside.folder = shop.folder / place
+    worker = inside.spawn("worker", "--reload")
     assert worker.stderr is not None
     lines = iter(worker.stderr.readline, "")
     assert any("serves" in line for line in lines)

@@ -171,7 +171,7 @@ def _names_in(words: Iterable[str]) -> dict[str, str]:
 
 
 def _application(session: Session, *, is_needed: bool) -> Dueline | None:
-    return session.application() if is_needed or session.names_app else None
+    return session.application() if is_needed or session.has_application else None
 
 
 def _entry(found: FoundSchedule, app: Dueline | None, *, apply: bool) -> Entry:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
+from pathlib import Path
 from signal import Signals
 from typing import Annotated
 
@@ -84,7 +85,8 @@ def worker(
         str | None, option("ADDRESS:PORT", "Serve metrics and probes, such as 127.0.0.1:9465.")
     ] = None,
     reload: Annotated[
-        bool, typer.Option("--reload", help="Restart when a Python file here changes.")
+        bool,
+        typer.Option("--reload", help="Restart when a Python file of the application changes."),
     ] = False,
     log_level: Annotated[
         LogLevel | None, typer.Option("--log-level", help="Lowest level of records that are shown.")
@@ -107,7 +109,8 @@ def worker(
     Example: dueline worker tasks:app -q mail:4 --processes 2
     """
     if reload:
-        return run_again_and_again([one for one in sys.argv[1:] if one != "--reload"])
+        folder = Path() if app else session_of(context).source_folder
+        return run_again_and_again([one for one in sys.argv[1:] if one != "--reload"], folder)
     drain_s = parse_span(drain) / SECOND_US
     serving = _slots(queue) if queue else None
     settings = _log_settings(log_level, log_format, quiet=quiet, verbose=verbose)
