@@ -6,10 +6,8 @@ of each job only the last ATTEMPTS_MAX are kept.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
-from dueline.core.clock import SECOND_US
 from dueline.core.codec import encode
 from dueline.core.engine import Engine
 from dueline.core.job import Job, JobId
@@ -33,11 +31,6 @@ class AttemptLines:
     fence: int
     ended_us: int
     text: str
-
-    @property
-    def ended_at(self) -> datetime:
-        """When the attempt ended; in UTC."""
-        return datetime.fromtimestamp(self.ended_us / SECOND_US, UTC)
 
 
 def place_of(job_id: JobId) -> str:

@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -110,8 +111,8 @@ def batches_of(store: Store, most: int, parts: int) -> Iterator[tuple[int, list[
         START,
         RowSlice,
         behind,
-        cut_rows,
         places_in,
+        plan,
         rows_of,
     )
 
@@ -129,7 +130,7 @@ def batches_of(store: Store, most: int, parts: int) -> Iterator[tuple[int, list[
         for shard, name in enumerate(NAMES):
             if name in ends:
                 whole = RowSlice(STREAM, shard, places[name], ends[name])
-                for one in cut_rows(store, whole, parts):
+                for one in chain.from_iterable(plan(store, [whole], parts)):
                     read += [row for page in rows_of(store, one, page=7) for row in page]
         yield max(map(size_of, read)), read
         places |= ends
@@ -152,7 +153,7 @@ def test_batches_of_any_size_come_to_the_rows_of_one(history: tuple[Store, list[
 def test_any_slice_in_any_number_of_parts_holds_the_same_rows(
     history: tuple[Store, list[Row]],
 ) -> None:
-    from dueline.spark.reading.partitions import START, RowSlice, cut_rows, rows_of
+    from dueline.spark.reading.partitions import START, RowSlice, plan, rows_of
 
     store, rows = history
     places = [START, *sorted(row[2:4] for row in rows if row.shard == 0)]
@@ -161,7 +162,7 @@ def test_any_slice_in_any_number_of_parts_holds_the_same_rows(
             whole = RowSlice(STREAM, 0, after, until)
             wanted = sorted(row.id for row in rows if not row.shard and after < row[2:4] <= until)
             for parts in (1, 3, 40):
-                cut = cut_rows(store, whole, parts)
+                cut = chain.from_iterable(plan(store, [whole], parts))
                 found = [
                     row.id for one in cut for page in rows_of(store, one, page=3) for row in page
                 ]

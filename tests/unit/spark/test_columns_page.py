@@ -11,7 +11,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "pipeline" / "columns.md"
 
 
 def test_the_page_names_each_column_of_each_table() -> None:
-    from dueline.spark.pipeline.tables import AUDIT, DESIGNS, GOLD
+    from dueline.spark.pipeline.tables import AUDIT, DESIGNS, OPERATORS, SUMS
 
     text = PAGE.read_text(encoding="utf-8")
     sections = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
@@ -20,7 +20,7 @@ def test_the_page_names_each_column_of_each_table() -> None:
     assert set(DESIGNS["silver"].shape.names) <= named["bronze"] | named["silver"]
     assert named["audit"] - {"judged"} == set(AUDIT.inside.names)
     rows = [line for line in text.splitlines() if line.startswith("| `")]
-    for table in GOLD:
+    for table in (*SUMS, *OPERATORS):
         (row,) = [line for line in rows if f"`{table}`" in line.split("|")[1]]
         columns = set(re.findall(r"`(\w+)`", row)) - {"gold_lateness", "gold_run", table}
         assert columns == set(DESIGNS[table].shape.names) - {"day"}, table

@@ -281,12 +281,6 @@ class Table:
             return ""
         return str(self.delta().metadata().configuration.get(name) or "")
 
-    def set_properties(self, values: Mapping[str, str]) -> None:
-        """Change properties."""
-        with _errors(self.place, self.design.name):
-            self.delta().alter.set_table_properties(dict(values), raise_if_not_exists=False)
-        self.refresh()
-
     def position(self, name: str) -> int | None:
         """Return a position; None if it or the table does not exist."""
         if not self.exists():

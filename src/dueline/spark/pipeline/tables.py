@@ -183,8 +183,6 @@ AUDIT: Final = Design(
 )
 """What an audit leaves to the next one; see `audit_state`."""
 
-GOLD: Final = (*SUMS, *OPERATORS)
-
 DESIGNS: Final[Mapping[str, Design]] = {
     "bronze": BRONZE,
     "silver": SILVER,

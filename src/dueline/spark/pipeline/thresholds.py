@@ -20,6 +20,3 @@ SLOW_STEP_MIN: Final = 21
 
 SLOW_FACTOR: Final = 2
 """Difference in steps that double: four times the latency of the queue's other shards."""
-
-NUMBERS: Final = "[0-9a-fA-F]{8,}|[0-9]+"
-FINGERPRINT_CHARACTERS_MAX: Final = 120

@@ -33,7 +33,7 @@ def read(
         store: The store.
         table: "events", "attempts", "stream", "results" or "jobs".
         planned: Slices of the table.
-        schema: The columns to read, such as `schemas.arrow_schema(table)`.
+        schema: The columns to read, as `schemas.wanted` returns them.
         losses: Reports rows that expired before they were read.
         page: Number of rows of a batch.
 

@@ -91,11 +91,6 @@ def plan(store: Store, wholes: Iterable[RowSlice], parts: int) -> list[list[RowS
                     for one in wholes], parts)  # fmt: skip
 
 
-def cut_rows(store: Store, whole: RowSlice, parts: int) -> list[RowSlice]:
-    """Split a slice into about `parts` slices; return none if it is empty."""
-    return [one for task in plan(store, [whole], parts) for one in task]
-
-
 def cut_lanes(store: Store, lanes: Sequence[Lane], parts: int) -> list[list[LaneSlice]]:
     """Divide lanes among about `parts` tasks with equal numbers of jobs."""
     wholes = [LaneSlice(lane, None, None) for lane in lanes]

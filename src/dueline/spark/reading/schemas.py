@@ -107,11 +107,6 @@ def struct_of(columns: Mapping[str, str]) -> "StructType":
     return StructType([StructField(name, kinds[kind]) for name, kind in columns.items()])
 
 
-def arrow_schema(table: str) -> pa.Schema:
-    """Return the Arrow columns of a table."""
-    return pa.schema(_ARROW[table])
-
-
 def wanted(table: str, schema: "StructType") -> pa.Schema:
     """Return the Arrow schema of the requested columns.
 
