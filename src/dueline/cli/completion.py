@@ -1,8 +1,7 @@
 """Shell completion: the scripts for each shell, and the words that they offer."""
 
-from collections.abc import Iterable, Sequence
-from enum import StrEnum
-from typing import Annotated, Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, get_args
 
 import typer
 
@@ -40,15 +39,8 @@ complete -c dueline -a '(__dueline_complete)'
 """
 
 
-class Shell(StrEnum):
-    """The shells that have a script."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
-
-
-_SCRIPTS: Final = {Shell.BASH: _BASH, Shell.ZSH: _ZSH, Shell.FISH: _FISH}
+Shell = Literal["bash", "zsh", "fish"]
+_SCRIPTS: Final[Mapping[Shell, str]] = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 
 def completion(shell: Annotated[Shell, argument("SHELL", "bash, zsh or fish.")]) -> None:
@@ -97,13 +89,12 @@ def words_for(
 
 def words_for_value(option: str, last: str) -> list[str]:
     """Return the values of an option that may stand anywhere."""
-    return _starting(Format, last) if option in ("-o", "--output") else []
+    return _starting(get_args(Format), last) if option in ("-o", "--output") else []
 
 
 def _is_option(parameter: Any) -> bool:  # noqa: ANN401  (see above)
     return any(name.startswith("-") for name in parameter.opts)
 
 
-def _starting(words: Iterable[Any], last: str) -> list[str]:
-    texts = (str(getattr(word, "value", word)) for word in words)
-    return sorted({text for text in texts if text.startswith(last)})
+def _starting(words: Iterable[str], last: str) -> list[str]:
+    return sorted({word for word in words if word.startswith(last)})

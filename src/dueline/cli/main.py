@@ -111,7 +111,7 @@ def options(
     *,
     store: Annotated[str | None, option("URL", "Store, such as sqlite:///jobs.db.")] = None,
     app: Annotated[str | None, option("MODULE:ATTR", "Application, such as tasks:app.")] = None,
-    output: Annotated[Format, typer.Option("-o", "--output", help="Output format.")] = Format.TABLE,
+    output: Annotated[Format, typer.Option("-o", "--output", help="Output format.")] = "table",
 ) -> None:
     """Store the global options; they may also follow the command."""
     context.obj = Session(store, app, output)

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -40,30 +39,9 @@ def argument(metavar: str, text: str) -> Any:  # noqa: ANN401  (Typer's)
     return typer.Argument(metavar=metavar, help=text)
 
 
-class State(StrEnum):
-    """The states of jobs."""
-
-    SCHEDULED = "scheduled"
-    READY = "ready"
-    RUNNING = "running"
-    RETRYING = "retrying"
-    DEAD = "dead"
-    DONE = "done"
-    CANCELLED = "cancelled"
-    EXPIRED = "expired"
-    LOST = "lost"
-
-
-class UniqueMode(StrEnum):
-    """What a call does while another job holds its unique key."""
-
-    REJECT = "reject"
-    EXISTING = "existing"
-    REPLACE = "replace"
-    EARLIEST = "earliest"
-    LAST = "last"
-
-
+State = Literal[
+    "scheduled", "ready", "running", "retrying", "dead", "done", "cancelled", "expired", "lost"
+]
 StateOption = Annotated[
     State | None,
     typer.Option("--state", help="Only jobs in this state; default: unfinished jobs."),

@@ -95,12 +95,12 @@ class Output:
 
     def entries(self, entries: Sequence[Entry], columns: Sequence[str], **meta: Value) -> None:
         """Write a list: the named columns as a table, or all fields as JSON or CSV."""
-        if self._form is Format.JSON:
+        if self._form == "json":
             _line({"data": _plain(entries), "meta": _plain({**self._meta, **meta})})
-        elif self._form is Format.NDJSON:
+        elif self._form == "ndjson":
             for entry in entries:
                 _line(_plain(entry))
-        elif self._form is Format.CSV:
+        elif self._form == "csv":
             _csv(entries)
         elif entries:
             heads = [_head(name) for name in columns]
@@ -109,7 +109,7 @@ class Output:
 
     def entry(self, entry: Entry, *, parts: Sequence[Part] = ()) -> None:
         """Write one entry: one value per line and its parts as tables, or all as JSON."""
-        if self._form is not Format.TABLE:
+        if self._form != "table":
             self.data({**entry, **{part.name: part.entries for part in parts}})
             return
         shown = {name: self._long(value) for name, value in entry.items()}
@@ -120,7 +120,7 @@ class Output:
 
     def tables(self, parts: Sequence[Part], *, is_below: bool = False) -> None:
         """Write tables in the table format, and nothing in other formats."""
-        if self._form is not Format.TABLE:
+        if self._form != "table":
             return
         for place, part in enumerate(part for part in parts if part.entries):
             if is_below or place:
@@ -129,11 +129,11 @@ class Output:
 
     def data(self, entry: Entry) -> None:
         """Write one entry as JSON or CSV, and nothing in the table format."""
-        if self._form is Format.JSON:
+        if self._form == "json":
             _line({"data": _plain(entry), "meta": _plain(self._meta)})
-        elif self._form is Format.NDJSON:
+        elif self._form == "ndjson":
             _line(_plain(entry))
-        elif self._form is Format.CSV:
+        elif self._form == "csv":
             _csv([entry])
 
     def line(self, entry: Entry, columns: Sequence[str], widths: Sequence[int]) -> None:
@@ -141,9 +141,9 @@ class Output:
 
         The first entry also writes the header.
         """
-        if self._form is Format.CSV:
+        if self._form == "csv":
             _csv([entry], has_heads=not self._is_begun)
-        elif self._form is not Format.TABLE:
+        elif self._form != "table":
             _line(_plain(entry))
         else:
             texts = [self._passing(entry.get(name)) for name in columns]
@@ -156,7 +156,7 @@ class Output:
 
     def text(self, text: str, entry: Entry) -> None:
         """Write a plain string in the table format, or an entry as JSON or CSV."""
-        if self._form is Format.TABLE:
+        if self._form == "table":
             print(printable(text))  # noqa: T201
         else:
             self.data(entry)

@@ -5,10 +5,9 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -24,12 +23,8 @@ if TYPE_CHECKING:
     from dueline.spark.pipeline.pipeline import Pipeline
 
 
-class Engine(StrEnum):
-    """The engine that builds the tables."""
-
-    SPARK = "spark"
-    DUCKDB = "duckdb"
-
+Engine = Literal["spark", "duckdb"]
+"""What builds the tables."""
 
 OutOption = Annotated[str, option("DIR", "Folder or s3://, gs://, abfss:// address.", "--out")]
 StorageOption = Annotated[
@@ -82,7 +77,7 @@ class TableOptions(PeriodOptions):
 
     out: OutOption = OUT
     queue: QueuesOption = None
-    engine: EngineOption = Engine.SPARK
+    engine: EngineOption = "spark"
     master: MasterOption = "local[*]"
     conf: ConfOption = None
     storage_options: StorageOption = None
@@ -92,7 +87,7 @@ class TableOptions(PeriodOptions):
 class LocalTableOptions(TableOptions):
     """The options of commands that read the tables in this process by default."""
 
-    engine: EngineOption = Engine.DUCKDB
+    engine: EngineOption = "duckdb"
 
 
 def open_pipeline(
@@ -106,14 +101,14 @@ def open_pipeline(
 
     Raises: ConfigError: a package is missing.
     """
-    need("pyarrow", *LAKE, *(("pyspark", "pandas") if tables.engine is Engine.SPARK else ()))
+    need("pyarrow", *LAKE, *(("pyspark", "pandas") if tables.engine == "spark" else ()))
     from dueline.spark.pipeline.engine import Settings  # noqa: PLC0415  (may not be installed)
     from dueline.spark.pipeline.pipeline import pipeline as make  # noqa: PLC0415
 
     return make(
         place(tables.out, tables.storage_options),
         Settings(session_of(context).address, tables.queue or (), target_us, objective),
-        engine=tables.engine.value,
+        engine=tables.engine,
         master=tables.master,
         conf=_conf_of(tables.conf or ()),
     )

@@ -4,10 +4,9 @@ import getpass
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import typer
 
@@ -23,13 +22,8 @@ if TYPE_CHECKING:
     from dueline.admin.operations import Recording
 
 
-class Format(StrEnum):
-    """Output formats."""
-
-    TABLE = "table"
-    JSON = "json"
-    NDJSON = "ndjson"
-    CSV = "csv"
+Format = Literal["table", "json", "ndjson", "csv"]
+"""Output formats."""
 
 
 class Session:

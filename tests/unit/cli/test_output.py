@@ -8,7 +8,6 @@ import sys
 import pytest
 
 from dueline.cli.output import Entry, Instant, Output, Raw, Span
-from dueline.cli.session import Format
 from dueline.core.text import printable
 from tests.harness.shell import WAIT_S, Shell
 
@@ -81,7 +80,7 @@ def test_values_have_a_form_for_people_and_one_for_programs(
         "at": Instant(60_000_000), "took": Span(1_500_000), "result": Raw('{"a": 1}'),
         "bad": Raw("{"), "names": ("x", "y"), "of": {"a": 1}, "alone": True, "none": None,
     }  # fmt: skip
-    Output(Format.TABLE, 0, {}).entry(entry)
+    Output("table", 0, {}).entry(entry)
     assert capsys.readouterr().out.splitlines() == [
         "at      1970-01-01T00:01:00Z (in 1m)",
         "took    1s",
@@ -91,7 +90,7 @@ def test_values_have_a_form_for_people_and_one_for_programs(
         "of      a: 1",
         "alone   yes",
     ]
-    Output(Format.NDJSON, 0, {}).entry(entry)
+    Output("ndjson", 0, {}).entry(entry)
     assert capsys.readouterr().out == (
         '{"at": "1970-01-01T00:01:00.000000Z", "took_s": 1.5, "result": {"a": 1}, "bad": "{", '
         '"names": ["x", "y"], "of": {"a": 1}, "alone": true, "none": null}\n'

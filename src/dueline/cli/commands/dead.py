@@ -23,7 +23,6 @@ from dueline.cli.options import (
     LimitOption,
     MaybeIdsArgument,
     QueueOption,
-    State,
     TaskOption,
     TenantOption,
     YesOption,
@@ -34,8 +33,7 @@ from dueline.cli.progress_bar import bar
 from dueline.cli.session import operator_name, session_of
 from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput, Conflict
-from dueline.core.job import Job
-from dueline.core.job import State as RowState
+from dueline.core.job import Job, State
 from dueline.jobs.bulk import dead_before, drop_dead, retry_all
 from dueline.jobs.queue import Queues
 
@@ -55,7 +53,7 @@ def list_dead(
 ) -> None:
     """List dead-letter jobs, the oldest first."""
     with session_of(context).queues() as queues:
-        rows = search(queues.engine, JobFilter(State.DEAD, queue, task, tenant), limit=limit)
+        rows = search(queues.engine, JobFilter("dead", queue, task, tenant), limit=limit)
         now_us = queues.engine.time.latest_us()
         shown = [job_rows.of_row(one, now_us) for one in rows.jobs]
         Output.of(context, queues.engine).entries(
@@ -67,7 +65,7 @@ def list_dead(
 @dead.command()
 def show(context: typer.Context, job: IdArgument) -> None:
     """Show a dead-letter job."""
-    show_job(context, job, state=State.DEAD)
+    show_job(context, job, state="dead")
 
 
 @dead.command()
@@ -102,7 +100,7 @@ def retry(
             rows = _named(queues, job)
             matching, count = len(rows), 0 if dry_run else queues.retry_all(rows)
         else:
-            bulk_run = BulkRun(queues.engine, JobFilter(State.DEAD, queue, task, tenant), "retry ")
+            bulk_run = BulkRun(queues.engine, JobFilter("dead", queue, task, tenant), "retry ")
             matching, count = bulk_run.count(), 0
             note_matching(bulk_run, "Matching dead-letter jobs", matching)
             if matching and not dry_run and not is_agreed("Retry them?", yes=yes):
@@ -156,7 +154,7 @@ def redrive_paced(
                 hint="Use `dueline dead redrive --queue NAME --rate 50/s`.",
             )
         else:
-            like, per_second = JobFilter(State.DEAD, queue, task, tenant), read_rate(rate)
+            like, per_second = JobFilter("dead", queue, task, tenant), read_rate(rate)
             words = {"queue": queue, "task": task, "tenant": tenant}
             written = written_filter(**{name: one for name, one in words.items() if one})
         paced = operations.paced_redrive(like, written, per_second)
@@ -246,7 +244,7 @@ def _named(queues: Queues, ids: Sequence[str]) -> list[Job]:
     rows: list[Job] = []
     for job_id in dict.fromkeys(read_id(queues.engine, text) for text in ids):
         found = queues.find(job_id)
-        if found.row is None or found.row.state != RowState.DEAD:
+        if found.row is None or found.row.state != State.DEAD:
             raise Conflict(
                 f"The job {job_id.hex()} is {found.status}, not dead.",
                 hint=f"See `dueline jobs explain {job_id.hex()}`.",

@@ -19,7 +19,6 @@ from dueline.cli.options import (
     ExpiresOption,
     FileOption,
     TagsOption,
-    UniqueMode,
     WindowOption,
     argument,
     option,
@@ -32,7 +31,7 @@ from dueline.cli.session import (
     is_of_this_process,
     session_of,
 )
-from dueline.core.call_options import Unique
+from dueline.core.call_options import Mode, Unique
 from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput, JobFailed
 
@@ -58,7 +57,7 @@ def enqueue(
     window: WindowOption = None,
     unique: Annotated[str | None, option("KEY", "Unique key; see --mode.")] = None,
     mode: Annotated[
-        UniqueMode | None, typer.Option("--mode", help="Set what happens if the key is taken.")
+        Mode | None, typer.Option("--mode", help="Set what happens if the key is taken.")
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the result and print it.")] = False,
     timeout: Annotated[str | None, option("DURATION", "Limit the duration of --wait.")] = None,
@@ -176,14 +175,14 @@ def _most(timeout: str | None, *, wait: bool) -> timedelta | None:
     return _span(timeout)
 
 
-def _key(key: str | None, mode: UniqueMode | None) -> Unique | None:
+def _key(key: str | None, mode: Mode | None) -> Unique | None:
     """Return a key with its braces escaped: they do not name arguments here."""
     if key is None:
         if mode is not None:
             raise BadInput("--mode needs --unique.", hint="Add --unique KEY.")
         return None
     plain = key.replace("{", "{{").replace("}", "}}")
-    return Unique(plain) if mode is None else Unique(plain, mode=mode.value)
+    return Unique(plain) if mode is None else Unique(plain, mode=mode)
 
 
 def _span(text: str | None) -> timedelta | None:

@@ -10,7 +10,7 @@ from dueline.admin.id_prefixes import find_flow, is_prefix
 from dueline.api.job_handle import parse_id
 from dueline.cli.options import LIMIT, DryRunOption, LimitOption, argument, option
 from dueline.cli.output import Entry, Instant, Output, Part, Raw, Span, Value, note
-from dueline.cli.session import Format, session_of
+from dueline.cli.session import session_of
 from dueline.cli.workflow_tree import COLUMNS as STEP_COLUMNS
 from dueline.cli.workflow_tree import drawn, entry
 from dueline.core.codec import encode_result
@@ -68,7 +68,7 @@ def show(
         every = step_statuses(queues.engine, look)
         output = Output.of(context, queues.engine)
         shown = {**_entry(look), **_more(look, every)}
-        if session_of(context).form is Format.TABLE:
+        if session_of(context).form == "table":
             lines = list(drawn(look.layout, every, whole=whole))
             output.entry(shown, parts=[Part("steps", lines, STEP_COLUMNS)])
         else:

@@ -336,7 +336,7 @@ def cancel(
     Example: dueline jobs cancel --all-matching --queue mail --dry-run
     """
     like = like_of(job, bulk, about=context.command_path)
-    if bulk.state == State.DEAD:
+    if bulk.state == "dead":
         raise BadInput("Dead-letter jobs cannot be cancelled.", hint="Use `dueline dead purge`.")
     if bulk.every and force:
         raise BadInput("--force needs the ids of jobs.", hint="Omit --all-matching.")
@@ -411,7 +411,7 @@ def reschedule(
     at_us = None if due is None else asked_instant_us(read_instant(due), "--due")
     span_us = 0 if after is None else parse_span(after)
     like = like_of(job, bulk, about=context.command_path)
-    if bulk.state == State.DEAD:
+    if bulk.state == "dead":
         raise BadInput("Dead-letter jobs have no due time.", hint="Use `dueline dead retry`.")
 
     if bulk.every:

@@ -11,7 +11,6 @@ from dueline.cli.options import DryRunOption, argument, option
 from dueline.cli.output import Entry
 from dueline.cli.pipeline_options import (
     OUT,
-    Engine,
     EngineOption,
     LocalTableOptions,
     OutOption,
@@ -78,7 +77,7 @@ def adopt(
     old: Annotated[Path, argument("OLD", "Folder of the old tables, or of an old archive.")],
     new: Annotated[str, argument("NEW", "Folder or address of the new tables or archive.")],
     *,
-    engine: EngineOption = Engine.SPARK,
+    engine: EngineOption = "spark",
     storage_options: StorageOption = None,
 ) -> None:
     """Take over the tables or an archive of an older version.

@@ -10,7 +10,6 @@ from dueline.cli.errors import Exit
 from dueline.cli.options import option
 from dueline.cli.output import note
 from dueline.cli.pipeline_options import (
-    Engine,
     EngineOption,
     MasterOption,
     QueuesOption,
@@ -35,7 +34,7 @@ def watch(
         str | None, option("DIR", "Folder or address of the Delta table `alerts`; default: none.")
     ] = None,
     every: Annotated[str, option("DURATION", "Interval of judging.")] = "10s",
-    engine: EngineOption = Engine.DUCKDB,
+    engine: EngineOption = "duckdb",
     master: MasterOption = "local[*]",
     storage_options: StorageOption = None,
 ) -> int:
@@ -51,7 +50,7 @@ def watch(
     if every_s < 1:
         raise BadInput(f"--every must be at least 1s (got {every}).", hint="Use 10s.")
     targets = dict(_target(text) for text in target or ())
-    spark_packages = ("pyspark", "pandas") if engine is Engine.SPARK else ()
+    spark_packages = ("pyspark", "pandas") if engine == "spark" else ()
     need("pyarrow", "deltalake", *spark_packages)
     table = None if out is None else place(out, storage_options)
     with session_of(context).queues() as queues, suppress(KeyboardInterrupt):
@@ -62,7 +61,7 @@ def watch(
         )
 
         made = Watch(queues, queue or [], targets, table)
-        if engine is Engine.SPARK:
+        if engine == "spark":
             from dueline.spark.runtime.session import session  # noqa: PLC0415
 
             spark = session("dueline alerts", master=master)

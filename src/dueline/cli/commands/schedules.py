@@ -1,7 +1,6 @@
 """`dueline schedules`: show and change schedules."""
 
 from datetime import timedelta
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -18,30 +17,12 @@ from dueline.core.codec import JSON
 from dueline.core.durations import instant_text, parse_span, span_text
 from dueline.jobs.queue import Queues
 from dueline.schedules import scheduler as engine
-from dueline.schedules.schedule import Schedule, Timing, coming
+from dueline.schedules.schedule import CatchUp, Overlap, Schedule, Timing, coming
 
 COLUMNS = ("schedule", "task", "when", "next", "paused", "ended", "stored", "skipped")
 NEXT_MAX = 1000
 
 schedules = typer.Typer(help="Show and change schedules.")
-
-
-class CatchUp(StrEnum):
-    """Which missed occurrences run later."""
-
-    SKIP = "skip"
-    LAST = "last"
-    ALL = "all"
-
-
-class Overlap(StrEnum):
-    """What an occurrence does while the previous job waits or runs."""
-
-    ALLOW = "allow"
-    SKIP = "skip"
-    WAIT = "wait"
-    REPLACE = "replace"
-
 
 NameArgument = Annotated[str, argument("NAME", "Name of the schedule.")]
 
@@ -136,11 +117,11 @@ def add(
     jitter: Annotated[str | None, option("DURATION", "Spread starts over this duration.")] = None,
     catch_up: Annotated[
         CatchUp, typer.Option("--catch-up", help="Set which missed occurrences run later.")
-    ] = CatchUp.SKIP,
+    ] = "skip",
     overlap: Annotated[
         Overlap,
         typer.Option("--overlap", help="Set what happens if the previous job has not ended."),
-    ] = Overlap.ALLOW,
+    ] = "allow",
     queue: Annotated[str | None, option("NAME", "Queue; default: the task's own.")] = None,
     priority: Annotated[int | None, option("N", "Priority; default: the task's own.")] = None,
     tenant: Annotated[str | None, option("NAME", "Tenant of the jobs.")] = None,
@@ -166,8 +147,8 @@ def add(
             tz=tz,
             until=read_instant(until) if until else None,
             count=count,
-            catch_up=catch_up.value,
-            overlap=overlap.value,
+            catch_up=catch_up,
+            overlap=overlap,
         )
         engine.put(app.queues, name, template, timing, is_dynamic=True)
         _show(context, app.queues, name)

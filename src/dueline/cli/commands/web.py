@@ -1,8 +1,7 @@
 """`dueline web`: serve the dashboard."""
 
 import os
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
 import typer
 
@@ -17,14 +16,7 @@ TOKENS_VARIABLE = "DUELINE_WEB_TOKENS"
 PORT = 8321
 
 
-class WebRole(StrEnum):
-    """What visitors, or programs that use the HTTP API, may do."""
-
-    READER = "reader"
-    OPERATOR = "operator"
-    ADMIN = "admin"
-    PRODUCER = "producer"
-    WORKER = "worker"
+WebRole = Literal["reader", "operator", "admin", "producer", "worker"]
 
 
 def web(
@@ -34,7 +26,7 @@ def web(
     port: Annotated[int, option("N", "Port to listen on.", min=0, max=65535)] = PORT,
     role: Annotated[
         WebRole, typer.Option("--role", help="Role of visitors who need no token.")
-    ] = WebRole.READER,
+    ] = "reader",
     operate: Annotated[bool, typer.Option("--operate", help="Short for --role operator.")] = False,
     host_name: Annotated[
         list[str] | None, option("NAME", "Name of the site; repeatable.", "--host-name")
@@ -68,8 +60,8 @@ def web(
     try:
         pages = dashboard(
             app,
-            role="operator" if operate else role.value,
-            tokens={token: one.value for token, one in tokens.items()},
+            role="operator" if operate else role,
+            tokens=tokens,
             hosts=tuple(host_name or ()),
             tasks=tasks,
         )
@@ -88,13 +80,15 @@ def read_tokens(text: str) -> dict[str, WebRole]:
 
     Raises: ConfigError: a part has another form.
     """
+    roles: tuple[WebRole, ...] = get_args(WebRole)
     found = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
-        role, _, token = part.partition(":")
-        if role not in list(WebRole) or not token:
+        word, _, token = part.partition(":")
+        role = next((one for one in roles if one == word), None)
+        if role is None or not token:
             raise ConfigError(
                 f"{TOKENS_VARIABLE} has a part that is not ROLE:TOKEN.",
-                hint=f"Use operator:TOKEN; roles are {', '.join(WebRole)}.",
+                hint=f"Use operator:TOKEN; roles are {', '.join(roles)}.",
             )
-        found[token] = WebRole(role)
+        found[token] = role
     return found

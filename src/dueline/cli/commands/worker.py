@@ -5,10 +5,9 @@ import logging
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from signal import Signals
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -40,20 +39,8 @@ YOUNG_OBJECTS = 20_000
 TURN_S_MAX = 0.001
 
 
-class LogLevel(StrEnum):
-    """Levels of records."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-class LogFormat(StrEnum):
-    """Formats of the log."""
-
-    TEXT = "text"
-    JSON = "json"
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
 
 
 def worker(
@@ -93,7 +80,7 @@ def worker(
     ] = None,
     log_format: Annotated[
         LogFormat, typer.Option("--log-format", help="Format of the log.")
-    ] = LogFormat.TEXT,
+    ] = "text",
     quiet: Annotated[bool, typer.Option("--quiet", help="Log only what may be wrong.")] = False,
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="Log each job, however short jobs are.")
@@ -218,7 +205,7 @@ def _log_settings(
     others = logging.INFO
     if level is not None:
         own = others = logging.getLevelNamesMapping()[level.upper()]
-    return LogSettings(own, others, form is LogFormat.JSON)
+    return LogSettings(own, others, form == "json")
 
 
 @contextmanager
