@@ -20,12 +20,12 @@ from itertools import count
 from typing import NamedTuple
 
 from dueline import Dueline, Retry
+from dueline.coordination import notes
 from dueline.core.job import Job
 from dueline.foresight.checks import check_forecasts
 from dueline.foresight.forecast import Forecast
 from dueline.foresight.job_forecast import forecast_of
 from dueline.jobs.history import attempts
-from dueline.monitor import notes
 
 WORKERS, SLOTS = 2, 4
 QUEUE = "work"

@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 
 from benchmarks.foresight_workloads import WORKLOADS, Call
+from dueline.coordination import notes
 from dueline.coordination.worker_registry import Presence, announce
 from dueline.core.attempt import Done, Ended, Failed
 from dueline.core.clock import SECOND_US
@@ -28,7 +29,6 @@ from dueline.foresight.simulation import simulate
 from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
 from dueline.limits.rate import Rate
-from dueline.monitor import notes
 from dueline.stores.memory.store import MemoryStore
 from dueline.worker.run_times import RunTimes
 

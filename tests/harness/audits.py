@@ -1,6 +1,6 @@
 """Rounds of the monitor's audit."""
 
-from dueline.monitor import notes
+from dueline.coordination import notes
 from dueline.monitor.audit import OVERDUE_US, audit
 from tests.harness.world import LEASE_US, World
 

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pytest
 
+from dueline.coordination import notes
 from dueline.core.engine import Engine
 from dueline.core.job import Job
 from dueline.core.lane import Lane
@@ -13,7 +14,7 @@ from dueline.limits import semaphore
 from dueline.limits.semaphore import Permits
 from dueline.log import trimming
 from dueline.log.checkpoint import Checkpoint
-from dueline.monitor import dead_workers, empty_queues, notes, run_log
+from dueline.monitor import dead_workers, empty_queues, run_log
 from dueline.streams import groups, retention
 
 Patch = pytest.MonkeyPatch

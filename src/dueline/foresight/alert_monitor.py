@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from dueline.coordination import notes
 from dueline.core.clock import DAY_US, SECOND_US, to_datetime
 from dueline.core.codec import JSON, decode, encode
 from dueline.core.engine import Engine
@@ -16,7 +17,6 @@ from dueline.foresight.alert_signals import Seen, look, view_of
 from dueline.foresight.alerts import Alert, after, conditions
 from dueline.foresight.rates import rates_of
 from dueline.jobs.queue import EnqueueRequest, Queues
-from dueline.monitor import notes
 
 EVERY_US: Final = 15 * SECOND_US
 QUEUES_A_STEP: Final = 20

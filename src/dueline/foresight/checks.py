@@ -9,6 +9,7 @@ from contextlib import suppress
 from itertools import islice, product
 from typing import Final, NamedTuple
 
+from dueline.coordination import notes
 from dueline.coordination.worker_registry import Presence, live_workers
 from dueline.core.clock import SECOND_US
 from dueline.core.codec import encode
@@ -23,7 +24,6 @@ from dueline.foresight.job_forecast import KIND, Checks, Probe, checks_of, estim
 from dueline.foresight.run_times import RunTimes, run_times
 from dueline.jobs.history import LATE_US, attempts
 from dueline.jobs.queue import Queues
-from dueline.monitor import notes
 
 EVERY_US: Final = 15 * SECOND_US
 QUEUES_A_STEP: Final = 20

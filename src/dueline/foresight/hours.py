@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Final
 
+from dueline.coordination import notes
 from dueline.core.clock import SECOND_US
 from dueline.core.codec import decode
 from dueline.core.engine import Engine
-from dueline.monitor import notes
 
 KIND: Final = "hours"
 NAME: Final = "all"

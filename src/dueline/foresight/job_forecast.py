@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from dueline.coordination import notes
 from dueline.coordination.worker_registry import Presence, live_workers
 from dueline.core.codec import decode
 from dueline.core.engine import Engine
@@ -28,7 +29,6 @@ from dueline.jobs.explain import explain as explain_now
 from dueline.jobs.explanation import Explanation
 from dueline.jobs.queue import Queues
 from dueline.limits import rate, usage
-from dueline.monitor import notes
 
 REASONS: Final = frozenset({"waiting", "limit", "scheduled", "retrying", "put back"})
 """Reasons of waiting whose end can be foreseen."""

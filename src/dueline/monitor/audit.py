@@ -8,6 +8,7 @@ reported.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from dueline.coordination import notes
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.codec import decode, encode
 from dueline.core.engine import Engine
@@ -18,7 +19,6 @@ from dueline.core.pagination import EVER, lane_pages
 from dueline.core.store import Move, Put, Records
 from dueline.core.store_capabilities import ListsLanes
 from dueline.core.wakeup import place_of
-from dueline.monitor import notes
 
 EVERY_US = 600 * SECOND_US
 LANES_A_STEP = 500

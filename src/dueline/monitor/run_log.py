@@ -7,10 +7,10 @@ of earlier leaders are refused, however late they arrive.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from dueline.coordination import notes
 from dueline.core.codec import decode, encode
 from dueline.core.errors import Unknown
 from dueline.core.store import NO_VERSION, Put, Records
-from dueline.monitor import notes
 
 _KIND, _NAME = "diary", "chores"
 _ROUNDS_MAX = 20

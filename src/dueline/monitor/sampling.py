@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dueline.coordination import notes
 from dueline.coordination.worker_registry import Presence, present
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.codec import decode, encode
@@ -10,7 +11,6 @@ from dueline.core.engine import Engine
 from dueline.core.maintenance import StepResult
 from dueline.core.store import Put, Records
 from dueline.jobs.counts import count
-from dueline.monitor import notes
 
 EVERY_US = 60 * SECOND_US
 QUEUES_A_STEP = 20

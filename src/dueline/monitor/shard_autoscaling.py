@@ -11,6 +11,7 @@ from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
 
+from dueline.coordination import notes
 from dueline.coordination.worker_registry import present
 from dueline.core.clock import SECOND_US
 from dueline.core.codec import decode, encode
@@ -19,7 +20,6 @@ from dueline.core.lane import Lane, bucket_of
 from dueline.core.maintenance import StepResult
 from dueline.core.pagination import jobs_in
 from dueline.core.queue_settings import QueueSettings, with_shards
-from dueline.monitor import notes
 
 EVERY_US: Final = 60 * SECOND_US
 QUEUES_A_STEP: Final = 20

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
+from dueline.coordination import notes
 from dueline.coordination.leases import holder_of
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.maintenance import MaintenanceTask, StepResult
 from dueline.core.store import Records
-from dueline.monitor import notes, run_log
+from dueline.monitor import run_log
 from dueline.monitor.monitor import (
     ELECTION_EVERY_US,
     TASKS,

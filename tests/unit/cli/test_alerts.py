@@ -1,10 +1,10 @@
 """`dueline alerts`."""
 
 from dueline import Dueline
+from dueline.coordination import notes
 from dueline.core.codec import encode
 from dueline.foresight.alert_monitor import KIND, Note
 from dueline.foresight.alerts import Alert, Condition
-from dueline.monitor import notes
 from tests.harness.shell import STORE, Shell
 
 

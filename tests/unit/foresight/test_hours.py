@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from dueline.admin.timeline import timeline
+from dueline.coordination import notes
 from dueline.core.clock import SECOND_US
 from dueline.core.codec import encode
 from dueline.foresight.hours import HOUR_US, KIND, NAME, WEEK, Hours, after_jobs, expected
-from dueline.monitor import notes
 from dueline.web.drawing import bars
 from tests.harness.world import world_on
 

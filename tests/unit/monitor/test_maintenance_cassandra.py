@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dueline.coordination import notes
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import DuelineError, StoreUnavailable
 from dueline.core.lane import Lane
-from dueline.monitor import notes
 from dueline.monitor.audit import audit, findings
 from dueline.monitor.sampling import sample, samples_of
 from dueline.store_tests.helpers import lane_of, new_job

@@ -1,7 +1,7 @@
 """Samples of how deep and how late queues are."""
 
+from dueline.coordination import notes
 from dueline.core.clock import DAY_US, SECOND_US
-from dueline.monitor import notes
 from dueline.monitor.sampling import SAMPLES_MAX, sample, samples_of
 from tests.harness.world import World
 

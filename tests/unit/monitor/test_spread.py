@@ -2,7 +2,7 @@
 
 import pytest
 
-from dueline.monitor import notes
+from dueline.coordination import notes
 from dueline.monitor import shard_autoscaling as task
 from dueline.monitor.shard_autoscaling import CALM_US, EVERY_US, autoscale_shards
 from tests.harness.world import World
