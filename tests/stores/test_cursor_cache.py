@@ -4,11 +4,10 @@ import random
 
 import pytest
 
-from dueline.core.clock import SECOND_US
+from dueline.core.clock import BEHIND_US, SECOND_US
 from dueline.core.lane import Lane
 from dueline.stores.cursor_cache import (
     AGE_US_MAX,
-    BEHIND_US,
     FIRST_PAGE_MAX,
     LATE_US,
     PAGE_MAX,

@@ -283,7 +283,7 @@ class Operations:
         shard: int | None,
         change: Callable[..., object],
     ) -> None:
-        target = f"{stream}: {stream_pauses.text_of(StreamPause(group, shard))}"
+        target = f"{stream}: {StreamPause(group, shard).text}"
         engine = self._queues.engine
         self._recorded(what, target, lambda: change(engine, stream, group=group, shard=shard))
 

@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from dueline.core.check import Check, Verdict
-from dueline.core.clock import DAY_US, SECOND_US
+from dueline.core.clock import BEHIND_US, DAY_US, SECOND_US
 from dueline.core.durations import parse_span
-from dueline.stores.cursor_cache import BEHIND_US
 
 APART_US_MAX: Final = SECOND_US // 4
 """Clocks of nodes that use NTP differ by far less."""

@@ -13,6 +13,9 @@ DAY_US = 86_400 * SECOND_US
 DRIFT = 5_000  # a bad quartz is off by 1/10,000; twice that, for both clocks
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+BEHIND_US: Final = 5 * SECOND_US
+"""Maximum time that a producer's clock may be behind, such that its rows are found soon."""
+
 _WAIT_S = (0.005, 0.25)  # the first pause between two polls, and the longest
 
 

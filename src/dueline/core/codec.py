@@ -22,6 +22,10 @@ JSON: Final = 0
 """The codec of a body: a JSON array of positional arguments, or an object with the two members
 `args` (array) and `kwargs` (object). Documented, so that others can write jobs too."""
 
+OWN_MIN: Final = 64
+OWN_MAX: Final = 127
+"""The numbers of the codecs that an application adds."""
+
 PAYLOAD_BYTES_MAX: Final = 256 * 1024
 RESULT_BYTES_MAX: Final = 1024 * 1024
 DEPTH_MAX: Final = 64

@@ -174,6 +174,13 @@ class StreamPause(NamedTuple):
     group: str | None
     shard: int | None
 
+    @property
+    def text(self) -> str:
+        """What is paused, in words."""
+        parts = [] if self.group is None else [f"group {self.group}"]
+        parts += [] if self.shard is None else [f"shard {self.shard}"]
+        return ", ".join(parts)
+
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:

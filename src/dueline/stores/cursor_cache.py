@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from dueline.core.clock import SECOND_US
+from dueline.core.clock import BEHIND_US, SECOND_US
 from dueline.core.job import Job, JobId, Token
 from dueline.core.lane import Lane
 
@@ -29,9 +29,6 @@ END: Key = (2**63 - 1, JobId(b"\xff" * 16), 2**31 - 1)
 
 LATE_US = SECOND_US
 """Distance of the cursor from the present: an insert arrives a little after its position."""
-
-BEHIND_US = 5 * SECOND_US
-"""Maximum time that a producer's clock may be behind, such that its rows are found soon."""
 
 REREAD_US = SECOND_US
 """Time between two scans that start before the cursor, for the rows of such producers."""

@@ -10,7 +10,7 @@ from dueline.core.durations import span_text
 from dueline.core.engine import Engine
 from dueline.core.maintenance import StepResult
 from dueline.jobs.shard_status import LATE_US
-from dueline.streams import groups, pauses, resharding
+from dueline.streams import groups, resharding
 
 EVERY_US = LATE_US
 
@@ -35,7 +35,7 @@ def stuck_groups(engine: Engine, *, max_age_us: int, verdict: Verdict) -> Iterat
                 advice = "Start more consumers; or `stream.forget_group` if it is not used."
                 paused = [one for one in settings.paused if one.group in (None, group)]
                 if paused:
-                    finding += f"; paused: {'; '.join(map(pauses.text_of, paused))}"
+                    finding += f"; paused: {'; '.join(one.text for one in paused)}"
                     advice = f"See `dueline streams resume {stream}`."
                 yield Check(name, verdict, finding, advice)
 

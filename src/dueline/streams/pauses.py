@@ -68,10 +68,3 @@ def _chosen(engine: Engine, name: str, group: str | None, shard: int | None) -> 
             f"The stream {name} has no shard {shard}.", hint=f"See `dueline streams show {name}`."
         )
     return StreamPause(group, shard)
-
-
-def text_of(one: StreamPause) -> str:
-    """Return what is paused, in words."""
-    parts = [] if one.group is None else [f"group {one.group}"]
-    parts += [] if one.shard is None else [f"shard {one.shard}"]
-    return ", ".join(parts)

@@ -22,6 +22,8 @@ from dueline.core.codec import (
     AS_JSON,
     DEPTH_MAX,
     JSON,
+    OWN_MAX,
+    OWN_MIN,
     PAYLOAD_BYTES_MAX,
     Form,
     depth_of,
@@ -37,8 +39,6 @@ from dueline.core.lane import CODEC_MAX
 from dueline.core.user_code import Raised, contain, name_of, text_of
 
 MSGPACK: Final = 1
-OWN_MIN: Final = 64
-OWN_MAX: Final = 127
 
 _SQUEEZED: Final = 2  # added to a form's number
 _ZLIB: Final = b"x"

@@ -1,11 +1,10 @@
 """A claimer's memory, over a lane in a dictionary."""
 
-from dueline.core.clock import SECOND_US
+from dueline.core.clock import BEHIND_US, SECOND_US
 from dueline.core.job import JobId, Token
 from dueline.core.lane import Lane
 from dueline.stores.cursor_cache import (
     AGE_US_MAX,
-    BEHIND_US,
     CHECKED_MAX,
     LATE_US,
     REREAD_US,

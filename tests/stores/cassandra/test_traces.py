@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from benchmarks.traces_cassandra import kind_of, tombstones
-from dueline.core.clock import SECOND_US
+from dueline.core.clock import BEHIND_US, SECOND_US
 from dueline.core.job import Job
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Drop, Extend
 from dueline.jobs.queue import Queues
-from dueline.stores.cursor_cache import BEHIND_US, LATE_US
+from dueline.stores.cursor_cache import LATE_US
 from dueline.worker.claimer import Claimer
 from tests.harness.calls import calls
 from tests.harness.cassandra_node import expect_node, session_on_a_node

@@ -3,7 +3,6 @@
 import pytest
 
 from dueline.core.errors import BadInput, NotFound
-from dueline.streams import pauses
 from dueline.streams.group_health import stuck_groups
 from tests.harness.cases import streams_pauses as cases
 from tests.harness.stream_stage import Stage
@@ -53,4 +52,4 @@ def test_only_what_there_is_can_be_paused(stage: Stage) -> None:
     orders.resume(shard=1)  # which changes nothing
     assert orders.look().paused == ()
     orders.pause(group="billing", shard=0)
-    assert [pauses.text_of(one) for one in orders.look().paused] == ["group billing, shard 0"]
+    assert [one.text for one in orders.look().paused] == ["group billing, shard 0"]

@@ -19,14 +19,12 @@ from hypothesis import strategies as st
 
 import dueline
 from dueline import BadInput, Dueline, Retry, pipeline
-from dueline.core.codec import DEPTH_MAX, JSON, PAYLOAD_BYTES_MAX
+from dueline.core.codec import DEPTH_MAX, JSON, OWN_MAX, OWN_MIN, PAYLOAD_BYTES_MAX
 from dueline.core.job import Job as Row
 from dueline.tasks.handler import Handler
 from dueline.tasks.payload_codecs import (
     AS_MSGPACK,
     MSGPACK,
-    OWN_MAX,
-    OWN_MIN,
     Payloads,
     as_json,
     opened,

@@ -13,7 +13,6 @@ from dueline.contrib.django.backend import DuelineBackend
 from dueline.contrib.django.contract import InvalidTaskBackend, task_backends
 from dueline.contrib.django.models import Job
 from dueline.contrib.django.results import time_of
-from dueline.coordination.worker_registry import live_workers
 from dueline.core.attempt import read_epitaph
 from dueline.core.job_status import status_of
 from dueline.core.lane import living_queue
@@ -52,8 +51,8 @@ class JobAdmin(admin.ModelAdmin):
         state = request.GET.get("state", "dead")
         if not isinstance(backend, DuelineBackend) or state not in STATES:
             raise Http404("There is no such backend of dueline, or no such state.")
-        engine = backend.app.engine
-        workers, now_us = live_workers(engine), engine.time.latest_us()
+        engine, workers = backend.app.engine, backend.app.admin.workers()
+        now_us = engine.time.latest_us()
         found = search(engine, JobFilter(state=state), limit=JOBS_SHOWN)
         context = {
             **self.admin_site.each_context(request),

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from dueline.core.call_options import CallOptions, Mode, Rule, checked_key, read_tags
 from dueline.core.clock import SECOND_US
-from dueline.core.codec import JSON, PAYLOAD_BYTES_MAX, encode
+from dueline.core.codec import JSON, OWN_MAX, PAYLOAD_BYTES_MAX, encode
 from dueline.core.errors import BadInput
 from dueline.core.ids import derived_each
 from dueline.core.job import Job, JobId
@@ -27,7 +27,6 @@ from dueline.core.tuples import made
 from dueline.core.validation import check_call, check_due, check_options
 from dueline.jobs.moves import spread_us
 from dueline.spark.writing.keys import GIVEN, UUID_DIGITS, key_in, uuid_of
-from dueline.tasks.payload_codecs import OWN_MAX
 
 COLUMNS: Final = (
     "queue", "task", "payload", "codec", "due", "priority", "tenant", "job_id", "dedupe_key",

@@ -9,7 +9,6 @@ from starlette.routing import Route
 
 from dueline.core.errors import BadInput
 from dueline.core.queue_settings import StreamPause
-from dueline.streams.pauses import text_of
 from dueline.web.drawing import heat
 from dueline.web.rendering import render
 from dueline.web.site import back, form_of, operations, site_of
@@ -18,7 +17,7 @@ from dueline.web.site import back, form_of, operations, site_of
 def streams(request: Request) -> Response:
     """Show all streams with their groups, and the lag of each shard."""
     found = [(one, heat(one)) for one in site_of(request).admin.streams()]
-    return render(request, "streams.html", streams=found, pause_text=text_of)
+    return render(request, "streams.html", streams=found)
 
 
 def confirm_pause(request: Request) -> Response:
@@ -29,7 +28,7 @@ def confirm_pause(request: Request) -> Response:
         request,
         "ask.html",
         heading=f"Pause a part of {name}",
-        text=text_of(StreamPause(*_chosen(values))),
+        text=StreamPause(*_chosen(values)).text,
         sub="Consumers begin no further batch of it; they keep their shards and positions.",
         action=f"/streams/{name}/pause",
         values={word: values[word] for word in ("group", "shard") if values.get(word)},
