@@ -17,7 +17,7 @@ from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import NO_VERSION, Delete, Drop, Extend, Put, Store, Verdict
 from dueline.jobs import results
 from dueline.jobs.completion import Finished, finish, finish_of
-from dueline.store_tests.helpers import (
+from dueline.store_tests.calls import (
     LEASE_US,
     NOW_US,
     claim,

@@ -10,8 +10,8 @@ from dueline.core.lane import DEAD_SUFFIX, bucket_of
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Drop, Extend, Move
 from dueline.jobs.queue import Queues
+from dueline.store_tests.calls import ids_of, rows_in
 from dueline.store_tests.cluster import Cluster
-from dueline.store_tests.helpers import ids_of, rows_in
 from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.worker.claimer import Claimer
 from tests.harness.calls import LEASE_US, WIDTH_US, call, claim_all, number_of, put, row_of

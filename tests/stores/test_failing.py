@@ -6,8 +6,7 @@ from dueline.core.clock import SystemClock
 from dueline.core.errors import Unknown
 from dueline.core.job import JobId
 from dueline.core.store import Drop, Group, Put, Store
-from dueline.store_tests.failing_store import FailingStore, Fault
-from dueline.store_tests.helpers import (
+from dueline.store_tests.calls import (
     NOW_US,
     QUEUE,
     WIDTH_US,
@@ -17,6 +16,7 @@ from dueline.store_tests.helpers import (
     row_of,
     token_of,
 )
+from dueline.store_tests.failing_store import FailingStore, Fault
 from dueline.stores.memory.store import MemoryStore
 
 

@@ -13,7 +13,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from dueline.admin.kept import Kept
+from dueline.admin.cached_value import CachedValue
 from dueline.coordination.worker_registry import live_workers
 from dueline.core.attempt import FinalState
 from dueline.core.clock import SECOND_US
@@ -54,7 +54,7 @@ class StoreMetrics(Collector):
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._kept = Kept(self._read, engine.clock, old_us=OLD_US)
+        self._kept = CachedValue(self._read, engine.clock, old_us=OLD_US)
 
     def describe(self) -> Iterable[Metric]:
         """Return nothing, so that the registry does not read the store."""

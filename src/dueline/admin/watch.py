@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from dueline.admin.kept import Kept
+from dueline.admin.cached_value import CachedValue
 from dueline.admin.search import history_of
 from dueline.admin.throughput import Throughput, quantile, start_latencies, throughput_of
 from dueline.coordination.worker_registry import Presence, present
@@ -120,7 +120,7 @@ class Watch:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._kept = Kept(self._look, engine.clock, old_us=OLD_US)
+        self._kept = CachedValue(self._look, engine.clock, old_us=OLD_US)
         self._follower: Follower | None = None
         self._recent: deque[Attempt] = deque(maxlen=ATTEMPTS_MAX)
         self._points: dict[int, Point] = {}

@@ -1,4 +1,4 @@
-"""Options and helpers of the pipeline commands."""
+"""Options of the pipeline commands, and what they open."""
 
 import json
 import time

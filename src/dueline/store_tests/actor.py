@@ -12,7 +12,7 @@ from itertools import count
 
 from dueline.api.connect import open_store
 from dueline.core.store import Commit, Drop, Group, Put, Store
-from dueline.store_tests.helpers import (
+from dueline.store_tests.calls import (
     NOW_US,
     ROUNDS_MAX,
     claim,

@@ -1,7 +1,7 @@
 """Laws of claims: limits, and when lanes are due next."""
 
 from dueline.core.store import Claimed, Drop, Store, Want
-from dueline.store_tests.helpers import (
+from dueline.store_tests.calls import (
     LEASE_US,
     NOW_US,
     claim,

@@ -4,8 +4,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.job import Job
 from dueline.core.lane import Pointer
 from dueline.core.store import Drop, Extend, Group, Store, Verdict
-from dueline.store_tests.factory import StoreFactory
-from dueline.store_tests.helpers import (
+from dueline.store_tests.calls import (
     LEASE_US,
     NOW_US,
     QUEUE,
@@ -21,6 +20,7 @@ from dueline.store_tests.helpers import (
     rows_in,
     stream_of,
 )
+from dueline.store_tests.factory import StoreFactory
 
 YEAR_US = 365 * 86_400 * SECOND_US
 SHIFTS_US = (0, -50 * YEAR_US, -9 * YEAR_US, 10 * YEAR_US, 70 * YEAR_US)

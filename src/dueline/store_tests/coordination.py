@@ -12,7 +12,7 @@ from dueline.core.ids import Ids
 from dueline.core.store import Records, Store
 from dueline.log import checkpoint
 from dueline.log.checkpoint import Checkpoint, open_under, read_all
-from dueline.store_tests.helpers import NOW_US
+from dueline.store_tests.calls import NOW_US
 
 TTL_US = 10 * SECOND_US
 PLACE = (NOW_US, b"\x01" * 16)

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from dueline.core.job import Job, JobId
 from dueline.core.store import Drop, Store
-from dueline.store_tests.helpers import (
+from dueline.store_tests.calls import (
     LEASE_US,
     NOW_US,
     ROUNDS_MAX,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dueline.core.job import UNCLAIMED_TOKEN, Job, State
 from dueline.core.lane import Pointer, bucket_of
 from dueline.core.store import Drop, Extend, Move, Store, Verdict
-from dueline.store_tests.helpers import (
+from dueline.store_tests.calls import (
     LEASE_US,
     NOW_US,
     claim,

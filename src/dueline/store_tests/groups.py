@@ -2,7 +2,7 @@
 
 from dueline.core.job import Job
 from dueline.core.store import NO_VERSION, Commit, Delete, Drop, Extend, Group, Put, Record, Store
-from dueline.store_tests.helpers import (
+from dueline.store_tests.calls import (
     LEASE_US,
     NOW_US,
     QUEUE,

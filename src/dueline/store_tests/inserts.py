@@ -2,8 +2,7 @@
 
 from dueline.core.job import Job, State
 from dueline.core.store import Drop, Extend, Store
-from dueline.store_tests.factory import StoreFactory
-from dueline.store_tests.helpers import (
+from dueline.store_tests.calls import (
     NOW_US,
     all_of,
     claim,
@@ -16,6 +15,7 @@ from dueline.store_tests.helpers import (
     put_in,
     rows_in,
 )
+from dueline.store_tests.factory import StoreFactory
 
 FULL = new_job(1, at_us=NOW_US + 5, body=bytes(range(256)))._replace(
     due_us=NOW_US - 12_345_678,

@@ -2,7 +2,7 @@
 
 from dueline.core.lane import Lane, Marks
 from dueline.core.store import Store
-from dueline.store_tests.helpers import (
+from dueline.store_tests.calls import (
     NOW_US,
     WIDTH_US,
     claim,

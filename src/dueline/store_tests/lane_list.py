@@ -3,7 +3,7 @@
 from dueline.core.lane import Lane, Marks, Pointer, bucket_of
 from dueline.core.store import Drop, Extend, Store
 from dueline.core.store_capabilities import ListsLanes
-from dueline.store_tests.helpers import (
+from dueline.store_tests.calls import (
     LEASE_US,
     NOW_US,
     QUEUE,

@@ -33,8 +33,7 @@ from dueline.core.store import (
     Want,
     Write,
 )
-from dueline.store_tests.factory import StoreFactory
-from dueline.store_tests.helpers import (
+from dueline.store_tests.calls import (
     NOW_US,
     QUEUE,
     WIDTH_US,
@@ -47,6 +46,7 @@ from dueline.store_tests.helpers import (
     stream_of,
     token_of,
 )
+from dueline.store_tests.factory import StoreFactory
 from dueline.store_tests.lane_list import GUARD_US, Reader, marks_of
 from dueline.store_tests.strategies import (
     PLACES,

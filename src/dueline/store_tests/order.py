@@ -2,7 +2,7 @@
 
 from dueline.core.job import JobId
 from dueline.core.store import Store
-from dueline.store_tests.helpers import (
+from dueline.store_tests.calls import (
     NOW_US,
     claim,
     id_of,

@@ -4,7 +4,7 @@ from dueline.core.job import State
 from dueline.core.lane import Lane
 from dueline.core.store import Drop, Extend, Store, Want
 from dueline.core.store_capabilities import PrefetchResult, SupportsPrefetch
-from dueline.store_tests.helpers import (
+from dueline.store_tests.calls import (
     LEASE_US,
     NOW_US,
     claim,

@@ -12,8 +12,7 @@ import pytest
 
 from dueline.core.store import Store
 from dueline.store_tests.actor import PRIORITIES, READY, RESULTS
-from dueline.store_tests.factory import StoreFactory
-from dueline.store_tests.helpers import (
+from dueline.store_tests.calls import (
     LEASE_US,
     all_of,
     claim,
@@ -27,6 +26,7 @@ from dueline.store_tests.helpers import (
     rows_in,
     stream_of,
 )
+from dueline.store_tests.factory import StoreFactory
 
 ACTORS = 4
 JOBS = {"machine": 2000, "network": 100}

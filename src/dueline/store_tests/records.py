@@ -12,8 +12,8 @@ from dueline.core.store import (
     Write,
 )
 from dueline.core.store_capabilities import ListsRecords
+from dueline.store_tests.calls import lane_of, pointers_in, records_in, rows_in, token_of
 from dueline.store_tests.factory import StoreFactory
-from dueline.store_tests.helpers import lane_of, pointers_in, records_in, rows_in, token_of
 
 HOUR_US = 3_600_000_000
 SOON_US = 20_000

@@ -2,8 +2,7 @@
 
 from dueline.core.job import State
 from dueline.core.store import Extend, Store
-from dueline.store_tests.factory import StoreFactory
-from dueline.store_tests.helpers import (
+from dueline.store_tests.calls import (
     LEASE_US,
     NOW_US,
     claim,
@@ -18,6 +17,7 @@ from dueline.store_tests.helpers import (
     rows_in,
     token_of,
 )
+from dueline.store_tests.factory import StoreFactory
 
 END_US = NOW_US + LEASE_US
 

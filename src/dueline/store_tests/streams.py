@@ -3,8 +3,8 @@
 import threading
 
 from dueline.core.store import Commit, Group, Put, Row, Store
+from dueline.store_tests.calls import NOW_US, row_of, stream_of
 from dueline.store_tests.factory import StoreFactory
-from dueline.store_tests.helpers import NOW_US, row_of, stream_of
 
 WEEK_US = 7 * 86_400 * 1_000_000
 

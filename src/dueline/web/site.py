@@ -11,8 +11,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse
 
+from dueline.admin.cached_value import CachedValue
 from dueline.admin.health import Report
-from dueline.admin.kept import Kept
 from dueline.admin.metrics import StoreMetrics
 from dueline.admin.operations import Operations
 from dueline.admin.read_models import Admin
@@ -54,7 +54,7 @@ class Site:
     _admin: Admin | None = None
     _claims: ClaimSessions | None = None
     _metrics: CollectorRegistry | None = None
-    _values: dict[str, Kept[Any]] = field(default_factory=dict)
+    _values: dict[str, CachedValue[Any]] = field(default_factory=dict)
     _lock: Any = field(default_factory=threading.RLock)
 
     @property
@@ -101,10 +101,10 @@ class Site:
         """Return checks of the store that are minutes old at most; None while they run."""
         return self._kept("report", self.admin.health).get(REPORT_US)
 
-    def _kept(self, name: str, read: Callable[[], T]) -> Kept[T]:
+    def _kept(self, name: str, read: Callable[[], T]) -> CachedValue[T]:
         with self._lock:
             if name not in self._values:
-                self._values[name] = Kept(read, self.admin.engine.clock)
+                self._values[name] = CachedValue(read, self.admin.engine.clock)
             return self._values[name]
 
     def parameters(self, task: str) -> Sequence[str]:

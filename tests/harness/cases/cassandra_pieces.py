@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
-from dueline.store_tests.helpers import NOW_US, id_of, lane_of
+from dueline.store_tests.calls import NOW_US, id_of, lane_of
 from dueline.stores.cassandra.connection import TooManyTombstones
 from dueline.stores.cassandra.lane_index import CassandraLaneStorage
 from dueline.stores.cassandra.lane_reader import LanePages

@@ -7,7 +7,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.job import Job
 from dueline.core.store import Commit, Drop, Extend, Group, Put, Store, Want
 from dueline.core.store_capabilities import flush_claims
-from dueline.store_tests.helpers import LEASE_US, NOW_US, lane_of, move, new_job, row_of, token_of
+from dueline.store_tests.calls import LEASE_US, NOW_US, lane_of, move, new_job, row_of, token_of
 
 LANES = [lane_of(priority=priority, tenant=tenant) for priority in (0, 5) for tenant in ("", "a")]
 BORN_MAX = 30

@@ -11,7 +11,7 @@ import apsw
 
 from dueline.api.connect import open_store
 from dueline.core.errors import DuelineError
-from dueline.store_tests.helpers import id_of
+from dueline.store_tests.calls import id_of
 from dueline.stores.sqlite import wal_checkpointer
 from tests.kills.power.disk import Mark, Platter, Step, recording
 from tests.kills.power.life import Life

@@ -11,7 +11,7 @@ import pytest
 from dueline.api.connect import open_store
 from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.store import Commit, Put
-from dueline.store_tests.helpers import claim, lane_of, new_job, new_jobs, put_in, rows_in
+from dueline.store_tests.calls import claim, lane_of, new_job, new_jobs, put_in, rows_in
 from dueline.stores.cursor_cache import END, PAGE_MAX, START, Page
 from tests.harness.cassandra_node import expect_node, keyspaces_on_a_node
 

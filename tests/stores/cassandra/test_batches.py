@@ -3,7 +3,7 @@
 from collections import deque
 
 from dueline.core.codec import RESULT_BYTES_MAX
-from dueline.store_tests.helpers import NOW_US, move, new_jobs
+from dueline.store_tests.calls import NOW_US, move, new_jobs
 from dueline.stores.cassandra.settlement import _Item, _next_batch
 from dueline.stores.cassandra.statements import BATCH_BYTES_MAX, BATCH_ROWS_MAX, chunks
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from dueline.api.connect import open_store
-from dueline.store_tests.helpers import new_job, token_of
+from dueline.store_tests.calls import new_job, token_of
 from dueline.stores.row_updates import Terms, claimed
 from tests.harness.cassandra_node import Keyspaces, expect_node, node_url
 

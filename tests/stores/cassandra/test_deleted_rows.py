@@ -11,7 +11,7 @@ import pytest
 from dueline.api.connect import open_store
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.store import Drop
-from dueline.store_tests.helpers import (
+from dueline.store_tests.calls import (
     NOW_US,
     QUEUE,
     WIDTH_US,

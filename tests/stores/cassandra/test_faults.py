@@ -15,7 +15,7 @@ from dueline.api.connect import open_store
 from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.job import Job
 from dueline.core.store import Put
-from dueline.store_tests.helpers import lane_of, new_job
+from dueline.store_tests.calls import lane_of, new_job
 from dueline.stores.cursor_cache import START, Page
 from tests.harness.cassandra_frames import RESULT, Frame, answer, overloaded
 from tests.harness.cassandra_node import Keyspaces, expect_node, keyspaces_on_a_node, node_url

@@ -9,7 +9,7 @@ import pytest
 
 from dueline.api.connect import open_store
 from dueline.core.errors import StoreUnavailable, Unknown
-from dueline.store_tests.helpers import claim, lane_of, new_jobs, put_in
+from dueline.store_tests.calls import claim, lane_of, new_jobs, put_in
 from tests.harness import late_landing
 from tests.harness.cassandra_node import Keyspaces, expect_node, keyspaces_on_a_node
 

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from dueline.store_tests.helpers import lane_of
+from dueline.store_tests.calls import lane_of
 from dueline.stores.cursor_cache import START
 
 if find_spec("cassandra") is None:

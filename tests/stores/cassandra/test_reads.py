@@ -12,7 +12,7 @@ from dueline.api.connect import open_store
 from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane
 from dueline.core.store import Drop, Extend
-from dueline.store_tests.helpers import (
+from dueline.store_tests.calls import (
     LEASE_US,
     NOW_US,
     claim,

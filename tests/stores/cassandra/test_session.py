@@ -12,7 +12,7 @@ import pytest
 from dueline.api.connect import open_store
 from dueline.core.clock import SECOND_US, SystemClock
 from dueline.core.errors import StoreUnavailable, Unknown
-from dueline.store_tests.helpers import new_jobs
+from dueline.store_tests.calls import new_jobs
 from tests.harness.cassandra_node import expect_node, keyspaces_on_a_node
 
 if TYPE_CHECKING:  # the driver may be absent

@@ -7,7 +7,7 @@ import pytest
 from dueline.core.errors import Unknown
 from dueline.core.job import Job
 from dueline.core.store import Extend, Move, Verdict
-from dueline.store_tests.helpers import NOW_US, move, new_jobs, token_of
+from dueline.store_tests.calls import NOW_US, move, new_jobs, token_of
 from dueline.stores.cassandra.settlement import Verdicts, _Item
 from dueline.stores.cursor_cache import CursorCache, key_of
 

@@ -14,7 +14,7 @@ from dueline.core.job import Job, State
 from dueline.core.lane import Pointer
 from dueline.core.pagination import EVER
 from dueline.core.store import Drop, Extend, Move, Put, Verdict
-from dueline.store_tests.helpers import (
+from dueline.store_tests.calls import (
     LEASE_US,
     NOW_US,
     QUEUE,

@@ -9,9 +9,9 @@ from dueline.api.connect import open_store
 from dueline.core.clock import Clock, SystemClock
 from dueline.core.job import Job
 from dueline.core.store import Drop, Store
+from dueline.store_tests.calls import claim, lane_of, new_jobs, put_in, rows_in
 from dueline.store_tests.cluster import Cluster
 from dueline.store_tests.exclusion import at_once
-from dueline.store_tests.helpers import claim, lane_of, new_jobs, put_in, rows_in
 from dueline.store_tests.laws import SteppedLaws, StoreFactory
 from dueline.store_tests.stepped_store import SteppedMemoryStore
 from tests.harness.late_answers import LateClient

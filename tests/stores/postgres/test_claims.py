@@ -8,7 +8,7 @@ import pytest
 
 from dueline.core.clock import SECOND_US
 from dueline.core.store import Drop, Store, Want
-from dueline.store_tests.helpers import (
+from dueline.store_tests.calls import (
     LEASE_US,
     NOW_US,
     claim,

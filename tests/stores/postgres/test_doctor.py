@@ -11,7 +11,7 @@ from dueline.api.connect import open_store
 from dueline.core.check import Check
 from dueline.core.clock import SystemClock
 from dueline.core.errors import ConfigError
-from dueline.store_tests.helpers import new_job
+from dueline.store_tests.calls import new_job
 from tests.harness.postgres import Schemas, database, expect_server, statement
 from tests.harness.queues import queues_on
 

@@ -20,7 +20,7 @@ from dueline.core.errors import (
     Unknown,
 )
 from dueline.core.store import Drop, Group, Migratable, Transactional
-from dueline.store_tests.helpers import (
+from dueline.store_tests.calls import (
     LEASE_US,
     NOW_US,
     WIDTH_US,

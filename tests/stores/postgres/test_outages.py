@@ -15,7 +15,7 @@ import pytest
 from dueline.api.connect import open_store
 from dueline.core.errors import DuelineError, StoreUnavailable
 from dueline.core.store import Migratable
-from dueline.store_tests.helpers import lane_of, new_job, new_jobs, rows_in
+from dueline.store_tests.calls import lane_of, new_job, new_jobs, rows_in
 from tests.harness.postgres import expect_server, server_url, statement
 from tests.kills.disk import MountError, SmallDisk, small_disk
 

@@ -8,7 +8,7 @@ import pytest
 from dueline.core.clock import SystemClock
 from dueline.core.job import UNCLAIMED_TOKEN
 from dueline.core.store import Drop, Extend, Store, Verdict
-from dueline.store_tests.helpers import NOW_US, claim, lane_of, move, new_job, new_jobs
+from dueline.store_tests.calls import NOW_US, claim, lane_of, move, new_job, new_jobs
 from dueline.stores.postgres.claims import MANY
 from tests.harness.postgres import schemas, statement
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from dueline import Dueline
-from dueline.store_tests.helpers import claim, lane_of, new_jobs
+from dueline.store_tests.calls import claim, lane_of, new_jobs
 from tests.harness.postgres import expect_server, port_of_own, schemas, server_url
 from tests.harness.servers import absent
 

@@ -14,7 +14,7 @@ import pytest
 from dueline.core.clock import SystemClock
 from dueline.core.errors import StoreReplaced
 from dueline.core.store import Put
-from dueline.store_tests.helpers import NOW_US, new_job
+from dueline.store_tests.calls import NOW_US, new_job
 from dueline.stores.sqlite import wal_checkpointer
 from dueline.stores.sqlite.store import SqliteStore
 from tests.harness.clocks import HandClock

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane
 from dueline.core.store import Claimed, Extend, Store, Want
-from dueline.store_tests.helpers import LEASE_US, NOW_US, lane_of, new_job, token_of
+from dueline.store_tests.calls import LEASE_US, NOW_US, lane_of, new_job, token_of
 from dueline.stores.memory.store import MemoryStore
 from dueline.stores.sqlite.store import SqliteStore
 from tests.harness.clocks import HandClock

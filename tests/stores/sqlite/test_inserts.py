@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dueline.store_tests.helpers import FAR_BUCKET, WIDTH_US, lane_of, new_job, new_jobs
+from dueline.store_tests.calls import FAR_BUCKET, WIDTH_US, lane_of, new_job, new_jobs
 from dueline.stores.sqlite.store import SqliteStore
 from tests.harness.clocks import HandClock
 

@@ -10,10 +10,7 @@ from benchmarks.stretches.store import StretchStore
 from dueline.core.clock import Clock, SystemClock
 from dueline.core.job import UNCLAIMED_TOKEN, State
 from dueline.core.store import Drop, Extend, Store, Want
-from dueline.store_tests.exclusion import ExclusionLaws
-from dueline.store_tests.fencing import FencingLaws
-from dueline.store_tests.groups import GroupLaws, TogetherLaws
-from dueline.store_tests.helpers import (
+from dueline.store_tests.calls import (
     LEASE_US,
     NOW_US,
     claim,
@@ -25,6 +22,9 @@ from dueline.store_tests.helpers import (
     new_jobs,
     token_of,
 )
+from dueline.store_tests.exclusion import ExclusionLaws
+from dueline.store_tests.fencing import FencingLaws
+from dueline.store_tests.groups import GroupLaws, TogetherLaws
 from dueline.store_tests.inserts import InsertLaws
 from dueline.store_tests.lane_list import LaneListLaws
 from dueline.store_tests.laws import StoreFactory

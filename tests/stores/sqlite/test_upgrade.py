@@ -7,7 +7,7 @@ import apsw
 import pytest
 
 from dueline.core.clock import SystemClock
-from dueline.store_tests.helpers import row_of, stream_of
+from dueline.store_tests.calls import row_of, stream_of
 from dueline.stores.sqlite.connection import APPLICATION_ID, SCHEMA_VERSION
 from dueline.stores.sqlite.damage import SCHEMAS
 from dueline.stores.sqlite.store import SqliteStore

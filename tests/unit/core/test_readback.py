@@ -4,7 +4,7 @@ import pytest
 
 from dueline.core.readback import WriteStatus, status_of_commit, status_of_write
 from dueline.core.store import NO_VERSION, Delete, Put, Write
-from dueline.store_tests.helpers import token_of
+from dueline.store_tests.calls import token_of
 
 NAMED, WRITTEN, OTHER = map(token_of, (1, 2, 3))
 

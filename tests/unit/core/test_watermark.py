@@ -6,8 +6,8 @@ import pytest
 
 from dueline.core.errors import StoreUnavailable
 from dueline.core.watermark import ROUNDS_MAX, StreamShard, StreamWatermarks
+from dueline.store_tests.calls import NOW_US, row_of, stream_of
 from dueline.store_tests.cluster import Cluster, Node
-from dueline.store_tests.helpers import NOW_US, row_of, stream_of
 from dueline.store_tests.stepped_store import SteppedMemoryStore
 from tests.harness.cases.core_watermark import (
     Patch,

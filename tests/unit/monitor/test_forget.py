@@ -9,7 +9,7 @@ from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Row
 from dueline.jobs.history import HISTORY_SUFFIX
 from dueline.monitor.retention import QUEUES_A_STEP, expire_history
-from dueline.store_tests.helpers import stream_of
+from dueline.store_tests.calls import stream_of
 from tests.harness.world import World
 
 HISTORY_US = QueueSettings().history_us

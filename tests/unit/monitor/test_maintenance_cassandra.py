@@ -13,7 +13,7 @@ from dueline.core.errors import DuelineError, StoreUnavailable
 from dueline.core.lane import Lane
 from dueline.monitor.audit import audit, findings
 from dueline.monitor.sampling import sample, samples_of
-from dueline.store_tests.helpers import lane_of, new_job
+from dueline.store_tests.calls import lane_of, new_job
 from dueline.store_tests.stepped_store import nothing
 from dueline.streams.retention import trim_streams
 from tests.harness.audits import look, wait

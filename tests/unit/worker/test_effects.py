@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from dueline.jobs.completion import Finished
-from dueline.store_tests.helpers import new_jobs
+from dueline.store_tests.calls import new_jobs
 from dueline.worker import effects
 from dueline.worker.effects import WAITING_MAX, Effects
 

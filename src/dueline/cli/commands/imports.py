@@ -15,7 +15,7 @@ from dueline.cli.errors import Exit
 from dueline.cli.options import argument, option
 from dueline.cli.output import Entry, Output, note
 from dueline.cli.session import Session, session_of
-from dueline.contrib.schedule_sources.found import FoundSchedule
+from dueline.contrib.schedule_sources.foreign_schedule import ForeignSchedule
 from dueline.core.clock import SystemClock
 from dueline.core.durations import span_text
 from dueline.core.errors import BadInput, ConfigError, DuelineError
@@ -128,7 +128,7 @@ def _import(
 ) -> int:
     names = _names_in(tasks)
     source = import_module(f"dueline.contrib.schedule_sources.{library}")
-    find: Callable[[str], Iterable[FoundSchedule]] = source.find
+    find: Callable[[str], Iterable[ForeignSchedule]] = source.find
     try:
         found = [replace(one, task=names.get(one.task, one.task)) for one in find(place)]
     except ModuleNotFoundError as error:
@@ -154,7 +154,7 @@ def _import(
     return Exit.REFUSED if any(one["verdict"] == "refused" for one in shown) else Exit.DONE
 
 
-def _with_own_names(found: Iterable[FoundSchedule]) -> Iterator[FoundSchedule]:
+def _with_own_names(found: Iterable[ForeignSchedule]) -> Iterator[ForeignSchedule]:
     """Number the schedules that share a name, as those of RQ may."""
     counts: Counter[str] = Counter()
     for one in found:
@@ -174,7 +174,7 @@ def _application(session: Session, *, is_needed: bool) -> Dueline | None:
     return session.application() if is_needed or session.has_application else None
 
 
-def _entry(found: FoundSchedule, app: Dueline | None, *, apply: bool) -> Entry:
+def _entry(found: ForeignSchedule, app: Dueline | None, *, apply: bool) -> Entry:
     """Check a schedule and write it if asked to; return its line."""
     refused = found.refused
     try:
@@ -205,7 +205,7 @@ def _entry(found: FoundSchedule, app: Dueline | None, *, apply: bool) -> Entry:
     }
 
 
-def _call_of(found: FoundSchedule, app: Dueline) -> tuple[Using[..., Any], Any]:
+def _call_of(found: ForeignSchedule, app: Dueline) -> tuple[Using[..., Any], Any]:
     """Return the task with its options, and its arguments; check both.
 
     Raises: NotFound: no such task. BadInput: the arguments or an option do not fit.
@@ -217,12 +217,12 @@ def _call_of(found: FoundSchedule, app: Dueline) -> tuple[Using[..., Any], Any]:
     return using, named
 
 
-def _timing_of(found: FoundSchedule) -> dict[str, Any]:
+def _timing_of(found: ForeignSchedule) -> dict[str, Any]:
     names = ("cron", "every", "at", "tz", "start", "until", "catch_up", "overlap")
     return {name: getattr(found, name) for name in names}
 
 
-def _notes_of(found: FoundSchedule) -> list[str]:
+def _notes_of(found: ForeignSchedule) -> list[str]:
     words = [f"{name}={value}" for name, value in found.options.items()]
     words += [f"until={found.until.isoformat()}"] if found.until else []
     words += [f"jitter={found.jitter:g} s"] if found.jitter else []

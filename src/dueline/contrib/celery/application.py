@@ -11,7 +11,7 @@ from dueline.contrib.celery.schedules import crontab
 from dueline.contrib.celery.task import CeleryTask, Signature, bound, signature
 from dueline.contrib.celery.words import APP, SETTINGS, TASK, refuse, refuse_attribute
 from dueline.contrib.schedule_sources.celery import timing_of
-from dueline.contrib.schedule_sources.found import valid_name
+from dueline.contrib.schedule_sources.foreign_schedule import valid_name
 from dueline.core.errors import BadInput
 from dueline.core.retry import Retry
 from dueline.jobs.queue import Queues

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Final
 
 from dueline.contrib.celery.words import NAMES, names_elsewhere
-from dueline.contrib.schedule_sources.found import check_days
+from dueline.contrib.schedule_sources.foreign_schedule import check_days
 
 Field = int | str | Iterable[int]
 

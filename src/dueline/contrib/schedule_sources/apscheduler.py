@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from dueline.api.config import load_object
-from dueline.contrib.schedule_sources.found import FoundSchedule, check_days, valid_name
+from dueline.contrib.schedule_sources.foreign_schedule import (
+    ForeignSchedule,
+    check_days,
+    valid_name,
+)
 from dueline.core.errors import BadInput
 
 _NAMES: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
@@ -16,7 +20,7 @@ _LATE_S: Final = 60
 """dueline runs occurrences that are up to this late in any case."""
 
 
-def find(place: str) -> Iterator[FoundSchedule]:
+def find(place: str) -> Iterator[ForeignSchedule]:
     """Yield the jobs of the scheduler at MODULE:ATTR, or of the SQLAlchemyJobStore at a URL.
 
     Nothing is started or written.
@@ -39,7 +43,7 @@ def find(place: str) -> Iterator[FoundSchedule]:
             yield from _stored(store)
 
 
-def _stored(store: Any) -> Iterator[FoundSchedule]:  # noqa: ANN401  (a job store)
+def _stored(store: Any) -> Iterator[ForeignSchedule]:  # noqa: ANN401  (a job store)
     """Yield the jobs of a store.
 
     They are read one by one: `get_all_jobs` deletes those whose function it cannot import.
@@ -67,12 +71,12 @@ def _stored(store: Any) -> Iterator[FoundSchedule]:  # noqa: ANN401  (a job stor
             job = store._reconstitute_job(state)  # noqa: SLF001  (see above)
         except Exception as error:  # noqa: BLE001  (whatever its module raises)
             text = f"It cannot be loaded: {type(error).__name__}: {error}."
-            yield FoundSchedule(valid_name(job_id), "", refused=text)
+            yield ForeignSchedule(valid_name(job_id), "", refused=text)
         else:
             yield _found(job)
 
 
-def _found(job: Any) -> FoundSchedule:  # noqa: ANN401  (a job)
+def _found(job: Any) -> ForeignSchedule:  # noqa: ANN401  (a job)
     reference = job.func_ref or f"{job.func.__module__}:{job.func.__qualname__}"
     what: dict[str, Any] = {
         "name": valid_name(job.id),
@@ -84,9 +88,9 @@ def _found(job: Any) -> FoundSchedule:  # noqa: ANN401  (a job)
         "is_paused": getattr(job, "next_run_time", 0) is None,
     }
     try:
-        return FoundSchedule(**what, **_timing_of(job.trigger))
+        return ForeignSchedule(**what, **_timing_of(job.trigger))
     except BadInput as error:
-        return FoundSchedule(**what, refused=str(error))
+        return ForeignSchedule(**what, refused=str(error))
 
 
 def _catch_up(job: Any) -> str:  # noqa: ANN401  (a job)

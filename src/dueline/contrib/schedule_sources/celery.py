@@ -5,14 +5,14 @@ from datetime import timedelta
 from typing import Any, Final
 
 from dueline.api.config import load_object
-from dueline.contrib.schedule_sources.found import FoundSchedule, cron_of, valid_name
+from dueline.contrib.schedule_sources.foreign_schedule import ForeignSchedule, cron_of, valid_name
 from dueline.core.errors import BadInput
 
 _FIELDS: Final = ("minute", "hour", "day_of_month", "month_of_year", "day_of_week")
 _OPTIONS: Final = ("queue", "priority", "expires")
 
 
-def find(place: str) -> Iterator[FoundSchedule]:
+def find(place: str) -> Iterator[ForeignSchedule]:
     """Yield the schedules of the Celery application at MODULE:ATTR.
 
     Raises: ConfigError: it cannot be imported.
@@ -33,13 +33,13 @@ def find(place: str) -> Iterator[FoundSchedule]:
             "catch_up": "last",  # as beat does after it was down
         }
         try:
-            yield FoundSchedule(
+            yield ForeignSchedule(
                 **what,
                 **timing_of(entry["schedule"]),
                 options=options_of(entry.get("options") or {}, str(conf.broker_url)),
             )
         except BadInput as error:
-            yield FoundSchedule(**what, refused=str(error))
+            yield ForeignSchedule(**what, refused=str(error))
 
 
 def timing_of(schedule: Any) -> Mapping[str, Any]:  # noqa: ANN401  (one of Celery's kinds)

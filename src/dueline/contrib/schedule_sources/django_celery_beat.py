@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from dueline.contrib.schedule_sources.celery import options_of, timing_of
-from dueline.contrib.schedule_sources.found import FoundSchedule, valid_name
+from dueline.contrib.schedule_sources.foreign_schedule import ForeignSchedule, valid_name
 from dueline.core.errors import BadInput
 
 _PREFIX: Final = "django_celery_beat_"
@@ -30,7 +30,7 @@ _TABLES: Final = " ".join(
 )
 
 
-def find(place: str) -> Iterator[FoundSchedule]:
+def find(place: str) -> Iterator[ForeignSchedule]:
     """Yield the periodic tasks of the site with the settings module `place`.
 
     Raises: BadInput: the site cannot be set up, or it has no such tables.
@@ -60,7 +60,7 @@ def find(place: str) -> Iterator[FoundSchedule]:
         )
 
 
-def _found(row: Mapping[str, Any], broker: str) -> FoundSchedule:
+def _found(row: Mapping[str, Any], broker: str) -> ForeignSchedule:
     what: dict[str, Any] = {"name": valid_name(row["name"]), "task": row["task"]}
     try:
         timing = _timing_of(row)
@@ -68,9 +68,9 @@ def _found(row: Mapping[str, Any], broker: str) -> FoundSchedule:
         options = options_of({**own, "expires": row["expire_seconds"]}, broker)
         args, kwargs = (_json_of(row, name) or empty for name, empty in _CALL)
     except BadInput as error:
-        return FoundSchedule(**what, refused=str(error))
+        return ForeignSchedule(**what, refused=str(error))
     start = _utc(row["start_time"]) if "every" in timing else None
-    return FoundSchedule(
+    return ForeignSchedule(
         **what,
         args=args,
         kwargs=kwargs,

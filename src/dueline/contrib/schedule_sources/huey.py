@@ -5,11 +5,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from dueline.api.config import load_object
-from dueline.contrib.schedule_sources.found import FoundSchedule, cron_of, local_zone, valid_name
+from dueline.contrib.schedule_sources.foreign_schedule import (
+    ForeignSchedule,
+    cron_of,
+    local_zone,
+    valid_name,
+)
 from dueline.core.errors import BadInput
 
 
-def find(place: str) -> Iterator[FoundSchedule]:
+def find(place: str) -> Iterator[ForeignSchedule]:
     """Yield the periodic tasks of the Huey at MODULE:ATTR.
 
     Raises: ConfigError: it cannot be imported.
@@ -24,9 +29,9 @@ def find(place: str) -> Iterator[FoundSchedule]:
         try:
             cron = _cron_of(task.validate_datetime)
         except BadInput as error:
-            yield FoundSchedule(valid_name(name), name, refused=str(error))
+            yield ForeignSchedule(valid_name(name), name, refused=str(error))
         else:
-            yield FoundSchedule(
+            yield ForeignSchedule(
                 valid_name(name), name, cron=cron, tz="UTC" if huey.utc else local_zone()
             )
 

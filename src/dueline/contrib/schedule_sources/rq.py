@@ -7,13 +7,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from dueline.contrib.schedule_sources.found import FoundSchedule, local_zone, valid_name
+from dueline.contrib.schedule_sources.foreign_schedule import (
+    ForeignSchedule,
+    local_zone,
+    valid_name,
+)
 from dueline.core.errors import BadInput
 
 _REDIS: Final = ("redis://", "rediss://", "unix://")
 
 
-def find(place: str) -> Iterator[FoundSchedule]:
+def find(place: str) -> Iterator[ForeignSchedule]:
     """Yield the jobs of a file or module that `rq cron` takes.
 
     Of a Redis, yield those of the schedulers that run on it, and the jobs of its queues that are
@@ -29,7 +33,7 @@ def find(place: str) -> Iterator[FoundSchedule]:
         raise BadInput(f"{place} cannot be loaded: {error}") from error
 
 
-def _registered(place: str) -> Iterator[FoundSchedule]:
+def _registered(place: str) -> Iterator[ForeignSchedule]:
     from redis import Redis  # noqa: PLC0415  (of RQ, which is not a dependency)
     from rq.cron import CronScheduler  # noqa: PLC0415
 
@@ -44,7 +48,7 @@ def _registered(place: str) -> Iterator[FoundSchedule]:
     yield from _scheduled(redis)
 
 
-def _scheduled(redis: Any) -> Iterator[FoundSchedule]:  # noqa: ANN401  (of a library without types)
+def _scheduled(redis: Any) -> Iterator[ForeignSchedule]:  # noqa: ANN401  (of a library without types)
     from rq import Queue  # noqa: PLC0415
 
     for queue in Queue.all(connection=redis):
@@ -57,17 +61,17 @@ def _scheduled(redis: Any) -> Iterator[FoundSchedule]:  # noqa: ANN401  (of a li
             try:
                 call: dict[str, Any] = {"args": list(job.args), "kwargs": dict(job.kwargs)}
             except Exception as error:  # noqa: BLE001  (whatever a class of an argument raises)
-                yield FoundSchedule(**own, refused=f"Its arguments cannot be read: {error}.")
+                yield ForeignSchedule(**own, refused=f"Its arguments cannot be read: {error}.")
                 continue
             at = registry.get_scheduled_time(job_id)
-            yield FoundSchedule(**own, **call, at=at, options={"queue": queue.name})
+            yield ForeignSchedule(**own, **call, at=at, options={"queue": queue.name})
 
 
-def _configured(place: str) -> Iterator[FoundSchedule]:
+def _configured(place: str) -> Iterator[ForeignSchedule]:
     from redis import Redis  # noqa: PLC0415
     from rq.cron import CronScheduler  # noqa: PLC0415
 
-    refused: list[FoundSchedule] = []
+    refused: list[ForeignSchedule] = []
 
     class Scheduler(CronScheduler):
         """Keeps what cannot be registered, which RQ only logs."""
@@ -77,7 +81,7 @@ def _configured(place: str) -> Iterator[FoundSchedule]:
                 return super().register(func, *args, **options)
             except (TypeError, ValueError) as error:
                 name = f"{func.__module__}.{func.__name__}"
-                refused.append(FoundSchedule(valid_name(name), name, refused=f"{error}."))
+                refused.append(ForeignSchedule(valid_name(name), name, refused=f"{error}."))
                 raise
 
     if (here := str(Path.cwd())) not in sys.path:
@@ -89,14 +93,14 @@ def _configured(place: str) -> Iterator[FoundSchedule]:
     yield from refused
 
 
-def _found(job: Any) -> FoundSchedule:  # noqa: ANN401  (a CronJob)
+def _found(job: Any) -> ForeignSchedule:  # noqa: ANN401  (a CronJob)
     own = {"name": valid_name(getattr(job, "name", job.func_name)), "task": job.func_name}
     if isinstance(job.args, str) or isinstance(job.kwargs, str):  # the words of RQ for that
-        return FoundSchedule(
+        return ForeignSchedule(
             **own, refused="Its arguments are not in Redis. Use its configuration."
         )
     ttl = job.job_options.get("ttl")
-    return FoundSchedule(
+    return ForeignSchedule(
         **own,
         args=list(job.args),
         kwargs=dict(job.kwargs),

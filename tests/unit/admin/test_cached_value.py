@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.core import Metric
 
-from dueline.admin.kept import RESTS, WAIT_S, Kept
+from dueline.admin.cached_value import RESTS, WAIT_S, CachedValue
 from dueline.admin.metrics import StoreMetrics
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import StoreUnavailable
@@ -23,7 +23,7 @@ def clock() -> HandClock:
     return HandClock(0)
 
 
-def ended(kept: Kept[int], is_so: Callable[[int | None], bool]) -> bool:
+def ended(kept: CachedValue[int], is_so: Callable[[int | None], bool]) -> bool:
     """Ask until it is so: each call waits for a moment."""
     return any(is_so(kept.get(SECOND_US)) for _ in range(100))
 
@@ -36,7 +36,7 @@ def test_a_page_does_not_wait_for_a_long_read(clock: HandClock) -> None:
         clock.advance(3)
         return next(numbers)
 
-    kept = Kept(read, clock)
+    kept = CachedValue(read, clock)
     assert kept.get(SECOND_US) is None is kept.get(SECOND_US)
     go_on.release()
     assert ended(kept, lambda value: value == 0)
@@ -56,7 +56,7 @@ def test_what_failed_is_read_again(clock: HandClock) -> None:
             raise StoreUnavailable("away")
         return 7
 
-    kept = Kept(read, clock)
+    kept = CachedValue(read, clock)
     with pytest.raises(StoreUnavailable):
         kept.get(SECOND_US)
     assert ended(kept, lambda value: value == 7)
@@ -69,7 +69,7 @@ def test_an_old_value_is_waited_for(clock: HandClock) -> None:
         time.sleep(WAIT_S * 1.5)
         return next(numbers)
 
-    kept = Kept(read, clock, old_us=10 * SECOND_US)
+    kept = CachedValue(read, clock, old_us=10 * SECOND_US)
     assert kept.get(SECOND_US) == 0
     clock.advance(2)
     assert kept.get(SECOND_US) == 0

@@ -16,8 +16,8 @@ WAIT_S = 0.1
 """How long callers wait for a value if there is an older one, in seconds."""
 
 
-class Kept(Generic[T]):
-    """A value that is kept for some time. Threads may share it.
+class CachedValue(Generic[T]):
+    """A value that is read again when it is old. Threads may share it.
 
     Args:
         read: Reads the value; in one thread at a time.

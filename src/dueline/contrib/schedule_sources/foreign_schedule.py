@@ -1,4 +1,4 @@
-"""A schedule that was found in another library, and cron expressions of it."""
+"""A schedule of another library, and cron expressions of it."""
 
 import os
 import re
@@ -21,7 +21,7 @@ _ZONES: Final = "zoneinfo/"
 
 
 @dataclass(frozen=True, slots=True)
-class FoundSchedule:
+class ForeignSchedule:
     """A schedule with the words of `app.schedules.set`.
 
     options: for `task.using(...)`. is_paused: to pause it again. refused: why it cannot be
