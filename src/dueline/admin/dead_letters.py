@@ -51,12 +51,12 @@ class DeadGroups:
     is_capped: bool
 
 
-def dead_groups(engine: Engine, *, most: int = READ_MAX) -> DeadGroups:
+def dead_groups(engine: Engine) -> DeadGroups:
     """Group the dead-letter jobs of all queues."""
     found: dict[tuple[str, str], list[Job]] = defaultdict(list)
     read = 0
     lanes = (lane for name in engine.catalog.names() for lane in engine.lanes_of(dead_queue(name)))
-    for row in islice(jobs_in_lanes(engine.store, lanes), most):
+    for row in islice(jobs_in_lanes(engine.store, lanes), READ_MAX):
         read += 1
         if not row.outcome:
             found[row.task, _VARIABLE.sub("N", _line(row))].append(row)
@@ -64,7 +64,7 @@ def dead_groups(engine: Engine, *, most: int = READ_MAX) -> DeadGroups:
         (_group(*key, some) for key, some in found.items()),
         key=lambda one: (-one.count, one.task, one.error),
     )
-    return DeadGroups(groups, is_capped=read == most)
+    return DeadGroups(groups, is_capped=read == READ_MAX)
 
 
 def _line(row: Job) -> str:

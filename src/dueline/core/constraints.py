@@ -23,10 +23,10 @@ def constraint(description: str, hint: str = "", *, name: str | None = None, **b
     return msgspec.Meta(title=name, description=description, extra={"hint": hint}, **bounds)
 
 
-def integer(least: int, most: int, hint: str = "", *, name: str | None = None) -> Any:  # noqa: ANN401
+def integer(least: int, most: int, hint: str = "") -> Any:  # noqa: ANN401
     """Return the constraint of an integer from `least` to `most`."""
     text = f"an integer from {least} to {most}"
-    return constraint(text, hint or f"Use {least} to {most}.", name=name, ge=least, le=most)
+    return constraint(text, hint or f"Use {least} to {most}.", ge=least, le=most)
 
 
 Count = Annotated[int, constraint("an integer of at least 1", "Use 1 or more.", ge=1)]

@@ -131,17 +131,12 @@ def lane_pages(
 
 
 def first_pages(
-    jobs: Jobs,
-    queue: str,
-    after: Mapping[int, Pointer | None],
-    *,
-    until_bucket: int,
-    page_size: int = LANES_A_PAGE,
+    jobs: Jobs, queue: str, after: Mapping[int, Pointer | None], *, until_bucket: int
 ) -> Mapping[int, LanePage]:
     """Return the first page of each shard if the store reads many at once; otherwise nothing."""
     if not isinstance(jobs, ReadsShardsAtOnce):
         return {}
-    return jobs.lanes_of(queue, after, until_bucket=until_bucket, limit=page_size)
+    return jobs.lanes_of(queue, after, until_bucket=until_bucket, limit=LANES_A_PAGE)
 
 
 def jobs_in(jobs: Jobs, lane: Lane, *, after: tuple[int, JobId] | None = None) -> Iterator[Job]:

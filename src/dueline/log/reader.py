@@ -83,9 +83,9 @@ class ShardReader:
         self._has_read_all = len(rows) < limit
         return self._new(rows)
 
-    def read_until(self, limit: int, until_us: int) -> list[Row]:
-        """Read up to `limit` rows of the part up to `until_us`, which must be closed."""
-        return self._new(self._next_rows(limit, until_us))
+    def read_until(self, until_us: int) -> list[Row]:
+        """Read a page of the part up to `until_us`, which must be closed."""
+        return self._new(self._next_rows(PAGE, until_us))
 
     def _next_rows(self, limit: int, until_us: int) -> Sequence[Row]:
         page = self._store.tail(
@@ -166,12 +166,12 @@ def _merged_pages(readers: Sequence[ShardReader], until_us: int) -> Iterator[lis
     A page of each is sorted at once, up to where the first of them ends: row by row takes
     twice as long.
     """
-    pages = {reader: reader.read_until(PAGE, until_us) for reader in readers}
+    pages = {reader: reader.read_until(until_us) for reader in readers}
     while pages := {reader: page for reader, page in pages.items() if page}:
         until = min(_position(page[-1]) for page in pages.values())
         ready = []
         for reader, page in pages.items():
             count = bisect_right(page, until, key=_position)
             ready.append(page[:count])
-            pages[reader] = page[count:] or reader.read_until(PAGE, until_us)
+            pages[reader] = page[count:] or reader.read_until(until_us)
         yield sorted(chain.from_iterable(ready), key=_position)

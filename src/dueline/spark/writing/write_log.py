@@ -114,7 +114,7 @@ class Ledger:
         self._put: set[JobId] = set()
         self._unique = unique
         if self._is_repeated(run):
-            self._read("")
+            self._read()
 
     def put(
         self,
@@ -160,7 +160,7 @@ class Ledger:
             new = [one for one, row in zip(fresh, rows, strict=True) if row is None]
             living = [row for row in rows if row is not None]
             if self._rejects and living:
-                self._read("")  # another task of this write may have added them
+                self._read()  # another task of this write may have added them
                 reject({row.id for row in living} - self._known())
             check(living)
             changes = moves(living, now_us)
@@ -169,7 +169,7 @@ class Ledger:
             if added is not None:
                 self._put.update(ids)
                 return Added(added.new + again.new, added.held + again.held)
-            self._read("")
+            self._read()
         raise StoreUnavailable(
             f"Other tasks keep writing the partition {self._partition}.",
             hint="Let Spark run the task again.",
@@ -258,8 +258,8 @@ class Ledger:
                 found.setdefault(chunk_of[one], []).append(one)
         return found
 
-    def _read(self, after: str) -> None:
-        for record in records_in(self._store, self._place, after=after, page_size=_PAGE):
+    def _read(self) -> None:
+        for record in records_in(self._store, self._place, page_size=_PAGE):
             chunk = _chunk_of(record.key, record.version, record.value)
             self._chunks[record.key] = chunk
             if chunk.is_whole:
