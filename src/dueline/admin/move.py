@@ -14,12 +14,13 @@ from dueline.admin.move_plan import lanes_of, rehearse
 from dueline.admin.move_portions import PARTITION, Portions
 from dueline.core import features
 from dueline.core.clock import SECOND_US, Clock
-from dueline.core.codec import decode, encode
+from dueline.core.codec import encode
 from dueline.core.errors import Conflict, StoreUnavailable
 from dueline.core.job import Job, JobId, Token, is_away
 from dueline.core.lane import Lane
-from dueline.core.pagination import parts_of, record_at
+from dueline.core.pagination import parts_of
 from dueline.core.queue_catalog import LATE_US
+from dueline.core.readable_records import value_at
 from dueline.core.store import Delete, Put
 from dueline.core.store_capabilities import ShowsTransactions
 from dueline.jobs.completion import complete, stored
@@ -324,8 +325,7 @@ class Mover:
     # State
 
     def _state(self) -> _State | None:
-        record = record_at(self._target.store, PARTITION, _STATE)
-        return None if record is None else decode(record.value, _State)
+        return value_at(self._target.store, PARTITION, _STATE, _State)[0]
 
     def _store_state(self, state: _State) -> None:
         put = Put(_STATE, self._target.ids.token(), encode(state))

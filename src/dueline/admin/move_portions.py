@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from dueline.core.clock import DAY_US
-from dueline.core.codec import decode, encode
+from dueline.core.codec import encode
 from dueline.core.engine import Engine
 from dueline.core.errors import Conflict, Unknown
 from dueline.core.job import AWAY_US, UNCLAIMED_TOKEN, Job, State, Token, is_away
 from dueline.core.lane import bucket_of, living_queue
-from dueline.core.pagination import record_at
 from dueline.core.queue_settings import shard_of
+from dueline.core.readable_records import value_at
 from dueline.core.store import NO_VERSION, Commit, Drop, Group, Move, Put
 from dueline.jobs import cancel_requests, progress_records, results, unique_records
 from dueline.jobs.json_bundles import ids_in
@@ -115,8 +115,7 @@ class Portions:
         )
 
     def _stored(self, token: Token) -> Portion | None:
-        record = record_at(self._target.store, PARTITION, token.hex())
-        return None if record is None else decode(record.value, Portion)
+        return value_at(self._target.store, PARTITION, token.hex(), Portion)[0]
 
     def _record(self, token: Token, portion: Portion, rows: Sequence[Job]) -> bool:
         """Store a portion with its rows, once; return False if its token has a record (rule X3)."""

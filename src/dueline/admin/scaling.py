@@ -7,9 +7,9 @@ from typing import Final
 
 from dueline.coordination.worker_registry import live_workers
 from dueline.core.clock import SECOND_US
-from dueline.core.codec import decode, encode
+from dueline.core.codec import encode
 from dueline.core.engine import Engine
-from dueline.core.pagination import record_at
+from dueline.core.readable_records import value_at
 from dueline.core.store import Put
 from dueline.foresight.rates import after_counting, rates_of
 from dueline.foresight.run_times import run_times
@@ -107,8 +107,7 @@ def _calmed(engine: Engine, key: str, needed: int, now_us: int) -> int:
 
     Of the numbers before, only those are kept that are larger than all later ones.
     """
-    record = record_at(engine.store, PARTITION, key)
-    before = [] if record is None else decode(record.value, list[tuple[int, int]])
+    before = value_at(engine.store, PARTITION, key, list[tuple[int, int]])[0] or []
     kept = [one for one in before if one[0] > now_us - CALM_US and one[1] > needed]
     wanted = [*kept, (now_us, needed)]
     if kept or needed:

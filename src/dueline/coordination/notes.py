@@ -4,8 +4,13 @@ They are in one partition, so that a note is written together with the run log. 
 past, as seen by one leader that may have been wrong.
 """
 
+from typing import TypeVar
+
 from dueline.core.pagination import record_at
+from dueline.core.readable_records import value_at
 from dueline.core.store import Put, Record, Records
+
+T = TypeVar("T")
 
 PARTITION = "monitor"
 
@@ -20,3 +25,8 @@ def put(
 def read(records: Records, kind: str, name: str) -> Record | None:
     """Read a note; None where it was never written, or has expired."""
     return record_at(records, PARTITION, f"{kind}/{name}")
+
+
+def value(records: Records, kind: str, name: str, form: type[T]) -> T | None:
+    """Read the value of a note; None where it was never written, or has expired."""
+    return value_at(records, PARTITION, f"{kind}/{name}", form)[0]

@@ -7,7 +7,7 @@ from typing import Final
 
 from dueline.coordination import notes
 from dueline.core.clock import DAY_US, SECOND_US, to_datetime
-from dueline.core.codec import JSON, decode, encode
+from dueline.core.codec import JSON, encode
 from dueline.core.engine import Engine
 from dueline.core.errors import StoreCorrupt
 from dueline.core.logging import log
@@ -75,8 +75,7 @@ def task_of(queues: Queues) -> MaintenanceTask:
 
 
 def _note(engine: Engine, queue: str) -> Note:
-    record = notes.read(engine.store, KIND, queue)
-    return Note() if record is None else decode(record.value, Note)
+    return notes.value(engine.store, KIND, queue, Note) or Note()
 
 
 def enqueue_webhook(queues: Queues, queue: str, changed: Sequence[Alert]) -> None:

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from dueline.core.codec import decode, encode
+from dueline.core.codec import encode
 from dueline.core.constraints import constraint
 from dueline.core.ids import Ids
-from dueline.core.pagination import record_at
+from dueline.core.readable_records import value_at
 from dueline.core.store import Put, Records
 from dueline.foresight.target import Target, target_of
 
@@ -55,8 +55,7 @@ class AlertSettings:
 
 def read_settings(records: Records) -> AlertSettings:
     """Return the settings that were stored last, or the defaults."""
-    record = record_at(records, PARTITION, "settings")
-    return AlertSettings() if record is None else decode(record.value, AlertSettings)
+    return value_at(records, PARTITION, "settings", AlertSettings)[0] or AlertSettings()
 
 
 def write_settings(records: Records, settings: AlertSettings, ids: Ids) -> None:

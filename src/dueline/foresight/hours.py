@@ -7,7 +7,6 @@ from typing import Final
 
 from dueline.coordination import notes
 from dueline.core.clock import SECOND_US
-from dueline.core.codec import decode
 from dueline.core.engine import Engine
 
 KIND: Final = "hours"
@@ -83,5 +82,4 @@ def expected(hours: Hours, at_us: int, span_us: int) -> tuple[int, int] | None:
 
 def hours_of(engine: Engine) -> Hours:
     """Return the hours of a store."""
-    record = notes.read(engine.store, KIND, NAME)
-    return Hours() if record is None else decode(record.value, Hours)
+    return notes.value(engine.store, KIND, NAME, Hours) or Hours()

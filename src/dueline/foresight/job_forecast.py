@@ -7,7 +7,6 @@ from typing import Final
 
 from dueline.coordination import notes
 from dueline.coordination.worker_registry import Presence, live_workers
-from dueline.core.codec import decode
 from dueline.core.engine import Engine
 from dueline.core.job import Job, JobId
 from dueline.core.job_status import status_of
@@ -24,7 +23,7 @@ from dueline.foresight.forecast import (
 )
 from dueline.foresight.forecast import forecast_of as forecast_of_estimate
 from dueline.foresight.run_times import KNOWN_MIN, RunTimes, run_times
-from dueline.jobs.claim_order import AHEAD_MAX, Before, rows_before
+from dueline.jobs.claim_order import AHEAD_MAX, rows_before
 from dueline.jobs.explain import explain as explain_now
 from dueline.jobs.explanation import Explanation
 from dueline.jobs.queue import Queues
@@ -105,8 +104,7 @@ def forecast_of(engine: Engine, job: Job, now_us: int) -> Forecast | str:
 
 def checks_of(engine: Engine, queue: str) -> Checks:
     """Return the estimates of a queue that were made before."""
-    record = notes.read(engine.store, KIND, queue)
-    return Checks() if record is None else decode(record.value, Checks)
+    return notes.value(engine.store, KIND, queue, Checks) or Checks()
 
 
 def errors_of(checks: Checks, now_us: int) -> dict[str, list[Error]]:
@@ -157,7 +155,7 @@ def estimate_of(
     )
     if before.is_capped:
         return f"more than {most} rows come before it or were read"
-    rows = _claimable(before, job, now_us)
+    rows = [one for one in before.rows if one.id != job.id and status_of(one, now_us) != "running"]
     costs = {
         (one.lane.queue, one.task): times.cost_us(one.lane.queue, one.task) or mean_us
         for one in rows
@@ -169,11 +167,6 @@ def estimate_of(
         *_limits(engine, job, rows, costs, mean_us),
     ]
     return estimate(lines, now_us=now_us, due_us=job.at_us)
-
-
-def _claimable(before: Before, job: Job, now_us: int) -> list[Job]:
-    """Return the rows that no worker has claimed yet."""
-    return [one for one in before.rows if one.id != job.id and status_of(one, now_us) != "running"]
 
 
 def _limits(

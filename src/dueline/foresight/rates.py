@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Self, TypeVar
 from dueline.coordination import notes
 from dueline.core.attempt import Attempt
 from dueline.core.clock import DAY_US, SECOND_US
-from dueline.core.codec import decode, encode
+from dueline.core.codec import encode
 from dueline.core.engine import Engine
 from dueline.core.maintenance import MaintenanceTask, StepResult
 from dueline.core.queue_settings import shard_of
@@ -183,8 +183,7 @@ def plus(into: dict[K, int], key: K, number: int = 1) -> None:
 
 def rates_of(engine: Engine, queue: str) -> QueueRates | None:
     """Return what a queue did; None if nothing was counted in the last days."""
-    record = notes.read(engine.store, KIND, queue)
-    return None if record is None else decode(record.value, QueueRates)
+    return notes.value(engine.store, KIND, queue, QueueRates)
 
 
 def after_counting(before: QueueRates | None, more: Counted | None, now_us: int) -> QueueRates:

@@ -5,18 +5,18 @@ protocols this only happens if an enqueue that was never acknowledged arrives la
 reported.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from dueline.coordination import notes
 from dueline.core.clock import DAY_US, SECOND_US
-from dueline.core.codec import decode, encode
+from dueline.core.codec import encode
 from dueline.core.engine import Engine
 from dueline.core.job import Job
 from dueline.core.lane import Lane, bucket_of, living_queue
 from dueline.core.maintenance import StepResult
 from dueline.core.pagination import EVER, lane_pages
-from dueline.core.store import Move, Put, Records
+from dueline.core.store import Move, Records
 from dueline.core.store_capabilities import ListsLanes
 from dueline.core.wakeup import place_of
 
@@ -64,7 +64,8 @@ def audit(engine: Engine, after: str | None) -> StepResult:
     rest_us = RESTS * max(0, now_us - began_us)
     if not found:
         return StepResult(after=page.after, rest_us=rest_us)
-    note = _added(store, found, engine.ids.token(), now_us=now_us)
+    kept = [*findings(store), *found][-FINDINGS_MAX:]
+    note = notes.put(_KIND, _NAME, encode(kept), engine.ids.token(), expires_us=now_us + KEEP_US)
     return StepResult(len(found), page.after, (note,), rest_us)
 
 
@@ -101,11 +102,4 @@ def _list_again(engine: Engine, job: Job) -> bool:
 
 def findings(records: Records) -> list[Finding]:
     """Read the findings of audits, the last one last."""
-    record = notes.read(records, _KIND, _NAME)
-    return [] if record is None else decode(record.value, list[Finding])
-
-
-def _added(records: Records, found: Sequence[Finding], version: bytes, *, now_us: int) -> Put:
-    """Return the note with these findings added."""
-    kept = [*findings(records), *found][-FINDINGS_MAX:]
-    return notes.put(_KIND, _NAME, encode(kept), version, expires_us=now_us + KEEP_US)
+    return notes.value(records, _KIND, _NAME, list[Finding]) or []

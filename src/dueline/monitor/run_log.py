@@ -74,8 +74,8 @@ def open_run_log(records: Records, *, epoch: int, version: bytes) -> RunLog | No
 
 def read_runs(records: Records) -> Mapping[str, TaskRun]:
     """Read the progress of each task, by name."""
-    record = notes.read(records, _KIND, _NAME)
-    return {} if record is None else decode(record.value, _Stored).lines
+    stored = notes.value(records, _KIND, _NAME, _Stored)
+    return {} if stored is None else stored.lines
 
 
 def _write(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dueline.coordination import notes
 from dueline.coordination.worker_registry import Presence, present
 from dueline.core.clock import DAY_US, SECOND_US
-from dueline.core.codec import decode, encode
+from dueline.core.codec import encode
 from dueline.core.engine import Engine
 from dueline.core.maintenance import StepResult
 from dueline.core.store import Put, Records
@@ -48,8 +48,7 @@ def sample(engine: Engine, after: str | None) -> StepResult:
 
 def samples_of(records: Records, queue: str) -> list[Sample]:
     """Read the samples of a queue, the last one last."""
-    record = notes.read(records, _KIND, queue)
-    return [] if record is None else decode(record.value, list[Sample])
+    return notes.value(records, _KIND, queue, list[Sample]) or []
 
 
 def _sampled(engine: Engine, name: str, workers: Sequence[Presence], now_us: int) -> Put | None:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from dueline.coordination import notes
 from dueline.coordination.worker_registry import present
 from dueline.core.clock import SECOND_US
-from dueline.core.codec import decode, encode
+from dueline.core.codec import encode
 from dueline.core.engine import Engine
 from dueline.core.lane import Lane, bucket_of
 from dueline.core.maintenance import StepResult
@@ -102,5 +102,4 @@ def _in_place_of(chosen: int, known: int, old: QueueSettings) -> QueueSettings:
 
 
 def _read(engine: Engine, name: str) -> Span | None:
-    record = notes.read(engine.store, _KIND, name)
-    return None if record is None else decode(record.value, Span)
+    return notes.value(engine.store, _KIND, name, Span)
