@@ -135,7 +135,8 @@ class Simulation:
             elif event == _OVERDUE:
                 self._release(now_us, worker, one)
             else:
-                self._leave(now_us, one)
+                one.is_here = False
+                self._return(now_us, one)
 
     def _arrive(self, now_us: int, attempt: int) -> None:
         """Add a ready job, and wake a worker with room for it."""
@@ -291,10 +292,6 @@ class Simulation:
                 self._held.release(one.name, limits, now_us)
             self._ready.add(self._kind[attempt], self._ready_us[attempt], attempt)
         one.waiting.clear()
-
-    def _leave(self, now_us: int, one: _Worker) -> None:
-        one.is_here = False
-        self._return(now_us, one)
 
 
 _NONE: Final[frozenset[str]] = frozenset()

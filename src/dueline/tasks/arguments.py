@@ -253,7 +253,8 @@ class Arguments:
             if self._is_plain and body.startswith(form.arrays):
                 read = self._read if form is AS_JSON else self._reader_of(form)
                 return read(body), {}
-            return self._decode_long(body, form)
+            call = _call_in(body, form)
+            return self._converted(call.args, call.kwargs)
         except UNREADABLE as error:
             raise self._unfit(error, body, form) from error
 
@@ -284,10 +285,6 @@ class Arguments:
             except UNREADABLE:
                 pass  # the body is damaged
         return BadInput(f"The arguments do not fit {self._task}{self._signature}: {text}.")
-
-    def _decode_long(self, body: bytes, form: Form) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        call = _call_in(body, form)
-        return self._converted(call.args, call.kwargs)
 
     def _converted(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], *, unknown: int = 0

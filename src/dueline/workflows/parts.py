@@ -129,7 +129,7 @@ def pipeline(*parts: Part, on_failure: OnFailure | Step = "stop") -> Pipeline:
     """
     if not parts:
         raise BadInput("A pipeline has no parts.", hint=_HINT)
-    if not _is_on_failure(on_failure):
+    if not (_is_plain(on_failure) or on_failure in get_args(OnFailure)):
         raise BadInput(f"on_failure is {on_failure!r:.80}.", hint='Use "stop", "skip", or a step.')
     if isinstance(on_failure, Step) and not on_failure.takes:
         raise BadInput(
@@ -219,10 +219,6 @@ def wait_for(name: str, *, timeout: timedelta | float | None = None) -> Wait:
 
 def _is_plain(step: object) -> bool:
     return isinstance(step, Step) and step.undo is None
-
-
-def _is_on_failure(value: object) -> bool:
-    return _is_plain(value) or value in get_args(OnFailure)
 
 
 def _is_count(value: object, parts: int) -> bool:

@@ -287,14 +287,10 @@ def partitions_of(flow: JobId, layout: Layout) -> Iterator[str]:
         yield _block(flow, block)
         yield _values(flow, block)
     for step in range(len(layout.nodes)):
-        if _is_wide(layout, step):
+        if len(layout.needs_by_block(step)) > BLOCKS_READ:
             yield f"{place}/full/{step}"
     yield f"{place}/signals"
     yield place
-
-
-def _is_wide(layout: Layout, step: int) -> bool:
-    return len(layout.needs_by_block(step)) > BLOCKS_READ
 
 
 BLOCKS_READ: Final = 2

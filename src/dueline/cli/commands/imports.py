@@ -14,7 +14,7 @@ from dueline.api.task import Using
 from dueline.cli.errors import Exit
 from dueline.cli.options import argument, option
 from dueline.cli.output import Entry, Output, note
-from dueline.cli.session import Session, session_of
+from dueline.cli.session import session_of
 from dueline.contrib.schedule_sources.foreign_schedule import ForeignSchedule
 from dueline.core.clock import SystemClock
 from dueline.core.durations import span_text
@@ -136,7 +136,7 @@ def _import(
             f"{error.name} is not installed here.", hint="Run this where the old program runs."
         ) from error
     session = session_of(context)
-    app = _application(session, is_needed=apply)
+    app = session.application() if apply or session.has_application else None
     try:
         shown = [_entry(one, app, apply=apply) for one in _with_own_names(found)]
     finally:
@@ -168,10 +168,6 @@ def _names_in(words: Iterable[str]) -> dict[str, str]:
     if wrong := next((old + sign for old, sign, new in pairs if not new), None):
         raise BadInput(f"{wrong!r:.80} is not OLD=NEW.", hint="Use --task old.send=shop.send.")
     return {old: new for old, _, new in pairs}
-
-
-def _application(session: Session, *, is_needed: bool) -> Dueline | None:
-    return session.application() if is_needed or session.has_application else None
 
 
 def _entry(found: ForeignSchedule, app: Dueline | None, *, apply: bool) -> Entry:

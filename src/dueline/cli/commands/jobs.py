@@ -86,10 +86,10 @@ def list_jobs(
         "state": state, "queue": queue, "task": task, "tenant": tenant, "tag": tag,
     }  # fmt: skip
     with session_of(context).queues() as queues:
-        like = parse_filter(" ".join(words or ()), queues.engine.time.latest_us())
+        now_us = queues.engine.time.latest_us()
+        like = parse_filter(" ".join(words or ()), now_us)
         like = replace(like, **{name: text for name, text in asked.items() if text is not None})
         output = Output.of(context, queues.engine)
-        now_us = queues.engine.time.latest_us()
         if like.state in ENDED_STATES:
             past = search_ended(queues.engine, like, limit=limit)
             shown = [job_rows.of_attempt(one) for one in past.attempts]

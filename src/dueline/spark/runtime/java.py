@@ -41,12 +41,8 @@ def use_java() -> None:
         ConfigError: There is no suitable Java.
     """
     java = choose_java()
-    if _is_bundled(java):
+    if java.parents[2].name == _CACHED:
         os.environ["JAVA_HOME"] = str(java.parents[1])
-
-
-def _is_bundled(java: Path) -> bool:
-    return java.parents[2].name == _CACHED
 
 
 def choose_java(environment: Mapping[str, str] = os.environ) -> Path:

@@ -197,7 +197,9 @@ class Claims:
             if missing:
                 unread.append((part, missing))
             elif stubs := [part.found[key] for key in keys if part.found[key].stub]:
-                self._complete(part, stubs)
+                self._carry(stubs)
+                for one in stubs:
+                    part.scan.note(key_of(one.job), None)
             else:
                 part.batch = [part.found[key].job for key in keys]
             if due or left == 0:  # with nothing left: earlier lanes may yield less
@@ -213,11 +215,6 @@ class Claims:
             part.scan.note(key, None)
         for one in found:
             part.know(one)
-
-    def _complete(self, part: _LaneClaim, stubs: Sequence[Found]) -> None:
-        self._carry(stubs)
-        for one in stubs:
-            part.scan.note(key_of(one.job), None)
 
     def _take(self, part: _LaneClaim, answer: Answer | DuelineError, terms: Terms) -> int:
         """Process the answer to a batch; return the number of claimed jobs."""

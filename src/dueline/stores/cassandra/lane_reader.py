@@ -205,14 +205,11 @@ class LanePages:
             if not between:
                 raise TooManyTombstones
             ends += reversed(between)
-            self._remember(part.lane, between)
+            self._cuts[part.lane] = self._cuts.get(part.lane, frozenset()).union(between)
+            if len(self._cuts) > _LANES_MAX:
+                self._cuts.popitem(last=False)
             is_hopeless = False
         return found
-
-    def _remember(self, lane: Lane, cuts: Iterable[Key]) -> None:
-        self._cuts[lane] = self._cuts.get(lane, frozenset()).union(cuts)
-        if len(self._cuts) > _LANES_MAX:
-            self._cuts.popitem(last=False)
 
 
 def _boxes(lanes: Iterable[Lane]) -> Iterator[list[Lane]]:

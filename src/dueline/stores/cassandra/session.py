@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from cassandra import ConsistencyLevel
-from cassandra.cluster import Cluster, ResultSet, Session
+from cassandra.cluster import Cluster, Session
 from cassandra.pool import Host
 from cassandra.query import BatchStatement, BatchType, BoundStatement
 
@@ -102,7 +102,7 @@ class CassandraSession:
 
     def try_read_many(self, calls: Sequence[Call]) -> list[Rows | DuelineError]:
         """Run several reads at once; return rows or an error for each."""
-        return self._gather((self._asked(*call) for call in calls), is_write=False)
+        return self._begin((self._asked(*call) for call in calls), is_write=False)()
 
     def read_serial(self, text: str, values: Sequence[object]) -> Rows:
         """Read at serial consistency, which completes conditional writes in progress."""
@@ -110,7 +110,7 @@ class CassandraSession:
         asked.statement.consistency_level = ConsistencyLevel.name_to_value[
             CONSISTENCIES[self.place.consistency]
         ]
-        return _or_raise(self._gather([asked], is_write=False)[0])
+        return _or_raise(self._begin([asked], is_write=False)()[0])
 
     def read_back(self, lost: Unknown, text: str, values: Sequence[object]) -> Rows:
         """Read the rows of a write whose answer was lost; raise that error again (rule U2)."""
@@ -160,7 +160,7 @@ class CassandraSession:
                 result = session.execute(statement, timeout=DEFINE_TIMEOUT_S)
             except Exception as error:
                 raise translated(error, self.place, is_write=True) from error
-            if not _is_agreed(result):
+            if not result.response_future.is_schema_agreed:
                 raise Unknown(
                     f"The nodes of {self.place} do not agree on their schema.",
                     hint="Check that all of them are up, and try again.",
@@ -323,12 +323,6 @@ class CassandraSession:
             self._prepared[text] = prepared
         return prepared
 
-    def _gather(
-        self, asked: Iterable[_Asked[Outcome]], *, is_write: bool
-    ) -> list[Outcome | DuelineError]:
-        """Send statements, at most IN_FLIGHT_MAX at once; return the results in order."""
-        return self._begin(asked, is_write=is_write)()
-
     def _begin(
         self, asked: Iterable[_Asked[Outcome]], *, is_write: bool
     ) -> Callable[[], list[Outcome | DuelineError]]:
@@ -382,17 +376,10 @@ class CassandraSession:
         if self._session is None or self._process != os.getpid():
             with self._lock:
                 if self._session is None or self._process != os.getpid():
-                    self._connect()
+                    cluster, session = connect(self.place)
+                    self._prepared = {}
+                    self._cluster, self._session, self._process = cluster, session, os.getpid()
         return self._session
-
-    def _connect(self) -> None:
-        cluster, session = connect(self.place)
-        self._prepared = {}
-        self._cluster, self._session, self._process = cluster, session, os.getpid()
-
-
-def _is_agreed(result: ResultSet) -> bool:
-    return bool(result.response_future.is_schema_agreed)
 
 
 def _or_raise(outcome: Outcome | DuelineError) -> Outcome:
