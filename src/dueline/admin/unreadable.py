@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
 from itertools import chain, islice
 
 from dueline.admin import operations
@@ -15,19 +14,16 @@ from dueline.core.errors import StoreCorrupt
 from dueline.core.job import Job
 from dueline.core.lane import dead_queue, limits_of
 from dueline.core.limit_names import semaphore_of
-from dueline.core.pagination import records_in
 from dueline.core.queue_settings import QueueSettings, StreamSettings
-from dueline.core.readable_records import Unreadable, readable, unreadable, unreadable_by
-from dueline.core.store import SETTINGS_PARTITION, Record
+from dueline.core.readable_records import Unreadable, readable, unreadable
+from dueline.core.store import SETTINGS_PARTITION
 from dueline.core.watermark import MARK_MAX, NOTHING_CLOSED
 from dueline.jobs.completion import stored
 from dueline.jobs.history import HISTORY_SUFFIX
 from dueline.limits import quota, rate, semaphore
-from dueline.log import checkpoint
 from dueline.schedules import schedule
 from dueline.schedules.schedule import Schedule
 from dueline.streams import groups, resharding
-from dueline.streams.dead_letters import read_note
 from dueline.workflows import records
 
 
@@ -68,9 +64,6 @@ def _unreadable_streams(engine: Engine) -> Iterator[Unreadable]:
     ]
     for stream, _ in streams:
         yield from groups.unreadable_of(store, stream)
-        for group in [one.key for one in records_in(store, groups.groups_at(stream))]:
-            partition = groups.checkpoints_at(stream, group)
-            yield from unreadable_by(store, partition, partial(_read_checkpoint, partition))
     if store.transactional:  # its tables refuse such marks
         return
     known = readable(store, SETTINGS_PARTITION, QueueSettings)
@@ -83,10 +76,6 @@ def _unreadable_streams(engine: Engine) -> Iterator[Unreadable]:
             if mark > MARK_MAX:
                 place = f"mark of stream {stream}, shard {shard}"
                 yield Unreadable(place, f"It is {mark}, above {MARK_MAX}: events are not stored.")
-
-
-def _read_checkpoint(partition: str, record: Record) -> None:
-    read_note(checkpoint.read(partition, record).note)
 
 
 def _limits(engine: Engine) -> list[str]:

@@ -2,16 +2,19 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from dueline.coordination.leases import Grant
 from dueline.core.codec import decode, encode
 from dueline.core.pagination import records_in
-from dueline.core.readable_records import Unreadable, unreadable
-from dueline.core.store import NO_VERSION, Delete, Put, Records, Row, Store
+from dueline.core.readable_records import Unreadable, unreadable, unreadable_by
+from dueline.core.store import NO_VERSION, Delete, Put, Record, Records, Row, Store
 from dueline.core.watermark import SEALED_US
+from dueline.log import checkpoint
 from dueline.log.checkpoint import Checkpoint, read_all
+from dueline.streams.dead_letters import read_note
 
 ROWS_COUNTED_MAX: Final = 10_000
 """Maximum number of rows that are counted for a lag."""
@@ -193,11 +196,17 @@ def needed_us(records: Records, stream: str, shards: Collection[int]) -> Mapping
 
 
 def unreadable_of(records: Records, stream: str) -> Iterator[Unreadable]:
-    """Yield damaged records of a stream: its groups, their members, and the leases they hold."""
+    """Yield damaged records of a stream: groups, their members, leases and checkpoints."""
     yield from unreadable(records, groups_at(stream), Group)
     for group in [one.key for one in records_in(records, groups_at(stream))]:
         yield from unreadable(records, _members_at(stream, group), Member)
         yield from unreadable(records, leases_at(stream, group), Grant)
+        place = checkpoints_at(stream, group)
+        yield from unreadable_by(records, place, partial(_read_checkpoint, place))
+
+
+def _read_checkpoint(partition: str, record: Record) -> None:
+    read_note(checkpoint.read(partition, record).note)
 
 
 def _members_at(stream: str, group: str) -> str:
