@@ -97,10 +97,7 @@ _PLACES = {
     "api.application": ("Dueline",),
     "api.coordination": ("HeldLease",),
     "api.job_handle": ("Job",),
-    "api.task": (
-        "AsyncTask",
-        "Task",
-    ),
+    "api.task": ("AsyncTask", "Task"),
     "api.workflows": ("Flow",),
     "core.call_options": ("Unique",),
     "core.errors": (
@@ -127,27 +124,13 @@ _PLACES = {
     "jobs.explanation": ("Explanation",),
     "jobs.transaction": ("Transaction",),
     "streams.batch": ("Batch",),
-    "streams.event": (
-        "Event",
-        "Position",
-    ),
+    "streams.event": ("Event", "Position"),
     "streams.stream": ("Stream",),
     "tasks.batch_handler": ("Call",),
     "tasks.batch_options": ("BatchOptions",),
-    "tasks.handler": (
-        "Cancel",
-        "Context",
-        "Snooze",
-        "Throttled",
-    ),
+    "tasks.handler": ("Cancel", "Context", "Snooze", "Throttled"),
     "tasks.progress": ("Progress",),
-    "workflows.parts": (
-        "chord",
-        "graph",
-        "group",
-        "pipeline",
-        "wait_for",
-    ),
+    "workflows.parts": ("chord", "graph", "group", "pipeline", "wait_for"),
 }
 """The module of each public name; it is imported when the name is first used."""
 

@@ -4,13 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from dueline.admin.move_records import (
-    COPIED,
-    OWN,
-    WITH_JOBS,
-    all_records,
-    kind_of,
-)
+from dueline.admin.move_records import COPIED, OWN, WITH_JOBS, all_records, kind_of
 from dueline.core.engine import Engine
 from dueline.core.errors import ConfigError, Conflict
 from dueline.core.job import is_away

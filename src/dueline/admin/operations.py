@@ -235,9 +235,7 @@ class Operations:
         """
         said = ", ".join(f"{name}={value}" for name, value in sorted(changes.items()))
         return self._recorded(
-            f"set {said}",
-            queue,
-            lambda: self._queues.engine.catalog.configure(queue, **changes),
+            f"set {said}", queue, lambda: self._queues.engine.catalog.configure(queue, **changes)
         )
 
     # Workers

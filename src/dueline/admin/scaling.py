@@ -86,8 +86,7 @@ def scale_of(
     per_s = sum(after_counting(one, None, now_us).per_s() for one in found)
     steady = slots_for_rate(per_s, cost_us, target, variation=variation_of(runs) if runs else 1.0)
     needed = max(
-        ceil(slots_for_backlog(due, running, cost_us, target.most_us) / slots),
-        ceil(steady / slots),
+        ceil(slots_for_backlog(due, running, cost_us, target.most_us) / slots), ceil(steady / slots)
     )
     return Scale(
         _calmed(engine, f"{','.join(sorted(queues))} {target} {slots}", needed, now_us),

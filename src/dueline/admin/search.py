@@ -18,13 +18,7 @@ from dueline.core.ids import created_us
 from dueline.core.job import Job, JobId
 from dueline.core.job_status import status_of
 from dueline.core.lane import Lane, dead_queue, tenant_of
-from dueline.core.pagination import (
-    LANES_AT_ONCE,
-    PAGES_AT_ONCE,
-    first_of_each,
-    parts_of,
-    scan_each,
-)
+from dueline.core.pagination import LANES_AT_ONCE, PAGES_AT_ONCE, first_of_each, parts_of, scan_each
 from dueline.core.store import JobPage
 from dueline.jobs.history import LATE_US, attempts
 
@@ -207,12 +201,7 @@ def search(
             matching_us += (job.at_us for job in page.jobs if like.fits(job, now_us))
             begun.append(_lane_rows(engine, lane, budget, page, until_us=until_us, size=size))
     rows = heapq.merge(*begun, key=lambda job: (job.at_us, job.id))
-    found = list(
-        islice(
-            (job for job in rows if like.fits(job, now_us)),
-            limit + 1,
-        )
-    )
+    found = list(islice((job for job in rows if like.fits(job, now_us)), limit + 1))
     stopped = min(budget.stops, default=None)
     if stopped is not None:
         found = [job for job in found if (job.at_us, job.id.hex()) <= stopped]
@@ -271,13 +260,7 @@ def lanes_like(engine: Engine, like: JobFilter) -> Iterator[Lane]:
 
 
 def _lane_rows(
-    engine: Engine,
-    lane: Lane,
-    budget: _Budget,
-    page: JobPage,
-    *,
-    until_us: int | None,
-    size: int,
+    engine: Engine, lane: Lane, budget: _Budget, page: JobPage, *, until_us: int | None, size: int
 ) -> Iterator[Job]:
     """Yield rows from the first page on, which is read always: so a repeat makes progress.
 
@@ -373,10 +356,5 @@ def history_of(
     for name in names:
         shards = engine.catalog.settings(name).shards_read
         yield from attempts(
-            engine.store,
-            name,
-            shards,
-            since_us=since_us,
-            everything=everything,
-            until_us=until_us,
+            engine.store, name, shards, since_us=since_us, everything=everything, until_us=until_us
         )

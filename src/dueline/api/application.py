@@ -53,12 +53,7 @@ from dueline.core.retry import Retry
 from dueline.jobs.queue import Queues
 from dueline.jobs.transaction import Transaction, transaction
 from dueline.tasks.batch_options import BatchOptions
-from dueline.tasks.familiar_words import (
-    APP_METHODS,
-    TASK_OPTIONS,
-    check_options,
-    unknown_attribute,
-)
+from dueline.tasks.familiar_words import APP_METHODS, TASK_OPTIONS, check_options, unknown_attribute
 from dueline.tasks.handler import Context, Handler, KeptLogs, Middleware
 
 if TYPE_CHECKING:
@@ -71,12 +66,7 @@ _NAMES_SHOWN = 5
 
 
 class Dueline(
-    JobMethods,
-    ScheduleMethods,
-    LimitMethods,
-    WorkflowMethods,
-    CoordinationMethods,
-    AlertMethods,
+    JobMethods, ScheduleMethods, LimitMethods, WorkflowMethods, CoordinationMethods, AlertMethods
 ):
     """An application: tasks, and the store that holds their jobs.
 
@@ -316,11 +306,7 @@ class Dueline(
         def call(*args: Any, **kwargs: Any) -> None: ...  # noqa: ANN401  (anything may be right)
 
         handler = Handler(
-            call,
-            name=task_name(call, name),
-            retry=Retry(),
-            timeout_us=None,
-            payloads=self.payloads,
+            call, name=task_name(call, name), retry=Retry(), timeout_us=None, payloads=self.payloads
         )
         return Task(self, handler, Options(queue=check_queue_name(queue)))
 

@@ -231,11 +231,7 @@ class CoordinationMethods(Connection):
 
     @contextmanager
     def lease(
-        self,
-        name: str,
-        *,
-        ttl: timedelta | float = LEASE_S,
-        wait: timedelta | float = 0,
+        self, name: str, *, ttl: timedelta | float = LEASE_S, wait: timedelta | float = 0
     ) -> Iterator[HeldLease]:
         """Hold a lease while the block runs; one process at a time holds it.
 

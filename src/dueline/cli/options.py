@@ -43,8 +43,7 @@ State = Literal[
     "scheduled", "ready", "running", "retrying", "dead", "done", "cancelled", "expired", "lost"
 ]
 StateOption = Annotated[
-    State | None,
-    typer.Option("--state", help="Only jobs in this state; default: unfinished jobs."),
+    State | None, typer.Option("--state", help="Only jobs in this state; default: unfinished jobs.")
 ]
 QueueOption = Annotated[str | None, option("NAME", "Only jobs of this queue.", "-q", "--queue")]
 TaskOption = Annotated[str | None, option("NAME", "Only jobs of this task.", "--task")]

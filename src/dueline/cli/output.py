@@ -250,10 +250,7 @@ def _plain(value: object) -> object:
 def _loaded(text: str) -> object:
     try:
         return json.loads(text)
-    except (
-        ValueError,
-        RecursionError,
-    ):  # written by another program
+    except (ValueError, RecursionError):  # written by another program
         return text
 
 

@@ -28,8 +28,7 @@ Engine = Literal["spark", "duckdb"]
 
 OutOption = Annotated[str, option("DIR", "Folder or s3://, gs://, abfss:// address.", "--out")]
 StorageOption = Annotated[
-    Path | None,
-    option("FILE", "JSON object of the object store's options.", "--storage-options"),
+    Path | None, option("FILE", "JSON object of the object store's options.", "--storage-options")
 ]
 EngineOption = Annotated[
     Engine, typer.Option("--engine", help="Build with Spark, or in this process (duckdb).")

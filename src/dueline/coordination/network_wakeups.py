@@ -20,14 +20,7 @@ from dueline.core.clock import SECOND_US, Clock
 from dueline.core.errors import DuelineError
 from dueline.core.pagination import record_at
 from dueline.core.store import NO_VERSION, Put, Records
-from dueline.core.wakeup import (
-    WAKEUPS_MAX,
-    NoListener,
-    Signal,
-    Wakeup,
-    WakeupListener,
-    read_wakeup,
-)
+from dueline.core.wakeup import WAKEUPS_MAX, NoListener, Signal, Wakeup, WakeupListener, read_wakeup
 
 PARTITION: Final = "wakeups"
 KEY: Final = "key"

@@ -96,11 +96,7 @@ class Catalog:
     def inside(self, records: Records) -> "Catalog":
         """Return a catalog of the same store inside an open transaction; it caches nothing."""
         made = Catalog(
-            records,
-            clock=self._clock,
-            ids=self._ids,
-            defaults=self._defaults,
-            of_new=self._of_new,
+            records, clock=self._clock, ids=self._ids, defaults=self._defaults, of_new=self._of_new
         )
         made.features = self.features.inside(records)
         return made

@@ -25,11 +25,7 @@ class WriteStatus(Enum):
 
 
 def status_of_write(
-    present: Token | None,
-    *,
-    named: Token,
-    written: Token | None,
-    is_unsure: bool,
+    present: Token | None, *, named: Token, written: Token | None, is_unsure: bool
 ) -> WriteStatus:
     """Return the status of a conditional write to one row.
 

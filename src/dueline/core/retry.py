@@ -44,8 +44,7 @@ WAIT_US_MAX = 3660 * DAY_US
 
 
 _Seconds = Annotated[
-    float,
-    constraint("a number of seconds, 0 or more", "Use 0 or more.", ge=0, le=float_info.max),
+    float, constraint("a number of seconds, 0 or more", "Use 0 or more.", ge=0, le=float_info.max)
 ]
 
 

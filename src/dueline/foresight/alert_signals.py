@@ -190,11 +190,7 @@ def _rising(looks: Sequence[tuple[int, int]], target: Target) -> Miss | None:
 
 
 def _burst(
-    view: View,
-    queue: str,
-    target: Target,
-    serving: Sequence[Presence],
-    rates: QueueRates | None,
+    view: View, queue: str, target: Target, serving: Sequence[Presence], rates: QueueRates | None
 ) -> Miss | None:
     """Return when jobs that are scheduled within the next hour start too late."""
     slots = sum(one.own[queue][0] if queue in one.own else one.slots for one in serving)

@@ -25,11 +25,7 @@ class SimulatedLimits:
         self._since_us: dict[tuple[str, str, int], int] = {}
 
     def take(
-        self,
-        worker: str,
-        limits: Sequence[str],
-        wish: tuple[int, int, str],
-        now_us: int,
+        self, worker: str, limits: Sequence[str], wish: tuple[int, int, str], now_us: int
     ) -> tuple[int, Sequence[str], int]:
         """Take permits as `HeldPermits.take` does.
 

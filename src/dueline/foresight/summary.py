@@ -121,10 +121,7 @@ def _latencies(cells: Sequence[Cell], target: Target) -> Latencies:
 
 
 def outcome_of(
-    record: Record,
-    times: Simulated,
-    workers: Sequence[SimulatedWorker],
-    bounds_us: tuple[int, int],
+    record: Record, times: Simulated, workers: Sequence[SimulatedWorker], bounds_us: tuple[int, int]
 ) -> Outcome:
     """Return the outcome of a run.
 

@@ -177,18 +177,14 @@ def _waiting_for_time(job: Job, at: str, facts: Facts) -> Explanation:
     if put_back == "snoozed":
         failed = f" Attempts that failed before: {job.errors} ({line(job.error)})."
         return Explanation(
-            "put back",
-            f"Its handler snoozed it until {at}.{failed if job.errors else ''}",
-            facts,
+            "put back", f"Its handler snoozed it until {at}.{failed if job.errors else ''}", facts
         )
     if put_back or (job.fence and not job.errors and not job.crashes):
         return Explanation("put back", f"A worker released it until {at}.", facts)
     if job.errors or job.crashes:
         failed = f"Attempt {job.errors} failed" if job.errors else "A worker died on it"
         return Explanation(
-            "retrying",
-            f"{failed} ({line(job.error)}); it is retried at {at}.",
-            facts,
+            "retrying", f"{failed} ({line(job.error)}); it is retried at {at}.", facts
         )
     return Explanation("scheduled", f"It is not due until {at}.", facts)
 

@@ -9,13 +9,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.durations import span_text
 from dueline.core.engine import Engine
 from dueline.core.lane import Lane, Marks, bucket_of, tenant_of
-from dueline.core.pagination import (
-    LANES_AT_ONCE,
-    first_of_each,
-    first_pages,
-    lane_pages,
-    parts_of,
-)
+from dueline.core.pagination import LANES_AT_ONCE, first_of_each, first_pages, lane_pages, parts_of
 from dueline.core.store import LanePage
 from dueline.limits.usage import BusyLimits
 

@@ -351,7 +351,7 @@ class UniqueJobs:
             if not is_sure:
                 raise StoreUnavailable(
                     f"The store did not say whether the job {original.id.hex()} was stored, which "
-                    "has the unique key. This call stored nothing.",
+                    "has the unique key. This call stored nothing."
                 )
             found = self._look(original)
         return found or _Holder(original, None)

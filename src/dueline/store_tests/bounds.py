@@ -45,12 +45,7 @@ class BoundLaws:
         fill(store)
         wants = [Want(LANES[0], 2), Want(LANES[1], 1), Want(LANES[2], 9)]
         claimed = store.claim(
-            wants,
-            limit=100,
-            now_us=NOW_US,
-            lease_us=LEASE_US,
-            worker="worker",
-            token=token_of(1),
+            wants, limit=100, now_us=NOW_US, lease_us=LEASE_US, worker="worker", token=token_of(1)
         )
         assert ids_of(claimed.jobs) == [id_of(n) for n in (0, 1, 10, 20, 21, 22, 23, 24)]
 

@@ -71,9 +71,7 @@ class _Late(NamedTuple):
     land: Callable[[], object]
 
 
-def _primitive(
-    method: Callable[Concatenate["Node", P], R],
-) -> Callable[Concatenate["Node", P], R]:
+def _primitive(method: Callable[Concatenate["Node", P], R]) -> Callable[Concatenate["Node", P], R]:
     """Make a method one step: announce it, then apply it now or later."""
 
     @wraps(method)

@@ -96,11 +96,7 @@ class FencingLaws:
         extended, moved, dropped = claim(store, lane_of()).jobs
         claim(store, lane_of(), now_us=NOW_US + 1, token=2)
         far_us = END_US + 1000 * LEASE_US
-        verdicts: list[Verdict] = [
-            Extend(extended, far_us),
-            move(moved, far_us),
-            Drop(dropped),
-        ]
+        verdicts: list[Verdict] = [Extend(extended, far_us), move(moved, far_us), Drop(dropped)]
         assert list(store.settle(verdicts)) == [True, True, True]
         assert [(row.id, row.at_us) for row in rows_in(store, lane_of())] == [
             (id_of(1), far_us),

@@ -60,10 +60,7 @@ class GroupLaws:
             rows=[row_of(1), row_of(2)],
         )
         assert list(store.together([group])) == [True]
-        assert [row.at_us for row in rows_in(store, lane_of())] == [
-            NOW_US + 8,
-            extend.at_us + 9,
-        ]
+        assert [row.at_us for row in rows_in(store, lane_of())] == [NOW_US + 8, extend.at_us + 9]
         assert rows_in(store, NEXT) == new_jobs(2, first=50, lane=NEXT)
         assert NEXT in {pointer.lane for pointer in pointers_in(store)}
         assert records_in(store, "p") == [Record("a", ONE, b"1"), Record("b", ONE, b"1")]

@@ -104,8 +104,7 @@ class PrefetchLaws:
         lanes = [lane_of(tenant=tenant) for tenant in "abc"]
         for place, lane in enumerate(lanes):
             put_in(
-                store,
-                *(new_job(10 * place + n, at_us=NOW_US + 9 - n, lane=lane) for n in range(3)),
+                store, *(new_job(10 * place + n, at_us=NOW_US + 9 - n, lane=lane) for n in range(3))
             )
         claimed = ahead(store, *reversed(lanes), most=2, limit=5)
         if isinstance(store, SupportsPrefetch):

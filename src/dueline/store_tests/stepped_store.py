@@ -412,9 +412,7 @@ class SteppedMemoryStore:
         pointers = [
             pointer
             for pointer in self._node.pointers(
-                Shard(queue, shard),
-                above=marks.swept,
-                until=max(until_bucket, marks.closed + 1),
+                Shard(queue, shard), above=marks.swept, until=max(until_bucket, marks.closed + 1)
             )
             if after is None or pointer > after
         ]

@@ -407,13 +407,7 @@ class Consumer:
         """Read the parked events of a key; if none are left, the key is no longer parked."""
         store = self._engine.store
         rows = dead_letters.rows_of(
-            store,
-            self._stream,
-            self._group,
-            shard,
-            key=key,
-            after=hold.note.place(key),
-            limit=1,
+            store, self._stream, self._group, shard, key=key, after=hold.note.place(key), limit=1
         )
         if rows:
             return self._attempt(shard, hold, rows, key)

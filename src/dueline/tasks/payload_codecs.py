@@ -174,8 +174,7 @@ class Payloads:
             raise BadInput(f"{name!r:.80} cannot name a codec.", hint='Write "sealed".')
         if not _is_number(number, OWN_MIN, OWN_MAX):
             raise BadInput(
-                f"The codec {name} has the number {number!r}.",
-                hint=f"Use {OWN_MIN} to {OWN_MAX}.",
+                f"The codec {name} has the number {number!r}.", hint=f"Use {OWN_MIN} to {OWN_MAX}."
             )
         if not all(map(callable, (encode, decode))):
             raise BadInput(f"The codec {name} takes two functions, encode and decode.")

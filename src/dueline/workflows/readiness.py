@@ -154,12 +154,7 @@ def _members(layout: Layout, value: Gathered, found: list[str | Failure]) -> Ite
 def account(layout: Layout, failure: Failure) -> Mapping[str, Any]:
     """Return the description of a failure that handlers get."""
     step, end = failure
-    return {
-        "step": step,
-        "task": layout.nodes[step].task,
-        "state": end.state,
-        "error": end.error,
-    }
+    return {"step": step, "task": layout.nodes[step].task, "state": end.state, "error": end.error}
 
 
 _PREFIX = "The step "

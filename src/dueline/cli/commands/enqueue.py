@@ -25,12 +25,7 @@ from dueline.cli.options import (
     read_instant,
 )
 from dueline.cli.output import Output, Raw, note
-from dueline.cli.session import (
-    OF_THIS_PROCESS,
-    check_exists,
-    is_of_this_process,
-    session_of,
-)
+from dueline.cli.session import OF_THIS_PROCESS, check_exists, is_of_this_process, session_of
 from dueline.core.call_options import Mode, Unique
 from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput, JobFailed

@@ -26,8 +26,7 @@ COLUMNS = ("schedule", "task", "when", "verdict", "finding")
 imports = typer.Typer(help="Take over the schedules of other libraries.")
 
 Tasks = Annotated[
-    list[str] | None,
-    option("OLD=NEW", "Old and new name of a task, if they differ.", "--task"),
+    list[str] | None, option("OLD=NEW", "Old and new name of a task, if they differ.", "--task")
 ]
 Apply = Annotated[bool, typer.Option("--apply", help="Write the schedules; default: only show.")]
 

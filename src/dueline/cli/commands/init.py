@@ -46,8 +46,7 @@ def init(context: typer.Context) -> None:
     for path in (config, TASKS):
         if path.exists():
             raise Conflict(
-                f"The file {path} exists already.",
-                hint="Use it, or choose another folder.",
+                f"The file {path} exists already.", hint="Use it, or choose another folder."
             )
     url = session_of(context).store or _asked()
     app = Dueline(url)

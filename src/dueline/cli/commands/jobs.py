@@ -343,11 +343,7 @@ def cancel(
     if bulk.every:
         words = ("cancel", "cancelled")
         return change_matching(
-            context,
-            like,
-            lambda queues, _: partial(cancel_all, queues),
-            bulk,
-            words=words,
+            context, like, lambda queues, _: partial(cancel_all, queues), bulk, words=words
         )
 
     def change(queues: Queues, job_id: JobId) -> str:
@@ -372,11 +368,7 @@ def retry(context: typer.Context, job: MaybeIdsArgument = None, *, bulk: BulkOpt
     if bulk.every:
         words = ("retry", "retried")
         return change_matching(
-            context,
-            like,
-            lambda queues, _: partial(retry_all, queues),
-            bulk,
-            words=words,
+            context, like, lambda queues, _: partial(retry_all, queues), bulk, words=words
         )
 
     def change(queues: Queues, job_id: JobId) -> str:

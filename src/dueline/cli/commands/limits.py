@@ -159,12 +159,7 @@ def _semaphore(engine: Engine, name: str, capacity: int | None) -> Entry:
 
 
 def _rate(name: str, one: Rate) -> Entry:
-    return {
-        "rate": name,
-        "count": one.count,
-        "per": Span(one.per_us),
-        "burst": one.burst or None,
-    }
+    return {"rate": name, "count": one.count, "per": Span(one.per_us), "burst": one.burst or None}
 
 
 def _holders(use: LimitUsage) -> list[Entry]:

@@ -9,13 +9,7 @@ from dueline.cli.errors import Exit, show_error
 from dueline.cli.option_groups import with_option_groups
 from dueline.cli.options import option
 from dueline.cli.output import Instant, note
-from dueline.cli.pipeline_options import (
-    TableOptions,
-    open_pipeline,
-    output_of,
-    place,
-    progress,
-)
+from dueline.cli.pipeline_options import TableOptions, open_pipeline, output_of, place, progress
 from dueline.core.errors import StoreCorrupt
 
 

@@ -19,12 +19,7 @@ from dueline.core.errors import BadInput
 from dueline.foresight.planner import Asked, Plan, Point, hour_text
 from dueline.foresight.planner import plan as make_plan
 from dueline.foresight.scenario import Changes
-from dueline.foresight.summary import (
-    MINUTE_US,
-    Latencies,
-    Outcome,
-    errors_of,
-)
+from dueline.foresight.summary import MINUTE_US, Latencies, Outcome, errors_of
 from dueline.foresight.target import Target, target_of
 from dueline.limits.rate import Rate, check_rate
 

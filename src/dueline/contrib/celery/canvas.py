@@ -32,11 +32,7 @@ class Canvas(ABC):
         return self.apply_async(args)
 
     def apply_async(
-        self,
-        args: Sequence[Any] = (),
-        *,
-        link_error: "Canvas | None" = None,
-        **options: Any,
+        self, args: Sequence[Any] = (), *, link_error: "Canvas | None" = None, **options: Any
     ) -> AsyncResult:
         """Start it.
 

@@ -104,7 +104,7 @@ NAMES: Final[Mapping[str, str]] = {
     "states": "the names of states, such as 'SUCCESS'",
 }
 UTILS: Final[Mapping[str, str]] = {
-    "log": "logging.getLogger(__name__) instead of get_task_logger(__name__)",
+    "log": "logging.getLogger(__name__) instead of get_task_logger(__name__)"
 }
 SIGNALS: Final[Mapping[str, str]] = {
     "after_task_publish": '@app.on("after_enqueue")',

@@ -36,13 +36,7 @@ from dueline.spark.reading.lag import lag_of
 from dueline.spark.reading.offsets import offset_of, positions_of, within
 from dueline.spark.reading.partitions import START, Position, RowSlice, behind
 from dueline.spark.reading.shards import Shard
-from dueline.spark.runtime.options import (
-    FOLLOWED,
-    TABLES,
-    Options,
-    existing_engine,
-    usual_parts,
-)
+from dueline.spark.runtime.options import FOLLOWED, TABLES, Options, existing_engine, usual_parts
 from dueline.spark.runtime.refusals import in_one_sentence
 
 CONSUMERS_PARTITION: Final = "spark-consumers"

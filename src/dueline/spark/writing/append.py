@@ -209,10 +209,7 @@ def _fitting(delta: DeltaTable, batch_df: DataFrame) -> pa.Schema:
 
 
 def _write(
-    target: Target,
-    schema: pa.Schema,
-    parts: Sequence[str],
-    batches: Iterator[pa.RecordBatch],
+    target: Target, schema: pa.Schema, parts: Sequence[str], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Write the rows of a task to files; yield what the commit has to know of them."""
     files = fs.PyFileSystem(DeltaStorageHandler(target.address, target.options or None))

@@ -180,8 +180,7 @@ class Ledger:
         for chunk in self._chunks.values():
             if not chunk.is_whole and self._put.issuperset(chunk.ids):
                 self._store.commit(
-                    self._place,
-                    [self._record(chunk.key, chunk.now_us, chunk.ids, chunk.version)],
+                    self._place, [self._record(chunk.key, chunk.now_us, chunk.ids, chunk.version)]
                 )
 
     def _known(self) -> set[JobId]:
@@ -266,12 +265,7 @@ class Ledger:
                 self._put.update(chunk.ids)
 
     def _record(
-        self,
-        key: str,
-        now_us: int,
-        ids: Sequence[JobId],
-        expect: bytes,
-        dues: Dues | None = None,
+        self, key: str, now_us: int, ids: Sequence[JobId], expect: bytes, dues: Dues | None = None
     ) -> Put:
         """Encode a chunk; an incomplete one with the due times of the jobs to add."""
         state, entries = _WHOLE, b"".join(ids)

@@ -161,10 +161,7 @@ class Claims:
         if not some:
             return
         asked = [
-            (
-                part.lane,
-                part.scan.unconfirmed[: self._pages.whole_max(part.lane.queue, len(some))],
-            )
+            (part.lane, part.scan.unconfirmed[: self._pages.whole_max(part.lane.queue, len(some))])
             for part in some
         ]
         answers = self._pages.some(asked)

@@ -34,13 +34,7 @@ from cassandra.protocol import ErrorMessage
 from cassandra.query import tuple_factory
 
 from dueline.core.clock import SECOND_US
-from dueline.core.errors import (
-    ConfigError,
-    DuelineError,
-    SchemaMismatch,
-    StoreUnavailable,
-    Unknown,
-)
+from dueline.core.errors import ConfigError, DuelineError, SchemaMismatch, StoreUnavailable, Unknown
 from dueline.stores.cassandra.guard import GuardedConnection
 from dueline.stores.cassandra.url import CONSISTENCIES, Place
 

@@ -208,10 +208,7 @@ class Verdicts:
         return [not is_unsure for is_unsure in self._insert(jobs, listings, rows.insert)]
 
     def _insert(
-        self,
-        jobs: Sequence[Job],
-        listings: Mapping[Lane, int],
-        write: Callable[[Job], Call],
+        self, jobs: Sequence[Job], listings: Mapping[Lane, int], write: Callable[[Job], Call]
     ) -> list[bool]:
         """Insert rows and their index; return for each whether the result is unknown."""
         by_lane: dict[Lane, list[Job]] = {}
@@ -240,9 +237,7 @@ class Verdicts:
         self._session.write(index_batches(hops))
 
     def _list_and(
-        self,
-        listings: Mapping[Lane, int],
-        write: Callable[[], list[Answer | DuelineError]],
+        self, listings: Mapping[Lane, int], write: Callable[[], list[Answer | DuelineError]]
     ) -> list[Answer | DuelineError]:
         if not listings:
             return write()

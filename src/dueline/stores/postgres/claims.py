@@ -549,8 +549,7 @@ def prefetch(
         want = Want(lane, min(most, limit - len(found)))
         visited.append(want)
         rows = database.fetch(
-            _PREFETCH,
-            [*_bound([want], [None]), now_us, until_us, lease_us, token, worker, now_us],
+            _PREFETCH, [*_bound([want], [None]), now_us, until_us, lease_us, token, worker, now_us]
         )
         rows.sort(key=lambda row: (row[_AT], row[_ID]))
         found += map(Prefetched, _jobs_of(lane, rows), [row[_AT] for row in rows])

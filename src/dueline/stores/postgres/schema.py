@@ -8,12 +8,7 @@ from psycopg import Connection
 from dueline.core.errors import ConfigError
 from dueline.core.store import Migration
 from dueline.stores.postgres.address import Address
-from dueline.stores.postgres.connection import (
-    SCHEMA_VERSION,
-    VERSIONS,
-    unknown_version,
-    version_of,
-)
+from dueline.stores.postgres.connection import SCHEMA_VERSION, VERSIONS, unknown_version, version_of
 from dueline.stores.postgres.errors import translated
 
 _TO_2 = """

@@ -108,12 +108,7 @@ def _query_parameters(op: Operation, schemas: Mapping[str, Any]) -> list[dict[st
         return []
     schema = schemas[op.query.__name__]
     return [
-        {
-            "name": name,
-            "in": "query",
-            "required": name in schema.get("required", ()),
-            "schema": one,
-        }
+        {"name": name, "in": "query", "required": name in schema.get("required", ()), "schema": one}
         for name, one in schema["properties"].items()
     ]
 
