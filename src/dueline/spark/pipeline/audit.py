@@ -16,13 +16,7 @@ from dueline.core.job import JobId
 from dueline.core.lane import dead_queue
 from dueline.core.queue_settings import tells_all
 from dueline.jobs import results
-from dueline.spark.pipeline.audit_queries import (
-    EXPECTED,
-    INSTANT,
-    LIVING,
-    finding_of,
-    violations,
-)  # fmt: skip
+from dueline.spark.pipeline.audit_queries import EXPECTED, INSTANT, LIVING, finding_of, violations
 from dueline.spark.pipeline.audit_rules import NO_PROMISES, RULES, Known, Promises, audited
 from dueline.spark.pipeline.audit_state import AuditState
 from dueline.spark.pipeline.bronze import begins_of, period_of
@@ -161,62 +155,51 @@ class Auditor:
         since_us = living.since_us
         self._bronze.refresh()
         has_end = bool(period_of(self._bronze).until_us)  # jobs that ended later would seem lost
+        rows = None if has_end else living.rows
         known = Known(whole, is_exact=store.transactional, now_us=store.clock_us())
         state = AuditState(self._state, self._bronze, known, promises)
-        sight = state.look(
-            Duck(), queries, None if has_end else living.rows, is_full=is_full, rows_max=SMALL
-        )
+        sight = state.look(Duck(), queries, rows, is_full=is_full, rows_max=SMALL)
         self._begins = self._whole_since(whole, since_us, sight.firsts)
-        confirmed = self._confirmed(sight.found, since_us)
-        state.keep(sight, [{**one, "is_judged": self._is_judged(one, ALL)} for one in confirmed])
-        more = None
+        found = self._confirmed(sight.found, since_us)
+        state.keep(sight, [{**one, "is_judged": self._is_judged(one, ALL)} for one in found])
         if promises.capacities or promises.passed is not None or expected is not None:
-            ids = (
-                None
-                if expected is None
-                else pa.table({"job_id": list(map(job_id_of, expected))}, EXPECTED)
-            )
-            more = self._confirmed(
-                violations(
-                    queries(),
-                    self._bronze.view(),
-                    living=None if has_end else living.rows,
-                    expected=ids,
-                    promises=promises,
-                    known=known,
-                ),
-                since_us,
-            )
+            ids = None
+            if expected is not None:
+                ids = pa.table({"job_id": list(map(job_id_of, expected))}, EXPECTED)
+            all_found = violations(
+                queries(), self._bronze.view(), living=rows, expected=ids, promises=promises,
+                known=known,
+            )  # fmt: skip
+            found = self._confirmed(all_found, since_us)
         said = audited(
-            [finding_of(one) for one in (confirmed if more is None else more)],
+            [finding_of(one) for one in found],
             has_living=not has_end, has_expected=expected is not None, has_results=False,
             promises=promises, known=known,
         )  # fmt: skip
         if with_results:
-            found = [*said.findings, *self._changed_results()]
-            said = said.with_rule("another result", found)
-        if has_end:
-            whole = []
+            said = said.with_rule("another result", [*said.findings, *self._changed_results()])
         findings = [one for one in said.findings if self._is_judged(one, self._period)]
-        counts = Counter(one["queue"] for one in findings)
-        unjudged, empty = self._unjudged()
-        standings = [
-            Standing(
-                name,
-                kept,
-                _verdict(counts[name], name in whole and name not in empty),
-                counts[name],
-                unjudged[name],
-                self._begins.get(name, 0),
-            )
-            for name, kept in self._history.items()
-        ]
         shown = [
             {"queue": one["queue"] or "", "enqueued_us": one["enqueued"],
              **{name: one[name] for name in ("verdict", "job_id", "attempt", "words")}}
             for one in findings
         ]  # fmt: skip
+        standings = self._standings(findings, [] if has_end else whole)
         return Judged(standings, shown, said.looked_for, said.not_audited, said.not_known)
+
+    def _standings(
+        self, findings: Sequence[Mapping[str, Any]], whole: Sequence[str]
+    ) -> list[Standing]:
+        """Return the result for each queue. whole: queues whose complete history was judged."""
+        counts = Counter(one["queue"] for one in findings)
+        unjudged, empty = self._unjudged()
+        standings = []
+        for name, kept in self._history.items():
+            is_audited = name in whole and name not in empty
+            verdict = "failed" if counts[name] else "clean" if is_audited else "not audited"
+            begin_us = self._begins.get(name, 0)
+            standings.append(Standing(name, kept, verdict, counts[name], unjudged[name], begin_us))
+        return standings
 
     def _whole_since(
         self, whole: Sequence[str], now_us: int, grouped: Sequence[Mapping[str, Any]]
@@ -306,12 +289,6 @@ class Auditor:
             if unjudged[queue] and not lines_of(queries.run(JUDGED, views, values)):
                 empty.add(queue)
         return unjudged, empty
-
-
-def _verdict(findings: int, is_audited: bool) -> str:  # noqa: FBT001  (both of it)
-    if findings:
-        return "failed"
-    return "clean" if is_audited else "not audited"
 
 
 def _rows_of(engine: Engine, name: str) -> Iterable[Any]:
