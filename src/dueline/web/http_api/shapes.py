@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
+from dueline.core.call_options import Mode
 from dueline.core.clock import to_datetime
 from dueline.web.http_api.frame import Input
 
@@ -28,7 +29,7 @@ class UniqueKey(Input):
     """A unique key, and what a call does while another job holds it."""
 
     key: Name
-    mode: Literal["reject", "existing", "replace", "earliest", "last"] = "reject"
+    mode: Mode = "reject"
     within: Seconds | None = None
 
 
