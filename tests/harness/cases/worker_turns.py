@@ -1,7 +1,6 @@
 """Whose turn it is while there is more work than can be done."""
 
 from dueline.core.clock import SECOND_US
-from dueline.jobs.lane_planner import wait_bound
 from dueline.jobs.queue import Queues
 from tests.harness.calls import call, put
 from tests.harness.clocks import NOW_US, HandClock
@@ -36,6 +35,24 @@ def endless(queues: Queues, clock: HandClock, *, per_second: int, until_us: int)
 
     bench.wakeup.meanwhile = a_second_passes
     return bench.run()
+
+
+def wait_bound(lower: int, higher: int, aging_us: int) -> int:
+    """Return how much later jobs of a higher priority may become due and still go first.
+
+    A job of priority `higher` that becomes due this long or more after a job of priority `lower` is
+    claimed after it. So an endless load of more urgent jobs that a worker keeps up with delays a
+    job by no more than this, besides the jobs that the worker holds already and the 250 ms that a
+    lane list may be old. A load that it cannot keep up with delays the job until what became due
+    before is done.
+
+    Args:
+        lower: Priority of the job that waits.
+        higher: Priority of the more urgent jobs.
+        aging_us: How long a job waits to gain one step, > 0.
+    """
+    assert aging_us > 0, "without aging there is no bound"
+    return (higher - lower + 1) * aging_us
 
 
 def under_endless_urgent_load_the_lowest_job_starts_within_its_bound(
