@@ -168,10 +168,9 @@ class CassandraLaneStorage:
         ends = {shard: min(max(until, marks[shard].closed + 1), 2**63 - 1) for shard in after}
         days = {
             shard: [
-                row[2]
-                for row in rows
-                if row[2] is not None
-                and _day_of(starts[shard][0]) <= row[2] <= _day_of(ends[shard])
+                day
+                for _, _, day in rows
+                if day is not None and _day_of(starts[shard][0]) <= day <= _day_of(ends[shard])
             ]
             for shard, rows in by_shard.items()
         }

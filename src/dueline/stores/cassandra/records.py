@@ -62,7 +62,11 @@ class CassandraRecords:
                 rows = self._session.read(_READ_ALL, (part, size))
             else:
                 rows = self._session.read(_READ_PAST, (part, after, size))
-            found += [Record(*row[:3]) for row in rows if row[3] > now_us]
+            found += [
+                Record(key, version, value)
+                for key, version, value, expires_us in rows
+                if expires_us > now_us
+            ]
             if len(rows) < size:
                 break
             after = rows[-1][0]
@@ -83,9 +87,9 @@ class CassandraRecords:
             rows = self._session.read(_READ_ALL, (part, limit))
             while rows:
                 found += [
-                    (part[1:], Put(row[0], row[1], row[2], None, _expiry_of(row[3])))
-                    for row in rows
-                    if row[3] > now_us
+                    (part[1:], Put(key, version, value, None, _expiry_of(expires_us)))
+                    for key, version, value, expires_us in rows
+                    if expires_us > now_us
                 ]
                 if len(rows) < limit:
                     break
@@ -175,7 +179,7 @@ class CassandraRecords:
             rows = self._session.read_serial(_READ_SOME, place)
         else:
             rows = self._session.read_back(lost, _READ_SOME, place)
-        return {row[0]: (row[1], row[3]) for row in rows}
+        return {key: (version, expires_us) for key, version, _, expires_us in rows}
 
 
 def _expiry_of(until_us: int) -> int | None:
