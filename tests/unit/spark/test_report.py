@@ -166,3 +166,44 @@ def test_hours_of_the_week_are_means_of_their_hours() -> None:
     assert "<title>Mon 09:00: 1,049 ms at p99</title>" in latency(lines)
     assert "The darkest cell is 1,049 ms" in latency(lines)
     assert load(lines[:2]) == ""
+
+
+def test_only_failures_with_dead_jobs_have_a_command(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    lake.add(
+        [
+            *(attempt("a", fence, "crashed", error="It exited") for fence in (1, 2)),
+            attempt("b", 1, "dead", error="KeyError: c"),
+        ]
+    )
+    lake.run()
+    store: Any = SimpleNamespace(url="memory://")
+    text = str(made(tmp_path / "lake", store).report("Mail"))
+    failures = text[text.index("Top failures") :]
+    assert "It exited" in failures
+    (command,) = re.findall(r"<code>(.*?)</code>", failures)
+    assert "KeyError: c" in unescape(command)
+
+
+def test_charts_below_each_other_show_the_same_period(tmp_path: Path) -> None:
+    minute = 60 * SECOND
+    lake = Lake(tmp_path / "lake")
+    lake.add(
+        [
+            *(attempt(f"a {name}", 1, tenant=name) for name in ("acme", "zed")),
+            attempt("late", 1, ended=BORN + 30 * minute),
+        ]
+    )
+    lake.run()
+    store: Any = SimpleNamespace(url="memory://")
+    text = str(made(tmp_path / "lake", store).report("Mail"))
+    assert "Fairness between tenants" in text
+    periods = re.findall(r"X-axis for a utc scale with values from (\S+) to (\S+)\"", text)
+    assert len(periods) >= 3
+    assert len(set(periods)) == 1
+
+
+def test_long_errors_do_not_push_the_commands_off_the_page(tmp_path: Path) -> None:
+    text = written(tmp_path)
+    assert re.search(r"td\.text[^{]*\{[^}]*overflow-wrap:anywhere", text)  # "x" * 100 is broken
+    assert re.search(r"td,th\{[^}]*white-space:nowrap", text)  # but no date is

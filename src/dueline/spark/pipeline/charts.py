@@ -6,7 +6,7 @@ with a description get a title, which a browser shows when the pointer is over i
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import vl_convert
 
@@ -51,13 +51,21 @@ _CONFIG: Final = {
 }  # fmt: skip
 
 
-def stacked(rows: Rows, kinds: Sequence[str], clock: str, *, width: int) -> str:
+class Axis(NamedTuple):
+    """An axis of time: the format of its labels, its start and its end (milliseconds)."""
+
+    clock: str
+    start: int
+    end: int
+
+
+def stacked(rows: Rows, kinds: Sequence[str], axis: Axis, *, width: int) -> str:
     """Draw numbers over time as stacked bars.
 
     Args:
         rows: start, end (milliseconds), kind, n, words.
         kinds: The kinds, from the bottom up.
-        clock: Format of times.
+        axis: The axis of time.
         width: Width of the picture.
     """
     below: dict[int, float] = {}
@@ -66,14 +74,14 @@ def stacked(rows: Rows, kinds: Sequence[str], clock: str, *, width: int) -> str:
         low = below.get(row["start"], 0)
         below[row["start"]] = low + row["n"]
         shown.append({**row, "low": low, "high": low + row["n"]})
-    axis = {"tickCount": 4, "format": "~s", "domain": False, "ticks": False}
+    numbers = {"tickCount": 4, "format": "~s", "domain": False, "ticks": False}
     return _svg(
         shown,
         {
             "mark": {"type": "rect", "stroke": None},
             "encoding": {
-                **_time(clock),
-                "y": {"field": "low", "type": "quantitative", "title": None, "axis": axis},
+                **_time(axis),
+                "y": {"field": "low", "type": "quantitative", "title": None, "axis": numbers},
                 "y2": {"field": "high"},
                 "color": _kinds(kinds),
                 "description": {"field": "words"},
@@ -84,48 +92,48 @@ def stacked(rows: Rows, kinds: Sequence[str], clock: str, *, width: int) -> str:
     )
 
 
-def lines(rows: Rows, kinds: Sequence[str], clock: str, *, width: int, is_time: bool) -> str:
+def lines(rows: Rows, kinds: Sequence[str], axis: Axis, *, width: int, is_time: bool) -> str:
     """Draw a step line for each kind; numbers are seconds on a logarithmic axis, or 0 to 1.
 
     Args:
         rows: start, end (milliseconds), kind, n; n is null where nothing is known.
         kinds: The kinds.
-        clock: Format of times.
+        axis: The axis of time.
         width: Width of the picture.
         is_time: Whether numbers are seconds.
     """
     known = [row["n"] for row in rows if row["n"] is not None]
     low, high = (min(known), max(known)) if known else (0, 1)
     scale: Spec = {"domain": [0, 1]}
-    axis: Spec = {"values": [0, 0.25, 0.5, 0.75, 1], "format": ".2~f"}
+    marks: Spec = {"values": [0, 0.25, 0.5, 0.75, 1], "format": ".2~f"}
     if is_time:
         low, high = low / 1.3, max(high * 1.3, low * 20)
         scale = {"type": "log", "domain": [low, high], "nice": False}
-        axis = {"values": [one for one in _SECOND_MARKS if low <= one <= high],
-                "labelExpr": _SECONDS}  # fmt: skip
-    axis |= {"domain": False, "ticks": False}
+        marks = {"values": [one for one in _SECOND_MARKS if low <= one <= high],
+                 "labelExpr": _SECONDS}  # fmt: skip
+    marks |= {"domain": False, "ticks": False}
     encoding: Spec = {
-        "y": {"field": "n", "type": "quantitative", "title": None, "scale": scale, "axis": axis},
+        "y": {"field": "n", "type": "quantitative", "title": None, "scale": scale, "axis": marks},
         "color": _kinds(kinds, "stroke"),
     }
     layers: list[Spec] = [
         {"mark": {"type": "rule", "strokeWidth": 2.5},
-         "encoding": {**_time(clock), "description": {"field": "words"}}},
+         "encoding": {**_time(axis), "description": {"field": "words"}}},
         {"mark": {"type": "line", "strokeWidth": 1, "interpolate": "monotone", "opacity": 0.6},
-         "encoding": {"x": {"field": "middle", "type": "temporal", "scale": {"type": "utc"}},
+         "encoding": {"x": {"field": "middle", "type": "temporal", "scale": _period(axis)},
                       "detail": {"field": "kind"}}},
     ]  # fmt: skip
     shown = [{**row, "middle": (row["start"] + row["end"]) / 2} for row in rows]
     return _svg(shown, {"encoding": encoding, "layer": layers}, width=width, height=150)
 
 
-def heat(rows: Rows, names: Sequence[str], clock: str, *, width: int) -> str:
+def heat(rows: Rows, names: Sequence[str], axis: Axis, *, width: int) -> str:
     """Draw a row of cells for each name over time.
 
     Args:
         rows: start, end (milliseconds), name, n, words.
         names: The names, from the top down.
-        clock: Format of times.
+        axis: The axis of time.
         width: Width of the picture.
     """
     most = max((row["n"] for row in rows), default=1)
@@ -134,7 +142,7 @@ def heat(rows: Rows, names: Sequence[str], clock: str, *, width: int) -> str:
         {
             "mark": {"type": "rect", "stroke": None},
             "encoding": {
-                **_time(clock),
+                **_time(axis),
                 "y": {"field": "name", "type": "nominal", "sort": list(names), "title": None,
                       "axis": {"domain": False, "ticks": False, "grid": False,
                                "labelLimit": width // 4}},
@@ -177,12 +185,17 @@ def histogram(rows: Rows, labels: Sequence[str], *, width: int) -> str:
     )  # fmt: skip
 
 
-def _time(clock: str) -> Spec:
-    axis = {"format": clock, "title": None, "grid": False, "tickCount": 6}
+def _time(axis: Axis) -> Spec:
+    shown = {"format": axis.clock, "title": None, "grid": False, "tickCount": 6}
     return {
-        "x": {"field": "start", "type": "temporal", "scale": {"type": "utc"}, "axis": axis},
+        "x": {"field": "start", "type": "temporal", "scale": _period(axis), "axis": shown},
         "x2": {"field": "end"},
     }
+
+
+def _period(axis: Axis) -> Spec:
+    """Return a scale over the whole period, so that charts below each other have one."""
+    return {"type": "utc", "domain": [axis.start, axis.end]}
 
 
 def _kinds(kinds: Sequence[str], symbol: str = "square") -> Spec:

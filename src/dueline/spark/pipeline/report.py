@@ -114,9 +114,11 @@ class Bins:
         self.count = (end_us - 1) // self.width_us - self.first + 1
         self.words = span_text(self.width_us)
         days = length_us / (1440 * MINUTE_US)
-        self.clock = "%H:%M:%S" if self.width_us < MINUTE_US else "%H:%M" if days <= 1 else "%d %b"
+        clock = "%H:%M:%S" if self.width_us < MINUTE_US else "%H:%M" if days <= 1 else "%d %b"
         if 1 < days <= 4:  # noqa: PLR2004
-            self.clock = "%d %b %H:%M"
+            clock = "%d %b %H:%M"
+        last = self.first + self.count - 1
+        self.axis = charts.Axis(clock, self.place(self.first)["start"], self.place(last)["end"])
 
     def place(self, number: int) -> dict[str, int]:
         """Return the start and end of a bin by its number, in milliseconds."""
@@ -274,13 +276,19 @@ class Report:
                 f"{one['dead']:,}",
                 f"{one['crashed']:,}",
                 _minute(one["last"]),
-                code(f"dueline pipeline redrive {self._about.command} --queue {_word(one['queue'])}"
-                     f" --task {_word(one['task'])} --error {_word(one['fingerprint'])}"),
+                self._redrive(one) if one["dead"] else "",
             )
             for one in causes
-        ]  # fmt: skip
+        ]
         heads = ("queue: task", "error", "dead", "crashed", "last", "to retry its dead jobs")
         return table(heads, rows, texts=(0, 1, 5))
+
+    def _redrive(self, cause: Line) -> str:
+        """Return the command that retries the dead jobs of a cause."""
+        return code(
+            f"dueline pipeline redrive {self._about.command} --queue {_word(cause['queue'])}"
+            f" --task {_word(cause['task'])} --error {_word(cause['fingerprint'])}"
+        )
 
 
 def _by_seconds(views: Mapping[str, View]) -> dict[str, View]:
@@ -372,7 +380,7 @@ def _heat(backlog: Mapping[str, Sequence[int]], bins: Bins) -> str:
     ]  # fmt: skip
     note = f'<p class="note">The darkest cell is {top:,} jobs at the end of a bin.</p>'
     return note + "".join(
-        f'<div class="{kind}">{charts.heat(rows, names, bins.clock, width=width)}</div>'
+        f'<div class="{kind}">{charts.heat(rows, names, bins.axis, width=width)}</div>'
         for kind, width in (("wide", charts.WIDE), ("narrow", charts.NARROW))
     )
 
@@ -392,7 +400,7 @@ def _percentiles(lines: Sequence[Line], bins: Bins) -> str:
     kinds = [name for name, _ in _SHARES]
     if not rows:
         return ""
-    return charts.lines(rows, kinds, bins.clock, width=charts.NARROW, is_time=True)
+    return charts.lines(rows, kinds, bins.axis, width=charts.NARROW, is_time=True)
 
 
 def _ended(lines: Sequence[Line], bins: Bins) -> str:
@@ -404,7 +412,7 @@ def _ended(lines: Sequence[Line], bins: Bins) -> str:
         if line[kind]
     ]  # fmt: skip
     kinds = [kind for kind in _KINDS if any(row["kind"] == kind for row in rows)]
-    return charts.stacked(rows, kinds, bins.clock, width=charts.NARROW) if rows else ""
+    return charts.stacked(rows, kinds, bins.axis, width=charts.NARROW) if rows else ""
 
 
 def _jain(lines: Sequence[Line], bins: Bins) -> str:
@@ -421,7 +429,7 @@ def _jain(lines: Sequence[Line], bins: Bins) -> str:
     if not rows:
         return ""
     note = '<p class="note">Jain index: 1 if tenants had as many attempts each.</p>'
-    return charts.lines(rows, kinds, bins.clock, width=charts.NARROW, is_time=False) + note
+    return charts.lines(rows, kinds, bins.axis, width=charts.NARROW, is_time=False) + note
 
 
 def _histogram(lines: Sequence[Line]) -> str:

@@ -30,8 +30,9 @@ svg{display:block;width:100%;height:auto;max-width:560px;overflow:visible}
 svg text{font-family:system-ui,sans-serif}.wide svg{max-width:none}
 section .narrow{display:none}
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-size:.88em;width:100%}
-td,th{text-align:right;padding:4px 8px;border-bottom:1px solid var(--grid);vertical-align:top}
-td.text,th.text{text-align:left;overflow-wrap:break-word;min-width:8em}
+td,th{text-align:right;padding:4px 8px;border-bottom:1px solid var(--grid);vertical-align:top;
+white-space:nowrap}
+td.text,th.text{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:8em}
 td.text:last-child{min-width:20em}code{font-size:.92em;user-select:all}
 @media (max-width:1000px){section{grid-column:span 3}}
 @media (max-width:700px){main,.tiles{grid-template-columns:1fr 1fr;gap:8px}body{padding:10px}

@@ -15,6 +15,7 @@ HOURS: Final = """
 
 DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _HOUR_MS: Final = 3_600_000
+_DAY: Final = charts.Axis("%H:%M", 0, 24 * _HOUR_MS)
 _THURSDAY: Final = 3
 """The day of the week on which the epoch begins."""
 
@@ -65,4 +66,4 @@ def _heat(cells: Mapping[int, float], unit: str) -> str:
         )  # fmt: skip
     names = [name for name in DAYS if any(row["name"] == name for row in rows)]
     note = f'<p class="note">The darkest cell is {max(cells.values()):,.0f} {unit}. UTC.</p>'
-    return note + charts.heat(rows, names, "%H:%M", width=charts.NARROW)
+    return note + charts.heat(rows, names, _DAY, width=charts.NARROW)
