@@ -10,11 +10,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from dueline.core.errors import DuelineError
 from dueline.spark.reading.batch_reader import BatchReader
 from dueline.spark.reading.frame import table_reader, table_schema
-from dueline.spark.reading.stream_reader import StreamReader
+from dueline.spark.reading.stream_reader import RefusedReader, StreamReader
 from dueline.spark.runtime.options import FOLLOWING, WRITING, Options
-from dueline.spark.runtime.refusals import in_one_sentence
+from dueline.spark.runtime.refusals import in_one_sentence, is_in_spark
 from dueline.spark.writing.sink import BatchSink, StreamSink
 
 
@@ -41,7 +42,12 @@ class DuelineSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's)
         """Follow a stream."""
-        return StreamReader(Options(self._given, FOLLOWING), schema)
+        try:
+            return StreamReader(Options(self._given, FOLLOWING), schema)
+        except DuelineError as error:
+            if not is_in_spark():
+                raise
+            return RefusedReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001
         """Enqueue a table."""

@@ -51,6 +51,32 @@ def test_a_query_that_fails_says_so_on_top(spark: Any, shop: Dueline, tmp_path: 
     told(caught.value, StoreCorrupt, "the store went back in time")
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"startingOffsets": "latest"}, 'A query that starts at "latest" needs a name.'),
+        ({"maxRowsPerTrigger": "-1"}, "maxRowsPerTrigger"),
+        ({"maxTriggerDelay": "soon"}, "maxTriggerDelay"),
+        ({"table": "jobs"}, "updated in place and cannot be followed"),
+    ],
+)
+def test_a_stream_that_is_refused_says_so_on_top(
+    spark: Any, shop: Dueline, tmp_path: Path, options: Any, words: str
+) -> None:
+    from pyspark.errors import PySparkException
+
+    given = {"store": shop.url, "table": "attempts"} | options
+    frame = spark.readStream.format("dueline").options(**given).load()
+    folder = str(tmp_path / "checkpoint")
+    writer = frame.writeStream.format("noop").option("checkpointLocation", folder)
+    triggers: list[dict[str, Any]] = [{"availableNow": True}, {"processingTime": "1 second"}]
+    for trigger in triggers:
+        query = writer.trigger(**trigger).start()
+        with pytest.raises(PySparkException) as caught:
+            query.awaitTermination()
+        told(caught.value, BadInput, words)
+
+
 def test_other_errors_keep_their_traceback_and_causes_are_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from dueline.core.engine import Engine
-from dueline.core.errors import BadInput
+from dueline.core.errors import BadInput, DuelineError
 from dueline.core.pagination import record_at
 from dueline.core.store import NO_VERSION, Put, Store
 from dueline.core.watermark import SEALED_US
@@ -293,3 +293,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"The query's offset goes back in {name}, from {after[0]} to {until[0]}.",
                 hint=_SET_BACK,
             )
+
+
+@in_one_sentence
+class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Raises the error of a stream that cannot be followed, at the first call.
+
+    Spark 4.3 replaces an error that `streamReader` raises by one of its own.
+    """
+
+    def __init__(self, error: DuelineError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Raise the error."""
+        raise self._error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
+        """Raise the error."""
+        raise self._error
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Raise the error."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:  # noqa: ARG002
+        """Raise the error."""
+        raise self._error

@@ -48,6 +48,12 @@ def in_one_sentence(kind: type[T]) -> type[T]:
     return kind
 
 
+def is_in_spark() -> bool:
+    """Return whether this is a Python process of Spark, not the user's."""
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return main is not None and main.name.startswith("pyspark.")
+
+
 def _telling(function: Callable[..., Any]) -> Callable[..., Any]:
     if isgeneratorfunction(function):
 
@@ -72,8 +78,7 @@ def _shortened() -> Iterator[None]:
     try:
         yield
     except DuelineError as error:
-        main = getattr(sys.modules.get("__main__"), "__spec__", None)
-        if main is not None and main.name.startswith("pyspark."):
+        if is_in_spark():
             os.environ[_HIDDEN] = "1"
             cause = error.__cause__
             if cause is not None and not getattr(error, "__notes__", None):
