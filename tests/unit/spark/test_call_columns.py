@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from dueline import BadInput, Dueline, Unique
+from dueline import BadInput, Context, Dueline, Unique
+from dueline.core import features
 from dueline.core.call_options import read_options
 from dueline.core.clock import SECOND_US, SystemClock
 from dueline.core.errors import Duplicate
@@ -60,6 +61,10 @@ def write(app: Dueline, rows: list[dict[str, Any]], **options: Any) -> Mapping[s
     from dueline.spark.writing.sink import BatchSink, written
 
     batch = pa.RecordBatch.from_pylist(rows)
+    if "headers" in batch.schema.names:
+        maps = pa.array([row["headers"] for row in rows], pa.map_(pa.string(), pa.string()))
+        place = batch.schema.get_field_index("headers")
+        batch = batch.set_column(place, "headers", maps)
     texts = {"store": app.url, "queue": "mail", "task": "send", "writeId": "w"} | options
     schema = StructType()
     for name in batch.schema.names:
@@ -150,7 +155,7 @@ def test_jobs_expire_are_spread_and_have_tags(app: Dueline, mode: str, ran: list
         ({"unique_key": ""}, "unique key '' is invalid"),
         ({"due": SOON, "expires": SOON}, "expires before it is due"),
         ({"due": SOON, "jitter": 9, "expires": SOON + timedelta(seconds=5)}, "expires before"),
-        ({"jitter": -1.0}, "window"),
+        ({"jitter": -1.0}, r"jitter.* window .* 0 seconds to ten years \(got -1.0 s\)"),
         ({"tags": ["a" * 65]}, "A tag must be"),
     ],
 )
@@ -163,3 +168,21 @@ def test_jitter_can_be_an_interval() -> None:
     rows = rows_of(range(2), jitter=timedelta(milliseconds=1500))
     assert [one.window_us for one in new_jobs_of(rows)] == [1_500_000] * 2
     assert [one.window_us for one in new_jobs_of(rows_of(range(1), jitter=None))] == [0]
+
+
+def test_headers_travel_with_the_job(app: Dueline, mode: str, tmp_path: Path) -> None:
+    seen: list[dict[str, str]] = []
+    other = Dueline(app.url)
+
+    @other.task(name="send", queue="mail")
+    def send(ctx: Context, number: int) -> None:
+        seen.append(ctx.headers)
+
+    headers = [("trace", "7f3a"), ("ö", "ß")]
+    write(app, rows_of(range(2), headers=headers), writeMode=mode)
+    write(app, rows_of(range(2, 3), headers=None), writeMode=mode, writeId="none")
+    other.run_worker(burst=True)
+    assert sorted(seen, key=len) == [{}, dict(headers), dict(headers)]
+    assert features.HEADERS in features.names_of(app.store)
+    with pytest.raises(BadInput, match="A header must have"):
+        write(app, rows_of(range(9, 10), headers=[("", "x")]), writeMode=mode, writeId="bad")

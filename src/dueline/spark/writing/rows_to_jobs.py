@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dueline.core.call_options import CallOptions, Mode, Rule, checked_key, read_tags
+from dueline.core.call_options import CallOptions, Mode, Rule, checked_key, read_headers, read_tags
 from dueline.core.clock import SECOND_US
 from dueline.core.codec import JSON, OWN_MAX, PAYLOAD_BYTES_MAX, encode
 from dueline.core.errors import BadInput
@@ -24,15 +24,22 @@ from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane, bucket_of
 from dueline.core.queue_settings import QueueSettings, shard_of
 from dueline.core.tuples import made
-from dueline.core.validation import check_call, check_due, check_options
+from dueline.core.validation import DUE_AHEAD_US_MAX, check_call, check_due, check_options
 from dueline.jobs.moves import spread_us
 from dueline.spark.writing.keys import GIVEN, UUID_DIGITS, key_in, uuid_of
 
 COLUMNS: Final = (
     "queue", "task", "payload", "codec", "due", "priority", "tenant", "job_id", "dedupe_key",
-    "unique_key", "expires", "jitter", "tags",
+    "unique_key", "expires", "jitter", "tags", "headers",
 )  # fmt: skip
 INSTANT: Final = pa.timestamp("us", "UTC")
+
+_HOLDS: Final = {
+    "due": "timestamps", "expires": "timestamps", "priority": "integers", "codec": "integers",
+    "jitter": "seconds or intervals", "tags": "arrays of strings", "headers": "maps of strings",
+}  # fmt: skip
+"""What a column must hold, if not strings."""
+
 
 _UNCLAIMED: Final = tuple(Job._field_defaults.values())
 """Initial values of the fields that claims and outcomes change."""
@@ -124,7 +131,7 @@ def new_jobs(batch: pa.RecordBatch, form: Form, *, now_us: int) -> pa.RecordBatc
     def column(name: str, kind: pa.DataType, default: object = None) -> pa.Array:
         if name not in names:
             return pa.repeat(pa.scalar(default, kind), batch.num_rows)
-        values = batch.column(name).cast(kind)
+        values = _cast(batch, name, kind)
         return values if default is None else values.fill_null(default)
 
     queues = column("queue", pa.string(), form.queue)
@@ -144,14 +151,32 @@ def new_jobs(batch: pa.RecordBatch, form: Form, *, now_us: int) -> pa.RecordBatc
     _check_bodies(codecs, bodies, tasks)
     windows = _windows(batch) if "jitter" in names else column("", pa.int64(), 0)
     opts = column("", pa.binary(), b"")
-    if not {"unique_key", "expires", "tags"}.isdisjoint(names):
+    if not {"unique_key", "expires", "tags", "headers"}.isdisjoint(names):
         keys, tags = column("unique_key", pa.string()), column("tags", pa.list_(pa.string()))
         ends = column("expires", INSTANT).cast(pa.int64())
-        some = [one.to_pylist() for one in (keys, ends, tags, dues, windows)]
-        opts = pa.array([_opts(*cells, form=form) for cells in zip(*some, strict=True)])
+        headers = column("headers", pa.map_(pa.string(), pa.string()))
+        some = [one.to_pylist() for one in (keys, ends, tags, headers, dues, windows)]
+        opts = pa.array([_opts(_Asked(*cells), form) for cells in zip(*some, strict=True)])
     ids = pa.array(_ids(batch, form, queues), pa.binary())
     cells = [ids, queues, tasks, codecs, bodies, dues, priorities, tenants, opts, windows]
     return pa.RecordBatch.from_arrays(cells, schema=NEW_JOBS)
+
+
+def _cast(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
+    """Return a column in a type.
+
+    Raises:
+        BadInput: It holds something else.
+    """
+    given = batch.column(name)
+    try:
+        return given.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        holds = _HOLDS.get(name, "strings")
+        raise BadInput(
+            f"The column {name} must hold {holds} (got {given.type}: {error}).",
+            hint="Convert it with Spark's functions before it is written.",
+        ) from error
 
 
 def in_order(some: pa.RecordBatch) -> pa.RecordBatch:
@@ -284,7 +309,7 @@ class _Lanes(dict[tuple[Any, ...], Lane]):
 def _ids(batch: pa.RecordBatch, form: Form, queues: pa.Array) -> list[JobId]:
     """Return the ids of rows: hashes, or the UUID in `job_id`."""
     names = batch.schema.names
-    texts = {name: batch.column(name).cast(pa.string()) for name in _KEYS if name in names}
+    texts = {name: _cast(batch, name, pa.string()) for name in _KEYS if name in names}
     given = texts.get("job_id")
     if given is not None and not given.null_count:
         hashed = pc.binary_join_element_wise(GIVEN, given.cast(pa.binary()), b"")
@@ -323,34 +348,39 @@ def _windows(batch: pa.RecordBatch) -> pa.Array:
     """Return the column jitter, seconds or an interval, in microseconds."""
     given = batch.column("jitter")
     if not pa.types.is_duration(given.type):
-        given = pc.round(pc.multiply(given.cast(pa.float64()), SECOND_US))
+        given = pc.round(pc.multiply(_cast(batch, "jitter", pa.float64()), SECOND_US))
     windows = given.cast(pa.int64()).fill_null(0)
     for window_us in pc.min_max(windows).as_py().values():
-        check_options(_NO_OPTIONS, 0, window_us or 0)
+        if not 0 <= (window_us or 0) <= DUE_AHEAD_US_MAX:
+            raise BadInput(
+                "`jitter`, the window of starts, must be 0 seconds to ten years"
+                f" (got {window_us / SECOND_US} s)."
+            )
     return windows
 
 
-_NO_OPTIONS: Final = CallOptions()
+class _Asked(NamedTuple):
+    """What the options of a row are made of."""
+
+    key: str | None
+    expires_us: int | None
+    tags: Sequence[str] | None
+    headers: Sequence[tuple[str, str]] | None
+    due_us: int | None
+    window_us: int
 
 
-def _opts(
-    key: str | None,
-    expires_us: int | None,
-    tags: Sequence[str] | None,
-    due_us: int | None,
-    window_us: int,
-    *,
-    form: Form,
-) -> bytes:
+def _opts(row: _Asked, form: Form) -> bytes:
     """Encode the options of a row.
 
     An expiry that has passed is no error: a repeated task finds it later than the first one.
     """
     unique = None
-    if key is not None:
-        unique = Rule(checked_key(key), form.mode, form.within_us)
-    options = CallOptions(expires_us, unique, read_tags(tags or ()))
-    check_options(options, (due_us or 0) + window_us, window_us)
+    if row.key is not None:
+        unique = Rule(checked_key(row.key), form.mode, form.within_us)
+    headers = read_headers(dict(row.headers or ()))
+    options = CallOptions(row.expires_us, unique, read_tags(row.tags or ()), headers=headers)
+    check_options(options, (row.due_us or 0) + row.window_us, row.window_us)
     return options.to_bytes()
 
 

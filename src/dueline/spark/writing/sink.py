@@ -1,7 +1,7 @@
 """Spark sinks that enqueue rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
@@ -15,9 +15,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from dueline.core import features
 from dueline.core.call_options import Mode
 from dueline.core.clock import DAY_US, SECOND_US, SystemClock
 from dueline.core.codec import decode, encode
+from dueline.core.engine import Engine
 from dueline.core.errors import BadInput
 from dueline.core.ids import Ids
 from dueline.core.pagination import record_at
@@ -79,7 +81,17 @@ class _Sink:
         self._on_conflict = options.one_of("onConflict", ON_CONFLICT, EXISTING)
         self._on_other_queue = options.one_of("onOtherQueue", ON_OTHER_QUEUE, REJECT)
         self._keep_us = options.number("keepDays", KEEP_DAYS) * DAY_US
-        check_columns(schema.fieldNames(), self._form)
+        names = schema.fieldNames()
+        check_columns(names, self._form)
+        self._has_headers = "headers" in names
+
+    @contextmanager
+    def _engine(self) -> Iterator[Engine]:
+        """Open the store; older versions refuse it from now on if jobs have headers."""
+        with existing_engine(self._url) as engine:
+            if self._has_headers:
+                engine.catalog.adopt(features.HEADERS)
+            yield engine
 
     def _write(self, batches: Iterator[pa.RecordBatch], write: str) -> WriterCommitMessage:
         if self._is_staged:
@@ -88,7 +100,7 @@ class _Sink:
         context = TaskContext.get()
         partition = context.partitionId() if context else 0
         is_first = context is not None and context.attemptNumber() == 0
-        with existing_engine(self._url) as engine, collector_paused():
+        with self._engine() as engine, collector_paused():
             chunks = chunks_of(batches, self._form, self._chunk, engine.time.earliest_us())
             done = put_all(
                 engine,
@@ -106,7 +118,7 @@ class _Sink:
         """Publish what was staged, and store the counts of the write."""
         staged = [one for one in messages if isinstance(one, Staged)]
         if staged:
-            with existing_engine(self._url) as engine:
+            with self._engine() as engine:
                 expires_us = engine.store.clock_us() + self._keep_us
 
                 def counts_commit(done: Written) -> Commit:
