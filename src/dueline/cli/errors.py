@@ -12,6 +12,9 @@ from dueline.core.errors import (
     ConfigError,
     Conflict,
     DuelineError,
+    HistoryExpired,
+    LakeCorrupt,
+    LakeUnavailable,
     NotFound,
     SchemaMismatch,
     StoreCorrupt,
@@ -41,7 +44,7 @@ MEANINGS: Final[Mapping[Exit, str]] = {
     Exit.DONE: "Success",
     Exit.NEGATIVE: "The job ended without a result (`enqueue --wait`), or another failure",
     Exit.USAGE: "Invalid command line or input; nothing was done",
-    Exit.STORE: "The store is unavailable, damaged, or of another version",
+    Exit.STORE: "The store or a pipeline table is unavailable, damaged, or of another version",
     Exit.NOT_FOUND: "Not found",
     Exit.REFUSED: "Rejected: a conflict, or no confirmation",
     Exit.CHECK: "A check failed: `doctor`, `health`, `pipeline verify` or `pipeline audit`; or "
@@ -54,11 +57,14 @@ MEANINGS: Final[Mapping[Exit, str]] = {
 """What each exit code means; docs/reference/cli.md lists them."""
 
 _KINDS: tuple[tuple[type[DuelineError], Exit, str], ...] = (
+    (LakeUnavailable, Exit.STORE, "the tables cannot be read or written"),
     (ConfigError, Exit.CONFIG, "no application or store found"),
     (BadInput, Exit.USAGE, "invalid input; nothing was done"),
     (NotFound, Exit.NOT_FOUND, "not found"),
     (Conflict, Exit.REFUSED, "refused; nothing was changed"),
     (SchemaMismatch, Exit.STORE, "the store was made by another version"),
+    (LakeCorrupt, Exit.STORE, "the tables cannot be read"),
+    (HistoryExpired, Exit.CHECK, "history expired before it was copied"),
     (StoreCorrupt, Exit.STORE, "the store cannot be read"),
     (Unknown, Exit.STORE, "the outcome is unknown; the write may or may not have happened"),
     (StoreUnavailable, Exit.STORE, "the store is unavailable; nothing was written"),

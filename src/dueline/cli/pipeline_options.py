@@ -116,7 +116,7 @@ def open_pipeline(
 def place(address: str, options: Path | None) -> "Place":
     """Return the place of tables.
 
-    Raises: BadInput: the options are not a JSON object of strings.
+    Raises: BadInput: the file cannot be read, or is not a JSON object of strings.
     """
     from dueline.spark.pipeline.delta import place_of  # noqa: PLC0415  (may not be installed)
 
@@ -124,7 +124,12 @@ def place(address: str, options: Path | None) -> "Place":
         return place_of(address)
     try:
         read = json.loads(options.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except OSError as error:
+        raise BadInput(
+            f"The file {options} of --storage-options cannot be read: {error.strerror}.",
+            hint="Check the path.",
+        ) from error
+    except ValueError:
         read = None
     if not isinstance(read, dict) or not all(isinstance(one, str) for one in read.values()):
         raise BadInput(

@@ -40,6 +40,10 @@ class ConfigError(BadInput):
     """No application or store is configured, or the configuration is invalid."""
 
 
+class LakeUnavailable(ConfigError):
+    """The folder or object store of the pipeline's tables cannot be read or written."""
+
+
 class NotFound(DuelineError, LookupError):
     """There is nothing with this name or id."""
 
@@ -165,6 +169,14 @@ class CommitUnknown(Unknown):
 
 class StoreCorrupt(DuelineError):
     """The store's data is damaged."""
+
+
+class LakeCorrupt(StoreCorrupt):
+    """A table of the pipeline is damaged, of a newer version, or of another program."""
+
+
+class HistoryExpired(StoreCorrupt):
+    """History expired before the pipeline copied it."""
 
 
 class SchemaMismatch(StoreCorrupt):

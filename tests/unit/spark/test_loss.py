@@ -140,7 +140,10 @@ def test_retention_of_history_and_streams_tells_what_went(tmp_path: Path) -> Non
     app.close()
 
 
-def test_a_history_that_went_before_it_was_copied_is_missed(tmp_path: Path) -> None:
+def test_a_history_that_went_before_it_was_copied_is_missed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from dueline.cli import run
     from dueline.spark.pipeline.delta import place_of
 
     app = app_with_a_past(tmp_path)
@@ -154,6 +157,9 @@ def test_a_history_that_went_before_it_was_copied_is_missed(tmp_path: Path) -> N
     _forget(app)
     with pytest.raises(StoreCorrupt, match=r"history of mail/0000\d was copied up to 20.* expired"):
         pipe.run([], quiet)
+    words = ["--store", app.url, "pipeline", "run", "--engine", "duckdb", "--queue", "mail"]
+    assert run([*words, "--out", str(tmp_path / "lake")]) == 6
+    assert "dueline: history expired before it was copied" in capsys.readouterr().err
     with pytest.raises(StoreCorrupt, match="expired up to"):
         pipe.archive(place_of(str(tmp_path / "there")), quiet)
     assert not (tmp_path / "there").exists()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dueline.api.connect import mask
-from dueline.cli.errors import Exit, say_failure, show_error
+from dueline.cli.errors import Exit, say_failure
 from dueline.cli.option_groups import with_option_groups
 from dueline.cli.options import argument, option, read_counts, read_instant
 from dueline.cli.output import Entry, Instant, Part, note
@@ -33,7 +33,7 @@ from dueline.cli.pipeline_options import (
 from dueline.cli.session import session_of
 from dueline.core.clock import SystemClock, asked_instant_us
 from dueline.core.durations import parse_span
-from dueline.core.errors import BadInput, ConfigError, NotFound, StoreCorrupt
+from dueline.core.errors import BadInput, ConfigError, NotFound
 
 if TYPE_CHECKING:
     from dueline.spark.pipeline.audit import Judged
@@ -87,9 +87,6 @@ def run(
         begun = time.monotonic()
         try:
             done = made.run(steps or (), progress(begun), since_us=since_us, until_us=until_us)
-        except StoreCorrupt as error:  # history expired before it was copied
-            show_error(error)
-            return Exit.CHECK
         except KeyboardInterrupt:
             return Exit.INTERRUPTED
         entries: list[Entry] = [one._asdict() for one in done]

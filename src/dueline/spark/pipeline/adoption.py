@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import compute, parquet
 
 from dueline.core.engine import Engine
-from dueline.core.errors import Conflict, NotFound, StoreCorrupt
+from dueline.core.errors import Conflict, LakeCorrupt, NotFound
 from dueline.jobs.history import HISTORY_SUFFIX
 from dueline.spark.pipeline import archive, bronze
 from dueline.spark.pipeline.archive import Archived
@@ -36,11 +36,11 @@ def adopt_archive(old: Path, to: Place, say: Say) -> Archived:
 
     Raises:
         Conflict: The place holds another archive, or something else.
-        StoreCorrupt: The old folder is not an archive of version 1, or lacks rows.
+        LakeCorrupt: The old folder is not an archive of version 1, or lacks rows.
     """
     manifest = json.loads((old / _MANIFEST).read_bytes())
     if manifest.get("archive") != 1:
-        raise StoreCorrupt(f"{old} is not an archive of version 1.")
+        raise LakeCorrupt(f"{old} is not an archive of version 1.")
     asked = archive.Asked(**manifest["asked"])
     held = archive.held(to, asked)
     if held is not None:
@@ -52,7 +52,7 @@ def adopt_archive(old: Path, to: Place, say: Say) -> Archived:
         written += table.writer.write(rows)
         say(f"adopt: {sum(one.rows for one in written):,} rows")
     if sum(one.rows for one in written) != manifest["rows"]:
-        raise StoreCorrupt(f"{old} does not hold the rows of its manifest.")
+        raise LakeCorrupt(f"{old} does not hold the rows of its manifest.")
     bounds = {archive.SINCE: manifest["since_us"], archive.UNTIL: manifest["until_us"]}
     table.commit(written, positions=bounds)
     found = archive.held(to, asked)
@@ -72,7 +72,7 @@ def adopt(old: Path, table: Table, engine: Engine, say: Say) -> int:
     Raises:
         Conflict: Bronze exists already.
         NotFound: There are no old tables.
-        StoreCorrupt: Another version wrote them.
+        LakeCorrupt: Another version wrote them.
     """
     if table.position(BATCH) is not None:
         raise Conflict(f"{table.place.root} has rows already.", hint="Use another folder.")
@@ -101,7 +101,7 @@ def _old(root: Path) -> tuple[Mapping[str, Any], list[Path]]:
     except FileNotFoundError:
         raise NotFound(f"{root} holds no tables of an older version.") from None
     if manifest.get("version") not in VERSIONS:
-        raise StoreCorrupt(f"{root} was made by another version ({manifest.get('version')}).")
+        raise LakeCorrupt(f"{root} was made by another version ({manifest.get('version')}).")
     files = [
         file
         for _, part in sorted(manifest["parts"].items())

@@ -15,7 +15,7 @@ from pyarrow import compute
 
 from dueline.core.clock import to_datetime
 from dueline.core.engine import Engine
-from dueline.core.errors import BadInput, Conflict, StoreCorrupt
+from dueline.core.errors import BadInput, Conflict, HistoryExpired
 from dueline.core.store import Row, Store
 from dueline.jobs.history import HISTORY_SUFFIX
 from dueline.log import trimming
@@ -140,13 +140,13 @@ def check_kept(store: Store, made: Plan, some: Sequence[RowSlice]) -> None:
     """Check that no rows of slices expired before they were copied; called after reading them.
 
     Raises:
-        StoreCorrupt: Rows expired.
+        HistoryExpired: Rows expired.
     """
     for one in some:
         name = queue_of(one)
         last = trimming.places(store, one.stream).get(one.shard)
         if last is not None and last > one.after and last[0] >= made.begins[name]:
-            raise StoreCorrupt(
+            raise HistoryExpired(
                 f"The history of {key_of(name, one.shard)} was copied up to"
                 f" {_instant(one.after[0] - 1)}, but has expired up to {_instant(last[0])}.",
                 hint="Make the tables again in another folder. Run more often, or keep history"

@@ -7,6 +7,7 @@ that is repeated is refused, and of two processes that move one position only on
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, Final, NamedTuple
 
+import duckdb
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
@@ -23,7 +25,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import compute, fs, parquet
 
 from dueline.core.clock import to_datetime
-from dueline.core.errors import ConfigError, Conflict, DuelineError, NotFound, StoreCorrupt
+from dueline.core.errors import Conflict, DuelineError, LakeCorrupt, LakeUnavailable, NotFound
 from dueline.spark.pipeline.queries import Files
 
 VERSION: Final = 1
@@ -49,6 +51,18 @@ _PIECE: Final = 1 << 22
 _IS_CHANGE: Final = True
 SLACK_US: Final = 1000
 """Other writers round the timestamps of statistics to milliseconds."""
+
+CAUSES: Final = 2
+"""Number of causes that an error names: the last ones."""
+
+_COLOUR: Final = re.compile("\x1b\\[[0-9;]*m")
+_FRAMES: Final = re.compile(r"\n +\d+: .*", re.DOTALL)
+"""The stack of a library of Rust, which follows some errors."""
+
+_MESSAGE: Final = re.compile(r"<\?xml.*<Message>(.*?)</Message>.*", re.DOTALL)
+"""The answer of an object store."""
+
+_FILE: Final = re.compile(r"[^\s'\"]+\.parquet")
 
 INSTANT_TYPE: Final = pa.timestamp("us", "UTC")
 
@@ -151,7 +165,7 @@ class Writer(NamedTuple):
         """Write rows to files: one or more for each day, sorted.
 
         Raises:
-            ConfigError: The place cannot be written to, for instance because the disk is full.
+            LakeUnavailable: The place cannot be written to, for instance because the disk is full.
         """
         if not rows.num_rows:
             return []
@@ -213,7 +227,7 @@ class Table:
         """Return whether the table exists.
 
         Raises:
-            StoreCorrupt: It is another program's or a newer version's, or lacks a column.
+            LakeCorrupt: It is another program's or a newer version's, or lacks a column.
         """
         try:
             self.delta()
@@ -226,8 +240,8 @@ class Table:
 
         Raises:
             NotFound: It does not exist.
-            StoreCorrupt: It is another program's or a newer version's, or lacks a column.
-            ConfigError: The place cannot be read.
+            LakeCorrupt: It is another program's or a newer version's, or lacks a column.
+            LakeUnavailable: The place cannot be read.
         """
         if self._opened is None:
             with _errors(self.place, self.design.name):
@@ -413,12 +427,12 @@ class Table:
         found = opened.metadata().configuration
         version = found.get(_VERSION)
         if version is None or found.get(_NAME) != self.design.name:
-            raise StoreCorrupt(
+            raise LakeCorrupt(
                 f"{where} is not dueline's table {self.design.name}: another program wrote it.",
                 hint="Use another folder.",
             )
         if int(version) > VERSION:
-            raise StoreCorrupt(
+            raise LakeCorrupt(
                 f"{where} was made by a newer version of dueline ({version}).",
                 hint="Upgrade dueline.",
             )
@@ -428,12 +442,12 @@ class Table:
             if kind is None and field.name in self.design.later:
                 continue
             if kind is None:
-                raise StoreCorrupt(
+                raise LakeCorrupt(
                     f"{where} has no column {field.name}.",
                     hint="Restore it, or make the table again in another folder.",
                 )
             if kind != field.type:
-                raise StoreCorrupt(
+                raise LakeCorrupt(
                     f"The column {field.name} of {where} is {kind}, not {field.type}.",
                     hint="Restore it, or make the table again in another folder.",
                 )
@@ -478,20 +492,40 @@ def _errors(place: Place, name: str) -> Iterator[None]:
             hint="Run it again: it goes on where the other ended.",
         ) from error
     except (DeltaError, OSError) as error:
-        raise ConfigError(
+        raise LakeUnavailable(
             f"{place.root} cannot be used: {_sentence(error, place)}",
             hint="Check the address, the rights, and --storage-options.",
         ) from error
 
 
 def _sentence(error: Exception, place: Place) -> str:
-    """Return the last cause in an error's text, without the values of options."""
-    lines = [line.strip(" ↳\x1b[]031m") for line in str(error).splitlines()]
-    text = " ".join(line for line in lines if line)
+    """Return the last causes in an error's text, without the values of options."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    text = _MESSAGE.sub(r"\1", _COLOUR.sub("", str(error)))
+    lines = [line.strip() for line in _FRAMES.sub("", text).split("↳")]
+    text = ": ".join(" ".join(line.split()) for line in lines[-CAUSES:] if line)
     for value in place.options.values():
         if len(value) > 3:  # noqa: PLR2004  (shorter ones are flags)
             text = text.replace(value, "***")
     return text[:500]
+
+
+@contextmanager
+def damage_named() -> Iterator[None]:
+    """Raise `LakeCorrupt` where a file of a table is missing or damaged."""
+    try:
+        yield
+    except (pa.ArrowInvalid, FileNotFoundError, duckdb.Error) as error:
+        found = _FILE.search(str(error))
+        if found is None:
+            raise
+        state = "missing" if isinstance(error, FileNotFoundError) else "damaged"
+        raise LakeCorrupt(
+            f"The file {found[0]} of a table is {state}.",
+            hint="Restore it. Or, unless it is one of bronze or of an archive, delete the folder"
+            " of the table: the next `dueline pipeline run` makes the table again.",
+        ) from error
 
 
 def _values(file: File) -> dict[str, str | None]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyarrow import compute
 
 from dueline.core.clock import DAY_US
-from dueline.core.errors import Conflict, StoreCorrupt
+from dueline.core.errors import Conflict, LakeCorrupt
 from dueline.spark.pipeline.delta import (
     DAY,
     INSTANT_TYPE,
@@ -395,7 +395,7 @@ def without(table: Table, gone: pa.Table) -> tuple[list[File], list[File]]:
     """Rewrite the files of silver that hold rows to remove; return new files and replaced ones.
 
     Raises:
-        StoreCorrupt: Silver does not hold one of the rows.
+        LakeCorrupt: Silver does not hold one of the rows.
     """
     if not gone.num_rows:
         return [], []
@@ -411,7 +411,7 @@ def without(table: Table, gone: pa.Table) -> tuple[list[File], list[File]]:
             removed.append(one)
             added += table.writer.write(kept)
     if count != gone.num_rows:
-        raise StoreCorrupt(
+        raise LakeCorrupt(
             f"{table.place.root} lacks rows that were in it.",
             hint="Delete the folder of silver; the next run makes it again from bronze.",
         )

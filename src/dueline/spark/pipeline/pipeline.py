@@ -18,7 +18,7 @@ from dueline.spark.pipeline.audit import ALL, Auditor, Judged
 from dueline.spark.pipeline.audit_rules import NO_PROMISES, Promises
 from dueline.spark.pipeline.audit_state import FINDINGS
 from dueline.spark.pipeline.dead_jobs import Death, Wanted
-from dueline.spark.pipeline.delta import Place, Table
+from dueline.spark.pipeline.delta import Place, Table, damage_named
 from dueline.spark.pipeline.engine import STEPS, Check, Say, Settings, Step
 from dueline.spark.pipeline.history_bounds import EnqueuePeriod
 from dueline.spark.pipeline.increments import SMALL, DuckEngine, Goal, Increments, Written
@@ -99,6 +99,7 @@ class Pipeline:
         opened.delta()
         return opened.view()
 
+    @damage_named()
     def run(
         self,
         steps: Sequence[str],
@@ -204,6 +205,7 @@ class Pipeline:
             )
         return tables, shards
 
+    @damage_named()
     def past(self, instant_us: int) -> list[Mapping[str, Any]]:
         """Count the jobs of each queue at a time, by state, from the copied history.
 
@@ -228,6 +230,7 @@ class Pipeline:
             for name, kept in history.items()
         ]
 
+    @damage_named()
     def report(
         self, title: str, *, since_us: int | None = None, until_us: int | None = None
     ) -> str:
@@ -255,6 +258,7 @@ class Pipeline:
         now_us, command = time.time_ns() // 1000, f"--out {self._lake.root}"
         return Report(views, About(title, span, now_us, command, self._settings.objective)).page()
 
+    @damage_named()
     def archive(
         self, to: Place, say: Say, *, since_us: int | None = None, until_us: int | None = None
     ) -> Archived:
@@ -298,6 +302,7 @@ class Pipeline:
         period = archive.Period(self._settings.queues, since_us or kept.since_us, end_us)
         return archive.write(to, table, asked, period, say)
 
+    @damage_named()
     def deaths(self, wanted: Wanted) -> list[Death]:
         """Return the dead jobs in silver that match, in the chosen queues.
 
@@ -309,6 +314,7 @@ class Pipeline:
             names = self._names(engine) if self._settings.queues else ()
         return dead_jobs.deaths(self._queries, rows, wanted._replace(queues=names))
 
+    @damage_named()
     def replayable(self, chosen: Chosen, archives: Sequence[Place] = ()) -> Found:
         """Return the chosen jobs that can be replayed.
 
@@ -321,6 +327,7 @@ class Pipeline:
         """
         return replay.found(self._queries, self._history(archives), self._in_queues(chosen))
 
+    @damage_named()
     def replay(
         self, chosen: Chosen, order: Order, say: Say, archives: Sequence[Place] = ()
     ) -> enqueue.Written:
@@ -343,12 +350,14 @@ class Pipeline:
     def _in_queues(self, chosen: Chosen) -> Chosen:
         return chosen._replace(queues=self._settings.queues)
 
+    @damage_named()
     def verify(self, say: Say = lambda _: None) -> list[Check]:
         """Compare the store with bronze, bronze with silver, and silver with gold."""
         with existing_engine(self._settings.store) as engine:
             names = self._names(engine)
             return verify(self._lake, engine, names, self._small.queries, say)
 
+    @damage_named()
     def simulator(
         self, period: what_if.Period, settings: Sequence[Changes], say: Say
     ) -> what_if.Prepared:
@@ -423,6 +432,7 @@ class Pipeline:
             rows = adopt(old, self._bronze(), engine, say)
         return [Step(BRONZE.name, rows, 0), *self.run(list(TABLES), say)]
 
+    @damage_named()
     def audit(
         self,
         say: Say,
