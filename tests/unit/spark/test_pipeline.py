@@ -1,6 +1,7 @@
 """The pipeline's tables: whole, in steps, the same by both engines."""
 
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -220,7 +221,22 @@ def test_the_past_of_a_queue_is_told_where_all_was_told(app: Dueline, tmp_path: 
     assert (then["mail"]["waiting"], then["mail"]["dead"], then["mail"]["cancelled"]) == (20, 6, 1)
     assert (now["mail"]["waiting"], now["mail"]["dead"], now["mail"]["cancelled"]) == (40, 7, 2)
     assert now["mail"]["done"] - then["mail"]["done"] == 40
+    assert (then["mail"]["verdict"], now["mail"]["verdict"]) == ("complete", "partial")
     assert (then["default"]["verdict"], then["default"]["done"]) == ("not audited", None)
+
+
+def test_each_end_of_jobs_has_a_column(
+    app: Dueline, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from dueline.cli import run
+    from dueline.spark.pipeline.past import STATES
+
+    made(tmp_path / "lake", app).run(["bronze"], quiet)
+    at = datetime.fromtimestamp(app.queues.engine.time.latest_us() / 1e6, UTC).isoformat()
+    lake = str(tmp_path / "lake")
+    assert run(["--store", app.url, "pipeline", "past", "--out", lake, "--at", at]) == 0
+    heads = capsys.readouterr().out.splitlines()[0].split()
+    assert heads == ["QUEUE", "HISTORY", "VERDICT", *(state.upper() for state in STATES)]
 
 
 SIGHTS = [
@@ -316,8 +332,10 @@ def test_both_engines_agree_to_the_row(spark: Any, app: Dueline, tmp_path: Path)
     for pipe in (duck, sparks):
         pipe.run(["bronze", "silver"], quiet, since_us=since_us)
     live_on(app, 110)
-    for pipe in (duck, sparks):
-        pipe.run([], quiet)
+    duck.run([], quiet)
+    said: list[str] = []
+    sparks.run([], said.append)
+    assert [one for one in said if "bronze" in one][-1].endswith("all are copied")
     for table in ("bronze", *TABLES):
         found = rows_in(tmp_path / "spark", table)
         assert found == rows_in(tmp_path / "duckdb", table), table

@@ -303,7 +303,7 @@ def past(
     """
     instant_us = asked_instant_us(read_instant(at), "--at")
     entries: list[Entry] = list(_read_tables(context, out, queue, storage_options).past(instant_us))
-    shown = ("queue", "history", "verdict", "waiting", "running", "dead", "done", "cancelled")
+    shown = tuple(entries[0]) if entries else ("queue", "history", "verdict")
     output_of(context).entries(entries, shown)
 
 

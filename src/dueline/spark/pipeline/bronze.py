@@ -6,7 +6,7 @@ positions are committed together: an interrupted run goes on where the last comm
 runs at once cannot both commit.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -59,6 +59,16 @@ def period_of(table: Table) -> Period:
 def begins_of(table: Table, names: Iterable[str]) -> dict[str, int]:
     """Return the start of each queue's history in the tables; 0 for the beginning."""
     return {name: table.position(BEGIN + name) or 0 for name in names}
+
+
+def ends_of(table: Table, engine: Engine, names: Collection[str]) -> dict[str, int]:
+    """Return the time up to which all shards of each queue were copied; -1 if one was not."""
+    found = {}
+    for name in names:
+        keys = [key_of(name, shard) for shard in shards.history_shards(engine, name)]
+        copied = [table.position(key) for key in keys]
+        found[name] = min((-1 if one is None else one for one in copied), default=-1)
+    return found
 
 
 def key_of(queue: str, shard: int) -> str:

@@ -212,17 +212,21 @@ class Pipeline:
         Returns:
             queue, history, verdict, and a count for each state. The verdict is `complete`,
             `not audited` without counts, or `partial` if the tables do not hold all of the
-            history before.
+            history before, for instance because no run has copied it yet.
         """
+        table = self._bronze()
         with existing_engine(self._settings.store) as engine:
             history = self._histories(engine)
-        begins = bronze.begins_of(self._bronze(), history)
+            ends = bronze.ends_of(table, engine, history)
+        begins = bronze.begins_of(table, history)
         counts = past.count_at(self._queries, self._rows(), instant_us)
         return [
             {
                 "queue": name,
                 "history": kept,
-                "verdict": _completeness(kept, is_whole=not begins[name]),
+                "verdict": _completeness(
+                    kept, is_whole=not begins[name] and instant_us <= ends[name]
+                ),
                 **{
                     state: counts[name, state] if tells_all(kept) else None for state in past.STATES
                 },

@@ -63,7 +63,10 @@ class SparkEngine:
             work = partial(_copy, url, table.writer, made.batch + 1, some)
             files = self._tasks(work, len(some))
             bronze.check_kept(store, made, [one for task in some for one in task])
-            yield bronze.commit(table, made, files, positions, is_last=is_last)
+            count = bronze.commit(table, made, files, positions, is_last=is_last)
+            if is_last:
+                made.slices.clear()
+            yield count
 
     def changes(self, table: Table, portion: Portion) -> "SparkChanges":
         """Compute what a portion changes."""
