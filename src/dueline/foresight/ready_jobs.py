@@ -131,12 +131,13 @@ class ReadyJobs:
             if count:
                 taken += self._taken(ready, count)
                 lanes_of += [lane] * count
+        if len(wants) > 1 and not self._aging_us:
+            in_turn = who.weights.interleaved if who.weights.weights else interleaved
+            taken = in_turn(taken, lanes_of)
         if who.weights.weights:
             who.weights.given(
                 (lane.priority, self._by_lane[lane].prospect.tenant) for lane in lanes_of
             )
-        if len(wants) > 1 and not self._aging_us:
-            return interleaved(taken, lanes_of)
         return taken
 
     def _first(self, now_us: int, blocked: Collection[str], grant: Grant) -> list[int]:

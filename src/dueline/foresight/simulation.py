@@ -285,6 +285,8 @@ class Simulation:
 
     def _return(self, now_us: int, one: _Worker) -> None:
         """Put waiting jobs back in their places."""
+        kinds = [self._kinds[self._kind[attempt]] for attempt, _ in one.waiting]
+        one.claimant.weights.returned((kind.priority, kind.tenant) for kind in kinds)
         for attempt, _ in one.waiting:
             limits = self._limits[self._kind[attempt]]
             if limits:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from itertools import groupby
+from itertools import groupby, zip_longest
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -139,7 +139,8 @@ def weighed(found: Iterable[Prospect], weights: TenantWeights, limit: int) -> li
     """Order lanes into wants as `plan` does, but by the weights of tenants.
 
     A lane may hold less than its tenant's share, so each wants all of it. The claimer keeps to the
-    limit, and plans again.
+    limit, and plans again. So each tenant's first lane comes before the second one of any: lanes of
+    a sharded queue would otherwise use up the limit before the next tenant.
     """
     found = list(found)
     ordered = sorted(sorted(found, key=_order_of), key=_priority_of, reverse=True)
@@ -149,8 +150,14 @@ def weighed(found: Iterable[Prospect], weights: TenantWeights, limit: int) -> li
         lanes: dict[tuple[int, str], list[Lane]] = {}
         for one in same:
             lanes.setdefault((one.lane.priority, one.tenant), []).append(one.lane)
-        for kind, share in weights.shares(lanes, limit).items():
-            wants += [Want(lane, share) for lane in lanes[kind]]
+        shares = weights.shares(lanes, limit)
+        rounds = zip_longest(*(lanes[kind] for kind in shares))
+        wants += [
+            Want(lane, share)
+            for some in rounds
+            for lane, share in zip(some, shares.values(), strict=True)
+            if lane is not None
+        ]
     return wants
 
 

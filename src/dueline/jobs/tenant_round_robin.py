@@ -1,13 +1,16 @@
 """Round-robin over tenants, and over the sets of limits of each."""
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import TypeVar
 
 from dueline.core.lane import LIMIT_MARK, Lane, tenant_of
 
 T = TypeVar("T")
+
+Kind = tuple[int, str]
+"""A priority and a tenant; tenants of one priority take turns."""
 
 _Limits = OrderedDict[str, None]
 
@@ -106,17 +109,30 @@ def interleaved(found: Sequence[T], lanes: Sequence[Lane]) -> list[T]:
         found: The jobs.
         lanes: The lane of each.
     """
+    return in_turns(found, lanes, lambda _, number: number)
+
+
+def in_turns(
+    found: Sequence[T], lanes: Sequence[Lane], turn_of: Callable[[Kind, int], float]
+) -> list[T]:
+    """Order the claimed jobs of each priority by turns; those of one turn as they were claimed.
+
+    Args:
+        found: The jobs.
+        lanes: The lane of each.
+        turn_of: Returns the turn of a tenant's job; takes its number among those of the tenant.
+    """
     kinds = {(lane.priority, tenant_of(lane)) for lane, _ in groupby(lanes)}
     if len(kinds) <= 1:
         return [*found]
     ordered: list[T] = []
-    for _, some in groupby(zip(found, lanes, strict=True), key=_priority_of):
+    for priority, some in groupby(zip(found, lanes, strict=True), key=_priority_of):
         run = list(some)
-        tenants = [tenant_of(lane) for _, lane in run]
-        counts, seen = Counter(tenants), Counter[str]()
+        seen = Counter[str]()
         places: list[tuple[float, int]] = []
-        for number, tenant in enumerate(tenants):
-            places.append(((seen[tenant] + 0.5) / counts[tenant], number))
+        for number, (_, lane) in enumerate(run):
+            tenant = tenant_of(lane)
+            places.append((turn_of((priority, tenant), seen[tenant]), number))
             seen[tenant] += 1
         ordered += [run[number][0] for _, number in sorted(places)]
     return ordered

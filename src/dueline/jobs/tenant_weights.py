@@ -7,11 +7,13 @@ clock is set to the earliest clock of the others.
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeVar
 
-Kind = tuple[int, str]
-"""A priority and a tenant; tenants of one priority take turns."""
+from dueline.core.lane import Lane
+from dueline.jobs.tenant_round_robin import Kind, in_turns
+
+T = TypeVar("T")
 
 LOOKED_AT: Final = 1_000
 """Number of tenants with due jobs up to which weights hold exactly."""
@@ -61,11 +63,31 @@ class TenantWeights:
             heapq.heapreplace(heap, (clock + 1 / self._weight(kind), kind))
         return dict(found)
 
+    def interleaved(self, found: Sequence[T], lanes: Sequence[Lane]) -> list[T]:
+        """Order jobs that were just claimed as if each had been claimed by itself.
+
+        Args:
+            found: The jobs; those of a tenant stay in their order.
+            lanes: The lane of each.
+        """
+        return in_turns(
+            found,
+            lanes,
+            lambda kind, number: self._clocks.get(kind, 0.0) + number / self._weight(kind),
+        )
+
     def given(self, kinds: Iterable[Kind]) -> None:
         """Advance the clocks of tenants whose jobs were taken, once for each job."""
+        self._advance(kinds, 1)
+
+    def returned(self, kinds: Iterable[Kind]) -> None:
+        """Set back the clocks of tenants whose jobs were taken and not started."""
+        self._advance(kinds, -1)
+
+    def _advance(self, kinds: Iterable[Kind], turns: int) -> None:
         for kind, count in Counter(kinds).items():
             if kind in self._clocks:
-                self._clocks[kind] += count / self._weight(kind)
+                self._clocks[kind] += turns * count / self._weight(kind)
 
     def _weight(self, kind: Kind) -> int:
         return self.weights.get(kind[1], 1)

@@ -349,14 +349,21 @@ class Claimer:
                 others = self._affinity.others if self._affinity else ()
                 wants = plan(found, limit=limit, room=room, turn=self._turn, others=others)
             taken = self._visit(wants, limit, room, now_us, time.latest_us())
-            if weighs:
-                self._weights.given((job.lane.priority, tenant_of(job.lane)) for job, _ in taken)
+            lanes = [job.lane for job, _ in taken]
             if len(wants) > 1 and not self._aging:  # jobs that age start by how long they waited
-                taken = interleaved(taken, [job.lane for job, _ in taken])
+                in_turn = self._weights.interleaved if weighs else interleaved
+                taken = in_turn(taken, lanes)
+            if weighs:
+                self._weights.given((lane.priority, tenant_of(lane)) for lane in lanes)
             if taken or not (wants or len(free) < len(pointers)):
                 return taken
             kinds *= 2
         return []
+
+    def returned(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        """Return the turns of jobs that are released before they started; return the jobs."""
+        self._weights.returned((job.lane.priority, tenant_of(job.lane)) for job in jobs)
+        return jobs
 
     def _without_refused(self, pointers: Sequence[Pointer], now_us: int) -> Sequence[Pointer]:
         """Postpone all lanes whose limits were just refused, and return the others.

@@ -328,7 +328,7 @@ class Worker:
 
     def _release(self, now_us: int) -> None:
         """Release jobs that waited too long behind others; kept until the store accepts it."""
-        self._releasing += self._buffer.take_overdue(now_us)
+        self._releasing += self._claimer.returned(self._buffer.take_overdue(now_us))
         if self._releasing:
             self._give_back(self._releasing)
             self._releasing = [job for job in self._releasing if job in self._held]

@@ -75,3 +75,38 @@ def test_tenants_take_turns_by_starts_however_quick_jobs_are(
     for tenant in (0, 1000):
         mine = [number for number in began if tenant <= number < tenant + 1000]
         assert mine == sorted(mine)
+
+
+@pytest.mark.parametrize("shards", [1, 8])
+@pytest.mark.parametrize("weights", [(), (("small", 3),)])
+def test_tenants_with_few_jobs_start_in_turn_within_a_large_claim(
+    queues: Queues, clock: HandClock, weights: tuple[tuple[str, int], ...], shards: int
+) -> None:
+    # F8: one claim brings all jobs of the small tenants, and fills up with those of the large one
+    queues.engine.catalog.configure("default", weights=weights, shards=shards)
+    put(queues, *(call(n, tenant="large") for n in range(400)))
+    put(queues, *(call(1000 + n, tenant="small") for n in range(100)))
+    put(queues, call(2000, tenant="single"))
+    bench = Bench(queues, clock, threads=1)
+    bench.runner.run_us = 50.0
+    began = bench.run()
+    assert len(began) == 501
+    assert began.index(2000) <= 5
+    fair = 30 if weights else 20
+    for first in range(5, 85, 40):
+        some = began[first : first + 40]
+        assert abs(sum(1000 <= number < 2000 for number in some) - fair) <= 3
+
+
+def test_weights_hold_in_small_claims_from_many_shards(queues: Queues, clock: HandClock) -> None:
+    # F8: each shard of a tenant is a lane of its own, and a claim takes less than each holds
+    queues.engine.catalog.configure("default", weights=(("acme", 3),), shards=8)
+    put(queues, *(call(n, tenant="acme") for n in range(300)))
+    put(queues, *(call(1000 + n, tenant="other") for n in range(100)))
+    bench = Bench(queues, clock, threads=1)
+    bench.runner.run_us = 1_000.0
+    began = bench.run()
+    assert len(began) == 400
+    for first in range(0, 200, 40):
+        some = began[first : first + 40]
+        assert abs(sum(number < 1000 for number in some) - 30) <= 3
