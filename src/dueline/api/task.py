@@ -296,18 +296,18 @@ class Using(Generic[P, R]):
         """
         own = self._options
         instants = (own.due_us, own.after_us, own.expires_us, own.deadline_us, own.due_within_us)
-        if (*instants, own.tx, own.unique, own.terms, own.headers or None) != (None,) * 9:
+        if (*instants, own.tx, own.unique) != (None,) * 7:
             raise BadInput(
-                "A schedule does not support `due`, `after`, `deadline`, `tx`, `unique`, `retry`, "
-                "`timeout`, `kill_after`, `keep`, `headers` and an absolute `expires`.",
-                hint="Use `expires` with a duration; set the others at the task.",
+                "A schedule does not support `due`, `after`, `deadline`, `tx`, `unique` and an "
+                "absolute `expires`.",
+                hint="Use `expires` with a duration, and `overlap` in place of a unique key.",
             )
         codec, body = self._handler.write(args, kwargs)
         late_us = own.expires_after_us or 0
         limits = limits_of_call(own.limits, self._handler.arguments.named(args, kwargs))
         return Template(
             self._handler.name, own.queue, codec, body, own.priority, own.tenant, own.tags,
-            late_us, own.window_us, limits,
+            late_us, own.window_us, limits, own.terms, own.headers,
         )  # fmt: skip
 
     def step(self, *args: Any, **kwargs: Any) -> Step:  # noqa: ANN401  (see below)
@@ -323,10 +323,10 @@ class Using(Generic[P, R]):
             BadInput: An option does not apply to steps.
         """
         own = self._options
-        if any((own.tx, own.unique, own.window_us, own.terms, own.headers)):
+        keep_us = None if own.terms is None else own.terms.keep_us
+        if any((own.tx, own.unique, own.window_us, keep_us is not None)):
             raise BadInput(
-                "A step of a workflow does not support `tx`, `unique`, `window`, `retry`, "
-                "`timeout`, `kill_after`, `keep` and `headers`.",
+                "A step of a workflow does not support `tx`, `unique`, `window` and `keep`.",
                 hint="Use app.start(..., tx=tx) to store a whole workflow in a transaction.",
             )
         return Step(self._handler.name, lambda given: self._step_call(args, kwargs, given))
@@ -344,7 +344,7 @@ class Using(Generic[P, R]):
         due_us, expires_us = self._instants()
         return StepCall(
             handler.name, own.queue, codec, body, self._priority(), own.tenant, own.tags, due_us,
-            expires_us, limits,
+            expires_us, limits, own.terms, own.headers,
         )  # fmt: skip
 
     def _instants(self) -> tuple[int | None, int | None]:

@@ -64,6 +64,8 @@ def body_of(job: Job) -> dict[str, Value]:
             shown |= {"workflow": found[0].hex(), "step": found[1]}
         if options.unique is not None:
             shown["unique"] = options.unique.key
+        if options.headers:
+            shown["headers"] = dict(options.headers)
     if traceback := read_epitaph(job.error)[1]:
         shown["traceback"] = f"\n{traceback.rstrip()}"
     return shown

@@ -26,12 +26,13 @@ HEADERS: Final = "headers of jobs"
 LIMITS: Final = "limits"
 RESULTS: Final = "shared results"
 SCHEDULES: Final = "schedules"
+SCHEDULE_OPTIONS: Final = "options of schedules"
 WORKFLOWS: Final = "workflows"
 
 BASELINE: Final = frozenset({BUNDLES, LIMITS, SCHEDULES, WORKFLOWS})
 """Features known to every version that reads the names at all."""
 
-KNOWN: Final = BASELINE | {CALL_TERMS, COLUMNS, ENDS, HEADERS, RESULTS}
+KNOWN: Final = BASELINE | {CALL_TERMS, COLUMNS, ENDS, HEADERS, RESULTS, SCHEDULE_OPTIONS}
 """Features that this version reads and writes."""
 
 MOVED: Final = "moved to "

@@ -15,7 +15,7 @@ from dueline.core.errors import (
     StoreUnavailable,
     Unknown,
 )
-from dueline.core.features import Features
+from dueline.core.features import CALL_TERMS, HEADERS, Features
 from dueline.core.ids import Ids
 from dueline.core.lane import Lane, living_queue
 from dueline.core.pagination import record_at
@@ -182,6 +182,13 @@ class Catalog:
         if self.features.use(feature):
             for queue in self.names():
                 self.touch(queue)
+
+    def adopt_options(self, *, has_terms: bool, has_headers: bool) -> None:
+        """Record the features of jobs with terms or headers of their own, as `adopt` does."""
+        if has_terms:
+            self.adopt(CALL_TERMS)
+        if has_headers:
+            self.adopt(HEADERS)
 
     def touch(self, queue: str) -> None:
         """Store the settings of a queue again, so that its workers read what depends on them."""

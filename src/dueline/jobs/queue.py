@@ -207,10 +207,9 @@ class Queues:
         home = Lane(queue, 0, bucket_of(pos_us, settings.width_us), priority, tenant)
         lanes = changes.lanes_of_new_jobs(home, job_ids, settings.shards, limits)
         options = read_options(opts)
-        if options.terms:
-            self._catalog.adopt(features.CALL_TERMS)
-        if options.headers:
-            self._catalog.adopt(features.HEADERS)
+        if opts:
+            has_terms, has_headers = bool(options.terms), bool(options.headers)
+            self._catalog.adopt_options(has_terms=has_terms, has_headers=has_headers)
         if opts or window_us:
             check_options(options, pos_us + window_us, window_us)
         lane, body = next(iter(lanes), home), next(iter(bodies), b"")

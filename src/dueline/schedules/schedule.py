@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 
+from dueline.core.call_options import CallTerms
 from dueline.core.clock import DAY_US, SECOND_US, to_datetime, to_us
 from dueline.core.codec import encode
 from dueline.core.errors import BadInput
@@ -64,7 +65,11 @@ _FOLD_US: Final = 2 * 3600 * SECOND_US
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """The call of each occurrence. expires_us: how long after its time it may start; 0: always."""
+    """The call of each occurrence.
+
+    expires_us: how long after its time it may start; 0: always. terms: what the call has instead
+    of its task or queue.
+    """
 
     task: str
     queue: str
@@ -76,6 +81,8 @@ class Template:
     expires_us: int = 0
     window_us: int = 0
     limits: tuple[str, ...] = ()
+    terms: CallTerms | None = None
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

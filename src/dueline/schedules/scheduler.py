@@ -64,6 +64,11 @@ def put(
     queues.engine.catalog.adopt(features.SCHEDULES)
     if timing.has_end():
         queues.engine.catalog.adopt(features.ENDS)
+    if template.terms or template.headers:
+        queues.engine.catalog.adopt(features.SCHEDULE_OPTIONS)
+        queues.engine.catalog.adopt_options(
+            has_terms=bool(template.terms), has_headers=bool(template.headers)
+        )
 
     def change(old: Schedule | None) -> Schedule:
         here = None if old is None or old.is_leaving else old
@@ -148,7 +153,7 @@ def trigger(queues: Queues, name: str) -> Job:
     Raises: NotFound: the schedule does not exist.
     """
     one = find(queues.engine, name).template
-    opts = CallOptions(None, None, one.tags).to_bytes()
+    opts = _options(one, None).to_bytes()
     return queues.enqueue(
         EnqueueRequest(
             one.queue,
@@ -412,10 +417,14 @@ def _planned(engine: Engine, schedule: Schedule, nominal_us: int, now_us: int) -
     return planned
 
 
+def _options(call: Template, expires_us: int | None) -> CallOptions:
+    return CallOptions(expires_us, None, call.tags, terms=call.terms, headers=call.headers)
+
+
 def _job(schedule: Schedule, planned: PlannedJob, sent_us: int) -> Job:
     call = schedule.template
     expires_us = planned.nominal_us + call.expires_us if call.expires_us else None
-    opts = CallOptions(expires_us, None, call.tags).to_bytes()
+    opts = _options(call, expires_us).to_bytes()
     tenant = lane_tenant(call.tenant, call.limits)
     lane = Lane(call.queue, planned.shard, planned.bucket, call.priority, tenant)
     return Job(

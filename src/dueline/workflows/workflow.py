@@ -65,7 +65,9 @@ def begin(engine: Engine, laid_out: LaidOut, admit: Callable[[str, str, int], ob
     flow, *ids = engine.ids.many(len(calls) + 1, now_us)
     layout = replace(layout, started_us=now_us)
     home = next((call for call in calls if call is not None), StepCall("", "default", 0, b""))
-    waiting = home._replace(task="", codec=0, body=b"[]", due_us=None, expires_us=None)
+    waiting = StepCall(
+        "", home.queue, 0, b"[]", home.priority, home.tenant, home.tags, limits=home.limits
+    )
     each = [call or waiting for call in calls]
     for place in {(call.queue, call.due_us, call.priority, call.tenant) for call in each}:
         check_call(*place, now_us=now_us)
@@ -73,6 +75,9 @@ def begin(engine: Engine, laid_out: LaidOut, admit: Callable[[str, str, int], ob
         _job(engine, layout, number, job_id, call)
         for number, (job_id, call) in enumerate(zip(ids, each, strict=True))
     ]
+    engine.catalog.adopt_options(
+        has_terms=any(call.terms for call in each), has_headers=any(call.headers for call in each)
+    )
     for (queue, tenant), count in Counter((call.queue, call.tenant) for call in each).items():
         if engine.catalog.settings(queue).quotas:
             admit(queue, tenant, count)
@@ -89,7 +94,10 @@ def _job(engine: Engine, layout: Layout, number: int, job_id: JobId, call: StepC
         pos_us = parked_us = max(pos_us, now_us + PARK_US)
     elif node.given or node.unless is not None:
         parked_us = 1  # it waits for nothing, and still has to read its arguments
-    options = CallOptions(call.expires_us, None, call.tags, None, StepPlace(number, parked_us))
+    options = CallOptions(
+        call.expires_us, None, call.tags, None, StepPlace(number, parked_us),
+        terms=call.terms, headers=call.headers,
+    )  # fmt: skip
     if call.expires_us is not None:
         check_options(options, now_us, 0)
     bucket = bucket_of(pos_us, settings.width_us)

@@ -4,7 +4,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from dueline import Context, Dueline, Duplicate, Job, NotFound, Retry
+from dueline import Context, Dueline, Duplicate, Job, NotFound, Retry, pipeline
 from dueline.api.task import Using
 
 
@@ -67,3 +67,27 @@ def _rest(app: Dueline, cursor: str, *, count: int) -> list[Any]:
         if len(found) >= count:
             break
     return found
+
+
+def steps_and_schedules_have_options_of_their_own(url: str) -> None:
+    """Run steps and a job of a schedule with headers and retries of their own."""
+    app = Dueline(url)
+    seen: list[tuple[int, dict[str, str]]] = []
+
+    @app.task(name="note", retry=Retry(attempts=1))
+    def note(ctx: Context, word: str) -> str:
+        seen.append((ctx.attempt, ctx.headers))
+        if ctx.attempt == 1:
+            raise ValueError
+        return word
+
+    own: Using[[str], str] = note.using(headers={"by": "é"}, retry=Retry(attempts=2, delays=[0]))
+    flow = app.start(pipeline(own.step("one"), own.step()))
+    app.run_worker(concurrency=1, burst=True)
+    assert flow.result(timeout=10) == "one"
+    app.schedules.set("often", own, ["two"], every=3600)
+    job = app.schedules.trigger("often")
+    app.run_worker(concurrency=1, burst=True)
+    assert job.result(timeout=10) == "two"
+    assert seen == [(1, {"by": "é"}), (2, {"by": "é"})] * 3
+    app.close()

@@ -2,7 +2,10 @@
 
 import pytest
 
-from tests.harness.cases.options_of_calls import calls_have_options_of_their_own
+from tests.harness.cases.options_of_calls import (
+    calls_have_options_of_their_own,
+    steps_and_schedules_have_options_of_their_own,
+)
 from tests.harness.cassandra_node import expect_node, keyspaces_on_a_node
 
 expect_node()
@@ -13,3 +16,9 @@ def test_calls_have_options_of_their_own() -> None:
     # A12, C22, C23, T17, V3, V9
     with keyspaces_on_a_node(1) as keyspaces:
         calls_have_options_of_their_own(keyspaces.fresh())
+
+
+def test_steps_and_schedules_have_options_of_their_own() -> None:
+    # A12, C21
+    with keyspaces_on_a_node(1) as keyspaces:
+        steps_and_schedules_have_options_of_their_own(keyspaces.fresh())

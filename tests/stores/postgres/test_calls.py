@@ -2,7 +2,10 @@
 
 import pytest
 
-from tests.harness.cases.options_of_calls import calls_have_options_of_their_own
+from tests.harness.cases.options_of_calls import (
+    calls_have_options_of_their_own,
+    steps_and_schedules_have_options_of_their_own,
+)
 
 pytestmark = pytest.mark.postgres
 
@@ -10,3 +13,8 @@ pytestmark = pytest.mark.postgres
 def test_calls_have_options_of_their_own(url: str) -> None:
     # A12, C22, C23, T17, V3, V9
     calls_have_options_of_their_own(url)
+
+
+def test_steps_and_schedules_have_options_of_their_own(url: str) -> None:
+    # A12, C21
+    steps_and_schedules_have_options_of_their_own(url)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +16,14 @@ from dueline.admin.move_plan import MOVES, REFUSED, WAITED, rehearse
 from dueline.core.attempt import Outcome
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import Conflict, Duplicate, EnqueueUnknown, StoreMoved, StoreUnavailable
-from dueline.core.features import FILLING, PARTITION
+from dueline.core.features import (
+    ENDS,
+    FILLING,
+    HEADERS,
+    PARTITION,
+    SCHEDULE_OPTIONS,
+    names_of,
+)
 from dueline.core.job import Job, JobId
 from dueline.core.store import Group, Put, Write
 from dueline.jobs import cancel_requests, progress_records, results
@@ -307,6 +315,19 @@ def test_settings_limits_and_schedules_move(stores: Two) -> None:
     scheduler.advance_all(new.other())
     assert len(stores.rows(new)) >= len(stored)
     assert all_stored(old.store) == []
+
+
+def test_older_versions_refuse_the_new_store_as_they_refused_the_old_one(stores: Two) -> None:
+    # V1, V2: an older version would ignore the end and the headers
+    old, new = stores.old, stores.new
+    template = replace(TEMPLATE, headers=(("by", "ann"),))
+    scheduler.put(old.queues, "s", template, Timing(every_us=EVERY_US, times=5))
+    before = names_of(old.store)
+    assert {ENDS, HEADERS, SCHEDULE_OPTIONS} <= before
+    stores.mover().run()
+    assert {ENDS, HEADERS, SCHEDULE_OPTIONS} <= names_of(new.store)
+    (schedule,) = all_stored(new.store)
+    assert schedule.schedule.template == template
 
 
 def test_a_workflow_moves_once_no_step_of_it_runs(stores: Two) -> None:

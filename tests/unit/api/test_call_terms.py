@@ -8,12 +8,23 @@ from typing import Any, NoReturn, cast
 
 import pytest
 
-from dueline import BadInput, BatchOptions, Call, Context, Dueline, Duplicate, Job, NotFound, Retry
+from dueline import (
+    BadInput,
+    BatchOptions,
+    Call,
+    Context,
+    Dueline,
+    Duplicate,
+    Job,
+    NotFound,
+    Retry,
+    group,
+)
 from dueline.api.job_handle import parse_id
 from dueline.api.task import PlannedCall, Using
-from dueline.core.call_options import headers_of
+from dueline.core.call_options import headers_of, terms_of
 from dueline.core.clock import to_datetime
-from dueline.core.features import CALL_TERMS, names_of
+from dueline.core.features import CALL_TERMS, SCHEDULE_OPTIONS, names_of
 from dueline.tasks.hooks import EnqueueEvent
 from tests.harness.clocks import NOW_US, HandClock
 
@@ -128,10 +139,44 @@ def test_what_does_not_fit_is_refused(options: dict[str, Any]) -> None:
         add.using(**options)
     with pytest.raises(BadInput, match="batch"):
         index.using(timeout=5)
-    with pytest.raises(BadInput, match="schedule"):
-        app.schedule("often", add.using(keep=5), every=60)
     with pytest.raises(BadInput, match="step"):
         add.using(keep=5).step()
+
+
+def test_the_steps_of_a_workflow_have_their_own_retries_and_time_limits(app: Dueline) -> None:
+    # A12
+    @app.task(name="fails", retry=Retry(attempts=1))
+    def fails() -> NoReturn:
+        raise ValueError
+
+    @app.task(name="sleeps", retry=Retry(attempts=1))
+    async def sleeps() -> None:
+        import asyncio  # noqa: PLC0415
+
+        await asyncio.sleep(5)
+
+    steps = [fails.using(retry=Retry.fixed(3600, attempts=2)).step(), fails.step()]
+    flow = app.start(group(*steps, sleeps.using(timeout=0.05).step(), failures="collect"))
+    assert CALL_TERMS in names_of(app.store)
+    work(app)
+    assert [flow.step(number).status for number in range(3)] == ["retrying", "dead", "dead"]
+    assert "JobTimeout" in row_of(app, flow.step(2)).error
+
+
+def test_the_jobs_of_a_schedule_have_their_own_retries_and_results(app: Dueline) -> None:
+    # A12
+    @app.task(name="fails", retry=Retry(attempts=1))
+    def fails() -> NoReturn:
+        raise ValueError
+
+    own: Using[[], Any] = fails.using(retry=Retry.fixed(3600, attempts=2), keep=3600)
+    app.schedules.set("own", own, every=3600)
+    app.schedules.set("plain", fails, every=3600)
+    assert {CALL_TERMS, SCHEDULE_OPTIONS} <= names_of(app.store)
+    jobs = [app.schedules.trigger(name) for name in ("own", "plain")]
+    work(app)
+    assert [job.status for job in jobs] == ["retrying", "dead"]
+    assert terms_of(row_of(app, jobs[0])).keep_us == 3600 * 10**6
 
 
 # Many calls with their own options

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from dueline import BadInput, BatchOptions, Call, Context, Dueline, Retry
-from dueline.core.features import HEADERS, names_of
+from dueline import BadInput, BatchOptions, Call, Context, Dueline, Retry, pipeline, wait_for
+from dueline.core.features import HEADERS, SCHEDULE_OPTIONS, names_of
 
 STORES = ("memory://", "memory://?transactional=off", "sqlite://{folder}/jobs.db")
 
@@ -72,7 +72,49 @@ def test_other_headers_are_refused(headers: Any) -> None:  # noqa: ANN401
 
     with pytest.raises(BadInput, match="header"):
         add.using(headers=headers)
-    with pytest.raises(BadInput, match="`headers`"):
-        add.using(headers={"a": "b"}).step()
-    with pytest.raises(BadInput, match="`headers`"):
-        add.using(headers={"a": "b"}).recurring()
+
+
+def test_headers_travel_with_the_steps_of_a_workflow(app: Dueline) -> None:
+    # C21
+    seen: list[tuple[str, int, dict[str, str]]] = []
+
+    @app.task(name="look", retry=Retry(attempts=2, delays=[0]))
+    def look(ctx: Context, name: str) -> str:
+        seen.append((name, ctx.attempt, ctx.headers))
+        if ctx.attempt == 1:
+            raise ValueError
+        return name + "!"
+
+    plain = app.start(look.step("plain"))
+    assert HEADERS not in names_of(app.store)
+    app.run_worker(burst=True, concurrency=1)
+    assert plain.result(timeout=5) == "plain!"
+    seen.clear()
+    first = look.using(headers={"n": "1"}).step("a")
+    flow = app.start(pipeline(first, wait_for("go"), look.using(headers={"n": "é"}).step()))
+    assert HEADERS in names_of(app.store)
+    flow.signal("go", "b")
+    app.run_worker(burst=True, concurrency=1)
+    assert flow.result(timeout=5) == "b!"
+    assert seen == [
+        ("a", 1, {"n": "1"}), ("a", 2, {"n": "1"}), ("b", 1, {"n": "é"}), ("b", 2, {"n": "é"}),
+    ]  # fmt: skip
+
+
+def test_headers_travel_with_the_jobs_of_a_schedule(app: Dueline) -> None:
+    # C21
+    seen: list[dict[str, str]] = []
+
+    @app.task(name="look")
+    def look(ctx: Context) -> None:
+        seen.append(ctx.headers)
+
+    app.schedules.set("plain", look, every=3600)
+    assert SCHEDULE_OPTIONS not in names_of(app.store)
+    app.schedules.set("often", look.using(headers={"by": "é"}), every=3600)
+    assert SCHEDULE_OPTIONS in names_of(app.store)
+    assert HEADERS in names_of(app.store)
+    for name in ("plain", "often"):
+        app.schedules.trigger(name)
+    app.run_worker(burst=True, concurrency=1)
+    assert sorted(seen, key=str) == [{"by": "é"}, {}]

@@ -37,3 +37,15 @@ def test_all_jobs_with_a_tag_are_changed(shell: Shell) -> None:
     assert shell.ids() == [other]
     assert shell.app("jobs", "show", tagged, "-o", "json").data["state"] == "cancelled"
     assert shell.app("jobs", "cancel", "--tag", "night").code == 2  # all, or ids
+
+
+def test_headers_are_given_and_shown(shell: Shell) -> None:
+    # C21
+    given = ["--header", "request=7f3a", "--header", "note=a=b"]
+    job_id = shell.enqueue("tasks.add", "1", *given)
+    shown = shell.app("jobs", "show", job_id, "-o", "json").data
+    assert shown["headers"] == {"note": "a=b", "request": "7f3a"}
+    assert "headers" not in shell.app("jobs", "show", shell.enqueue("tasks.add", "1")).out
+    answer = shell.app("enqueue", "tasks.add", "1", "--header", "request")
+    assert answer.code == 2
+    assert "NAME=VALUE" in answer.why

@@ -60,6 +60,7 @@ def show(context: typer.Context, name: NameArgument) -> None:
             "priority": template.priority,
             "tenant": template.tenant,
             "tags": ", ".join(template.tags),
+            "headers": dict(template.headers) or None,
             "catch_up": timing.catch_up,
             "catch_up_max": timing.catch_up_max if timing.catch_up == "all" else None,
             "overlap": timing.overlap,
