@@ -6,6 +6,10 @@ from dueline.core.call_options import HEADERS_CHARACTERS_MAX, read_options
 from dueline.core.job import Job
 from dueline.jobs.queue import EnqueueRequest
 from dueline.tasks.hooks import EnqueueSpan, Tracer
+from dueline.workflows.graph import LaidOut
+from dueline.workflows.workflow import Start
+
+Headers = Sequence[tuple[str, str]]
 
 
 def traced(
@@ -33,11 +37,42 @@ def traced(
     return rows
 
 
+def traced_start(
+    tracer: Tracer | None, laid_out: LaidOut, store: Callable[[LaidOut], Start]
+) -> Start:
+    """Store a workflow, in one span if there is a tracer and it has tasks."""
+    calls = [call for call in laid_out.calls if call is not None]
+    if tracer is None or not calls:
+        return store(laid_out)
+    span = tracer.enqueue(calls[0].queue, calls[0].task, len(calls))
+    error: BaseException | None = None
+    job_ids: list[str] = []
+    try:
+        traced_calls = [
+            call and call._replace(headers=_added(call.headers, span)) for call in laid_out.calls
+        ]
+        start = store(laid_out._replace(calls=traced_calls))
+        job_ids = [job.id.hex() for job in start.jobs]
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        span.end(job_ids, error)
+    return start
+
+
 def _with_headers(request: EnqueueRequest, span: EnqueueSpan) -> EnqueueRequest:
-    """Add the trace context to the headers of calls; one that is too long is left out."""
+    """Add the trace context to the headers of calls."""
+    options = read_options(request.opts)
+    headers = _added(options.headers, span)
+    if headers == options.headers:
+        return request
+    return request._replace(opts=options.changed(headers=headers).to_bytes())
+
+
+def _added(headers: Headers, span: EnqueueSpan) -> Headers:
+    """Return headers with the trace context; one that is too long is left out."""
     length = sum(len(name) + len(value) for name, value in span.headers.items())
     if not 0 < length <= HEADERS_CHARACTERS_MAX:
-        return request
-    options = read_options(request.opts)
-    headers = tuple(sorted({**dict(options.headers), **span.headers}.items()))
-    return request._replace(opts=options.changed(headers=headers).to_bytes())
+        return headers
+    return tuple(sorted({**dict(headers), **span.headers}.items()))

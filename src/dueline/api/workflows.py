@@ -6,6 +6,7 @@ from typing import Any
 from dueline.api.connection import Connection
 from dueline.api.handle import Handle
 from dueline.api.job_handle import Job, parse_id
+from dueline.api.tracing import traced_start
 from dueline.core.clock import Clock
 from dueline.core.codec import decode_result, encode_result
 from dueline.core.errors import EnqueueUnknown, JobFailed
@@ -14,7 +15,7 @@ from dueline.jobs import workflow_control
 from dueline.jobs.queue import Queues
 from dueline.workflows import records
 from dueline.workflows import workflow as flows
-from dueline.workflows.graph import lay_out
+from dueline.workflows.graph import LaidOut, lay_out
 from dueline.workflows.parts import Part
 from dueline.workflows.readiness import Failure
 from dueline.workflows.workflow import FlowProgress, Start, WorkflowView
@@ -160,12 +161,17 @@ class WorkflowMethods(Connection):
         if tx is not None:
             names = {call.queue for call in laid_out.calls if call is not None}
             inside = self.join(tx, *names).queues_of(self)
-        start = flows.begin(inside.engine, laid_out, inside.admission.admit)
-        try:
-            flows.send(inside.engine, start)
-        except EnqueueUnknown as error:
-            error.start = start
-            raise
+
+        def store(some: LaidOut) -> Start:
+            start = flows.begin(inside.engine, some, inside.admission.admit)
+            try:
+                flows.send(inside.engine, start)
+            except EnqueueUnknown as error:
+                error.start = start
+                raise
+            return start
+
+        start = traced_start(self.hooks.tracer, laid_out, store)
         return Flow(start.flow, queues, self.clock)
 
     def start_again(self, error: EnqueueUnknown) -> Flow:

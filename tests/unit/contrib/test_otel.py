@@ -15,7 +15,17 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from dueline import ConfigError, Context, Dueline, QuotaExceeded, Retry, Snooze
+from dueline import (
+    ConfigError,
+    Context,
+    Dueline,
+    QuotaExceeded,
+    Retry,
+    Snooze,
+    group,
+    pipeline,
+    wait_for,
+)
 from dueline.contrib import otel
 
 
@@ -83,6 +93,39 @@ def test_an_enqueue_its_run_and_what_it_enqueues_are_one_trace(app: Dueline, spa
     assert process.links[0].context.span_id == enqueue.context.span_id
     assert of(process, "dueline.task") == "charge"
     assert of(last, "dueline.priority") == 3
+
+
+def test_the_steps_of_a_workflow_continue_the_trace_of_its_start(
+    app: Dueline, spans: Spans
+) -> None:
+    # V6
+    otel.instrument(app, provider=spans.provider)
+    seen: list[dict[str, str]] = []
+
+    @app.task(name="add")
+    def add(ctx: Context, one: int) -> int:
+        seen.append(ctx.headers)
+        return one + 1
+
+    app.start(wait_for("go"))  # nothing runs, so nothing is traced
+    own = add.using(headers={"by": "ann"}).step(1)
+    with spans.provider.get_tracer("shop").start_as_current_span("request") as request:
+        flow = app.start(pipeline(own, group(add.step(), add.step()), wait_for("go")))
+        app.quota("default", depth=1)
+        with pytest.raises(QuotaExceeded):
+            app.start(group(add.step(1), add.step(2)))
+    app.run_worker(burst=True, concurrency=1)
+    assert flow.progress.done == 3
+    taken = spans.take()
+    started, refused = (one for one in taken if one.kind is SpanKind.PRODUCER)
+    assert (of(started, "messaging.batch.message_count"), of(refused, "error.type")) == (
+        3, "QuotaExceeded",
+    )  # fmt: skip
+    runs = [one for one in taken if one.kind is SpanKind.CONSUMER]
+    assert len(runs) == 3
+    assert {parent_of(one) for one in runs} == {started.context.span_id}
+    assert {trace_of(one) for one in taken} == {request.get_span_context().trace_id}
+    assert [one.get("by") for one in seen] == ["ann", None, None]
 
 
 def test_attempts_may_begin_traces_that_are_linked(app: Dueline, spans: Spans) -> None:
