@@ -22,9 +22,9 @@ ATTEMPTS_MAX = 100_000
 class Throughput(NamedTuple):
     """The outcomes of the attempts in a period.
 
-    failed: attempts that raised, timed out or died. late_p50_us, late_p95_us, late_p99_us: start
-    latency of first attempts; None if there were none. is_capped: there were more attempts than
-    were read.
+    failed: attempts that raised, timed out or died. expired: jobs that ended by that. late_p50_us,
+    late_p95_us, late_p99_us: start latency of first attempts; None if there were none. is_capped:
+    there were more attempts than were read.
     """
 
     span_us: int
@@ -35,6 +35,7 @@ class Throughput(NamedTuple):
     late_p99_us: int | None
     is_capped: bool = False
     late_p95_us: int | None = None
+    expired: int = 0
 
     def per_s(self) -> float:
         """Return how many jobs per second were done."""
@@ -53,6 +54,7 @@ def throughput_of(attempts: Iterable[Attempt], span_us: int) -> Throughput:
         late_p50_us=quantile(lates, 50),
         late_p99_us=quantile(lates, 99),
         late_p95_us=quantile(lates, 95),
+        expired=sum(one.outcome == "expired" for one in some),
     )
 
 

@@ -38,6 +38,8 @@ def test_outcomes_are_counted_apart() -> None:
     outcomes = ["done", "done", "retried", "dead", "crashed", "snoozed", "given_back", "cancelled"]
     found = throughput_of([late(0, outcome=one) for one in outcomes], 4 * SECOND_US)
     assert (found.ended, found.done, found.failed, found.per_s()) == (8, 2, 3, 0.5)
+    assert found.expired == 0
+    assert throughput_of([late(0, outcome="expired")], SECOND_US).expired == 1
 
 
 def done(world: World, *, queue: str = "q", ended_us: int | None = None) -> str:

@@ -39,6 +39,15 @@ def test_live_workers_are_listed(shell: Shell) -> None:
         worker.communicate(timeout=WAIT_S)
 
 
+def test_stats_count_expired_jobs(shell: Shell) -> None:
+    # C15
+    shell.enqueue("tasks.add", "1", "--expires", "1ms")
+    shell.enqueue("tasks.add", "2")
+    shell.work()
+    data = shell.app("stats", "-o", "json").data
+    assert (data["ended"], data["done"], data["failed"], data["expired"]) == (2, 1, 0, 1)
+
+
 def test_stats_have_numbers_and_rates(shell: Shell) -> None:
     for number in range(3):
         shell.enqueue("tasks.add", str(number))

@@ -65,6 +65,7 @@ def throughput_entry(one: Throughput) -> Entry:
         "ended": one.ended,
         "done": one.done,
         "failed": one.failed,
+        "expired": one.expired,
         "late_p50": None if one.late_p50_us is None else Span(one.late_p50_us),
         "late_p99": None if one.late_p99_us is None else Span(one.late_p99_us),
         "capped": one.is_capped,
