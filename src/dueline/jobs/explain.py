@@ -16,6 +16,7 @@ from dueline.core.job import Job, JobId, State
 from dueline.core.job_status import status_of
 from dueline.core.lane import limits_of, task_key, tenant_of
 from dueline.core.store_capabilities import PREFETCH_US_MAX
+from dueline.jobs import cancel_requests
 from dueline.jobs.claim_order import jobs_before
 from dueline.jobs.claims import claims_of
 from dueline.jobs.explanation import (
@@ -34,6 +35,7 @@ from dueline.jobs.explanation import (
     position_text,
     when,
     with_clock_ahead,
+    with_request,
     with_step,
 )
 from dueline.jobs.paused_tasks import is_deferred
@@ -77,7 +79,9 @@ def _of_row(queues: Queues, job: Job, now_us: int) -> Explanation:
     workers = [one for one in live_workers(queues.engine) if job.lane.queue in one.queues]
     status = status_of(job, now_us)
     if status == "running":
-        return _claimed(queues, job, workers, now_us)
+        found = _claimed(queues, job, workers, now_us)
+        is_asked = job.id in cancel_requests.asked(queues.engine.store, [job.id])
+        return with_request(job, found) if is_asked else found
     if status == "expired":
         return explain_expired(job, now_us)
     waits = _parked_step(queues.engine, job, now_us)

@@ -84,7 +84,8 @@ def explain_ended(outcome: Outcome, now_us: int) -> Explanation:
     if outcome.state == "dead":
         return explain_dead(outcome.ended_us, outcome.error, now_us)
     assert outcome.state in get_args(FinalState)
-    because = f" because of {line(outcome.error)}" if outcome.error else ""
+    sign = ":" if outcome.state == "cancelled" else " because of"  # what follows is a sentence
+    because = f"{sign} {line(outcome.error)}" if outcome.error else ""
     return Explanation(
         outcome.state,
         f"It has been {outcome.state} since {when(outcome.ended_us, now_us)}{because}.",
@@ -131,6 +132,18 @@ def explain_batch(job: Job, holder: Presence, facts: Facts, now_us: int) -> Expl
         f"{when(until_us, now_us)}.",
         {**facts, "size": size, "until_us": until_us},
     )
+
+
+def with_request(job: Job, found: Explanation) -> Explanation:
+    """Add to the explanation of a claimed job that its end was asked for."""
+    asked = (
+        "Its end was asked for, and its handler has not checked for that yet; "
+        f"`dueline jobs cancel {job.id.hex()} --force` ends it now."
+    )
+    if found.reason == "worker gone":
+        asked = "Its end was asked for: the worker that claims it next ends it without a run."
+    sentence = f"{found.sentence} {asked}"
+    return replace(found, sentence=sentence, facts={**found.facts, "is_cancel_asked": True})
 
 
 def explain_suspect(job: Job, facts: Facts) -> Explanation:

@@ -460,7 +460,7 @@ class UniqueJobs:
 def _duplicate(rule: Rule, holder: Job) -> Duplicate:
     error = Duplicate(
         f"The job {holder.id.hex()} has the unique key {rule.key!r}.",
-        hint='Use mode="existing" to be answered that job.',
+        hint='Use mode="existing" to get that job.',
     )
     error.job_id = holder.id.hex()
     return error

@@ -61,6 +61,25 @@ def test_a_started_job_of_a_live_worker_runs(world: World) -> None:
     assert found.facts["attempt"] == 1
 
 
+def test_a_running_job_whose_end_was_asked_for_says_so(world: World) -> None:
+    # V4, C19
+    job_id = world.put()
+    world.live()
+    job = world.claim(job_id, start=True)
+    assert "is_cancel_asked" not in why(world, job_id, "running").facts
+    assert world.queues.cancel(job_id) is False
+    found = why(world, job_id, "running")
+    assert found.sentence.endswith(
+        "(now). Its end was asked for, and its handler has not checked for that yet; "
+        f"`dueline jobs cancel {job_id.hex()} --force` ends it now."
+    )
+    assert found.facts["is_cancel_asked"] is True
+    world.leave()
+    assert why(world, job_id, "worker gone").sentence.endswith("next ends it without a run.")
+    world.end(job, Outcome("cancelled", world.now_us, error="Its end was asked for."))
+    assert why(world, job_id, "cancelled").sentence.endswith("(now): Its end was asked for.")
+
+
 def test_a_claimed_job_that_is_not_started_waits_for_a_slot(world: World) -> None:
     job_id = world.put()
     world.live()
