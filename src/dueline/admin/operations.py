@@ -33,6 +33,7 @@ from dueline.jobs.bulk import BulkResult, cancel_all, reschedule_all, retry_all
 from dueline.jobs.queue import Queues
 from dueline.limits import semaphore
 from dueline.schedules import scheduler
+from dueline.streams import parked
 from dueline.streams import pauses as stream_pauses
 from dueline.workflows.workflow import WorkflowView
 
@@ -272,6 +273,17 @@ class Operations:
         Raises: As `streams.pauses.resume`.
         """
         self._stream("resume stream", stream, group, shard, stream_pauses.resume)
+
+    def unpark(self, stream: str, group: str, name: str | None) -> int:
+        """Have the events of a parked key handled again, or all; return the number of keys.
+
+        Raises: As `streams.parked.unpark`.
+        """
+        engine = self._queues.engine
+        target = f"{stream}/{group}: {name or 'all'}"
+        return self._recorded(
+            "unpark events", target, lambda: parked.unpark(engine, stream, group, name)
+        )
 
     def _stream(
         self,

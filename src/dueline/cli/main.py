@@ -34,6 +34,8 @@ _PLACES = {
     "streams read": "commands.streams_read.read",
     "streams groups": "commands.streams_read.list_groups",
     "streams seek": "commands.streams_read.seek",
+    "streams parked": "commands.streams_parked.list_parked",
+    "streams unpark": "commands.streams_parked.unpark",
     "schedules": "commands.schedules.schedules",
     "import": "commands.imports.imports",
     "flows": "commands.flows.flows",

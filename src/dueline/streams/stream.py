@@ -24,7 +24,7 @@ from dueline.core.wakeup import Wakeup
 from dueline.core.watermark import SEALED_US
 from dueline.jobs.transaction import Transaction, expect_transaction
 from dueline.log.reader import ShardReader, merged
-from dueline.streams import dead_letters, groups, pauses, resharding, retention
+from dueline.streams import dead_letters, groups, parked, pauses, resharding, retention
 from dueline.streams.batch import BATCH, TTL_US, Batch, ConsumerOptions
 from dueline.streams.event import Event, Events, Position
 from dueline.streams.groups import Lag, Member
@@ -379,28 +379,21 @@ class Stream:
 
     def parked(self, group: str) -> list[Event]:
         """Return the parked events of a group, in order for each shard."""
-        store = self._connect().store
-        found: list[Event] = []
-        for shard, present in groups.places(store, self.name, group).items():
-            note = dead_letters.read_note(present.note)
-            for key in note.parked:
-                after, most = note.place(key), dead_letters.LISTED_MAX
-                rows = dead_letters.rows_of(
-                    store, self.name, group, shard, key=key, after=after, limit=most
-                )
-                found += map(Event, rows)
-        return sorted(found, key=lambda event: event.row[1:4])
+        return parked.events_of(self._connect().store, self.name, group)
 
     def unpark(self, group: str, *, key: str | None = None, event_id: str | None = None) -> None:
         """Handle parked events again, in order: those of a key, or one event without a key.
 
         The consumer starts with the next heartbeat.
+
+        Raises:
+            BadInput: Not exactly one of `key` and `event_id` was passed.
+            NotFound: The group has no such parked events.
         """
         if (key is None) == (event_id is None):
             raise BadInput("Pass exactly one of `key` and `event_id`.")
         name = dead_letters.name_of(key, event_id or "")
-        engine = self._connect()
-        dead_letters.ask(engine.store, self.name, group, name, engine.ids.token())
+        parked.unpark(self._connect(), self.name, group, name)
 
     def expire(self) -> None:
         """Delete events older than `keep` that no registered group needs.

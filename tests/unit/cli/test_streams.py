@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dueline import Dueline
+from dueline import Dueline, NotFound
 from dueline.coordination.leases import Leases
 from dueline.core.clock import DAY_US
 from dueline.streams import groups
@@ -26,7 +26,7 @@ def app(shell: Shell) -> Iterator[Dueline]:
     app.close()
 
 
-def member(app: Dueline, name: str) -> Consumer:
+def member(app: Dueline, name: str, *, park_after: int | None = None) -> Consumer:
     """Make a member of a group of the stream `clicks`."""
     return Consumer(
         app.queues.engine,
@@ -35,7 +35,7 @@ def member(app: Dueline, name: str) -> Consumer:
         stream="clicks",
         settings=app.stream("clicks").look,
         group="billing",
-        terms=ConsumerOptions(ttl_us=TTL_US),
+        terms=ConsumerOptions(ttl_us=TTL_US, park_after=park_after),
     )
 
 
@@ -256,6 +256,48 @@ def test_groups_are_shown_with_members_places_and_lags(shell: Shell, app: Duelin
     heads = shell.app("streams", "groups", "clicks").out
     assert "GROUP    MEMBERS  BEHIND" in heads
     assert "here:1:ab" in heads
+
+
+def test_parked_events_are_listed_and_handled_again(shell: Shell, app: Dueline) -> None:
+    # T14
+    orders = app.stream("clicks", shards=1)
+    one = member(app, "here:1:ab", park_after=1)
+    one.balance()
+    assert shell.app("streams", "parked", "clicks", "--group", "billing").err == (
+        "No parked events.\n"
+    )
+    for value, key in (("bad", "7 é"), ("worse", None)):
+        orders.append(value, key=key)
+        batch = one.poll(0)
+        assert batch is not None
+        one.fail(batch)
+    first, second = orders.read()
+    group = ("clicks", "--group", "billing")
+    data = shell.app("streams", "parked", *group, "-o", "json").data
+    assert {(event["id"], event["key"], event["value"]) for event in data} == {
+        (first.id, "7 é", "bad"), (second.id, None, "worse"),
+    }  # fmt: skip
+    assert "7 é" in shell.app("streams", "parked", *group).out
+    for wrong in (["--key", "8"], ["--event", first.id]):
+        answer = shell.app("streams", "unpark", *group, *wrong)
+        assert answer.code == 4
+        assert "has no parked events of the" in answer.why
+    assert shell.app("streams", "unpark", *group).code == 2
+    assert shell.app("streams", "unpark", "nosuch", "--group", "g", "--all").code == 4
+    with pytest.raises(NotFound, match="no parked events of the key 8"):
+        orders.unpark("billing", key="8")
+    assert shell.app("streams", "unpark", *group, "--key", "7 é", "-o", "json").data["keys"] == 1
+    assert shell.app("streams", "unpark", *group, "--all", "-o", "json").data["keys"] == 2
+    again = []
+    for _ in range(10):
+        batch = one.poll(0)
+        if batch is None:
+            one.balance()
+        else:
+            again += [event.value for event in batch.events]
+            one.commit(batch)
+    assert sorted(again) == ["bad", "worse"]
+    assert orders.parked("billing") == []
 
 
 def test_a_group_goes_on_where_its_operator_says(shell: Shell, app: Dueline) -> None:

@@ -70,7 +70,7 @@ def read(
         events = islice(_chosen(reading, key, end, follow=follow, clock=clock), limit)
         try:
             for event in events:
-                output.line(_event_entry(event), COLUMNS, WIDTHS)
+                output.line(event_entry(event), COLUMNS, WIDTHS)
         except KeyboardInterrupt:
             return Exit.INTERRUPTED
     return Exit.DONE
@@ -179,7 +179,8 @@ def _chosen(
         clock.sleep(EVERY_S)
 
 
-def _event_entry(event: Event) -> Entry:
+def event_entry(event: Event) -> Entry:
+    """Return the output of an event."""
     return {
         "at": Instant(event.row.at_us),
         "shard": event.shard,
