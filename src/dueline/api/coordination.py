@@ -224,7 +224,7 @@ class CoordinationMethods(Connection):
         Raises:
             BadInput: The name or `block` is invalid.
         """
-        check_queue_name(name)
+        check_queue_name(name, "sequence")
         check_value(block, Count, "block")
         queues = self.queues
         return Numbers(queues.engine.store, name, ids=queues.engine.ids, block=block)
@@ -250,7 +250,7 @@ class CoordinationMethods(Connection):
             Conflict: Another process holds the lease.
             BadInput: The name or a duration is out of range.
         """
-        check_queue_name(name)
+        check_queue_name(name, "lease")
         ttl_us, wait_us = asked_span_us(ttl, "ttl"), asked_span_us(wait, "wait")
         if ttl_us < TTL_US_MIN:
             raise BadInput(f"`ttl` must be at least 2 s (got {ttl!r}).", hint="Use 2 s or more.")

@@ -239,11 +239,18 @@ def check_stream_settings(settings: StreamSettings) -> StreamSettings:
     return settings
 
 
-def check_queue_name(name: object) -> str:
-    """Return a queue's name; raise BadInput if it is invalid."""
+def check_queue_name(name: object, what: str = "queue") -> str:
+    """Return the name of a queue, or of something with such a name.
+
+    Args:
+        name: The name.
+        what: What has the name, for the error.
+
+    Raises: BadInput: it is invalid.
+    """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise BadInput(
-            f"{name!r} is not a queue name.",
+            f"{name!r} is not a {what} name.",
             hint="Use a lower-case letter, then up to 62 of a-z 0-9 _ -.",
         )
     return name

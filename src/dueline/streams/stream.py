@@ -80,7 +80,7 @@ class Stream:
         keep_us: int | None,
         join: Callable[[object], Transaction] = expect_transaction,
     ) -> None:
-        self.name = check_queue_name(name)
+        self.name = check_queue_name(name, "stream")
         check_stream_settings(StreamSettings(1 if shards is None else shards, keep_us))
         self._connect = connect
         self._owner = owner
@@ -294,7 +294,7 @@ class Stream:
 
         Raises: BadInput: an option is out of range, or the group has a handler.
         """
-        check_queue_name(group)
+        check_queue_name(group, "group")
         if group in self.consumers:
             raise BadInput(f"The group {group} of {self.name} has a handler already.")
         if type(batch) is not int or batch < 1:

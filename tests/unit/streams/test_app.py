@@ -107,6 +107,19 @@ REFUSED: dict[str, Callable[[Dueline], object]] = {
 }
 
 
+@pytest.mark.parametrize("what", ["stream", "group", "lease", "sequence"])
+def test_the_error_of_a_name_says_what_it_names(what: str) -> None:
+    app = Dueline("memory://")
+    named: dict[str, Callable[[str], object]] = {
+        "stream": app.stream,
+        "group": app.stream("s").consumer,
+        "lease": lambda name: app.lease(name).__enter__(),
+        "sequence": app.sequence,
+    }
+    with pytest.raises(BadInput, match=f"'Not a name' is not a {what} name"):
+        named[what]("Not a name")
+
+
 @pytest.mark.parametrize("refused", REFUSED.values(), ids=REFUSED)
 def test_what_is_out_of_range_is_refused(refused: Callable[[Dueline], object]) -> None:
     with pytest.raises(BadInput):
