@@ -22,9 +22,10 @@ def keyed(
     key: str = "k",
     within_us: int = 0,
     due_us: int | None = None,
+    expires_us: int | None = None,
 ) -> EnqueueRequest:
     """Make a numbered call with a key."""
-    opts = CallOptions(unique=Rule(key, mode, within_us)).to_bytes()
+    opts = CallOptions(expires_us, Rule(key, mode, within_us)).to_bytes()
     return call(number, due_us=due_us)._replace(opts=opts)
 
 

@@ -73,7 +73,7 @@ class Job(Handle[R_co]):
     def _value(self, found: Found) -> R_co:
         outcome = found.outcome
         if found.status == "expired":
-            raise JobFailed(f"The job {self.id} expired before it ran.")
+            raise JobFailed(f"The job {self.id} expired before it ran to its end.")
         if outcome is None:
             error, _ = read_epitaph(found.row.error if found.row else "")
             raise JobFailed(f"The job {self.id} is dead: {error}")

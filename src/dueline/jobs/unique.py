@@ -19,6 +19,7 @@ from dueline.core.clock import DAY_US, StoreTime
 from dueline.core.errors import Conflict, Duplicate, EnqueueUnknown, StoreUnavailable, Unknown
 from dueline.core.ids import Ids
 from dueline.core.job import Job, JobId, State
+from dueline.core.job_status import status_of
 from dueline.core.pagination import parts_of
 from dueline.core.queue_catalog import Catalog
 from dueline.core.store import NO_VERSION, Commit, Group, Move, Put, Store
@@ -74,24 +75,19 @@ class _Wanted(NamedTuple):
         rule: Its rule.
         expect: The version of the key's record.
         holder: Who holds the key, or wants it before this job; None if it is free.
-        is_repeated: A job before it, of the same call, wants the key, too.
+        answer: The job that the mode `existing` returns; None in other modes, or if it is not
+            known yet.
     """
 
     job: Job
     rule: Rule
-    expect: bytes
-    holder: _Holder | None
-    is_repeated: bool = False
+    expect: bytes = NO_VERSION
+    holder: _Holder | None = None
+    answer: Job | None = None
 
     def take(self) -> Commit:
         """Return the write that gives the key to the job, if the record is as it was read."""
         return unique_records.take(self.job, self.rule, expect=self.expect)
-
-    def answer(self) -> Job | None:
-        """Return the job by which the mode `existing` answers; None if that is not known yet."""
-        if self.holder is None or self.is_repeated or self.rule.mode != "existing":
-            return None
-        return self.holder.row or self.holder.original
 
 
 class UniqueJobs:
@@ -209,7 +205,7 @@ class UniqueJobs:
             yield from self._place_in_order(jobs)
             return
         first = {(job.lane.queue, _key_of(job).key): job for job in reversed(jobs)}
-        new = [_Wanted(job, _key_of(job), NO_VERSION, None) for job in first.values()]
+        new = [_Wanted(job, _key_of(job)) for job in first.values()]
         taken: set[JobId] = set()
         try:
             for some in self._take_together(new):
@@ -240,7 +236,7 @@ class UniqueJobs:
             found: Who held the keys of those that were not free.
             added: The jobs that were added.
         """
-        answers = {one.job.id: one.answer() for one in found}
+        answers = {one.job.id: one.answer for one in found}
         for number, job in enumerate(jobs):
             try:
                 placed = job if job.id in added else answers.get(job.id) or self.place(job)
@@ -286,17 +282,19 @@ class UniqueJobs:
         rows = dict(zip(ids, self._store.find(ids) if ids else (), strict=True))
         before: dict[tuple[str, str], Job] = {}
         for job, rule, original in zip(jobs, rules, originals, strict=True):
-            place = (job.lane.queue, rule.key)
-            earlier = before.setdefault(place, job)
+            earlier = before.setdefault((job.lane.queue, rule.key), job)
+            expect = NO_VERSION if original is None else original.id
             holder: _Holder | None = None
+            answer: Job | None = None
             if earlier is not job:
                 holder = _Holder(original or earlier, None)
             elif original is not None and original.id != job.id:
                 row = rows[original.id]
-                holder = self._holder(original) if row is None else self._state(original, row)
-                holder = holder if holder.holds() else None
-            expect = NO_VERSION if original is None else original.id
-            yield _Wanted(job, rule, expect, holder, is_repeated=earlier is not job)
+                found = self._holder(original) if row is None else self._state(original, row)
+                holder = found if found.holds() else None
+                if rule.mode == "existing" and holder is not None and not self._is_expired(holder):
+                    answer = holder.row or original
+            yield _Wanted(job, rule, expect, holder, answer)
 
     def retake(self, row: Job, move: Move) -> bool:
         """Retry a dead job with the key that it held.
@@ -332,7 +330,8 @@ class UniqueJobs:
         for _ in range(_LOOKS if original is not None else 0):
             row = self._store.find([original.id])[0]  # type: ignore[union-attr]  # see above
             if row is not None:
-                return None if row.outcome or row.state == State.DEAD else row
+                is_over = row.outcome or row.state == State.DEAD
+                return None if is_over or self._is_expired(_Holder(row, row)) else row
         return None
 
     # Who holds a key
@@ -375,8 +374,14 @@ class UniqueJobs:
     # What becomes of a call
 
     def _apply_mode(self, job: Job, rule: Rule, holder: _Holder, *, again: bool) -> Job | None:
-        """Apply the mode while another job holds the key; None if that is changing."""
+        """Apply the mode while another job holds the key; None if that is changing.
+
+        An expired job that waits is ended: no worker runs it, but none may have noted that.
+        """
         row = holder.row
+        if row is not None and self._is_expired(holder):
+            expired = Outcome("expired", self._time.latest_us())
+            return job if self._replace(row, job, expired) else None
         if rule.mode == "reject":
             raise _duplicate(rule, holder.original)
         if rule.mode == "existing":
@@ -397,7 +402,17 @@ class UniqueJobs:
                 job = self._no_later(job, waits)
         elif waits is None:
             raise _duplicate(rule, holder.original)
-        return job if self._replace(waits, job) else None
+        outcome = Outcome(
+            "cancelled", self._time.latest_us(), error=f"Replaced by the job {job.id.hex()}."
+        )
+        return job if self._replace(waits, job, outcome) else None
+
+    def _is_expired(self, holder: _Holder) -> bool:
+        """Return whether a job waits past its expiry, and does not hold its key for a period."""
+        row = holder.row
+        if row is None or _key_of(row).within_us:
+            return False
+        return status_of(row, self._time.latest_us()) == "expired"
 
     def _no_later(self, job: Job, waits: Job) -> Job:
         """Return the job, due no later than the waiting one that it replaces."""
@@ -408,11 +423,8 @@ class UniqueJobs:
         due_us = min(job.due_us, waits.due_us)
         return with_position(job, at_us, width_us=width_us)._replace(due_us=due_us)
 
-    def _replace(self, old: Job, job: Job) -> bool:
+    def _replace(self, old: Job, job: Job, outcome: Outcome) -> bool:
         """End a waiting job, and insert its successor by the same decision."""
-        outcome = Outcome(
-            "cancelled", self._time.latest_us(), error=f"Replaced by the job {job.id.hex()}."
-        )
         end = finish_of(old, outcome, None, self._catalog.settings(old.lane.queue))
         try:
             ends = [Finished(old, replace(end, successor=job))]

@@ -98,6 +98,43 @@ def test_a_last_call_that_comes_while_the_one_before_runs_is_stored(
     assert not keys_held(queues)
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_waiting_job_that_has_expired_holds_its_key_no_longer(
+    queues: Queues, clock: HandClock, mode: Mode, count: int
+) -> None:
+    # C12, C15: no worker runs it, whether one has noted that or not
+    expires_us = NOW_US + 5 * SECOND_US
+    (first,) = queues.enqueue(keyed(1, due_us=NOW_US + SECOND_US, expires_us=expires_us))
+    clock.advance(4.9)
+    assert queues.holder("default", "k") == first
+    clock.advance(0.2)
+    assert queues.holder("default", "k") is None
+    others = [keyed(3, key="other")] if count == 2 else []  # a bulk call takes all keys at once
+    placed = queues.enqueue_all([keyed(2, mode=mode), *others])
+    assert first.id not in {job.id for job in placed}
+    assert alive(queues) == [2, 3][:count]
+    assert queues.holder("default", "k") == placed[0]
+    if queues.engine.catalog.settings("default").keep_us:
+        assert queues.find(first.id).status == "expired"
+
+
+def test_an_expired_job_holds_a_key_of_a_period(queues: Queues, clock: HandClock) -> None:
+    expires_us = NOW_US + 5 * SECOND_US
+    queues.enqueue(keyed(1, within_us=60 * SECOND_US, expires_us=expires_us))
+    clock.advance(6)
+    with pytest.raises(Duplicate):
+        queues.enqueue(keyed(2, within_us=60 * SECOND_US))
+
+
+def test_a_claimed_job_holds_its_key_past_its_expiry(queues: Queues, clock: HandClock) -> None:
+    queues.enqueue(keyed(1, expires_us=NOW_US + 5 * SECOND_US))
+    claim_all(queues)
+    clock.advance(6)
+    with pytest.raises(Duplicate):
+        queues.enqueue(keyed(2))
+
+
 @pytest.mark.parametrize("state", ["done", "cancelled", "dead", "expired", "lost"])
 def test_a_job_that_ended_holds_its_key_no_longer(queues: Queues, state: FinalState) -> None:
     # C12
