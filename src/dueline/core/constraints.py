@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from dueline.core.clock import SECOND_US
 from dueline.core.codec import learned
 from dueline.core.errors import BadInput
 
-_SECOND_US = 1_000_000
 _ELEMENT = re.compile(r"at `\$\[(\d+)\]")
 
 
@@ -76,7 +76,7 @@ def bad_value(value: object, kind: Any, name: str, error: str = "") -> BadInput:
     if (element := _ELEMENT.search(error)) and isinstance(value, tuple | list):
         value = value[int(element[1])]
     is_duration = name.endswith("_us") and type(value) in (int, float)
-    got = f"{value / _SECOND_US} s" if is_duration else f"{value!r:.80}"  # type: ignore[operator]
+    got = f"{value / SECOND_US} s" if is_duration else f"{value!r:.80}"  # type: ignore[operator]
     return BadInput(
         f"`{meta.title or name.removesuffix('_us')}` must be {meta.description} (got {got}).",
         hint=(meta.extra or {})["hint"],

@@ -36,7 +36,6 @@ from dueline.jobs.history_batch import (
 from dueline.log import trimming
 
 HISTORY_SUFFIX = "!history"
-_PAGE = 1000
 _SEEN_MAX = 100_000
 """Maximum number of rows in which repeats are recognized."""
 

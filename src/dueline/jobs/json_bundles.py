@@ -53,7 +53,6 @@ class Bundle(Cells, frozen=True, gc=False):
     limits: str = ""
 
 
-_job_of = field(Ended, "job")
 _lane_of, _id_of, _enqueued_of, _due_of = (
     field(Job, name) for name in ("lane", "id", "enqueued_us", "due_us")
 )

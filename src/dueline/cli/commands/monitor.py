@@ -6,10 +6,9 @@ import typer
 
 from dueline.api.logs import LogSettings
 from dueline.api.signals import passed_on
+from dueline.cli.errors import SIGNALLED
 from dueline.cli.session import session_of
 from dueline.core.process_identity import worker_name
-
-_SIGNALLED = 128
 
 
 def monitor(context: typer.Context) -> int:
@@ -32,4 +31,4 @@ def monitor(context: typer.Context) -> int:
         make_maintenance_threads(queues, worker_name()),
     ):
         is_over.wait()
-    return _SIGNALLED + received[0]
+    return SIGNALLED + received[0]

@@ -17,6 +17,7 @@ from dueline.api.connect import mask
 from dueline.api.connection import UNDECLARED_LIMIT
 from dueline.api.logs import LogSettings
 from dueline.api.worker_plan import CONCURRENCY, DRAIN_S, plan_of
+from dueline.cli.errors import SIGNALLED
 from dueline.cli.options import argument, option
 from dueline.cli.reload import run_again_and_again
 from dueline.cli.session import OF_THIS_PROCESS, is_of_this_process, session_of
@@ -31,7 +32,6 @@ from dueline.jobs.unknown_tasks import known_tasks, unknown_tasks, unknown_text
 from dueline.limits.usage import declared_limits
 from dueline.schedules.scheduler import all_schedules
 
-_SIGNALLED = 128
 _log = logging.getLogger("dueline.start")
 
 TASKS_SHOWN = 20
@@ -124,7 +124,7 @@ def worker(
             http=http,
         )
     _log.info("stopped: %s", "no job is due" if stopped_by is None else Signals(stopped_by).name)
-    return 0 if stopped_by is None else _SIGNALLED + stopped_by
+    return 0 if stopped_by is None else SIGNALLED + stopped_by
 
 
 def _greet(app: Dueline, queues: Mapping[str, int | None] | None, slots: str) -> None:

@@ -14,9 +14,6 @@ FINAL: Final = (*ENDED, "dead")
 OUTCOMES: Final = (
     *FINAL, "retried", "crashed", "snoozed", "given_back",
 )  # fmt: skip
-RUN: Final = ("job_id", "enqueued")
-"""The key of one run of a job, from its enqueueing to its end: data may enqueue an id again."""
-
 SPAN_COLUMNS: Final = ("wait_us", "lateness_us", "run_us")
 
 EARLY_US_MAX: Final = 1_000

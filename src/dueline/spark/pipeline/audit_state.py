@@ -23,7 +23,7 @@ from pyarrow import compute
 from dueline.spark.pipeline.audit_queries import INSTANT, violations
 from dueline.spark.pipeline.audit_rules import RULES, Known, Promises
 from dueline.spark.pipeline.delta import File, Table
-from dueline.spark.pipeline.increments import NEEDED, earlier
+from dueline.spark.pipeline.increments import NEEDED, RUN, earlier
 from dueline.spark.pipeline.queries import Derived, Duck, Queries, View, lines_of, text_of
 from dueline.spark.pipeline.tables import AUDIT, BATCH
 
@@ -41,7 +41,6 @@ LISTED_MAX: Final = 10_000
 FINDINGS: Final = "SELECT * FROM audit WHERE kind = 'finding' AND outcome = 'judged'"
 """What the last audit found, as a view of the table `audit`."""
 
-_RUN: Final = ("job_id", "enqueued")
 _OF_TIME: Final = frozenset({"in the future"})
 """Rules whose findings depend on the time of the audit."""
 
@@ -118,7 +117,7 @@ class AuditState:
         runs = None
         if low:
             is_new = compute.field(BATCH) > low
-            new = new.dataset().to_table(["queue", "outcome", *_RUN], filter=is_new)
+            new = new.dataset().to_table(["queue", "outcome", *RUN], filter=is_new)
             runs = _runs_of(new, before)
             times = sorted(compute.unique(runs.column("enqueued").cast(pa.int64())).to_pylist())
             files = earlier(self._bronze, self._last, times)
@@ -185,7 +184,7 @@ class AuditState:
             return Derived(_OF_RUNS)
         is_of = compute.is_in(compute.field("job_id"), runs.column("job_id").combine_chunks())
         rows = files.dataset().to_table([*NEEDED, "digest"], filter=is_of)
-        return rows.join(runs, list(_RUN), join_type="left semi")
+        return rows.join(runs, list(RUN), join_type="left semi")
 
 
 def _portions(files: Sequence[File]) -> Iterator[tuple[list[File], int]]:
@@ -208,8 +207,8 @@ def _portions(files: Sequence[File]) -> Iterator[tuple[list[File], int]]:
 def _runs_of(new: pa.Table, before: pa.Table) -> pa.Table:
     """Return the runs that new rows are of, and those that were open."""
     opened = before.filter(compute.equal(before.column("kind"), OPEN))
-    both = pa.concat_tables([one.select(list(_RUN)) for one in (new, opened)])
-    return both.group_by(list(_RUN), use_threads=False).aggregate([])
+    both = pa.concat_tables([one.select(list(RUN)) for one in (new, opened)])
+    return both.group_by(list(RUN), use_threads=False).aggregate([])
 
 
 def _lines(table: pa.Table) -> list[dict[str, Any]]:

@@ -30,6 +30,7 @@ from dueline.spark.pipeline.delta import (
     shaped,
 )  # fmt: skip
 from dueline.spark.pipeline.engine import Say
+from dueline.spark.pipeline.history_bounds import NO_END
 from dueline.spark.pipeline.queries import Duck, Files, text_of
 from dueline.spark.pipeline.tables import (
     BATCH,
@@ -62,13 +63,14 @@ MERGED_ROWS: Final = 50_000
 """Number of rows up to which the last file of a day of sums gets new rows."""
 
 RUN: Final = ("job_id", "enqueued")
+"""The key of one run of a job, from its enqueueing to its end: data may enqueue an id again."""
+
 TARGET: Final = "target_us"
 """Position of `gold_start`: the objective of start latency by which it counts."""
 
 OBJECTIVE_PPB: Final = "objective_ppb"
 """Position of `slo`: the objective, in parts per billion."""
 
-NO_END: Final = (1 << 63) - 1
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 _PPB: Final = 1_000_000_000
 NEEDED: Final = tuple(

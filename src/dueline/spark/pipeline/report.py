@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any, Final, NamedTuple
 
-from dueline.core.clock import to_datetime
+from dueline.core.clock import SECOND_US, to_datetime
 from dueline.core.durations import span_text
 from dueline.spark.pipeline import charts, report_week
 from dueline.spark.pipeline.audit_rules import RULES
@@ -29,9 +29,8 @@ SHORT_US: Final = 10 * MINUTE_US
 UNFAIR: Final = 0.8
 """Jain index below which tenants are not served alike."""
 
-_SECOND_US: Final = 1_000_000
 _WIDTHS_US: Final = [
-    seconds * _SECOND_US
+    seconds * SECOND_US
     for seconds in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600,
                     43_200, 86_400, 172_800, 604_800)
 ]  # fmt: skip
@@ -172,7 +171,7 @@ class Report:
             nothing = "<p>No attempt in the copied history has ended.</p>"
             return page_of(about.title, made, [], [section("No data yet", nothing)])
         if bounds["last_us"] - bounds["first_us"] < SHORT_US and "bronze" in self._views:
-            self._grain_us, self._views = _SECOND_US, _by_seconds(self._views)
+            self._grain_us, self._views = SECOND_US, _by_seconds(self._views)
             (bounds,) = self._read(_BOUNDS, "gold_minute")
         end_us = min(bounds["last_us"] + self._grain_us, about.span.until_us)
         bins = Bins(bounds["first_us"], end_us, self._grain_us)

@@ -1,7 +1,7 @@
 """Shards of streams and their watermarks."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput
@@ -10,12 +10,10 @@ from dueline.core.store import Store
 from dueline.core.watermark import SEALED_US
 from dueline.jobs.history import HISTORY_SUFFIX
 from dueline.log import trimming
+from dueline.log.reader import GUARD_US
 from dueline.spark.reading.partitions import Position
 from dueline.spark.runtime.options import Options, chosen_queues
 from dueline.streams import resharding
-
-GUARD_US: Final = 250_000
-"""How far the watermark stays behind the present in stores without transactions."""
 
 
 class Shard(NamedTuple):

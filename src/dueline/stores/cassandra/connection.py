@@ -35,7 +35,7 @@ from cassandra.query import tuple_factory
 
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import ConfigError, DuelineError, SchemaMismatch, StoreUnavailable, Unknown
-from dueline.stores.cassandra.guard import GuardedConnection
+from dueline.stores.cassandra.guard import PROTOCOL, GuardedConnection
 from dueline.stores.cassandra.url import CONSISTENCIES, Place
 
 VERSION_MIN: Final = (4, 1)
@@ -43,9 +43,6 @@ VERSION_MIN: Final = (4, 1)
 
 PARTITIONER: Final = "Murmur3Partitioner"
 """The default partitioner since 2012."""
-
-PROTOCOL: Final = 5
-"""Protocol version of every server since 4.0."""
 
 CONNECT_TIMEOUT_S: Final = 5.0
 """Minimum time limit of a connection attempt, in seconds; half of a request's, if that is more."""

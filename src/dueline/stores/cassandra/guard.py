@@ -23,7 +23,9 @@ log = logging.getLogger("dueline.cassandra")
 _SHARED_STREAM: Final = 0
 """The stream of answers without a request; no request uses it."""
 
-_PROTOCOL: Final = 5
+PROTOCOL: Final = 5
+"""Protocol version of every server since 4.0."""
+
 _ANSWER: Final = 0x80  # set in the first byte of what a server sends
 _TRIED: Final = 1000
 
@@ -171,7 +173,7 @@ def is_effective() -> bool:
 def _answer_on(stream: int) -> bytes:
     """Return the bytes of an empty answer from a server."""
     frame, segment = BytesIO(), BytesIO()
-    frame.write(v3_header_pack(_ANSWER | _PROTOCOL, 0, stream, ReadyMessage.opcode))
+    frame.write(v3_header_pack(_ANSWER | PROTOCOL, 0, stream, ReadyMessage.opcode))
     write_int(frame, 0)
     segment_codec_no_compression.encode(segment, frame.getvalue())
     return segment.getvalue()
@@ -181,7 +183,7 @@ class _Trial(GuardedConnection):
     """A connection without a socket, past its handshake."""
 
     def __init__(self) -> None:
-        Connection.__init__(self, protocol_version=_PROTOCOL)
+        Connection.__init__(self, protocol_version=PROTOCOL)
         self.stray_answers = StrayAnswers()
         self._enable_checksumming()
 

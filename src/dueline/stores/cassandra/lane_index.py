@@ -13,7 +13,7 @@ from dueline.stores.cassandra.answers import Rows
 from dueline.stores.cassandra.connection import TooManyTombstones
 from dueline.stores.cassandra.lane_reader import LanePages, Slice
 from dueline.stores.cassandra.session import Call, CassandraSession
-from dueline.stores.cassandra.statements import chunks
+from dueline.stores.cassandra.statements import TOKEN_MAX, TOKEN_MIN, chunks
 from dueline.stores.cursor_cache import PAGE_MAX, START, Page
 from dueline.stores.lane_index import NOTHING_CLOSED, LaneHead, Shard
 
@@ -255,8 +255,6 @@ _RANGE: Final = (
     f"SELECT DISTINCT token({_KEY}), {_KEY} FROM {{keyspace}}.jobs"
     f" WHERE token({_KEY}) > ? AND token({_KEY}) <= ? LIMIT ?"
 )
-_TOKEN_MIN: Final = -(2**63)
-_TOKEN_MAX: Final = 2**63 - 1
 _WHOLE: Final = 2**64
 _SHRINKING: Final = 8
 
@@ -275,9 +273,9 @@ class CassandraLaneLister:
 
     def lanes_with_rows(self, after: str | None, limit: int) -> LanesWithRows:
         """Return the lanes of one range that have rows."""
-        start = _TOKEN_MIN if after is None else int(after)
+        start = TOKEN_MIN if after is None else int(after)
         while True:
-            end = min(_TOKEN_MAX, start + self._width)
+            end = min(TOKEN_MAX, start + self._width)
             try:
                 rows = self._session.read(_RANGE, (start, end, limit))
                 break
@@ -292,4 +290,4 @@ class CassandraLaneLister:
         if len(rows) == limit:
             end = rows[-1][0]
         lanes = [Lane(*row[1:]) for row in rows]
-        return LanesWithRows(lanes, str(end) if end < _TOKEN_MAX else None)
+        return LanesWithRows(lanes, str(end) if end < TOKEN_MAX else None)

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from dueline.core.clock import SECOND_US
 from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.readback import WriteStatus, status_of_commit
 from dueline.core.store import NO_VERSION, Commit, Delete, Put, Record, Write
 from dueline.core.store_capabilities import RecordsPage
 from dueline.stores.cassandra.answers import Answer
 from dueline.stores.cassandra.session import Call, CassandraSession
-from dueline.stores.cassandra.statements import chunks
+from dueline.stores.cassandra.statements import TOKEN_MAX, TOKEN_MIN, chunks
 
 NEVER_US: Final = 2**63 - 1
 """Expiry of a record that never expires: conditions compare it, so it cannot be null."""
@@ -17,7 +18,6 @@ NEVER_US: Final = 2**63 - 1
 ROUNDS_MAX: Final = 8
 
 _DAY_S: Final = 86_400
-_SECOND_US: Final = 1_000_000
 _TTL_S_MAX: Final = 3 * 365 * _DAY_S
 _NOBODYS: Final = b"\0"
 """A version that no record has."""
@@ -38,8 +38,6 @@ _PARTS: Final = (
     "SELECT DISTINCT token(part), part FROM {keyspace}.records"
     " WHERE token(part) > ? AND token(part) <= ? LIMIT ?"
 )
-_TOKEN_MIN: Final = -(2**63)
-_TOKEN_MAX: Final = 2**63 - 1
 _PARTS_A_PAGE: Final = 20
 _DELETE: Final = "DELETE FROM {keyspace}.records WHERE part = ? AND key = ?"
 
@@ -80,8 +78,8 @@ class CassandraRecords:
           limit: How many records are read at a time.
         """
         now_us = self._now_us()
-        start = _TOKEN_MIN if after is None else int(after)
-        parts = self._session.read(_PARTS, (start, _TOKEN_MAX, _PARTS_A_PAGE))
+        start = TOKEN_MIN if after is None else int(after)
+        parts = self._session.read(_PARTS, (start, TOKEN_MAX, _PARTS_A_PAGE))
         found: list[tuple[str, Put]] = []
         for _, part in parts:
             rows = self._session.read(_READ_ALL, (part, limit))
@@ -227,7 +225,7 @@ def _put(put: Put, now_us: int) -> tuple[str, tuple[object, ...]]:
     """Return the statement of a put; the server deletes an expired record a day later."""
     ttl_s = 0
     if put.expires_us is not None:
-        ttl_s = max(put.expires_us - now_us, 0) // _SECOND_US + _DAY_S
+        ttl_s = max(put.expires_us - now_us, 0) // SECOND_US + _DAY_S
     expires_us = NEVER_US if put.expires_us is None else put.expires_us
     return _PUT, (0 if ttl_s > _TTL_S_MAX else ttl_s, put.version, put.value, expires_us)
 

@@ -114,6 +114,9 @@ _NOT_LATER: Final = " AND at_us <= ?"
 # A decided row only goes. At the end of time, so that no write of another claim outlasts it.
 _ERASE: Final = f"DELETE FROM {{keyspace}}.jobs USING TIMESTAMP {2**62} WHERE {_ROW}"
 
+TOKEN_MIN: Final = -(2**63)
+TOKEN_MAX: Final = 2**63 - 1
+
 _INDEX_KEPT_US: Final = 30 * DAY_US
 _INDEX_TTL_US_MAX: Final = 3 * 365 * DAY_US  # servers refuse expiries past 2038
 _MINUTE_US: Final = 60 * SECOND_US
