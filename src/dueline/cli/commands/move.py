@@ -46,7 +46,7 @@ def move(
     is_new = dry_run and missing_file(target) is not None  # an empty file, then
     with _opened(source) as old, _opened("memory://" if is_new else target, creates=True) as new:
         mover = Mover(
-            old, new, (_name_of(source), _name_of(target)), clock=clock, report=_reporter(clock)
+            old, new, (_name_of(source), _name_of(target)), clock=clock, report=_Reporter(clock)
         )
         output = Output(session_of(context).form, clock.wall_us(), {"command": "move"})
         if dry_run:
@@ -82,7 +82,7 @@ def _name_of(url: str) -> str:
     return f"sqlite:///{sqlite_path(url).absolute()}{''.join(query)}"
 
 
-class _reporter:  # noqa: N801  (used as a function)
+class _Reporter:
     """Prints each new stage, and what was done every few seconds."""
 
     def __init__(self, clock: SystemClock) -> None:
