@@ -11,7 +11,7 @@ import pytest
 from dueline import Dueline
 from dueline.core.clock import SystemClock
 from dueline.core.errors import BadInput, Conflict, NotFound, StoreCorrupt
-from tests.harness.spark.tables import app_with_a_past, archive_rows, made, quiet, rows_in
+from tests.harness.spark.tables import BORN, app_with_a_past, archive_rows, made, quiet, rows_in
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +56,11 @@ def test_an_archive_that_is_whole_stays_as_it_is(past: Dueline, tmp_path: Path) 
     again = pipe.archive(at(tmp_path / "there"), quiet)
     assert (first.is_new, again) == (True, first._replace(is_new=False))
     assert {one: one.stat().st_mtime_ns for one in (tmp_path / "there").rglob("*")} == stamps
-    with pytest.raises(Conflict, match="holds another archive"):
+    with pytest.raises(Conflict, match="holds another archive: all queues, until its end"):
         pipe.archive(at(tmp_path / "there"), quiet, since_us=1)
+    pipe.archive(at(tmp_path / "later"), quiet, since_us=BORN)
+    with pytest.raises(Conflict, match=r"all queues, since 2026-11-18T.*, until its end"):
+        pipe.archive(at(tmp_path / "later"), quiet)
 
 
 def test_an_archive_that_was_cut_off_is_found_and_made_anew(
@@ -130,7 +133,7 @@ def test_what_would_not_be_a_whole_archive_is_refused(past: Dueline, tmp_path: P
     assert not (tmp_path / "early").exists()
     with pytest.raises(StoreCorrupt, match="another program wrote it"):
         pipe.archive(at(tmp_path / "lake" / "bronze"), quiet)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match="Make it with `dueline pipeline archive`"):
         archive.verify(at(tmp_path / "nowhere"), quiet)
 
 

@@ -4,12 +4,14 @@ An archive has the columns of bronze. Files that an interrupted archive has left
 table; it is made again, and `vacuum` deletes them.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyarrow import dataset
 
+from dueline.core.clock import to_datetime
 from dueline.core.errors import Conflict, NotFound
 from dueline.spark.pipeline.delta import ROWS_MAX, File, Place, Table, digest_of
 from dueline.spark.pipeline.engine import Check, Say
@@ -20,6 +22,7 @@ ARCHIVE: Final = BRONZE._replace(name="archive")
 ASKED: Final = "dueline.asked"
 SINCE: Final = "since"
 UNTIL: Final = "until"
+_TIME: Final = re.compile(r"(?<=since |until )\d+")
 _LARGE: Final = 50_000
 
 
@@ -64,10 +67,15 @@ def held(to: Place, asked: Asked) -> Archived | None:
     if not table.exists():
         return None
     if table.property(ASKED) != str(asked):
-        raise Conflict(
-            f"{to.root} holds another archive: {table.property(ASKED)}.", hint="Use another place."
-        )
+        there = _in_words(table.property(ASKED))
+        raise Conflict(f"{to.root} holds another archive: {there}.", hint="Use another place.")
     return _archived(table, is_new=False) if table.position(UNTIL) is not None else None
+
+
+def _in_words(asked: str) -> str:
+    """Return a stored request for people."""
+    words = asked.replace("since None, ", "").replace("until None", "until its end")
+    return _TIME.sub(lambda found: to_datetime(int(found[0])).isoformat(), words)
 
 
 def write(to: Place, bronze: Table, asked: Asked, period: Period, say: Say) -> Archived:

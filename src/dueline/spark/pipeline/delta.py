@@ -484,7 +484,7 @@ def _errors(place: Place, name: str) -> Iterator[None]:
     except TableNotFoundError as error:
         raise NotFound(
             f"There is no table {name} in {place.root.removesuffix('/' + name)}.",
-            hint="Make it with `dueline pipeline run`.",
+            hint=f"Make it with `dueline pipeline {'archive' if name == 'archive' else 'run'}`.",
         ) from error
     except CommitFailedError as error:
         raise Conflict(
