@@ -207,3 +207,21 @@ def test_long_errors_do_not_push_the_commands_off_the_page(tmp_path: Path) -> No
     text = written(tmp_path)
     assert re.search(r"td\.text[^{]*\{[^}]*overflow-wrap:anywhere", text)  # "x" * 100 is broken
     assert re.search(r"td,th\{[^}]*white-space:nowrap", text)  # but no date is
+
+
+def test_rates_have_a_unit_that_fits_them(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    lake.add([attempt("a", 1), attempt("b", 1, ended=BORN + 30 * 60 * SECOND)])
+    lake.run()
+    store: Any = SimpleNamespace(url="memory://")
+    text = str(made(tmp_path / "lake", store).report("Mail"))
+    assert "3.9 per hour; peak 1.0 attempts per minute" in text
+
+
+def test_labels_of_an_axis_do_not_run_into_each_other() -> None:
+    from dueline.spark.pipeline.report_week import load
+
+    lines = [{"hour": hour, "step": 10, "attempts": 1} for hour in range(24)]
+    anchors = re.findall(r'text-anchor="(\w+)"[^>]*>\d\d:00</text>', load(lines))
+    assert len(anchors) >= 4
+    assert set(anchors) == {"middle"}

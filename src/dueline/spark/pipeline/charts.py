@@ -186,7 +186,8 @@ def histogram(rows: Rows, labels: Sequence[str], *, width: int) -> str:
 
 
 def _time(axis: Axis) -> Spec:
-    shown = {"format": axis.clock, "title": None, "grid": False, "tickCount": 6}
+    shown = {"format": axis.clock, "title": None, "grid": False, "tickCount": 6,
+             "labelFlush": False}  # fmt: skip
     return {
         "x": {"field": "start", "type": "temporal", "scale": _period(axis), "axis": shown},
         "x2": {"field": "end"},

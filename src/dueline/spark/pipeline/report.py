@@ -354,8 +354,15 @@ def _done(lines: Sequence[Line], bins: Bins) -> Tile:
     done = sum(one["done"] for one in lines)
     seconds = bins.count * bins.width_us / 1e6
     peak = max(one["attempts"] for one in lines) / bins.width_us * 1e6
-    words = f"{done / seconds:,.1f} per second; peak {peak:,.1f} attempts per second"
+    words = f"{_rate(done / seconds)}; peak {_rate(peak, ' attempts')}"
     return Tile("Done", f"{done:,}", words, None)
+
+
+def _rate(per_second: float, things: str = "") -> str:
+    """Return a rate per second, minute or hour: the first that is at least 1."""
+    rates = (("second", per_second), ("minute", per_second * 60), ("hour", per_second * 3600))
+    unit, rate = next((one for one in rates if one[1] >= 1), rates[-1])
+    return f"{rate:,.1f}{things} per {unit}"
 
 
 def _waiting(backlog: Mapping[str, Sequence[int]], bins: Bins) -> Tile:

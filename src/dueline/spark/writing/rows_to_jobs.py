@@ -172,9 +172,10 @@ def _cast(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
     try:
         return given.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        words = str(error).partition(". ")[0].rstrip(".")
         holds = _HOLDS.get(name, "strings")
         raise BadInput(
-            f"The column {name} must hold {holds} (got {given.type}: {error}).",
+            f"The column {name} must hold {holds} (got {given.type}: {words}).",
             hint="Convert it with Spark's functions before it is written.",
         ) from error
 
