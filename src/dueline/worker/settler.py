@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import compress, groupby, repeat
 from types import MappingProxyType
 from typing import NamedTuple
@@ -408,6 +409,7 @@ class Settler:
             again = cancelled(ended.ended_us, again.error)
         if isinstance(again, Outcome):
             return again, _finished(ended, again, settings)
+        again = _by_expiry(ended, again)
         move = Move(
             job,
             again.at_us,
@@ -467,6 +469,20 @@ def _finished(ended: Ended, outcome: Outcome, settings: QueueSettings) -> Finish
 def _outcome_of(done: Ended) -> Outcome:
     assert isinstance(done.ending, Done)
     return Outcome("done", done.ended_us, value=done.ending.value.decode())
+
+
+def _by_expiry(ended: Ended, again: RetryLater) -> RetryLater:
+    """Return the decision for a job that expires before it runs again: it is due at its expiry.
+
+    Then the worker that claims it ends it, and what waits for its end goes on.
+    """
+    try:
+        expires_us = read_options(ended.job.opts).expires_us
+    except StoreCorrupt:  # reported when the job runs
+        return again
+    if expires_us is None or again.at_us <= expires_us:
+        return again
+    return replace(again, at_us=max(expires_us, ended.ended_us))
 
 
 def _opts_after(ended: Ended, again: RetryLater) -> bytes | None:

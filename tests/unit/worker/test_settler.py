@@ -16,6 +16,7 @@ from dueline.core.attempt import (
     Outcome,
     Snoozed,
 )
+from dueline.core.call_options import CallOptions
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import NotFound, Unknown
 from dueline.core.job import Job, State
@@ -38,6 +39,7 @@ from tests.harness.cases.worker_settler import (
 )
 from tests.harness.clocks import NOW_US, HandClock
 from tests.harness.swaps import swap
+from tests.harness.worker_bench import Bench
 
 
 def claimed(queues: Queues, clock: HandClock) -> Job:
@@ -69,6 +71,26 @@ def test_done_drops_the_row_and_keeps_result_and_history(queues: Queues, clock: 
     (attempt,) = told(queues)
     assert (attempt.outcome, attempt.error, attempt.fence) == ("done", "", 1)
     assert (attempt.started_us, attempt.ended_us) == (NOW_US + 5, NOW_US + RUN_US)
+
+
+@pytest.mark.parametrize("ending", [FAILED, Snoozed(60 * SECOND_US)])
+def test_a_job_that_expires_before_its_retry_ends_at_its_expiry(
+    queues: Queues, clock: HandClock, ending: Ending
+) -> None:
+    # C15: what waits for it, such as a workflow, does not wait for the retry
+    expires_us = NOW_US + 5 * SECOND_US
+    put(queues, call(1)._replace(opts=CallOptions(expires_us=expires_us).to_bytes()))
+    (job,) = claim_all(queues)
+    clock.advance(1)
+    settler = settler_of(queues, Retry.fixed(60))
+    settler.settle([ended(job, ending)._replace(ended_us=NOW_US + SECOND_US)], [])
+    row = queues.find(job.id).row
+    assert row is not None
+    assert row.at_us == expires_us
+    clock.advance(4)
+    assert Bench(queues, clock).run() == []
+    found = queues.find(job.id)
+    assert (found.status, found.row) == ("expired", None)
 
 
 def test_cancelled_is_an_end_with_a_reason(queues: Queues, clock: HandClock) -> None:
