@@ -36,6 +36,19 @@ def test_parts_nest_at_any_depth(app: Dueline) -> None:
     cases.parts_nest_at_any_depth(app)
 
 
+@pytest.mark.no_cover  # long, and what it runs is measured by others
+def test_a_group_of_pipelines_of_groups_has_ten_thousand_children(app: Dueline) -> None:
+    # W3
+    rows = (
+        pipeline(group(step(app, "add", row, cell) for cell in range(100)), step(app, "total"))
+        for row in range(100)
+    )
+    flow = app.start(pipeline(group(rows), step(app, "total")))
+    app.run_worker(burst=True)
+    assert flow.result(timeout=10) == 100 * 100 * 99
+    assert flow.progress.done == flow.progress.total == 10_000 + 100 + 1
+
+
 def test_each_step_of_a_graph_runs_once_after_those_that_it_names(app: Dueline) -> None:
     cases.each_step_of_a_graph_runs_once_after_those_that_it_names(app)
 
