@@ -1,14 +1,14 @@
 """Handles on jobs."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dueline.api.handle import Handle, R_co
 from dueline.coordination.worker_registry import live_workers
 from dueline.core.attempt import read_epitaph
-from dueline.core.call_options import tags_of
+from dueline.core.call_options import headers_of, tags_of
 from dueline.core.clock import Clock, asked_instant_us, asked_span_us
 from dueline.core.codec import decode_result
 from dueline.core.errors import BadInput, JobFailed
@@ -183,19 +183,36 @@ class Job(Handle[R_co]):
         row = self._queues.find(self._id).row
         return () if row is None else tags_of(row)
 
-    def change(self, *, priority: int | None = None, tags: Sequence[str] | None = None) -> None:
-        """Change the priority or the tags of the job.
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of the job; empty once it has ended.
+
+        Raises:
+            NotFound: The job does not exist, or its result has expired.
+        """
+        row = self._queues.find(self._id).row
+        return {} if row is None else headers_of(row)
+
+    def change(
+        self,
+        *,
+        priority: int | None = None,
+        tags: Sequence[str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Change the priority, the tags or the headers of the job.
 
         Args:
             priority: New priority; None to keep it.
             tags: New tags, which replace the present ones; None to keep them.
+            headers: New headers, which replace the present ones; None to keep them.
 
         Raises:
             NotFound: The job does not exist.
             Conflict: The job runs, is dead or has ended.
-            BadInput: Neither is given, or a value is out of range.
+            BadInput: None is given, or a value is out of range.
         """
-        self._queues.change(self._id, priority=priority, tags=tags)
+        self._queues.change(self._id, priority=priority, tags=tags, headers=headers)
 
     def retry(self) -> None:
         """Run the job as soon as possible, even if it is a dead-letter job.

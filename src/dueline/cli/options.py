@@ -1,6 +1,6 @@
 """Options that several commands share."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -50,6 +50,9 @@ TaskOption = Annotated[str | None, option("NAME", "Only jobs of this task.", "--
 TenantOption = Annotated[str | None, option("NAME", "Only jobs of this tenant.", "--tenant")]
 TagOption = Annotated[str | None, option("TAG", "Only jobs with this tag.", "--tag")]
 TagsOption = Annotated[list[str] | None, option("TAG", "Tag of the job; repeatable.", "--tag")]
+HeadersOption = Annotated[
+    list[str] | None, option("NAME=VALUE", "Header of the job; repeatable.", "--header")
+]
 AfterOption = Annotated[
     str | None, option("DURATION", "Start after this duration: 90s, 10m, 2h, 3d.")
 ]
@@ -119,3 +122,14 @@ def read_instant(text: str) -> datetime:
         raise BadInput(
             f"{text!r:.80} is not an ISO 8601 timestamp.", hint="Use 2027-01-01T09:00:00+02:00."
         ) from error
+
+
+def read_header_words(words: Sequence[str] | None) -> dict[str, str] | None:
+    """Read headers as NAME=VALUE; None without any.
+
+    Raises: BadInput: a word has no equals sign.
+    """
+    for word in words or ():
+        if "=" not in word:
+            raise BadInput(f"`--header` must be NAME=VALUE (got {word!r:.80}).")
+    return dict(word.split("=", 1) for word in words or ()) or None

@@ -18,13 +18,14 @@ class Change(NamedTuple):
 
     Attributes:
       at_us: When it is due; the `due` of its call stays.
-      tags: Replace its own. Another priority is another lane, to which the row is moved unchanged
-          (rule P6), so it cannot be combined with tags.
+      tags, headers: Replace its own. Another priority is another lane, to which the row is moved
+          unchanged (rule P6), so it cannot be combined with these.
     """
 
     at_us: int | None = None
     priority: int | None = None
     tags: Sequence[str] | None = None
+    headers: Sequence[tuple[str, str]] | None = None
 
 
 def changed(row: Job, change: Change, *, token: Token, width_us: int) -> Move:
@@ -36,7 +37,7 @@ def changed(row: Job, change: Change, *, token: Token, width_us: int) -> Move:
         token: A fresh token.
         width_us: Width of the queue's buckets.
     """
-    at_us, priority, tags = change
+    at_us, priority, tags, headers = change
     assert not row.outcome, "what has ended accepts nothing but its completion"
     assert not row.is_claimed()
     if at_us is None:
@@ -46,9 +47,13 @@ def changed(row: Job, change: Change, *, token: Token, width_us: int) -> Move:
     if priority is not None and priority != row.lane.priority:
         home = row.lane._replace(priority=priority, bucket=bucket)
     opts = None
-    if tags is not None:
+    if tags is not None or headers is not None:
         assert home is None, "what is carried keeps its options"
-        opts = read_options(row.opts).changed(tags=tuple(tags)).to_bytes()
+        own = read_options(row.opts)
+        opts = own.changed(
+            tags=own.tags if tags is None else tuple(tags),
+            headers=own.headers if headers is None else tuple(headers),
+        ).to_bytes()
     return Move(row, at_us, token, bucket, row.errors, row.crashes, row.alone,
                 error=row.error, to=home, opts=opts)  # fmt: skip
 

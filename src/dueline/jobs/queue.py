@@ -1,13 +1,13 @@
 """Queues: enqueue, find and change jobs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 from typing import NamedTuple
 
 from dueline.core import features
 from dueline.core.attempt import Outcome
-from dueline.core.call_options import checked_key, read_options, read_tags
+from dueline.core.call_options import checked_key, read_headers, read_options, read_tags
 from dueline.core.engine import Engine
 from dueline.core.errors import (
     BadInput,
@@ -390,20 +390,32 @@ class Queues:
         self._change(job_id, "rescheduled", Change(at_us=max(at_us, now_us)))
 
     def change(
-        self, job_id: JobId, *, priority: int | None = None, tags: Sequence[str] | None = None
+        self,
+        job_id: JobId,
+        *,
+        priority: int | None = None,
+        tags: Sequence[str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Change the priority or the tags of a waiting job, or both: the tags first.
+        """Change the priority, the tags or the headers of a waiting job; the priority last.
 
         Raises: As `reschedule`, and BadInput if there is nothing to change.
         """
         if priority is not None:
             check_priority(priority)
-        if tags is not None:
-            self._change(job_id, "changed", Change(tags=read_tags(tags)))
+        own = Change(
+            tags=None if tags is None else read_tags(tags),
+            headers=None if headers is None else read_headers(headers),
+        )
+        if own != Change():
+            self._catalog.adopt_options(has_terms=False, has_headers=bool(own.headers))
+            self._change(job_id, "changed", own)
         if priority is not None:
             self._change(job_id, "changed", Change(priority=priority))
-        elif tags is None:
-            raise BadInput("There is nothing to change.", hint="Pass a priority, tags, or both.")
+        elif own == Change():
+            raise BadInput(
+                "There is nothing to change.", hint="Pass a priority, tags, headers, or several."
+            )
 
     def _change(self, job_id: JobId, word: str, change: Change) -> None:
         for _ in range(_ROUNDS_MAX):

@@ -5,7 +5,17 @@ from typing import Any
 
 import pytest
 
-from dueline import BadInput, BatchOptions, Call, Context, Dueline, Retry, pipeline, wait_for
+from dueline import (
+    BadInput,
+    BatchOptions,
+    Call,
+    Conflict,
+    Context,
+    Dueline,
+    Retry,
+    pipeline,
+    wait_for,
+)
 from dueline.core.features import HEADERS, SCHEDULE_OPTIONS, names_of
 
 STORES = ("memory://", "memory://?transactional=off", "sqlite://{folder}/jobs.db")
@@ -118,3 +128,30 @@ def test_headers_travel_with_the_jobs_of_a_schedule(app: Dueline) -> None:
         app.schedules.trigger(name)
     app.run_worker(burst=True, concurrency=1)
     assert sorted(seen, key=str) == [{"by": "é"}, {}]
+
+
+def test_the_headers_of_a_waiting_job_change(app: Dueline) -> None:
+    # C20
+    @app.task(name="look")
+    def look(ctx: Context) -> dict[str, str]:
+        return ctx.headers
+
+    job = look.using(tags=["kept"]).enqueue()
+    assert job.headers == {}
+    assert HEADERS not in names_of(app.store)
+    job.change(headers={"by": "é"})
+    assert HEADERS in names_of(app.store)
+    job.change(tags=["kept", "more"])
+    job.change(priority=3)
+    assert (job.headers, job.tags) == ({"by": "é"}, ("kept", "more"))
+    other = look.using(headers={"gone": "soon"}).enqueue()
+    other.change(headers={})
+    with pytest.raises(BadInput, match="header"):
+        job.change(headers={"": "x"})
+    with pytest.raises(BadInput, match="nothing to change"):
+        job.change()
+    app.run_worker(burst=True)
+    assert (job.result(timeout=5), other.result(timeout=5)) == ({"by": "é"}, {})
+    with pytest.raises(Conflict):
+        job.change(headers={"by": "ann"})
+    assert job.headers == {}

@@ -49,3 +49,15 @@ def test_headers_are_given_and_shown(shell: Shell) -> None:
     answer = shell.app("enqueue", "tasks.add", "1", "--header", "request")
     assert answer.code == 2
     assert "NAME=VALUE" in answer.why
+
+
+def test_headers_of_a_waiting_job_are_replaced_or_taken_away(shell: Shell) -> None:
+    # C20
+    job_id = shell.enqueue("tasks.add", "1", "--header", "a=1", "--tag", "kept")
+    assert shell.app("jobs", "change", job_id, "--header", "b=2", "--priority", "4").code == 0
+    job = shell.app("jobs", "show", job_id, "-o", "json").data
+    assert (job["headers"], job["tags"], job["priority"]) == ({"b": "2"}, ["kept"], 4)
+    assert shell.app("jobs", "change", job_id, "--no-headers", "--header", "x=1").code == 2
+    assert shell.app("jobs", "change", job_id).code == 2
+    assert shell.app("jobs", "change", job_id, "--no-headers").code == 0
+    assert "headers" not in shell.app("jobs", "show", job_id, "-o", "json").data

@@ -18,10 +18,12 @@ from dueline.cli.options import (
     DueOption,
     ExpiresOption,
     FileOption,
+    HeadersOption,
     TagsOption,
     WindowOption,
     argument,
     option,
+    read_header_words,
     read_instant,
 )
 from dueline.cli.output import Output, Raw, note
@@ -48,9 +50,7 @@ def enqueue(
     queue: Annotated[str | None, option("NAME", "Queue; default: the task's own.")] = None,
     tenant: Annotated[str | None, option("NAME", "Tenant of the job.")] = None,
     tag: TagsOption = None,
-    header: Annotated[
-        list[str] | None, option("NAME=VALUE", "Header of the job; repeatable.")
-    ] = None,
+    header: HeadersOption = None,
     expires: ExpiresOption = None,
     window: WindowOption = None,
     unique: Annotated[str | None, option("KEY", "Unique key; see --mode.")] = None,
@@ -99,7 +99,7 @@ def enqueue(
             window=_span(window),
             unique=_key(unique, mode),
             tags=tag,
-            headers=_headers(header or ()),
+            headers=read_header_words(header),
         )
         if file is not None:
             done = enqueue_calls(using, read_calls(file, own))
@@ -123,14 +123,6 @@ def _unchecked(context: typer.Context) -> Dueline:
     session = session_of(context)
     check_exists(session.address)
     return Dueline(session.address)
-
-
-def _headers(words: Sequence[str]) -> dict[str, str] | None:
-    """Read headers; None without any."""
-    for word in words:
-        if "=" not in word:
-            raise BadInput(f"`--header` must be NAME=VALUE (got {word!r:.80}).")
-    return dict(word.split("=", 1) for word in words) or None
 
 
 def read_arguments(words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:

@@ -20,6 +20,7 @@ from dueline.cli.options import (
     LIMIT,
     LIMIT_MAX,
     BulkOptions,
+    HeadersOption,
     IdArgument,
     IdsArgument,
     LimitOption,
@@ -33,6 +34,7 @@ from dueline.cli.options import (
     TenantOption,
     argument,
     option,
+    read_header_words,
     read_instant,
 )
 from dueline.cli.output import Entry, Output, Part, Raw, note
@@ -432,17 +434,24 @@ def change(
     priority: Annotated[int | None, option("N", "New priority; larger runs first.")] = None,
     tag: TagsOption = None,
     no_tags: Annotated[bool, typer.Option("--no-tags", help="Remove all tags.")] = False,
+    header: HeadersOption = None,
+    no_headers: Annotated[bool, typer.Option("--no-headers", help="Remove all headers.")] = False,
 ) -> int:
-    """Change the priority or the tags of waiting jobs.
+    """Change the priority, the tags or the headers of waiting jobs.
+
+    New tags replace all present ones, and new headers too.
 
     Example: dueline jobs change 0196f2... --priority 5
     """
     if tag and no_tags:
         raise BadInput("--tag and --no-tags exclude each other.", hint="Pass one of them.")
+    if header and no_headers:
+        raise BadInput("--header and --no-headers exclude each other.", hint="Pass one of them.")
     tags = [] if no_tags else tag or None
+    headers = {} if no_headers else read_header_words(header)
 
     def change(queues: Queues, job_id: JobId) -> str:
-        queues.change(job_id, priority=priority, tags=tags)
+        queues.change(job_id, priority=priority, tags=tags, headers=headers)
         return "changed"
 
     return _each(context, job, change)
