@@ -290,3 +290,15 @@ def test_changing_commands_take_the_first_digits_of_ids(shell: Shell) -> None:
     dead = shell.enqueue("tasks.fail", "no")
     shell.work()
     assert shell.app("dead", "retry", dead[:20]).code == 0
+
+
+def test_expired_jobs_are_listed_whether_a_worker_has_ended_them_or_not(shell: Shell) -> None:
+    # C15, V1
+    ended = shell.enqueue("tasks.add", "1", "--expires", "1ms")
+    shell.work()
+    waiting = shell.enqueue("tasks.add", "2", "--expires", "1ms")
+    listed = shell.app("jobs", "list", "--state", "expired", "-o", "json").data
+    assert [(one["id"], one["state"]) for one in listed] == [
+        (waiting, "expired"), (ended, "expired"),
+    ]  # fmt: skip
+    assert shell.ids("--state", "expired", "--limit", "1") == [waiting]

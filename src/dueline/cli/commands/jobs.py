@@ -96,6 +96,11 @@ def list_jobs(
             past = search_ended(queues.engine, like, limit=limit)
             shown = [job_rows.of_attempt(one) for one in past.attempts]
             columns, more, is_capped = job_rows.ENDED_COLUMNS, past.more, past.is_capped
+            if like.state == State.EXPIRED:  # those that no worker has ended yet are rows
+                rows = search(queues.engine, like, limit=limit)
+                shown = [*(job_rows.of_row(one, now_us) for one in rows.jobs), *shown]
+                more, is_capped = more or rows.more, is_capped or rows.is_capped
+                shown, more = shown[:limit], more or len(shown) > limit
         else:
             rows = search(queues.engine, like, limit=limit)
             shown = [job_rows.of_row(one, now_us) for one in rows.jobs]
