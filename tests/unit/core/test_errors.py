@@ -20,6 +20,7 @@ KINDS = [
 PLACES = {
     "BadInput": DuelineError,
     "ConfigError": errors.BadInput,
+    "LakeUnavailable": errors.ConfigError,
     "NotFound": DuelineError,
     "Conflict": DuelineError,
     "LeaseLost": errors.Conflict,
@@ -33,6 +34,8 @@ PLACES = {
     "AppendUnknown": errors.Unknown,
     "CommitUnknown": errors.Unknown,
     "StoreCorrupt": DuelineError,
+    "LakeCorrupt": errors.StoreCorrupt,
+    "HistoryExpired": errors.StoreCorrupt,
     "SchemaMismatch": errors.StoreCorrupt,
     "JobFailed": DuelineError,
     "JobTimeout": DuelineError,
