@@ -96,7 +96,7 @@ def list_jobs(
             past = search_ended(queues.engine, like, limit=limit)
             shown = [job_rows.of_attempt(one) for one in past.attempts]
             columns, more, is_capped = job_rows.ENDED_COLUMNS, past.more, past.is_capped
-            if like.state == State.EXPIRED:  # those that no worker has ended yet are rows
+            if like.state == "expired":  # those that no worker has ended yet are rows
                 rows = search(queues.engine, like, limit=limit)
                 shown = [*(job_rows.of_row(one, now_us) for one in rows.jobs), *shown]
                 more, is_capped = more or rows.more, is_capped or rows.is_capped
