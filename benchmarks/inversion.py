@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks import ours
 from benchmarks.commands import Sample
 from dueline import Dueline
-from dueline.core.retry import buffer_size
+from dueline.core.claim_buffer import buffer_size
 
 SHARDS = {"ours": 1, "8 shards": 8}
 THREADS = 4

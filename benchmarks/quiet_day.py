@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from benchmarks.foresight_workloads import WORKLOADS, Call
 from dueline.coordination import notes
+from dueline.coordination.run_times import RunTimes
 from dueline.coordination.worker_registry import Presence, announce
 from dueline.core.attempt import Done, Ended, Failed
 from dueline.core.clock import SECOND_US
@@ -30,7 +31,6 @@ from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
 from dueline.limits.rate import Rate
 from dueline.stores.memory.store import MemoryStore
-from dueline.worker.run_times import RunTimes
 
 BEGIN_US = 1_767_225_600 * SECOND_US
 EVERY_US = 15 * SECOND_US

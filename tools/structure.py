@@ -16,8 +16,8 @@ SPLIT = ("stores", "spark")
 """Packages whose subpackages count by themselves."""
 
 PACKAGES_MAX = 30
-ARROWS_MAX = 140
-CHAIN_MAX = 11
+ARROWS_MAX = 139
+CHAIN_MAX = 10
 
 
 def package_of(module: str, packages: AbstractSet[str]) -> str:

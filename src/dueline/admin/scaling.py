@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
+from dueline.coordination.run_times import Histogram, add
 from dueline.coordination.worker_registry import live_workers
 from dueline.core.clock import SECOND_US
 from dueline.core.codec import encode
@@ -16,7 +17,6 @@ from dueline.foresight.run_times import run_times
 from dueline.foresight.staffing import slots_for_backlog, slots_for_rate, variation_of
 from dueline.foresight.target import Target
 from dueline.jobs.counts import count
-from dueline.worker.run_times import Histogram, add
 
 JOBS_MAX: Final = 10_000
 """Maximum number of jobs of each queue that are read."""

@@ -37,8 +37,6 @@ _ATTEMPTS = 8
 _BASE_S = 2.0
 _CAP_S = 3600.0
 
-RUN_KEPT = 0.97
-"""Weight of the known run time against one shorter job: half remains after 23 jobs."""
 WAIT_US_MAX = 3660 * DAY_US
 """Maximum wait: ten years, as for due times. Stores keep 64-bit timestamps."""
 
@@ -341,24 +339,3 @@ def cancelled(now_us: int, error: str) -> Outcome:
 
 def _cut(text: str) -> str:
     return storable(text[:ERROR_CHARACTERS_MAX])
-
-
-def learn_run_us(known_us: float, took_us: Sequence[int]) -> float:
-    """Return the new estimate of run times after some jobs: it rises at once and falls slowly.
-
-    An average that falls quickly makes workers claim too many jobs after a few short ones, so
-    that long jobs wait after their claim.
-
-    Args: known_us: the last estimate, 0 for none. took_us: run times, at least one.
-    """
-    mean_us = sum(took_us) / len(took_us)
-    keep = RUN_KEPT ** len(took_us)
-    return max(mean_us, keep * known_us + (1 - keep) * mean_us)
-
-
-def buffer_size(run_us: float, threads: int, *, work_us: int = 50_000, most: int = 1000) -> int:
-    """Return how many jobs to hold beyond the running ones: `work_us` of work, at most `most`.
-
-    Args: run_us: mean run time of a job, 0 if unknown. threads: number of threads.
-    """
-    return min(most, int(work_us * threads / run_us)) if run_us else 0

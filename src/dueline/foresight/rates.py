@@ -9,6 +9,7 @@ from math import exp
 from typing import Final, NamedTuple, Self, TypeVar
 
 from dueline.coordination import notes
+from dueline.coordination.run_times import WorkerTimes, bounds_of, step_of, worker_times
 from dueline.core.attempt import Attempt
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.codec import encode
@@ -16,7 +17,6 @@ from dueline.core.engine import Engine
 from dueline.core.maintenance import MaintenanceTask, StepResult
 from dueline.core.queue_settings import shard_of
 from dueline.foresight import hours
-from dueline.worker.run_times import WorkerTimes, bounds_of, step_of, worker_times
 
 K = TypeVar("K")
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from dueline.coordination.run_times import Histogram, WorkerTimes, add, middle_of, worker_times
 from dueline.core.store import Records
-from dueline.worker.run_times import Histogram, WorkerTimes, add, middle_of, worker_times
 
 KNOWN_MIN: Final = 20
 """Minimum number of run times of a task, or of a queue, from which its mean is known."""

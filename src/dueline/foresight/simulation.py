@@ -12,14 +12,18 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
+from dueline.core.claim_buffer import (
+    WAIT_US_MAX,
+    buffer_size,
+    is_room_worth_claiming,
+    learn_run_us,
+)
 from dueline.core.queue_settings import shard_of_hash
-from dueline.core.retry import buffer_size, learn_run_us
 from dueline.foresight.ready_jobs import Claimant, ReadyJobs
 from dueline.foresight.record import UNKNOWN, Kind, Record
 from dueline.foresight.scenario import Scenario, SimulatedWorker
 from dueline.foresight.simulated_limits import SimulatedLimits
 from dueline.limits.permits import RETRY_US
-from dueline.worker.buffer import WAIT_US_MAX, is_room_worth_claiming
 
 _END, _CLAIM, _READY, _OVERDUE, _LEAVE = range(5)
 _ARRIVED, _PREFETCHED = 1, 2

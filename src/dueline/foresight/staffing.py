@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from math import ceil, exp
 from typing import Final
 
+from dueline.coordination.run_times import middle_of
 from dueline.foresight.run_times import mean_us
 from dueline.foresight.target import Target
-from dueline.worker.run_times import middle_of
 
 SLOTS_MAX: Final = 100_000
 """Maximum number of slots that are wanted."""

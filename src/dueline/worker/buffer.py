@@ -2,16 +2,11 @@
 
 from typing import Final
 
+from dueline.core.claim_buffer import WAIT_US_MAX, buffer_size, is_room_worth_claiming
 from dueline.core.job import Job
-from dueline.core.retry import buffer_size
 from dueline.core.store import Store
 from dueline.worker.runner import Runner
 from dueline.worker.start_marks import MarkedStarts
-
-WAIT_US_MAX: Final = 250_000
-"""Maximum time that a claimed job waits behind others in one worker: five times what the buffer is
-meant to hold, so that a machine that is slow for a moment releases nothing.
-"""
 
 WORK_US: Final = 50_000
 """Work that the buffer holds where the store is on this machine."""
@@ -27,9 +22,6 @@ stores them. They wait only while handlers have more to run.
 LINGER_SETTLES: Final = 2
 """Where one request stores any number of outcomes: how many settles they wait at most."""
 
-CLAIM_SHARE, CLAIM_SHARE_FAR = 4, 2
-"""The part of the buffer, 1/4 or 1/2, that must be free for a claim while jobs wait in it."""
-
 FLUSH_US, FLUSH_US_FAR = 5_000, 25_000
 """How often a worker looks what to store while jobs wait for slots."""
 
@@ -41,12 +33,6 @@ WAIT_SHARE: Final = 3
 
 KEPT: Final = 7 / 8
 """Part of the known duration that is kept when a new one is learnt."""
-
-
-def is_room_worth_claiming(room: int, most: int, *, is_far: bool, has_waiting: bool) -> bool:
-    """Return whether a claim is worth it: room for enough jobs, or none waits in the buffer."""
-    share = CLAIM_SHARE_FAR if is_far else CLAIM_SHARE
-    return room >= max(1, most // share) or not has_waiting
 
 
 class RoundTrips:

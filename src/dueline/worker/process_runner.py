@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from dueline.core.attempt import Cancelled, Ended
+from dueline.core.claim_buffer import learn_run_us
 from dueline.core.clock import SECOND_US, Clock
 from dueline.core.errors import ConfigError
 from dueline.core.job import Claim, Job
-from dueline.core.retry import learn_run_us
 from dueline.tasks.progress import ProgressReport
 from dueline.worker.assignment import Assignment, overtaking
 from dueline.worker.child_handle import ChildHandle

@@ -7,9 +7,9 @@ from time import process_time_ns
 from typing import TYPE_CHECKING, cast
 
 from dueline.core.attempt import Cancelled, Ended, Ending, GivenBack
+from dueline.core.claim_buffer import learn_run_us
 from dueline.core.clock import Clock
 from dueline.core.job import Claim, Job
-from dueline.core.retry import learn_run_us
 from dueline.tasks.progress import ProgressReport
 from dueline.worker.assignment import Assignment, overtaking
 from dueline.worker.context_controls import CANCELLED, LEFT_RUNNING

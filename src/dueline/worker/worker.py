@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from dueline.coordination import worker_requests
+from dueline.coordination.run_times import RunTimes
 from dueline.coordination.worker_registry import KnownTasks
 from dueline.coordination.worker_requests import JOBS_MAX, WorkerAnswer
 from dueline.core.attempt import Crashed, Done, Ended, Ending, GivenBack
@@ -32,7 +33,6 @@ from dueline.worker.paused_jobs import DeferredJobs
 from dueline.worker.poller import LaneListPoller
 from dueline.worker.prefetch import PrefetchedJobs, placed, times_of
 from dueline.worker.progress_reports import ProgressReports
-from dueline.worker.run_times import RunTimes
 from dueline.worker.runner import Runner
 from dueline.worker.settlements import Settlements
 from dueline.worker.settler import Settler

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 
+from dueline.core.claim_buffer import WAIT_US_MAX
 from dueline.core.job import Job, State
 from dueline.jobs.queue import Queues
-from dueline.worker.buffer import CHECK_EVERY_US, WAIT_US_MAX
+from dueline.worker.buffer import CHECK_EVERY_US
 from dueline.worker.worker import WATCH_US
 from tests.harness.calls import call, put, row_in
 from tests.harness.clocks import HandClock

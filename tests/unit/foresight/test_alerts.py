@@ -12,6 +12,7 @@ import pytest
 from dueline import Dueline
 from dueline.api.alerts import signature, webhook_caller
 from dueline.coordination import notes
+from dueline.coordination.run_times import RunTimes
 from dueline.core.attempt import Done as Succeeded
 from dueline.core.attempt import Ended, Failed
 from dueline.core.clock import SECOND_US
@@ -21,7 +22,6 @@ from dueline.core.store import Drop, Want
 from dueline.foresight import alert_monitor, rates
 from dueline.foresight.alert_settings import AlertSettings, read_settings, write_settings
 from dueline.foresight.alerts import CALM_US, Alert, Condition, after
-from dueline.worker.run_times import RunTimes
 from tests.harness.world import EVERY_KIND, World, world_on
 
 STEP_S = 5

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dueline.coordination import notes
+from dueline.coordination.run_times import PARTITION, QueueTimes, TaskTimes, WorkerTimes, step_of
 from dueline.coordination.worker_registry import live_workers
 from dueline.core.attempt import Outcome
 from dueline.core.clock import SECOND_US
@@ -20,7 +21,6 @@ from dueline.foresight.job_forecast import KIND, Checks, checks_of, estimate_of,
 from dueline.foresight.run_times import run_times
 from dueline.limits import rate, semaphore
 from dueline.limits.rate import Rate
-from dueline.worker.run_times import PARTITION, QueueTimes, TaskTimes, WorkerTimes, step_of
 from tests.harness.world import EVERY_KIND, World, world_on
 
 

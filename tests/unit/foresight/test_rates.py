@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from dueline.coordination import notes
+from dueline.coordination.run_times import PARTITION, QueueTimes, TaskTimes, WorkerTimes, step_of
 from dueline.core.clock import SECOND_US
 from dueline.core.codec import encode
 from dueline.core.store import Put
 from dueline.foresight import rates
 from dueline.foresight.rates import Counted, Deltas, after_counting, rates_of
-from dueline.worker.run_times import PARTITION, QueueTimes, TaskTimes, WorkerTimes, step_of
 from tests.harness.world import world_on
 
 

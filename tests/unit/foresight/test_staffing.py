@@ -8,6 +8,7 @@ import pytest
 
 from dueline.admin.scaling import CALM_US, scale_of
 from dueline.coordination import notes
+from dueline.coordination.run_times import PARTITION, QueueTimes, TaskTimes, WorkerTimes, step_of
 from dueline.core.clock import SECOND_US
 from dueline.core.codec import encode
 from dueline.core.errors import BadInput
@@ -15,7 +16,6 @@ from dueline.core.store import Put
 from dueline.foresight.rates import KIND, QueueRates, Sums
 from dueline.foresight.staffing import slots_for_backlog, slots_for_rate, variation_of
 from dueline.foresight.target import Target, target_of
-from dueline.worker.run_times import PARTITION, QueueTimes, TaskTimes, WorkerTimes, step_of
 from tests.harness.world import World, world_on
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dueline.core.retry import buffer_size
+from dueline.core.claim_buffer import buffer_size
 from dueline.core.wakeup import LocalWakeups, NoWakeups
 from dueline.jobs.queue import Queues
 from tests.harness.calls import call, put

@@ -5,11 +5,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies
 
-from dueline.core.attempt import Done, Ended, Failed
-from dueline.core.clock import SECOND_US
-from dueline.core.job import Job
-from dueline.worker import run_times
-from dueline.worker.run_times import (
+from dueline.coordination import run_times
+from dueline.coordination.run_times import (
     RECENT,
     SAMPLES,
     RunTimes,
@@ -18,6 +15,9 @@ from dueline.worker.run_times import (
     step_of,
     worker_times,
 )
+from dueline.core.attempt import Done, Ended, Failed
+from dueline.core.clock import SECOND_US
+from dueline.core.job import Job
 from tests.harness.world import World, world_on
 
 MS = 1_000
