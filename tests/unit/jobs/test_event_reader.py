@@ -51,7 +51,7 @@ def test_a_reader_continues_exactly_after_its_cursor(
 ) -> None:
     # V9: with pages of few rows, and a new reader after each read
     monkeypatch.setattr(event_reader, "PAGE", 3)
-    jobs = [job for _ in range(8) for job in enqueue(app, clock, "default", 2)]
+    jobs = [job for _ in range(24) for job in enqueue(app, clock, "default", 2)]
     jobs += enqueue(app, clock, "mail", 9)
     clock.advance(1)
     reader, found = app.events(), list[str]()
