@@ -1,6 +1,8 @@
 """Calls that are stored within spans, whose context travels with the jobs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
 
 from dueline.core.call_options import HEADERS_CHARACTERS_MAX, read_options
 from dueline.core.job import Job
@@ -21,19 +23,11 @@ def traced(
     if tracer is None:
         return store(requests)
     spans = [tracer.enqueue(one.queue, one.task, len(one.bodies)) for one in requests]
-    error: BaseException | None = None
-    rows: Sequence[Job] = ()
-    try:
+    with _ended(spans) as ids:
         rows = store([_with_headers(*one) for one in zip(requests, spans, strict=True)])
-    except BaseException as raised:
-        error = raised
-        raise
-    finally:
-        first = 0
-        for one, span in zip(requests, spans, strict=True):
-            some = rows[first : first + len(one.bodies)]
-            first += len(one.bodies)
-            span.end([row.id.hex() for row in some], error)
+        rest = iter(rows)
+        for one, some in zip(requests, ids, strict=True):
+            some += [row.id.hex() for row in islice(rest, len(one.bodies))]
     return rows
 
 
@@ -45,20 +39,28 @@ def traced_start(
     if tracer is None or not calls:
         return store(laid_out)
     span = tracer.enqueue(calls[0].queue, calls[0].task, len(calls))
-    error: BaseException | None = None
-    job_ids: list[str] = []
-    try:
+    with _ended([span]) as (ids,):
         traced_calls = [
             call and call._replace(headers=_added(call.headers, span)) for call in laid_out.calls
         ]
         start = store(laid_out._replace(calls=traced_calls))
-        job_ids = [job.id.hex() for job in start.jobs]
+        ids += [job.id.hex() for job in start.jobs]
+    return start
+
+
+@contextmanager
+def _ended(spans: Sequence[EnqueueSpan]) -> Iterator[list[list[str]]]:
+    """End spans after the block: each with the ids that it puts into its list, or its error."""
+    ids: list[list[str]] = [[] for _ in spans]
+    error: BaseException | None = None
+    try:
+        yield ids
     except BaseException as raised:
         error = raised
         raise
     finally:
-        span.end(job_ids, error)
-    return start
+        for span, some in zip(spans, ids, strict=True):
+            span.end(some, error)
 
 
 def _with_headers(request: EnqueueRequest, span: EnqueueSpan) -> EnqueueRequest:

@@ -177,9 +177,8 @@ class StreamPause(NamedTuple):
     @property
     def text(self) -> str:
         """What is paused, in words."""
-        parts = [] if self.group is None else [f"group {self.group}"]
-        parts += [] if self.shard is None else [f"shard {self.shard}"]
-        return ", ".join(parts)
+        parts = (("group", self.group), ("shard", self.shard))
+        return ", ".join(f"{what} {value}" for what, value in parts if value is not None)
 
 
 @dataclass(frozen=True, slots=True)

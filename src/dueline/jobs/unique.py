@@ -292,7 +292,7 @@ class UniqueJobs:
                 row = rows[original.id]
                 found = self._holder(original) if row is None else self._state(original, row)
                 holder = found if found.holds() else None
-                if rule.mode == "existing" and holder is not None and not self._is_expired(holder):
+                if rule.mode == "existing" and holder and not self._is_expired(holder.row):
                     answer = holder.row or original
             yield _Wanted(job, rule, expect, holder, answer)
 
@@ -330,8 +330,8 @@ class UniqueJobs:
         for _ in range(_LOOKS if original is not None else 0):
             row = self._store.find([original.id])[0]  # type: ignore[union-attr]  # see above
             if row is not None:
-                is_over = row.outcome or row.state == State.DEAD
-                return None if is_over or self._is_expired(_Holder(row, row)) else row
+                is_over = row.outcome or row.state == State.DEAD or self._is_expired(row)
+                return None if is_over else row
         return None
 
     # Who holds a key
@@ -379,7 +379,7 @@ class UniqueJobs:
         An expired job that waits is ended: no worker runs it, but none may have noted that.
         """
         row = holder.row
-        if row is not None and self._is_expired(holder):
+        if row is not None and self._is_expired(row):
             expired = Outcome("expired", self._time.latest_us())
             return job if self._replace(row, job, expired) else None
         if rule.mode == "reject":
@@ -407,9 +407,8 @@ class UniqueJobs:
         )
         return job if self._replace(waits, job, outcome) else None
 
-    def _is_expired(self, holder: _Holder) -> bool:
+    def _is_expired(self, row: Job | None) -> bool:
         """Return whether a job waits past its expiry, and does not hold its key for a period."""
-        row = holder.row
         if row is None or _key_of(row).within_us:
             return False
         return status_of(row, self._time.latest_us()) == "expired"

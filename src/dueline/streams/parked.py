@@ -34,9 +34,8 @@ def unpark(engine: Engine, stream: str, group: str, name: str | None = None) -> 
     """
     parked = names_of(engine.store, stream, group)
     if name is not None and name not in parked:
-        what = name.replace("key ", "the key ", 1) if name.startswith("key ") else f"the {name}"
         raise NotFound(
-            f"The group {stream}/{group} has no parked events of {what}.",
+            f"The group {stream}/{group} has no parked events of the {name}.",
             hint=f"See `dueline streams parked {stream} --group {group}`.",
         )
     asked = parked if name is None else [name]

@@ -362,7 +362,8 @@ class Claimer:
 
     def returned(self, jobs: Sequence[Job]) -> Sequence[Job]:
         """Return the turns of jobs that are released before they started; return the jobs."""
-        self._weights.returned((job.lane.priority, tenant_of(job.lane)) for job in jobs)
+        if jobs:
+            self._weights.returned((job.lane.priority, tenant_of(job.lane)) for job in jobs)
         return jobs
 
     def _without_refused(self, pointers: Sequence[Pointer], now_us: int) -> Sequence[Pointer]:
