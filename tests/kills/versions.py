@@ -27,7 +27,7 @@ from dueline.core.attempt import Attempt
 from dueline.jobs.history import attempts
 from tests.kills.processes import told_in
 
-PREVIOUS = "1e34b186575c02f97d2edd72c2366223af263c0c"
+PREVIOUS = "b5bb1644115ca77c460a44d7903d3d56e98eb09e"
 """Commit of the version that was released before this one."""
 
 ROOT = Path(__file__).parent.parent.parent
