@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import dueline
+from tests.harness.modules import loaded
 
 SLOW = {"asyncio", "ssl", "concurrent.futures", "multiprocessing.connection", "subprocess", "rich"}
 WORKING = {
@@ -17,17 +18,6 @@ WORKING = {
     "dueline.api.embedded_worker",
 }
 STORES = {"apsw", "dueline.stores.memory.store", "dueline.stores.cassandra.url"}
-
-
-def loaded(program: str) -> set[str]:
-    """Name what a process has loaded at the end of a program."""
-    ended = subprocess.run(
-        [sys.executable, "-c", f"{program}\nimport sys; print(*sys.modules)"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return set(ended.stdout.splitlines()[-1].split())
 
 
 def test_the_package_loads_its_names_when_they_are_used() -> None:

@@ -1,23 +1,21 @@
 """Queues and streams on Spark."""
 
-from dueline.spark.writing.keys import job_id_of
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-try:
+if TYPE_CHECKING:
+    from dueline.spark.pipeline.alerts import alerts
     from dueline.spark.reading.frame import read
     from dueline.spark.reading.lag import Lag, lag
-    from dueline.spark.register import register
     from dueline.spark.runtime.refusals import refusal_in
     from dueline.spark.runtime.session import session
+    from dueline.spark.views import register
     from dueline.spark.worker.spark_worker import Consuming, consume
+    from dueline.spark.writing.append import append_once
     from dueline.spark.writing.enqueue import Written
     from dueline.spark.writing.frame import enqueue
     from dueline.spark.writing.key_columns import job_id
-
-    from dueline.spark.pipeline.alerts import alerts  # isort: skip  (needs deltalake, too)
-    from dueline.spark.writing.append import append_once  # isort: skip  (as above)
-except ModuleNotFoundError as error:  # the Arrow pipeline works without Spark
-    if (error.name or "").partition(".")[0] not in ("deltalake", "pandas", "pyarrow", "pyspark"):
-        raise
+    from dueline.spark.writing.keys import job_id_of
 
 __all__ = [
     "Consuming",
@@ -35,3 +33,48 @@ __all__ = [
     "register",
     "session",
 ]
+
+_PLACES = {
+    "pipeline.alerts": ("alerts",),
+    "reading.frame": ("read",),
+    "reading.lag": ("Lag", "lag"),
+    "runtime.refusals": ("refusal_in",),
+    "runtime.session": ("session",),
+    "views": ("register",),
+    "worker.spark_worker": ("Consuming", "consume"),
+    "writing.append": ("append_once",),
+    "writing.enqueue": ("Written",),
+    "writing.frame": ("enqueue",),
+    "writing.key_columns": ("job_id",),
+    "writing.keys": ("job_id_of",),
+}
+"""The module of each public name; it is imported when the name is first used.
+
+Spark starts several Python processes for each read and write, which import this package.
+"""
+
+_INSTALLED_WITH_SPARK = ("deltalake", "duckdb", "pandas", "pyarrow", "pyspark", "sqlglot")
+
+if not TYPE_CHECKING:  # a checker knows the names from above
+
+    def __getattr__(name: str) -> object:
+        """Import a public name."""
+        for module, names in _PLACES.items():
+            if name in names:
+                try:
+                    value = getattr(import_module(f"dueline.spark.{module}"), name)
+                except ModuleNotFoundError as error:
+                    package = (error.name or "").partition(".")[0]
+                    if package not in _INSTALLED_WITH_SPARK:
+                        raise
+                    raise ModuleNotFoundError(
+                        f"dueline.spark.{name} needs {package}: pip install 'dueline[spark]'",
+                        name=package,
+                    ) from error
+                globals()[name] = value
+                return value
+        raise AttributeError(f"module 'dueline.spark' has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        """List the public names, too."""
+        return sorted({*globals(), *__all__})

@@ -22,7 +22,7 @@ ENDS_MAX: Final = 100_000
 _KEYS: Final = frozenset(
     ("job", "ended_us", "queue", "shard", "task", "tenant", "fence", "outcome", "error")
 )
-_FINAL: Final = pa.array(get_args(FinalState))
+_FINAL: Final = get_args(FinalState)
 _RESULT: Final = {
     "job": pa.string(), "ended_us": pa.int64(), "state": pa.string(), "value": pa.string(),
     "error": pa.string(), "traceback": pa.string(),
@@ -35,7 +35,7 @@ def tables_of(store: Store, pages: Iterable[Sequence[Row]]) -> Iterator[pa.Table
     waiting: list[pa.Table] = []
     for rows in pages:
         page = pa.table(history_columns.columns(rows, _KEYS))
-        waiting.append(page.filter(compute.is_in(page["outcome"], _FINAL)))
+        waiting.append(page.filter(compute.is_in(page["outcome"], pa.array(_FINAL))))
         if sum(one.num_rows for one in waiting) >= ENDS_MAX:
             yield _with_results(store, pa.concat_tables(waiting))
             waiting = []

@@ -118,7 +118,7 @@ class _Sink:
         """Publish what was staged, and store the counts of the write."""
         staged = [one for one in messages if isinstance(one, Staged)]
         if staged:
-            with self._engine() as engine:
+            with self._engine() as engine, collector_paused():
                 expires_us = engine.store.clock_us() + self._keep_us
 
                 def counts_commit(done: Written) -> Commit:
