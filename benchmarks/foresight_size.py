@@ -14,6 +14,7 @@ from pathlib import Path
 import duckdb
 
 from dueline import Dueline
+from dueline.api.connect import existing_engine
 from dueline.foresight.replay import Task
 from dueline.foresight.scenario import Changes
 from dueline.foresight.target import target_of
@@ -23,7 +24,6 @@ from dueline.spark.pipeline.engine import Settings
 from dueline.spark.pipeline.pipeline import pipeline
 from dueline.spark.pipeline.tables import BATCH, BRONZE, open_table
 from dueline.spark.pipeline.what_if import Period
-from dueline.spark.runtime.options import existing_engine
 
 PORTION = 1_000_000
 SLOTS, RUN_US, LOAD = 32, 40_000, 0.8

@@ -17,7 +17,7 @@ SPLIT = ("stores", "spark")
 
 PACKAGES_MAX = 30
 ARROWS_MAX = 139
-CHAIN_MAX = 10
+CHAIN_MAX = 9
 
 
 def package_of(module: str, packages: AbstractSet[str]) -> str:

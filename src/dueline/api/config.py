@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from dueline.api.connect import sqlite_path
+from dueline.api.connect import in_folder
 from dueline.core.errors import ConfigError
 from dueline.core.system import is_own_or_of_root
 
@@ -63,22 +63,12 @@ def find_config(
     if place == here:
         return Config(store or written.get("store"), app or written.get("app"))
     if not store and "store" in written:
-        store = _in_folder(place, written["store"])
+        store = written["store"]
+        with suppress(ConfigError):  # raised again where the store is opened
+            store = in_folder(store, place)
     if app or "app" not in written:
         return Config(store, app)
     return Config(store, written["app"], place)
-
-
-def _in_folder(folder: Path, url: str) -> str:
-    """Return a store's URL; that of a relative SQLite file is relative to a folder."""
-    if not url.startswith("sqlite:"):
-        return url
-    with suppress(ConfigError):  # raised again where the store is opened
-        if not (path := sqlite_path(url)).is_absolute():
-            name = str(folder / path).replace("%", "%25").replace("#", "%23").replace("?", "%3F")
-            _, mark, options = url.partition("?")
-            return f"sqlite:///{name}{mark}{options}"
-    return url
 
 
 def _read_file(folder: Path) -> tuple[Path, Mapping[str, str]]:

@@ -5,11 +5,12 @@ Only the store that a URL names is imported, because imports take most of the ti
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from dueline.core.clock import SECOND_US, Clock, SystemClock
+from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, ConfigError
 from dueline.core.ids import Ids
 from dueline.core.queue_settings import QueueSettings
@@ -114,6 +115,61 @@ def missing_file(url: str) -> Path | None:
     except OSError:  # the store says what is wrong
         return None
     return None
+
+
+def in_folder(url: str, folder: Path) -> str:
+    """Return a store's URL; that of a relative SQLite file is relative to a folder.
+
+    Raises:
+        ConfigError: The URL names no file.
+    """
+    if split_address(url).scheme != "sqlite" or (path := sqlite_path(url)).is_absolute():
+        return url
+    name = str(folder.absolute() / path).replace("%", "%25").replace("#", "%23").replace("?", "%3F")
+    _, mark, options = url.partition("?")
+    return f"sqlite:///{name}{mark}{options}"
+
+
+def shared_url(url: str) -> str:
+    """Return the URL by which processes in any folder open the same store.
+
+    Raises:
+        ConfigError: The store exists in this process only, or the URL names no file.
+    """
+    if split_address(url).scheme == "memory":
+        raise ConfigError(
+            "A memory store exists in one process; Spark's workers are other processes.",
+            hint="Use sqlite:///jobs.db, or a store on a server.",
+        )
+    return in_folder(url, Path.cwd())
+
+
+def open_existing(url: str) -> Store:
+    """Return the store of a URL, but create no file.
+
+    Raises:
+        ConfigError: There is no such file or kind of store.
+    """
+    if (path := missing_file(url)) is not None:
+        raise ConfigError(
+            f"There is no queue file {path}.",
+            hint="Check the URL. Enqueueing or running jobs creates the file.",
+        )
+    return open_store(url)
+
+
+@contextmanager
+def existing_engine(url: str) -> Iterator[Engine]:
+    """Open an existing store for the duration of a block.
+
+    Yields:
+        The engine on the store.
+
+    Raises:
+        ConfigError: There is no such file or kind of store.
+    """
+    with closing(open_existing(url)) as store:
+        yield open_queues(url, store, clock=SystemClock()).engine
 
 
 def copy_file(url: str, other: Path, *, restores: bool) -> int:

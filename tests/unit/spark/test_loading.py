@@ -40,7 +40,7 @@ def test_the_public_names_are_those_that_checkers_and_editors_see() -> None:
     for name, module in seen.items():
         assert getattr(dueline.spark, name) is getattr(sys.modules[str(module)], name)
     assert {*dueline.spark.__all__} <= {*dir(dueline.spark)}
-    with pytest.raises(AttributeError, match="module 'dueline.spark' has no attribute 'Nothing'"):
+    with pytest.raises(AttributeError, match=r"module 'dueline\.spark' has no attribute 'Nothing'"):
         dueline.spark.Nothing  # type: ignore[attr-defined]  # noqa: B018
 
 

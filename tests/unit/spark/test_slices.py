@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -315,3 +316,26 @@ def test_jobs_are_read_as_they_are_alone(shop: Dueline) -> None:
         states = [row["state"] for row in batch.to_pylist()]
         assert states == [status_of(job, now_us) for job in plain]
         assert set(states) == ({"ready"} if now_us else {"retrying", "scheduled"})
+
+
+@pytest.mark.parametrize("name", ["jobs.db", "a b.db", "a#b.db", "50%.db", "what?.db"])
+@pytest.mark.parametrize("head", ["sqlite:", "sqlite://", "sqlite:///"])
+def test_a_store_is_found_in_each_spelling_of_its_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str, name: str
+) -> None:
+    from dueline.spark import source
+
+    monkeypatch.chdir(tmp_path)
+    url = head + quote(name)
+    app = Dueline(url)
+
+    @app.task(name="greet", queue="mail")
+    def greet() -> None:
+        """Do nothing."""
+
+    greet.enqueue()
+    app.close()
+    table = source.DuelineSource({"store": url, "table": "jobs"})
+    reader = table.reader(table.schema())
+    monkeypatch.chdir("/")  # as in another process
+    assert [row["task"] for row in rows_of(reader)] == ["greet"]

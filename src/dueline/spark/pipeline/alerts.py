@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from dueline.api.connect import existing_engine
 from dueline.core.clock import to_datetime
 from dueline.core.codec import encode
 from dueline.core.errors import BadInput, DuelineError
@@ -25,7 +26,7 @@ from dueline.foresight.target import target_of
 from dueline.jobs.history import Follower
 from dueline.jobs.queue import Queues
 from dueline.spark.pipeline.delta import Design, Place, Table
-from dueline.spark.runtime.options import existing_engine, option_texts
+from dueline.spark.runtime.options import option_texts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,7 +18,6 @@ from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, Conflict, HistoryExpired
 from dueline.core.store import Row, Store
 from dueline.jobs.history import HISTORY_SUFFIX
-from dueline.log import trimming
 from dueline.spark.pipeline.delta import File, Table, Writer
 from dueline.spark.pipeline.tables import BATCH, BRONZE, INSTANT
 from dueline.spark.reading import history_columns, shards
@@ -124,25 +123,26 @@ def plan(table: Table, engine: Engine, names: Sequence[str], period: Period) -> 
     made = Plan(table.position(BATCH) or 0, instant_us=engine.store.clock_us())
     for name in names:
         stream = name + HISTORY_SUFFIX
-        trimmed = trimming.places(engine.store, stream)
+        found = [shards.Shard(name, stream, shard) for shard in shards.history_shards(engine, name)]
+        trimmed = shards.trimmed_of(engine.store, found).get(stream, {})
         begin = table.position(BEGIN + name)
         if begin is None:
             begin = max(period.since_us, *(at_us + 1 for at_us, _ in trimmed.values()), 0)
             made.news[BEGIN + name] = begin
         made.begins[name] = begin
-        for shard in shards.history_shards(engine, name):
-            key = key_of(name, shard)
+        for one in found:
+            key = key_of(name, one.shard)
             before = table.position(key)
             if before is None:
-                start_us = max(trimmed.get(shard, (0, b""))[0], period.since_us)
+                start_us = max(trimmed.get(one.shard, (0, b""))[0], period.since_us)
                 before = made.news[key] = start_us - 1
-            end_us = shards.close_one(engine.store, shards.Shard(name, stream, shard))
+            end_us = shards.close_one(engine.store, one)
             made.instant_us = min(made.instant_us, end_us)
             if period.until_us:
                 end_us = min(end_us, period.until_us - 1)
             made.ends[key] = max(before, end_us)
             if end_us > before:
-                made.slices.append(RowSlice(stream, shard, behind(before), behind(end_us)))
+                made.slices.append(RowSlice(stream, one.shard, behind(before), behind(end_us)))
     return made
 
 
@@ -152,9 +152,12 @@ def check_kept(store: Store, made: Plan, some: Sequence[RowSlice]) -> None:
     Raises:
         HistoryExpired: Rows expired.
     """
+    trimmed = shards.trimmed_of(
+        store, [shards.Shard(queue_of(one), one.stream, one.shard) for one in some]
+    )
     for one in some:
         name = queue_of(one)
-        last = trimming.places(store, one.stream).get(one.shard)
+        last = trimmed[one.stream].get(one.shard)
         if last is not None and last > one.after and last[0] >= made.begins[name]:
             raise HistoryExpired(
                 f"The history of {key_of(name, one.shard)} was copied up to"

@@ -6,9 +6,8 @@ from string import Template
 from typing import Final
 
 from dueline.api.config import STORE_VARIABLE
-from dueline.api.connect import mask
+from dueline.api.connect import mask, shared_url
 from dueline.core.errors import ConfigError, Conflict
-from dueline.spark.runtime.options import BOTH, Options
 
 _FILES: Final = {
     "spark-pipeline.yml": """\
@@ -71,7 +70,7 @@ def make_project(folder: Path, store: str) -> list[Path]:
         ConfigError: The folder cannot be written.
     """
     root = folder.absolute()
-    url = Options({"store": store}, BOTH).store()
+    url = shared_url(store)
     words = {
         "name": json.dumps(root.name),
         "storage": (root / "pipeline-storage").as_uri(),

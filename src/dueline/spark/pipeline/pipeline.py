@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dueline.api.connect import existing_engine
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, NotFound
@@ -34,7 +35,6 @@ from dueline.spark.pipeline.tables import (
     open_table,
 )  # fmt: skip
 from dueline.spark.pipeline.verification import behind_of, verify
-from dueline.spark.runtime.options import existing_engine
 from dueline.spark.writing import enqueue
 from dueline.spark.writing.rows_to_jobs import Form, chunks_of
 

@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (as all of Spark's users write)
 
+from dueline.api.connect import open_existing
 from dueline.core.clock import DAY_US
 from dueline.core.errors import DuelineError
 from dueline.core.store import Store
@@ -31,7 +32,6 @@ from dueline.spark.pipeline.what_if import rows_of as rows_to_simulate
 from dueline.spark.reading.partitions import RowSlice, behind, rows_of
 from dueline.spark.reading.partitions import plan as plan_tasks
 from dueline.spark.runtime.garbage import collector_paused
-from dueline.spark.runtime.options import open_existing
 from dueline.spark.runtime.refusals import refusal_in
 from dueline.spark.writing.enqueue import Written
 from dueline.spark.writing.frame import enqueue

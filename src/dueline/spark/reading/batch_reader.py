@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition
 from pyspark.sql.types import StructType
 
+from dueline.api.connect import existing_engine, open_existing, shared_url
 from dueline.core.clock import to_us
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput
@@ -27,8 +28,6 @@ from dueline.spark.runtime.options import (
     TABLES,
     Options,
     chosen_queues,
-    existing_engine,
-    open_existing,
     usual_parts,
 )
 from dueline.spark.runtime.refusals import in_one_sentence
@@ -54,7 +53,7 @@ class BatchReader(DataSourceReader):
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        self._url = options.store()
+        self._url = shared_url(options.store())
         self._options = options
         self._table = options.one_of("table", TABLES, "events")
         self._page = options.number("fetchSize", PAGE)

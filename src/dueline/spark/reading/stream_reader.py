@@ -21,6 +21,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from dueline.api.connect import existing_engine, shared_url
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, DuelineError
 from dueline.core.pagination import record_at
@@ -36,7 +37,7 @@ from dueline.spark.reading.lag import lag_of
 from dueline.spark.reading.offsets import offset_of, positions_of, within
 from dueline.spark.reading.partitions import START, Position, RowSlice, behind
 from dueline.spark.reading.shards import Shard
-from dueline.spark.runtime.options import FOLLOWED, TABLES, Options, existing_engine, usual_parts
+from dueline.spark.runtime.options import FOLLOWED, TABLES, Options, usual_parts
 from dueline.spark.runtime.refusals import in_one_sentence
 
 CONSUMERS_PARTITION: Final = "spark-consumers"
@@ -61,7 +62,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans batches on the driver; tasks read them."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        self._url = options.store()
+        self._url = shared_url(options.store())
         self._options = options
         self._table = options.one_of("table", TABLES, "events")
         if self._table not in FOLLOWED:

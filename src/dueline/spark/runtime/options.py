@@ -2,21 +2,15 @@
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote
 
-from dueline.api.connect import mask, open_queues, open_store, split_address
-from dueline.core.clock import SECOND_US, SystemClock
+from dueline.core.clock import SECOND_US
 from dueline.core.durations import parse_span
-from dueline.core.engine import Engine
-from dueline.core.errors import BadInput, ConfigError
+from dueline.core.errors import BadInput
 from dueline.core.queue_catalog import Catalog
 from dueline.core.queue_settings import SHARDS_MAX
-from dueline.core.store import Store
 
 FOLLOWED: Final = ("events", "attempts", "stream")
 TABLES: Final = (*FOLLOWED, "jobs", "results", "shards", "workers")
@@ -170,11 +164,10 @@ class Options:
         return frozenset(found)
 
     def store(self) -> str:
-        """Return the store's URL, with an absolute path if it names a file.
+        """Return the store's URL.
 
         Raises:
             BadInput: The option is missing.
-            ConfigError: It names a memory store.
         """
         url = self.text("store")
         if not url:
@@ -183,45 +176,7 @@ class Options:
                 hint='Set .option("store", "sqlite:///jobs.db"). Spark passes no options to tables'
                 " of CREATE TABLE: use CREATE TEMPORARY VIEW.",
             )
-        parts = split_address(url)
-        if parts.scheme == "memory":
-            raise ConfigError(
-                "A memory store exists in one process; Spark's workers are other processes.",
-                hint="Use sqlite:///jobs.db, or a store on a server.",
-            )
-        if parts.scheme == "sqlite" and len(parts.path) > 1:
-            path = Path(unquote(parts.path)[1:]).absolute()
-            return f"sqlite:///{path}" + (f"?{parts.query}" if parts.query else "")
         return url
-
-
-def open_existing(url: str) -> Store:
-    """Open an existing store; never create one.
-
-    Raises:
-        ConfigError: There is no such file or kind of store.
-    """
-    parts = split_address(url)
-    if parts.scheme == "sqlite" and not Path(unquote(parts.path)[1:]).is_file():
-        raise ConfigError(
-            f"There is no queue file {mask(url)}.",
-            hint="Check the URL. Enqueueing or running jobs creates the file.",
-        )
-    return open_store(url)
-
-
-@contextmanager
-def existing_engine(url: str) -> Iterator[Engine]:
-    """Open an existing store for the duration of a block.
-
-    Yields:
-        The engine on the store.
-
-    Raises:
-        ConfigError: There is no such file or kind of store.
-    """
-    with closing(open_existing(url)) as store:
-        yield open_queues(url, store, clock=SystemClock()).engine
 
 
 def chosen_queues(options: Options, catalog: Catalog) -> list[str]:

@@ -6,7 +6,8 @@ from uuid import uuid4
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from dueline.spark.runtime.options import WRITING, Options, open_existing, option_texts
+from dueline.api.connect import open_existing
+from dueline.spark.runtime.options import WRITING, Options, option_texts
 from dueline.spark.runtime.refusals import refusal_in
 from dueline.spark.writing.enqueue import Written
 from dueline.spark.writing.sink import BatchSink, written

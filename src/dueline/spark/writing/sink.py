@@ -15,6 +15,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from dueline.api.connect import existing_engine, open_existing, shared_url
 from dueline.core import features
 from dueline.core.call_options import Mode
 from dueline.core.clock import DAY_US, SECOND_US, SystemClock
@@ -25,7 +26,7 @@ from dueline.core.ids import Ids
 from dueline.core.pagination import record_at
 from dueline.core.store import Commit, Put, Store
 from dueline.spark.runtime.garbage import collector_paused
-from dueline.spark.runtime.options import Options, existing_engine, open_existing
+from dueline.spark.runtime.options import Options
 from dueline.spark.runtime.refusals import in_one_sentence
 from dueline.spark.writing import staging
 from dueline.spark.writing.conflicts import EXISTING, ON_CONFLICT, ON_OTHER_QUEUE, REJECT
@@ -61,7 +62,7 @@ class _Sink:
                 "A queue cannot be overwritten.",
                 hint='Use .mode("append"), or .outputMode("append") for a stream.',
             )
-        self._url = options.store()
+        self._url = shared_url(options.store())
         self._is_staged = options.one_of("writeMode", ("direct", "staged"), "direct") == "staged"
         with closing(open_existing(self._url)) as store:
             if self._is_staged and not store.transactional:
