@@ -162,7 +162,7 @@ class SqliteConnection:
 
     def read(self, work: Callable[[apsw.Connection], T]) -> T:
         """Run `work` on the connection, outside a write transaction."""
-        return self._run(work)
+        return self.run(work, checks_itself=False)
 
     def examine(self, work: Callable[[apsw.Connection], T]) -> T:
         """Run `work`, which reads for seconds, on a connection of its own: other calls go on."""
@@ -187,15 +187,11 @@ class SqliteConnection:
           Unknown: The commit failed half-way; it may or may not be stored.
           StoreCorrupt: The file is damaged; not written.
         """
-        return self.lead(lambda database: self.commit(database, work))
+        return self.run(lambda database: self.commit(database, work))
 
     def write_unflushed(self, work: Callable[[apsw.Connection], T]) -> T:
         """Run `work` as `write` does, but a loss of power may undo it until the next flush."""
-        return self.lead(lambda database: self.commit(database, work, _UNFLUSHED))
-
-    def lead(self, work: Callable[[apsw.Connection], T]) -> T:
-        """Run `work`, which commits, on the connection: each commit checks the file's place."""
-        return self._run(work, is_checked=True)
+        return self.run(lambda database: self.commit(database, work, _UNFLUSHED))
 
     def flush(self) -> None:
         """Make unflushed writes survive a loss of power."""
@@ -247,7 +243,7 @@ class SqliteConnection:
         except apsw.Error as error:
             raise self.translated(error) from error
         finally:
-            try:  # noqa: SIM105  (see `_run`)
+            try:  # noqa: SIM105  (see `run`)
                 self._lock.release()
             except RuntimeError:
                 pass
@@ -299,12 +295,18 @@ class SqliteConnection:
             self._check_place(database)
         return database
 
-    def _run(self, work: Callable[[apsw.Connection], T], *, is_checked: bool = False) -> T:
+    def run(self, work: Callable[[apsw.Connection], T], *, checks_itself: bool = True) -> T:
+        """Run `work` on the connection.
+
+        Args:
+          work: What to run; it is repeated while another process holds the file's lock.
+          checks_itself: It commits, and each commit checks the file's place.
+        """
         try:
             self._acquire()
             try:
                 try:
-                    return work((is_checked and self._database) or self._checked())
+                    return work((checks_itself and self._database) or self._checked())
                 except (apsw.BusyError, apsw.LockedError):
                     return self._patiently(lambda: work(self._checked()))
             except UnicodeDecodeError as error:

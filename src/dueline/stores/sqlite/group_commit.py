@@ -80,7 +80,7 @@ class GroupCommit:
             if call.turn is not None and not self._is_first(call):
                 call.turn.acquire(timeout=TURN_S)
             if not call.is_over:
-                self._file.lead(lambda database: self._lead(database, call))
+                self._file.run(lambda database: self._lead(database, call))
         except BaseException:
             self._leave(call)
             raise
