@@ -206,6 +206,7 @@ class Bench:
         tasks: Sequence[str] = ("tests.task", "tests.other", "tests.chunked"),
         codecs: Sequence[int] = (),
         settles_beside: bool | None = None,
+        prefetch: bool = True,
     ) -> None:
         """Take the engine and what matters of the settings; ends jobs as they begin.
 
@@ -215,6 +216,7 @@ class Bench:
             batch_handlers: The handler of `tests.chunked`, if there is one.
             takes_context: Whether the handler of `tests.task` takes a Context.
             settles_beside: Whether a thread settles.
+            prefetch: Whether it claims jobs before they can start.
         """
         serving = {"default": None} if serving is None else serving
         for queue in serving:
@@ -240,6 +242,7 @@ class Bench:
                 burst=burst,
                 drain_us=drain_us,
                 settles_beside=settles_beside,
+                prefetch=prefetch,
             ),
             clock=clock,
             wakeup=self.wakeup,

@@ -472,6 +472,7 @@ class Dueline(
         recycle_mb: int | None = None,
         monitor: bool = True,
         http: str | None = None,
+        prefetch: bool = True,
     ) -> int | None:
         """Run jobs until SIGTERM or Ctrl-C.
 
@@ -487,6 +488,8 @@ class Dueline(
             recycle_mb: Memory in MiB above which an idle child process is replaced.
             monitor: Take part in the election of the leader that runs maintenance tasks.
             http: Address and port of probes and metrics, such as "127.0.0.1:9465".
+            prefetch: Claim jobs before they can start, so that slots are never idle and scheduled
+                jobs start on time. Without it, the worker holds only jobs that run.
 
         Returns:
             The number of the signal that stopped the worker; None after a burst.
@@ -499,7 +502,9 @@ class Dueline(
         wear = (recycle_jobs, recycle_mb)
         terms = (concurrency, drain, processes)
         serving = self.serving(queues)
-        plan = plan_of(serving, *terms, burst=burst, wear=wear, monitor=monitor, http=http)
+        plan = plan_of(
+            serving, *terms, burst=burst, wear=wear, monitor=monitor, http=http, prefetch=prefetch
+        )
         return launch(self, plan)
 
     def worker(
@@ -509,6 +514,7 @@ class Dueline(
         concurrency: int = CONCURRENCY,
         processes: int = 0,
         drain: timedelta | float = DRAIN_S,
+        prefetch: bool = True,
     ) -> "EmbeddedWorker":
         """Run a worker inside another program: `with app.worker():`.
 
@@ -525,6 +531,7 @@ class Dueline(
             processes: Number of child processes that run handlers; 0 runs them in threads of
                 this process.
             drain: Maximum duration that running handlers may continue at the end of the block.
+            prefetch: As for `run_worker`.
 
         Returns:
             A context manager, also an asynchronous one, that runs the worker.
@@ -534,7 +541,8 @@ class Dueline(
         """
         from dueline.api.embedded_worker import EmbeddedWorker  # noqa: PLC0415  (see `run_worker`)
 
-        return EmbeddedWorker(self, plan_of(self.serving(queues), concurrency, drain, processes))
+        plan = plan_of(self.serving(queues), concurrency, drain, processes, prefetch=prefetch)
+        return EmbeddedWorker(self, plan)
 
     def serving(
         self, queues: Mapping[str, int | None] | list[str] | None

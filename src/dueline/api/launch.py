@@ -109,6 +109,7 @@ def make_worker(
             known=KnownTasks(app.tasks, app.payloads.numbers),
             burst=plan.burst,
             drain_us=plan.drain_us,
+            prefetch=plan.prefetch,
         ),
         clock=app.clock,
         wakeup=wakeup,

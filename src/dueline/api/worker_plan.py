@@ -23,6 +23,7 @@ class Plan(NamedTuple):
     serving: queues, each with its own slots or None for the shared ones.
     monitor: whether it takes part in the election of the maintenance leader.
     http: address and port of its probes and metrics; None without.
+    prefetch: whether it claims jobs before they can start.
     """
 
     serving: Mapping[str, int | None]
@@ -33,6 +34,7 @@ class Plan(NamedTuple):
     wear: RecycleAfter
     monitor: bool
     http: tuple[str, int] | None = None
+    prefetch: bool = True
 
 
 def plan_of(
@@ -45,6 +47,7 @@ def plan_of(
     wear: tuple[int | None, int | None] = (None, None),
     monitor: bool = True,
     http: str | None = None,
+    prefetch: bool = True,
 ) -> Plan:
     """Check the settings of a worker. wear: jobs and MiB after which a child is replaced.
 
@@ -76,8 +79,9 @@ def plan_of(
     worn = RecycleAfter(wear[0], wear[1] and wear[1] * MIB)
     address = None if http is None else _http_address(http)
     return Plan(
-        names, concurrency, processes, drain_us, burst, worn, monitor and not burst, address
-    )
+        names, concurrency, processes, drain_us, burst, worn, monitor and not burst, address,
+        prefetch,
+    )  # fmt: skip
 
 
 def _http_address(text: str) -> tuple[str, int]:

@@ -85,8 +85,17 @@ class Buffer:
     ended, only jobs that can start at once are claimed then.
     """
 
-    def __init__(self, runner: Runner, careful: MarkedStarts, round_trips: RoundTrips) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        careful: MarkedStarts,
+        round_trips: RoundTrips,
+        *,
+        claims_ahead: bool = True,
+    ) -> None:
+        """Create a buffer; without `claims_ahead` it holds only jobs that can start at once."""
         self.round_trips = round_trips
+        self._claims_ahead = claims_ahead
         self._ended_us: int | None = None
         self._runner = runner
         self._marked_starts = careful
@@ -96,10 +105,15 @@ class Buffer:
     def most(self) -> int:
         """Return how many jobs may be held, including running ones."""
         more = 0
-        if not self._is_full:
+        if self._claims_ahead and not self._is_full:
             work_us = self.round_trips.work_us()
             more = buffer_size(self._runner.run_us, self._runner.threads, work_us=work_us)
         return self._runner.capacity + more
+
+    def can_prefetch(self, free: int) -> bool:
+        """Return whether enough slots are free to claim jobs that will soon be due."""
+        is_busy = len(self._marked_starts) > 0 or self._marked_starts.needs_isolation()
+        return self._claims_ahead and free >= max(1, self._runner.threads // 4) and not is_busy
 
     def wait_us_max(self) -> int:
         """Return how long a job may wait behind others."""

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from dueline.coordination import worker_requests
 from dueline.coordination.run_times import RunTimes
@@ -47,8 +46,6 @@ LIVE_WITHIN_US = 60 * SECOND_US
 delays a turn by seconds.
 """
 
-NO_TIMES: Mapping[JobId, int] = MappingProxyType({})
-
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
@@ -61,6 +58,7 @@ class WorkerSettings:
       burst: Return when no job is due.
       drain_us: Maximum duration that running handlers may continue after `stop`.
       settles_beside: Whether a thread settles attempts; None where that is a distant transaction.
+      prefetch: Whether jobs are claimed before they can start: for busy slots, or soon due.
     """
 
     worker: str
@@ -69,6 +67,7 @@ class WorkerSettings:
     burst: bool = False
     drain_us: int = 25 * SECOND_US
     settles_beside: bool | None = None
+    prefetch: bool = True
 
 
 class Worker:
@@ -127,7 +126,8 @@ class Worker:
         self._deferred = DeferredJobs(engine, settings.known, settler.limited, wakeup)
         self._steps = WorkflowSteps(engine, settler)
         self._marked_starts = MarkedStarts(runner, settler, self._held, clock)
-        self._buffer = Buffer(runner, self._marked_starts, RoundTrips(engine.store))
+        trips, ahead = RoundTrips(engine.store), settings.prefetch
+        self._buffer = Buffer(runner, self._marked_starts, trips, claims_ahead=ahead)
         self._flushed_us = 0
         self._reporter = PresenceReporter(
             engine,
@@ -429,9 +429,7 @@ class Worker:
 
     def _can_prefetch(self) -> bool:
         """Return whether there are enough free slots to claim jobs that will soon be due."""
-        free = self._slots.free()
-        is_busy = len(self._marked_starts) > 0 or self._marked_starts.needs_isolation()
-        return free >= max(1, self._runner.threads // 4) and not (self._settings.burst or is_busy)
+        return not self._settings.burst and self._buffer.can_prefetch(self._slots.free())
 
     def _prefetch(self) -> None:
         """Claim jobs that will soon be due, so that they start at their time."""
@@ -472,7 +470,7 @@ class Worker:
         unready, unplaced = overdue
         try:
             if unplaced:
-                self._give_back([job for job, _ in unplaced], at_us=times_of(unplaced))
+                self._give_back([job for job, _ in unplaced], times_of(unplaced))
             taken = self._sorted([ClaimedJob(job, None) for job, _ in unready if job in self._held])
         except DuelineError:  # they are still held: the next pass retries
             self._prefetched.add([one for some in overdue for one in some if one.job in self._held])
@@ -525,7 +523,7 @@ class Worker:
             *self._releasing,
         ]
         early = self._prefetched.take()
-        self._give_back([job for job, _ in early], at_us=times_of(early))
+        self._give_back([job for job, _ in early], times_of(early))
         self._give_back([*waiting, *self._runner.take_back()])
         self._arrived.clear()
         self._until(
@@ -535,25 +533,24 @@ class Worker:
         self._guarded(self._take_settled)
         if self._held:
             log.warning("stopped with %d handlers running; released their jobs", len(self._held))
-        self._give_back(self._held.jobs(), notified=True)
+        self._give_back(self._held.jobs(), may_run=True)
 
     def _give_back(
-        self, jobs: Sequence[Job], *, notified: bool = False, at_us: Mapping[JobId, int] = NO_TIMES
+        self, jobs: Sequence[Job], dues: Mapping[JobId, int] | None = None, *, may_run: bool = False
     ) -> None:
         """Release jobs.
 
         Args:
-          jobs: The jobs.
-          called: Their handlers may run, so an at-most-once queue must not run them again.
-          at_us: Due times of prefetched jobs.
+          dues: Due times of prefetched jobs.
+          may_run: Their handlers may run, so an at-most-once queue must not run them again.
         """
         now_us = self._engine.time.latest_us()
         settings = self._engine.catalog.settings
         back: list[Ended] = []
         for job in jobs:
             if job in self._held:
-                ending: Ending = GivenBack(max(0, at_us.get(job.id, 0) - now_us))
-                if notified and settings(job.lane.queue).is_once:
+                ending: Ending = GivenBack(max(0, (dues or {}).get(job.id, 0) - now_us))
+                if may_run and settings(job.lane.queue).is_once:
                     ending = Crashed("The worker stopped first.")
                 back.append(Ended(job, ending, 0, now_us))
         if back and self._guarded(

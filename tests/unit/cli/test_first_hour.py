@@ -55,6 +55,7 @@ def test_a_worker_says_what_it_serves_and_why_it_stops(shop: Shell) -> None:
     assert lines[-1] == "INFO stopped: no job is due"
     assert not any("WARNING" in line for line in lines)
     assert log_of(shop, "shop:app", "--no-monitor")[0].endswith(", no maintenance")
+    assert log_of(shop, "shop:app", "--no-prefetch")[0].endswith(", no prefetch")
     assert log_of(shop, "shop:app", "--quiet") == []
 
 

@@ -68,6 +68,26 @@ def test_jobs_that_go_on_being_quick_are_not_released(queues: Queues, clock: Han
     assert "given_back" not in words(queues)
 
 
+@pytest.mark.parametrize("prefetch", [True, False])
+def test_a_worker_without_prefetch_holds_only_jobs_that_run(
+    queues: Queues, clock: HandClock, *, prefetch: bool
+) -> None:
+    put(queues, *(call(number) for number in range(50)))
+    bench = Bench(queues, clock, threads=2, prefetch=prefetch)
+    bench.runner.run_us = QUICK_US
+    held: list[int] = []
+
+    def meanwhile() -> None:
+        held.append(len(bench.worker._held))
+        bench.run_all()
+        clock.advance(us=QUICK_US)
+        bench.wakeup.set()
+
+    bench.wakeup.meanwhile = meanwhile
+    assert bench.run() == list(range(50))
+    assert (max(held) > 2) is prefetch
+
+
 def test_what_runs_at_most_once_is_released_before_it_is_marked(
     queues: Queues, clock: HandClock
 ) -> None:

@@ -41,8 +41,10 @@ class Watched:
     began_us: when each handler was called, by the job's number.
     """
 
-    def __init__(self, queues: Queues, clock: HandClock, *, threads: int) -> None:
-        self.bench = Bench(queues, clock, burst=False, threads=threads)
+    def __init__(
+        self, queues: Queues, clock: HandClock, *, threads: int, prefetch: bool = True
+    ) -> None:
+        self.bench = Bench(queues, clock, burst=False, threads=threads, prefetch=prefetch)
         self.clock = clock
         self.queues = queues
         self.began_us: dict[int, int] = {}
@@ -100,6 +102,17 @@ def test_a_job_is_claimed_before_its_time_and_started_at_it(
     ahead_us = [each_us - worker.claimed_us[number] for number, each_us in enumerate(due_us)]
     assert min(ahead_us) >= PREFETCH_LEAD_US
     assert max(ahead_us) <= PREFETCH_US_MAX
+
+
+def test_a_worker_without_prefetch_claims_no_job_before_its_time(
+    queues: Queues, clock: HandClock
+) -> None:
+    worker = Watched(queues, clock, threads=8, prefetch=False)
+    due_us = clock.wall_us() + DUE_US
+    worker.put(1, due_us)
+    worker.run(due_us + SECOND_US)
+    assert worker.claimed_us[1] >= due_us
+    assert worker.began_us == worker.claimed_us
 
 
 def test_nothing_is_asked_of_the_store_when_the_time_has_come(

@@ -68,6 +68,12 @@ def worker(
     monitor: Annotated[
         bool, typer.Option("--monitor/--no-monitor", help="Take part in maintenance.")
     ] = True,
+    prefetch: Annotated[
+        bool,
+        typer.Option(
+            "--prefetch/--no-prefetch", help="Claim jobs before they can start, for speed."
+        ),
+    ] = True,
     http: Annotated[
         str | None, option("ADDRESS:PORT", "Serve metrics and probes, such as 127.0.0.1:9465.")
     ] = None,
@@ -110,7 +116,8 @@ def worker(
         application.serving(serving), concurrency, drain_s, processes, http=http
     )  # no write yet
     slots = f"{concurrency} slots, {processes or 'no'} child process{'es' * (processes != 1)}"
-    _greet(application, serving, slots if monitor else f"{slots}, no maintenance")
+    without = ", no maintenance" * (not monitor) + ", no prefetch" * (not prefetch)
+    _greet(application, serving, slots + without)
     with tuned():
         stopped_by = application.run_worker(
             serving,
@@ -122,6 +129,7 @@ def worker(
             recycle_mb=recycle_mb,
             monitor=monitor,
             http=http,
+            prefetch=prefetch,
         )
     _log.info("stopped: %s", "no job is due" if stopped_by is None else Signals(stopped_by).name)
     return 0 if stopped_by is None else SIGNALLED + stopped_by
