@@ -1,6 +1,7 @@
 """A project of Spark Declarative Pipelines, made and run."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,15 @@ def test_a_project_holds_no_password_and_is_not_overwritten(tmp_path: Path) -> N
     (_, history, _) = make_project(tmp_path / "other", "sqlite:///jobs.db")
     assert f'"sqlite:///{Path.cwd()}/jobs.db"' in history.read_text()
     compile(history.read_text(), str(history), "exec")
+
+
+def test_the_project_counts_outcomes_that_a_history_has(tmp_path: Path) -> None:
+    from dueline.spark.pipeline.declarative import make_project
+    from dueline.spark.pipeline.tables import SUMS
+
+    (_, _, minutes) = make_project(tmp_path / "shop", "sqlite:///jobs.db")
+    named = set(re.findall(r"outcome = '(\w+)'", minutes.read_text()))
+    assert named == {"done", "retried", "dead"} <= set(SUMS["gold_minute"].counts)
 
 
 def test_the_project_runs_again_and_again(tmp_path: Path) -> None:

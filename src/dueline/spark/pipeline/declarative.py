@@ -46,7 +46,7 @@ SELECT
   date_trunc('minute', ended) AS minute,
   count(*) AS attempts,
   count_if(outcome = 'done') AS done,
-  count_if(outcome = 'retry') AS retried,
+  count_if(outcome = 'retried') AS retried,
   count_if(outcome = 'dead') AS dead,
   max(unix_micros(started) - unix_micros(due)) / 1000 AS start_latency_ms_max
 FROM attempts
