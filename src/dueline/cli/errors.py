@@ -62,7 +62,7 @@ MEANINGS: Final[Mapping[Exit, str]] = {
 
 _KINDS: tuple[tuple[type[DuelineError], Exit, str], ...] = (
     (LakeUnavailable, Exit.STORE, "the tables cannot be read or written"),
-    (ConfigError, Exit.CONFIG, "no application or store found"),
+    (ConfigError, Exit.CONFIG, "the configuration is incomplete or wrong"),
     (BadInput, Exit.USAGE, "invalid input; nothing was done"),
     (NotFound, Exit.NOT_FOUND, "not found"),
     (Conflict, Exit.REFUSED, "refused; nothing was changed"),

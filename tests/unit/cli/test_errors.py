@@ -175,3 +175,9 @@ def test_app_and_store_are_found_in_the_environment_and_the_file(
     (shell.folder / "dueline.toml").unlink()
     monkeypatch.setenv("DUELINE_APP", "tasks:app")
     assert len(shell(*LIST, "-o", "json").data) == 1
+
+
+def test_the_heading_of_a_missing_setup_does_not_name_another_cause(shell: Shell) -> None:
+    answer = shell("--store", "sqlite:///jobs.db?mode=0777", *LIST)
+    assert answer.code == 7
+    assert answer.err.startswith("dueline: the configuration is incomplete or wrong\n")
