@@ -95,18 +95,22 @@ def open_pipeline(
     *,
     target_us: int = 1_000_000,
     objective: float = 0.99,
+    needs_store: bool = True,
 ) -> "Pipeline":
     """Return the pipeline after a check that its packages are installed.
 
-    Raises: ConfigError: a package is missing.
+    Args: needs_store: False for commands that read only the tables.
+
+    Raises: ConfigError: a package is missing, or no store is named.
     """
     need("pyarrow", *LAKE, *(("pyspark", "pandas") if tables.engine == "spark" else ()))
     from dueline.spark.pipeline.engine import Settings  # noqa: PLC0415  (may not be installed)
     from dueline.spark.pipeline.pipeline import pipeline as make  # noqa: PLC0415
 
+    address = session_of(context).address if needs_store else ""
     return make(
         place(tables.out, tables.storage_options),
-        Settings(session_of(context).address, tables.queue or (), target_us, objective),
+        Settings(address, tables.queue or (), target_us, objective),
         engine=tables.engine,
         master=tables.master,
         conf=_conf_of(tables.conf or ()),

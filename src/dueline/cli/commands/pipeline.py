@@ -280,7 +280,8 @@ def report(
     Example: dueline pipeline report --out lake --file report.html
     """
     since_us, until_us = period.read()
-    made = _read_tables(context, out, None, storage_options)
+    tables = LocalTableOptions(out=out, storage_options=storage_options)
+    made = open_pipeline(context, tables, needs_store=False)
     text = made.report(title, since_us=since_us, until_us=until_us)
     file.write_text(text, encoding="utf-8")
     output_of(context).text(str(file), {"file": str(file), "bytes": len(text.encode())})
