@@ -1,14 +1,17 @@
-"""What commands of the pipeline need."""
+"""What commands of the pipeline need, and what they say of a lake that is behind."""
 
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
 pytest.importorskip("deltalake")
 
+from pyarrow import parquet
+
 from dueline import Dueline
 from tests.harness.shell import Shell
-from tests.harness.spark.tables import app_with_a_past, made, quiet
+from tests.harness.spark.tables import app_with_a_past, live_on, made, quiet, table_in
 
 
 @pytest.fixture
@@ -33,3 +36,50 @@ def test_a_command_that_reads_only_tables_needs_no_store(
     made(shell.folder / "lake", app).run([], quiet)
     answer = shell("pipeline", *command.split())
     assert answer.code == 0, answer.err
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_tables_that_an_audit_left_behind_are_not_called_damaged(
+    shell: Shell, app: Dueline, *, is_new: bool
+) -> None:
+    lake = shell.folder / "lake"
+    if not is_new:
+        made(lake, app).run([], quiet)
+        live_on(app, 10)
+    made(lake, app).audit(quiet)
+    answer = shell("--store", app.url, "-o", "json", "pipeline", "verify")
+    verdicts = {one["check"]: one["verdict"] for one in answer.data}
+    assert answer.code == 0
+    assert verdicts["bronze holds the store's history"] == "good"
+    assert verdicts["silver has each attempt once"] == "behind"
+    assert "update them with `dueline pipeline run`" in answer.err
+    made(lake, app).run([], quiet)
+    answer = shell("--store", app.url, "-o", "json", "pipeline", "verify")
+    assert {one["verdict"] for one in answer.data} == {"good"}
+
+
+def test_gold_that_is_behind_silver_is_not_called_damaged(shell: Shell, app: Dueline) -> None:
+    lake = shell.folder / "lake"
+    made(lake, app).run([], quiet)
+    live_on(app, 10)
+    made(lake, app).run(["bronze", "silver"], quiet)
+    answer = shell("--store", app.url, "-o", "json", "pipeline", "verify")
+    verdicts = [one["verdict"] for one in answer.data]
+    assert (answer.code, verdicts) == (0, ["good"] * 2 + ["behind"] * 5)
+
+
+@pytest.mark.parametrize("table", ["silver", "gold_minute"])
+def test_a_row_that_is_missing_in_a_table_that_is_behind_is_bad(
+    shell: Shell, app: Dueline, table: str
+) -> None:
+    lake = shell.folder / "lake"
+    made(lake, app).run([], quiet)
+    rmtree(lake / table)
+    assert shell("--store", app.url, "pipeline", "verify").code == 6
+    made(lake, app).run([], quiet)
+    live_on(app, 10)
+    made(lake, app).audit(quiet)
+    file = Path(table_in(lake, table).view().paths[0])
+    kept = parquet.read_table(file, partitioning=None)
+    parquet.write_table(kept.slice(1), file)
+    assert shell("--store", app.url, "pipeline", "verify").code == 6

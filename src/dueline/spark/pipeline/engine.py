@@ -20,18 +20,29 @@ class Step(NamedTuple):
 
 
 class Check(NamedTuple):
-    """The result of a check of tables."""
+    """The result of a check of tables.
+
+    Attributes:
+        is_good: Whether the table holds all that it should.
+        is_behind: Whether it only lacks what was copied since it was last updated.
+    """
 
     name: str
     is_good: bool
     finding: str
+    is_behind: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """Return good, behind or bad."""
+        return "good" if self.is_good else "behind" if self.is_behind else "bad"
 
 
 class Settings(NamedTuple):
     """Settings of a pipeline.
 
     Attributes:
-        store: URL of the store.
+        store: URL of the store; empty if only tables are read or merged.
         queues: Queues to read; all if empty.
         target_us: Maximum start latency of a start that is on time.
         objective: Share of starts that should be on time.

@@ -16,7 +16,7 @@ from dueline.spark.pipeline.bronze import key_of, period_of
 from dueline.spark.pipeline.delta import Place, Table
 from dueline.spark.pipeline.engine import Check, Say
 from dueline.spark.pipeline.history_bounds import NO_END
-from dueline.spark.pipeline.queries import Duck, lines_of
+from dueline.spark.pipeline.queries import Duck, Values, lines_of
 from dueline.spark.pipeline.tables import BATCH, BRONZE, SILVER, open_table
 from dueline.spark.reading.shards import history_shards
 
@@ -29,7 +29,8 @@ MISSING: Final = """
     WHERE NOT EXISTS (SELECT 1 FROM rows WHERE rows.id = stored.id)"""
 CLAIMS: Final = """
     SELECT count(*) AS claims FROM (
-      SELECT DISTINCT job_id, enqueued, attempt FROM rows WHERE worker <> '') AS once"""
+      SELECT DISTINCT job_id, enqueued, attempt FROM rows
+      WHERE worker <> '' AND batch <= :batch) AS once"""
 ATTEMPTS: Final = """
     SELECT count(*) AS claims FROM (SELECT DISTINCT job_id, enqueued, attempt FROM rows) AS once"""
 COUNTED: Final[Mapping[str, tuple[str, bool]]] = {
@@ -74,8 +75,8 @@ def verify(
                 say(f"verify: {compared:,} rows of the store are compared")
     words = f"{bronze.rows():,} rows, {missing:,} of the store's are missing"
     checks = [Check("bronze holds the store's history", not missing, words)]
-    checks.append(_check_silver(bronze, silver, queries))
-    rows = silver.rows()
+    checks.append(_check_silver(lake, bronze, silver, queries))
+    rows, at = silver.rows(), silver.position(BATCH) or 0
     started = 0
     if silver.exists():
         has_start = dataset.field("started").is_valid()
@@ -83,9 +84,15 @@ def verify(
     for name, (column, needs_start) in COUNTED.items():
         wanted = started if needs_start else rows
         table = open_table(lake, name)
+        words = f"{name} counts silver"
+        counted_at = table.position(BATCH)
+        if counted_at is not None and silver.exists() and counted_at != at:
+            finding = "not compared: it holds other batches than silver"
+            checks.append(Check(words, is_good=False, finding=finding, is_behind=True))
+            continue
         counted = _sum(table, column, queries)
-        words = f"{counted:,} attempts, {wanted:,} in silver"
-        checks.append(Check(f"{name} counts silver", counted == wanted, words))
+        finding = f"{counted:,} attempts, {wanted:,} in silver"
+        checks.append(Check(words, counted == wanted, finding))
     return checks
 
 
@@ -125,25 +132,30 @@ def _missing(bronze: Table, queue: str, shard: int, stored: pa.Table, queries: D
     return int(line["missing"])
 
 
-def _check_silver(bronze: Table, silver: Table, queries: Duck) -> Check:
-    done = (bronze.position(BATCH) or 0) - (silver.position(BATCH) or 0)
-    if done:
-        words = f"{done} batch(es) of bronze are missing in it: run it again"
-        return Check("silver has each attempt once", is_good=False, finding=words)
-    claims = _by_day(bronze, CLAIMS, queries)
-    single = _by_day(silver, ATTEMPTS, queries)
+def _check_silver(lake: Place, bronze: Table, silver: Table, queries: Duck) -> Check:
+    """Compare silver with the batches of bronze that it should hold."""
+    name, at = "silver has each attempt once", silver.position(BATCH) or 0
+    left = (bronze.position(BATCH) or 0) - at
+    if not silver.exists():
+        is_new = not open_table(lake, "gold_minute").exists()
+        return Check(name, is_good=False, finding="it does not exist yet", is_behind=is_new)
+    claims = _by_day(bronze, CLAIMS, queries, {"batch": at})
+    single = _by_day(silver, ATTEMPTS, queries, {})
     rows = silver.view().dataset().count_rows()
     words = f"{rows:,} rows, {single:,} attempts; {claims:,} in bronze"
-    return Check("silver has each attempt once", rows == single == claims, words)
+    is_right = rows == single == claims
+    if left:
+        words += f"; {left} later batch(es) of bronze are missing"
+    return Check(name, is_right and not left, words, is_right and left > 0)
 
 
-def _by_day(table: Table, sql: str, queries: Duck) -> int:
+def _by_day(table: Table, sql: str, queries: Duck, values: Values) -> int:
     """Add up a count over the days of a table, one after the other."""
     days: dict[str | None, list[Any]] = {}
     for one in table.files():
         days.setdefault(one.day, []).append(one)
     return sum(
-        lines_of(queries.run(sql, {"rows": table.view(some)}))[0]["claims"]
+        lines_of(queries.run(sql, {"rows": table.view(some)}, values))[0]["claims"]
         for some in days.values()
     )
 
