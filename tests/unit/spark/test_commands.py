@@ -10,6 +10,7 @@ pytest.importorskip("deltalake")
 from pyarrow import parquet
 
 from dueline import Dueline
+from dueline.log import trimming
 from tests.harness.shell import Shell
 from tests.harness.spark.tables import app_with_a_past, live_on, made, quiet, table_in
 
@@ -83,3 +84,29 @@ def test_a_row_that_is_missing_in_a_table_that_is_behind_is_bad(
     kept = parquet.read_table(file, partitioning=None)
     parquet.write_table(kept.slice(1), file)
     assert shell("--store", app.url, "pipeline", "verify").code == 6
+
+
+def test_an_audit_names_the_time_at_which_trimmed_history_begins(
+    shell: Shell, app: Dueline
+) -> None:
+    now_us = app.store.clock_us()
+    for shard in range(3):
+        trimming.trim(app.store, "mail!history", shard, before_us=now_us, version=b"v" * 16)
+    words = ("--store", app.url, "-o", "json", "pipeline", "audit", "--engine", "duckdb")
+    (_, mail) = shell(*words).data["queues"]
+    assert (mail["queue"], mail["verdict"]) == ("mail", "not audited")
+    live_on(app, 10)
+    answer = shell(*words)
+    assert [one["verdict"] for one in answer.data["queues"]] == ["not audited", "clean"]
+    assert f"mail: the tables begin at {mail['since'][:19]}" in answer.err
+    assert "jobs enqueued before are not judged." in answer.err
+
+
+@pytest.mark.parametrize("option", ["--attempts", "--capacity"])
+def test_a_task_that_no_row_has_is_refused(shell: Shell, app: Dueline, option: str) -> None:
+    words = ("--store", app.url, "pipeline", "audit", "--engine", "duckdb", option)
+    answer = shell(*words, "count to 30=2")
+    assert answer.code == 2
+    assert "No row of the history has the task 'count to 30'." in answer.err
+    assert "count to 300" in answer.err
+    assert shell(*words, "count to 300=99").code == 0

@@ -31,7 +31,7 @@ from dueline.cli.pipeline_options import (
     progress,
 )
 from dueline.cli.session import session_of
-from dueline.core.clock import SystemClock, asked_instant_us
+from dueline.core.clock import SystemClock, asked_instant_us, to_datetime
 from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput, ConfigError, NotFound
 
@@ -259,6 +259,10 @@ def _show_audit(context: typer.Context, said: "Judged") -> None:
             "not_known": dict(said.not_known),
         }
     )
+    for one in said.queues:
+        if one.since_us and one.verdict != "not audited":
+            begin = to_datetime(one.since_us).isoformat(timespec="seconds")
+            note(f"{one.queue}: the tables begin at {begin}; jobs enqueued before are not judged.")
     note(f"Audited: {', '.join(said.looked_for)}; not audited: {', '.join(said.not_audited)}")
 
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -35,6 +36,7 @@ LATE_US: Final = 10 * SECOND_US
 _LOST: Final = frozenset(name for name, rule in RULES.items() if rule.verdict == "lost")
 
 
+TASKS: Final = "SELECT DISTINCT task FROM rows ORDER BY task"
 UNJUDGED: Final = """
     SELECT count(DISTINCT concat(job_id, unix_micros(enqueued))) AS jobs FROM rows
     WHERE queue = :queue
@@ -143,7 +145,8 @@ class Auditor:
             is_full: Whether to judge all of it.
 
         Raises:
-            BadInput: `expected` needs a history of `all` or `arguments`, and a queue has less.
+            BadInput: `expected` needs a history of `all` or `arguments`, and a queue has less; or
+                no row has the task of a promise.
         """
         whole = [name for name, kept in self._history.items() if tells_all(kept)]
         if expected is not None and len(whole) < len(self._history):
@@ -154,6 +157,7 @@ class Auditor:
         store = self._engine.store
         since_us = living.since_us
         self._bronze.refresh()
+        self._expect_tasks({*promises.capacities, *promises.attempts})
         has_end = bool(period_of(self._bronze).until_us)  # jobs that ended later would seem lost
         rows = None if has_end else living.rows
         known = Known(whole, is_exact=store.transactional, now_us=store.clock_us())
@@ -186,6 +190,20 @@ class Auditor:
         ]  # fmt: skip
         standings = self._standings(findings, [] if has_end else whole)
         return Judged(standings, shown, said.looked_for, said.not_audited, said.not_known)
+
+    def _expect_tasks(self, names: Collection[str]) -> None:
+        """Check that each task has rows, so that no rule is left out because of a wrong name."""
+        if not names or not self._bronze.rows():
+            return
+        known = [one["task"] for one in lines_of(Duck().run(TASKS, {"rows": self._bronze.view()}))]
+        for name in names:
+            if name not in known:
+                some = get_close_matches(name, known, 5, 0)
+                raise BadInput(
+                    f"No row of the history has the task {name!r:.80}.",
+                    hint=f"Check the name, or omit it until such a job exists; tasks: "
+                    f"{', '.join(some)}.",
+                )
 
     def _standings(
         self, findings: Sequence[Mapping[str, Any]], whole: Sequence[str]
@@ -286,7 +304,8 @@ class Auditor:
                 and one.may_hold("enqueued", begin_us, until_us - 1)
             ]  # fmt: skip
             views = {"rows": self._bronze.view(inside)}
-            if unjudged[queue] and not lines_of(queries.run(JUDGED, views, values)):
+            has_begun_late = bool(unjudged[queue] or begins[queue])
+            if has_begun_late and not lines_of(queries.run(JUDGED, views, values)):
                 empty.add(queue)
         return unjudged, empty
 

@@ -459,7 +459,8 @@ class Pipeline:
                 had not ended at the last audit.
 
         Raises:
-            BadInput: `expected` needs a history of `all` or `arguments`, and a queue has less.
+            BadInput: `expected` needs a history of `all` or `arguments`, and a queue has less; or
+                no row has the task of a promise.
         """
         with existing_engine(self._settings.store) as engine:
             auditor = Auditor(
