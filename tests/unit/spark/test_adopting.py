@@ -3,12 +3,13 @@
 import json
 from collections import Counter
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
 
 from dueline import Dueline
-from dueline.core.errors import Conflict, NotFound, StoreCorrupt
+from dueline.core.errors import Conflict, LakeCorrupt, NotFound, StoreCorrupt
 from tests.harness.spark.tables import (
     Line,
     app_with_a_past,
@@ -83,6 +84,66 @@ def test_old_tables_that_end_inside_a_timestamp_lose_nothing(app: Dueline, tmp_p
     pipe.run([], quiet)
     wanted = Counter(tuple(sorted(line.items())) for line in lines)
     assert rows_in(tmp_path / "new", "bronze") == wanted
+
+
+@pytest.mark.parametrize("harm", ["folder", "file", "half", "text", "rows", "other"])
+def test_an_old_lake_that_is_not_whole_is_refused_before_a_row_is_copied(
+    app: Dueline, tmp_path: Path, harm: str
+) -> None:
+    old = tmp_path / "old" / "bronze"
+    lines = history_of(app, "mail", 3)
+    facts = {"000001": {"rows": len(lines) - len(lines) // 2 + (harm == "rows")}}
+    old_lake(tmp_path / "old", lines, 3, facts=facts)
+    file = old / "000000" / "part-0.parquet"
+    whole = {one: one.read_bytes() for one in (file, old / "manifest.json")}
+    spoil_files(harm, file, old / "manifest.json")
+    pipe = made(tmp_path / "new", app)
+    words = {"text": "manifest.json is damaged", "half": "part-0.parquet is damaged",
+             "other": "not one of a history"}.get(harm, "does not hold .* rows")  # fmt: skip
+    with pytest.raises(LakeCorrupt, match=words):
+        pipe.adopt(tmp_path / "old", quiet)
+    assert not (tmp_path / "new").exists()
+    if harm != "rows":
+        file.parent.mkdir(exist_ok=True)
+        for one, text in whole.items():
+            one.write_bytes(text)
+        pipe.adopt(tmp_path / "old", quiet)
+        assert rows_in(tmp_path / "new", "bronze").total() == len(lines)
+
+
+def spoil_files(harm: str, file: Path, manifest: Path) -> None:
+    """Do some harm to a file of rows or to its manifest."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    if harm == "folder":
+        rmtree(file.parent)
+    elif harm == "file":
+        file.unlink()
+    elif harm == "half":
+        file.write_bytes(file.read_bytes()[:500])
+    elif harm == "other":
+        parquet.write_table(pa.table({"x": [1]}), file)
+    elif harm == "text":
+        manifest.write_bytes(manifest.read_bytes()[:20])
+
+
+@pytest.mark.parametrize("harm", ["file", "half", "text", "other"])
+def test_an_old_archive_that_is_not_whole_is_refused_before_a_row_is_copied(
+    app: Dueline, tmp_path: Path, harm: str
+) -> None:
+    file, manifest = tmp_path / "old" / "rows" / "part-0.parquet", tmp_path / "old/manifest.json"
+    lines = history_of(app, "mail", 3)
+    write(file, lines)
+    asked = {"queues": ["mail"], "since_us": None, "until_us": None}
+    manifest.write_text(json.dumps({
+        "archive": 1, "asked": asked, "since_us": 0, "until_us": 1 << 60, "rows": len(lines),
+        "files": [{"name": "part-0.parquet"}],
+    }))  # fmt: skip
+    spoil_files(harm, file, manifest)
+    with pytest.raises(LakeCorrupt, match=r"is missing|is damaged|not one of a history"):
+        made(tmp_path / "new", app).adopt(tmp_path / "old", quiet)
+    assert not (tmp_path / "new").exists()
 
 
 def test_what_is_no_old_lake_is_refused(app: Dueline, tmp_path: Path) -> None:

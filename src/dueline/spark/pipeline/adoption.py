@@ -5,7 +5,7 @@ taken over row by row; silver and gold are computed from it.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +24,8 @@ from dueline.spark.reading.partitions import RowSlice, behind, rows_of
 
 VERSIONS: Final = (2, 3)
 _MANIFEST: Final = "manifest.json"
+_KEYS: Final = ("queue", "shard", "id", "job_id", "enqueued", "at")
+_RESTORE: Final = "Copy the old folder again, whole; nothing was written to the new one."
 
 
 def is_archive(old: Path) -> bool:
@@ -36,23 +38,24 @@ def adopt_archive(old: Path, to: Place, say: Say) -> Archived:
 
     Raises:
         Conflict: The place holds another archive, or something else.
-        LakeCorrupt: The old folder is not an archive of version 1, or lacks rows.
+        LakeCorrupt: The old folder is not an archive of version 1, or a file of it is missing or
+            damaged.
     """
-    manifest = json.loads((old / _MANIFEST).read_bytes())
+    manifest = _manifest(old, "asked", "files", "rows", "since_us", "until_us")
     if manifest.get("archive") != 1:
         raise LakeCorrupt(f"{old} is not an archive of version 1.")
     asked = archive.Asked(**manifest["asked"])
     held = archive.held(to, asked)
     if held is not None:
         return held
+    files = [old / "rows" / one["name"] for one in manifest["files"]]
+    _expect_rows(old, files, manifest["rows"])
     table = Table(to, archive.ARCHIVE)
     table.create({archive.ASKED: str(asked)})
     written: list[File] = []
-    for rows in _tables([old / "rows" / one["name"] for one in manifest["files"]]):
+    for rows in _tables(files):
         written += table.writer.write(rows)
         say(f"adopt: {sum(one.rows for one in written):,} rows")
-    if sum(one.rows for one in written) != manifest["rows"]:
-        raise LakeCorrupt(f"{old} does not hold the rows of its manifest.")
     bounds = {archive.SINCE: manifest["since_us"], archive.UNTIL: manifest["until_us"]}
     table.commit(written, positions=bounds)
     found = archive.held(to, asked)
@@ -72,7 +75,7 @@ def adopt(old: Path, table: Table, engine: Engine, say: Say) -> int:
     Raises:
         Conflict: Bronze exists already.
         NotFound: There are no old tables.
-        LakeCorrupt: Another version wrote them.
+        LakeCorrupt: Another version wrote them, or a file is missing or damaged.
     """
     if table.position(BATCH) is not None:
         raise Conflict(f"{table.place.root} has rows already.", hint="Use another folder.")
@@ -97,18 +100,60 @@ def adopt(old: Path, table: Table, engine: Engine, say: Say) -> int:
 def _old(root: Path) -> tuple[Mapping[str, Any], list[Path]]:
     """Return the manifest of old tables, and their files of bronze, in their order."""
     try:
-        manifest = json.loads((root / BRONZE.name / _MANIFEST).read_bytes())
+        manifest = _manifest(root / BRONZE.name, "parts")
     except FileNotFoundError:
         raise NotFound(f"{root} holds no tables of an older version.") from None
     if manifest.get("version") not in VERSIONS:
         raise LakeCorrupt(f"{root} was made by another version ({manifest.get('version')}).")
-    files = [
-        file
-        for _, part in sorted(manifest["parts"].items())
-        for file in sorted((root / BRONZE.name / part).glob("*.parquet"))
-    ]
+    files: list[Path] = []
+    for name, part in sorted(manifest["parts"].items()):
+        folder = root / BRONZE.name / part
+        some = sorted(folder.glob("*.parquet"))
+        _expect_rows(folder, some, manifest.get("facts", {}).get(name, {}).get("rows"))
+        files += some
     whole = {"since_us": 0, "until_us": 0, "begins": {}} | manifest
     return whole, files
+
+
+def _manifest(folder: Path, *needed: str) -> dict[str, Any]:
+    """Return the manifest of a folder, which has some keys.
+
+    Raises:
+        FileNotFoundError: The folder has no manifest.
+        LakeCorrupt: It is damaged.
+    """
+    file = folder / _MANIFEST
+    try:
+        found = json.loads(file.read_bytes())
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not found.keys() >= {*needed}:
+        raise LakeCorrupt(f"The file {file} is damaged.", hint=_RESTORE)
+    return found
+
+
+def _expect_rows(folder: Path, files: Sequence[Path], rows: int | None) -> None:
+    """Check that files are whole and hold a number of rows; None: not known, but some.
+
+    Raises:
+        LakeCorrupt: A file is missing or damaged, or rows are missing.
+    """
+    found = 0
+    for file in files:
+        try:
+            about = parquet.read_metadata(file)
+        except FileNotFoundError as error:
+            raise LakeCorrupt(f"The file {file} is missing.", hint=_RESTORE) from error
+        except (OSError, pa.ArrowInvalid) as error:
+            raise LakeCorrupt(f"The file {file} is damaged.", hint=_RESTORE) from error
+        if not {*_KEYS} <= {*about.schema.names}:
+            raise LakeCorrupt(f"The file {file} is not one of a history.", hint=_RESTORE)
+        found += about.num_rows
+    if found != rows if rows is not None else not found:
+        wanted = "any rows" if rows is None else f"{rows:,} rows"
+        raise LakeCorrupt(
+            f"{folder} does not hold {wanted}, as its manifest says, but {found:,}.", hint=_RESTORE
+        )
 
 
 def _tables(files: list[Path]) -> Iterator[pa.Table]:
