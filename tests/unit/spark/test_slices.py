@@ -180,6 +180,7 @@ def test_reading_once_writes_nothing_to_the_store(shop: Dueline, tmp_path: Path)
         ({"startingOffsets": "latest"}, "must be earliest or an offset"),
         ({"startingTimestamp": "noon"}, "is not a timestamp"),
         ({"store": ""}, "The option store is missing.*CREATE TEMPORARY VIEW"),
+        ({"owner": "me", "provider": "dueline"}, "CREATE TABLE .* does not work.*TEMPORARY VIEW"),
         ({"store": "memory://"}, "exists in one process"),
     ],
 )

@@ -45,6 +45,9 @@ ALIASES: Final = {
 OF_SPARK: Final = ("path", "checkpointlocation", "queryname")
 """Options that Spark passes on and that are ignored."""
 
+OF_A_TABLE: Final = ("owner", "provider")
+"""Options that Spark passes for CREATE TABLE, instead of those of the statement."""
+
 _RANGE: Final = re.compile(r"\s*(\d{1,5})\s*(?:-\s*(\d{1,5})\s*)?")
 
 
@@ -87,6 +90,11 @@ class Options:
             if key.lower() in OF_SPARK:
                 continue
             name = names.get(key.lower())
+            if name is None and key.lower() in OF_A_TABLE:
+                raise BadInput(
+                    "CREATE TABLE ... USING dueline does not work: Spark passes it no options.",
+                    hint="Use CREATE TEMPORARY VIEW, with OPTIONS (store '...').",
+                )
             if name is None:
                 near = get_close_matches(key.lower(), names, n=1)
                 raise BadInput(
