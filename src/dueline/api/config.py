@@ -243,7 +243,7 @@ def place_of(target: object) -> str | None:
                 if file and Path(file).name == f"{name}.py":
                     return f"{Path(file).resolve()}:{attribute}"
                 return f"{name}:{attribute}"
-            if file:
+            if file and not file.startswith("<"):  # as "<stdin>"
                 script = f"{Path(file).resolve()}:{attribute}"
     return script
 

@@ -256,3 +256,16 @@ def test_a_script_goes_by_the_stem_of_its_file(monkeypatch: pytest.MonkeyPatch) 
     assert module_name("__main__") == "run_me"
     module(monkeypatch, "__main__")
     assert re.fullmatch("__main__", module_name("__main__"))
+
+
+def test_a_program_from_standard_input_cannot_be_imported_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    target = object()
+    program = ModuleType("__main__")
+    program.__file__, vars(program)["thing"] = "<stdin>", target
+    monkeypatch.setitem(sys.modules, "__main__", program)
+    assert place_of(target) is None
+    program.__file__ = str(tmp_path / "work.py")
+    assert place_of(target) == f"{tmp_path.resolve()}/work.py:thing"
