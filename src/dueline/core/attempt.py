@@ -40,6 +40,7 @@ class Failed(NamedTuple):
     retry: whether the task's policy retries this error.
     retry_after_us: the wait that the error asks for; None if it does not. case: which policy of
     `Retry.per_error` holds, see `Retry.case_of`. lines: what it logged, if that is kept.
+    attempts: the number of attempts that the handler asks for; 0 for that of the policy.
     """
 
     error_type: str
@@ -49,6 +50,7 @@ class Failed(NamedTuple):
     retry_after_us: int | None = None
     case: int = 0
     lines: str = ""
+    attempts: int = 0
 
 
 class Snoozed(NamedTuple):

@@ -244,7 +244,7 @@ def decide(ended: Ended, retry: Retry, chance: float, *, is_once: bool = False) 
         case Failed():
             errors = job.errors + 1
             retry = retry.of_case(ending.case) if ending.case else retry
-            if not ending.retry or errors >= retry.attempts:
+            if not ending.retry or errors >= (ending.attempts or retry.attempts):
                 return _dead(ending, now_us)
             wait_us = ending.retry_after_us
             if wait_us is None:

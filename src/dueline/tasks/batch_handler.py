@@ -61,10 +61,13 @@ class Call(Context, Generic[T]):
         self.is_ended, self.raised = True, error
 
     def retry(  # type: ignore[override]  # the other jobs of the batch go on
-        self, *, after: timedelta | float | None = None
+        self, *, after: timedelta | float | None = None, attempts: int | None = None
     ) -> None:
-        """Mark this attempt as failed, and retry the job after this wait or as its policy says."""
-        self.fail(self._retry_request(after))
+        """Mark this attempt as failed, and retry the job after this wait or as its policy says.
+
+        Args: after, attempts: as of `Context.retry`.
+        """
+        self.fail(self._retry_request(after, attempts))
 
     def snooze(self, after: timedelta | float) -> None:
         """Run this job again after a timedelta or a number of seconds; no attempt is spent."""

@@ -5,18 +5,18 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
-from typing import Any, Literal, NoReturn, Protocol, TypeVar, get_type_hints
+from typing import Annotated, Any, Final, Literal, NoReturn, Protocol, TypeVar, get_type_hints
 
 from dueline.core.call_options import headers_of
 from dueline.core.clock import asked_span_us, duration_us, to_datetime
 from dueline.core.codec import AS_JSON, JSON, unknown_kind
-from dueline.core.constraints import check_value
+from dueline.core.constraints import check_value, integer
 from dueline.core.errors import BadInput, DuelineError, LeaseLost
 from dueline.core.job import Claim, Job
 from dueline.core.lane import tenant_of
 from dueline.core.limit_names import limits_of_call, read_limits
 from dueline.core.logging import log
-from dueline.core.retry import Retry
+from dueline.core.retry import ATTEMPTS_MAX, Retry
 from dueline.core.user_code import name_of, text_of
 from dueline.tasks.arguments import Arguments
 from dueline.tasks.payload_codecs import PLAIN, Payloads
@@ -56,6 +56,7 @@ class RetryRequested(DuelineError):
     """Raised by `ctx.retry`: this attempt failed, and the job runs again later."""
 
     retry_after: float | timedelta | None = None
+    attempts = 0
 
 
 class Cancel(DuelineError):
@@ -63,6 +64,8 @@ class Cancel(DuelineError):
 
 
 T = TypeVar("T")
+
+_Attempts: Final = Annotated[int, integer(1, ATTEMPTS_MAX)]
 
 Join = Callable[[object, str], "Finishing"]
 """Gives the transaction of an object that a handler passes, for a queue."""
@@ -177,22 +180,27 @@ class Context:
         if self._control.is_cancelled(self._claim):
             raise Cancel("Its end was asked for.")
 
-    def retry(self, *, after: timedelta | float | None = None) -> NoReturn:
+    def retry(
+        self, *, after: timedelta | float | None = None, attempts: int | None = None
+    ) -> NoReturn:
         """Fail this attempt and retry the job, whatever `on` of its policy says.
 
         Do not catch the exception that this raises. In an `except` block, the job keeps the
         caught error as the reason. When the attempts are used up, the job becomes a dead-letter
         job; use `raise Snooze(...)` to run again without spending an attempt.
 
-        Args: after: wait, a timedelta or seconds; by default as the policy says.
+        Args: after: wait, a timedelta or seconds; by default as the policy says. attempts: number
+          of attempts after which this failure is the last, 1 to 100; by default as the policy says.
 
         Raises:
           RetryRequested: always.
-          BadInput: the wait is out of range.
+          BadInput: the wait or the number is out of range.
         """
-        raise self._retry_request(after)
+        raise self._retry_request(after, attempts)
 
-    def _retry_request(self, after: timedelta | float | None) -> RetryRequested:
+    def _retry_request(
+        self, after: timedelta | float | None, attempts: int | None
+    ) -> RetryRequested:
         cause = sys.exception()
         reason = "" if cause is None else f" {name_of(cause)}: {text_of(cause)}".rstrip(": ")
         error = RetryRequested(f"The handler asked for a retry.{reason}")
@@ -200,6 +208,9 @@ class Context:
         if after is not None:
             asked_span_us(after, "after")
             error.retry_after = after
+        if attempts is not None:
+            check_value(attempts, _Attempts, "attempts")
+            error.attempts = attempts
         return error
 
     def progress(self, done: float, total: float, note: str = "") -> None:

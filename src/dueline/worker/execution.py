@@ -422,7 +422,9 @@ def failure(error: BaseException, handler: Handler) -> Failed:
     if is_asked:  # where it asked is of no interest, but what it had caught may be
         traceback = describe(cause)[2] if cause is not None else ""
     wait_us = _retry_after_us(error)
-    return Failed(name, text, traceback[-TRACEBACK_CHARACTERS_MAX:], retry, wait_us, case)
+    attempts = error.attempts if isinstance(error, RetryRequested) else 0
+    shown = traceback[-TRACEBACK_CHARACTERS_MAX:]
+    return Failed(name, text, shown, retry, wait_us, case, attempts=attempts)
 
 
 def _retry_after_us(error: BaseException) -> int | None:

@@ -121,15 +121,32 @@ def test_the_last_retry_can_be_caught(app: Celery) -> None:
 
     @app.task(bind=True, name="more")
     def more(self: BoundTask) -> None:
-        self.retry(max_retries=9)
+        self.retry(max_retries=100)
 
     results = [task.delay() for task in (patient, later, more)]
     work(app)
     assert results[0].get(timeout=5) == "gave up after 1"
     assert results[1].status == "RETRY"
-    with pytest.raises(JobFailed, match="`max_retries` must be at most 3"):
+    with pytest.raises(JobFailed, match="`max_retries` must be an integer from 0 to 99"):
         results[2].get(timeout=5)
     assert MaxRetriesExceededError is patient.MaxRetriesExceededError
+
+
+@pytest.mark.parametrize("error", [None, OSError("no route")])
+def test_a_retry_may_have_more_retries_than_its_task(app: Celery, error: OSError | None) -> None:
+    seen = []
+
+    @app.task(bind=True, name="stubborn", max_retries=1, default_retry_delay=0)
+    def stubborn(self: BoundTask) -> str:
+        seen.append(self.request.retries)
+        if self.request.retries < 4:
+            self.retry(exc=error, max_retries=5)
+        return "done at last"
+
+    result = stubborn.delay()
+    work(app)
+    assert result.get(timeout=5) == "done at last"
+    assert seen == [0, 1, 2, 3, 4]
 
 
 def test_retry_policies_are_those_of_celery(app: Celery) -> None:

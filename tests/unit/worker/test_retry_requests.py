@@ -73,6 +73,18 @@ def test_without_a_wait_the_policy_decides(app: Dueline, caplog: pytest.LogCaptu
     assert "Traceback" not in caplog.text
 
 
+def test_a_request_may_have_another_number_of_attempts(app: Dueline) -> None:
+    @app.task(name="counted", retry=ONCE)
+    def counted(ctx: Context, attempts: int) -> None:
+        ctx.retry(after=0, attempts=attempts)
+
+    jobs = [counted.enqueue(attempts) for attempts in (3, 1, 0)]
+    work(app)
+    assert [job.status for job in jobs] == ["dead"] * 3
+    assert [row_of(app, job).errors for job in jobs] == [3, 1, 1]
+    assert "`attempts` must be an integer from 1 to 100" in row_of(app, jobs[2]).error
+
+
 def test_the_caught_error_is_the_reason_and_chooses_the_policy(
     app: Dueline, caplog: pytest.LogCaptureFixture
 ) -> None:

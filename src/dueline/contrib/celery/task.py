@@ -5,19 +5,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import wraps
-from typing import Any, NoReturn
+from typing import Annotated, Any, Final, NoReturn
 
 from dueline.api.task import AsyncTask, Task, Using
 from dueline.contrib.celery.calls import CallWords, current_app
 from dueline.contrib.celery.canvas import Canvas, with_error
 from dueline.contrib.celery.result import AsyncResult
 from dueline.contrib.celery.words import OBJECT, refuse, refuse_attribute
+from dueline.core.constraints import check_value, integer
 from dueline.core.errors import BadInput
+from dueline.core.retry import ATTEMPTS_MAX
 from dueline.tasks.handler import Context
 from dueline.workflows import parts
 from dueline.workflows.parts import Part, Step
 
 Links = Canvas | Sequence[Canvas] | None
+
+_Retries: Final = Annotated[int, integer(0, ATTEMPTS_MAX - 1)]
 
 
 class MaxRetriesExceededError(Exception):
@@ -249,17 +253,13 @@ class BoundTask(CeleryTask):
             exc: The reason; raised when the retries are used up.
             countdown: Wait in seconds; by default `default_retry_delay` of the task.
             eta: Time of the retry.
-            max_retries: Number of retries, up to that of the task.
+            max_retries: Number of retries, up to 99; by default that of the task.
             **unknown: None; an error names the option that was meant.
         """
         refuse(unknown, {"args": "a new call, and return"}, "`self.retry`")
-        if max_retries is not None and max_retries > self.max_retries:
-            raise BadInput(
-                f"`max_retries` must be at most {self.max_retries}, that of the task "
-                f"(got {max_retries!r}).",
-                hint="Use @app.task(max_retries=...).",
-            )
-        if self.request.retries >= (self.max_retries if max_retries is None else max_retries):
+        most = self.max_retries if max_retries is None else max_retries
+        check_value(most, _Retries, "max_retries")
+        if self.request.retries >= most:
             raise exc or MaxRetriesExceededError(
                 f"{self.name} was retried {self.request.retries}x."
             )
@@ -268,11 +268,11 @@ class BoundTask(CeleryTask):
             eta = self.app.aware(eta)
             after = max(0.0, (eta - datetime.now(eta.tzinfo)).total_seconds())
         if exc is None:
-            self.context.retry(after=after)
+            self.context.retry(after=after, attempts=most + 1)
         try:
             raise exc  # noqa: TRY301  (the job keeps what is caught as the reason)
         except BaseException:  # noqa: BLE001  (see above)
-            self.context.retry(after=after)
+            self.context.retry(after=after, attempts=most + 1)
 
 
 def bound(task: CeleryTask, function: Callable[..., Any]) -> Callable[..., Any]:
