@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
 from string import Formatter
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
 from dueline.core.clock import duration_us
 from dueline.core.codec import Cells, decode, encode
@@ -64,6 +64,11 @@ class CallTerms(NamedTuple):
 
 
 _NO_TERMS = CallTerms()
+
+
+THROTTLED: Final = "throttled"
+"""How the last attempt released a job whose handler raised `Throttled`; older versions read any
+string here."""
 
 
 class CallOptions(Cells, frozen=True, gc=False):

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from dueline.coordination.worker_registry import Presence, live_workers
 from dueline.core.attempt import read_epitaph
-from dueline.core.call_options import read_options
+from dueline.core.call_options import THROTTLED, is_past, read_options
 from dueline.core.engine import Engine
 from dueline.core.errors import NotFound, StoreCorrupt
 from dueline.core.job import Job, JobId, State
@@ -52,6 +52,11 @@ CLAIMS_MAX: Final = 10_000
 """Maximum number of claimed jobs that are counted."""
 
 _NAMED_MAX: Final = 5
+
+_PUT_BACK_BY_HANDLER: Final = {
+    "snoozed": "snoozed it",
+    THROTTLED: "raised Throttled, which defers it",
+}
 
 
 def explain(queues: Queues, job_id: JobId) -> Explanation:
@@ -178,19 +183,26 @@ def _later(queues: Queues, job: Job, workers: Sequence[Presence], now_us: int) -
 
 def _waiting_for_time(job: Job, at: str, facts: Facts) -> Explanation:
     put_back = _put_back_by(job)
-    if put_back == "snoozed":
+    expires = _expires_instead(job, at)
+    if put_back in _PUT_BACK_BY_HANDLER:
         failed = f" Attempts that failed before: {job.errors} ({line(job.error)})."
-        return Explanation(
-            "put back", f"Its handler snoozed it until {at}.{failed if job.errors else ''}", facts
-        )
+        done = f"Its handler {_PUT_BACK_BY_HANDLER[put_back]}"
+        said = f"{done} for longer; {expires}." if expires else f"{done} until {at}."
+        return Explanation("put back", f"{said}{failed if job.errors else ''}", facts)
     if put_back or (job.fence and not job.errors and not job.crashes):
         return Explanation("put back", f"A worker released it until {at}.", facts)
     if job.errors or job.crashes:
         failed = f"Attempt {job.errors} failed" if job.errors else "A worker died on it"
-        return Explanation(
-            "retrying", f"{failed} ({line(job.error)}); it is retried at {at}.", facts
-        )
+        then = expires or f"it is retried at {at}"
+        return Explanation("retrying", f"{failed} ({line(job.error)}); {then}.", facts)
     return Explanation("scheduled", f"It is not due until {at}.", facts)
+
+
+def _expires_instead(job: Job, at: str) -> str:
+    """Return that a job expires when it would run again; empty if it runs."""
+    with suppress(StoreCorrupt):  # whatever runs it says so
+        return f"it expires before that, at {at}" if is_past(job, job.at_us) else ""
+    return ""
 
 
 def _put_back_by(job: Job) -> str:

@@ -3,9 +3,12 @@
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from dueline.core.attempt import Ended, Failed, Outcome
+from dueline.core.call_options import is_past
+from dueline.core.errors import StoreCorrupt
 from dueline.core.job import Job
 from dueline.core.logging import log
 from dueline.core.retry import Decision, RetryLater
@@ -45,7 +48,8 @@ def log_ending(ended: Ended, decision: Decision, *, is_lost: bool) -> None:
         return
     if isinstance(decision, RetryLater):
         wait_s = max(0, decision.at_us - ended.ended_us) / 1e6
-        text = f"{where} {decision.word}, again in {wait_s:.1f} s"
+        next_text = "expires in" if _expires_first(job, decision) else "again in"
+        text = f"{where} {decision.word}, {next_text} {wait_s:.1f} s"
         about["outcome"] = decision.word
     else:
         text = f"{where} {decision.state} after {took_ms:.1f} ms"
@@ -57,6 +61,13 @@ def log_ending(ended: Ended, decision: Decision, *, is_lost: bool) -> None:
     elif decision.error:
         text = f"{text}: {one_line(decision.error)}"
     log.log(level, "%s", text, extra=about)
+
+
+def _expires_first(job: Job, decision: RetryLater) -> bool:
+    """Return whether a job has expired when it would run again."""
+    with suppress(StoreCorrupt):  # reported when the job runs
+        return is_past(job, decision.at_us)
+    return False
 
 
 def log_over(job: Job, outcome: Outcome) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from dueline.core import features
 from dueline.core.attempt import Crashed, Done, Ended, Expired, Failed, Outcome, Settled, Snoozed
-from dueline.core.call_options import read_options, terms_of
+from dueline.core.call_options import THROTTLED, read_options, terms_of
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.errors import StoreCorrupt
@@ -493,7 +493,9 @@ def _opts_after(ended: Ended, again: RetryLater) -> bytes | None:
         options = read_options(ended.job.opts)
     except StoreCorrupt:  # reported when the job runs
         return None
-    return options.changed(put_back=(again.word, again.at_us)).to_bytes()
+    is_throttled = isinstance(ended.ending, Snoozed) and ended.ending.throttles
+    word = THROTTLED if is_throttled else again.word
+    return options.changed(put_back=(word, again.at_us)).to_bytes()
 
 
 def _word_of(decision: Decision) -> str:

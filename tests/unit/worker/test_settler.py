@@ -22,6 +22,7 @@ from dueline.core.errors import NotFound, Unknown
 from dueline.core.job import Job, State
 from dueline.core.retry import Retry
 from dueline.core.store import Extend
+from dueline.jobs.explain import explain
 from dueline.jobs.history import attempt_of, attempts
 from dueline.jobs.queue import Queues
 from dueline.store_tests.failing_store import FailingStore, Fault
@@ -75,7 +76,7 @@ def test_done_drops_the_row_and_keeps_result_and_history(queues: Queues, clock: 
 
 @pytest.mark.parametrize("ending", [FAILED, Snoozed(60 * SECOND_US)])
 def test_a_job_that_expires_before_its_retry_ends_at_its_expiry(
-    queues: Queues, clock: HandClock, ending: Ending
+    queues: Queues, clock: HandClock, caplog: pytest.LogCaptureFixture, ending: Ending
 ) -> None:
     # C15: what waits for it, such as a workflow, does not wait for the retry
     expires_us = NOW_US + 5 * SECOND_US
@@ -83,14 +84,26 @@ def test_a_job_that_expires_before_its_retry_ends_at_its_expiry(
     (job,) = claim_all(queues)
     clock.advance(1)
     settler = settler_of(queues, Retry.fixed(60))
-    settler.settle([ended(job, ending)._replace(ended_us=NOW_US + SECOND_US)], [])
+    with caplog.at_level(logging.INFO, "dueline.worker"):
+        settler.settle([ended(job, ending)._replace(ended_us=NOW_US + SECOND_US)], [])
+    assert ", expires in 4.0 s" in caplog.text  # there is no retry to promise
+    assert "again" not in caplog.text
     row = queues.find(job.id).row
     assert row is not None
     assert row.at_us == expires_us
+    assert "it expires before that, at 20" in explain(queues, job.id).sentence
     clock.advance(4)
     assert Bench(queues, clock).run() == []
     found = queues.find(job.id)
     assert (found.status, found.row) == ("expired", None)
+
+
+def test_a_job_that_was_throttled_is_explained_as_such(queues: Queues, clock: HandClock) -> None:
+    job = claimed(queues, clock)
+    settler_of(queues).settle([ended(job, Snoozed(300 * SECOND_US, throttles=True))], [])
+    found = explain(queues, job.id)
+    assert found.reason == "put back"
+    assert found.sentence.startswith("Its handler raised Throttled, which defers it until 20")
 
 
 def test_cancelled_is_an_end_with_a_reason(queues: Queues, clock: HandClock) -> None:
