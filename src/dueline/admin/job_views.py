@@ -10,7 +10,7 @@ import msgspec
 from dueline.admin.search import Place, attempts_of
 from dueline.core.attempt import Attempt, Outcome, read_epitaph
 from dueline.core.call_options import read_options, tags_of
-from dueline.core.deadlines import deadline_of
+from dueline.core.deadlines import deadline_of, late_us
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, NotFound, StoreCorrupt
 from dueline.core.job import Job, JobId
@@ -40,6 +40,11 @@ class JobSummary:
       crashes: Number of claims whose worker died.
       worker: The worker of the last claim.
       error: The last error.
+      ended_us: When it ended, or expired.
+      alone: Whether it runs only while its worker runs nothing else.
+      late_us: How long after its deadline it ended.
+      step_state: Of a step that its workflow holds back: `held` by a dead step, or `waiting` for
+        other steps or a signal. Only lists have it.
     """
 
     id: str
@@ -61,6 +66,14 @@ class JobSummary:
     error: str = ""
     tags: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
+    alone: bool = False
+    late_us: int = 0
+    step_state: str = ""
+
+    @property
+    def shown_state(self) -> str:
+        """The state, or for a step that its workflow holds back how."""
+        return self.step_state or self.state
 
     @property
     def place(self) -> Place:
@@ -116,9 +129,10 @@ class JobDetails:
 
 def summary_of_row(job: Job, now_us: int) -> JobSummary:
     """Return the summary of a job with a row."""
+    state = status_of(job, now_us)
     return JobSummary(
         id=job.id.hex(),
-        state=status_of(job, now_us),
+        state=state,
         queue=living_queue(job.lane.queue),
         task=job.task,
         tenant=tenant_of(job.lane),
@@ -127,6 +141,7 @@ def summary_of_row(job: Job, now_us: int) -> JobSummary:
         due_us=job.due_us,
         enqueued_us=job.enqueued_us,
         claimed_us=job.claimed_us,
+        ended_us=(read_options(job.opts).expires_us or 0) if state == "expired" else 0,
         claims=job.fence,
         errors=job.errors,
         crashes=job.crashes,
@@ -134,6 +149,7 @@ def summary_of_row(job: Job, now_us: int) -> JobSummary:
         error=read_epitaph(job.error)[0],
         tags=tags_of(job),
         limits=limits_of(job.lane),
+        alone=job.alone,
     )
 
 
@@ -155,6 +171,7 @@ def summary_of_attempt(one: Attempt) -> JobSummary:
         claims=one.fence,
         worker=one.worker,
         error=one.error,
+        late_us=late_us(one.priority, one.ended_us) if one.claimed_us else 0,
     )
 
 

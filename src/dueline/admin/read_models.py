@@ -1,26 +1,19 @@
 """What a store holds, for people and programs: `app.admin`."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import NamedTuple
 
 from dueline.admin.dead_letters import DeadGroups, dead_groups
 from dueline.admin.filters import parse_filter
 from dueline.admin.health import Report, examine
 from dueline.admin.id_prefixes import find_id, is_prefix
-from dueline.admin.job_views import (
-    JobDetails,
-    JobPage,
-    details_of,
-    summary_of_attempt,
-    summary_of_row,
-)
+from dueline.admin.job_lists import Count, count_jobs, list_jobs
+from dueline.admin.job_views import JobDetails, JobPage, details_of
 from dueline.admin.operations import Action, Operations, actions
 from dueline.admin.redrives import Redrive, redrives
-from dueline.admin.search import ENDED_STATES, JobFilter, Place, count_like, search, search_ended
+from dueline.admin.search import JobFilter
 from dueline.admin.timeline import Timeline, timeline
 from dueline.admin.watch import Picture, Watch
 from dueline.coordination import worker_requests
@@ -68,13 +61,6 @@ READ_US_MAX = 150_000
 
 METERS_MAX = 100
 """Maximum number of keys of a rate that are read."""
-
-
-class Count(NamedTuple):
-    """The number of jobs that match; is_capped: there may be more, since not all were read."""
-
-    jobs: int
-    is_capped: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +231,8 @@ class Admin:
     ) -> JobPage:
         """List jobs by time; ended ones from the history, the latest first.
 
+        Expired jobs that no worker has ended yet come before those in the history.
+
         Args:
             filter: Which jobs; without a state, those that wait or run.
             limit: Maximum number of jobs.
@@ -256,23 +244,9 @@ class Admin:
             NotFound: The queue does not exist.
         """
         like = self.filter(filter) if isinstance(filter, str) else filter
-        place = None if after is None else _place(after)
-        stopped: Place | None = None
-        if like.state in ENDED_STATES:
-            past = search_ended(
-                self.engine, like, limit=limit, most=most, before=place, within_us=READ_US_MAX
-            )
-            found = [summary_of_attempt(one) for one in past.attempts]
-            more, is_capped = past.more, past.is_capped
-        else:
-            rows = search(
-                self.engine, like, limit=limit, most=most, after=place, within_us=READ_US_MAX
-            )
-            now_us = self.engine.time.latest_us()
-            found = [summary_of_row(one, now_us) for one in rows.jobs]
-            more, is_capped, stopped = rows.more, rows.is_capped, rows.stopped
-        last = found[-1].place if more and found else stopped
-        return JobPage(found, None if last is None else f"{last[0]}-{last[1]}", is_capped)
+        return list_jobs(
+            self.engine, like, limit=limit, most=most, after=after, within_us=READ_US_MAX
+        )
 
     def count(self, filter: str | JobFilter = "", *, most: int = READ_MAX) -> Count:  # noqa: A002
         """Count the jobs that match a filter.
@@ -286,10 +260,7 @@ class Admin:
             NotFound: The queue does not exist.
         """
         like = self.filter(filter) if isinstance(filter, str) else filter
-        if like.state in ENDED_STATES:
-            past = search_ended(self.engine, like, limit=most, most=most)
-            return Count(len(past.attempts), past.is_capped or past.more)
-        return Count(*count_like(self.engine, like, most=most, within_us=READ_US_MAX))
+        return count_jobs(self.engine, like, most=most, within_us=READ_US_MAX)
 
     def get(self, job_id: str) -> JobDetails:
         """Return all that is stored of a job.
@@ -511,11 +482,3 @@ class Admin:
 
 
 _NO_ID = bytes(16)
-_PLACE = re.compile(r"[0-9]{1,19}-[0-9a-f]{32}")
-
-
-def _place(text: str) -> Place:
-    at, _, job_id = text.partition("-")
-    if not _PLACE.fullmatch(text):
-        raise BadInput(f"{text!r:.80} is not the end of a page.", hint="Pass `next` of a page.")
-    return int(at), job_id

@@ -279,6 +279,12 @@ def _lane_rows(
     budget.stops.append((after[0], after[1].hex()))
 
 
+def refuse_tag(like: JobFilter) -> None:
+    """Raise BadInput if a filter of ended jobs has a tag."""
+    if like.tag is not None:
+        raise BadInput("Ended jobs cannot be searched by tag: history has no tags.")
+
+
 def search_ended(
     engine: Engine,
     like: JobFilter,
@@ -296,8 +302,7 @@ def search_ended(
 
     Raises: NotFound: the queue does not exist.
     """
-    if like.tag is not None:
-        raise BadInput("Ended jobs cannot be searched by tag: history has no tags.")
+    refuse_tag(like)
     names = engine.catalog.chosen(like.queue)
     end = before or (engine.time.latest_us(), "~")  # after all ids
     until_us = None if before is None else end[0] + LATE_US

@@ -2,14 +2,13 @@
 
 from contextlib import suppress
 
+from dueline.admin.job_views import JobSummary, summary_of_attempt, summary_of_row
 from dueline.cli.output import Entry, Instant, Raw, Span, Value
 from dueline.core.attempt import Attempt, Outcome, read_epitaph
-from dueline.core.call_options import read_options, tags_of
-from dueline.core.deadlines import deadline_of, late_us
+from dueline.core.call_options import read_options
+from dueline.core.deadlines import deadline_of
 from dueline.core.errors import BadInput, StoreCorrupt
 from dueline.core.job import Job, JobId
-from dueline.core.job_status import status_of
-from dueline.core.lane import limits_of, living_queue, tenant_of
 from dueline.jobs.explanation import Facts
 from dueline.tasks.payload_codecs import as_json
 from dueline.tasks.progress import Progress
@@ -25,25 +24,52 @@ ATTEMPT_COLUMNS = ("attempt", "outcome", "ended", "took", "worker")
 
 def of_row(job: Job, now_us: int) -> dict[str, Value]:
     """Return the output of a job with a row. at: when it is next due, or when it died."""
+    return of_waiting(summary_of_row(job, now_us))
+
+
+def of_waiting(job: JobSummary) -> dict[str, Value]:
+    """Return the output of the summary of a job with a row."""
     return {
-        "id": job.id.hex(),
-        "state": status_of(job, now_us),
-        "queue": living_queue(job.lane.queue),
+        "id": job.id,
+        "state": job.shown_state,
+        "queue": job.queue,
         "task": job.task,
-        "tenant": tenant_of(job.lane),
-        "priority": job.lane.priority,
+        "tenant": job.tenant,
+        "priority": job.priority,
         "at": Instant(job.at_us),
         "due": Instant(job.due_us),
         "enqueued": Instant(job.enqueued_us),
         "errors": job.errors,
         "crashes": job.crashes,
         "alone": job.alone,
-        "claims": job.fence,
+        "claims": job.claims,
         "claimed": Instant(job.claimed_us) if job.claimed_us else None,
         "worker": job.worker,
-        "error": read_epitaph(job.error)[0],
-        "tags": list(tags_of(job)),
-        "limits": list(limits_of(job.lane)),
+        "error": job.error,
+        "tags": list(job.tags),
+        "limits": list(job.limits),
+    }
+
+
+def of_ended(job: JobSummary) -> dict[str, Value]:
+    """Return the output of the summary of a job that has ended, or expired."""
+    began_us = job.started_us
+    return {
+        "id": job.id,
+        "state": job.state,
+        "queue": job.queue,
+        "task": job.task,
+        "tenant": job.tenant,
+        "priority": job.priority,
+        "ended": Instant(job.ended_us),
+        "due": Instant(job.due_us),
+        "enqueued": Instant(job.enqueued_us),
+        "claimed": Instant(job.claimed_us) if job.claimed_us else None,
+        "started": Instant(began_us) if began_us else None,
+        "took": Span(job.ended_us - began_us) if began_us else None,
+        "worker": job.worker,
+        "error": job.error,
+        **({"late": Span(job.late_us)} if job.late_us else {}),
     }
 
 
@@ -73,25 +99,7 @@ def body_of(job: Job) -> dict[str, Value]:
 
 def of_attempt(attempt: Attempt) -> dict[str, Value]:
     """Return the output of an ended attempt."""
-    began_us = attempt.started_us
-    missed_us = late_us(attempt.priority, attempt.ended_us) if attempt.claimed_us else 0
-    return {
-        "id": attempt.job,
-        "state": attempt.outcome,
-        "queue": attempt.queue,
-        "task": attempt.task,
-        "tenant": attempt.tenant,
-        "priority": attempt.priority,
-        "ended": Instant(attempt.ended_us),
-        "due": Instant(attempt.due_us),
-        "enqueued": Instant(attempt.enqueued_us),
-        "claimed": Instant(attempt.claimed_us) if attempt.claimed_us else None,
-        "started": Instant(began_us) if began_us else None,
-        "took": Span(attempt.ended_us - began_us) if began_us else None,
-        "worker": attempt.worker,
-        "error": attempt.error,
-        **({"late": Span(missed_us)} if missed_us else {}),
-    }
+    return of_ended(summary_of_attempt(attempt))
 
 
 def attempt_entry(attempt: Attempt) -> Entry:

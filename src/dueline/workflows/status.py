@@ -83,6 +83,15 @@ def _stand(
     return StepStatus(step, state, row.at_us, row.error, row.errors)
 
 
+def held_state(engine: Engine, view: WorkflowView, step: int) -> str:
+    """Return "held" or "waiting" for a parked step; empty if its workflow does not hold it."""
+    word = readiness_of(engine, view, step)
+    if isinstance(word, Held):
+        return "held"
+    has_signal = isinstance(word, Runnable) and bool(view.layout.nodes[step].signal)
+    return "waiting" if has_signal or isinstance(word, Waits | Broken) else ""
+
+
 def missing(layout: Layout, step: int, word: Waits) -> str:
     """Describe which steps a step waits for."""
     first = named(layout, word.first)

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from dueline import Dueline, Retry, pipeline, wait_for
 from dueline.admin.operations import BULK_MAX
 from dueline.admin.read_models import Admin
 from dueline.admin.timeline import SLOT_MAX, SLOT_US, timeline
 from dueline.admin.watch import STEP_US, Watch
 from dueline.core.attempt import Outcome
+from dueline.core.call_options import CallOptions
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import BadInput, NotFound
 from dueline.core.job import JobId
@@ -34,6 +36,13 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 @pytest.fixture
 def admin(world: World) -> Admin:
     return Admin(world.queues)
+
+
+def expiring(world: World, *, after_s: float) -> JobId:
+    """Enqueue a job that expires ten seconds after it is due."""
+    due_us = world.now_us + round(after_s * SECOND_US)
+    opts = CallOptions(expires_us=due_us + 10 * SECOND_US).to_bytes()
+    return world.queues.enqueue(EnqueueRequest("q", "t", 0, [b"[1]"], due_us, opts=opts))[0].id
 
 
 def test_pages_have_every_job_once_while_others_come_and_go(world: World, admin: Admin) -> None:
@@ -60,6 +69,60 @@ def test_pages_of_ended_jobs_go_back_in_time(world: World, admin: Admin) -> None
     assert rest.next is None
     with pytest.raises(BadInput):
         admin.list(after="now")
+
+
+def test_expired_jobs_are_listed_whether_a_worker_has_ended_them_or_not(
+    world: World, admin: Admin
+) -> None:
+    ended = []
+    for _ in range(3):
+        world.clock.advance(1)
+        job = world.claim(world.put())
+        world.end(job, Outcome("expired", world.now_us))
+        ended.append(job.id.hex())
+    assert admin.count("state:expired").jobs == 3
+    waiting = [expiring(world, after_s=n).hex() for n in range(3)]
+    expiring(world, after_s=3600)
+    assert admin.list("state:expired").jobs[0].id == ended[-1]
+    world.clock.advance(60)
+    expected = [*waiting, *reversed(ended)]
+    whole = admin.list("state:expired")
+    assert [one.id for one in whole.jobs] == expected
+    assert [one.state for one in whole.jobs] == ["expired"] * 6
+    assert whole.jobs[0].ended_us == world.now_us - 50 * SECOND_US  # when it expired
+    assert admin.count("state:expired") == (6, False)
+    for limit in (1, 2, 3, 4, 5, 6):
+        page = admin.list("state:expired", limit=limit)
+        seen = [one.id for one in page.jobs]
+        while page.next:
+            page = admin.list("state:expired", limit=limit, after=page.next)
+            assert page.jobs
+            seen += [one.id for one in page.jobs]
+        assert seen == expected
+    with pytest.raises(BadInput, match="by tag"):
+        admin.list("state:expired tag:a", limit=1)
+
+
+@pytest.mark.parametrize("url", ["memory://", "sqlite:///{}/flows.db"])
+def test_a_list_says_how_a_workflow_holds_its_steps(url: str, tmp_path: Path) -> None:
+    app = Dueline(url.format(tmp_path))
+
+    @app.task(name="fail", retry=Retry(attempts=1))
+    def fail() -> None:
+        raise ValueError
+
+    @app.task(name="use")
+    def use(made: object) -> object:
+        return made
+
+    app.start(pipeline(fail.step(), use.step(), use.step()))
+    app.start(pipeline(use.step(1), wait_for("go"), use.step()))
+    shown = [one.shown_state for one in app.admin.list().jobs]
+    assert sorted(shown) == ["ready", "ready", *["waiting"] * 4]
+    app.run_worker(burst=True)
+    shown = [one.shown_state for one in app.admin.list().jobs]
+    assert sorted(shown) == ["held", *["waiting"] * 3]
+    app.close()
 
 
 def test_a_search_that_stopped_goes_on_where_it_stopped(world: World, admin: Admin) -> None:

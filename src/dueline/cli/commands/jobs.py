@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from dueline.admin import job_lists
 from dueline.admin.bulk_runs import Change
 from dueline.admin.filters import parse_filter
 from dueline.admin.id_prefixes import find_id, is_prefix
-from dueline.admin.search import ENDED_STATES, attempts_of, search, search_ended
+from dueline.admin.search import ENDED_STATES, SCAN_MAX, attempts_of
 from dueline.api.job_handle import parse_id
 from dueline.cli import job_rows
 from dueline.cli.bulk_actions import change_matching, like_of
@@ -92,22 +93,14 @@ def list_jobs(
         like = parse_filter(" ".join(words or ()), now_us)
         like = replace(like, **{name: text for name, text in asked.items() if text is not None})
         output = Output.of(context, queues.engine)
-        if like.state in ENDED_STATES:
-            past = search_ended(queues.engine, like, limit=limit)
-            shown = [job_rows.of_attempt(one) for one in past.attempts]
-            columns, more, is_capped = job_rows.ENDED_COLUMNS, past.more, past.is_capped
-            if like.state == "expired":  # those that no worker has ended yet are rows
-                rows = search(queues.engine, like, limit=limit)
-                shown = [*(job_rows.of_row(one, now_us) for one in rows.jobs), *shown]
-                more, is_capped = more or rows.more, is_capped or rows.is_capped
-                shown, more = shown[:limit], more or len(shown) > limit
-        else:
-            rows = search(queues.engine, like, limit=limit)
-            shown = [job_rows.of_row(one, now_us) for one in rows.jobs]
-            columns, more, is_capped = job_rows.LIST_COLUMNS, rows.more, rows.is_capped
-        output.entries(shown, columns, count=len(shown), more=more, capped=is_capped)
+        page = job_lists.list_jobs(queues.engine, like, limit=limit, most=SCAN_MAX)
+        has_ended = like.state in ENDED_STATES
+        show = job_rows.of_ended if has_ended else job_rows.of_waiting
+        columns = job_rows.ENDED_COLUMNS if has_ended else job_rows.LIST_COLUMNS
+        shown, more = [show(one) for one in page.jobs], page.next is not None
+        output.entries(shown, columns, count=len(shown), more=more, capped=page.is_capped)
     empty = NO_MATCH if like.state is not None else NO_UNENDED_MATCH
-    note_rest(len(shown), more=more, is_capped=is_capped, empty=empty)
+    note_rest(len(shown), more=more, is_capped=page.is_capped, empty=empty)
 
 
 @jobs.command()
@@ -129,7 +122,8 @@ def peek(
         (name,) = queues.engine.catalog.chosen(queue)
         now_us = queues.engine.time.latest_us()
         found = claim_order.next_jobs(queues.engine, name, now_us, limit=limit + 1)
-        shown = [job_rows.of_row(one, now_us) for one in found[:limit]]
+        summaries = job_lists.summaries_of(queues.engine, found[:limit])
+        shown = [job_rows.of_waiting(one) for one in summaries]
         more = len(found) > limit
         output = Output.of(context, queues.engine)
         output.entries(shown, job_rows.LIST_COLUMNS, count=len(shown), more=more)
@@ -154,7 +148,8 @@ def find(
                 f"No waiting or running job of {queue} has the unique key {key!r:.80}.",
                 hint="Each queue has its own keys: pass --queue.",
             )
-        shown = job_rows.of_row(row, queues.engine.time.latest_us()) | job_rows.body_of(row)
+        (summary,) = job_lists.summaries_of(queues.engine, [row])
+        shown = job_rows.of_waiting(summary) | job_rows.body_of(row)
         Output.of(context, queues.engine).entry(shown)
 
 
@@ -198,7 +193,8 @@ def show_job(context: typer.Context, job: str, *, state: State | None) -> None:
             )
         if found.row is not None:
             row = found.row
-            shown = job_rows.of_row(row, queues.engine.time.latest_us()) | job_rows.body_of(row)
+            (summary,) = job_lists.summaries_of(queues.engine, [row])
+            shown = job_rows.of_waiting(summary) | job_rows.body_of(row)
             queue: str | None = living_queue(row.lane.queue)
         else:
             assert found.outcome is not None

@@ -1,0 +1,151 @@
+"""Lists and counts of jobs: those with a row, and ended ones from the history."""
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from dueline.admin.job_views import JobPage, JobSummary, summary_of_attempt, summary_of_row
+from dueline.admin.search import (
+    ENDED_STATES,
+    JobFilter,
+    Place,
+    Rows,
+    count_like,
+    refuse_tag,
+    search,
+    search_ended,
+)
+from dueline.core.engine import Engine
+from dueline.core.errors import BadInput, NotFound, StoreCorrupt
+from dueline.core.job import Job, JobId
+from dueline.core.pagination import at_once
+from dueline.workflows import records
+from dueline.workflows.release import is_parked
+from dueline.workflows.status import held_state
+from dueline.workflows.workflow import WorkflowView
+
+_PLACE: Final = re.compile(r"(w?)([0-9]{1,19})-([0-9a-f]{32})")
+_WAITING: Final = "w"
+"""Start of the place of a job with a row in a list of expired ones."""
+
+_LAST_ID: Final = "f" * 32
+
+
+class Count(NamedTuple):
+    """The number of jobs that match; is_capped: there may be more, since not all were read."""
+
+    jobs: int
+    is_capped: bool
+
+
+def list_jobs(
+    engine: Engine,
+    like: JobFilter,
+    *,
+    limit: int,
+    most: int,
+    after: str | None = None,
+    within_us: int | None = None,
+) -> JobPage:
+    """List jobs by time; ended ones from the history, the latest first.
+
+    Expired jobs that no worker has ended yet come before those in the history.
+
+    Args:
+        engine: The engine.
+        like: Which jobs; without a state, those that wait or run.
+        limit: Maximum number of jobs.
+        most: Maximum number of jobs that are read.
+        after: `next` of the page before.
+        within_us: Maximum time of reading.
+
+    Raises:
+        BadInput: `after` cannot be read, or ended jobs cannot be searched like this.
+        NotFound: The queue does not exist.
+    """
+    is_waiting, place = (False, None) if after is None else _read_place(after)
+    if like.state not in ENDED_STATES:
+        rows = search(engine, like, limit=limit, most=most, after=place, within_us=within_us)
+        return _page_of(engine, rows)
+    first: Sequence[JobSummary] = ()
+    is_capped = False
+    if like.state == "expired" and (is_waiting or place is None):
+        refuse_tag(like)
+        rows = search(engine, like, limit=limit, most=most, after=place, within_us=within_us)
+        page = _page_of(engine, rows)
+        first, place, is_capped = page.jobs, None, page.is_capped
+        if len(first) == limit and page.next is not None:
+            return JobPage(first, f"{_WAITING}{page.next}", is_capped)
+        if len(first) == limit:  # the history begins on the next page
+            has_more = bool(search_ended(engine, like, limit=1, within_us=within_us).attempts)
+            start = (engine.time.latest_us(), _LAST_ID)
+            return JobPage(first, _written(start) if has_more else None, is_capped)
+    known = {one.id for one in first}
+    past = search_ended(
+        engine, like, limit=limit - len(first), most=most, before=place, within_us=within_us
+    )
+    ended = [summary_of_attempt(one) for one in past.attempts]
+    rest = [one for one in ended if one.id not in known]  # a worker may have ended it meanwhile
+    last = ended[-1].place if past.more and ended else None
+    return JobPage([*first, *rest], _written(last), is_capped or past.is_capped)
+
+
+def count_jobs(
+    engine: Engine, like: JobFilter, *, most: int, within_us: int | None = None
+) -> Count:
+    """Count the jobs that match a filter.
+
+    Args: most: maximum number of jobs to read. within_us: maximum time of reading rows.
+
+    Raises: as `list_jobs`.
+    """
+    if like.state not in ENDED_STATES:
+        return Count(*count_like(engine, like, most=most, within_us=within_us))
+    past = search_ended(engine, like, limit=most, most=most)
+    count, is_capped = len(past.attempts), past.is_capped or past.more
+    if like.state == "expired":
+        rows, is_cut = count_like(engine, like, most=most, within_us=within_us)
+        count, is_capped = count + rows, is_capped or is_cut
+    return Count(count, is_capped)
+
+
+def _page_of(engine: Engine, rows: Rows) -> JobPage:
+    found = summaries_of(engine, rows.jobs)
+    last = found[-1].place if rows.more and found else rows.stopped
+    return JobPage(found, _written(last), rows.is_capped)
+
+
+def summaries_of(engine: Engine, rows: Sequence[Job]) -> list[JobSummary]:
+    """Return the summaries of jobs with a row, with what holds back steps of workflows."""
+    now_us = engine.time.latest_us()
+    steps: dict[JobId, list[int]] = defaultdict(list)
+    for row in rows:
+        if (step := records.step_of(row)) is not None and is_parked(row):
+            steps[step[0]].append(step[1])
+    held: dict[JobId, str] = {}
+    for some in at_once(engine.store, lambda one: _held_steps(engine, *one), list(steps.items())):
+        held |= some
+    return [replace(summary_of_row(row, now_us), step_state=held.get(row.id, "")) for row in rows]
+
+
+def _held_steps(engine: Engine, flow: JobId, steps: Sequence[int]) -> dict[JobId, str]:
+    """Return how a workflow holds back its parked steps, by the ids of jobs."""
+    with suppress(NotFound, StoreCorrupt):  # `explain` reports that
+        view = WorkflowView(engine, flow)
+        return {records.job_of(flow, step): held_state(engine, view, step) for step in steps}
+    return {}
+
+
+def _written(place: Place | None) -> str | None:
+    return None if place is None else f"{place[0]}-{place[1]}"
+
+
+def _read_place(text: str) -> tuple[bool, Place]:
+    """Return whether a place is among the rows of expired jobs, and the place."""
+    match = _PLACE.fullmatch(text)
+    if match is None:
+        raise BadInput(f"{text!r:.80} is not the end of a page.", hint="Pass `next` of a page.")
+    return match[1] == _WAITING, (int(match[2]), match[3])
