@@ -25,6 +25,7 @@ from dueline.core.queue_catalog import Catalog
 from dueline.core.store import NO_VERSION, Commit, Group, Move, Put, Store
 from dueline.jobs import results, unique_records
 from dueline.jobs.completion import Finished, complete, finish, finish_of, stored
+from dueline.jobs.history import happened
 from dueline.jobs.moves import Change, changed, with_position
 
 RESEND_US_MAX = DAY_US
@@ -424,7 +425,10 @@ class UniqueJobs:
 
     def _replace(self, old: Job, job: Job, outcome: Outcome) -> bool:
         """End a waiting job, and insert its successor by the same decision."""
-        end = finish_of(old, outcome, None, self._catalog.settings(old.lane.queue))
+        attempt = None
+        if outcome.state == "expired":  # in each history, as if a worker had ended it
+            attempt = happened(old, outcome.state, outcome.ended_us)
+        end = finish_of(old, outcome, attempt, self._catalog.settings(old.lane.queue))
         try:
             ends = [Finished(old, replace(end, successor=job))]
             return finish(self._store, ends, ())[0]

@@ -13,6 +13,7 @@ from dueline.core.clock import SECOND_US, SystemClock
 from dueline.core.errors import Duplicate
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Drop, Move, Store
+from dueline.jobs.history import attempts
 from dueline.jobs.queue import Queues
 from tests.harness.calls import claim_all
 from tests.harness.cases import jobs_unique as cases
@@ -115,8 +116,12 @@ def test_a_waiting_job_that_has_expired_holds_its_key_no_longer(
     assert first.id not in {job.id for job in placed}
     assert alive(queues) == [2, 3][:count]
     assert queues.holder("default", "k") == placed[0]
-    if queues.engine.catalog.settings("default").keep_us:
+    settings = queues.engine.catalog.settings("default")
+    if settings.keep_us:
         assert queues.find(first.id).status == "expired"
+    past = attempts(queues.engine.store, "default", settings.shards_read, everything=True)
+    ended = [(first.id.hex(), "expired")] if settings.history != "off" else []
+    assert [(one.job, one.outcome) for one in past] == ended
 
 
 def test_an_expired_job_holds_a_key_of_a_period(queues: Queues, clock: HandClock) -> None:
