@@ -22,10 +22,10 @@ from dueline.core.job import Job, JobId, State, copies_of
 from dueline.core.job_status import status_of
 from dueline.core.lane import Lane, bucket_of, living_queue
 from dueline.core.queue_settings import check_queue_name
-from dueline.core.store import Group, Jobs, LanePage, Move, Store
+from dueline.core.store import Group, Jobs, LanePage, Move, Store, Transactional
 from dueline.core.tuples import field
 from dueline.core.validation import check_call, check_due, check_options, check_priority
-from dueline.core.wakeup import Wakeups, place_of
+from dueline.core.wakeup import DeferredWakeups, Wakeups, place_of
 from dueline.jobs import cancel_requests, results
 from dueline.jobs import moves as changes
 from dueline.jobs.completion import Finished, complete, finish, finish_of, stored
@@ -397,7 +397,9 @@ class Queues:
         tags: Sequence[str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Change the priority, the tags or the headers of a waiting job; the priority last.
+        """Change the priority, the tags or the headers of a waiting job.
+
+        This is one step on stores with transactions; on others the priority is changed last.
 
         Raises: As `reschedule`, and BadInput if there is nothing to change.
         """
@@ -407,15 +409,22 @@ class Queues:
             tags=None if tags is None else read_tags(tags),
             headers=None if headers is None else read_headers(headers),
         )
-        if own != Change():
-            self._catalog.adopt_options(has_terms=False, has_headers=bool(own.headers))
-            self._change(job_id, "changed", own)
-        if priority is not None:
-            self._change(job_id, "changed", Change(priority=priority))
-        elif own == Change():
+        steps = [one for one in (own, Change(priority=priority)) if one != Change()]
+        if not steps:
             raise BadInput(
                 "There is nothing to change.", hint="Pass a priority, tags, headers, or several."
             )
+        self._catalog.adopt_options(has_terms=False, has_headers=bool(own.headers))
+        if len(steps) == 1 or not isinstance(self._store, Transactional):
+            for step in steps:
+                self._change(job_id, "changed", step)
+            return
+        wakeups = DeferredWakeups(self.engine.wakeups)
+        with self._store.transaction() as view:
+            inside = self.inside(view.store, wakeups)
+            for step in steps:
+                inside._change(job_id, "changed", step)  # noqa: SLF001  (of the same class)
+        wakeups.release()
 
     def _change(self, job_id: JobId, word: str, change: Change) -> None:
         for _ in range(_ROUNDS_MAX):

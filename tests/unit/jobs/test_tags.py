@@ -9,11 +9,12 @@ from dueline import Dueline
 from dueline.admin.search import JobFilter, search, search_ended
 from dueline.core.call_options import TAGS_MAX, CallOptions, Rule, read_options, tags_of
 from dueline.core.clock import SECOND_US
-from dueline.core.errors import BadInput, Conflict
-from dueline.core.job import UNCLAIMED_TOKEN, Job
+from dueline.core.errors import BadInput, Conflict, StoreUnavailable
+from dueline.core.job import UNCLAIMED_TOKEN, Job, JobId
 from dueline.core.lane import bucket_of
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Move, Store
+from dueline.jobs.moves import Change
 from dueline.jobs.queue import Queues
 from tests.harness.calls import call, claim_all, number_of, put
 from tests.harness.clocks import HandClock
@@ -44,6 +45,28 @@ def tags(queues: Queues, job: Job) -> tuple[str, ...]:
     row = queues.find(job.id).row
     assert row is not None
     return tags_of(row)
+
+
+def test_a_priority_and_tags_change_together(
+    queues: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # C20
+    job = tagged(queues, 1, "x")
+    change = Queues._change
+
+    def interrupted(self: Queues, job_id: JobId, word: str, one: Change) -> None:
+        if one.priority is not None:
+            raise StoreUnavailable("The network is down.")
+        change(self, job_id, word, one)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Queues, "_change", interrupted)
+        with pytest.raises(StoreUnavailable):
+            queues.change(job.id, tags=["y"], headers={"a": "b"}, priority=7)
+    assert tags(queues, job) == (("x",) if queues.engine.store.transactional else ("y",))
+    queues.change(job.id, tags=["y"], priority=7)
+    (row,) = claim_all(queues)
+    assert (row.lane.priority, tags_of(row)) == (7, ("y",))
 
 
 def test_jobs_are_found_by_a_tag(queues: Queues) -> None:
