@@ -258,6 +258,11 @@ def timing_of(
         0 if one is None else asked_instant_us(one, name)
         for name, one in (("start", start), ("at", at), ("until", until))
     )
+    if start is not None and not every_us:
+        raise BadInput(
+            "`start` counts intervals: it applies to `every` only.",
+            hint="Call `app.schedules.set` when the schedule starts.",
+        )
     if count is not None:
         check_value(count, _Count, "count")
     if at is not None:  # it is not worth less because no worker ran at its time

@@ -7,6 +7,7 @@ hour runs once a day, one that recurs within the hour runs in every hour.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import islice, takewhile
@@ -253,9 +254,19 @@ def anchored(timing: Timing, now_us: int, old: Timing | None) -> Timing:
     timing = replace(timing, start_us=timing.start_us or now_us)
     last_us = timing.until_us
     if timing.times:
-        nth_us = next(islice(times_after(timing, now_us), timing.times - 1, None))
+        nth_us = _nth(timing, now_us)
         last_us = min(nth_us, last_us or nth_us)
     return replace(timing, last_us=last_us)
+
+
+def _nth(timing: Timing, now_us: int) -> int:
+    """Return the last one of the occurrences that a timing counts, from now on."""
+    with suppress(OverflowError, StopIteration):
+        return next(islice(times_after(timing, now_us), timing.times - 1, None))
+    raise BadInput(
+        f"`count` is too large: {timing.times} occurrences do not end before the year 9999.",
+        hint="Use a smaller one, or none.",
+    )
 
 
 def times_after(timing: Timing, after_us: int) -> Iterator[int]:

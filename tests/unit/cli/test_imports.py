@@ -287,8 +287,10 @@ INSERT INTO django_celery_beat_periodictask (name, task, args, kwargs, queue, pr
   ('sun', 'shop.report', '[]', '{}', NULL, NULL, 1, 0, NULL, NULL, NULL, 1, NULL, NULL),
   ('next', 'shop.ping', '["a"]', '{}', NULL, NULL, 1, 1, 1, NULL, NULL, NULL, NULL, NULL),
   ('date', 'shop.ping', '["a"]', '{}', NULL, NULL, 1, 0, 1, NULL, NULL, NULL, '2030-01-01', NULL),
+  ('later', 'shop.ping', '["a"]', '{}', NULL, NULL, 1, 0, NULL, 1, NULL, NULL, NULL, NULL),
   ('odd', 'shop.ping', 'a', '{}', NULL, NULL, 1, 0, 1, NULL, NULL, NULL, NULL, NULL);
 UPDATE django_celery_beat_periodictask SET start_time = '2029-01-01' WHERE name = 'date';
+UPDATE django_celery_beat_periodictask SET start_time = '2099-01-01' WHERE name = 'later';
 """
 
 DJANGO_SETTINGS = """
@@ -310,7 +312,8 @@ def test_periodic_tasks_of_django_celery_beat(folder: Shell) -> None:
     assert ended.returncode == 5, ended.stderr
     found = {one["schedule"]: one for one in json.loads(ended.stdout)["data"]}
     refused = {name: one["finding"] for name, one in found.items() if one["verdict"] == "refused"}
-    assert sorted(refused) == ["next", "odd", "sun"]
+    assert sorted(refused) == ["later", "next", "odd", "sun"]
+    assert refused["later"].startswith("It starts on 2099-01-01")
     assert refused["sun"] == "It follows the sun."
     assert refused["odd"].startswith("Its args are not JSON: ")
     assert found["night"]["finding"].startswith("queue=mail, priority=-3, expires=60")

@@ -124,6 +124,9 @@ def test_a_declared_schedule_has_jitter_and_an_end(app: Dueline, task: Task[[], 
         {"every": 60, "count": True},
         {"every": 60, "count": 10_001},
         {"every": 60, "until": 5},
+        {"cron": "0 0 29 2 *", "count": 3000},
+        {"cron": "0 0 * * *", "start": NOW + HOUR},
+        {"at": NOW + HOUR, "start": NOW + HOUR},
     ],
 )
 def test_an_end_that_cannot_be_is_refused(

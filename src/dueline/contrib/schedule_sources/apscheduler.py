@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,6 +9,7 @@ from dueline.api.config import load_object
 from dueline.contrib.schedule_sources.foreign_schedule import (
     ForeignSchedule,
     check_days,
+    check_started,
     valid_name,
 )
 from dueline.core.errors import BadInput
@@ -105,7 +105,7 @@ def _timing_of(trigger: Any) -> Mapping[str, Any]:  # noqa: ANN401  (a trigger)
         case "IntervalTrigger":
             timing = {"every": trigger.interval, "start": trigger.start_date}
         case "CronTrigger":
-            _check_started(trigger.start_date)
+            check_started(trigger.start_date)
             fields = {one.name: str(one) for one in trigger.fields}
             timing = {"cron": _cron_of(fields), "tz": str(trigger.timezone)}
         case "DateTrigger":
@@ -113,11 +113,6 @@ def _timing_of(trigger: Any) -> Mapping[str, Any]:  # noqa: ANN401  (a trigger)
         case kind:
             raise BadInput(f"There is no counterpart of a {kind}.", hint="Use several schedules.")
     return {**timing, "until": trigger.end_date, "jitter": trigger.jitter}
-
-
-def _check_started(start: datetime | None) -> None:
-    if start is not None and start > datetime.now(start.tzinfo):
-        raise BadInput(f"It starts on {start}.", hint="Import it then.")
 
 
 def _cron_of(fields: Mapping[str, str]) -> str:

@@ -10,7 +10,11 @@ from typing import Any, Final
 import msgspec
 
 from dueline.contrib.schedule_sources.celery import options_of, timing_of
-from dueline.contrib.schedule_sources.foreign_schedule import ForeignSchedule, valid_name
+from dueline.contrib.schedule_sources.foreign_schedule import (
+    ForeignSchedule,
+    check_started,
+    valid_name,
+)
 from dueline.core.errors import BadInput
 
 _PREFIX: Final = "django_celery_beat_"
@@ -64,6 +68,8 @@ def _found(row: Mapping[str, Any], broker: str) -> ForeignSchedule:
     what: dict[str, Any] = {"name": valid_name(row["name"]), "task": row["task"]}
     try:
         timing = _timing_of(row)
+        if "cron" in timing:
+            check_started(_utc(row["start_time"]))
         own = {name: row[name] for name in ("queue", "priority")}
         options = options_of({**own, "expires": row["expire_seconds"]}, broker)
         args, kwargs = (_json_of(row, name) or empty for name, empty in _CALL)

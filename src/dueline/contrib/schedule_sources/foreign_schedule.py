@@ -52,6 +52,12 @@ def valid_name(text: str) -> str:
     return _INVALID.sub("-", text).lstrip("_.:-")[:_NAME_CHARACTERS_MAX]
 
 
+def check_started(start: datetime | None) -> None:
+    """Raise BadInput if a schedule that is no interval starts later."""
+    if start is not None and start > datetime.now(start.tzinfo):
+        raise BadInput(f"It starts on {start}.", hint="Import it then.")
+
+
 def cron_of(fields: Sequence[Collection[int]]) -> str:
     """Return the cron expression of sets of values.
 
