@@ -18,14 +18,19 @@ from dueline.jobs.bulk import BulkResult
 from dueline.jobs.queue import Queues
 
 
-def like_of(ids: Sequence[str] | None, bulk: BulkOptions, *, about: str) -> JobFilter:
+def like_of(
+    ids: Sequence[str] | None, bulk: BulkOptions, *, about: str, with_expired: bool = False
+) -> JobFilter:
     """Return the filter of a command that takes either ids or --all-matching.
+
+    Args:
+      with_expired: expired jobs that no worker has ended yet can be changed.
 
     Raises:
       BadInput: the timestamp is invalid, jobs in this state cannot be changed, or the command has
         both ids and --all-matching, neither, or a filter without --all-matching.
     """
-    if bulk.state in ENDED_STATES:
+    if bulk.state in ENDED_STATES and not (with_expired and bulk.state == "expired"):
         raise BadInput(
             f"Jobs in state {bulk.state} cannot be changed.", hint="Choose another --state."
         )

@@ -302,3 +302,23 @@ def test_expired_jobs_are_listed_whether_a_worker_has_ended_them_or_not(shell: S
         (waiting, "expired"), (ended, "expired"),
     ]  # fmt: skip
     assert shell.ids("--state", "expired", "--limit", "1") == [waiting]
+
+
+def test_a_word_and_an_option_of_one_name_are_refused(shell: Shell) -> None:
+    shell.enqueue("tasks.add", "1")
+    both = shell.app("jobs", "list", "--state", "ready", "state:dead")
+    assert both.code == 2
+    assert "--state and a word state: exclude each other" in both.err
+
+
+def test_expired_jobs_that_wait_are_cancelled_together(shell: Shell) -> None:
+    # C15, C19: as each is by its id
+    waiting = shell.enqueue("tasks.add", "2", "--expires", "1ms")
+    other = shell.enqueue("tasks.add", "3")
+    bulk = ("--all-matching", "--state", "expired", "--yes")
+    assert shell.app("jobs", "retry", *bulk).code == 2
+    assert shell.app("jobs", "cancel", *bulk).code == 0
+    assert shell.ids() == [other]
+    assert shell.app("jobs", "show", waiting, "-o", "json").data["state"] == "cancelled"
+    listed = shell.app("jobs", "list", "--state", "cancelled")
+    assert 'only where the queue has history="all"' in listed.err

@@ -62,6 +62,11 @@ NO_UNENDED_MATCH = (
     "lost; for dead-letter jobs `dueline dead list`."
 )
 
+_NO_MATCH = {
+    "cancelled": "No jobs match. Jobs that were cancelled while they waited are listed only where "
+    'the queue has history="all".'
+}
+
 jobs = typer.Typer(help="Show and change jobs.")
 
 
@@ -91,7 +96,11 @@ def list_jobs(
     with session_of(context).queues() as queues:
         now_us = queues.engine.time.latest_us()
         like = parse_filter(" ".join(words or ()), now_us)
-        like = replace(like, **{name: text for name, text in asked.items() if text is not None})
+        given = {name: text for name, text in asked.items() if text is not None}
+        for name in given:
+            if getattr(like, name) is not None:
+                raise BadInput(f"--{name} and a word {name}: exclude each other.", hint="Pass one.")
+        like = replace(like, **given)
         output = Output.of(context, queues.engine)
         page = job_lists.list_jobs(queues.engine, like, limit=limit, most=SCAN_MAX)
         has_ended = like.state in ENDED_STATES
@@ -99,7 +108,7 @@ def list_jobs(
         columns = job_rows.ENDED_COLUMNS if has_ended else job_rows.LIST_COLUMNS
         shown, more = [show(one) for one in page.jobs], page.next is not None
         output.entries(shown, columns, count=len(shown), more=more, capped=page.is_capped)
-    empty = NO_MATCH if like.state is not None else NO_UNENDED_MATCH
+    empty = NO_UNENDED_MATCH if like.state is None else _NO_MATCH.get(like.state, NO_MATCH)
     note_rest(len(shown), more=more, is_capped=page.is_capped, empty=empty)
 
 
@@ -338,7 +347,7 @@ def cancel(
 
     Example: dueline jobs cancel --all-matching --queue mail --dry-run
     """
-    like = like_of(job, bulk, about=context.command_path)
+    like = like_of(job, bulk, about=context.command_path, with_expired=True)
     if bulk.state == "dead":
         raise BadInput("Dead-letter jobs cannot be cancelled.", hint="Use `dueline dead purge`.")
     if bulk.every and force:
