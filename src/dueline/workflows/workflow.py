@@ -99,7 +99,7 @@ def _job(engine: Engine, layout: Layout, number: int, job_id: JobId, call: StepC
         terms=call.terms, headers=call.headers,
     )  # fmt: skip
     if call.expires_us is not None:
-        check_options(options, now_us, 0)
+        check_options(options, max(due_us, now_us), 0)
     bucket = bucket_of(pos_us, settings.width_us)
     shard = shard_of(job_id, settings.shards) if settings.shards > 1 else 0
     lane = Lane(call.queue, shard, bucket, call.priority, lane_tenant(call.tenant, call.limits))

@@ -144,7 +144,10 @@ def test_a_limit_by_an_argument_is_refused_where_others_give_arguments(app: Duel
 def test_times_and_places_out_of_range_are_refused(app: Dueline) -> None:
     add = app.task_named("add")
     past = datetime(2020, 1, 1, tzinfo=UTC)
-    for wrong in ({"priority": 2**31}, {"after": timedelta(days=4000)}, {"expires": past}):
+    before_due = {"after": 60, "expires": 30}
+    for wrong in (
+        {"priority": 2**31}, {"after": timedelta(days=4000)}, {"expires": past}, before_due,
+    ):  # fmt: skip
         with pytest.raises(BadInput):
             app.start(pipeline(add.step(1), add.using(**wrong).step()))
     assert list(app.flows()) == []
