@@ -6,6 +6,7 @@ environment, and the file that the program writes to. It tells the process of ea
 ended.
 """
 
+import atexit
 import gc
 import json
 import os
@@ -55,9 +56,11 @@ def run(words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> t
 @cache
 def _server() -> "subprocess.Popen[str]":
     """Start the process from which others are forked; it ends with this one."""
-    return subprocess.Popen(
+    server = subprocess.Popen(
         [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
+    atexit.register(server.communicate)  # which ends its loop
+    return server
 
 
 def serve() -> None:
