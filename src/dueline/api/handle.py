@@ -1,6 +1,7 @@
 """The common part of handles on jobs and workflows."""
 
 from abc import ABC, abstractmethod
+from datetime import timedelta
 from typing import Any, Final, Generic, TypeVar
 
 from dueline.core.clock import SECOND_US, Clock, pauses
@@ -39,11 +40,11 @@ class Handle(ABC, Generic[R_co]):
         """The id: 32 hexadecimal digits, ordered by the time of creation."""
         return self._id.hex()
 
-    def result(self, timeout: float | None = None) -> R_co:
+    def result(self, timeout: timedelta | float | None = None) -> R_co:
         """Wait for the end of the job or workflow and return its result.
 
         Args:
-            timeout: Maximum wait in seconds; None for no limit, 0 for a single check.
+            timeout: Maximum wait, a timedelta or seconds; None for no limit, 0 for a single check.
 
         Returns:
             What the handler of the job, or the last part of the workflow, returned.
@@ -66,11 +67,14 @@ class Handle(ABC, Generic[R_co]):
             self._clock.sleep(pause_s)
         raise self._late(read)
 
-    async def aresult(self, timeout: float | None = None) -> R_co:  # noqa: ASYNC109  (as `result`)
+    async def aresult(
+        self,
+        timeout: timedelta | float | None = None,  # noqa: ASYNC109  (as `result`)
+    ) -> R_co:
         """Wait for the result like `result`, without blocking the event loop.
 
         Args:
-            timeout: Maximum wait in seconds; None for no limit, 0 for a single check.
+            timeout: Maximum wait, a timedelta or seconds; None for no limit, 0 for a single check.
 
         Returns:
             The result.

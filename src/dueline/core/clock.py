@@ -217,14 +217,16 @@ def asked_span_us(span: object, name: str) -> int:
     return span_us
 
 
-def pauses(clock: Clock, timeout_s: float | None) -> Iterator[float | None]:
+def pauses(clock: Clock, timeout: timedelta | float | None) -> Iterator[float | None]:
     """Yield the seconds to wait before each next poll, then None.
 
-    Args: timeout_s: total duration; None for no limit.
+    Args: timeout: total duration; None for no limit.
+
+    Raises: BadInput: the timeout is of another type, or not finite.
     """
     give_up_us = None
-    if timeout_s is not None:
-        give_up_us = clock.monotonic_us() + round(timeout_s * SECOND_US)
+    if timeout is not None:
+        give_up_us = clock.monotonic_us() + duration_us(timeout)
     pause_s, most_s = _WAIT_S
     while give_up_us is None or clock.monotonic_us() < give_up_us:
         yield pause_s

@@ -5,7 +5,9 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,6 +74,18 @@ def test_awaiting_a_result_ends_in_time(app: Dueline) -> None:
             await later.aenqueue_many(["no"], chunk=0)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("timeout", [float("nan"), float("inf"), "5", True])
+def test_a_timeout_that_is_no_duration_is_refused(app: Dueline, timeout: Any) -> None:  # noqa: ANN401
+    later = app.task(name="later")(lambda: None)
+    job = later.using(after=3600).enqueue()
+    with pytest.raises(BadInput, match="is not a duration"):
+        job.result(timeout=timeout)
+    with pytest.raises(BadInput, match="is not a duration"):
+        asyncio.run(job.aresult(timeout=timeout))
+    with pytest.raises(TimeoutError):
+        job.result(timeout=timedelta(milliseconds=1))
 
 
 def test_a_slow_store_does_not_block_the_loop(
