@@ -316,7 +316,7 @@ class UniqueJobs:
         if original is not None and original.id != row.id:
             holder = self._holder(original)
             if holder.holds():
-                raise _duplicate(rule, holder.original)
+                raise _duplicate(rule, holder.original, "Cancel that job first, or keep it.")
         expect = NO_VERSION if original is None else original.id
         # The dead-letter row: its key was inserted before, so adding it again changes nothing.
         commit = unique_records.take(row, rule, expect=expect)
@@ -472,10 +472,9 @@ class UniqueJobs:
         raise EnqueueUnknown.about([*jobs, *after]) from cause
 
 
-def _duplicate(rule: Rule, holder: Job) -> Duplicate:
-    error = Duplicate(
-        f"The job {holder.id.hex()} has the unique key {rule.key!r}.",
-        hint='Use mode="existing" to get that job.',
-    )
+def _duplicate(
+    rule: Rule, holder: Job, hint: str = 'Use mode="existing" to get that job.'
+) -> Duplicate:
+    error = Duplicate(f"The job {holder.id.hex()} has the unique key {rule.key!r}.", hint=hint)
     error.job_id = holder.id.hex()
     return error

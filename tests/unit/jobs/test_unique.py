@@ -202,6 +202,7 @@ def test_a_dead_job_comes_back_only_while_its_key_is_free(queues: Queues) -> Non
     with pytest.raises(Duplicate) as caught:
         queues.retry(first.id)
     assert caught.value.job_id == second.id.hex()
+    assert caught.value.hint == "Cancel that job first, or keep it."  # a retry has no mode
     dead = queues.engine.store.find([first.id])[0]
     assert dead is not None
     assert queues.retry_all([dead]) == 0
