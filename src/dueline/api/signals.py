@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as graceful stops."""
+"""SIGTERM, SIGINT and SIGHUP as graceful stops."""
 
 import queue
 import signal
@@ -14,6 +14,7 @@ ENDING = (signal.SIGTERM, signal.SIGINT)
 def passed_on(then: Callable[[int], object]) -> Iterator[Sequence[int]]:
     """Catch SIGTERM and SIGINT in the block; yield those received so far, in order.
 
+    SIGHUP, which the end of a terminal sends, is caught unless it is ignored, as after `nohup`.
     Only the main thread can catch signals; in other threads nothing is caught.
 
     Args:
@@ -37,7 +38,9 @@ def passed_on(then: Callable[[int], object]) -> Iterator[Sequence[int]]:
 
     thread = threading.Thread(target=pass_on, name="dueline-signals", daemon=True)
     thread.start()
-    before = {number: signal.signal(number, catch) for number in ENDING}
+    hang_up = [getattr(signal, "SIGHUP", None)]  # Windows has none
+    more = [one for one in hang_up if one and signal.getsignal(one) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, catch) for number in (*ENDING, *more)}
     try:
         yield received
     finally:

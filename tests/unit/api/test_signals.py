@@ -55,3 +55,27 @@ def test_other_threads_catch_none() -> None:
     thread.start()
     thread.join()
     assert seen == [before]
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN])
+def test_the_end_of_the_terminal_stops_what_runs_unless_it_is_ignored(
+    handler: signal.Handlers,
+) -> None:
+    before = signal.signal(signal.SIGHUP, handler)
+    try:
+        with passed_on(lambda _: None) as received:
+            during = signal.getsignal(signal.SIGHUP)
+            if during is not signal.SIG_DFL:  # which would end this process
+                signal.raise_signal(signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is handler
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    is_ignored = handler is signal.SIG_IGN
+    assert list(received) == ([] if is_ignored else [signal.SIGHUP])
+
+
+def test_a_system_without_hang_ups_has_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(signal, "SIGHUP")
+    with passed_on(lambda _: None) as received:
+        signal.raise_signal(signal.SIGTERM)
+    assert received == [signal.SIGTERM]
