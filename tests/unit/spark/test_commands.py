@@ -12,7 +12,7 @@ from pyarrow import parquet
 from dueline import Dueline
 from dueline.log import trimming
 from tests.harness.shell import Shell
-from tests.harness.spark.tables import app_with_a_past, live_on, made, quiet, table_in
+from tests.harness.spark.tables import app_with_a_past, live_on, made, quiet, rows_in, table_in
 
 
 @pytest.fixture
@@ -110,3 +110,30 @@ def test_a_task_that_no_row_has_is_refused(shell: Shell, app: Dueline, option: s
     assert "No row of the history has the task 'count to 30'." in answer.err
     assert "count to 300" in answer.err
     assert shell(*words, "count to 300=99").code == 0
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_lake_of_another_store_is_refused_before_a_row_is_left_out(
+    shell: Shell, app: Dueline, *, is_first: bool
+) -> None:
+    (shell.folder / "other").mkdir()
+    other = app_with_a_past(shell.folder / "other")
+    live_on(other, 10)
+    lake = shell.folder / "lake"
+    words = ("pipeline", "run", "--engine", "duckdb", "--out", str(lake))
+    assert shell("--store", other.url, *words).code == 0
+    if not is_first:
+        live_on(app, 11)
+        live_on(other, 11)
+        made(lake, other).run([], quiet)
+    before = rows_in(lake, "bronze")
+    live_on(app, 12)
+    if is_first:
+        made(shell.folder / "own", app).run([], quiet)
+        rmtree(lake)
+        (shell.folder / "own").rename(lake)
+        app, before = other, rows_in(lake, "bronze")
+    answer = shell("--store", app.url, *words)
+    assert answer.code == 5
+    assert "they hold the history of another store." in answer.err
+    assert rows_in(lake, "bronze") == before

@@ -13,11 +13,12 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 from pyarrow import compute
 
-from dueline.core.clock import to_datetime
+from dueline.core.clock import SECOND_US, to_datetime
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, Conflict, HistoryExpired
 from dueline.core.store import Row, Store
 from dueline.jobs.history import HISTORY_SUFFIX
+from dueline.jobs.history_batch import unbundled
 from dueline.spark.pipeline.delta import File, Table, Writer
 from dueline.spark.pipeline.tables import BATCH, BRONZE, INSTANT
 from dueline.spark.reading import history_columns, shards
@@ -27,6 +28,8 @@ PORTION: Final = 100_000
 """Number of rows of a commit, when they are read in this process."""
 
 PAGE: Final = 20_000
+_NEAR_US: Final = (SECOND_US, 600 * SECOND_US)
+_NEAR_ROWS: Final = 100
 SINCE: Final = "dueline.since"
 UNTIL: Final = "dueline.until"
 BEGIN: Final = "begin/"
@@ -144,6 +147,61 @@ def plan(table: Table, engine: Engine, names: Sequence[str], period: Period) -> 
             if end_us > before:
                 made.slices.append(RowSlice(stream, one.shard, behind(before), behind(end_us)))
     return made
+
+
+def check_same_store(table: Table, store: Store, made: Plan, after_us: int) -> None:
+    """Check that rows of the store from just before each position are in the table.
+
+    Positions are times, so rows of another store up to them would be left out without an error.
+
+    Args:
+        table: Bronze.
+        store: The store.
+        made: What to copy; shards without a position are not checked.
+        after_us: Start of the tables' period.
+
+    Raises:
+        Conflict: A row is missing: the tables hold the history of another store.
+    """
+    rows: dict[str, Row] = {}
+    for key in made.ends:
+        name, _, number = key.rpartition("/")
+        if (at_us := table.position(key)) is not None:
+            since_us = max(after_us, made.begins[name])
+            if (row := _row_before(store, name, int(number), at_us, since_us)) is not None:
+                rows[key] = row
+    if not rows:
+        return
+    times = {row.at_us for row in rows.values()}
+    ids = {key: [one.id.hex() for one in unbundled(row)] for key, row in rows.items()}
+    files = [
+        one for one in table.files() if any(one.may_hold("at", at_us, at_us) for at_us in times)
+    ]
+    found: set[str] = set()
+    if files:  # all at once: each read costs more than its rows
+        where = compute.field("at").isin(pa.array(sorted(times), pa.timestamp("us", "UTC")))
+        where &= compute.field("id").isin([one for some in ids.values() for one in some])
+        found.update(table.view(files).dataset().to_table(["id"], filter=where)[0].to_pylist())
+    for key, some in ids.items():
+        if not found.issuperset(some):
+            raise Conflict(
+                f"The tables in {table.place.root} lack a row of {key} at"
+                f" {_instant(rows[key].at_us)}, up to which they were copied: they hold the"
+                " history of another store.",
+                hint="Use another folder for each store, or check --store.",
+            )
+
+
+def _row_before(store: Store, queue: str, shard: int, until_us: int, since_us: int) -> Row | None:
+    """Return a row from the last second up to a time, or from the last minutes; None: no row."""
+    for span_us in _NEAR_US:
+        after = (max(since_us, until_us - span_us), b"")
+        rows = store.tail(
+            queue + HISTORY_SUFFIX, shard, after=after, limit=_NEAR_ROWS, until_us=until_us
+        ).rows
+        if rows:
+            return rows[-1]
+    return None
 
 
 def check_kept(store: Store, made: Plan, some: Sequence[RowSlice]) -> None:

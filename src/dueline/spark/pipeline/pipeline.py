@@ -118,7 +118,8 @@ class Pipeline:
 
         Raises:
             BadInput: There is no such step.
-            Conflict: The tables hold another period, or another process writes to them.
+            Conflict: The tables hold another period or the history of another store, or another
+                process writes to them.
         """
         for name in steps:
             if name not in STEPS:
@@ -153,6 +154,7 @@ class Pipeline:
             if only_check:
                 return Step(BRONZE.name, 0, 0)
             made = bronze.plan(table, engine, names, period)
+            bronze.check_same_store(table, engine.store, made, period.since_us)
             begun = time.monotonic()
             for count in self._commits(engine, table, made):
                 rows, commits = rows + count, commits + bool(count)
