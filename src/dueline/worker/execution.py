@@ -12,7 +12,7 @@ from contextlib import (
 from contextvars import Context as Variables
 from datetime import timedelta
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 from dueline.core.attempt import Cancelled, Ending, Expired, Failed, GivenBack, Settled, Snoozed
 from dueline.core.call_options import is_past, terms_of
@@ -422,7 +422,7 @@ def failure(error: BaseException, handler: Handler) -> Failed:
     if is_asked:  # where it asked is of no interest, but what it had caught may be
         traceback = describe(cause)[2] if cause is not None else ""
     wait_us = _retry_after_us(error)
-    attempts = error.attempts if isinstance(error, RetryRequested) else 0
+    attempts = cast("RetryRequested", error).attempts if is_asked else 0
     shown = traceback[-TRACEBACK_CHARACTERS_MAX:]
     return Failed(name, text, shown, retry, wait_us, case, attempts=attempts)
 
