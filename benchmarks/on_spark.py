@@ -115,10 +115,11 @@ def measure(folder: Path, asked: argparse.Namespace) -> Mapping[str, Any]:
     acts |= jobs(spark, folder, asked.written // WRITTEN_A_JOB)
     latency = Latency(spark, folder)
     latencies = {"latency": latency.of_stream, "latency of files": latency.of_files}
+    warmed = {*reads, "enqueue", "staged"}
     for number in range(rounds + 1):
         for name, act in acts.items():
-            if name in reads:  # Spark ends Python processes that had no work for a minute
-                act(number)
+            if name in warmed:  # Spark ends Python processes that had no work for a minute
+                act(-1 - number)
             before, used = time.perf_counter(), processor_s()
             act(number)
             if number:  # the first warms up
