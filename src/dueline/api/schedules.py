@@ -263,6 +263,11 @@ def timing_of(
             "`start` counts intervals: it applies to `every` only.",
             hint="Call `app.schedules.set` when the schedule starts.",
         )
+    if until_us and start_us > until_us:
+        raise BadInput(
+            f"`start` is after `until` ({until}), so the schedule would never run.",
+            hint="Use an earlier start or a later end.",
+        )
     if count is not None:
         check_value(count, _Count, "count")
     if at is not None:  # it is not worth less because no worker ran at its time

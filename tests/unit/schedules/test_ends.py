@@ -127,6 +127,7 @@ def test_a_declared_schedule_has_jitter_and_an_end(app: Dueline, task: Task[[], 
         {"cron": "0 0 29 2 *", "count": 3000},
         {"cron": "0 0 * * *", "start": NOW + HOUR},
         {"at": NOW + HOUR, "start": NOW + HOUR},
+        {"every": 60, "start": NOW + 2 * HOUR, "until": NOW + HOUR},
     ],
 )
 def test_an_end_that_cannot_be_is_refused(
