@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import dueline
-from tests.harness.modules import loaded
+from tests.harness.modules import loaded, typed_names
 
 SLOW = {"asyncio", "ssl", "concurrent.futures", "multiprocessing.connection", "subprocess", "rich"}
 WORKING = {
@@ -30,14 +30,7 @@ def test_the_package_loads_its_names_when_they_are_used() -> None:
 
 
 def test_the_public_names_are_those_that_checkers_and_editors_see() -> None:
-    source = Path(dueline.__file__).read_text(encoding="utf-8")
-    (typed,) = [node for node in ast.parse(source).body if isinstance(node, ast.If)][:1]
-    seen = {
-        alias.name: node.module
-        for node in typed.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
+    seen = typed_names(dueline)
     assert sorted(seen) == dueline.__all__
     for name, module in seen.items():
         assert getattr(dueline, name) is getattr(sys.modules[str(module)], name)

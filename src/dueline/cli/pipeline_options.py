@@ -117,6 +117,15 @@ def open_pipeline(
     )
 
 
+def open_tables(context: typer.Context, out: str, storage_options: Path | None) -> "Pipeline":
+    """Return the pipeline of a command that needs only the tables, in this process.
+
+    Raises: ConfigError: a package is missing.
+    """
+    tables = LocalTableOptions(out=out, storage_options=storage_options)
+    return open_pipeline(context, tables, needs_store=False)
+
+
 def place(address: str, options: Path | None) -> "Place":
     """Return the place of tables.
 

@@ -35,18 +35,20 @@ __all__ = [
 ]
 
 _PLACES = {
-    "pipeline.alerts": ("alerts",),
-    "reading.frame": ("read",),
-    "reading.lag": ("Lag", "lag"),
-    "runtime.refusals": ("refusal_in",),
-    "runtime.session": ("session",),
-    "views": ("register",),
-    "worker.spark_worker": ("Consuming", "consume"),
-    "writing.append": ("append_once",),
-    "writing.enqueue": ("Written",),
-    "writing.frame": ("enqueue",),
-    "writing.key_columns": ("job_id",),
-    "writing.keys": ("job_id_of",),
+    "Consuming": "worker.spark_worker",
+    "Lag": "reading.lag",
+    "Written": "writing.enqueue",
+    "alerts": "pipeline.alerts",
+    "append_once": "writing.append",
+    "consume": "worker.spark_worker",
+    "enqueue": "writing.frame",
+    "job_id": "writing.key_columns",
+    "job_id_of": "writing.keys",
+    "lag": "reading.lag",
+    "read": "reading.frame",
+    "refusal_in": "runtime.refusals",
+    "register": "views",
+    "session": "runtime.session",
 }
 """The module of each public name; it is imported when the name is first used.
 
@@ -59,21 +61,20 @@ if not TYPE_CHECKING:  # a checker knows the names from above
 
     def __getattr__(name: str) -> object:
         """Import a public name."""
-        for module, names in _PLACES.items():
-            if name in names:
-                try:
-                    value = getattr(import_module(f"dueline.spark.{module}"), name)
-                except ModuleNotFoundError as error:
-                    package = (error.name or "").partition(".")[0]
-                    if package not in _INSTALLED_WITH_SPARK:
-                        raise
-                    raise ModuleNotFoundError(
-                        f"dueline.spark.{name} needs {package}: pip install 'dueline[spark]'",
-                        name=package,
-                    ) from error
-                globals()[name] = value
-                return value
-        raise AttributeError(f"module 'dueline.spark' has no attribute {name!r}")
+        if name not in _PLACES:
+            raise AttributeError(f"module 'dueline.spark' has no attribute {name!r}")
+        try:
+            value = getattr(import_module(f"dueline.spark.{_PLACES[name]}"), name)
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            if package not in _INSTALLED_WITH_SPARK:
+                raise
+            raise ModuleNotFoundError(
+                f"dueline.spark.{name} needs {package}: pip install 'dueline[spark]'",
+                name=package,
+            ) from error
+        globals()[name] = value
+        return value
 
     def __dir__() -> list[str]:
         """List the public names, too."""

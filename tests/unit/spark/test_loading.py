@@ -1,14 +1,12 @@
 """What Spark's Python processes load: each read and write starts several of them."""
 
-import ast
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import dueline.spark
-from tests.harness.modules import loaded
+from tests.harness.modules import loaded, typed_names
 
 SLOW = {"pandas", "deltalake", "duckdb", "sqlglot", "dueline.worker.worker"}
 
@@ -28,14 +26,7 @@ def test_a_process_that_reads_or_writes_does_not_load_the_pipeline() -> None:
 
 
 def test_the_public_names_are_those_that_checkers_and_editors_see() -> None:
-    source = Path(str(dueline.spark.__file__)).read_text(encoding="utf-8")
-    (typed,) = [node for node in ast.parse(source).body if isinstance(node, ast.If)][:1]
-    seen = {
-        alias.name: node.module
-        for node in typed.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
+    seen = typed_names(dueline.spark)
     assert sorted(seen) == dueline.spark.__all__
     for name, module in seen.items():
         assert getattr(dueline.spark, name) is getattr(sys.modules[str(module)], name)

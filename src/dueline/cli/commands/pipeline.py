@@ -26,6 +26,7 @@ from dueline.cli.pipeline_options import (
     TableOptions,
     need,
     open_pipeline,
+    open_tables,
     output_of,
     place,
     progress,
@@ -285,8 +286,7 @@ def report(
     Example: dueline pipeline report --out lake --file report.html
     """
     since_us, until_us = period.read()
-    tables = LocalTableOptions(out=out, storage_options=storage_options)
-    made = open_pipeline(context, tables, needs_store=False)
+    made = open_tables(context, out, storage_options)
     text = made.report(title, since_us=since_us, until_us=until_us)
     file.write_text(text, encoding="utf-8")
     output_of(context).text(str(file), {"file": str(file), "bytes": len(text.encode())})

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -12,19 +12,16 @@ from dueline.cli.output import Entry
 from dueline.cli.pipeline_options import (
     OUT,
     EngineOption,
-    LocalTableOptions,
     OutOption,
     StorageOption,
     TableOptions,
     open_pipeline,
+    open_tables,
     output_of,
     progress,
 )
 from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput
-
-if TYPE_CHECKING:
-    from dueline.spark.pipeline.pipeline import Pipeline
 
 _HOUR_US = 3_600_000_000
 
@@ -39,7 +36,7 @@ def optimize(
 
     Example: dueline pipeline optimize --out lake
     """
-    made = _open_tables(context, out, storage_options)
+    made = open_tables(context, out, storage_options)
     _show(context, made.optimize(progress(time.monotonic())), ("table", "files_before", "files"))
 
 
@@ -71,7 +68,7 @@ def vacuum(
     hours, rest = divmod(parse_span(older), _HOUR_US)
     if rest:
         raise BadInput("--older must be whole hours.", hint="Use --older 168h.")
-    made = _open_tables(context, out, storage_options)
+    made = open_tables(context, out, storage_options)
     _show(context, made.vacuum(hours, dry_run=dry_run), ("table", "files"))
 
 
@@ -94,11 +91,6 @@ def adopt(
     made = open_pipeline(context, tables)
     done = made.adopt(old, progress(time.monotonic()))
     _show(context, [one._asdict() for one in done], ("name", "rows", "files"))
-
-
-def _open_tables(context: typer.Context, out: str, storage_options: Path | None) -> "Pipeline":
-    tables = LocalTableOptions(out=out, storage_options=storage_options)
-    return open_pipeline(context, tables, needs_store=False)
 
 
 def _show(

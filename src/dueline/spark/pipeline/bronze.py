@@ -127,7 +127,7 @@ def plan(table: Table, engine: Engine, names: Sequence[str], period: Period) -> 
     for name in names:
         stream = name + HISTORY_SUFFIX
         found = [shards.Shard(name, stream, shard) for shard in shards.history_shards(engine, name)]
-        trimmed = shards.trimmed_of(engine.store, found).get(stream, {})
+        trimmed = shards.trimmed_of(engine.store, [stream])[stream]
         begin = table.position(BEGIN + name)
         if begin is None:
             begin = max(period.since_us, *(at_us + 1 for at_us, _ in trimmed.values()), 0)
@@ -210,9 +210,7 @@ def check_kept(store: Store, made: Plan, some: Sequence[RowSlice]) -> None:
     Raises:
         HistoryExpired: Rows expired.
     """
-    trimmed = shards.trimmed_of(
-        store, [shards.Shard(queue_of(one), one.stream, one.shard) for one in some]
-    )
+    trimmed = shards.trimmed_of(store, [one.stream for one in some])
     for one in some:
         name = queue_of(one)
         last = trimmed[one.stream].get(one.shard)

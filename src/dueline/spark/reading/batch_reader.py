@@ -123,7 +123,7 @@ class BatchReader(DataSourceReader):
         ]
         start, end = self._bounds()
         present_us = engine.store.clock_us()
-        known = stream_shards.trimmed_of(engine.store, found)
+        known = stream_shards.trimmed_of(engine.store, [ref.stream for ref in found])
         wholes: list[slices.RowSlice] = []
         for ref in found:
             last_us = SEALED_US if ref.is_old else present_us

@@ -90,6 +90,6 @@ def close_one(store: Store, one: Shard) -> int:
     return store.close_until(one.stream, one.shard, at_us=at_us)
 
 
-def trimmed_of(store: Store, some: Iterable[Shard]) -> Mapping[str, Mapping[int, Position]]:
+def trimmed_of(store: Store, streams: Iterable[str]) -> Mapping[str, Mapping[int, Position]]:
     """Return the position of the last trimmed row, by stream and shard."""
-    return {stream: trimming.places(store, stream) for stream in {one.stream for one in some}}
+    return {stream: trimming.places(store, stream) for stream in set(streams)}

@@ -164,7 +164,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with existing_engine(self._url) as engine:
             store = engine.store
             known = {str(ref): ref for ref in self._shards(engine)}
-            trimmed_of = shards.trimmed_of(store, known.values())
+            trimmed_of = shards.trimmed_of(store, [ref.stream for ref in known.values()])
             wholes = []
             for name, until in afters.items():
                 after = befores.get(name, START)
@@ -209,7 +209,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for ref in some:  # fixes which rows are before the start
                 engine.store.close_until(ref.stream, ref.shard, at_us=at_us - 1)
             return {str(ref): (at_us, b"") for ref in some}
-        trimmed_of = shards.trimmed_of(engine.store, some)
+        trimmed_of = shards.trimmed_of(engine.store, [ref.stream for ref in some])
         earliest = {str(ref): trimmed_of[ref.stream].get(ref.shard, START) for ref in some}
         if self._start == "earliest":
             return earliest
@@ -230,7 +230,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         held: dict[str, RowSlice] = {}
         some = self._shards(engine)
         read_out = {name for ref in some for name in ref.older} - set(map(str, some))
-        trimmed_of = shards.trimmed_of(engine.store, some)
+        trimmed_of = shards.trimmed_of(engine.store, [ref.stream for ref in some])
         for ref in some:
             after = places.get(str(ref), START)
             whole = RowSlice(ref.stream, ref.shard, after, after)
