@@ -23,7 +23,7 @@ from dueline.core.errors import BadInput, NotFound, StoreCorrupt
 from dueline.core.job import Job, JobId
 from dueline.core.pagination import at_once
 from dueline.workflows import records
-from dueline.workflows.release import is_parked
+from dueline.workflows.release import may_be_held
 from dueline.workflows.status import held_state
 from dueline.workflows.workflow import WorkflowView
 
@@ -123,7 +123,7 @@ def summaries_of(engine: Engine, rows: Sequence[Job]) -> list[JobSummary]:
     now_us = engine.time.latest_us()
     steps: dict[JobId, list[int]] = defaultdict(list)
     for row in rows:
-        if (step := records.step_of(row)) is not None and is_parked(row):
+        if (step := records.step_of(row)) is not None and may_be_held(row):
             steps[step[0]].append(step[1])
     held: dict[JobId, str] = {}
     for some in at_once(engine.store, lambda one: _held_steps(engine, *one), list(steps.items())):

@@ -84,7 +84,7 @@ def _of_row(queues: Queues, job: Job, now_us: int) -> Explanation:
     workers = [one for one in live_workers(queues.engine) if job.lane.queue in one.queues]
     status = status_of(job, now_us)
     if status == "running":
-        found = _claimed(queues, job, workers, now_us)
+        found = _claimed_step(queues, job, now_us) or _claimed(queues, job, workers, now_us)
         is_asked = job.id in cancel_requests.asked(queues.engine.store, [job.id])
         return with_request(job, found) if is_asked else found
     if status == "expired":
@@ -104,6 +104,11 @@ def _of_row(queues: Queues, job: Job, now_us: int) -> Explanation:
 
 
 # A worker has claimed it
+
+
+def _claimed_step(queues: Queues, job: Job, now_us: int) -> Explanation | None:
+    """Explain what a step waits for while a worker has claimed it to check its needs."""
+    return None if job.state == State.STARTED else _parked_step(queues.engine, job, now_us)
 
 
 def _claimed(queues: Queues, job: Job, workers: Sequence[Presence], now_us: int) -> Explanation:

@@ -141,6 +141,18 @@ def is_parked(row: Job) -> bool:
     return place is not None and place.parked_us == row.at_us
 
 
+def may_be_held(row: Job) -> bool:
+    """Return whether the workflow of a step may hold it back.
+
+    It was parked, and no handler has started it since: it is still parked, or due so that a worker
+    checks its needs, or claimed by that worker.
+    """
+    if row.state not in (State.WAITING, State.CLAIMED) or row.outcome:
+        return False
+    place = records.place_of(row)
+    return place is not None and place.parked_us > 0
+
+
 def ask(engine: Engine, layouts: Layouts, job: Job) -> Readiness | None:
     """Return whether a claimed step may run (rule W4); None: its workflow is unknown."""
     found = records.step_of(job)

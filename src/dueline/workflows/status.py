@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from dueline.core.engine import Engine
-from dueline.core.job import Job
+from dueline.core.job import Job, State
 from dueline.core.job_status import status_of
 from dueline.workflows import records
 from dueline.workflows.graph import Layout
@@ -67,8 +67,9 @@ def _stand(
     if row is None:
         return StepStatus(step, "unknown")
     state = status_of(row, now_us)
-    if state == "running":
-        return StepStatus(step, state, row.claimed_us, errors=row.errors)
+    running = StepStatus(step, "running", row.claimed_us, errors=row.errors)
+    if state == "running" and row.state == State.STARTED:
+        return running
     word = judge(layout, step, ends)
     node = layout.nodes[step]
     if isinstance(word, Held):
@@ -80,6 +81,8 @@ def _stand(
         return StepStatus(step, "waiting", why=why)
     if isinstance(word, Runnable) and node.signal:
         return StepStatus(step, "waiting", why=f"for the signal {node.signal}")
+    if state == "running":
+        return running
     return StepStatus(step, state, row.at_us, row.error, row.errors)
 
 

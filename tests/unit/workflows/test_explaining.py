@@ -1,13 +1,22 @@
 """Why a step of a workflow is not running."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from dueline import Dueline, Flow, group, pipeline, wait_for
+from dueline.admin.job_lists import summaries_of
 from dueline.core.attempt import Outcome
+from dueline.core.engine import Engine
+from dueline.core.job import Job
 from dueline.jobs.explain import explain
 from dueline.jobs.explanation import Explanation, Reason
+from dueline.worker import workflow_steps
 from dueline.worker.workflow_steps import WorkflowSteps
 from dueline.workflows import records
+from dueline.workflows.release import park
+from dueline.workflows.status import step_statuses
+from dueline.workflows.workflow import WorkflowView
 from tests.harness.workflow_tasks import ran, step
 
 
@@ -46,6 +55,30 @@ def test_a_held_step_says_which_dead_one_bars_its_way(app: Dueline) -> None:
     )
     assert found.facts["dead_step"] == 0
     assert "It waits for step 1 (add), which is held" in why(app, flow, 2, "steps").sentence
+
+
+def test_a_held_step_stays_held_while_a_worker_checks_its_needs(
+    app: Dueline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, str, str]] = []
+
+    def look_and_park(engine: Engine, until: Mapping[Job, int]) -> None:
+        for job in until:
+            found = records.step_of(job)
+            assert found is not None
+            look = WorkflowView(engine, found[0])
+            seen.append(
+                (
+                    explain(app.queues, job.id).reason,
+                    step_statuses(engine, look)[1].state,
+                    summaries_of(engine, [job])[0].shown_state,
+                )
+            )
+        park(engine, until)
+
+    monkeypatch.setattr(workflow_steps, "park", look_and_park)
+    ran(app, pipeline(step(app, "fail", 1), step(app, "add")))
+    assert seen == [("held", "held", "held")]
 
 
 def test_a_step_that_waits_for_a_signal_names_it_and_its_end(app: Dueline) -> None:
