@@ -1,13 +1,10 @@
 """Lists and counts of jobs: those with a row, and ended ones from the history."""
 
 import re
-from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import replace
 from typing import Final, NamedTuple
 
-from dueline.admin.job_views import JobPage, JobSummary, summary_of_attempt, summary_of_row
+from dueline.admin.job_views import JobPage, JobSummary, summaries_of, summary_of_attempt
 from dueline.admin.search import (
     ENDED_STATES,
     JobFilter,
@@ -19,13 +16,7 @@ from dueline.admin.search import (
     search_ended,
 )
 from dueline.core.engine import Engine
-from dueline.core.errors import BadInput, NotFound, StoreCorrupt
-from dueline.core.job import Job, JobId
-from dueline.core.pagination import at_once
-from dueline.workflows import records
-from dueline.workflows.release import may_be_held
-from dueline.workflows.status import held_state
-from dueline.workflows.workflow import WorkflowView
+from dueline.core.errors import BadInput
 
 _PLACE: Final = re.compile(r"(w?)([0-9]{1,19})-([0-9a-f]{32})")
 _WAITING: Final = "w"
@@ -116,27 +107,6 @@ def _page_of(engine: Engine, rows: Rows) -> JobPage:
     found = summaries_of(engine, rows.jobs)
     last = found[-1].place if rows.more and found else rows.stopped
     return JobPage(found, _written(last), rows.is_capped)
-
-
-def summaries_of(engine: Engine, rows: Sequence[Job]) -> list[JobSummary]:
-    """Return the summaries of jobs with a row, with what holds back steps of workflows."""
-    now_us = engine.time.latest_us()
-    steps: dict[JobId, list[int]] = defaultdict(list)
-    for row in rows:
-        if (step := records.step_of(row)) is not None and may_be_held(row):
-            steps[step[0]].append(step[1])
-    held: dict[JobId, str] = {}
-    for some in at_once(engine.store, lambda one: _held_steps(engine, *one), list(steps.items())):
-        held |= some
-    return [replace(summary_of_row(row, now_us), step_state=held.get(row.id, "")) for row in rows]
-
-
-def _held_steps(engine: Engine, flow: JobId, steps: Sequence[int]) -> dict[JobId, str]:
-    """Return how a workflow holds back its parked steps, by the ids of jobs."""
-    with suppress(NotFound, StoreCorrupt):  # `explain` reports that
-        view = WorkflowView(engine, flow)
-        return {records.job_of(flow, step): held_state(engine, view, step) for step in steps}
-    return {}
 
 
 def _written(place: Place | None) -> str | None:

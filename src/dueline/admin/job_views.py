@@ -1,5 +1,6 @@
 """Jobs as people read them: from a row, an outcome or the history."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,13 +17,17 @@ from dueline.core.errors import BadInput, NotFound, StoreCorrupt
 from dueline.core.job import Job, JobId
 from dueline.core.job_status import status_of
 from dueline.core.lane import limits_of, living_queue, tenant_of
+from dueline.core.pagination import at_once
 from dueline.jobs import attempt_lines, progress_records
 from dueline.jobs.attempt_lines import AttemptLines
 from dueline.jobs.history import LATE_US
 from dueline.jobs.queue import Queues
 from dueline.tasks.payload_codecs import as_json
 from dueline.tasks.progress import Progress
-from dueline.workflows.records import step_of
+from dueline.workflows.records import job_of, step_of
+from dueline.workflows.release import may_be_held
+from dueline.workflows.status import held_state
+from dueline.workflows.workflow import WorkflowView
 
 ATTEMPTS_SHOWN = 50
 ATTEMPTS_READ_MAX = 20_000
@@ -44,7 +49,7 @@ class JobSummary:
       alone: Whether it runs only while its worker runs nothing else.
       late_us: How long after its deadline it ended.
       step_state: Of a step that its workflow holds back: `held` by a dead step, or `waiting` for
-        other steps or a signal. Only lists have it.
+        other steps or a signal.
     """
 
     id: str
@@ -153,6 +158,27 @@ def summary_of_row(job: Job, now_us: int) -> JobSummary:
     )
 
 
+def summaries_of(engine: Engine, rows: Sequence[Job]) -> list[JobSummary]:
+    """Return the summaries of jobs with a row, with what holds back steps of workflows."""
+    now_us = engine.time.latest_us()
+    steps: dict[JobId, list[int]] = defaultdict(list)
+    for row in rows:
+        if (step := step_of(row)) is not None and may_be_held(row):
+            steps[step[0]].append(step[1])
+    held: dict[JobId, str] = {}
+    for some in at_once(engine.store, lambda one: _held_steps(engine, *one), list(steps.items())):
+        held |= some
+    return [replace(summary_of_row(row, now_us), step_state=held.get(row.id, "")) for row in rows]
+
+
+def _held_steps(engine: Engine, flow: JobId, steps: Sequence[int]) -> dict[JobId, str]:
+    """Return how a workflow holds back its parked steps, by the ids of jobs."""
+    with suppress(NotFound, StoreCorrupt):  # `explain` reports that
+        view = WorkflowView(engine, flow)
+        return {job_of(flow, step): held_state(engine, view, step) for step in steps}
+    return {}
+
+
 def summary_of_attempt(one: Attempt) -> JobSummary:
     """Return the summary of a job that has ended, from its last attempt."""
     return JobSummary(
@@ -217,8 +243,9 @@ def _details_of(queues: Queues, job_id: JobId) -> JobDetails:
             options["unique"] = read.unique.key
         if (step := step_of(row)) is not None:
             options |= {"workflow": step[0].hex(), "step": step[1]}
+    (summary,) = summaries_of(engine, [row])
     return JobDetails(
-        summary_of_row(row, engine.time.latest_us()),
+        summary,
         arguments,
         hidden,
         progress=progress,

@@ -37,7 +37,8 @@ class Redaction:
 
         Args:
             arguments: A list, or an object with `args` and `kwargs`.
-            names: Parameters of the task; arguments beyond them are named by their position.
+            names: Parameters of the task; arguments beyond them are named by their position. If
+                none is known and none was named in the call, the arguments are a list.
         """
         match arguments:
             case {"args": list(args), "kwargs": dict(kwargs)} if len(arguments) == 2:  # noqa: PLR2004
@@ -46,6 +47,8 @@ class Redaction:
                 kwargs = {}
             case _:
                 return self.value(arguments)
+        if not names and not kwargs:
+            return self.value(args)
         known = [*names][: len(args)]
         known += [str(place) for place in range(len(known), len(args))]
         shown = dict(zip(known, args, strict=True))

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -60,7 +60,8 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"span": span_text, "json": _json, "number": _number, "query": _query}
+    made.filters |= {"json": _json, "number": _number, "query": _query}
+    made.filters |= {"code": _with_code, "span": span_text}
     made.globals |= {"version": VERSION}
     return made
 
@@ -107,6 +108,15 @@ def _common(request: Request) -> dict[str, Any]:
 
 def _json(value: object) -> str:
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+def _with_code(text: str) -> Markup:
+    """Return a sentence in which commands between backticks are shown as code."""
+    words = printable(text).split("`")
+    if len(words) % 2 == 0:  # one has no partner, as in an error of a handler
+        return escape(printable(text))
+    code = Markup("<code>{}</code>")
+    return Markup("").join(code.format(one) if n % 2 else one for n, one in enumerate(words))
 
 
 def _number(value: float) -> str:

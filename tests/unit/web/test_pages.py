@@ -49,6 +49,19 @@ def test_no_text_of_the_store_becomes_html(shop: Shop, admin: Visitor) -> None:
     )
 
 
+def test_a_held_step_is_not_due_and_names_the_command_that_frees_it(
+    shop: Shop, admin: Visitor
+) -> None:
+    (held,) = [job for job in shop.app.admin.list().jobs if job.step_state]
+    assert held.shown_state == "held"
+    page = admin.text(f"/jobs/{held.id}")
+    assert '<span class="state s-held">held</span>' in page
+    assert "Next check" in page
+    assert f"<code>dueline flows retry {shop.flow}</code>" in page
+    row = admin.text("/jobs").partition(f'title="{held.id}"')[2].partition("</tr>")[0]
+    assert '<td data-label="When"><span class="none">' in row
+
+
 def test_the_overview_names_tasks_that_no_live_worker_knows(shop: Shop, admin: Visitor) -> None:
     shop.app.unchecked("shop.<b>new", queue="mail").enqueue()
     shop.app.run_worker(["mail"], burst=True, monitor=False)

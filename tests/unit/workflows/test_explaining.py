@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from dueline import Dueline, Flow, group, pipeline, wait_for
-from dueline.admin.job_lists import summaries_of
+from dueline.admin.job_views import summaries_of
 from dueline.core.attempt import Outcome
 from dueline.core.engine import Engine
 from dueline.core.job import Job

@@ -11,6 +11,7 @@ from dueline.admin import job_lists
 from dueline.admin.bulk_runs import Change
 from dueline.admin.filters import parse_filter
 from dueline.admin.id_prefixes import find_id, is_prefix
+from dueline.admin.job_views import summaries_of
 from dueline.admin.search import ENDED_STATES, SCAN_MAX, attempts_of
 from dueline.api.job_handle import parse_id
 from dueline.cli import job_rows
@@ -131,7 +132,7 @@ def peek(
         (name,) = queues.engine.catalog.chosen(queue)
         now_us = queues.engine.time.latest_us()
         found = claim_order.next_jobs(queues.engine, name, now_us, limit=limit + 1)
-        summaries = job_lists.summaries_of(queues.engine, found[:limit])
+        summaries = summaries_of(queues.engine, found[:limit])
         shown = [job_rows.of_waiting(one) for one in summaries]
         more = len(found) > limit
         output = Output.of(context, queues.engine)
@@ -157,7 +158,7 @@ def find(
                 f"No waiting or running job of {queue} has the unique key {key!r:.80}.",
                 hint="Each queue has its own keys: pass --queue.",
             )
-        (summary,) = job_lists.summaries_of(queues.engine, [row])
+        (summary,) = summaries_of(queues.engine, [row])
         shown = job_rows.of_waiting(summary) | job_rows.body_of(row)
         Output.of(context, queues.engine).entry(shown)
 
@@ -202,7 +203,7 @@ def show_job(context: typer.Context, job: str, *, state: State | None) -> None:
             )
         if found.row is not None:
             row = found.row
-            (summary,) = job_lists.summaries_of(queues.engine, [row])
+            (summary,) = summaries_of(queues.engine, [row])
             shown = job_rows.of_waiting(summary) | job_rows.body_of(row)
             queue: str | None = living_queue(row.lane.queue)
         else:
