@@ -1,9 +1,9 @@
 """Jobs as people read them: from a row, an outcome or the history."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -108,9 +108,11 @@ class JobDetails:
       arguments: The arguments as JSON values: a list, or an object with `args` and `kwargs`; None
         where they are not shown.
       hidden: Why the arguments are not shown; empty where they are.
+      not_json: Arguments of another program that are not JSON, as text.
       has_result: Whether a result is kept.
       attempts: Ended attempts and other events, the latest first.
       is_capped: Not all of the history was read.
+      meta: What the handler noted with `set_meta`.
       workflow: Id of the workflow that the job is a step of; empty without one.
       lines: What the handler logged, of attempts that keep it.
     """
@@ -118,13 +120,16 @@ class JobDetails:
     summary: JobSummary
     arguments: Any = None
     hidden: str = ""
+    not_json: str = ""
     has_result: bool = False
     result: Any = None
     progress: Progress | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
     traceback: str = ""
     expires_us: int = 0
     deadline_us: int = 0
     unique: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
     workflow: str = ""
     step: int = 0
     attempts: Sequence[Attempt] = ()
@@ -207,8 +212,11 @@ def details_of(queues: Queues, job_id: JobId) -> JobDetails:
     Raises:
       NotFound: Nothing is stored of it.
     """
+    store = queues.engine.store
     return replace(
-        _details_of(queues, job_id), lines=attempt_lines.read(queues.engine.store, job_id)
+        _details_of(queues, job_id),
+        meta=progress_records.read_notes(store, job_id),
+        lines=attempt_lines.read(store, job_id),
     )
 
 
@@ -226,7 +234,6 @@ def _details_of(queues: Queues, job_id: JobId) -> JobDetails:
         assert found.outcome is not None
         return _of_outcome(engine, job_id, found.outcome, progress)
     row = found.row
-    arguments, hidden = _arguments(row)
     past = attempts_of(
         engine,
         job_id,
@@ -241,29 +248,33 @@ def _details_of(queues: Queues, job_id: JobId) -> JobDetails:
         options = {"expires_us": read.expires_us or 0}
         if read.unique is not None:
             options["unique"] = read.unique.key
+        if read.headers:
+            options["headers"] = dict(read.headers)
         if (step := step_of(row)) is not None:
             options |= {"workflow": step[0].hex(), "step": step[1]}
     (summary,) = summaries_of(engine, [row])
     return JobDetails(
         summary,
-        arguments,
-        hidden,
         progress=progress,
         traceback=read_epitaph(row.error)[1].rstrip(),
         deadline_us=deadline_of(row.lane.priority) or 0,
         attempts=past.attempts,
         is_capped=bool(row.fence) and (past.is_capped or past.more),
+        **_arguments(row),
         **options,
     )
 
 
-def _arguments(row: Job) -> tuple[Any, str]:
+def _arguments(row: Job) -> dict[str, Any]:
+    """Return the fields of `JobDetails` about the arguments."""
     try:
-        return msgspec.json.decode(as_json(row.codec, row.body)), ""
+        text = as_json(row.codec, row.body)
     except BadInput as error:  # encrypted arguments stay encrypted here
-        return None, f"{len(row.body)} bytes, not shown: {error.message}"
+        return {"hidden": f"{len(row.body)} bytes, not shown: {error.message}"}
+    try:
+        return {"arguments": msgspec.json.decode(text)}
     except (msgspec.DecodeError, RecursionError):  # written by another program
-        return None, f"{len(row.body)} bytes that are not JSON"
+        return {"hidden": f"{len(row.body)} bytes that are not JSON", "not_json": text}
 
 
 def _of_outcome(

@@ -1,18 +1,12 @@
 """The output of a job, its attempts, progress and outcome."""
 
-from contextlib import suppress
-
-from dueline.admin.job_views import JobSummary, summary_of_attempt, summary_of_row
+from dueline.admin.job_views import JobDetails, JobSummary, summary_of_attempt, summary_of_row
+from dueline.admin.search import ENDED_STATES
 from dueline.cli.output import Entry, Instant, Raw, Span, Value
-from dueline.core.attempt import Attempt, Outcome, read_epitaph
-from dueline.core.call_options import read_options
-from dueline.core.deadlines import deadline_of
-from dueline.core.errors import BadInput, StoreCorrupt
-from dueline.core.job import Job, JobId
+from dueline.core.attempt import Attempt
+from dueline.core.codec import encode
+from dueline.core.job import Job
 from dueline.jobs.explanation import Facts
-from dueline.tasks.payload_codecs import as_json
-from dueline.tasks.progress import Progress
-from dueline.workflows.records import step_of
 
 LIST_COLUMNS = ("id", "state", "at", "priority", "queue", "task")
 ENDED_COLUMNS = ("id", "state", "ended", "took", "queue", "task")
@@ -73,27 +67,36 @@ def of_ended(job: JobSummary) -> dict[str, Value]:
     }
 
 
-def body_of(job: Job) -> dict[str, Value]:
-    """Return the output of a job's arguments, options and traceback."""
-    try:
-        shown: dict[str, Value] = {"arguments": Raw(as_json(job.codec, job.body))}
-    except BadInput as error:  # encrypted arguments stay encrypted here
-        shown = {"arguments": f"({len(job.body)} bytes, not shown: {error.message})"}
-    deadline_us = deadline_of(job.lane.priority)
-    if deadline_us is not None:
-        shown["deadline"] = Instant(deadline_us)
-    with suppress(StoreCorrupt):  # the worker that runs it reports that
-        options = read_options(job.opts)
-        if options.expires_us is not None:
-            shown["expires"] = Instant(options.expires_us)
-        if (found := step_of(job)) is not None:
-            shown |= {"workflow": found[0].hex(), "step": found[1]}
-        if options.unique is not None:
-            shown["unique"] = options.unique.key
-        if options.headers:
-            shown["headers"] = dict(options.headers)
-    if traceback := read_epitaph(job.error)[1]:
-        shown["traceback"] = f"\n{traceback.rstrip()}"
+def of_details(details: JobDetails) -> dict[str, Value]:
+    """Return the output of all that is stored of a job, without its attempts."""
+    job = details.summary
+    has_ended = job.state in ENDED_STATES
+    if not has_ended:
+        shown = of_waiting(job)
+    elif details.attempts:
+        shown = of_ended(job)
+    else:
+        shown = {"id": job.id, "state": job.state, "ended": Instant(job.ended_us)}
+    if not details.hidden:
+        shown["arguments"] = Raw(encode(details.arguments).decode())
+    elif not has_ended:
+        shown["arguments"] = details.not_json or f"({details.hidden})"
+    if details.has_result:
+        shown["result"] = Raw(encode(details.result).decode())
+    if details.workflow:
+        shown |= {"workflow": details.workflow, "step": details.step}
+    others: dict[str, Value] = {
+        "deadline": Instant(details.deadline_us) if details.deadline_us else None,
+        "expires": Instant(details.expires_us) if details.expires_us else None,
+        "unique": details.unique,
+        "headers": dict(details.headers),
+        "progress": _progress_of(details),
+        "meta": Raw(encode(details.meta).decode()) if details.meta else None,
+    }
+    shown |= {name: value for name, value in others.items() if value}
+    shown["error"] = job.error
+    if details.traceback:
+        shown["traceback"] = f"\n{details.traceback}"
     return shown
 
 
@@ -116,20 +119,10 @@ def of_tailed(attempt: Attempt) -> Entry:
     return {**shown, "outcome": attempt.outcome, "attempt": attempt.fence}
 
 
-def of_outcome(job_id: JobId, outcome: Outcome) -> dict[str, Value]:
-    """Return the output of an ended job that has no row."""
-    shown: dict[str, Value] = {
-        "id": job_id.hex(),
-        "state": outcome.state,
-        "ended": Instant(outcome.ended_us),
-    }
-    if outcome.value:
-        shown["result"] = Raw(outcome.value)
-    return shown | {"error": outcome.error}
-
-
-def of_progress(progress: Progress) -> Entry:
-    """Return the output of progress."""
+def _progress_of(details: JobDetails) -> Entry | None:
+    progress = details.progress
+    if progress is None:
+        return None
     shown: dict[str, Value] = {"done": _amount(progress.done), "total": _amount(progress.total)}
     if progress.total > 0:
         shown["percent"] = round(100 * progress.done / progress.total, 1)

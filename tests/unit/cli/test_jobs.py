@@ -108,13 +108,22 @@ def test_an_ended_job_shows_its_result_and_attempts(shell: Shell) -> None:
     job_id = shell.enqueue("tasks.add", "1")
     shell.work()
     text = shell.app("jobs", "show", job_id).out
-    assert "result  3\n" in text
+    assert "result    3\n" in text
     assert "ATTEMPT  OUTCOME" in text
     data = shell.app("jobs", "show", job_id, "-o", "json").data
     assert (data["state"], data["result"]) == ("done", 3)
     (attempt,) = data["attempts"]
     assert (attempt["attempt"], attempt["outcome"]) == (1, "done")
     assert attempt["took_s"] >= 0
+
+
+def test_a_job_of_which_only_the_history_is_left_is_shown(shell: Shell) -> None:
+    job_id = shell.enqueue("tasks.add", "1", "--queue", "mute")
+    assert shell.app("worker", "--burst", "-q", "mute").code == 0
+    data = shell.app("jobs", "show", job_id, "-o", "json").data
+    assert (data["state"], data["task"]) == ("done", "tasks.add")
+    assert "result" not in data
+    assert shell.app("dead", "show", job_id).why == f"The job {job_id} is done, not dead."
 
 
 def test_explain_says_the_reason_in_a_sentence(shell: Shell) -> None:

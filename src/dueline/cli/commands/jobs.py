@@ -11,7 +11,7 @@ from dueline.admin import job_lists
 from dueline.admin.bulk_runs import Change
 from dueline.admin.filters import parse_filter
 from dueline.admin.id_prefixes import find_id, is_prefix
-from dueline.admin.job_views import summaries_of
+from dueline.admin.job_views import details_of, summaries_of
 from dueline.admin.search import ENDED_STATES, SCAN_MAX, attempts_of
 from dueline.api.job_handle import parse_id
 from dueline.cli import job_rows
@@ -39,23 +39,20 @@ from dueline.cli.options import (
     read_header_words,
     read_instant,
 )
-from dueline.cli.output import Entry, Output, Part, Raw, note
+from dueline.cli.output import Entry, Output, Part, note
 from dueline.cli.session import session_of
 from dueline.core.clock import SystemClock, asked_instant_us
-from dueline.core.codec import encode
 from dueline.core.durations import parse_span
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, Conflict, NotFound
 from dueline.core.job import JobId
-from dueline.core.lane import living_queue
 from dueline.core.queue_settings import DEFAULT_QUEUE
 from dueline.foresight.job_forecast import explain as explain_job
-from dueline.jobs import attempt_lines, claim_order, progress_records
+from dueline.jobs import attempt_lines, claim_order
 from dueline.jobs.bulk import cancel_all, reschedule_all, retry_all
 from dueline.jobs.history import Follower
 from dueline.jobs.queue import Queues
 
-ATTEMPTS_SHOWN = 20
 TAIL_EVERY_S = 0.5
 NO_MATCH = "No jobs match."
 NO_UNENDED_MATCH = (
@@ -158,8 +155,7 @@ def find(
                 f"No waiting or running job of {queue} has the unique key {key!r:.80}.",
                 hint="Each queue has its own keys: pass --queue.",
             )
-        (summary,) = summaries_of(queues.engine, [row])
-        shown = job_rows.of_waiting(summary) | job_rows.body_of(row)
+        shown = job_rows.of_details(details_of(queues, row.id))
         Output.of(context, queues.engine).entry(shown)
 
 
@@ -194,28 +190,16 @@ def show_job(context: typer.Context, job: str, *, state: State | None) -> None:
     """
     with session_of(context).queues() as queues:
         job_id = read_id(queues.engine, job)
-        output = Output.of(context, queues.engine)
-        found = queues.find(job_id)
-        if state is not None and found.status != state:
+        details = details_of(queues, job_id)
+        found = details.summary.state
+        if state is not None and found != state:
             raise NotFound(
-                f"The job {job_id.hex()} is {found.status}, not {state}.",
+                f"The job {job_id.hex()} is {found}, not {state}.",
                 hint=f"See `dueline jobs show {job_id.hex()}`.",
             )
-        if found.row is not None:
-            row = found.row
-            (summary,) = summaries_of(queues.engine, [row])
-            shown = job_rows.of_waiting(summary) | job_rows.body_of(row)
-            queue: str | None = living_queue(row.lane.queue)
-        else:
-            assert found.outcome is not None
-            shown, queue = job_rows.of_outcome(job_id, found.outcome), None
-        if (progress := progress_records.read(queues.engine.store, job_id)) is not None:
-            shown["progress"] = job_rows.of_progress(progress)
-        if meta := progress_records.read_notes(queues.engine.store, job_id):
-            shown["meta"] = Raw(encode(meta).decode())
-        past = attempts_of(queues.engine, job_id, queue, limit=ATTEMPTS_SHOWN)
-        attempts = [job_rows.attempt_entry(one) for one in past.attempts]
-        output.entry(shown, parts=[Part("attempts", attempts, job_rows.ATTEMPT_COLUMNS)])
+        attempts = [job_rows.attempt_entry(one) for one in details.attempts]
+        parts = [Part("attempts", attempts, job_rows.ATTEMPT_COLUMNS)]
+        Output.of(context, queues.engine).entry(job_rows.of_details(details), parts=parts)
 
 
 @jobs.command()
