@@ -341,21 +341,27 @@ class Using(Generic[P, R]):
                 raise BadInput(what, hint="Use a limit without a key: using(limits=[...]).")
             named = {} if given else handler.arguments.named(args, kwargs)
             limits = limits_of_call(limits, named)
-        due_us, expires_us = self._instants()
+        due_us, expires_us, _ = self._instants()
         return StepCall(
             handler.name, own.queue, codec, body, self._priority(), own.tenant, own.tags, due_us,
             expires_us, limits, own.terms, own.headers,
         )  # fmt: skip
 
-    def _instants(self) -> tuple[int | None, int | None]:
-        """Return when a call is due and when it expires; None for now and never."""
-        queues, own = self._host.queues, self._options
+    def _instants(self) -> tuple[int | None, int | None, int]:
+        """Return when a call is due and when it expires, and when it was made.
+
+        None for now and never; the last is 0 if neither counts from the call.
+        """
+        own = self._options
         due_us, expires_us = own.due_us, own.expires_us
+        if own.after_us is None and own.expires_after_us is None:
+            return due_us, expires_us, 0
+        now_us = self._host.queues.engine.time.latest_us()
         if own.after_us is not None:
-            due_us = queues.engine.time.latest_us() + own.after_us
+            due_us = now_us + own.after_us
         if own.expires_after_us is not None:
-            expires_us = queues.engine.time.latest_us() + own.expires_after_us
-        return due_us, expires_us
+            expires_us = now_us + own.expires_after_us
+        return due_us, expires_us, now_us
 
     def _priority(self) -> int:
         own, deadline_us = self._options, self._options.deadline_us
@@ -418,7 +424,7 @@ class Using(Generic[P, R]):
     def _request(self, written: "_Written") -> EnqueueRequest:
         """Return what stores some calls, with times that count from now."""
         options, (codec, bodies, rule, limits) = self._options, written
-        due_us, expires_us = self._instants()
+        due_us, expires_us, called_us = self._instants()
         opts = b""
         more = (options.terms, options.headers)
         if rule is not None or expires_us is not None or options.tags or any(more):
@@ -437,6 +443,7 @@ class Using(Generic[P, R]):
             options.window_us,
             limits if options.limits else (),
             0 if options.tx else options.wait_us,
+            called_us,
         )
 
     def _jobs(self, rows: Iterable[Row]) -> list[Job[R]]:

@@ -83,6 +83,8 @@ class EnqueueRequest(NamedTuple):
       window_us: Jitter: starts are spread over this duration from the due time on.
       limits: Limits of each call; empty if none has any.
       wait_us: How long to wait for room in a quota.
+      called_us: When the call was made that the due time and the expiry count from; 0 if neither
+        does. A job that has expired since is stored, as if it had expired a moment later.
     """
 
     queue: str
@@ -96,6 +98,7 @@ class EnqueueRequest(NamedTuple):
     window_us: int = 0
     limits: Sequence[Sequence[str]] = ()
     wait_us: int = 0
+    called_us: int = 0
 
 
 def _kind_of_write(job: Job) -> tuple[bool, str]:
@@ -192,7 +195,7 @@ class Queues:
 
     def _rows(self, calls: EnqueueRequest) -> Sequence[Job]:
         """Check calls, and return the rows to insert."""
-        queue, task, codec, bodies, asked_us, priority, tenant, opts, window_us, limits, _ = calls
+        queue, task, codec, bodies, asked_us, priority, tenant, opts, window_us, limits, *_ = calls
         now_us = self._time.earliest_us()
         check_call(queue, asked_us, priority, tenant, now_us=now_us)
         settings = self._catalog.expect_here(queue)
@@ -211,7 +214,9 @@ class Queues:
             has_terms, has_headers = bool(options.terms), bool(options.headers)
             self._catalog.adopt_options(has_terms=has_terms, has_headers=has_headers)
         if opts or window_us:
-            check_options(options, pos_us + window_us, window_us)
+            check_options(
+                options, max(asked_us or 0, calls.called_us or now_us) + window_us, window_us
+            )
         lane, body = next(iter(lanes), home), next(iter(bodies), b"")
         first_id = next(iter(job_ids), JobId(b""))
         like = Job(lane, pos_us, first_id, 0, due_us, now_us, task, codec, body, opts, pos_us)

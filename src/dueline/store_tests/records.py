@@ -1,5 +1,6 @@
 """Small versioned values."""
 
+from dueline.core.clock import SECOND_US
 from dueline.core.store import (
     NO_VERSION,
     SETTINGS_PARTITION,
@@ -125,6 +126,9 @@ class RecordLaws:
         until_us = store.clock_us() + SOON_US
         assert store.commit("p", [Put("a", ONE, b"1", expires_us=until_us)])
         while store.clock_us() <= until_us:
+            continue
+        # A store that estimates the time of a server knows later that the record has expired.
+        while records_in(store, "p") and store.clock_us() <= until_us + SECOND_US:
             continue
         assert not store.commit("p", [Put("a", TWO, b"2", expect=ONE)])
         assert store.commit("p", [Put("a", TWO, b"2", expect=NO_VERSION)])

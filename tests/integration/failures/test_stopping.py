@@ -22,7 +22,10 @@ def test_the_first_sigterm_drains(world: World, processes: int) -> None:
     worker = world.worker(processes=processes, concurrency=SLOTS)
     world.until_done(*warm)  # from now on it knows that jobs are short, and claims ahead
     holds = [f"hold {number}" for number in range(SLOTS)]
-    running = [world.put("hold", tag) for tag in holds]
+    running = [world.put("hold", tag) for tag in holds[:-1]]
+    world.until_started(*holds[:-1])
+    world.until_done(world.put("fine", "last"))  # so it claims ahead, also after a slow start
+    running.append(world.put("hold", holds[-1]))
     world.until_started(*holds)
     waiting = [world.put("brief", f"waiting {number}", 0.0) for number in range(5)]
     world.until(lambda: any(world.row(job).is_claimed() for job in waiting))

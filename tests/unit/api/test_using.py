@@ -68,6 +68,17 @@ def test_expiry_is_an_instant_or_counted_from_the_call(
     assert row_of(app, greet.enqueue("ann").id).opts == b""
 
 
+def test_a_job_that_expires_while_the_call_waits_is_stored(
+    app: Dueline, greet: Task[..., str], clock: HandClock
+) -> None:
+    # C15: it is no bad input that a hook, or the wait for a quota, took longer
+    app.on("before_enqueue")(lambda _: clock.advance(2))
+    assert greet.using(expires=1).enqueue("ann").status == "expired"
+    assert greet.using(after=1, expires=3).enqueue("ann").status == "ready"
+    with pytest.raises(BadInput, match="expires before it is due"):
+        greet.using(after=3, expires=2).enqueue("ann")
+
+
 def test_the_result_of_an_expired_job_is_told(
     app: Dueline, greet: Task[..., str], clock: HandClock
 ) -> None:
