@@ -5,7 +5,7 @@ from collections.abc import Collection
 from itertools import islice
 from typing import Final
 
-from dueline.admin.search import SCAN_MAX, JobFilter, history_of, search
+from dueline.admin.search import SCAN_MAX, JobFilter, ends_of, search
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, NotFound
 from dueline.core.ids import created_us
@@ -36,7 +36,7 @@ def find_id(engine: Engine, text: str) -> JobId:
             raise BadInput("There are too many jobs to find one by a few digits.", hint=_WHOLE)
         found.update(row.id.hex() for row in rows if row.id.hex().startswith(prefix))
     since_us = created_us(JobId(bytes.fromhex(prefix.ljust(32, "0"))))
-    past = history_of(engine, engine.catalog.names(), since_us, everything=False)
+    past = ends_of(engine, engine.catalog.names(), since_us)
     found.update(one.job for one in islice(past, SCAN_MAX) if one.job.startswith(prefix))
     return _only(found, "job", text)
 

@@ -20,7 +20,7 @@ from dueline.core.job_status import status_of
 from dueline.core.lane import Lane, dead_queue, tenant_of
 from dueline.core.pagination import LANES_AT_ONCE, PAGES_AT_ONCE, first_of_each, parts_of, scan_each
 from dueline.core.store import JobPage
-from dueline.jobs.history import LATE_US, attempts
+from dueline.jobs.history import LATE_US, attempts, is_end
 
 SCAN_MAX = 100_000
 """Maximum number of rows that one search reads."""
@@ -354,12 +354,16 @@ def history_of(
     names: Sequence[str],
     since_us: int,
     *,
-    everything: bool = True,
     until_us: int | None = None,
 ) -> Iterator[Attempt]:
-    """Yield the attempts of some queues since a timestamp, as `attempts` does."""
+    """Yield all events of some queues since a timestamp, as `attempts` does."""
     for name in names:
         shards = engine.catalog.settings(name).shards_read
         yield from attempts(
-            engine.store, name, shards, since_us=since_us, everything=everything, until_us=until_us
+            engine.store, name, shards, since_us=since_us, everything=True, until_us=until_us
         )
+
+
+def ends_of(engine: Engine, names: Sequence[str], since_us: int) -> Iterator[Attempt]:
+    """Yield the attempts of some queues that ended, and the jobs that expired without one."""
+    return filter(is_end, history_of(engine, names, since_us))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from dueline.admin.search import history_of
+from dueline.admin.search import ends_of
 from dueline.core.attempt import Attempt
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
@@ -69,7 +69,7 @@ def recent(engine: Engine, names: Sequence[str], *, most: int = ATTEMPTS_MAX) ->
     """Aggregate the last seconds, or minutes if few jobs ended."""
     now_us = engine.time.latest_us()
     for span_us in WINDOWS_US:
-        some = list(islice(history_of(engine, names, now_us - span_us, everything=False), most))
+        some = list(islice(ends_of(engine, names, now_us - span_us), most))
         if len(some) >= ENOUGH:
             break
     return throughput_of(some, span_us)._replace(is_capped=len(some) >= most)

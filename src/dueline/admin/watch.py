@@ -7,7 +7,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from dueline.admin.cached_value import CachedValue
-from dueline.admin.search import history_of
+from dueline.admin.search import ends_of
 from dueline.admin.throughput import Throughput, quantile, start_latencies, throughput_of
 from dueline.coordination.worker_registry import Presence, present
 from dueline.core.attempt import Attempt
@@ -201,7 +201,7 @@ class Watch:
         now_us -= now_us % STEP_US
         since_us = now_us - _BACKFILLS_US[0]
         for back_us in _BACKFILLS_US:
-            past = history_of(self._engine, names, now_us - back_us, everything=False)
+            past = ends_of(self._engine, names, now_us - back_us)
             if sum(1 for _ in islice(past, BACKFILL_MAX + 1)) > BACKFILL_MAX:
                 break
             since_us = now_us - back_us

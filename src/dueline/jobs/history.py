@@ -78,6 +78,11 @@ def happened(job: Job, what: str, at_us: int, *, error: str = "") -> Attempt:
     )  # fmt: skip
 
 
+def is_end(event: Attempt) -> bool:
+    """Return whether an event ended an attempt, or a job that had expired before one."""
+    return bool(event.worker) or event.outcome == "expired"
+
+
 def row_of_enqueue(job: Job, *, with_arguments: bool) -> Row:
     """Return the row of an enqueued job; its size is bounded for any size of arguments."""
     event = happened(job, ENQUEUED, job.enqueued_us)
@@ -341,7 +346,7 @@ def forget(store: Store, queue: str, shards: int, *, before_us: int, version: by
 
 
 class Follower:
-    """Reads the attempts of queues as they end.
+    """Reads the attempts of queues as they end, and the expiries of jobs without one.
 
     An attempt that is recorded more than LATE_US after its end is missed: its worker died, or could
     not reach the store for that long.
@@ -377,6 +382,6 @@ class Follower:
         if place in self._seen:
             return []
         each = {key_of(row_id, one): one for row_id, one in attempts_in(row)}
-        new = [one for key, one in each.items() if one.worker and key not in self._seen]
+        new = [one for key, one in each.items() if is_end(one) and key not in self._seen]
         self._seen |= dict.fromkeys((place, *each), row.at_us)
         return new

@@ -5,11 +5,14 @@ from dataclasses import replace
 import pytest
 
 from dueline.admin import throughput
+from dueline.admin.id_prefixes import find_id
 from dueline.admin.throughput import recent, throughput_of
+from dueline.admin.watch import Watch
 from dueline.core.attempt import Attempt, Outcome
 from dueline.core.clock import SECOND_US
 from dueline.jobs.history import LATE_US, Follower
 from tests.harness.clocks import NOW_US
+from tests.harness.unique_jobs import keyed
 from tests.harness.world import World
 
 ATTEMPT = Attempt(
@@ -90,6 +93,26 @@ def test_a_follower_tells_of_each_attempt_once(world: World) -> None:
     last = done(world)
     assert jobs_of(follower.read({"q": 1, "other": 1})) == [last]
     assert follower.read({"q": 1, "other": 1}) == []
+
+
+def test_an_expiry_that_a_call_notes_counts_as_one_that_a_worker_notes(world: World) -> None:
+    # C15, V2: a call with the same key ends a job that expired while no worker ran
+    calls = [keyed(n, expires_us=world.now_us + n * 9 * SECOND_US) for n in (1, 2)]
+    follower = Follower(world.store, since_us=world.now_us)
+    watch = Watch(world.queues.engine)
+    (first,) = world.queues.enqueue(calls[0])
+    world.clock.advance(10)
+    assert watch.look().throughput.expired == 0
+    world.queues.enqueue(calls[1])
+    assert jobs_of(follower.read({"default": 1})) == [first.id.hex()]
+    assert follower.read({"default": 1}) == []
+    for found in (
+        recent(world.queues.engine, ["default"]),
+        watch.look().throughput,
+        Watch(world.queues.engine).look().throughput,
+    ):
+        assert (found.ended, found.expired, found.done, found.failed) == (1, 1, 0, 0)
+    assert find_id(world.queues.engine, first.id.hex()[:20]) == first.id
 
 
 def test_a_follower_tells_of_what_is_written_a_little_late(world: World) -> None:
