@@ -343,14 +343,19 @@ def check_bulk(what: str, like: JobFilter) -> None:
     """
     if what not in ("retry", "cancel", "reschedule"):
         raise BadInput(f"{what!r:.80} is not a change of jobs.")
-    if like.state in ENDED_STATES:
+    if like.state in ENDED_STATES and what not in targets(like):
         raise BadInput(f"Jobs in state {like.state} cannot be changed.", hint="Choose another.")
     if like.state == "dead" and what != "retry":
         raise BadInput("Dead-letter jobs can only be retried.", hint="Choose retry.")
 
 
 def targets(like: JobFilter) -> Sequence[str]:
-    """Return the changes that are possible for jobs of this filter."""
+    """Return the changes that are possible for jobs of this filter.
+
+    Expired jobs that no worker has ended yet can be cancelled.
+    """
+    if like.state == "expired":
+        return ("cancel",)
     if like.state in ENDED_STATES:
         return ()
     words = {"dead": ("retry",), "running": ("cancel",)}

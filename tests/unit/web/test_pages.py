@@ -240,6 +240,30 @@ def test_all_that_match_are_changed_after_a_confirmation(shop: Shop, admin: Visi
     assert shop.app.job(shop.ready).status == "cancelled"
 
 
+def test_expired_jobs_that_wait_are_cancelled_together(shop: Shop, admin: Visitor) -> None:
+    # C15: a worker has ended one of them
+    expiring = shop.send.using(expires=0.001)
+    ended = expiring.enqueue("ann")
+    wait_for(lambda: ended.status == "expired", "it has expired")
+    shop.app.run_worker(["mail"], burst=True, monitor=False)
+    waiting = expiring.enqueue("bob")
+    wait_for(lambda: waiting.status == "expired", "it has expired")
+    page = admin.text("/jobs?q=state:expired")
+    assert waiting.id in page
+    assert ended.id in page
+    assert "<th>Ended</th>" in page
+    assert re.findall(r"what=(\w+)", page) == ["cancel"]
+    page = admin.text("/jobs/change?q=state:expired&what=cancel")
+    assert "Cancel 1 job" in page
+    assert waiting.id in page
+    assert ended.id not in page
+    done = admin.post("/jobs/change", {"q": "state:expired", "what": "cancel"})
+    assert done.headers["location"].endswith("notice=cancelled&n=1")
+    assert (waiting.status, ended.status) == ("cancelled", "expired")
+    assert "0 <small>jobs match" in admin.text("/jobs/change?q=state:expired&what=cancel")
+    assert admin.get("/jobs/change?q=state:expired&what=retry").status_code == 400
+
+
 def test_dead_letters_are_grouped_by_error(shop: Shop, admin: Visitor) -> None:
     page = admin.text("/dead")
     link = re.search(r'href="(/jobs/change[^"]*)">Redrive', page)

@@ -8,8 +8,11 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from dueline.admin.filters import STATES
+from dueline.admin.job_lists import Count
 from dueline.admin.operations import check_bulk, targets
+from dueline.admin.read_models import READ_US_MAX
 from dueline.admin.redrives import chosen, read_rate
+from dueline.admin.search import ENDED_STATES, count_like
 from dueline.api.job_handle import parse_id
 from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput, NotFound
@@ -46,6 +49,7 @@ def list_jobs(request: Request) -> Response:
         states=STATES,
         tabs=[(state, _with_state(text, state)) for state in (None, *STATES)],
         changes=targets(like) if like else (),
+        has_ended=like is not None and like.state in ENDED_STATES,
     )
 
 
@@ -107,8 +111,9 @@ def confirm(request: Request) -> Response:
     text, what = request.query_params.get("q", ""), request.query_params.get("what", "")
     like = admin.filter(text)
     check_bulk(what, like)
-    count = admin.count(like, most=COUNTED_MAX)
-    sample = admin.list(like, limit=5).jobs
+    # Not the expired jobs in the history, which have ended.
+    count = Count(*count_like(admin.engine, like, most=COUNTED_MAX, within_us=READ_US_MAX))
+    sample = admin.list(like, limit=min(5, max(1, count.jobs))).jobs[: count.jobs]
     return render(
         request,
         "confirm.html",
