@@ -5,6 +5,7 @@ from django.db import connections, transaction
 from dueline.contrib.django import DuelineContext
 from dueline.contrib.django.contract import task
 from dueline.core.retry import Retry
+from dueline.tasks.handler import Snooze
 
 
 class RefusedError(Exception):
@@ -55,6 +56,15 @@ def context_of(context: DuelineContext, *, shout: bool) -> list[object]:
 @task(retry=Retry(attempts=3, base=0))
 def refuse_thrice() -> None:
     raise RefusedError
+
+
+@task(takes_context=True, retry=Retry(attempts=3, base=0))
+def refuse_snooze_and_return(context: DuelineContext) -> int:
+    if context.attempt == 1:
+        raise RefusedError
+    if context.job.fence == 2:  # noqa: PLR2004  (the claim after the error)
+        raise Snooze(0)
+    return context.attempt
 
 
 @task(takes_context=True)

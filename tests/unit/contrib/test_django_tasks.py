@@ -274,6 +274,26 @@ def test_each_attempt_has_its_worker_and_error(backend: DuelineBackend) -> None:
     assert result.started_at < result.last_attempted_at
 
 
+@pytest.mark.parametrize("history", ["attempts", "all"])
+def test_attempts_are_those_that_count(backend: DuelineBackend, history: str) -> None:
+    # F3: neither the success nor a snooze, nor other events of the history
+    backend.app.queue("default", history=history)
+    result = tasks.refuse_snooze_and_return.enqueue()
+    job = backend.app.job(result.id)
+    for _ in range(2):
+        (leased,) = RawQueue(backend.app, "default").claim(1)  # it holds the job meanwhile
+        RawQueue(backend.app, "default").release([leased])
+        job.change(tags=["late"])
+    run(backend)
+    result.refresh()
+    assert (result.status, result.attempts, result.return_value) == (SUCCESSFUL, 2, 2)
+    (error,) = result.errors  # the history has no traceback, so not the module of its class
+    assert error.exception_class is Exception
+    assert error.traceback.startswith("RefusedError")
+    assert all(result.worker_ids)
+    assert len(set(result.worker_ids)) == 1
+
+
 def test_the_context_is_that_of_the_call(backend: DuelineBackend) -> None:
     result = tasks.context_of.enqueue(shout=True)
     run(backend)

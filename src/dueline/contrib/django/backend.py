@@ -36,6 +36,9 @@ from dueline.core.retry import Retry
 
 OPTIONS = ("DATABASE", "ENQUEUE_ON_COMMIT", "RETRY", "STORE")
 
+COUNTED = ("retried", "dead", "crashed")
+"""Outcomes of the attempts that count as errors or crashes of their job."""
+
 HISTORY_ROWS_MAX = 1000
 """Maximum number of rows of the history that are read for the earlier attempts of a job."""
 
@@ -189,8 +192,11 @@ class DuelineBackend(BaseTaskBackend):
         """Return the attempts of a job that have ended, the first one first."""
         if not count:
             return ()
-        found = attempts_of(self.app.engine, job_id, queue, limit=count, most=HISTORY_ROWS_MAX)
-        return found.attempts[::-1]
+        most = HISTORY_ROWS_MAX
+        found = attempts_of(self.app.engine, job_id, queue, limit=most, most=most).attempts
+        # Not the other events of a history with all of them, and no attempt that does not count.
+        counted = [one for one in found if one.worker and one.outcome in COUNTED]
+        return counted[:count][::-1]
 
     def _of_outcome(self, job_id: JobId, outcome: Outcome) -> TaskResult | None:
         status = results.STATUS_OF.get(outcome.state, TaskResultStatus.FAILED)
