@@ -36,9 +36,11 @@ from dueline.contrib.django.application import url_of
 from dueline.contrib.django.backend import DuelineBackend
 from dueline.core.clock import SystemClock
 from dueline.core.errors import ConfigError
+from dueline.core.queue_settings import History
 from dueline.core.retry import Retry
 from tests.harness import django_site
 from tests.harness.django_site import tasks
+from tests.harness.programs import wait_for
 
 from dueline.contrib.django.models import Job  # isort: skip  # after the settings
 
@@ -275,7 +277,7 @@ def test_each_attempt_has_its_worker_and_error(backend: DuelineBackend) -> None:
 
 
 @pytest.mark.parametrize("history", ["attempts", "all"])
-def test_attempts_are_those_that_count(backend: DuelineBackend, history: str) -> None:
+def test_attempts_are_those_that_count(backend: DuelineBackend, history: History) -> None:
     # F3: neither the success nor a snooze, nor other events of the history
     backend.app.queue("default", history=history)
     result = tasks.refuse_snooze_and_return.enqueue()
@@ -322,6 +324,21 @@ def test_a_cancelled_job_has_failed_and_its_call_is_unknown(backend: DuelineBack
     result.refresh()
     assert (result.status, result.task, len(result.errors)) == (FAILED, tasks.add, 1)
     assert backend.get_result(result.id).args == []
+    for found in (tasks.add.get_result(result.id), asyncio.run(tasks.add.aget_result(result.id))):
+        assert (found.status, found.task, found.args) == (FAILED, tasks.add, [])
+
+
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_an_expired_job_has_failed(backend: DuelineBackend, *, is_ended: bool) -> None:
+    expires = timezone.now() + timedelta(seconds=0.01)
+    job = backend.app.known(tasks.add).call.using(expires=expires).enqueue(1)
+    wait_for(lambda: job.status == "expired", "it has expired")
+    if is_ended:
+        run(backend)
+    result = tasks.add.get_result(job.id)
+    assert (result.status, result.is_finished, result.started_at) == (FAILED, True, None)
+    assert result.finished_at >= expires - timedelta(milliseconds=1)
+    assert [one.traceback for one in result.errors] == ["expired\n"]
 
 
 @pytest.mark.parametrize("end", ["cancelled", "expired", "lost", "poison"])

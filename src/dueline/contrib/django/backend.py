@@ -25,10 +25,12 @@ from dueline.contrib.django.contract import (
     Task,
     TaskResult,
     TaskResultDoesNotExist,
+    TaskResultMismatch,
     TaskResultStatus,
     task_enqueued,
 )
 from dueline.core.attempt import Attempt, Outcome, read_epitaph
+from dueline.core.call_options import read_options
 from dueline.core.codec import decode_result
 from dueline.core.errors import BadInput, ConfigError, NotFound
 from dueline.core.job import Job, JobId
@@ -56,6 +58,32 @@ class DuelineTask(Task):
     retry: Retry | None = None
     timeout: timedelta | float | None = None
     kill_after: timedelta | float | None = None
+
+    def get_result(self, result_id: str) -> TaskResult:
+        """Return the result of a job of this task.
+
+        Only the outcome is stored of a job that was cancelled, expired or is lost, not its task:
+        it is taken for this one.
+
+        Args:
+            result_id: Its id.
+
+        Raises:
+            TaskResultDoesNotExist: As `DuelineBackend.get_result`.
+            TaskResultMismatch: The job is of another task.
+        """
+        return self._of_this(self.get_backend().get_result(result_id))
+
+    async def aget_result(self, result_id: str) -> TaskResult:
+        """Return it in a coroutine, as `get_result`."""
+        return self._of_this(await self.get_backend().aget_result(result_id))
+
+    def _of_this(self, result: TaskResult) -> TaskResult:
+        if result.task.func is results.unknown_task:
+            results.change(result, task=self)
+        if result.task.func != self.func:
+            raise TaskResultMismatch(f"Task does not match (received {result.task.module_path!r})")
+        return result
 
 
 class DuelineBackend(BaseTaskBackend):
@@ -178,13 +206,16 @@ class DuelineBackend(BaseTaskBackend):
             return None
         call = results.call_of(job, *known.call.handler.read(job.codec, job.body))
         status = results.STATUS_OF.get(state, TaskResultStatus.FAILED)
+        error, ended_us = read_epitaph(job.error), job.pos_us if state == "dead" else 0
+        if state == "expired":  # no worker has ended it yet
+            error, ended_us = (state, ""), read_options(job.opts).expires_us or 0
         return results.result_of(
             task_of(known.task, call),
             call,
             job.id,
             status,
-            error=read_epitaph(job.error),
-            ended_us=job.pos_us if state == "dead" else 0,
+            error=error,
+            ended_us=ended_us,
             past=self._past(job.id, call.queue, job.errors + job.crashes),
         )
 
