@@ -138,10 +138,23 @@ def shared_url(url: str) -> str:
     """
     if split_address(url).scheme == "memory":
         raise ConfigError(
-            "A memory store exists in one process; Spark's workers are other processes.",
+            "A memory store exists in one process; other processes cannot open it.",
             hint="Use sqlite:///jobs.db, or a store on a server.",
         )
     return in_folder(url, Path.cwd())
+
+
+def check_exists(url: str) -> None:
+    """Check that the file of a store exists, if it is in SQLite.
+
+    Raises:
+        ConfigError: It does not.
+    """
+    if (path := missing_file(url)) is not None:
+        raise ConfigError(
+            f"There is no store at {path}.",
+            hint="Check the address. `dueline init` or the first job creates the file.",
+        )
 
 
 def open_existing(url: str) -> Store:
@@ -150,11 +163,7 @@ def open_existing(url: str) -> Store:
     Raises:
         ConfigError: There is no such file or kind of store.
     """
-    if (path := missing_file(url)) is not None:
-        raise ConfigError(
-            f"There is no queue file {path}.",
-            hint="Check the URL. Enqueueing or running jobs creates the file.",
-        )
+    check_exists(url)
     return open_store(url)
 
 

@@ -12,7 +12,7 @@ import typer
 
 from dueline import Dueline
 from dueline.api.config import find_config
-from dueline.api.connect import missing_file
+from dueline.api.connect import check_exists
 from dueline.api.loading import apps_here, found_here, load_app
 from dueline.core.engine import Engine
 from dueline.core.errors import ConfigError
@@ -186,14 +186,6 @@ def operator_name() -> str:
     except (OSError, KeyError):  # no such user, as in some containers
         user = "unknown"
     return f"{user}@{socket.gethostname()}"
-
-
-def check_exists(address: str) -> None:
-    """Raise ConfigError if this is the address of an SQLite file that does not exist."""
-    if (path := missing_file(address)) is not None:
-        raise ConfigError(
-            f"There is no store at {path}.", hint="`dueline init` creates one; or see --store."
-        )
 
 
 def session_of(context: typer.Context) -> Session:

@@ -90,7 +90,7 @@ def test_what_cannot_be_enqueued_is_refused_before_spark_is_asked(
     frame: Any = SimpleNamespace(schema=struct_of({"job_id": "string", "payload": "string"}))
     with pytest.raises(BadInput, match="no column queue"):
         enqueue(frame, shop.url, task="note")
-    with pytest.raises(ConfigError, match="There is no queue file"):
+    with pytest.raises(ConfigError, match="There is no store at"):
         enqueue(frame, f"sqlite:///{tmp_path / 'none.db'}", queue="mail", task="note")
 
 

@@ -193,7 +193,7 @@ def test_a_wrong_option_is_refused_in_words(
 
 def test_reading_makes_no_store(tmp_path: Path) -> None:
     file = tmp_path / "none.db"
-    with pytest.raises(ConfigError, match="There is no queue file"):
+    with pytest.raises(ConfigError, match="There is no store at"):
         reader_of(Dueline(f"sqlite:///{file}")).partitions()
     assert not file.exists()
 

@@ -210,7 +210,7 @@ def test_what_cannot_be_written_is_refused(app: Dueline, tmp_path: Path) -> None
         writer_of(app, overwrite=True)
     with pytest.raises(BadInput, match="Did you mean chunkRows"):
         writer_of(app, chunkRow=5)
-    with pytest.raises(ConfigError, match="There is no queue file"):
+    with pytest.raises(ConfigError, match="There is no store at"):
         writer_of(app, store=f"sqlite:///{tmp_path / 'none.db'}")
     assert not (tmp_path / "none.db").exists()
 

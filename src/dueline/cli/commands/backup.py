@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from dueline.api.connect import copy_file, mask
+from dueline.api.connect import check_exists, copy_file, mask
 from dueline.cli.options import argument
 from dueline.cli.output import Entry, Output
-from dueline.cli.session import check_exists, session_of
+from dueline.cli.session import session_of
 from dueline.core.clock import SystemClock
 
 FileArgument = Annotated[Path, argument("FILE", "The copy.")]

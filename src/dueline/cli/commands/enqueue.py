@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dueline.api.application import Dueline
+from dueline.api.connect import check_exists
 from dueline.api.job_handle import Job
 from dueline.cli.errors import Exit, say_failure
 from dueline.cli.json_lines import enqueue_calls, read_calls
@@ -27,7 +28,7 @@ from dueline.cli.options import (
     read_instant,
 )
 from dueline.cli.output import Output, Raw, note
-from dueline.cli.session import OF_THIS_PROCESS, check_exists, is_of_this_process, session_of
+from dueline.cli.session import OF_THIS_PROCESS, is_of_this_process, session_of
 from dueline.core.call_options import Mode, Unique
 from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput, JobFailed

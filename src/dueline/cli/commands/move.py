@@ -9,11 +9,11 @@ import typer
 from dueline import Dueline
 from dueline.admin.move import Moved, Mover
 from dueline.admin.move_plan import rehearse
-from dueline.api.connect import mask, missing_file, sqlite_path
+from dueline.api.connect import check_exists, mask, missing_file, sqlite_path
 from dueline.cli.errors import Exit
 from dueline.cli.options import option
 from dueline.cli.output import Entry, Output, note
-from dueline.cli.session import check_exists, session_of
+from dueline.cli.session import session_of
 from dueline.core.clock import SECOND_US, SystemClock
 from dueline.jobs.queue import Queues
 

@@ -6,10 +6,11 @@ from typing import Annotated, Literal, get_args
 import typer
 
 from dueline.api.application import Dueline
+from dueline.api.connect import check_exists
 from dueline.cli.errors import Exit
 from dueline.cli.options import option
 from dueline.cli.output import note
-from dueline.cli.session import check_exists, session_of
+from dueline.cli.session import session_of
 from dueline.core.errors import ConfigError
 
 TOKENS_VARIABLE = "DUELINE_WEB_TOKENS"
