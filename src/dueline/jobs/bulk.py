@@ -11,12 +11,13 @@ from typing import NamedTuple
 from dueline.core.attempt import Outcome
 from dueline.core.clock import Clock
 from dueline.core.engine import Engine
-from dueline.core.errors import Conflict, NotFound
+from dueline.core.errors import BadInput, Conflict, NotFound
 from dueline.core.job import Job
 from dueline.core.job_status import status_of
 from dueline.core.lane import dead_queue
 from dueline.core.pagination import parts_of
 from dueline.core.store import Drop
+from dueline.core.validation import check_due
 from dueline.jobs.completion import Finished, finish, finish_of
 from dueline.jobs.counts import Counts, count
 from dueline.jobs.queue import Queues
@@ -35,7 +36,7 @@ class BulkResult(NamedTuple):
     Attributes:
       done: They were changed.
       asked: They run, and their handlers were asked to stop.
-      left: They ended, or were changed by another process, before.
+      left: They ended, or were changed by another process, before; or they cannot be changed so.
     """
 
     done: int = 0
@@ -90,12 +91,12 @@ def retry_all(queues: Queues, rows: Iterable[Job]) -> Iterator[BulkResult]:
 
 
 def reschedule_all(queues: Queues, rows: Iterable[Job], at_us: int) -> Iterator[BulkResult]:
-    """Change when waiting jobs are due, page by page.
+    """Change when waiting jobs are due, page by page; those that would expire before are left.
 
     Raises:
-        BadInput: The time is out of range, or after the expiry of a job; jobs before it are
-        changed.
+        BadInput: The time is out of range; nothing was changed.
     """
+    check_due(at_us, now_us=queues.engine.time.latest_us())
     for page in parts_of(rows, PAGE):
         done = sum(_is_rescheduled(queues, row, at_us) for row in page)
         yield BulkResult(done=done, left=len(page) - done)
@@ -104,7 +105,7 @@ def reschedule_all(queues: Queues, rows: Iterable[Job], at_us: int) -> Iterator[
 def _is_rescheduled(queues: Queues, row: Job, at_us: int) -> bool:
     try:
         queues.reschedule(row.id, at_us)
-    except (NotFound, Conflict):  # it runs, or ended first
+    except (NotFound, Conflict, BadInput):  # it runs, ended first, or would never run
         return False
     return True
 

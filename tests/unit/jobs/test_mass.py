@@ -5,8 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from dueline.core.attempt import Outcome
+from dueline.core.call_options import CallOptions
 from dueline.core.clock import SECOND_US
-from dueline.core.errors import StoreUnavailable
+from dueline.core.errors import BadInput, StoreUnavailable
 from dueline.jobs import bulk
 from dueline.jobs.bulk import (
     BulkResult,
@@ -23,6 +24,7 @@ from dueline.store_tests.failing_store import FailingStore, Fault
 from tests.harness.cases import jobs_mass as cases
 from tests.harness.cases.jobs_mass import status, total
 from tests.harness.queues import queues_on
+from tests.harness.unique_jobs import keyed
 from tests.harness.world import World
 
 
@@ -94,6 +96,20 @@ def test_what_waits_is_rescheduled(world: World) -> None:
     assert total(reschedule_all(world.queues, rows, at_us)) == BulkResult(done=1, left=2)
     assert world.row(ready).at_us == at_us
     assert status(world, running) == "running"
+
+
+def test_what_would_expire_before_its_new_time_is_left(world: World) -> None:
+    # C15
+    due_us = world.now_us + 9 * SECOND_US
+    calls = [keyed(n, key=str(n), due_us=due_us) for n in range(3)]
+    opts = CallOptions(expires_us=due_us + 1).to_bytes()
+    calls[1] = calls[1]._replace(opts=opts)
+    rows = list(world.queues.enqueue_all(calls))
+    at_us = due_us + 60 * SECOND_US
+    assert total(reschedule_all(world.queues, rows, at_us)) == BulkResult(done=2, left=1)
+    assert [world.row(row.id).at_us for row in rows] == [at_us, due_us, at_us]
+    with pytest.raises(BadInput, match="ten years"):
+        total(reschedule_all(world.queues, rows, at_us * 2))
 
 
 def test_only_those_that_died_before_an_instant_are_forgotten(world: World) -> None:

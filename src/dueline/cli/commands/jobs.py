@@ -391,7 +391,8 @@ def reschedule(
 ) -> int:
     """Change the due time of waiting jobs.
 
-    Pass ids, or --all-matching with filters, as for `jobs cancel`.
+    Pass ids, or --all-matching with filters, as for `jobs cancel`. The latter leaves jobs that
+    would expire before that time.
 
     Example: dueline jobs reschedule --all-matching --queue mail --after 10m
     """
