@@ -10,6 +10,7 @@ from dueline.api.config import module_name
 from dueline.core.call_options import CallTerms, Unique
 from dueline.core.clock import SECOND_US, asked_instant_us, asked_span_us, duration_us
 from dueline.core.errors import BadInput
+from dueline.core.queue_settings import KEEP_US_MAX
 from dueline.core.retry import Retry
 from dueline.jobs.transaction import Transaction
 from dueline.tasks.batch_handler import BatchHandler
@@ -59,7 +60,7 @@ def read_terms(
         old.retry if retry is None else retry.terms(),
         old.timeout_us if timeout is None else duration_us(timeout),
         old.kill_after_us if kill_after is None else duration_us(kill_after),
-        old.keep_us if keep is None else asked_span_us(keep, "keep"),
+        old.keep_us if keep is None else _kept_us(keep),
     )
     own = (handler.timeout_us, handler.kill_after_us)
     limits = (
@@ -68,6 +69,17 @@ def read_terms(
     )
     limits_us(*(None if us is None else us / SECOND_US for us in limits))
     return terms
+
+
+def _kept_us(keep: timedelta | float) -> int:
+    """Return how long a result is kept; raise BadInput if that is no duration, or too long."""
+    keep_us = asked_span_us(keep, "keep")
+    if keep_us > KEEP_US_MAX:
+        raise BadInput(
+            f"`keep` must be a duration of at most ten years (got {keep_us / SECOND_US} s).",
+            hint="Use 0 to keep no results.",
+        )
+    return keep_us
 
 
 def check_retry(retry: object) -> None:

@@ -24,6 +24,7 @@ from dueline.core.errors import StoreCorrupt
 from dueline.core.ids import created_us
 from dueline.core.job import Job, JobId
 from dueline.core.pagination import records_in
+from dueline.core.queue_settings import KEEP_US_MAX
 from dueline.core.store import NO_VERSION, Commit, Delete, Put, Record, Store, Write
 from dueline.core.tuples import field
 from dueline.jobs.json_bundles import ids_in, instants, instants_of, one_or_each
@@ -80,7 +81,9 @@ def _shared_in(digits: str, size: int) -> tuple[str, str]:
 def kept_us(job: Job, of_queue_us: int) -> int:
     """Return how long a job's outcome is kept: as its call says, or its queue."""
     own_us = terms_of(job).keep_us
-    return of_queue_us if own_us is None else own_us
+    if own_us is None:
+        return of_queue_us
+    return min(own_us, KEEP_US_MAX)  # of earlier versions, which stored any number
 
 
 def keep(job_id: JobId, outcome: Outcome, *, keep_us: int) -> Commit:

@@ -124,6 +124,7 @@ def test_the_store_names_what_older_versions_would_ignore(app: Dueline) -> None:
         {"timeout": 9, "kill_after": 8},
         {"kill_after": 3},  # the task's timeout is 4
         {"keep": -1},
+        {"keep": timedelta.max},
     ],
 )
 def test_what_does_not_fit_is_refused(options: dict[str, Any]) -> None:
