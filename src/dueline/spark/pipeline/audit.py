@@ -16,16 +16,20 @@ from dueline.core.errors import BadInput
 from dueline.core.job import JobId
 from dueline.core.lane import dead_queue
 from dueline.core.queue_settings import tells_all
+from dueline.core.watermark import SEALED_US
 from dueline.jobs import results
+from dueline.jobs.history import HISTORY_SUFFIX
 from dueline.spark.pipeline.audit_queries import EXPECTED, INSTANT, LIVING, finding_of, violations
 from dueline.spark.pipeline.audit_rules import NO_PROMISES, RULES, Known, Promises, audited
 from dueline.spark.pipeline.audit_state import AuditState
-from dueline.spark.pipeline.bronze import begins_of, period_of
+from dueline.spark.pipeline.bronze import batch_of, begins_of, key_of, period_of
 from dueline.spark.pipeline.delta import Table
 from dueline.spark.pipeline.engine import Say
 from dueline.spark.pipeline.history_bounds import NO_END, EnqueuePeriod, is_inside
 from dueline.spark.pipeline.increments import SMALL
 from dueline.spark.pipeline.queries import Duck, Queries, Values, lines_in, lines_of
+from dueline.spark.reading.partitions import START, RowSlice, behind, rows_of
+from dueline.spark.reading.shards import history_shards
 from dueline.spark.writing.keys import job_id_of
 
 PAGE: Final = 1000
@@ -238,7 +242,11 @@ class Auditor:
     def _confirmed(
         self, findings: Iterable[Mapping[str, Any]], since_us: int
     ) -> list[Mapping[str, Any]]:
-        """Remove findings on jobs that are not lost: they have a row, or were enqueued later."""
+        """Remove findings on jobs that are not lost.
+
+        These have a row, were enqueued later, or have later rows in the history, above a watermark
+        that an open transaction holds back.
+        """
         found_all = list(findings)
         seeming = sorted({one["job_id"] for one in found_all if one["rule"] in _LOST})
         enqueued_us: dict[str, int] = {}
@@ -247,14 +255,31 @@ class Auditor:
             rows = self._engine.store.find([JobId(bytes.fromhex(one)) for one in some])
             found = zip(some, rows, strict=True)
             enqueued_us |= {one: row.enqueued_us for one, row in found if row is not None}
+        later = set(self._not_copied()) if seeming else set()
+        ids_later = {one for one, _ in later}
 
         def is_lost(one: Mapping[str, Any]) -> bool:
-            if one["enqueued"] is None:
-                return one["job_id"] not in enqueued_us
-            is_new = one["enqueued"] >= since_us
-            return not is_new and enqueued_us.get(one["job_id"]) != one["enqueued"]
+            job_id, enqueued = one["job_id"], one["enqueued"]
+            if enqueued is None:
+                return job_id not in enqueued_us and job_id not in ids_later
+            is_new = enqueued >= since_us or (job_id, enqueued) in later
+            return not is_new and enqueued_us.get(job_id) != enqueued
 
         return [one for one in found_all if one["rule"] not in _LOST or is_lost(one)]
+
+    def _not_copied(self) -> Iterator[tuple[str, int]]:
+        """Yield the runs of jobs that have rows in the history which are not copied yet."""
+        for queue in self._history:
+            for shard in history_shards(self._engine, queue):
+                copied_us = self._bronze.position(key_of(queue, shard))
+                after = START if copied_us is None else behind(copied_us)
+                rest = RowSlice(queue + HISTORY_SUFFIX, shard, after, (SEALED_US, b""))
+                for page in rows_of(self._engine.store, rest, page=PAGE):
+                    found = batch_of(page)
+                    enqueued = found.column("enqueued").cast(pa.int64())
+                    yield from zip(
+                        found.column("job_id").to_pylist(), enqueued.to_pylist(), strict=True
+                    )
 
     def _is_judged(self, one: Mapping[str, Any], period: EnqueuePeriod) -> bool:
         """Return whether a finding is of a job in the tables, and in a period."""

@@ -111,6 +111,8 @@ class Plan:
         news: Positions of shards and starts of queues that the table does not have yet.
         begins: Start of the history in the tables, by queue.
         instant_us: Time up to which the run copies all shards.
+        held: For each shard that has rows after its watermark which may not be complete, because
+            of a transaction that is still open, the time of the first of them.
     """
 
     batch: int
@@ -119,11 +121,13 @@ class Plan:
     news: dict[str, int] = field(default_factory=dict)
     begins: dict[str, int] = field(default_factory=dict)
     instant_us: int = 0
+    held: dict[str, int] = field(default_factory=dict)
 
 
 def plan(table: Table, engine: Engine, names: Sequence[str], period: Period) -> Plan:
     """Raise the watermarks to the present, and return what is new below them."""
     made = Plan(table.position(BATCH) or 0, instant_us=engine.store.clock_us())
+    closable_us = shards.now_us(engine.store)
     for name in names:
         stream = name + HISTORY_SUFFIX
         found = [shards.Shard(name, stream, shard) for shard in shards.history_shards(engine, name)]
@@ -141,6 +145,10 @@ def plan(table: Table, engine: Engine, names: Sequence[str], period: Period) -> 
                 before = made.news[key] = start_us - 1
             end_us = shards.close_one(engine.store, one)
             made.instant_us = min(made.instant_us, end_us)
+            if end_us < closable_us:
+                after = behind(end_us)
+                for row in engine.store.tail(stream, one.shard, after=after, limit=1).rows:
+                    made.held[key] = row.at_us
             if period.until_us:
                 end_us = min(end_us, period.until_us - 1)
             made.ends[key] = max(before, end_us)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dueline.api.connect import existing_engine
-from dueline.core.clock import SECOND_US
+from dueline.core.clock import SECOND_US, to_datetime
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, NotFound
 from dueline.core.queue_settings import tells_all
@@ -160,6 +160,12 @@ class Pipeline:
                 rows, commits = rows + count, commits + bool(count)
                 rate = rows / max(time.monotonic() - begun, 1e-3)
                 say(f"bronze: {rows:,} rows are copied, {rate:,.0f}/s; {_left(made)}")
+            if made.held:
+                since = to_datetime(min(made.held.values())).isoformat(timespec="seconds")
+                say(
+                    f"bronze: rows of {len(made.held)} shard(s) from {since} on wait for a"
+                    " transaction that is open; a later run copies them"
+                )
         return Step(BRONZE.name, rows, commits)
 
     def _commits(self, engine: Engine, table: Table, made: bronze.Plan) -> Iterator[int]:

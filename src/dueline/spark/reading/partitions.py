@@ -158,6 +158,14 @@ def _row_at(store: Store, whole: RowSlice, after: Position, skip: int) -> (
     return (sum(map(size_of, rows)) / len(rows), _position(rows[0])) if rows else None
 
 
+def last_position(store: Store, whole: RowSlice) -> Position | None:
+    """Return the position of the last row of a slice, which few reads find."""
+    last = None
+    for _, place in _pieces(partial(_row_at, store, whole), whole.after, PROBE // 1000):
+        last = place
+    return last
+
+
 def _job_at(store: Store, lane: Lane, after: Position, skip: int) -> tuple[float, Position] | None:
     past = None if after == START else after
     jobs = store.scan(lane, after=_of_job(past), until_us=None, limit=1, skip=skip).jobs

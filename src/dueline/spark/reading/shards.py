@@ -11,7 +11,7 @@ from dueline.core.watermark import SEALED_US
 from dueline.jobs.history import HISTORY_SUFFIX
 from dueline.log import trimming
 from dueline.log.reader import GUARD_US
-from dueline.spark.reading.partitions import Position
+from dueline.spark.reading.partitions import Position, RowSlice, behind, last_position
 from dueline.spark.runtime.options import Options, chosen_queues
 from dueline.streams import resharding
 
@@ -85,9 +85,19 @@ def close(store: Store, some: Sequence[Shard]) -> dict[Shard, int]:
 
 
 def close_one(store: Store, one: Shard) -> int:
-    """Raise a watermark to the present, or to the end in an old shard (rule F5)."""
+    """Raise a watermark to the present, or to the end in an old shard (rule F5).
+
+    A watermark that is later than the present is raised to the last row: the clock was set back,
+    and new rows are stored above the watermark until the clock has passed it.
+    """
     at_us = SEALED_US if one.is_old else now_us(store)
-    return store.close_until(one.stream, one.shard, at_us=at_us)
+    mark_us = store.close_until(one.stream, one.shard, at_us=at_us)
+    if at_us < mark_us < SEALED_US:
+        above = RowSlice(one.stream, one.shard, behind(mark_us), (SEALED_US, b""))
+        last = last_position(store, above)
+        if last is not None:
+            return store.close_until(one.stream, one.shard, at_us=last[0])
+    return mark_us
 
 
 def trimmed_of(store: Store, streams: Iterable[str]) -> Mapping[str, Mapping[int, Position]]:
