@@ -24,7 +24,7 @@ from dueline.core.pagination import parts_of
 from dueline.core.queue_catalog import Catalog
 from dueline.core.store import NO_VERSION, Commit, Group, Move, Put, Store
 from dueline.jobs import results, unique_records
-from dueline.jobs.completion import Finished, complete, finish, finish_of, stored
+from dueline.jobs.completion import Finished, complete, end_of, finish, finish_of, stored
 from dueline.jobs.history import happened
 from dueline.jobs.moves import Change, changed, with_position
 
@@ -257,19 +257,30 @@ class UniqueJobs:
         except Unknown as error:
             raise EnqueueUnknown.about(jobs) from error
 
-    def takes(self, jobs: Sequence[Job]) -> list[Commit | None]:
-        """Return for each job the write that gives it its key, in a transaction with its row.
+    def takes(self, jobs: Sequence[Job]) -> list[Group | None]:
+        """Return for each job the writes that insert it with its key, for one transaction.
 
-        None if another live job holds the key, or one of these before it.
+        None if another live job holds the key, or one of these before it. A holder that waits past
+        its expiry is ended by the same writes.
 
         Raises:
             Duplicate: A key is held, and its mode is "reject".
         """
-        found: list[Commit | None] = []
+        found: list[Group | None] = []
+        given: dict[tuple[str, str], Job] = {}
         for one in self._look_up(jobs):
-            if one.holder is not None and one.rule.mode == "reject":
-                raise _duplicate(one.rule, one.holder.original)
-            found.append(one.take() if one.holder is None else None)
+            place = (one.job.lane.queue, one.rule.key)
+            row = one.holder and one.holder.row
+            group = None
+            if one.holder is None:
+                group = Group(commits=(one.take(),), jobs=(one.job,))
+            elif row is not None and self._is_expired(row):
+                group = end_of(self._succeeded(row, one.job, self._expired()))
+            elif one.rule.mode == "reject":
+                raise _duplicate(one.rule, given.get(place, one.holder.original))
+            if group is not None:
+                given[place] = one.job
+            found.append(group)
         return found
 
     def _look_up(self, jobs: Sequence[Job]) -> Iterator[_Wanted]:
@@ -381,8 +392,7 @@ class UniqueJobs:
         """
         row = holder.row
         if row is not None and self._is_expired(row):
-            expired = Outcome("expired", self._time.latest_us())
-            return job if self._replace(row, job, expired) else None
+            return job if self._replace(row, job, self._expired()) else None
         if rule.mode == "reject":
             raise _duplicate(rule, holder.original)
         if rule.mode == "existing":
@@ -425,15 +435,21 @@ class UniqueJobs:
 
     def _replace(self, old: Job, job: Job, outcome: Outcome) -> bool:
         """End a waiting job, and insert its successor by the same decision."""
+        try:
+            return finish(self._store, [self._succeeded(old, job, outcome)], ())[0]
+        except Unknown as error:
+            raise EnqueueUnknown.about([job]) from error
+
+    def _succeeded(self, old: Job, job: Job, outcome: Outcome) -> Finished:
+        """Return how a waiting job ends whose key its successor gets."""
         attempt = None
         if outcome.state == "expired":  # in each history, as if a worker had ended it
             attempt = happened(old, outcome.state, outcome.ended_us)
         end = finish_of(old, outcome, attempt, self._catalog.settings(old.lane.queue))
-        try:
-            ends = [Finished(old, replace(end, successor=job))]
-            return finish(self._store, ends, ())[0]
-        except Unknown as error:
-            raise EnqueueUnknown.about([job]) from error
+        return Finished(old, replace(end, successor=job))
+
+    def _expired(self) -> Outcome:
+        return Outcome("expired", self._time.latest_us())
 
     def _put(self, job: Job, rule: Rule, expect: bytes) -> bool:
         """Give the key to a new job; return False if another caller was faster."""

@@ -13,6 +13,7 @@ from dueline.core import features
 from dueline.core.call_options import read_options
 from dueline.core.clock import SECOND_US, SystemClock
 from dueline.core.errors import Duplicate
+from dueline.jobs.history import attempts
 from dueline.store_tests.stepped_store import SteppedMemoryStore
 from tests.harness.queues import queues_on
 from tests.harness.spark.writers import new_batch_of, new_jobs_of
@@ -103,6 +104,40 @@ def test_a_key_that_is_held_can_be_an_error(app: Dueline, mode: str) -> None:
     assert len(list(app.queues.engine.jobs_of("mail"))) == 1
 
 
+@pytest.mark.parametrize("on_unique", ["existing", "reject"])
+def test_an_expired_job_that_waits_holds_its_key_no_longer(
+    app: Dueline, mode: str, on_unique: str, ran: list[int]
+) -> None:
+    # C12, C15: as for single calls
+    past = datetime.now(UTC) - timedelta(seconds=5)
+    app.queue("mail", shards=1, history="all")
+    write(app, rows_of(range(1), unique_key="ann", expires=past), writeMode=mode)
+    (expired,) = app.queues.engine.jobs_of("mail")
+    rows = [*rows_of(range(1, 2), unique_key="ann"), *rows_of(range(2, 4), unique_key=None)]
+    counts = write(app, rows, writeMode=mode, writeId="x", onUnique=on_unique)
+    assert counts == {"rows": 3, "added": 3, "elsewhere": 0, "held": 0}
+    past_of = Counter(
+        one.outcome for one in attempts(app.store, "mail", 1, everything=True)
+        if one.job == expired.id.hex()
+    )  # fmt: skip
+    assert past_of == Counter(["enqueued", "expired"])
+    app.run_worker(burst=True)
+    assert Counter(ran) == Counter([1, 2, 3])
+
+
+def test_the_error_names_the_job_that_got_the_key(app: Dueline, mode: str) -> None:
+    past = datetime.now(UTC) - timedelta(seconds=5)
+    write(app, rows_of(range(1), unique_key="ann", expires=past), writeMode=mode)
+    (expired,) = app.queues.engine.jobs_of("mail")
+    with pytest.raises(Duplicate) as raised:
+        write(
+            app, rows_of(range(1, 3), unique_key="ann"),
+            writeMode=mode, writeId="x", onUnique="reject",
+        )  # fmt: skip
+    assert raised.value.job_id != expired.id.hex()
+    assert list(app.queues.engine.jobs_of("mail")) == [expired]
+
+
 def test_a_key_can_be_held_for_a_time(app: Dueline, ran: list[int]) -> None:
     write(app, rows_of(range(1), unique_key="ann"), uniqueWithin="1h")
     app.run_worker(burst=True)
@@ -129,6 +164,26 @@ def test_without_transactions_a_key_is_held_by_one_job_and_a_repeat_adds_none() 
     rows = rows_of(range(7, 9), unique_key="ann")
     assert put("x") == (2, 0, 0, 2)
     assert len(list(engine.jobs_of("mail"))) == 3
+
+
+@pytest.mark.parametrize("on_unique", ["existing", "reject"])
+def test_without_transactions_an_expired_job_holds_its_key_no_longer(on_unique: Any) -> None:
+    from dueline.spark.writing.enqueue import put_all
+    from dueline.spark.writing.rows_to_jobs import Form, in_order, new_jobs
+
+    engine = queues_on(SteppedMemoryStore(SystemClock()), SystemClock()).engine
+    past = datetime.now(UTC) - timedelta(seconds=5)
+
+    def put(write: str, rows: list[dict[str, Any]]) -> tuple[int, ...]:
+        import pyarrow as pa
+
+        form = Form("mail", "send", mode=on_unique)
+        made = new_jobs(pa.RecordBatch.from_pylist(rows), form, now_us=engine.time.earliest_us())
+        return put_all(engine, [in_order(made)], write, 0, keep_us=KEPT_US)
+
+    assert put("w", rows_of(range(1), unique_key="ann", expires=past)) == (1, 1, 0, 0)
+    assert put("x", rows_of(range(1, 2), unique_key="ann")) == (1, 1, 0, 0)
+    assert len(list(engine.jobs_of("mail"))) == 1
 
 
 def test_jobs_expire_are_spread_and_have_tags(app: Dueline, mode: str, ran: list[int]) -> None:

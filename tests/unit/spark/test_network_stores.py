@@ -5,6 +5,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,26 @@ def test_a_table_is_enqueued_once_and_what_became_of_it_is_followed_and_audited(
     assert {one.queue: one.verdict for one in said.queues}["mail"] == "clean"
     assert "lost" in said.looked_for
     assert rows_in(tmp_path / "lake", "bronze").total() == 2 * ROWS
+
+
+@pytest.mark.parametrize("on_unique", ["existing", "reject"])
+def test_a_write_takes_the_key_of_a_job_that_has_expired(app: Dueline, on_unique: str) -> None:
+    # C12, C15
+    import pyarrow as pa
+
+    from dueline.spark.writing.enqueue import put_all
+    from dueline.spark.writing.rows_to_jobs import Form, in_order, new_jobs
+
+    engine = app.queues.engine
+    app.queue("mail", shards=1)
+    form = Form("mail", "send", mode="reject" if on_unique == "reject" else "existing")
+    gone = datetime.now(UTC) - timedelta(seconds=5)
+    for write, cells in {"w": {"expires": gone}, "x": {}}.items():
+        row = {"job_id": write, "payload": "[1]", "unique_key": "ann"} | cells
+        batch = new_jobs(pa.RecordBatch.from_pylist([row]), form, now_us=engine.store.clock_us())
+        done = put_all(engine, [in_order(batch)], write, 0, keep_us=3_600_000_000)
+        assert (done.added, done.held) == (1, 0)
+    assert len(list(engine.jobs_of("mail"))) == 1
 
 
 def followed(spark: Any, app: Dueline, checkpoint: Path) -> Counter[tuple[str, str]]:

@@ -23,6 +23,7 @@ from dueline.core.job import JobId
 from dueline.core.pagination import record_at
 from dueline.core.store import NO_VERSION, Commit, Group, Put
 from dueline.core.wakeup import place_of
+from dueline.jobs.completion import joined
 from dueline.spark.writing.conflicts import (
     EXISTING,
     REJECT,
@@ -116,17 +117,17 @@ def publish(
             if on_conflict == REJECT:
                 reject(alive)
             made = jobs_of(new, now_us=now_us, settings=engine.catalog.settings)
-            jobs, takes = with_keys(unique, made)
+            group = with_keys(unique, made)
         except Conflict:
             clear(some)
             raise
         changes = moves(living, rows_alive, on_conflict, engine=engine, now_us=now_us)
         skipped = rows_elsewhere(rows, repeats, found)
-        counts = Written(all_rows.num_rows, len(jobs), skipped, len(made) - len(jobs))
+        counts = Written(all_rows.num_rows, len(group.jobs), skipped, len(made) - len(group.jobs))
         put = Put(write, engine.ids.token(), encode(all_rows.num_rows), NO_VERSION, expires_us)
-        commits = (Commit(STAGED_PARTITION, (put,)), counts_commit(counts), *takes)
-        if engine.recording_store.together([Group(changes, commits, jobs)])[0]:
-            engine.announce(jobs)
+        own = Group(changes, (Commit(STAGED_PARTITION, (put,)), counts_commit(counts)))
+        if engine.recording_store.together([joined([own, group])])[0]:
+            engine.announce(group.jobs)
             engine.wake(map(place_of, changes))
             break
     else:

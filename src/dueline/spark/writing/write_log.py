@@ -16,6 +16,7 @@ from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.job import Job, JobId
 from dueline.core.pagination import records_in
 from dueline.core.store import NO_VERSION, Commit, Group, Move, Put, Store
+from dueline.jobs.completion import joined
 from dueline.jobs.unique import UniqueJobs
 from dueline.spark.writing.conflicts import reject
 
@@ -204,17 +205,17 @@ class Ledger:
         self, ids: Sequence[JobId], jobs: Sequence[Job], changes: Sequence[Move], now_us: int
     ) -> Added | None:
         """Add a new chunk; return None if its key is taken, a change fails, or it is unknown."""
-        own = [key for key in self._chunks if key.startswith(f"{self._partition:06}/")]
-        number = max((int(key.partition("/")[2]) for key in own), default=-1) + 1
+        keys = [key for key in self._chunks if key.startswith(f"{self._partition:06}/")]
+        number = max((int(key.partition("/")[2]) for key in keys), default=-1) + 1
         key = f"{self._partition:06}/{number:08}"
         stored = 0
         try:
             if self._store.transactional:
                 put = self._record(key, now_us, ids, NO_VERSION)
-                free, takes = with_keys(self._unique, jobs)
-                group = Group(changes, (Commit(self._place, (put,)), *takes), free)
-                is_put = self._store.together([group])[0]
-                stored = len(free)
+                some = with_keys(self._unique, jobs)
+                own = Group(changes, (Commit(self._place, (put,)),))
+                is_put = self._store.together([joined([own, some])])[0]
+                stored = len(some.jobs)
             else:
                 if changes:  # a rejected change means that a worker has claimed the job
                     self._store.settle(changes)
@@ -278,18 +279,17 @@ class Ledger:
         return Put(key, self._token(), value, expect=expect, expires_us=self._expires_us)
 
 
-def with_keys(unique: UniqueJobs | None, jobs: Sequence[Job]) -> tuple[Sequence[Job], list[Commit]]:
-    """Return the jobs that get their unique key, or have none, and the writes that give them.
+def with_keys(unique: UniqueJobs | None, jobs: Sequence[Job]) -> Group:
+    """Return the writes of the jobs that get their unique key, or have none.
 
     Raises:
         Duplicate: A key is held, and its mode is "reject".
     """
     plain, keyed = _split(jobs) if unique else (jobs, [])
     if unique is None or not keyed:
-        return jobs, []
-    takes = list(zip(keyed, unique.takes(keyed), strict=True))
-    free = [job for job, take in takes if take is not None]
-    return sorted([*plain, *free]), [take for _, take in takes if take is not None]
+        return Group(jobs=jobs)
+    group = joined([Group(jobs=plain), *filter(None, unique.takes(keyed))])
+    return group._replace(jobs=sorted(group.jobs))
 
 
 def _split(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
