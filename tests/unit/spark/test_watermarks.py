@@ -8,7 +8,9 @@ import pytest
 pytest.importorskip("deltalake")
 
 from dueline import Dueline
+from dueline.api.connect import copy_file
 from dueline.core.clock import SystemClock
+from dueline.core.errors import Conflict
 from dueline.core.store import Store
 from dueline.spark.reading import shards
 from tests.harness.postgres import schemas
@@ -114,4 +116,46 @@ def test_an_open_transaction_is_named_and_loses_no_job(tmp_path: Path) -> None:
             assert "wait for a transaction that is open" in told[-1]
         assert verdict_of(pipe) == ("clean", 0)
         assert rows_in(tmp_path / "lake", "bronze").total() == 3 * JOBS
+        app.close()
+
+
+@pytest.mark.parametrize("runs_before", [0, 1])
+def test_a_store_that_was_restored_is_refused(tmp_path: Path, runs_before: int) -> None:
+    url = f"sqlite:///{tmp_path / 'jobs.db'}?synchronous=NORMAL"
+    app = app_on(url)
+    app.queue("bills", history="all")  # is closed first, and holds nothing
+    send = app.task_named("send")
+    send.enqueue_many([(number,) for number in range(JOBS)])
+    pipe = made(tmp_path / "lake", app)
+    for _ in range(runs_before):
+        pipe.run([], quiet)
+    copy_file(url, tmp_path / "backup.db", restores=False)
+    app.run_worker(burst=True)
+    pipe.run([], quiet)
+    app.close()
+    for file in tmp_path.glob("jobs.db*"):
+        file.unlink()
+    copy_file(url, tmp_path / "backup.db", restores=True)
+    app = app_on(url)
+    before = rows_in(tmp_path / "lake", "bronze")
+    app.run_worker(burst=True)  # the same attempts once more
+    for _ in range(2):
+        with pytest.raises(Conflict, match="the store is older"):
+            pipe.run([], quiet)
+        with pytest.raises(Conflict, match="the store is older"):
+            pipe.audit(quiet)
+    assert rows_in(tmp_path / "lake", "bronze") == before
+    again = made(tmp_path / "new", app)
+    again.run([], quiet)
+    assert rows_in(tmp_path / "new", "silver").total() == JOBS
+    app.close()
+
+
+def test_tables_go_on_with_a_new_store(tmp_path: Path) -> None:
+    # as after `dueline move`, which leaves the history
+    for name in ("a", "b"):
+        app = app_on(f"sqlite:///{tmp_path / name}.db?synchronous=NORMAL")
+        app.task_named("send").enqueue_many([(number,) for number in range(JOBS)])
+        app.run_worker(burst=True)
+        assert made(tmp_path / "lake", app).run([], quiet)[0].rows == 2 * JOBS
         app.close()

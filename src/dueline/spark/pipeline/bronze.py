@@ -17,6 +17,7 @@ from dueline.core.clock import SECOND_US, to_datetime
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, Conflict, HistoryExpired
 from dueline.core.store import Row, Store
+from dueline.core.watermark import NOTHING_CLOSED
 from dueline.jobs.history import HISTORY_SUFFIX
 from dueline.jobs.history_batch import unbundled
 from dueline.spark.pipeline.delta import File, Table, Writer
@@ -125,12 +126,23 @@ class Plan:
 
 
 def plan(table: Table, engine: Engine, names: Sequence[str], period: Period) -> Plan:
-    """Raise the watermarks to the present, and return what is new below them."""
+    """Raise the watermarks to the present, and return what is new below them.
+
+    Raises:
+        Conflict: The tables hold the history of another store, or of a later state of this one.
+    """
     made = Plan(table.position(BATCH) or 0, instant_us=engine.store.clock_us())
     closable_us = shards.now_us(engine.store)
-    for name in names:
+    shards_of = {
+        name: [
+            shards.Shard(name, name + HISTORY_SUFFIX, shard)
+            for shard in shards.history_shards(engine, name)
+        ]
+        for name in names
+    }
+    _check_same_store(table, engine.store, shards_of)  # before any watermark is raised
+    for name, found in shards_of.items():
         stream = name + HISTORY_SUFFIX
-        found = [shards.Shard(name, stream, shard) for shard in shards.history_shards(engine, name)]
         trimmed = shards.trimmed_of(engine.store, [stream])[stream]
         begin = table.position(BEGIN + name)
         if begin is None:
@@ -157,27 +169,48 @@ def plan(table: Table, engine: Engine, names: Sequence[str], period: Period) -> 
     return made
 
 
-def check_same_store(table: Table, store: Store, made: Plan, after_us: int) -> None:
+def _check_same_store(
+    table: Table, store: Store, shards_of: Mapping[str, Sequence[shards.Shard]]
+) -> None:  # fmt: skip
     """Check that rows of the store from just before each position are in the table.
 
     Positions are times, so rows of another store up to them would be left out without an error.
+    Those of a store that was restored would be left out of silver: attempts are made again.
 
     Args:
         table: Bronze.
         store: The store.
-        made: What to copy; shards without a position are not checked.
-        after_us: Start of the tables' period.
+        shards_of: Shards by queue; those without a position are not checked.
 
     Raises:
-        Conflict: A row is missing: the tables hold the history of another store.
+        Conflict: A row is missing, or the store is older than a position.
     """
     rows: dict[str, Row] = {}
-    for key in made.ends:
-        name, _, number = key.rpartition("/")
-        if (at_us := table.position(key)) is not None:
-            since_us = max(after_us, made.begins[name])
-            if (row := _row_before(store, name, int(number), at_us, since_us)) is not None:
-                rows[key] = row
+    begins, begin_us = begins_of(table, shards_of), period_of(table).since_us
+    copied = {
+        key: (one, at_us)
+        for some in shards_of.values()
+        for one in some
+        if (at_us := table.position(key := key_of(one.name, one.shard))) is not None
+    }
+    for key, (one, at_us) in copied.items():
+        since_us = max(begin_us, begins[one.name])
+        if (row := _row_before(store, one, at_us, since_us)) is not None:
+            rows[key] = row
+    _expect_rows(table, rows)
+    firsts = {one.name: (one, at_us) for one, at_us in reversed(copied.values())}
+    for one, at_us in firsts.values():  # all shards were closed up to their positions
+        if at_us >= begin_us and _is_older(table, store, one, at_us):
+            raise Conflict(
+                f"The tables in {table.place.root} hold the history of {one} up to"
+                f" {_instant(at_us)}, but the store is older: it was restored from a backup, for"
+                " instance.",
+                hint="Use another folder for what happens from now on. These tables show what had"
+                " happened since the backup.",
+            )
+
+
+def _expect_rows(table: Table, rows: Mapping[str, Row]) -> None:
     if not rows:
         return
     times = {row.at_us for row in rows.values()}
@@ -200,16 +233,34 @@ def check_same_store(table: Table, store: Store, made: Plan, after_us: int) -> N
             )
 
 
-def _row_before(store: Store, queue: str, shard: int, until_us: int, since_us: int) -> Row | None:
+def _row_before(store: Store, one: shards.Shard, until_us: int, since_us: int) -> Row | None:
     """Return a row from the last second up to a time, or from the last minutes; None: no row."""
     for span_us in _NEAR_US:
         after = (max(since_us, until_us - span_us), b"")
         rows = store.tail(
-            queue + HISTORY_SUFFIX, shard, after=after, limit=_NEAR_ROWS, until_us=until_us
+            one.stream, one.shard, after=after, limit=_NEAR_ROWS, until_us=until_us
         ).rows
         if rows:
             return rows[-1]
     return None
+
+
+def _is_older(table: Table, store: Store, one: shards.Shard, at_us: int) -> bool:
+    """Return whether a shard was closed only up to an earlier time than that of its position.
+
+    A shard without a watermark is older if it has rows, but not the last one of the table. Without
+    rows it is that of a new store, to which jobs were moved: its history begins later.
+    """
+    mark_us = store.close_until(one.stream, one.shard, at_us=NOTHING_CLOSED)
+    if mark_us != NOTHING_CLOSED:
+        return mark_us < at_us
+    if not store.tail(one.stream, one.shard, after=None, limit=1, until_us=at_us).rows:
+        return False
+    is_of = (compute.field("queue") == one.name) & (compute.field("shard") == one.shard)
+    copied = table.view().dataset().to_table(["at"], filter=is_of)
+    last_us = compute.max(copied["at"].cast(pa.int64())).as_py() or 0
+    last = store.tail(one.stream, one.shard, after=(last_us, b""), limit=1, until_us=last_us)
+    return not last.rows
 
 
 def check_kept(store: Store, made: Plan, some: Sequence[RowSlice]) -> None:
