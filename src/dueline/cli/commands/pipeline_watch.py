@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from dueline.api.logs import LogSettings
 from dueline.cli.errors import Exit
 from dueline.cli.options import option
 from dueline.cli.output import note
@@ -19,7 +20,7 @@ from dueline.cli.pipeline_options import (
 )
 from dueline.cli.session import session_of
 from dueline.core.durations import parse_span
-from dueline.core.errors import BadInput
+from dueline.core.errors import BadInput, Conflict, LakeUnavailable, StoreUnavailable
 from dueline.foresight.target import target_of
 
 
@@ -53,6 +54,7 @@ def watch(
     spark_packages = ("pyspark", "pandas") if engine == "spark" else ()
     need("pyarrow", "deltalake", *spark_packages)
     table = None if out is None else place(out, storage_options)
+    LogSettings().show_own()
     with session_of(context).queues() as queues, suppress(KeyboardInterrupt):
         from dueline.spark.pipeline.alerts import (  # noqa: PLC0415  (may not be installed)
             Watch,
@@ -71,9 +73,11 @@ def watch(
         with counting as count:
             note("Watching; press Ctrl-C to stop.")
             while True:
-                count()
-                for one in made.judge():
-                    note(one.text())
+                try:
+                    count()
+                    made.judge()
+                except (StoreUnavailable, LakeUnavailable, Conflict) as error:
+                    note(f"Alerts have to wait: {error.message}")
                 time.sleep(every_s)
     return Exit.INTERRUPTED
 

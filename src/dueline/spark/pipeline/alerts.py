@@ -8,19 +8,20 @@ table, and to the webhook of the application, as a job.
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from dueline.api.connect import existing_engine
-from dueline.core.clock import to_datetime
-from dueline.core.codec import encode
+from dueline.core.clock import to_datetime, to_us
+from dueline.core.codec import decode, encode
 from dueline.core.errors import BadInput, DuelineError
 from dueline.core.logging import log
 from dueline.foresight.alert_monitor import enqueue_webhook
 from dueline.foresight.alert_settings import AlertSettings, read_settings
 from dueline.foresight.alert_signals import Seen, look, view_of
-from dueline.foresight.alerts import Alert, after, conditions
+from dueline.foresight.alerts import Alert, Condition, after, conditions
 from dueline.foresight.rates import Counted, QueueRates, after_counting, counted, plus
 from dueline.foresight.target import target_of
 from dueline.jobs.history import Follower
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 EVERY_S: Final = 10.0
 """Interval in seconds in which queues are judged."""
 
+RAISED: Final = "raised"
 ALERTS: Final = Design(
     "alerts",
     pa.schema(
@@ -66,6 +68,7 @@ class Watch:
 
     Attributes:
         engine: The engine on the store.
+        chosen: The names; empty for all queues, also those that are created later.
         alerts: What is raised now, by queue.
     """
 
@@ -78,7 +81,7 @@ class Watch:
     ) -> None:
         self.engine = queues.engine
         self._queues = queues
-        self._names = names
+        self.chosen = names
         catalog = queues.engine.catalog
         for name in names:
             catalog.chosen(name)
@@ -88,17 +91,23 @@ class Watch:
                     hint=f"Use `dueline queues set {name} --history attempts`.",
                 )
         self._targets = {name: target_of(text) for name, text in (targets or {}).items()}
+        self.alerts: dict[str, list[Alert]] = {}
         self._table = None if table is None else Table(table.below(ALERTS.name), ALERTS)
         if self._table is not None:
             self._table.create()
+            for one in _raised_in(self._table, self.engine.time.latest_us()):
+                if not names or one.condition.queue in names:
+                    self.alerts.setdefault(one.condition.queue, []).append(one)
+        self._changed: list[Alert] = []
+        self._unsent: list[Alert] = []
+        self._unwritten: list[Alert] = []
         self._lock = threading.Lock()
         self._rates: dict[str, QueueRates] = {}
         self._seen: dict[str, Seen] = {}
-        self.alerts: dict[str, list[Alert]] = {}
 
     def names(self) -> Sequence[str]:
         """Return the watched queues."""
-        return self._names or self.engine.catalog.names()
+        return self.chosen or self.engine.catalog.names()
 
     def count(self, counted: Mapping[str, Counted]) -> None:
         """Take what was counted since the last call; any thread may call this."""
@@ -108,12 +117,17 @@ class Watch:
                 self._rates[queue] = after_counting(self._rates.get(queue), more, now_us)
 
     def judge(self) -> list[Alert]:
-        """Judge all queues; return the alerts that were raised or ended."""
+        """Judge all queues; return the alerts that were raised or ended.
+
+        What an error keeps from being reported is reported by the next call.
+        """
         engine = self.engine
         settings = read_settings(engine.store)
         view = view_of(engine)
-        changed: list[Alert] = []
-        for name in self.names():
+        names = self.names()
+        for name in {*self.alerts} - {*names}:  # the queue was removed
+            self._changed += [replace(one, ended_us=view.now_us) for one in self.alerts.pop(name)]
+        for name in names:
             target = self._targets.get(name, self._targets.get("*", settings.target(name)))
             with self._lock:
                 rates = self._rates.get(name)
@@ -121,18 +135,45 @@ class Watch:
             found, self._seen[name] = look(view, name, target, self._seen.get(name, Seen()), rates)
             raised = frozenset(one.condition.key for one in before)
             self.alerts[name], news = after(before, conditions(found, raised=raised), view.now_us)
-            changed += news
+            self._changed += news
+        changed, self._changed = self._changed, []
         self._report(changed, settings, view.now_us)
         return changed
 
     def _report(self, changed: Sequence[Alert], settings: AlertSettings, now_us: int) -> None:
         for one in changed:
             (log.info if one.ended_us else log.warning)("%s", one.text())
-        if changed and settings.webhook_queue:
-            enqueue_webhook(self._queues, settings.webhook_queue, changed)
-        if changed and self._table is not None:
-            rows = [row_of(one, now_us) for one in changed]
+        self._unsent += changed
+        self._unwritten += changed
+        if not settings.webhook_queue:
+            self._unsent = []
+        elif self._unsent:
+            enqueue_webhook(self._queues, settings.webhook_queue, self._unsent)
+            self._unsent = []
+        if self._table is None:
+            self._unwritten = []
+        elif self._unwritten:
+            rows = [row_of(one, now_us) for one in self._unwritten]
             self._table.commit(self._table.writer.write(pa.Table.from_pylist(rows, ALERTS.shape)))
+            self._unwritten = []
+
+
+def _raised_in(table: Table, now_us: int) -> list[Alert]:
+    """Return the alerts of a table that have not ended: those of a process that was stopped."""
+    rows = {}
+    for row in table.view().dataset().to_table().sort_by("at").to_pylist():
+        rows[row["id"]] = row
+    return [
+        Alert(
+            Condition(
+                row["kind"], row["queue"], row["subject"], row["evidence"], row["command"],
+                decode(row["facts"].encode(), dict[str, int | float | str]),
+            ),
+            to_us(row["since"]),
+            now_us,
+        )
+        for row in rows.values() if row["status"] == RAISED
+    ]  # fmt: skip
 
 
 def row_of(alert: Alert, now_us: int) -> Mapping[str, object]:
@@ -141,7 +182,7 @@ def row_of(alert: Alert, now_us: int) -> Mapping[str, object]:
     return {
         "day": at.date(),
         "id": alert.id,
-        "status": "ended" if alert.ended_us else "raised",
+        "status": "ended" if alert.ended_us else RAISED,
         "kind": one.kind,
         "queue": one.queue,
         "subject": one.subject,
@@ -222,7 +263,7 @@ def counting_on_spark(
     options = {
         "store": store,
         "table": "attempts",
-        "queue": ",".join(watch.names()),
+        "queue": ",".join(watch.chosen),
         "startingTimestamp": to_datetime(watch.engine.time.latest_us()).isoformat(),
     }
     stream = spark.readStream.format("dueline").options(**option_texts(options)).load()
@@ -268,23 +309,34 @@ def alerts(
     Raises:
         BadInput: A target is invalid, or a queue keeps no history.
         NotFound: There is no such queue.
+        StreamingQueryException: The query has failed; raised at the end of the block, and logged
+            when it happens.
     """
+    from pyspark.errors import StreamingQueryException  # noqa: PLC0415  (may not be installed)
+
     over = threading.Event()
     with existing_engine(store) as engine:
         watch = Watch(Queues(engine), queues, targets, table)
 
-        def judge() -> None:
+        def judge(check: Callable[[], None]) -> None:
             while not over.wait(every_s):
                 try:
+                    check()
                     watch.judge()
                 except DuelineError as error:
                     log.warning("alerts have to wait: %s", error)
+                except StreamingQueryException as error:
+                    log.error("alerts have ended, since their query has failed: %s", error)
+                    return
 
-        with counting_on_spark(watch, spark, store, every_s):
-            judging = threading.Thread(target=judge, name="dueline-alerts", daemon=True)
+        with counting_on_spark(watch, spark, store, every_s) as check:
+            judging = threading.Thread(
+                target=judge, args=(check,), name="dueline-alerts", daemon=True
+            )
             judging.start()
             try:
                 yield watch
             finally:
                 over.set()
                 judging.join()
+            check()
