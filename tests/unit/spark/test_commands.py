@@ -1,5 +1,6 @@
 """What commands of the pipeline need, and what they say of a lake that is behind."""
 
+import json
 from pathlib import Path
 from shutil import rmtree
 
@@ -12,7 +13,16 @@ from pyarrow import parquet
 from dueline import Dueline
 from dueline.log import trimming
 from tests.harness.shell import Shell
-from tests.harness.spark.tables import app_with_a_past, live_on, made, quiet, rows_in, table_in
+from tests.harness.spark.tables import (
+    app_with_a_past,
+    history_of,
+    live_on,
+    made,
+    quiet,
+    rows_in,
+    table_in,
+)
+from tests.unit.spark.test_adopting import write
 
 
 @pytest.fixture
@@ -28,6 +38,34 @@ def shell(
     """Be in the folder of the store, which no setting names."""
     monkeypatch.chdir(tmp_path)
     return Shell(tmp_path, capsys)
+
+
+def test_an_old_archive_needs_no_store(shell: Shell, app: Dueline) -> None:
+    lines, old = history_of(app, "mail", 3), shell.folder / "old"
+    write(old / "rows" / "part-0.parquet", lines)
+    asked = {"queues": ["mail"], "since_us": None, "until_us": None}
+    manifest = {"archive": 1, "asked": asked, "since_us": 0, "until_us": 1 << 60,
+                "rows": len(lines), "files": [{"name": "part-0.parquet"}]}  # fmt: skip
+    (old / "manifest.json").write_text(json.dumps(manifest))
+    answer = shell("pipeline", "adopt", "old", "new")
+    assert answer.code == 0, answer.err
+    assert shell("pipeline", "verify", "--archive", "new").code == 0
+
+
+@pytest.mark.parametrize("command", ["audit", "archive --to one"])
+def test_a_command_that_copies_says_that_other_tables_lack_the_rows(
+    shell: Shell, app: Dueline, command: str
+) -> None:
+    words = ("--store", app.url, "pipeline", *command.split(), "--engine", "duckdb")
+    assert "the other tables lack" not in shell(*words).err  # there are none
+    made(shell.folder / "lake", app).run([], quiet)
+    again = [word if word != "one" else "two" for word in words]
+    assert "the other tables lack" not in shell(*again).err
+    live_on(app, 10)
+    last = [word if word != "one" else "three" for word in words]
+    answer = shell(*last)
+    assert answer.code == 0
+    assert "the other tables lack these rows until `dueline pipeline run`" in answer.err
 
 
 @pytest.mark.parametrize("command", ["report", "vacuum --dry-run", "optimize"])

@@ -82,13 +82,18 @@ def adopt(
 ) -> None:
     """Take over the tables or an archive of an older version.
 
-    Bronze is copied row by row, with its positions, and the other tables are computed from it. The
-    old folder is not changed.
+    Bronze is copied row by row, with its positions, and the other tables are computed from it. An
+    archive needs no store. The old folder is not changed.
 
     Example: dueline pipeline adopt lake lake-delta --engine duckdb
     """
-    tables = TableOptions(out=new, engine=engine, storage_options=storage_options)
-    made = open_pipeline(context, tables)
+    from dueline.spark.pipeline.engine import is_old_archive  # noqa: PLC0415
+
+    if is_old_archive(old):
+        made = open_tables(context, new, storage_options)
+    else:
+        tables = TableOptions(out=new, engine=engine, storage_options=storage_options)
+        made = open_pipeline(context, tables)
     done = made.adopt(old, progress(time.monotonic()))
     _show(context, [one._asdict() for one in done], ("name", "rows", "files"))
 

@@ -18,19 +18,13 @@ from dueline.jobs.history import HISTORY_SUFFIX
 from dueline.spark.pipeline import archive, bronze
 from dueline.spark.pipeline.archive import Archived
 from dueline.spark.pipeline.delta import ROWS_MAX, File, Place, Table, shaped
-from dueline.spark.pipeline.engine import Say
+from dueline.spark.pipeline.engine import MANIFEST, Say
 from dueline.spark.pipeline.tables import BATCH, BRONZE, INSTANT
 from dueline.spark.reading.partitions import RowSlice, behind, rows_of
 
 VERSIONS: Final = (2, 3)
-_MANIFEST: Final = "manifest.json"
 _KEYS: Final = ("queue", "shard", "id", "job_id", "enqueued", "at")
 _RESTORE: Final = "Copy the old folder again, whole; nothing was written to the new one."
-
-
-def is_archive(old: Path) -> bool:
-    """Return whether a folder is an archive of an older version."""
-    return (old / _MANIFEST).is_file()
 
 
 def adopt_archive(old: Path, to: Place, say: Say) -> Archived:
@@ -122,7 +116,7 @@ def _manifest(folder: Path, *needed: str) -> dict[str, Any]:
         FileNotFoundError: The folder has no manifest.
         LakeCorrupt: It is damaged.
     """
-    file = folder / _MANIFEST
+    file = folder / MANIFEST
     try:
         found = json.loads(file.read_bytes())
     except ValueError:

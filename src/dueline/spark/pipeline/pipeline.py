@@ -13,14 +13,14 @@ from dueline.core.errors import BadInput, NotFound
 from dueline.core.queue_settings import tells_all
 from dueline.foresight.scenario import Changes
 from dueline.spark.pipeline import archive, bronze, dead_jobs, past, replay, what_if
-from dueline.spark.pipeline.adoption import adopt, adopt_archive, is_archive
+from dueline.spark.pipeline.adoption import adopt, adopt_archive
 from dueline.spark.pipeline.archive import Archived
 from dueline.spark.pipeline.audit import ALL, Auditor, Judged
 from dueline.spark.pipeline.audit_rules import NO_PROMISES, Promises
 from dueline.spark.pipeline.audit_state import FINDINGS
 from dueline.spark.pipeline.dead_jobs import Death, Wanted
 from dueline.spark.pipeline.delta import Place, Table, damage_named
-from dueline.spark.pipeline.engine import STEPS, Check, Say, Settings, Step
+from dueline.spark.pipeline.engine import STEPS, Check, Say, Settings, Step, is_old_archive
 from dueline.spark.pipeline.history_bounds import EnqueuePeriod
 from dueline.spark.pipeline.increments import SMALL, DuckEngine, Goal, Increments, Written
 from dueline.spark.pipeline.queries import Derived, Duck, Queries, View
@@ -167,6 +167,11 @@ class Pipeline:
                 )
         return Step(BRONZE.name, rows, commits)
 
+    def _copy_only(self, say: Say) -> None:
+        """Copy new rows for a command that needs no other table; say if others lack them."""
+        if self._copy(say).rows and open_table(self._lake, SILVER.name).exists():
+            say("bronze: the other tables lack these rows until `dueline pipeline run`")
+
     def _commits(self, engine: Engine, table: Table, made: bronze.Plan) -> Iterator[int]:
         """Copy in this process; a large backlog on Spark, if it is used."""
         most = None if self._start is None else self._small_max
@@ -294,7 +299,7 @@ class Pipeline:
         with existing_engine(self._settings.store) as engine:
             made = bronze.plan(self._bronze(), engine, self._names(engine), bronze.Period())
         settled_us = made.instant_us + 1
-        self._copy(say)
+        self._copy_only(say)
         table = self._bronze()
         kept = bronze.period_of(table)
         if since_us is not None and since_us < kept.since_us:
@@ -389,7 +394,7 @@ class Pipeline:
             rules = what_if.rules_of(engine, engine.catalog.names())
             settings_of = engine.catalog.settings
             shards = max((settings_of(name).shards for name in self._names(engine)), default=1)
-        self._copy(say)
+        self._copy_only(say)
         rows = self._rows()
         used = what_if.used_in(self._small.queries, rows, period, rules)
         what_if.check(settings, used)
@@ -436,7 +441,7 @@ class Pipeline:
 
     def adopt(self, old: Path, say: Say) -> list[Step]:
         """Take over the tables of an older version, or an archive; see `adoption`."""
-        if is_archive(old):
+        if is_old_archive(old):
             found = adopt_archive(old, self._lake, say)
             return [Step("archive", found.rows, found.files)]
         with existing_engine(self._settings.store) as engine:
@@ -474,7 +479,7 @@ class Pipeline:
                 self._bronze(), self._audit(), engine, self._histories(engine), enqueued
             )
             living = auditor.living(say)
-            self._copy(say)
+            self._copy_only(say)
             return auditor.judge(
                 lambda: self._queries, living, expected, promises, with_results=with_results,
                 is_full=is_full,
