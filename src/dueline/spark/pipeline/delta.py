@@ -333,10 +333,10 @@ class Table:
                 commit_properties=CommitProperties(app_transactions=marks, max_commit_retries=3),
                 post_commithook_properties=PostCommitHookProperties(),
             )
-        self.refresh()
+            delta.update_incremental()  # costs less than to open it again
         if self.place.is_local:
             log = Path(self.place.root, "_delta_log")
-            _flush(log / f"{self.delta().version():020}.json")
+            _flush(log / f"{delta.version():020}.json")
             _flush(log)
 
     def files(self, where: compute.Expression | None = None) -> list[File]:

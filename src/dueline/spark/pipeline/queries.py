@@ -12,7 +12,7 @@ tests of this module name. To stay with them:
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -172,10 +172,11 @@ class Duck:
                 self._connection.execute(statement)
         cursor = self._connection.cursor()
         cursor.execute("SET TimeZone = 'UTC'")
-        tree = _whole(sql, views)
-        for name, view in _named(tree, views):
+        text = _whole(sql, views)
+        for name in text.tables & views.keys():
+            view = views[name]
             cursor.register(name, view.dataset() if isinstance(view, Files) else view)
-        return DuckResult(cursor.sql(_duck_text(tree), params=_used(tree, values)))
+        return DuckResult(cursor.sql(text.for_duck, params=text.used(values)))
 
 
 class SparkResult:
@@ -202,12 +203,12 @@ class Spark:
 
     def run(self, sql: str, views: Mapping[str, View], values: Values | None = None) -> SparkResult:
         """Run a query; see `Queries.run`."""
-        tree = _whole(sql, views)
-        frames = {PREFIX + name: self.frame(view) for name, view in _named(tree, views)}
-        text = tree.transform(_prefixed, frames).sql("spark", comments=False)
-        text = text.replace("{", "{{").replace("}", "}}")
-        text = re.sub(rf"\b{PREFIX}\w+", r"{\g<0>}", text)
-        return SparkResult(self._session.sql(text, args=_used(tree, values), **frames))
+        text = _whole(sql, views)
+        frames = {PREFIX + name: self.frame(views[name]) for name in text.tables & views.keys()}
+        words = text.tree.transform(_prefixed, frames).sql("spark", comments=False)
+        words = words.replace("{", "{{").replace("}", "}}")
+        words = re.sub(rf"\b{PREFIX}\w+", r"{\g<0>}", words)
+        return SparkResult(self._session.sql(words, args=text.used(values), **frames))
 
     def frame(self, view: View) -> "DataFrame":
         """Return a view as a data frame."""
@@ -243,9 +244,22 @@ def _read(files: Files, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
         yield from files._replace(paths=paths).dataset().to_batches()
 
 
-@cache
-def _duck_text(tree: exp.Expression) -> str:
-    return str(tree.sql("duckdb", comments=False))
+class _Text:
+    """A query: its tree, and the tables and parameters that it names."""
+
+    def __init__(self, tree: exp.Expression) -> None:
+        self.tree = tree
+        self.tables = _tables(tree)
+        self.parameters = {node.name for node in tree.find_all(exp.Placeholder)}
+
+    @cached_property
+    def for_duck(self) -> str:
+        """Return the query in DuckDB's dialect."""
+        return str(self.tree.sql("duckdb", comments=False))
+
+    def used(self, values: Values | None) -> dict[str, Any]:
+        """Return the values that it names; DuckDB refuses others."""
+        return {name: value for name, value in (values or {}).items() if name in self.parameters}
 
 
 @cache
@@ -261,14 +275,14 @@ def _prefixed(node: exp.Expression, views: Mapping[str, View]) -> exp.Expression
     return node
 
 
-def _whole(sql: str, views: Mapping[str, View]) -> exp.Expression:
+def _whole(sql: str, views: Mapping[str, View]) -> _Text:
     """Return a text that begins with the derived views that it names."""
     derived = {name: view.sql for name, view in views.items() if isinstance(view, Derived)}
     return _with_derived(sql, tuple(derived.items()))
 
 
 @cache
-def _with_derived(sql: str, derived: Sequence[tuple[str, str]]) -> exp.Expression:
+def _with_derived(sql: str, derived: Sequence[tuple[str, str]]) -> _Text:
     tree, texts, parts = _tree(sql).copy(), dict(derived), dict[str, exp.Expression]()
 
     def add(names: set[str]) -> None:
@@ -284,24 +298,13 @@ def _with_derived(sql: str, derived: Sequence[tuple[str, str]]) -> exp.Expressio
     if parts:
         clause = tree.ctes[0].parent
         clause.set("expressions", [one for one in tree.ctes if one not in own] + own)
-    return tree
+    return _Text(tree)
 
 
 def _tables(tree: exp.Expression) -> set[str]:
     """Return the tables that a text names, without its own parts."""
     parts = {node.alias for node in tree.find_all(exp.CTE)}
     return {node.name for node in tree.find_all(exp.Table)} - parts
-
-
-def _named(tree: exp.Expression, views: Mapping[str, View]) -> list[tuple[str, View]]:
-    """Return the views that a text names; derived ones are parts of it."""
-    return [(name, views[name]) for name in _tables(tree) & views.keys()]
-
-
-def _used(tree: exp.Expression, values: Values | None) -> dict[str, Any]:
-    """Return the values that a text names; DuckDB refuses others."""
-    named = {node.name for node in tree.find_all(exp.Placeholder)}
-    return {name: value for name, value in (values or {}).items() if name in named}
 
 
 def _spark_field(field: pa.Field) -> pa.Field:
