@@ -348,10 +348,7 @@ class Using(Generic[P, R]):
         )  # fmt: skip
 
     def _instants(self) -> tuple[int | None, int | None, int]:
-        """Return when a call is due and when it expires, and when it was made.
-
-        None for now and never; the last is 0 if neither counts from the call.
-        """
+        """Return when a call is due and expires (or None), and when it was made if these count."""
         own = self._options
         due_us, expires_us = own.due_us, own.expires_us
         if own.after_us is None and own.expires_after_us is None:
