@@ -1,6 +1,6 @@
 """Laws of random operations, compared with the memory store."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import count
 from typing import TypeVar
 
@@ -144,7 +144,7 @@ class StoreComparison(RuleBasedStateMachine):
             )
             for store in (self.store, self.model)
         )
-        self.compare_claims(claimed, expected, set(chosen), limit)
+        self.compare_claims(claimed, expected, chosen, limit)
         self.read.extend(claimed.jobs)  # the store's, with the keys that it gave them
         self.held = claimed.jobs or self.held
 
@@ -153,9 +153,14 @@ class StoreComparison(RuleBasedStateMachine):
         return bool(self.rows[lane]) and self.rows[lane][0].at_us <= self.now_us
 
     def compare_claims(
-        self, claimed: Claimed, expected: Claimed, lanes: set[Lane], limit: int
+        self, claimed: Claimed, expected: Claimed, wanted: Mapping[Lane, int], limit: int
     ) -> None:
-        """Compare the results of a claim; a lane is skipped only at the limit."""
+        """Compare the results of a claim; a lane is skipped only at the limit.
+
+        A cursor may know a row that is gone: a repeated insert does not tell whether the row was
+        moved to another lane since. The lane is then claimed from too early, and the claim that
+        comes to this row finds out.
+        """
         assert [*map(plain, claimed.jobs)] == [*map(plain, expected.jobs)]
         assert [job.worker for job in claimed.jobs] == [job.worker for job in expected.jobs]
         assert {job_id: plain(job) for job_id, job in claimed.died.items()} == {
@@ -168,11 +173,14 @@ class StoreComparison(RuleBasedStateMachine):
         for lane, at_us in claimed.next_at_us.items():
             first_us = expected_next[lane]
             if at_us != first_us:
-                assert self.store.scope == "network", f"{at_us} instead of {first_us} in {lane}"
+                is_exact = self.store.transactional and self.store.scope != "network"
+                assert not is_exact, f"{at_us} instead of {first_us} in {lane}"
                 assert at_us is not None
-                assert self.now_us < at_us
+                count = sum(job.lane == lane for job in claimed.jobs)
+                is_full = count == wanted[lane] or len(claimed.jobs) == limit
+                assert self.now_us < at_us or is_full
                 assert first_us is None or at_us < first_us
-        assert set(claimed.next_at_us) == lanes or len(claimed.jobs) == limit
+        assert set(claimed.next_at_us) == set(wanted) or len(claimed.jobs) == limit
 
     @precondition(lambda self: self.read)
     @rule(some=st.lists(decisions, min_size=1, max_size=4))
@@ -227,7 +235,7 @@ class StoreComparison(RuleBasedStateMachine):
         groups = []
         for drawn in some:
             change = drawn if self.store.transactional else drawn.with_one_condition()
-            verdicts = self.verdicts(change.decisions if self.read else ())
+            verdicts = self.verdicts(change.decisions if self.read else (), decided)
             decided.update(verdict.job.id for verdict in verdicts)
             again = [job for job in self.living(change.again) if job.id not in decided]
             groups.append(
@@ -296,19 +304,29 @@ class StoreComparison(RuleBasedStateMachine):
         chosen = {pick(self.inserts, number) for number in which if self.inserts}
         return [job for job in sorted(chosen) if self.model.find([job.id])[0]]
 
-    def verdicts(self, some: Sequence[Decision]) -> list[Verdict]:
-        """Return outcomes, at most one for each job."""
+    def is_dropped_blindly(self, job: Job) -> bool:
+        """Return whether the only change of a row is a delete without a condition (rule P5)."""
+        return bool(job.outcome) and not self.store.transactional
+
+    def verdicts(self, some: Sequence[Decision], decided: Collection[JobId] = ()) -> list[Verdict]:
+        """Return outcomes, at most one for each job.
+
+        Args: decided: Jobs with an outcome in the same call. What is deleted without a condition is
+        deleted once: how often does not show in the answer.
+        """
         made: dict[JobId, Verdict] = {}
         for decision in some:
             present = [row for rows in self.rows.values() for row in rows]
             pool = {"claim": self.held, "present": present, "past": self.read}[decision.source]
             job = pick(pool or self.read, decision.which)
-            made.setdefault(job.id, self.verdict(job, decision))
+            has_row = job.id not in decided and self.model.find([job.id])[0] is not None
+            if has_row or not self.is_dropped_blindly(job):
+                made.setdefault(job.id, self.verdict(job, decision))
         return list(made.values())
 
     def verdict(self, job: Job, decision: Decision) -> Verdict:
         """Return one outcome; only claims are extended."""
-        if decision.kind == "drop":
+        if decision.kind == "drop" or self.is_dropped_blindly(job):
             return Drop(job)
         at_us = self.now_us + decision.ahead_s * SECOND_US
         if decision.kind == "extend" and job.is_claimed():
