@@ -19,6 +19,7 @@ from tests.harness.spark.tables import (
     made,
     quiet,
     rows_in,
+    write_old_rows,
 )
 
 
@@ -28,23 +29,11 @@ def app(tmp_path: Path) -> Dueline:
     return app_with_a_past(tmp_path)
 
 
-def write(file: Path, lines: list[Line], *without: str) -> None:
-    """Write rows as older versions did."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    from dueline.spark.pipeline.bronze import COLUMNS
-
-    rows = pa.Table.from_pylist([dict(line) for line in lines], COLUMNS)
-    file.parent.mkdir(parents=True)
-    parquet.write_table(rows.drop_columns(list(without)), file)
-
-
 def old_lake(root: Path, lines: list[Line], version: int, **more: Any) -> None:
     """Make tables of an older version: parts, and a manifest of bronze."""
     half = len(lines) // 2
     for part, some in (("000000", lines[:half]), ("000001-ab12", lines[half:])):
-        write(root / "bronze" / part / "part-0.parquet", some)
+        write_old_rows(root / "bronze" / part / "part-0.parquet", some)
     (root / "bronze" / "000002").mkdir()  # died before its manifest
     manifest = {"version": version, "engine": "spark", "done": 1, "facts": {}, "offsets": {},
                 "parts": {"000000": "000000", "000001": "000001-ab12"}, **more}  # fmt: skip
@@ -134,7 +123,7 @@ def test_an_old_archive_that_is_not_whole_is_refused_before_a_row_is_copied(
 ) -> None:
     file, manifest = tmp_path / "old" / "rows" / "part-0.parquet", tmp_path / "old/manifest.json"
     lines = history_of(app, "mail", 3)
-    write(file, lines)
+    write_old_rows(file, lines)
     asked = {"queues": ["mail"], "since_us": None, "until_us": None}
     manifest.write_text(json.dumps({
         "archive": 1, "asked": asked, "since_us": 0, "until_us": 1 << 60, "rows": len(lines),
@@ -161,7 +150,7 @@ def test_an_old_archive_is_taken_over_and_replayed(app: Dueline, tmp_path: Path)
     from dueline.spark.pipeline.replay import Chosen
 
     lines, later = history_of(app, "mail", 3), ("codec", "payload_bytes", "payload", "digest")
-    write(tmp_path / "old" / "rows" / "part-0.parquet", lines, *later)
+    write_old_rows(tmp_path / "old" / "rows" / "part-0.parquet", lines, *later)
     asked = {"queues": ["mail"], "since_us": None, "until_us": None}
     manifest = {"archive": 1, "asked": asked, "since_us": 0, "until_us": 1 << 60,
                 "rows": len(lines), "files": [{"name": "part-0.parquet"}]}  # fmt: skip

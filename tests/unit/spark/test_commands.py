@@ -21,8 +21,8 @@ from tests.harness.spark.tables import (
     quiet,
     rows_in,
     table_in,
+    write_old_rows,
 )
-from tests.unit.spark.test_adopting import write
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def shell(
 
 def test_an_old_archive_needs_no_store(shell: Shell, app: Dueline) -> None:
     lines, old = history_of(app, "mail", 3), shell.folder / "old"
-    write(old / "rows" / "part-0.parquet", lines)
+    write_old_rows(old / "rows" / "part-0.parquet", lines)
     asked = {"queues": ["mail"], "since_us": None, "until_us": None}
     manifest = {"archive": 1, "asked": asked, "since_us": 0, "until_us": 1 << 60,
                 "rows": len(lines), "files": [{"name": "part-0.parquet"}]}  # fmt: skip
