@@ -117,21 +117,23 @@ def in_vain(
 ) -> list[str]:
     """Return claims and starts of jobs by workers that cannot run them.
 
-    A claim is one only after another such worker has moved the job.
+    A claim is one only after another such worker has moved the job: under a later fence, since a
+    machine that is suspended may report an earlier claim after that.
     """
     of_job = {one.id: needs[int(one.note)] for one in events if one.f == "enqueue" and one.note}
     found: list[str] = []
-    moved: set[str] = set()
+    moved: dict[str, int] = {}  # under which fence
     for event in events:
         version = versions.get(event.proc)
         if version is None or event.id not in of_job or of_job[event.id] in version.known:
             continue
         told = f"{event.proc} at {event.t}: {event.f} of {event.id}"
         if event.f == "carry" and event.type == "ok":
-            moved.add(event.id)
+            moved[event.id] = event.attempt
         elif event.f == "start" or (
-            event.f == "claim" and event.type == "ok" and not event.note and event.id in moved
-        ):
+            event.f == "claim" and event.type == "ok" and not event.note
+            and event.attempt > moved.get(event.id, event.attempt)
+        ):  # fmt: skip
             found.append(told)
     return found
 

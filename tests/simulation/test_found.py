@@ -2,11 +2,12 @@
 
 import pytest
 
+from checker.journal import Event
 from dueline.core.call_options import CallOptions, Rule
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.ids import Ids
-from dueline.core.lane import DEAD_SUFFIX, bucket_of
+from dueline.core.lane import DEAD_SUFFIX, bucket_of, task_key
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Drop, Extend, Move
 from dueline.jobs.queue import Queues
@@ -14,6 +15,8 @@ from dueline.store_tests.calls import ids_of, rows_in
 from dueline.store_tests.cluster import Cluster
 from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.worker.claimer import Claimer
+from simulation.deploying import in_vain
+from simulation.people import Version
 from tests.harness.calls import LEASE_US, WIDTH_US, call, claim_all, number_of, put, row_of
 from tests.harness.cases import simulation_found as cases
 from tests.harness.clocks import NOW_US, HandClock
@@ -158,3 +161,19 @@ def test_an_extension_that_comes_late_takes_nothing_from_a_later_one(
     clock.advance(us=LEASE_US)
     (again,) = claim_all(queues)
     assert again.crashes == 1
+
+
+@pytest.mark.parametrize(("fence", "is_in_vain"), [(1, False), (3, True)])
+def test_a_claim_reported_after_the_move_is_in_vain_if_its_fence_is_later(
+    fence: int, *, is_in_vain: bool
+) -> None:
+    moving = {"proc": "old", "id": "j", "type": "ok", "attempt": 2}
+    events = [
+        Event(t=1, proc="caller", f="enqueue", id="j", type="ok", note="7"),
+        Event(t=2, f="claim", **moving),  # type: ignore[arg-type]  # fields of several types
+        Event(t=3, f="carry", **moving),  # type: ignore[arg-type]  # likewise
+        Event(t=4, proc="other", f="claim", id="j", type="ok", attempt=fence),
+    ]
+    version = Version({})
+    found = in_vain(events, {7: task_key("fresh", 0)}, {"old": version, "other": version})
+    assert bool(found) == is_in_vain
