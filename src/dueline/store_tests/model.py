@@ -1,6 +1,6 @@
 """Laws of random operations, compared with the memory store."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import count
 from typing import TypeVar
 
@@ -98,6 +98,9 @@ class StoreComparison(RuleBasedStateMachine):
         self.read: list[Job] = []
         self.held: Sequence[Job] = ()
         self.lanes: dict[Lane, None] = {DEAD: None}
+        # Lanes in which an insert was repeated whose job had been moved to another lane, or back: a
+        # cursor may take it for a row until a claim comes to it, so the lane is claimed from early.
+        self.repeated: set[Lane] = set()
         self.rows: dict[Lane, list[Job]] = {DEAD: []}
         self.marks = dict.fromkeys(SHARDS, Marks(-1, -1))
         self.readers = [Reader(self.store, QUEUE, shard) for shard in SHARDS]
@@ -144,7 +147,7 @@ class StoreComparison(RuleBasedStateMachine):
             )
             for store in (self.store, self.model)
         )
-        self.compare_claims(claimed, expected, chosen, limit)
+        self.compare_claims(claimed, expected, set(chosen), limit)
         self.read.extend(claimed.jobs)  # the store's, with the keys that it gave them
         self.held = claimed.jobs or self.held
 
@@ -153,14 +156,9 @@ class StoreComparison(RuleBasedStateMachine):
         return bool(self.rows[lane]) and self.rows[lane][0].at_us <= self.now_us
 
     def compare_claims(
-        self, claimed: Claimed, expected: Claimed, wanted: Mapping[Lane, int], limit: int
+        self, claimed: Claimed, expected: Claimed, lanes: set[Lane], limit: int
     ) -> None:
-        """Compare the results of a claim; a lane is skipped only at the limit.
-
-        A cursor may know a row that is gone: a repeated insert does not tell whether the row was
-        moved to another lane since. The lane is then claimed from too early, and the claim that
-        comes to this row finds out.
-        """
+        """Compare the results of a claim; a lane is skipped only at the limit."""
         assert [*map(plain, claimed.jobs)] == [*map(plain, expected.jobs)]
         assert [job.worker for job in claimed.jobs] == [job.worker for job in expected.jobs]
         assert {job_id: plain(job) for job_id, job in claimed.died.items()} == {
@@ -173,14 +171,13 @@ class StoreComparison(RuleBasedStateMachine):
         for lane, at_us in claimed.next_at_us.items():
             first_us = expected_next[lane]
             if at_us != first_us:
-                is_exact = self.store.transactional and self.store.scope != "network"
-                assert not is_exact, f"{at_us} instead of {first_us} in {lane}"
+                is_unsure = lane in self.repeated and not self.store.transactional
+                is_inexact = self.store.scope == "network" or is_unsure
+                assert is_inexact, f"{at_us} instead of {first_us} in {lane}"
                 assert at_us is not None
-                count = sum(job.lane == lane for job in claimed.jobs)
-                is_full = count == wanted[lane] or len(claimed.jobs) == limit
-                assert self.now_us < at_us or is_full
+                assert self.now_us < at_us or is_unsure
                 assert first_us is None or at_us < first_us
-        assert set(claimed.next_at_us) == set(wanted) or len(claimed.jobs) == limit
+        assert set(claimed.next_at_us) == lanes or len(claimed.jobs) == limit
 
     @precondition(lambda self: self.read)
     @rule(some=st.lists(decisions, min_size=1, max_size=4))
@@ -300,9 +297,12 @@ class StoreComparison(RuleBasedStateMachine):
         return job
 
     def living(self, which: Sequence[int]) -> list[Job]:
-        """Return some inserted jobs that have a row, each once."""
-        chosen = {pick(self.inserts, number) for number in which if self.inserts}
-        return [job for job in sorted(chosen) if self.model.find([job.id])[0]]
+        """Return some inserted jobs that have a row, each once, to repeat their inserts."""
+        chosen = sorted({pick(self.inserts, number) for number in which if self.inserts})
+        rows = self.store.find([job.id for job in chosen])
+        found = [(job, row) for job, row in zip(chosen, rows, strict=True) if row]
+        self.repeated |= {job.lane for job, row in found if (row.lane, row.hop) != (job.lane, 0)}
+        return [job for job, _ in found]
 
     def is_dropped_blindly(self, job: Job) -> bool:
         """Return whether the only change of a row is a delete without a condition (rule P5)."""
