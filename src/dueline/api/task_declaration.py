@@ -9,8 +9,9 @@ from typing import Any
 from dueline.api.config import module_name
 from dueline.core.call_options import CallTerms, Unique
 from dueline.core.clock import SECOND_US, asked_instant_us, asked_span_us, duration_us
+from dueline.core.constraints import check_value
 from dueline.core.errors import BadInput
-from dueline.core.queue_settings import KEEP_US_MAX
+from dueline.core.queue_settings import KeepUs
 from dueline.core.retry import Retry
 from dueline.jobs.transaction import Transaction
 from dueline.tasks.batch_handler import BatchHandler
@@ -74,11 +75,7 @@ def read_terms(
 def _kept_us(keep: timedelta | float) -> int:
     """Return how long a result is kept; raise BadInput if that is no duration, or too long."""
     keep_us = asked_span_us(keep, "keep")
-    if keep_us > KEEP_US_MAX:
-        raise BadInput(
-            f"`keep` must be a duration of at most ten years (got {keep_us / SECOND_US} s).",
-            hint="Use 0 to keep no results.",
-        )
+    check_value(keep_us, KeepUs, "keep_us")
     return keep_us
 
 

@@ -57,6 +57,12 @@ def _up_to_ten_years(text: str, hint: str, *, ge: int = 0, name: str | None = No
     return constraint(text, hint, name=name, ge=ge, le=KEEP_US_MAX)
 
 
+KeepUs = Annotated[
+    int, _up_to_ten_years("a duration of at most ten years", "Use 0 to keep no results.")
+]
+"""How long results are kept: of a queue, or of one call."""
+
+
 class Quota(NamedTuple):
     """How many jobs a queue accepts: in total, of one tenant, or of each other tenant.
 
@@ -104,9 +110,7 @@ class QueueSettings:
         ),
     ] = 30 * SECOND_US
     history: History = "attempts"
-    keep_us: Annotated[
-        int, _up_to_ten_years("a duration of at most ten years", "Use 0 to keep no results.")
-    ] = DAY_US
+    keep_us: KeepUs = DAY_US
     aging_us: Annotated[
         int, _up_to_ten_years("0, or a duration from 1 ms to ten years", "Use 0 for no aging.")
     ] = 0
