@@ -213,9 +213,11 @@ def details_of(queues: Queues, job_id: JobId) -> JobDetails:
       NotFound: Nothing is stored of it.
     """
     store = queues.engine.store
+    progress, meta = progress_records.read_with_notes(store, job_id)
     return replace(
         _details_of(queues, job_id),
-        meta=progress_records.read_notes(store, job_id),
+        progress=progress,
+        meta=meta,
         lines=attempt_lines.read(store, job_id),
     )
 
@@ -229,10 +231,9 @@ def _details_of(queues: Queues, job_id: JobId) -> JobDetails:
         if details is None:
             raise
         return details
-    progress = progress_records.read(engine.store, job_id)
     if found.row is None:
         assert found.outcome is not None
-        return _of_outcome(engine, job_id, found.outcome, progress)
+        return _of_outcome(engine, job_id, found.outcome)
     row = found.row
     past = attempts_of(
         engine,
@@ -255,7 +256,6 @@ def _details_of(queues: Queues, job_id: JobId) -> JobDetails:
     (summary,) = summaries_of(engine, [row])
     return JobDetails(
         summary,
-        progress=progress,
         traceback=read_epitaph(row.error)[1].rstrip(),
         deadline_us=deadline_of(row.lane.priority) or 0,
         attempts=past.attempts,
@@ -277,9 +277,7 @@ def _arguments(row: Job) -> dict[str, Any]:
         return {"hidden": f"{len(row.body)} bytes that are not JSON", "not_json": text}
 
 
-def _of_outcome(
-    engine: Engine, job_id: JobId, outcome: Outcome, progress: Progress | None
-) -> JobDetails:
+def _of_outcome(engine: Engine, job_id: JobId, outcome: Outcome) -> JobDetails:
     """Return an ended job; the attempt that ended it is found by its time."""
     last = attempts_of(
         engine,
@@ -309,7 +307,6 @@ def _of_outcome(
         has_result=bool(outcome.value),
         result=_decoded(outcome.value),
         hidden="the job has ended; its arguments are not kept",
-        progress=progress,
         traceback=outcome.traceback,
         attempts=attempts,
         is_capped=past.is_capped or past.more,

@@ -62,8 +62,15 @@ def read(records: Records, job_id: JobId) -> Progress | None:
 
 def read_notes(records: Records, job_id: JobId) -> dict[str, Any]:
     """Return what the handler of a job noted with `set_meta`."""
+    return read_with_notes(records, job_id)[1]
+
+
+def read_with_notes(records: Records, job_id: JobId) -> tuple[Progress | None, dict[str, Any]]:
+    """Return a job's progress, and what its handler noted, by one read."""
     progress = look(records, job_id).progress
-    return {} if progress is None else read_meta(progress.meta)
+    if progress is None:
+        return None, {}
+    return progress if progress.is_reported else None, read_meta(progress.meta)
 
 
 def written(

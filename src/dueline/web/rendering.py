@@ -60,8 +60,13 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"json": _json, "number": _number, "query": _query}
-    made.filters |= {"code": _with_code, "span": span_text}
+    made.filters |= {
+        "code": _with_code,
+        "json": _json,
+        "number": _number,
+        "query": _query,
+        "span": span_text,
+    }
     made.globals |= {"version": VERSION}
     return made
 
