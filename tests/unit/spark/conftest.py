@@ -17,6 +17,7 @@ from tests.harness.spark.environment import (
     need_spark,
 )
 from tests.harness.spark.readers import JOBS, WAITING
+from tests.harness.spark.tables import app_with_a_past
 from tests.unit.spark.standalone import Cluster, started
 
 
@@ -34,6 +35,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _needed() -> None:
     need_spark()
     os.environ.update(dict.fromkeys(BRIEF_VARIABLES, BRIEF))
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Dueline:
+    """Make a store with a past."""
+    return app_with_a_past(tmp_path)
 
 
 @pytest.fixture(scope="session")

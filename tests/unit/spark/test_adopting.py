@@ -12,7 +12,6 @@ from dueline import Dueline
 from dueline.core.errors import Conflict, LakeCorrupt, NotFound, StoreCorrupt
 from tests.harness.spark.tables import (
     Line,
-    app_with_a_past,
     archive_rows,
     history_of,
     live_on,
@@ -21,12 +20,6 @@ from tests.harness.spark.tables import (
     rows_in,
     write_old_rows,
 )
-
-
-@pytest.fixture
-def app(tmp_path: Path) -> Dueline:
-    """Make a store with a past."""
-    return app_with_a_past(tmp_path)
 
 
 def old_lake(root: Path, lines: list[Line], version: int, **more: Any) -> None:

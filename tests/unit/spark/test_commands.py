@@ -26,12 +26,6 @@ from tests.harness.spark.tables import (
 
 
 @pytest.fixture
-def app(tmp_path: Path) -> Dueline:
-    """Make a store with a past."""
-    return app_with_a_past(tmp_path)
-
-
-@pytest.fixture
 def shell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Shell:

@@ -17,7 +17,6 @@ import pytest
 
 from dueline import Dueline
 from tests.harness.spark.tables import (
-    app_with_a_past,
     history_of,
     live_on,
     made,
@@ -27,12 +26,6 @@ from tests.harness.spark.tables import (
 )
 
 SECRET = "very-secret-key"  # noqa: S105  (it has to be hidden)
-
-
-@pytest.fixture
-def app(tmp_path: Path) -> Dueline:
-    """Make a store with a past."""
-    return app_with_a_past(tmp_path)
 
 
 def stored(app: Dueline) -> Counter[Any]:

@@ -18,7 +18,6 @@ from tests.harness.spark.tables import (
     BORN,
     SECOND,
     all_lines,
-    app_with_a_past,
     attempt,
     bare,
     live_on,
@@ -34,12 +33,6 @@ TABLES = (
     "silver", "gold_minute", "gold_lateness", "gold_run", "gold_start", "gold_failure",
     "gold_shard", "flow", "slo", "fairness", "suspicious", "poison",
 )  # fmt: skip
-
-
-@pytest.fixture
-def app(tmp_path: Path) -> Dueline:
-    """Make a store with a past."""
-    return app_with_a_past(tmp_path)
 
 
 def test_tables_hold_what_the_store_tells(app: Dueline, tmp_path: Path) -> None:
