@@ -25,6 +25,7 @@ from dueline.core.store import Delete, Put
 from dueline.core.store_capabilities import ShowsTransactions
 from dueline.jobs.completion import complete, stored
 from dueline.jobs.queue import Queues
+from dueline.monitor.dead_workers import release_dead_worker
 from dueline.schedules import schedule as definition
 from dueline.schedules.scheduler import finish_started
 from dueline.workflows import records as flows
@@ -62,11 +63,13 @@ class Moved:
       waiting: Rows that were left by the last pass: their claims are under way, or those of other
         steps of their workflows.
       results: Records of results copied by this process.
+      waits_for: What the last pass waits for, in words; empty for nothing.
     """
 
     jobs: int = 0
     waiting: int = 0
     results: int = 0
+    waits_for: str = ""
 
 
 class Mover:
@@ -101,6 +104,7 @@ class Mover:
         self._portions = Portions(self._source, self._target)
         self._flows: set[JobId] = set()
         self._schedules: list[str] = []
+        self._held: Job | None = None  # a job whose claim is under way
         self.moved = Moved()
         for engine in (self._source, self._target):
             engine.catalog.features.moves = True
@@ -139,6 +143,7 @@ class Mover:
           StoreUnavailable: A store did not answer for long. Run it again.
         """
         is_begun = self.is_begun()
+        self._report("reading both stores", self.moved)
         rehearse(
             self._source, self._target, is_begun=is_begun, leave_streams=leave_streams
         ).expect_possible()
@@ -183,6 +188,8 @@ class Mover:
     def _fill(self) -> None:
         """Copy what jobs depend on, and move the jobs that others depend on."""
         source, target = self._source.store, self._target.store
+        self._report("copying settings, limits and unique keys", self.moved)
+        self._release_dead()
         move_records.copy_features(self._source, self._target)
         move_records.copy_settings(self._source, self._target)
         move_records.put_new(target, self._records(*move_records.COPIED))
@@ -201,8 +208,11 @@ class Mover:
         """Move rows in passes until none is left; copy results between and at the end."""
         keys: Sequence[tuple[str, Put]] | None = None
         while True:
+            self._release_dead()
+            self._held = None
             self._move_parts()
             self.moved.waiting = sum(map(self._move_lane, self._lanes()))
+            self.moved.waits_for = self._waits_for()
             if keys is None:
                 self._copy_results()
                 keys = move_records.keys_elsewhere(self._target.store)
@@ -212,6 +222,27 @@ class Mover:
                 break
             self._clock.sleep(_REST_S)
         self._copy_results()
+
+    def _release_dead(self) -> None:
+        """Release what dead workers hold in the source: its own monitor may be gone."""
+        after = None
+        while (after := release_dead_worker(self._source, after).after) is not None:
+            pass
+
+    def _waits_for(self) -> str:
+        """Return what holds the rest back, in words."""
+        waits = []
+        if (job := self._held) is not None:
+            left_s = max(0, job.at_us - self._source.time.earliest_us()) // SECOND_US
+            waits.append(
+                f"job {job.id.hex()} of {job.task or 'a workflow'} on worker {job.worker}, whose "
+                f"claim ends in {left_s} s unless it is extended"
+            )
+        if self._flows:
+            waits.append(f"running steps of {len(self._flows)} workflows")
+        if self._schedules:
+            waits.append(f"the last job of {len(self._schedules)} schedules")
+        return ", ".join(waits)
 
     def _end(self) -> None:
         self._store_state(_State(self._from, "done"))
@@ -233,6 +264,7 @@ class Mover:
             after = page.after
             if after is None:
                 return left
+            self._report("moving jobs", self.moved)
 
     def _move_rows(self, rows: Iterable[Job], flow: JobId | None = None) -> int:
         """Move rows that nothing holds back; return how many are left.
@@ -251,8 +283,9 @@ class Mover:
                 portions.setdefault(row.token, []).append(row)
             elif row.outcome:  # decided: the end is completed here (rule P5)
                 complete(self._source.store, [stored(row)])
-            elif _is_held(row, now_us) or (step and flow != step[0] in self._flows):
+            elif (is_held := _is_held(row, now_us)) or (step and flow != step[0] in self._flows):
                 left += 1
+                self._held = row if is_held else self._held
             else:
                 free.append(row)
         for token, taken in portions.items():
@@ -270,7 +303,10 @@ class Mover:
 
     def _move_parts(self) -> None:
         """Move workflows and schedules of which no job runs."""
-        self._flows = {flow for flow in sorted(self._flows) if not self._move_flow(flow)}
+        for flow in sorted(self._flows):
+            if self._move_flow(flow):
+                self._flows.discard(flow)
+                self._report("moving workflows", self.moved)
         self._schedules = [name for name in self._schedules if not self._move_schedule(name)]
 
     def _move_flow(self, flow: JobId) -> bool:
@@ -320,6 +356,7 @@ class Mover:
         return (one for one in found if move_records.kind_of(one[0]) in kinds)
 
     def _copy_results(self) -> None:
+        self._report("copying results", self.moved)
         self.moved.results = move_records.copy_results(self._target.store, self._records("results"))
 
     # State

@@ -122,12 +122,12 @@ def _history(source: Engine) -> Iterator[Line]:
 
 
 def _target(target: Engine) -> Iterator[Line]:
-    """Yield what makes a target unfit: it must hold nothing but settings of queues."""
-    is_free = OWN | {"queues", "results"}
-    others = {kind_of(partition) for partition, _ in all_records(target.store)} - is_free
-    if others:
-        yield Line("kinds of records", len(others), REFUSED, "the new store holds "
-                   + ", ".join(sorted(others)))  # fmt: skip
+    """Yield what makes a target unfit: work, or declarations that the source's would meet."""
+    is_free = OWN | {"queues", "results", "leases"}
+    kinds = Counter(kind_of(partition) for partition, _ in all_records(target.store))
+    for kind in sorted(kinds.keys() - is_free):
+        why = "the new store holds them; stop its workers and producers, and empty it"
+        yield Line(_NAMES.get(kind, f"records of the kind {kind}"), kinds[kind], REFUSED, why)
     if lanes := sum(1 for _ in lanes_of(target)):
         yield Line("lanes with jobs", lanes, REFUSED, "the new store holds jobs")
 

@@ -159,12 +159,13 @@ class Portions:
         began = [row for row in taken if row.fence]
         source, target = self._source.store, self._target.store
         now_us = self._target.time.latest_us()
-        for row in began:
-            place = progress_records.place_of(row.id)
-            for one in source.read(place, after=None, limit=1):
-                until_us = now_us + progress_records.KEEP_US
-                put = Put(one.key, one.version, one.value, NO_VERSION, expires_us=until_us)
-                target.commit(place, (put,))
+        until_us = now_us + progress_records.KEEP_US
+        reports = [
+            Commit(place, (Put(one.key, one.version, one.value, NO_VERSION, expires_us=until_us),))
+            for place in (progress_records.place_of(row.id) for row in began)
+            for one in source.read(place, after=None, limit=1)
+        ]
+        target.together([Group(commits=(one,)) for one in reports])
         for job_id in cancel_requests.asked(source, [row.id for row in began]):
             version = self._target.ids.token()
             cancel_requests.remember(target, job_id, now_us=now_us, version=version)
@@ -174,10 +175,12 @@ class Portions:
         if not taken:
             return
         rows = [portion.row_of(row) for row in taken]
-        for row in rows:
-            if row.opts and row.state != State.DEAD and (rule := rule_of(row)) is not None:
-                commit = unique_records.take(row, rule, expect=row.id)
-                self._target.store.commit(commit.partition, commit.writes)
+        keys = [
+            unique_records.take(row, rule, expect=row.id)
+            for row in rows
+            if row.opts and row.state != State.DEAD and (rule := rule_of(row)) is not None
+        ]
+        self._target.store.together([Group(commits=(one,)) for one in keys])
         self._target.announce(rows)
         dropped = self._source.store.settle([Drop(row) for row in taken])  # rule X4
         if not all(dropped):

@@ -5,6 +5,9 @@ from dataclasses import replace
 from typing import Final
 
 from dueline.admin import bulk_runs, operations
+from dueline.admin.health import PROBES
+from dueline.coordination.worker_registry import REGISTRATIONS
+from dueline.coordination.worker_requests import ANSWERS
 from dueline.core import features
 from dueline.core.codec import decode
 from dueline.core.engine import Engine
@@ -43,6 +46,9 @@ OWN: Final = frozenset(
         "features",
         "moves",
         "workers",
+        REGISTRATIONS,
+        ANSWERS,
+        PROBES,
         "wakeups",
         "monitor",
         "offices",

@@ -196,3 +196,31 @@ def test_cassandra_to_postgresql(tmp_path: Path, postgres: str, cassandra: str) 
 def test_sqlite_to_sqlite(tmp_path: Path) -> None:
     urls = [f"sqlite:///{tmp_path}/{name}.db" for name in ("old", "new")]
     moved_with_processes(tmp_path, urls[0], urls[1], kills=2)
+
+
+@pytest.mark.sqlite
+def test_workers_of_the_new_store_may_start_first(tmp_path: Path) -> None:
+    # One was killed, one lives on: it runs what arrives once the store is open.
+    (tmp_path / "jobs.py").write_text(JOBS)
+    old, new = (f"sqlite:///{tmp_path}/{name}.db" for name in ("old", "new"))
+    start(tmp_path, old, "-c", "from jobs import mark; [mark.enqueue(n) for n in range(20)]").wait()
+    worker = ("-m", "dueline", "worker", "jobs:app", "--processes", "0", "-c", "2")
+    log = tmp_path / "log"
+
+    with ExitStack() as stack:
+        processes = []
+        for number in (1, 2):
+            processes.append(start(tmp_path, new, *worker))
+            stack.callback(processes[-1].wait)
+            stack.callback(processes[-1].kill)
+            while not log.exists() or log.read_text().count("serves default") < number:
+                time.sleep(0.05)
+            processes[0].kill()
+        command = ("-m", "dueline", "move", "--from", old, "--to", new)
+        assert start(tmp_path, old, *command).wait(timeout=120) == 0, log.read_text()[-3000:]
+        give_up_s = time.monotonic() + 60
+        while len(lines(tmp_path, "ran")) < 20:
+            assert time.monotonic() < give_up_s, log.read_text()[-3000:]
+            time.sleep(0.1)
+        assert processes[1].poll() is None
+    assert sorted(lines(tmp_path, "ran")) == list(range(20))

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from dueline.admin.health import PROBES
 from dueline.admin.move import Moved, Mover
 from dueline.admin.move_plan import MOVES, REFUSED, WAITED, rehearse
+from dueline.coordination import worker_registry, worker_requests
 from dueline.core.attempt import Outcome
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import Conflict, Duplicate, EnqueueUnknown, StoreMoved, StoreUnavailable
@@ -35,7 +37,9 @@ from dueline.tasks.progress import Progress
 from dueline.workflows import records as flow_records
 from dueline.workflows import workflow
 from dueline.workflows.graph import lay_out
+from tests.harness.cases.monitor_departed import claim
 from tests.harness.clocks import HandClock
+from tests.harness.dead_workers import LONG_US, SHORT_S, beat
 from tests.harness.queues import queues_on
 from tests.harness.schedules import EVERY_US, TEMPLATE
 from tests.harness.unique_jobs import keyed
@@ -375,6 +379,71 @@ def test_a_rehearsal_counts_running_jobs_and_refuses_a_store_that_is_in_use(stor
     plan = rehearse(stores.old.other().engine, stores.new.other().engine, is_begun=False)
     assert ("running jobs", 1, WAITED) in {one[:3] for one in plan.lines}
     assert [one.what for one in plan.refusals()] == ["lanes with jobs"]
+
+
+def test_records_of_processes_in_the_new_store_refuse_no_move(stores: Two) -> None:
+    # Whether its worker lives, was killed or answered an operator; a probe that was cut short.
+    job_id = stores.old.put()
+    beat(stores.new)
+    for place in (worker_registry.REGISTRATIONS, worker_requests.ANSWERS, PROBES, "leases/daily"):
+        stores.new.store.commit(place, (Put("key", b"1" * 16, b"{}"),))
+    stores.mover().run()
+    assert stores.new.row(job_id)
+
+
+def test_a_new_store_with_declarations_is_refused_by_their_names(stores: Two) -> None:
+    stores.old.put()
+    scheduler.put(stores.new.queues, "s", TEMPLATE, Timing(every_us=EVERY_US))
+    semaphore.define(stores.new.store, "api", 3, ids=stores.new.queues.engine.ids)
+    with pytest.raises(Conflict, match="1 limits: the new store holds them; stop its workers"):
+        stores.mover().run()
+    assert stores.old.other().enqueue(keyed(1))
+
+
+def test_claims_of_workers_that_died_are_not_waited_for_until_their_leases_end(
+    stores: Two,
+) -> None:
+    old = stores.old
+    old.queues.engine.catalog.configure("q", lease_us=LONG_US)
+    job_id = old.put()
+    beat(old, queues=("q", "other"))
+    claim(old, lease_us=LONG_US)
+    stores.clock.advance(SHORT_S)
+    (entry,) = worker_registry.registrations(old.store)
+    elsewhere = replace(entry.registration, born=f"{entry.registration.born}1")
+    worker_registry.register(old.store, elsewhere, version=b"1" * 16)
+    before_us = stores.clock.wall_us()
+    stores.mover().run()
+    assert stores.clock.wall_us() - before_us < LONG_US // 10
+    assert stores.new.claim(job_id).fence == 2
+
+
+def test_a_move_names_what_it_waits_for(stores: Two) -> None:
+    old = stores.old
+    job = old.claim(old.put())
+    said = []
+
+    def report(text: str, moved: Moved) -> None:
+        if text == "moving jobs" and moved.waiting:
+            said.append(moved.waits_for)
+            old.end(job, Outcome("done", old.now_us))
+
+    stores.mover(report=report).run()
+    assert f"job {job.id.hex()} of " in said[0]
+    assert "on worker w1, whose claim ends in " in said[0]
+
+
+def test_the_keys_of_a_portion_are_taken_in_one_call(stores: Two) -> None:
+    # Each call is a flush to the disk: one after another, they took most of a move.
+    old = stores.old
+    for number in range(40):
+        old.queues.enqueue(keyed(number + 1, key=f"k{number}", due_us=old.now_us + 60 * SECOND_US))
+    calls = count(1)
+    queues = queues_on(Dying(stores.new.store, calls, dies_at=0), stores.clock)
+    mover = Mover(old.other(), queues, NAMES, clock=stores.clock, report=lambda *_: None)
+    mover.run()
+    assert len(stores.rows(stores.new)) == 40
+    assert next(calls) < 2 * 60
 
 
 def test_nobody_uses_the_new_store_until_it_is_filled(stores: Two) -> None:

@@ -95,4 +95,5 @@ class _Reporter:
             return
         self._last = (text, now_us)
         left = f", {moved.waiting} left" if moved.waiting else ""
-        note(f"{text} ({moved.jobs} moved{left})")
+        waits = f"; waiting for {moved.waits_for}" if moved.waits_for else ""
+        note(f"{text} ({moved.jobs} moved{left}{waits})")
