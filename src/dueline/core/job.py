@@ -42,7 +42,8 @@ class Job(NamedTuple):
 
     Cells written once, by the insert:
       lane, pos_us, id, hop: the key; pos_us = max(due, now) in microseconds UTC; id 16 bytes.
-      due_us: the requested time. enqueued_us: the time of the call.
+      due_us: the requested time, of the call or of a later change. enqueued_us: the time of the
+        call.
       task: registered name. codec: codec of the body (codec.py). body: the arguments.
       opts: further options of the call, JSON; empty if there are none.
     Cells that change with claims and outcomes:

@@ -87,6 +87,7 @@ class Move(NamedTuple):
         outcome stays in place: `to` is None and `at_us` is not before its position.
       to: The lane to move the row to; None for its own.
       opts: New options of the job, not together with `to` or an outcome; None keeps them.
+      due_us: New due time of the job, not together with `to` or an outcome; None keeps it.
     """
 
     job: Job
@@ -101,6 +102,7 @@ class Move(NamedTuple):
     error: str = ""
     to: Lane | None = None
     opts: bytes | None = None
+    due_us: int | None = None
 
 
 Verdict = Drop | Extend | Move

@@ -17,7 +17,7 @@ class Change(NamedTuple):
     """A change to a waiting job; None keeps a value.
 
     Attributes:
-      at_us: When it is due; the `due` of its call stays.
+      at_us: When it is due.
       tags, headers: Replace its own. Another priority is another lane, to which the row is moved
           unchanged (rule P6), so it cannot be combined with these.
     """
@@ -55,7 +55,7 @@ def changed(row: Job, change: Change, *, token: Token, width_us: int) -> Move:
             headers=own.headers if headers is None else tuple(headers),
         ).to_bytes()
     return Move(row, at_us, token, bucket, row.errors, row.crashes, row.alone,
-                error=row.error, to=home, opts=opts)  # fmt: skip
+                error=row.error, to=home, opts=opts, due_us=change.at_us)  # fmt: skip
 
 
 def redriven(row: Job, now_us: int, *, token: Token, width_us: int) -> Move:
@@ -65,7 +65,7 @@ def redriven(row: Job, now_us: int, *, token: Token, width_us: int) -> Move:
     if row.state != State.DEAD:
         at_us = min(row.at_us, now_us)  # one that is ready keeps its place
         return Move(row, at_us, token, bucket, row.errors, row.crashes, row.alone,
-                    error=row.error)  # fmt: skip
+                    error=row.error, due_us=min(row.due_us, now_us))  # fmt: skip
     home = row.lane._replace(queue=living_queue(row.lane.queue), bucket=bucket)
     return Move(row, now_us, token, bucket, errors=0, crashes=0, to=home)
 

@@ -383,7 +383,7 @@ class Queues:
         return is_moved
 
     def reschedule(self, job_id: JobId, at_us: int) -> None:
-        """Change when a waiting job is due; the `due` of its call stays.
+        """Change when a waiting job is due.
 
         Raises:
             NotFound: There is no such job.

@@ -193,6 +193,26 @@ class FencingLaws:
             (id_of(1), tagged), (id_of(2), b""), (id_of(3), b"")
         ]  # fmt: skip
 
+    def test_a_move_may_change_the_due_time_of_a_call(self, store: Store) -> None:
+        put_in(store, *new_jobs(3))
+        before = rows_in(store, lane_of())
+        times = [(NOW_US + 60_000_000, 60_000_000), (NOW_US + 2, 2), (NOW_US - 7, -7)]
+        moves = [
+            move(row, at_us, token=9)._replace(due_us=row.due_us + more)
+            for row, (at_us, more) in zip(before, times, strict=True)
+        ]
+        assert list(store.settle([*moves, moves[0]])) == [True, True, True, False]
+        put_in(store, *new_jobs(3))  # again: later changes stay
+        rows = [row_with(store, id_of(number)) for number in (1, 2, 3)]
+        changes = [row.due_us - old.due_us for row, old in zip(rows, before, strict=True)]
+        assert changes == [60_000_000, 2, -7]
+        assert [row.at_us for row in rows] == [one.at_us for one in moves]
+        kept = move(rows[0], NOW_US, token=10)  # without one, the due time stays
+        assert list(store.settle([kept])) == [True]
+        assert row_with(store, id_of(1)).due_us == rows[0].due_us
+        claimed = claim(store, lane_of(), now_us=NOW_US + 2, token=11).jobs
+        assert {job.id: job.due_us for job in claimed} == {row.id: row.due_us for row in rows}
+
     def test_a_row_that_was_read_can_be_decided_on_by_its_reader(self, store: Store) -> None:
         put_in(store, *new_jobs(2))
         first, second = rows_in(store, lane_of())

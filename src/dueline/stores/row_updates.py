@@ -44,6 +44,9 @@ def rewritten(row: Job, move: Move) -> Job:
     if move.opts is not None:
         assert move.to is None, "a job that moves to another lane keeps its options"
         cells["opts"] = move.opts
+    if move.due_us is not None:
+        assert move.to is None, "a job that moves to another lane keeps its due time"
+        cells["due_us"] = move.due_us
     return row._replace(**cells)
 
 
@@ -56,7 +59,8 @@ def moved(move: Move) -> Job:
     """Return a row after a move: in its position, another one of its lane, or in lane `to`.
 
     The row moves to the position of its due time if that is before its own, or far after it. It
-    also gets a new key if its options change, since a repeated insert would restore the old ones.
+    also gets a new key if its options or its due time change, since a repeated insert would restore
+    the old ones.
     A row with an outcome keeps its position: the ids of its effects are made from its key.
     """
     job = move.job
@@ -66,6 +70,7 @@ def moved(move: Move) -> Job:
         assert move.at_us >= job.pos_us, "a row with an outcome keeps its position"
         return row
     is_far = move.at_us > max(job.pos_us, job.claimed_us) + HOP_AHEAD_US
-    if is_carried(move) or is_far or move.at_us < job.pos_us or row.opts != job.opts:
+    is_other = (row.opts, row.due_us) != (job.opts, job.due_us)
+    if is_carried(move) or is_far or move.at_us < job.pos_us or is_other:
         row = row._replace(lane=move.to or job.lane, pos_us=move.at_us, hop=job.hop + 1)
     return row

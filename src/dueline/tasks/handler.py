@@ -143,7 +143,8 @@ class Context:
     def due(self) -> datetime:
         """When the job was due, in UTC; for a job of a schedule, the time of its occurrence.
 
-        Retries, jitter and late starts do not change it.
+        Retries, jitter and late starts do not change it. After `Job.reschedule`, or a retry by hand
+        before that time, it is the new time.
         """
         return to_datetime(self._job.due_us)
 

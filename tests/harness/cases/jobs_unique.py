@@ -66,7 +66,7 @@ def the_earlier_due_of_both_is_kept(queues: Queues, first_s: int, second_s: int)
     assert alive(queues) == [1]
     row = queues.find(first.id).row
     assert row is not None
-    assert (row.at_us, row.due_us) == (min(first_us, second_us), first_us)
+    assert (row.at_us, row.due_us) == (min(first_us, second_us),) * 2
 
 
 def of_many_calls_the_last_runs_once_at_the_first_time(

@@ -190,7 +190,18 @@ def test_a_waiting_job_is_rescheduled(queues: Queues, first_s: int, then_s: int)
     due_us, then_us = NOW_US + first_s * SECOND_US, NOW_US + then_s * SECOND_US
     (job,) = put(queues, call(1, due_us=due_us))
     queues.reschedule(job.id, then_us)
-    assert (row(queues, job).at_us, row(queues, job).due_us) == (then_us, due_us)
+    assert (row(queues, job).at_us, row(queues, job).due_us) == (then_us, then_us)
+
+
+def test_a_job_that_runs_early_on_request_is_due_then(queues: Queues, clock: HandClock) -> None:
+    first, second, late = put(
+        queues, *(call(n, due_us=NOW_US + n * MINUTE_US) for n in (1, 2)), call(3)
+    )
+    clock.advance(1)
+    queues.retry(first.id)
+    assert queues.retry_all([row(queues, second), row(queues, late)]) == 2
+    dues = {number_of(one): one.due_us for one in claim_all(queues)}
+    assert dues == {1: clock.wall_us(), 2: clock.wall_us(), 3: NOW_US}
 
 
 def test_a_rescheduled_job_is_claimed_at_its_new_time(queues: Queues, clock: HandClock) -> None:
@@ -206,7 +217,7 @@ def test_a_rescheduled_job_is_claimed_at_its_new_time(queues: Queues, clock: Han
 def test_a_time_that_is_past_is_now(queues: Queues) -> None:
     (job,) = put(queues, call(1, due_us=NOW_US + MINUTE_US))
     queues.reschedule(job.id, 5)
-    assert row(queues, job).at_us == NOW_US
+    assert (row(queues, job).at_us, row(queues, job).due_us) == (NOW_US, NOW_US)
 
 
 def test_a_time_lies_within_ten_years_and_before_the_expiry(queues: Queues) -> None:

@@ -341,7 +341,7 @@ def move(verdict: Move, row: Job | None, *, is_listed: bool) -> list[Call]:
     )
     if row is None or key_of(row) == key_of(job):
         place = (*place_of(job), job.token)
-        at_us, token, _, *kept, state, outcome, error, _, _ = verdict[1:]
+        at_us, token, _, *kept, state, outcome, error, _, _, _ = verdict[1:]
         if (*kept, error) == _kept_by_end(job):  # most jobs end well at once
             calls: list[Call] = [(_DECIDE, (at_us, token, int(state), outcome, *place))]
         else:

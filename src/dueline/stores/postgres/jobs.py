@@ -69,14 +69,15 @@ _EXTEND: Final = (
 _HOLD: Final = f"WITH {_held()} SELECT id FROM held"
 _MOVES: Final = _held(
     ", %s::bigint[], %s::bytea[], %s::bigint[], %s::bigint[], %s::boolean[], %s::bigint[],"
-    " %s::bytea[], %s::text[], %s::bytea[], %s::bigint[]",
-    ", at_us, new, errors, crashes, alone, state, outcome, error, opts, to_lane",
+    " %s::bytea[], %s::text[], %s::bytea[], %s::bigint[], %s::bigint[]",
+    ", at_us, new, errors, crashes, alone, state, outcome, error, opts, due_us, to_lane",
 )
 _MOVE: Final = (
     f"WITH {_MOVES} UPDATE @jobs AS jobs SET at_us = t.at_us, token = t.new, errors = t.errors,"
     " crashes = t.crashes, alone = t.alone, state = t.state, outcome = t.outcome, error = t.error,"
     " worker = CASE WHEN t.state IN (1, 2) THEN jobs.worker ELSE '' END,"
-    " opts = coalesce(t.opts, jobs.opts), lane = coalesce(t.to_lane, jobs.lane),"
+    " opts = coalesce(t.opts, jobs.opts), due_us = coalesce(t.due_us, jobs.due_us),"
+    " lane = coalesce(t.to_lane, jobs.lane),"
     " pos_us = CASE WHEN t.outcome = '' THEN t.at_us ELSE least(jobs.pos_us, t.at_us) END,"
     " hop = jobs.hop + CASE WHEN t.to_lane IS NOT NULL"
     " OR (t.outcome = '' AND t.at_us <> jobs.pos_us) THEN 1 ELSE 0 END"
@@ -195,7 +196,7 @@ def _move(database: Database, moves: Sequence[Move]) -> list[tuple[Any, ...]]:
     values = [
         (
             one.at_us, one.token, one.errors, one.crashes, one.alone, int(one.state), one.outcome,
-            one.error, one.opts, numbers[one.to] if one.to is not None else None,
+            one.error, one.opts, one.due_us, numbers[one.to] if one.to is not None else None,
         )
         for one in moves
     ]  # fmt: skip

@@ -269,12 +269,14 @@ def _move_one(database: Database, verdict: Move) -> bool:
     job = verdict.job
     database.execute(
         "UPDATE jobs SET at_us = ?, token = ?, errors = ?, crashes = ?, alone = ?, state = ?,"
-        " outcome = ?, error = ?, worker = iif(?, worker, ''), opts = coalesce(?, opts)"
+        " outcome = ?, error = ?, worker = iif(?, worker, ''), opts = coalesce(?, opts),"
+        " due_us = coalesce(?, due_us)"
         " WHERE id = ? AND token = ? AND +lane = coalesce(?, lane)",
         (
             *job_rows.moved_values_of(verdict),
             verdict.state in (State.CLAIMED, State.STARTED),
             verdict.opts,
+            verdict.due_us,
             job.id,
             job.token,
             _lane_that_counts(database, job),
