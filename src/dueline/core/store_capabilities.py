@@ -173,6 +173,21 @@ class ComparesIndexes(Protocol):
 
 
 @runtime_checkable
+class FollowsLease(Protocol):
+    """A store on a server whose calls can be given up early enough for a lease to be extended."""
+
+    def follow_lease(self, lease_us: int) -> None:
+        """Give up what takes longer than a third of a lease, unless the URL has a time limit."""
+        ...
+
+
+def follow_lease(store: Store, lease_us: int) -> None:
+    """Have a store give up calls in time for leases of this duration."""
+    if isinstance(store, FollowsLease):
+        store.follow_lease(lease_us)
+
+
+@runtime_checkable
 class SendsWakeups(Protocol):
     """A store whose database can notify workers on other machines."""
 

@@ -20,7 +20,7 @@ from dueline.core.errors import DuelineError, StoreReplaced
 from dueline.core.logging import log
 from dueline.core.process_identity import own
 from dueline.core.queue_catalog import SETTINGS_AGE_US_MAX
-from dueline.core.store_capabilities import stray_answers_of
+from dueline.core.store_capabilities import follow_lease, stray_answers_of
 from dueline.core.wakeup import FALLBACK_US_MAX
 
 BEATS_A_LEASE = 3
@@ -165,6 +165,7 @@ class PresenceReporter:
         age_us_max = SETTINGS_AGE_US_MAX if load.held else 2 * FALLBACK_US_MAX
         settings = engine.catalog.settings
         lease_us = min(settings(one, age_us_max=age_us_max).lease_us for one in self._serving)
+        follow_lease(engine.store, lease_us)
         now_us = engine.time.about_us()
         presence = Presence(
             worker=self._worker,

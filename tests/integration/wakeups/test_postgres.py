@@ -111,7 +111,7 @@ def test_a_lane_with_a_long_name_is_left_out(listener: WakeupListener, wakeups: 
 
 
 def test_behind_a_pooler_workers_poll(wakeups: Wakeups, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dueline.stores.postgres.connection.ask_server", lambda _: (0, 0))
+    monkeypatch.setattr("dueline.stores.postgres.connection.ask_server", lambda _: (0, 0, 0))
     assert isinstance(wakeups.listen(["default"], Signal()), NoListener)
 
 

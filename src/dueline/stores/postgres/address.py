@@ -5,13 +5,24 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
-from dueline.core.errors import ConfigError
+from dueline.core.clock import SECOND_US
+from dueline.core.durations import parse_span
+from dueline.core.errors import BadInput, ConfigError
 
 SCHEMA: Final = "dueline"
 """Default name of the schema that has the tables."""
 
 CONNECT_TIMEOUT_S: Final = 5
 """Default time limit of a connection attempt, in seconds."""
+
+TIMEOUT_US: Final = 10 * SECOND_US
+"""Default time limit of a trip to the server, in microseconds."""
+
+TIMEOUT_US_MIN: Final = SECOND_US // 10
+TIMEOUT_US_MAX: Final = 600 * SECOND_US
+
+_KEEPALIVES: Final = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
+"""Parameters of libpq, in seconds: an idle connection to a dead machine is closed after 11 s."""
 
 _SCHEMA: Final = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,62}")
 
@@ -23,11 +34,14 @@ class Address(NamedTuple):
       conninfo: The URL for the driver, with the password; never shown.
       schema: Name of the schema.
       shown: The URL without user, password and options.
+      timeout_us: Time limit of a trip to the server; None for the default, which follows the
+        shortest lease.
     """
 
     conninfo: str
     schema: str
     shown: str
+    timeout_us: int | None = None
 
     def __repr__(self) -> str:
         """Return the address without credentials."""
@@ -39,7 +53,8 @@ def address_of(url: str, options: Mapping[str, str]) -> Address:
 
     Args:
       url: `postgresql://[user[:password]@]host[:port][,host…]/database`, or `postgres://`.
-      options: The query of the URL: `schema`, and the parameters of libpq, such as `sslmode`.
+      options: The query of the URL: `schema`, `timeout` (such as 2s), and the parameters of libpq,
+        such as `sslmode`.
 
     Raises:
       ConfigError: The URL is not valid.
@@ -63,13 +78,31 @@ def address_of(url: str, options: Mapping[str, str]) -> Address:
             hint="Write / as %2F, ? as %3F, # as %23 and @ as %40.",
         )
     rest = [(name, value) for name, value in parse_qsl(parts.query, keep_blank_values=True)
-            if name != "schema"]  # fmt: skip
-    if "connect_timeout" not in options:
-        rest.append(("connect_timeout", str(CONNECT_TIMEOUT_S)))
-    if "application_name" not in options:
-        rest.append(("application_name", "dueline"))
+            if name not in ("schema", "timeout")]  # fmt: skip
+    timeout_us = _timeout_us(options["timeout"]) if "timeout" in options else None
+    defaults = {
+        "connect_timeout": CONNECT_TIMEOUT_S,
+        "application_name": "dueline",
+        "tcp_user_timeout": (timeout_us or TIMEOUT_US) // 1000,
+        **_KEEPALIVES,
+    }
+    rest += [(name, str(value)) for name, value in defaults.items() if name not in options]
     query = urlencode(rest, quote_via=quote)
     conninfo = urlunsplit(("postgresql", parts.netloc, parts.path, query, ""))
     hosts = parts.netloc.rpartition("@")[2]
     suffix = "" if schema == SCHEMA else f"?schema={schema}"
-    return Address(conninfo, schema, f"postgresql://{hosts}{parts.path}{suffix}")
+    return Address(conninfo, schema, f"postgresql://{hosts}{parts.path}{suffix}", timeout_us)
+
+
+def _timeout_us(text: str) -> int:
+    try:
+        timeout_us = parse_span(text)
+    except BadInput as error:
+        raise ConfigError(
+            f"timeout={text!r} is not a duration.", hint="Use timeout=10s."
+        ) from error
+    if not TIMEOUT_US_MIN <= timeout_us <= TIMEOUT_US_MAX:
+        raise ConfigError(
+            f"timeout={text!r} is out of range.", hint="Use a duration from 100ms to 10m."
+        )
+    return timeout_us

@@ -17,7 +17,7 @@ from dueline.core.clock import SECOND_US, Clock
 from dueline.core.errors import BadInput, ConfigError, SchemaMismatch, StoreUnavailable, Unknown
 from dueline.core.store import BESIDE_A_TRANSACTION
 from dueline.stores.postgres import trips
-from dueline.stores.postgres.address import Address
+from dueline.stores.postgres.address import TIMEOUT_US, Address
 from dueline.stores.postgres.database import (
     RECOVERY,
     Database,
@@ -25,9 +25,11 @@ from dueline.stores.postgres.database import (
     begin,
     named,
     numbered,
+    protect,
     set_all,
 )
 from dueline.stores.postgres.errors import REPEATED, translated
+from dueline.stores.postgres.mute_sessions import SESSION, MuteSessions
 from dueline.stores.postgres.trips import QuickConnection, Results, Statement
 
 T = TypeVar("T")
@@ -50,6 +52,9 @@ ATTEMPTS: Final = 20
 RESOLVE_US: Final = 5 * SECOND_US
 """Maximum time in which the outcome of a lost commit is read, in microseconds."""
 
+LEASE_TIMEOUT_US_MIN: Final = SECOND_US
+"""Minimum time limit of a trip that follows a lease, in microseconds."""
+
 _inherited: list[Connection] = []
 """Connections of a parent process: never used, and never closed, in a forked child."""
 
@@ -60,14 +65,17 @@ class Connections:
     Attributes:
       is_pooled: There was a pooler between when the last one was opened.
       version: The version of the tables, as it was then; 0 before.
+      timeout_s: Time limit of a trip, in seconds.
     """
 
     def __init__(self, address: Address, clock: Clock) -> None:
         self.address = address
         self.is_pooled = False
         self.version = 0
+        self.timeout_s = (address.timeout_us or TIMEOUT_US) / SECOND_US
         self._clock = clock
         self._idle: deque[QuickConnection] = deque()
+        self._mute = MuteSessions()
         self._process = os.getpid()
         self._jitter = random.Random()
         self._thread = threading.local()
@@ -78,11 +86,22 @@ class Connections:
         while self._idle:
             self._idle.pop().close()
 
+    def follow_lease(self, lease_us: int) -> None:
+        """Give up trips after a third of a lease, unless the address has a time limit."""
+        if self.address.timeout_us is None:
+            timeout_us = min(TIMEOUT_US, max(LEASE_TIMEOUT_US_MIN, lease_us // 3))
+            self.timeout_s = timeout_us / SECOND_US
+
     def refresh(self) -> int:
         """Read the version of the tables again, and return it."""
         self.close()
         self.read(lambda database: database.first("SELECT 1"))
         return self.version
+
+    def lose(self, connection: QuickConnection) -> None:
+        """Close a connection of `connect`; if it gave no answer, have its session ended."""
+        connection.close()
+        self._note_mute(connection)
 
     def read(self, work: Callable[[Database], T]) -> T:
         """Run statements that only read, each as a transaction of its own."""
@@ -208,7 +227,7 @@ class Connections:
         connection = self._patiently(_alive, keeps=True)
         self._thread.is_open = True
         try:
-            number = begin(connection)
+            number = begin(connection, is_callers=True)
             try:
                 yield connection
             except BaseException:
@@ -258,7 +277,7 @@ class Connections:
                 self._give_back(connection)
                 if is_lost and not has_lost:
                     has_lost = True
-                    self._drop_idle()
+                    self._drop_idle(is_mute=bool(self._mute))
                     continue
                 raise translated(error, self.address) from error
             except BaseException:
@@ -287,6 +306,7 @@ class Connections:
             return rows
         if not connection.closed:
             raise lost
+        self._note_mute(connection)
         is_committed = self._is_committed(number, connection.recovery)
         if is_committed is None:
             raise self._unknown() from lost
@@ -335,7 +355,7 @@ class Connections:
           Whether it was committed; None if the server cannot say, or does not in time.
         """
         until_us = self._clock.monotonic_us() + RESOLVE_US
-        self._drop_idle()
+        self._drop_idle(is_mute=bool(self._mute))
         while self._clock.monotonic_us() < until_us:
             try:
                 connection = self._take()
@@ -387,14 +407,18 @@ class Connections:
     def _take(self) -> QuickConnection:
         self._forget_parent()
         while True:
+            if self._mute:
+                return self._open()
             try:
                 connection = self._idle.pop()
             except IndexError:
                 return self._open()
+            connection.timeout_s = self.timeout_s
             with suppress(psycopg.Error):
                 trips.settle(connection)
             if not connection.closed:
                 return connection
+            self._note_mute(connection)
 
     def _give_back(self, connection: QuickConnection) -> None:
         """Keep a connection that is idle, or ends a statement that was sent; close any other."""
@@ -403,6 +427,7 @@ class Connections:
         )
         if not (is_idle and len(self._idle) < IDLE_MAX and self._process == os.getpid()):
             connection.close()
+            self._note_mute(connection)
             return
         connection.used_us = now_us = self._clock.monotonic_us()
         self._idle.append(connection)
@@ -410,15 +435,26 @@ class Connections:
             while now_us - self._idle[0].used_us > RESTED_US:
                 self._idle.popleft().close()
 
-    def _drop_idle(self) -> None:
+    def _drop_idle(self, *, is_mute: bool) -> None:
+        """Close the idle connections; if one gave no answer, the others may be mute, too."""
         while self._idle:
             with suppress(IndexError):
-                self._idle.pop().close()
+                connection = self._idle.pop()
+                connection.close()
+                connection.is_mute = is_mute
+                self._note_mute(connection)
+
+    def _note_mute(self, connection: QuickConnection) -> None:
+        """Have the session of a connection ended that gave no answer, once."""
+        if connection.is_mute:
+            connection.is_mute = False
+            self._mute.add(connection)
 
     def _forget_parent(self) -> None:
         if self._process != os.getpid():
             _inherited.extend(self._idle)
             self._idle = deque()
+            self._mute = MuteSessions()
             self._thread = threading.local()
             self._process = os.getpid()
 
@@ -444,17 +480,20 @@ class Connections:
             )
             connection.prepared, connection.is_awaited, connection.is_quick = {}, False, True
             connection.recovery = connection.used_us = 0
+            connection.timeout_s = self.timeout_s
         except psycopg.Error as error:
             raise translated(error, self.address) from error
         try:
             _refuse_server(connection, self.address)
-            process, connection.recovery = ask_server(connection)
+            process, connection.recovery, began_us = ask_server(connection)
+            connection.session = process, began_us
             connection.is_quick = process == connection.info.backend_pid
             self.is_pooled = not connection.is_quick
             if not connection.is_quick:
                 connection.prepare_threshold = None
             else:
-                connection.execute(set_all("SET"), prepare=False)
+                connection.execute(f"{set_all('SET')}; {protect()}", prepare=False)
+            self._mute.end(connection)
         except psycopg.Error as error:
             connection.close()
             raise translated(error, self.address) from error
@@ -510,14 +549,16 @@ def unknown_version(address: Address, version: str) -> SchemaMismatch:
     )
 
 
-def ask_server(connection: Connection) -> tuple[int, int]:
-    """Return the process that has the session, and when the server last recovered from a crash.
+def ask_server(connection: Connection) -> tuple[int, int, int]:
+    """Return the process of the session, the server's last recovery from a crash, and its begin.
 
     The process is another one than the driver knows if a pooler such as PgBouncer is between.
     """
-    row = connection.execute(f"SELECT pg_backend_pid(), {RECOVERY}", prepare=False).fetchone()
+    row = connection.execute(
+        f"SELECT pg_backend_pid(), {RECOVERY}, {SESSION}", prepare=False
+    ).fetchone()
     assert row is not None
-    return int(row[0]), int(row[1])
+    return int(row[0]), int(row[1]), int(row[2] or 0)
 
 
 def _refuse_server(connection: Connection, address: Address) -> None:

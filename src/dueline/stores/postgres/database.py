@@ -50,6 +50,16 @@ _SETTINGS: Final = {
     "jit": "off",
 }
 
+_PROTECTION: Final = {
+    # The server ends the sessions of a machine that is gone, and the locks of its transactions.
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+    # A transaction of the store has a few trips; one of a caller keeps the role's own limit.
+    "idle_in_transaction_session_timeout": "'1min'",
+}
+"""Settings of a session that is the store's own: not behind a pooler."""
+
 
 class Database:
     """Statements on one connection; `@` before a table's name stands for the schema.
@@ -197,11 +207,22 @@ def set_all(how: str) -> str:
     return "; ".join(f"{how} {name} = {value}" for name, value in _SETTINGS.items())
 
 
-def begin(connection: Connection) -> str:
-    """Begin a transaction and return its number, by which its outcome can be read."""
+def protect() -> str:
+    """Return the statements that bound what a session holds after its client is gone."""
+    return "; ".join(f"SET {name} = {value}" for name, value in _PROTECTION.items())
+
+
+def begin(connection: Connection, *, is_callers: bool = False) -> str:
+    """Begin a transaction and return its number, by which its outcome can be read.
+
+    Args:
+      is_callers: A caller holds it open, for as long as the role may.
+    """
     cursor = connection.cursor()
     # A pooler gives each transaction another session, whose settings it must not change.
     settings = f"{set_all('SET LOCAL')};" if connection.prepare_threshold is None else ""
+    if is_callers and not settings:
+        settings = "SET LOCAL idle_in_transaction_session_timeout TO DEFAULT;"
     first = trips.BEGIN.decode()
     cursor.execute(f"{first}; {settings} SELECT pg_current_xact_id()::text", prepare=False)
     while cursor.nextset():

@@ -1,6 +1,7 @@
 """Creates the tables."""
 
 from importlib import resources
+from typing import Final
 
 import psycopg
 from psycopg import Connection
@@ -10,6 +11,9 @@ from dueline.core.store import Migration
 from dueline.stores.postgres.address import Address
 from dueline.stores.postgres.connection import SCHEMA_VERSION, VERSIONS, unknown_version, version_of
 from dueline.stores.postgres.errors import translated
+
+MIGRATE_S: Final = 60.0
+"""Time limit of each statement, in seconds: longer than that of a trip."""
 
 _TO_2 = """
 SET LOCAL lock_timeout = '5s';

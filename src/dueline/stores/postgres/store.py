@@ -78,6 +78,7 @@ class PostgresStore:
     def migrate(self) -> Migration:
         """Create the schema and the tables that do not exist."""
         connection = self._connections.connect()
+        connection.timeout_s = schema.MIGRATE_S
         try:
             return schema.create(connection, self._address)
         finally:
@@ -96,6 +97,10 @@ class PostgresStore:
     def wakeups(self) -> NotifyWakeups:
         """Return the wake-ups of the store's workers."""
         return NotifyWakeups(self._connections, self._notified, self._claims.step_back)
+
+    def follow_lease(self, lease_us: int) -> None:
+        """Give up trips after a third of a lease, unless the URL has a time limit."""
+        self._connections.follow_lease(lease_us)
 
     def close(self) -> None:
         """Close the connections."""

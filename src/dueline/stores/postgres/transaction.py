@@ -15,6 +15,7 @@ from dueline.stores.postgres.callers import AwaitedCursor
 from dueline.stores.postgres.connection import Connections
 from dueline.stores.postgres.database import Database, Query
 from dueline.stores.postgres.errors import translated
+from dueline.stores.postgres.trips import unlimited
 
 T = TypeVar("T")
 
@@ -93,7 +94,8 @@ class OpenTransaction:
         try:
             with savepoint(self._database):
                 assert isinstance(self._connection, Connection)  # of the application
-                cursor = self._connection.execute(statement.encode(), bindings, prepare=True)
+                with unlimited(self._connection):
+                    cursor = self._connection.execute(statement.encode(), bindings, prepare=True)
                 return cursor.fetchall() if cursor.description is not None else []
         except psycopg.IntegrityError as error:
             raise Conflict(f"{_first_line(error)}, in: {statement:.80}") from error

@@ -2,10 +2,13 @@
 
 A short transaction is one message with BEGIN, its number and a statement, and then COMMIT. The
 number comes back before the commit is sent, so that its outcome can be read if the answer is lost.
+A trip has a time limit: a connection without an answer by then is closed, as one that was cut.
 """
 
 import select
-from collections.abc import Sequence
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from typing import Any, Final
 
@@ -14,7 +17,7 @@ from psycopg import Connection
 from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus, Format
-from psycopg.pq.abc import PGconn, PGresult
+from psycopg.pq.abc import PGresult
 
 from dueline.stores.postgres.arrays import ARRAYS, packed
 
@@ -34,8 +37,12 @@ Statement = tuple[bytes, Sequence[Any]]
 """A statement with $1, $2, …, and its values: integers, texts, bytes, flags, None, and lists."""
 
 
+class NoAnswerError(psycopg.OperationalError):  # type: ignore[misc]  # the driver may be absent
+    """The server did not answer in time; the connection was closed."""
+
+
 class QuickConnection(Connection):  # type: ignore[misc]  # the driver may be absent
-    """A connection with statements prepared by this module.
+    """A connection with statements prepared by this module, and a time limit of its trips.
 
     Attributes:
       prepared: Names of the prepared statements, by their text and the types of their values.
@@ -43,6 +50,9 @@ class QuickConnection(Connection):  # type: ignore[misc]  # the driver may be ab
       is_quick: Whether these statements may be used: there is no pooler.
       recovery: When the server had last recovered from a crash as it was opened, in microseconds.
       used_us: When it was last given back, by the monotonic clock.
+      timeout_s: Time limit of a trip in seconds; None for none.
+      is_mute: It was closed because a trip took longer than that.
+      session: The server's process that has its session, and when that began, in microseconds.
     """
 
     prepared: dict[tuple[bytes, tuple[int, ...]], bytes]
@@ -50,6 +60,53 @@ class QuickConnection(Connection):  # type: ignore[misc]  # the driver may be ab
     is_quick: bool
     recovery: int
     used_us: int
+    timeout_s: float | None = None
+    is_mute: bool = False
+    session: tuple[int, int]
+
+    def wait(self, steps: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401  (the driver's)
+        """Wait for the end of a call of the driver, within the time limit."""
+        if self.timeout_s is not None:
+            steps = self._within_limit(steps)
+        return super().wait(steps, *args, **named)
+
+    def give_up(self) -> NoAnswerError:
+        """Close the connection after its time limit; return the error that says so."""
+        self.is_mute = True
+        self.close()
+        return NoAnswerError(f"no answer within {self.timeout_s:g} s")
+
+    def _within_limit(self, steps: Any) -> Generator[Any, Any, Any]:  # noqa: ANN401
+        """Pass the driver's steps on; the driver wakes them every tenth of a second."""
+        until_s = deadline_s(self)
+        try:
+            wanted = next(steps)
+            while True:
+                ready = yield wanted
+                if not ready and time.monotonic() > until_s:
+                    raise self.give_up()
+                wanted = steps.send(ready)
+        except StopIteration as end:
+            return end.value
+
+
+def deadline_s(connection: QuickConnection) -> float:
+    """Return the monotonic time by which a trip that begins now must end, in seconds."""
+    timeout_s = connection.timeout_s
+    return float("inf") if timeout_s is None else time.monotonic() + timeout_s
+
+
+@contextmanager
+def unlimited(connection: Connection) -> Iterator[None]:
+    """Set no time limit while the block runs: for statements of callers."""
+    before = getattr(connection, "timeout_s", None)
+    if before is not None:
+        connection.timeout_s = None
+    try:
+        yield
+    finally:
+        if before is not None:
+            connection.timeout_s = before
 
 
 class Results:
@@ -73,8 +130,9 @@ def run(connection: QuickConnection, statements: Sequence[Statement]) -> list[PG
     Raises:
       psycopg.Error: One failed, and those after it were not run; or the connection was lost.
     """
-    prepared = _send(connection, statements)
-    return _receive(connection)[prepared:]
+    until_s = deadline_s(connection)
+    prepared = _send(connection, statements, until_s)
+    return _receive(connection, until_s)[prepared:]
 
 
 def run_each(
@@ -88,10 +146,11 @@ def run_each(
     """
     found: list[list[PGresult]] = [[] for _ in statements]
     prepared, error = 0, None
+    until_s = deadline_s(connection)
     try:
-        prepared = _send(connection, statements, apart=True)
+        prepared = _send(connection, statements, until_s, apart=True)
         for some in found:
-            if failed := _take(connection.pgconn, some):
+            if failed := _take(connection, some, until_s):
                 error = error or failed
                 some.clear()
         connection.pgconn.exit_pipeline_mode()
@@ -116,7 +175,7 @@ def is_silent(connection: QuickConnection) -> bool:
 
 def send(connection: QuickConnection, statement: Statement) -> None:
     """Send a statement whose result is not needed; see `settle`."""
-    _send(connection, [statement])
+    _send(connection, [statement], deadline_s(connection))
     connection.is_awaited = True
 
 
@@ -124,11 +183,15 @@ def settle(connection: QuickConnection) -> None:
     """Wait for the end of a statement that was sent, whether or not it succeeded."""
     if connection.is_awaited:
         connection.is_awaited = False
-        _receive(connection)
+        _receive(connection, deadline_s(connection))
 
 
 def _send(
-    connection: QuickConnection, statements: Sequence[Statement], *, apart: bool = False
+    connection: QuickConnection,
+    statements: Sequence[Statement],
+    until_s: float,
+    *,
+    apart: bool = False,
 ) -> int:
     """Send statements, in one transaction or each apart; return how many were prepared before."""
     server = connection.pgconn
@@ -154,7 +217,7 @@ def _send(
     poll = select.poll()
     poll.register(server.socket, select.POLLIN | select.POLLOUT)
     while server.flush():
-        poll.poll()
+        _await(connection, poll, until_s)
         server.consume_input()  # the server may wait for room for its answers
     return len(connection.prepared) - before
 
@@ -177,12 +240,11 @@ def _encoded(value: object) -> tuple[int, bytes | None]:
     return 0, None
 
 
-def _receive(connection: QuickConnection) -> list[PGresult]:
-    server = connection.pgconn
+def _receive(connection: QuickConnection, until_s: float) -> list[PGresult]:
     found: list[PGresult] = []
     try:
-        error = _take(server, found)
-        server.exit_pipeline_mode()
+        error = _take(connection, found, until_s)
+        connection.pgconn.exit_pipeline_mode()
     except BaseException:
         connection.close()  # its state is not known
         raise
@@ -192,10 +254,12 @@ def _receive(connection: QuickConnection) -> list[PGresult]:
     return found
 
 
-def _take(server: PGconn, found: list[PGresult]) -> psycopg.Error | None:
+def _take(
+    connection: QuickConnection, found: list[PGresult], until_s: float
+) -> psycopg.Error | None:
     """Add the results up to the end of a transaction; return the first error among them."""
     error: psycopg.Error | None = None
-    while (result := _next(server)).status != ExecStatus.PIPELINE_SYNC:
+    while (result := _next(connection, until_s)).status != ExecStatus.PIPELINE_SYNC:
         if result.status in _FAILED:
             error = error or error_from_result(result, "utf-8")
         else:
@@ -203,14 +267,15 @@ def _take(server: PGconn, found: list[PGresult]) -> psycopg.Error | None:
     return error
 
 
-def _next(server: PGconn) -> PGresult:
+def _next(connection: QuickConnection, until_s: float) -> PGresult:
     """Return the next result; waits without holding Python's lock."""
+    server = connection.pgconn
     nothing = 0
     poll = select.poll()
     poll.register(server.socket, select.POLLIN)
     while True:
         while server.is_busy():
-            poll.poll()
+            _await(connection, poll, until_s)
             server.consume_input()
         result = server.get_result()
         if result is not None:
@@ -218,3 +283,15 @@ def _next(server: PGconn) -> PGresult:
         nothing += 1  # between the results of two statements
         if nothing > 1:
             raise psycopg.OperationalError("The connection was lost.")
+
+
+def _await(connection: QuickConnection, poll: select.poll, until_s: float) -> None:
+    """Wait until the connection is ready.
+
+    Raises:
+      NoAnswerError: It is not by then; it was closed.
+    """
+    left_s = until_s - time.monotonic()
+    wait_ms = None if left_s == float("inf") else max(0.0, left_s * 1000)
+    if not poll.poll(wait_ms):
+        raise connection.give_up()

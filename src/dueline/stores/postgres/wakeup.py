@@ -17,7 +17,6 @@ from hashlib import sha256
 from typing import Any, Final
 
 import psycopg
-from psycopg import Connection
 
 from dueline.core.errors import DuelineError
 from dueline.core.lane import Lane
@@ -32,6 +31,7 @@ from dueline.core.wakeup import (
 )
 from dueline.stores.postgres.connection import Connections
 from dueline.stores.postgres.database import Executor
+from dueline.stores.postgres.trips import QuickConnection, unlimited
 
 PAYLOAD_BYTES_MAX: Final = 7900
 """Maximum length of a message; PostgreSQL allows less than 8000 bytes."""
@@ -128,7 +128,7 @@ class NotifyWakeups:
         ).start()
         return True
 
-    def _open(self) -> Connection | None:
+    def _open(self) -> QuickConnection | None:
         connection = self._connections.connect()
         if not connection.is_quick:  # a pooler would give the session to others
             connection.close()
@@ -136,20 +136,38 @@ class NotifyWakeups:
         connection.execute(f"LISTEN {self._channel}".encode(), prepare=False)
         return connection
 
-    def _loop(self, connection: Connection | None) -> None:
+    def _loop(self, connection: QuickConnection | None) -> None:
         while self._listeners:
             try:
                 connection = connection or self._open()
                 if connection is None:  # a pooler since then
                     self._lose()
                     continue
-                for message in connection.notifies(timeout=PATIENCE_S, stop_after=1):
-                    self._pass_on(message.payload)
+                self._hear(connection)
             except (DuelineError, psycopg.Error):
+                if connection is not None:
+                    self._connections.lose(connection)
                 connection = None
                 self._lose()
         if connection is not None:
             connection.close()
+
+    def _hear(self, connection: QuickConnection) -> None:
+        """Pass notifications on; ask after a silence whether the server is still there.
+
+        Raises:
+          psycopg.Error: It is not.
+        """
+        heard_s = time.monotonic()
+        while self._listeners:
+            with unlimited(connection):
+                for message in connection.notifies(timeout=PATIENCE_S, stop_after=1):
+                    heard_s = time.monotonic()
+                    self._pass_on(message.payload)
+            connection.timeout_s = self._connections.timeout_s
+            if time.monotonic() - heard_s > self._connections.timeout_s:
+                connection.execute("SELECT 1", prepare=False)
+                heard_s = time.monotonic()
 
     def _lose(self) -> None:
         """Have the workers poll while messages may be lost."""
