@@ -22,6 +22,7 @@ from models import (
     marks,
     memory,
     move,
+    occurrences,
     outcome,
     permits,
     stretches,
@@ -49,6 +50,7 @@ RIGHT: dict[str, Models] = {
     "permits": {**permits.MODELS},
     "flows": {**flows.MODELS},
     "trials": {**trials.MODELS},
+    "occurrences": {**occurrences.MODELS},
     "appends": {**appends.MODELS},
 }
 WRONG: dict[str, Models] = {
@@ -67,6 +69,7 @@ WRONG: dict[str, Models] = {
     "permits": {**permits.MUTANTS},
     "flows": {**flows.MUTANTS},
     "trials": {**trials.MUTANTS},
+    "occurrences": {**occurrences.MUTANTS},
     "appends": {**appends.MUTANTS},
 }
 

@@ -8,6 +8,7 @@ import pytest
 from dueline.core.clock import DAY_US
 from dueline.core.engine import Engine
 from dueline.core.job import JobId
+from dueline.jobs import completion
 from dueline.jobs.queue import Queues
 from dueline.schedules import schedule as definition
 from dueline.schedules import scheduler
@@ -53,12 +54,12 @@ def births_are_sent_again_for_ever(patch: Patch) -> None:
 
 
 def what_is_to_be_withdrawn_is_not_written_down(patch: Patch) -> None:
-    def at_once(queues: Queues, schedule: Schedule, now_us: int) -> tuple[bytes, ...]:
+    def at_once(queues: Queues, schedule: Schedule, now_us: int) -> dict[bytes, int]:
         for us in definition.times_after(schedule.timing, now_us):
             if us > schedule.through_us:
-                return ()
+                break
             queues.cancel(definition.job_id(schedule, us))
-        return ()
+        return {}
 
     put = scheduler._change
 
@@ -114,3 +115,19 @@ def the_next_one_comes_beside_the_one_it_replaces(patch: Patch) -> None:
         return alone(overlap, times, now_us, is_free=is_free or overlap == "replace")
 
     patch.setattr(definition, "_alone", at_once)
+
+
+def what_a_worker_has_counts_as_not_there(patch: Patch) -> None:
+    after = definition.after_recall
+    patch.setattr(definition, "after_recall", lambda schedule, _, last: after(schedule, {}, last))
+
+
+def cancelled_rows_go_before_the_schedule_says_so(patch: Patch) -> None:
+    decide = completion.decide
+
+    def at_once(store, ends, others, *, keeps_rows):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        decision = decide(store, ends, others, keeps_rows=keeps_rows)
+        completion.complete_decided(store, decision.decided)
+        return decision
+
+    patch.setattr(scheduler, "decide", at_once)

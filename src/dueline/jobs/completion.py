@@ -113,15 +113,20 @@ class Decision(NamedTuple):
     decided: Sequence[Finished]
 
 
-def decide(store: Store, ends: Sequence[Finished], others: Sequence[Group]) -> Decision:
+def decide(
+    store: Store, ends: Sequence[Finished], others: Sequence[Group], *, keeps_rows: bool = False
+) -> Decision:
     """Store outcomes, and apply other groups, without the effects of the outcomes.
 
-    For stores without transactions; the arguments are those of `finish`.
+    For stores without transactions; the arguments are those of `finish`. keeps_rows: the rows of
+    endings without effects are not deleted at once, either.
     """
     rows = [row for group in others for row in group.rows]
     if rows:
         store.append(rows)
-    outright = [end.attempt is None and not any(effects(job, end)) for job, end in ends]
+    outright = [
+        not keeps_rows and end.attempt is None and not any(effects(job, end)) for job, end in ends
+    ]
     verdicts = [
         Drop(job) if is_outright else _decide(job, end)
         for (job, end), is_outright in zip(ends, outright, strict=True)

@@ -49,7 +49,6 @@ NICKNAMES: Final[Mapping[str, str]] = {
 }
 """The cron expressions that have names."""
 
-JOBS_A_STEP: Final = 500
 CATCH_UP: Final = 100
 """Default maximum number of missed occurrences that run with catch_up="all"."""
 
@@ -144,11 +143,13 @@ class Schedule:
 
     seed: of the ids of its jobs; changes with the schedule. through_us: all occurrences up to here
     are handled. births: jobs that are being inserted into a store without transactions, since
-    `sent_us`. recalled: ids of stored jobs to cancel. stored, skipped: numbers of occurrences so
-    far. is_leaving: it is deleted once these are done. last: id of the last stored job, if jobs
-    must not overlap. untold: skipped occurrences to record in the history. held_us: the occurrence
-    that waits for the last job to end; 0: none. ended: id of a job to cancel for it, also if it
-    runs. is_dynamic: no code declares it, so it is deleted ENDED_KEEP_US after its last occurrence.
+    `sent_us`. recalled, recalled_us: ids of stored jobs to cancel, and their occurrences. stored,
+    skipped: numbers of occurrences so far. is_leaving: it is deleted once these are done. last: id
+    of the last stored job, if jobs must not overlap. untold: skipped occurrences to record in the
+    history. held_us: the occurrence that waits for the last job to end; 0: none. ended: id of a job
+    to cancel for it, also if it runs. is_dynamic: no code declares it, so it is deleted
+    ENDED_KEEP_US after its last occurrence. taken_us: occurrences after `through_us` that are
+    handled: a worker had their jobs before a change could cancel them (rule Z7).
     """
 
     template: Template
@@ -167,6 +168,8 @@ class Schedule:
     held_us: int = 0
     ended: bytes = b""
     is_dynamic: bool = False
+    recalled_us: tuple[int, ...] = ()
+    taken_us: tuple[int, ...] = ()
 
     def is_sending(self) -> bool:
         """Return whether inserts into a store without transactions are unfinished."""
@@ -321,16 +324,16 @@ def step(schedule: Schedule, now_us: int, lives: Callable[[bytes], bool] = bool)
     skips: list[Skip] = []
     if through_us < now_us - LATE_US:
         missed = last_times(timing, through_us, now_us - LATE_US, _COUNTED_MAX)
+        missed = [us for us in missed if us not in schedule.taken_us]
         kept = {"skip": 0, "last": 1, "all": timing.catch_up_max}[timing.catch_up]
         left_out = len(missed) - min(kept, len(missed))
         times = missed[left_out:]
         skips += _left_out("missed", missed[:left_out])
         through_us = now_us - LATE_US
     until_us = now_us + AHEAD_US
-    coming = takewhile(lambda us: us <= until_us, times_after(timing, through_us))
-    ahead = list(islice(coming, JOBS_A_STEP))
-    through_us = ahead[-1] if len(ahead) == JOBS_A_STEP else until_us
-    times += ahead
+    ahead = takewhile(lambda us: us <= until_us, times_after(timing, through_us))
+    times += [us for us in ahead if us not in schedule.taken_us]
+    through_us = until_us
     last, held_us, ended = schedule.last, 0, b""
     if schedule.held_us:
         times.insert(0, schedule.held_us)
@@ -355,6 +358,7 @@ def step(schedule: Schedule, now_us: int, lives: Callable[[bytes], bool] = bool)
         untold=tuple(skips),
         held_us=held_us,
         ended=ended,
+        taken_us=tuple(us for us in schedule.taken_us if us > through_us),
     )
     return Step(times, after)
 
@@ -391,7 +395,8 @@ def next_decision_us(schedule: Schedule, now_us: int) -> int | None:
 
 def next_time(schedule: Schedule) -> int | None:
     """Return the first occurrence that is not handled yet; None after the last one."""
-    return next(times_after(schedule.timing, schedule.through_us), None)
+    times = times_after(schedule.timing, schedule.through_us)
+    return next((us for us in times if us not in schedule.taken_us), None)
 
 
 def without_held(schedule: Schedule) -> Schedule:
@@ -414,12 +419,61 @@ def coming(schedule: Schedule, now_us: int, count: int) -> list[int]:
     return list(islice(times_after(schedule.timing, now_us), count))
 
 
-def withdrawn(schedule: Schedule, now_us: int) -> tuple[bytes, ...]:
-    """Return the ids of the jobs to cancel when a schedule changes: those of future occurrences."""
-    if schedule.is_paused:
-        return schedule.recalled
+def withdrawn(schedule: Schedule, now_us: int) -> dict[bytes, int]:
+    """Return the jobs to cancel when a schedule changes: those of future occurrences.
+
+    Returns: their ids with the times of their occurrences, 0 if a time is not known.
+    """
+    jobs = recalled_jobs(schedule)
+    if schedule.is_paused or schedule.is_leaving:
+        return jobs
     times = takewhile(lambda us: us <= schedule.through_us, times_after(schedule.timing, now_us))
-    return (*schedule.recalled, *(job_id(schedule, us) for us in times))
+    return jobs | {job_id(schedule, us): us for us in times}
+
+
+def recalled_jobs(schedule: Schedule) -> dict[bytes, int]:
+    """Return the ids of the jobs to cancel, with the times of their occurrences or 0."""
+    times_us = (*schedule.recalled_us, *(0 for _ in schedule.recalled))
+    return dict(zip(schedule.recalled, times_us, strict=False))
+
+
+def with_withdrawn(schedule: Schedule, old: Schedule, now_us: int) -> Schedule:
+    """Return a changed schedule that cancels the future jobs of the old one (rules Z3 and Z7)."""
+    jobs = withdrawn(old, now_us)
+    return replace(
+        schedule,
+        recalled=tuple(jobs),
+        recalled_us=tuple(jobs.values()),
+        taken_us=old.taken_us,
+    )
+
+
+def after_recall(schedule: Schedule, kept: Mapping[bytes, int], last: bytes) -> Schedule:
+    """Return the schedule after its recalled jobs were cancelled, but for some (rule Z7).
+
+    Args:
+        schedule: The schedule.
+        kept: Ids of those that a worker had before, with the times of their occurrences.
+        last: Id of the last one that still waits or runs; empty for none.
+    """
+    taken_us = tuple(sorted({*schedule.taken_us, *kept.values()} - {0}))
+    last = last or schedule.last
+    return replace(schedule, recalled=(), recalled_us=(), ended=b"", taken_us=taken_us, last=last)
+
+
+def is_needed(schedule: Schedule, now_us: int) -> bool:
+    """Return whether a removed schedule still says which occurrences are handled (rule Z7)."""
+    return any(us > now_us - LATE_US for us in schedule.taken_us)
+
+
+def has_same_times(timing: Timing, old: Timing) -> bool:
+    """Return whether two timings have the same occurrences, but for where they end."""
+    return _times_of(timing) == _times_of(old)
+
+
+def _times_of(timing: Timing) -> tuple[object, ...]:
+    zone, start_us = timing.cron and timing.zone, timing.every_us and timing.start_us
+    return timing.cron, zone, timing.every_us, start_us, timing.at_us
 
 
 def before_change(schedule: Schedule, now_us: int) -> bytes:

@@ -12,17 +12,27 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from dueline.core import features
+from dueline.core.attempt import Outcome
 from dueline.core.call_options import CallOptions
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.durations import instant_text
 from dueline.core.engine import Engine
 from dueline.core.errors import Conflict, NotFound
-from dueline.core.job import Job, JobId, State
+from dueline.core.job import Job, JobId, State, is_away
 from dueline.core.lane import Lane, bucket_of, lane_tenant
 from dueline.core.maintenance import StepResult
 from dueline.core.queue_settings import shard_of
 from dueline.core.store import NO_VERSION, Commit, Group, Row
 from dueline.core.validation import check_call
+from dueline.jobs.completion import (
+    Finished,
+    complete_decided,
+    decide,
+    end_of,
+    finish_of,
+    joined,
+    stored,
+)
 from dueline.jobs.history import happened, row_of_event
 from dueline.jobs.moves import spread
 from dueline.jobs.queue import EnqueueRequest, Queues
@@ -78,18 +88,32 @@ def put(
         new = Schedule(template, asked, queues.engine.ids.token(), now_us, is_dynamic=is_dynamic)
         if old is None:
             return new
-        return replace(
+        if here is not None and definition.has_same_times(asked, here.timing):
+            new = replace(new, through_us=min(now_us, here.through_us))
+        new = replace(
             new,
             is_paused=old.is_paused and not old.is_leaving,
-            recalled=definition.withdrawn(old, now_us),
             stored=old.stored,
             skipped=old.skipped,
             last=definition.before_change(old, now_us),
             held_us=old.held_us,
             ended=old.ended,
         )
+        return definition.with_withdrawn(new, old, now_us)
 
+    _decide_due(queues, name, timing, now_us)
     return _change(queues, name, now_us, change)
+
+
+def _decide_due(queues: Queues, name: str, timing: Timing, now_us: int) -> None:
+    """Decide the occurrences of the last minute before a schedule gets other times."""
+    found = definition.stored(queues.engine.store, name)
+    if found is None or definition.has_same_times(timing, found.schedule.timing):
+        return
+    if not (found.schedule.is_paused or found.schedule.is_leaving):
+        next_us = definition.next_time(found.schedule)
+        if next_us is not None and now_us - definition.LATE_US <= next_us <= now_us:
+            _advance(queues, name, now_us)
 
 
 def pause(queues: Queues, name: str) -> None:
@@ -103,9 +127,9 @@ def pause(queues: Queues, name: str) -> None:
         old = _expect(name, old)
         if old.is_paused:
             return old
-        recalled = definition.withdrawn(old, now_us)
         idle = _idle(queues.engine, old, now_us)
-        return replace(idle, is_paused=True, seed=queues.engine.ids.token(), recalled=recalled)
+        paused = replace(idle, is_paused=True, seed=queues.engine.ids.token())
+        return definition.with_withdrawn(paused, old, now_us)
 
     _change(queues, name, now_us, change)
 
@@ -139,10 +163,9 @@ def remove(queues: Queues, name: str) -> None:
     now_us = queues.engine.time.latest_us()
 
     def change(old: Schedule | None) -> Schedule:
-        recalled = definition.withdrawn(_expect(name, old), now_us)
-        return replace(
-            _idle(queues.engine, _expect(name, old), now_us), is_leaving=True, recalled=recalled
-        )
+        old = _expect(name, old)
+        leaving = replace(_idle(queues.engine, old, now_us), is_leaving=True)
+        return definition.with_withdrawn(leaving, old, now_us)
 
     _change(queues, name, now_us, change)
 
@@ -211,6 +234,8 @@ def _advance(queues: Queues, name: str, now_us: int) -> list[int]:
             skews_us += _send(queues.engine, found, now_us)
         elif found.schedule.recalled or found.schedule.ended:
             _recall(queues, found)
+        elif found.schedule.is_leaving and definition.is_needed(found.schedule, now_us):
+            return skews_us
         elif found.schedule.is_leaving or _is_forgotten(found.schedule, now_us):
             _commit(queues.engine, definition.remove(found))
         else:
@@ -237,7 +262,7 @@ def finish_started(queues: Queues, name: str) -> Stored | None:
             _send(queues.engine, found, now_us)
         elif found.schedule.recalled or found.schedule.ended:
             _recall(queues, found)
-        elif found.schedule.is_leaving:
+        elif found.schedule.is_leaving and not definition.is_needed(found.schedule, now_us):
             _commit(queues.engine, definition.remove(found))
         else:
             return found
@@ -388,18 +413,53 @@ def _send(engine: Engine, found: Stored, now_us: int) -> list[int]:
 def _recall(queues: Queues, found: Stored) -> None:
     """Cancel waiting jobs that a schedule no longer has (rule Z3).
 
-    Cancel a job that an occurrence replaces, even if it runs (rule Z5).
+    Cancel a job that an occurrence replaces, even if it runs (rule Z5). A job that a worker has, or
+    had, stays, and its occurrence counts as handled (rule Z7).
     """
-    if found.schedule.ended:
+    engine, schedule = queues.engine, found.schedule
+    if schedule.ended:
         with suppress(NotFound, Conflict):
-            queues.cancel(JobId(found.schedule.ended))
-    for job_id in found.schedule.recalled:
-        with suppress(NotFound, Conflict):
-            row = queues.engine.store.find([JobId(job_id)])[0]
-            if row is not None and not row.is_claimed():
-                queues.cancel(row.id)
-    done = replace(found.schedule, recalled=(), ended=b"")
-    _commit(queues.engine, _put(queues.engine, found.name, done, found))
+            queues.cancel(JobId(schedule.ended))
+    recalled = definition.recalled_jobs(schedule)
+    rows = _rows_of(engine, recalled)
+    ends = [_cancelled(engine, row) for row in rows if _is_untouched(row)]
+    gone = [stored(row) for row in rows if row.outcome]
+    gone = [one for one in gone if one.finish.outcome.state == "cancelled"]
+    cancelled = {one.job.id for one in (*ends, *gone)}
+    kept = {one: us for one, us in recalled.items() if one not in cancelled}
+    living = [row for row in rows if row.id in kept and row.state != State.DEAD]
+    last = max(living, key=lambda row: row.due_us).id if living else b""
+    done = definition.after_recall(schedule, kept, last)
+    put = _put(engine, found.name, done, found)
+    if engine.store.transactional:
+        engine.store.together([joined([Group(commits=(put,)), *map(end_of, ends)])])
+        return
+    # The outcomes stay in the rows until the schedule says which jobs it cancelled.
+    decision = decide(engine.store, ends, (), keeps_rows=True)
+    if all(decision.held) and _commit(engine, put):
+        complete_decided(engine.store, [*decision.decided, *gone])
+
+
+def _rows_of(engine: Engine, ids: Iterable[bytes]) -> list[Job]:
+    """Return the rows of jobs; without transactions a read may miss one that moves."""
+    rows: dict[bytes, Job] = {}
+    for _ in range(1 if engine.store.transactional else 2):
+        missing = [JobId(one) for one in ids if one not in rows]
+        if missing:
+            rows |= {row.id: row for row in engine.store.find(missing) if row is not None}
+    return list(rows.values())
+
+
+def _is_untouched(row: Job) -> bool:
+    """Return whether a job waits, and its handler was never called."""
+    is_new = row.state == State.WAITING and not (row.outcome or row.errors or row.crashes)
+    return is_new and not is_away(row)
+
+
+def _cancelled(engine: Engine, row: Job) -> Finished:
+    outcome = Outcome("cancelled", engine.time.latest_us())
+    settings = engine.catalog.expect_here(row.lane.queue)
+    return Finished(row, finish_of(row, outcome, None, settings))
 
 
 def _planned(engine: Engine, schedule: Schedule, nominal_us: int, now_us: int) -> PlannedJob:

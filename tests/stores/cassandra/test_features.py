@@ -34,6 +34,7 @@ from tests.harness.cases import (
     monitor_purge,
     monitor_retire,
     monitor_vanish,
+    schedules_changes,
     schedules_overlap,
     schedules_storing,
     schedules_succession,
@@ -326,6 +327,15 @@ FEATURES: dict[str, Callable[[Ground], object]] = {
     ),
     "T9: what was missed": lambda on: schedules_storing.what_was_missed_runs_late_and_once(
         on.world
+    ),
+    "T8: a change just before its time": lambda on: schedules_changes.an_occurrence_is_one_job(
+        on.world, "two versions", "claimed", "allow"
+    ),
+    "T8: a change just after its job": lambda on: schedules_changes.an_occurrence_is_one_job(
+        on.world, "arguments", "done", "allow"
+    ),
+    "T8: removed and set just before its time": lambda on: (
+        schedules_changes.an_occurrence_is_one_job(on.world, "remove and set", "claimed", "skip")
     ),
     "T9: what is left out": lambda on: (
         schedules_overlap.what_is_left_out_is_told_where_the_history_is_of_everything(on.world)

@@ -13,7 +13,6 @@ from dueline.core.errors import BadInput
 from dueline.schedules.schedule import (
     AHEAD_US,
     CATCH_UP_MAX,
-    JOBS_A_STEP,
     LATE_US,
     Schedule,
     Template,
@@ -175,12 +174,12 @@ def test_jobs_are_stored_a_minute_ahead_each_once() -> None:
     assert found[-1] > NOW_US + 600 * SECOND_US
 
 
-def test_a_step_stores_some_and_the_next_goes_on_there() -> None:
+def test_a_step_stores_all_of_its_span_at_once() -> None:
     timing = Timing(every_us=SECOND_US, catch_up="all", catch_up_max=CATCH_UP_MAX)
     schedule = Schedule(TEMPLATE, timing, b"seed", NOW_US)
     now_us = NOW_US + 10 * HOUR_US
     times, after = step(schedule, now_us)
-    assert len(times) <= CATCH_UP_MAX + JOBS_A_STEP
+    assert len(times) == CATCH_UP_MAX + (LATE_US + AHEAD_US) // SECOND_US
     more, _ = step(after, now_us)
     assert more == []
     assert times == list(range(times[0], times[0] + len(times) * SECOND_US, SECOND_US))
