@@ -48,10 +48,13 @@ class Program:
 
     def work(self, *words: str) -> "subprocess.Popen[bytes]":
         """Start a worker."""
-        command = [sys.executable, "-m", "dueline", "worker", "jobs:app", *words]
-        worker = subprocess.Popen(command, cwd=self.folder, stderr=subprocess.DEVNULL)
+        worker = subprocess.Popen(self.command(*words), cwd=self.folder, stderr=subprocess.DEVNULL)
         self.workers.append(worker)
         return worker
+
+    def command(self, *words: str) -> list[str]:
+        """Return the command line of a worker."""
+        return [sys.executable, "-m", "dueline", "worker", "jobs:app", *words]
 
     def stop(self, worker: "subprocess.Popen[bytes]") -> None:
         """Let a worker and its children stand still, outside of transactions."""

@@ -1,13 +1,17 @@
 """SIGTERM, SIGINT and SIGHUP as graceful stops."""
 
 import queue
-import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from time import monotonic
 from types import FrameType
+from typing import Final
 
-ENDING = (signal.SIGTERM, signal.SIGINT)
+from dueline.core.process_signals import reset_handlers, set_handlers, signals_to_stop
+
+SAME_REQUEST_S: Final = 0.5
+"""Signals within this time are one request: a terminal and a parent process both send theirs."""
 
 
 @contextmanager
@@ -15,7 +19,9 @@ def passed_on(then: Callable[[int], object]) -> Iterator[Sequence[int]]:
     """Catch SIGTERM and SIGINT in the block; yield those received so far, in order.
 
     SIGHUP, which the end of a terminal sends, is caught unless it is ignored, as after `nohup`.
-    Only the main thread can catch signals; in other threads nothing is caught.
+    Only the main thread can catch signals; in other threads nothing is caught. Signals less than
+    half a second after one that counted do not count. Processes that are started in the block
+    handle signals as before it.
 
     Args:
       then: called for each signal with the number received so far, in its own thread. In the
@@ -27,10 +33,15 @@ def passed_on(then: Callable[[int], object]) -> Iterator[Sequence[int]]:
         yield received
         return
     arrived: queue.SimpleQueue[int | None] = queue.SimpleQueue()  # safe in a signal handler
+    counted_s = -SAME_REQUEST_S
 
     def catch(number: int, _frame: FrameType | None) -> None:
-        received.append(number)
-        arrived.put(len(received))
+        nonlocal counted_s
+        now_s = monotonic()
+        if now_s - counted_s >= SAME_REQUEST_S:
+            counted_s = now_s
+            received.append(number)
+            arrived.put(len(received))
 
     def pass_on() -> None:
         while (count := arrived.get()) is not None:
@@ -38,13 +49,10 @@ def passed_on(then: Callable[[int], object]) -> Iterator[Sequence[int]]:
 
     thread = threading.Thread(target=pass_on, name="dueline-signals", daemon=True)
     thread.start()
-    hang_up = [getattr(signal, "SIGHUP", None)]  # Windows has none
-    more = [one for one in hang_up if one and signal.getsignal(one) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, catch) for number in (*ENDING, *more)}
+    set_handlers(signals_to_stop(), catch)
     try:
         yield received
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        reset_handlers(catch)
         arrived.put(None)
         thread.join()

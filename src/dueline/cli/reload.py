@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -26,12 +27,15 @@ def run_again_and_again(words: Sequence[str], folder: Path) -> int:
         folder: The Python files below it are watched.
     """
     children: list[subprocess.Popen[bytes]] = []
+    is_over = threading.Event()
 
-    def hurry(count: int) -> None:
-        if count > 1:  # the first signal ends the loop
-            children[-1].terminate()
+    def end(count: int) -> None:
+        is_over.set()
+        while count > 1 and children[-1].poll() is None:
+            children[-1].terminate()  # again, since it takes two that are close for one
+            time.sleep(CHECK_S)
 
-    with passed_on(hurry) as received:
+    with passed_on(end) as received:
         while True:
             seen = now = _files(folder)
             # In a session of its own: Ctrl-C reaches it once, through this process.
@@ -42,7 +46,7 @@ def run_again_and_again(words: Sequence[str], folder: Path) -> int:
             while now == seen and not received:
                 if child.poll() == 0:
                     return 0
-                time.sleep(CHECK_S)
+                is_over.wait(CHECK_S)
                 now = _files(folder)
             child.terminate()
             code = child.wait()

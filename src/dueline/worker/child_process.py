@@ -2,15 +2,17 @@
 
 import os
 import signal
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
+from types import FrameType
 
 from dueline.core.attempt import Ending, GivenBack
 from dueline.core.clock import SECOND_US, Clock, SystemClock
 from dueline.core.job import Claim, Job
+from dueline.core.process_signals import set_handlers, signals_to_stop
+from dueline.core.system import at_fork
 from dueline.core.tuples import field
 from dueline.tasks.handler import Handler
 from dueline.tasks.hooks import Hooks
@@ -261,8 +263,16 @@ class _NotingExecution(_ReportingExecution):
 
 def serve(pipe: int, board: int, handlers: dict[str, Handler], threads: int, hooks: Hooks) -> None:
     """Run a child process. The parent handles signals; the child ends when its pipe closes."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    sys.stdin.close()
-    Child(Connection(pipe), handlers, threads, hooks, board=Board(board)).run()
+    set_handlers(signals_to_stop(), _leave_to_parent)
+    for number in signals_to_stop():
+        signal.siginterrupt(number, False)  # noqa: FBT003  (no keyword is accepted)
+    for descriptor in (pipe, board):
+        os.set_inheritable(descriptor, False)  # noqa: FBT003  (no keyword is accepted)
+    connection = Connection(pipe)
+    at_fork(after_in_child=connection.close)  # an open one would hide the end of this process
+    Child(connection, handlers, threads, hooks, board=Board(board)).run()
     os._exit(0)
+
+
+def _leave_to_parent(_number: int, _frame: FrameType | None) -> None:
+    """Do nothing: the parent gets the signal, too, and ends this process."""

@@ -2,9 +2,11 @@
 
 import os
 import signal
+import time
 
 import pytest
 
+from dueline.api.signals import SAME_REQUEST_S
 from dueline.core.job import State
 from dueline.worker.log import LINES_MAX
 from tests.harness.failing_world import TAKEN_OVER_S, World
@@ -81,6 +83,7 @@ def test_the_second_sigterm_gives_everything_back_at_once(world: World, processe
     world.until_started("a")
     worker.signal(signal.SIGTERM)
     world.until(lambda: "stops; it holds 1 jobs" in worker.log())
+    time.sleep(SAME_REQUEST_S)  # signals that are closer are one request
     worker.signal(signal.SIGTERM)
     world.until(lambda: worker.process.poll() is not None)
     row = world.row(job)

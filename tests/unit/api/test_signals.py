@@ -1,11 +1,15 @@
 """Signals that end what runs."""
 
+import os
 import signal
 import threading
+import time
 
 import pytest
 
-from dueline.api.signals import ENDING, passed_on
+from dueline.api.signals import passed_on
+
+ENDING = (signal.SIGTERM, signal.SIGINT)
 
 WAIT_S = 60.0
 
@@ -26,13 +30,51 @@ def test_a_signal_is_passed_on_while_this_thread_holds_the_lock_it_needs(number:
     assert received == [number]
 
 
-def test_each_signal_is_passed_on_with_how_many_came() -> None:
-    counts: list[int] = []
+@pytest.mark.parametrize(
+    ("gaps_s", "counted"), [([0.501], 2), ([0.499], 1), ([0.3, 0.3], 2), ([0.0] * 9, 1)]
+)
+def test_signals_within_half_a_second_are_one_request(
+    monkeypatch: pytest.MonkeyPatch, gaps_s: list[float], counted: int
+) -> None:
+    """As those of a terminal and of a parent process that forwards its own."""
+    now_s, counts = 100.0, list[int]()
+    monkeypatch.setattr("dueline.api.signals.monotonic", lambda: now_s)
     with passed_on(counts.append) as received:
         signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGINT)
-    assert counts == [1, 2]
-    assert received == [signal.SIGTERM, signal.SIGINT]
+        for gap_s in gaps_s:
+            now_s += gap_s
+            signal.raise_signal(signal.SIGINT)
+    assert counts == [1, 2][:counted]
+    assert received == [signal.SIGTERM, signal.SIGINT][:counted]
+
+
+def test_a_forked_process_gets_what_handled_signals_before() -> None:
+    """Also for a signal that is sent as soon as the process is there."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        with passed_on(lambda _: None) as received:
+            for number in (signal.SIGTERM, signal.SIGHUP) * 20:
+                pid = os.fork()
+                if pid == 0:
+                    time.sleep(WAIT_S)
+                    os._exit(0)
+                os.kill(pid, number)
+                assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -number
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert not received
+
+
+def test_a_handler_that_the_application_set_later_stays_in_a_forked_process() -> None:
+    with passed_on(lambda _: None):
+        worker_s = signal.signal(signal.SIGTERM, lambda *_: os._exit(7))
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(WAIT_S)
+            os._exit(0)
+        os.kill(pid, signal.SIGTERM)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+        signal.signal(signal.SIGTERM, worker_s)
 
 
 def test_what_handled_signals_before_does_so_again() -> None:

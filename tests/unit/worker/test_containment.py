@@ -60,6 +60,7 @@ def ended_if_it_hangs() -> Iterator[None]:
 
     def end() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(SAME_REQUEST_S)
         os.kill(os.getpid(), signal.SIGTERM)
 
     timer = threading.Timer(HANG_S, end)

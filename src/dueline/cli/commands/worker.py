@@ -19,6 +19,7 @@ from dueline.api.logs import LogSettings
 from dueline.api.worker_plan import CONCURRENCY, DRAIN_S, plan_of
 from dueline.cli.errors import SIGNALLED
 from dueline.cli.options import argument, option
+from dueline.cli.process_one import stay_as_process_one
 from dueline.cli.reload import run_again_and_again
 from dueline.cli.session import OF_THIS_PROCESS, is_of_this_process, session_of
 from dueline.coordination.worker_registry import KnownTasks, live_workers
@@ -101,6 +102,8 @@ def worker(
 
     Example: dueline worker tasks:app -q mail:4 --processes 2
     """
+    if (code := stay_as_process_one()) is not None:
+        return code
     if reload:
         folder = Path() if app else session_of(context).source_folder
         return run_again_and_again([one for one in sys.argv[1:] if one != "--reload"], folder)
