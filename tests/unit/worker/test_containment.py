@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from dueline import BadInput, Batch, Dueline, NotFound
-from dueline.api.signals import passed_on
+from dueline.api.signals import SAME_REQUEST_S, passed_on
 from dueline.tasks.hooks import NAMES, Hooks
 from tests.harness import hostile
 from tests.harness.hostile import KINDS, URL_VARIABLE, Doc, Key, build
