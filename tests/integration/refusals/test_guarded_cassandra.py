@@ -12,7 +12,7 @@ import pytest
 from dueline.api.application import Dueline
 from dueline.cli import run
 from dueline.core.codec import pack
-from dueline.core.errors import ConfigError, DuelineError, EnqueueUnknown, StoreUnavailable
+from dueline.core.errors import ConfigError, DuelineError, EnqueueUnknown
 from tests.harness.cassandra_node import PATIENT, expect_node
 from tests.harness.cassandra_tls import make_identity
 from tests.harness.keyspaces import refusal, session_on
@@ -99,14 +99,14 @@ def test_a_certificate_for_the_address_or_the_name_is_accepted(guarded: Guarded,
 @pytest.mark.parametrize("name", ["other.dueline.test", "127.0.0.72"])
 def test_a_certificate_for_another_name_is_refused(guarded: Guarded, name: str) -> None:
     error = refusal(guarded.url(f"name={name}"))
-    assert isinstance(error, StoreUnavailable)
+    assert isinstance(error, ConfigError)
     assert f"certificate is not valid for '{name}'" in error.message
     assert "name=NAME" in error.hint
 
 
 def test_a_certificate_that_nobody_vouches_for_is_refused(guarded: Guarded) -> None:
     error = refusal(guarded.url().replace(f"ca={guarded.certificate}", "tls=1"))
-    assert isinstance(error, StoreUnavailable)
+    assert isinstance(error, ConfigError)
     assert "has a certificate that is not trusted" in error.message
     assert "ca=FILE" in error.hint
 

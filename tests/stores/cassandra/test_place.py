@@ -95,6 +95,13 @@ def test_a_wrong_address_is_told_what_is_wrong(
         place_of(url, options)
 
 
+def test_what_to_try_for_a_wrong_option_speaks_of_that_option() -> None:
+    with pytest.raises(ConfigError) as caught:
+        place_of("cassandra://one/jobs", {"consistency": "ONE"})
+    assert "LOCAL_QUORUM" in caught.value.hint
+    assert "cassandra://host" not in caught.value.hint
+
+
 def test_an_absent_driver_is_named_with_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(sys.modules):
         if name.partition(".")[0] == "cassandra" or name.startswith("dueline.stores.cassandra"):

@@ -58,6 +58,8 @@ of three would wait a minute for a node that hangs."""
 
 MIGRATE: Final = "Run `dueline migrate` with this URL once."
 
+CERTIFICATE: Final = "Name its issuer (ca=FILE), and the name in it (name=NAME)."
+
 FAILURES: Final = (DriverException, ErrorMessage, NoHostAvailable, ConnectionException, OSError)
 """Exceptions of the driver for failures of the cluster, not of the driver itself."""
 
@@ -79,8 +81,9 @@ def connect(place: Place) -> tuple[Cluster, Session]:
     """Connect to a cluster.
 
     Raises:
-      ConfigError: It is too old, rejects the user, or needs a data centre in the URL.
-      StoreUnavailable: No node answers, or no node has a trusted certificate.
+      ConfigError: It is too old, rejects the user, needs another data centre in the URL, shows no
+        trusted certificate, or is another server.
+      StoreUnavailable: No node answers.
     """
     try:
         cluster = _cluster(place)
@@ -95,7 +98,8 @@ def connect(place: Place) -> tuple[Cluster, Session]:
         _check(place, cluster, session)
     except FAILURES as error:
         cluster.shutdown()
-        raise translated(error, place, is_write=False) from error
+        _refuse_centres(place, cluster)
+        raise _mistake(place, error) or translated(error, place, is_write=False) from error
     except DuelineError:
         cluster.shutdown()
         raise
@@ -145,8 +149,13 @@ def _check(place: Place, cluster: Cluster, session: Session) -> None:
     if tuple(int(part) for part in version.split("-")[0].split(".")[:2]) < VERSION_MIN:
         raise _too_old(place, f"Cassandra {version}, which has no Paxos v2")
     _refuse_partitioner(place, cluster.metadata.partitioner)
-    centres = {host.datacenter for host in cluster.metadata.all_hosts()}
-    if place.dc and place.dc not in centres:
+    _refuse_centres(place, cluster)
+
+
+def _refuse_centres(place: Place, cluster: Cluster) -> None:
+    """Refuse a URL that names no data centre of the cluster, as far as they are known."""
+    centres = {host.datacenter for host in cluster.metadata.all_hosts() if host.datacenter}
+    if place.dc and centres and place.dc not in centres:
         raise ConfigError(
             f"{place} has no data centre {place.dc!r}.",
             hint=f"Write dc= with one of {', '.join(sorted(centres))}.",
@@ -156,6 +165,43 @@ def _check(place: Place, cluster: Cluster, session: Session) -> None:
             f"{place} has the data centres {', '.join(sorted(centres))}.",
             hint="Name the local one: ?dc=NAME.",
         )
+
+
+def _mistake(place: Place, error: Exception) -> ConfigError | None:
+    """Return the error of a URL that this cluster never accepts; None for an outage.
+
+    For a first connection alone: the driver reconnects by itself, and a certificate that expires
+    while a worker runs may be renewed.
+    """
+    text = _text_of(error)
+    if _NOT_TRUSTED in text:
+        return ConfigError(
+            f"{place} has a certificate that is not trusted: {text}.", hint=CERTIFICATE
+        )
+    reasons = list(_reasons(error))
+    if any(isinstance(one, ConnectionRefusedError | AuthenticationFailed) for one in reasons):
+        return None
+    from dueline.stores import server_probe  # noqa: PLC0415  (needed after a failure only)
+
+    answered = server_probe.servers_at(place.hosts[0], place.port)
+    where = f"{place.hosts[0]}:{place.port}"
+    if server_probe.CASSANDRA in answered:
+        if place.tls is None or server_probe.TLS in answered:
+            return None
+        return ConfigError(
+            f"{where} does not speak TLS.",
+            hint="Use its port with TLS, or insecure=1 without ca, cert, key, name and tls.",
+        )
+    if server_probe.TLS in answered and place.tls is None:
+        return ConfigError(
+            f"{where} speaks TLS only.",
+            hint="Use tls=1, or name the certificate's issuer: ca=FILE.",
+        )
+    if other := server_probe.misplaced(answered, server_probe.CASSANDRA):
+        return ConfigError(
+            f"{where} is {other}, not a Cassandra node.", hint="Check the host and the port."
+        )
+    return None
 
 
 def _refuse_partitioner(place: Place, partitioner: str | None) -> None:
@@ -178,7 +224,7 @@ def translated(error: Exception, place: Place, *, is_write: bool) -> DuelineErro
     race in the driver: the request was sent.
     """
     reasons = list(_reasons(error))
-    text = "; ".join(sorted({str(reason) for reason in reasons})) or type(error).__name__
+    text = _text_of(error)
     if not isinstance(error, FAILURES):
         text = f"the driver failed with {type(error).__name__}: {error}"
     if any(isinstance(reason, AuthenticationFailed | Unauthorized) for reason in reasons):
@@ -195,8 +241,7 @@ def translated(error: Exception, place: Place, *, is_write: bool) -> DuelineErro
         return _too_old(place, f"a server that does not speak version {PROTOCOL} of the protocol")
     if _NOT_TRUSTED in text:
         return StoreUnavailable(
-            f"{place} has a certificate that is not trusted: {text}.",
-            hint="Name its issuer (ca=FILE), and the name in it (name=NAME).",
+            f"{place} has a certificate that is not trusted: {text}.", hint=CERTIFICATE
         )
     if isinstance(error, ReadFailure) and _TOMBSTONES in (error.error_code_map or {}).values():
         return TooManyTombstones(f"{place} found too many deleted rows in one read.")
@@ -205,6 +250,11 @@ def translated(error: Exception, place: Place, *, is_write: bool) -> DuelineErro
     return StoreUnavailable(
         f"{place} does not answer: {text}.", hint="Check that it is running and reachable."
     )
+
+
+def _text_of(error: Exception) -> str:
+    reasons = {str(reason) for reason in _reasons(error)}
+    return "; ".join(sorted(reasons)) or type(error).__name__
 
 
 def _reasons(error: Exception) -> Iterator[BaseException]:

@@ -111,10 +111,13 @@ def place_of(url: str, options: Mapping[str, str]) -> Place:
         )
     for name in options:
         if name not in OPTIONS:
-            raise _bad(f"it has no option {name!r}, only {', '.join(OPTIONS)}.")
+            raise _bad(f"it has no option {name!r}, only {', '.join(OPTIONS)}.", hint="Remove it.")
     consistency = options.get("consistency", "QUORUM").upper()
     if consistency not in CONSISTENCIES:
-        raise _bad(f"consistency is one of {', '.join(CONSISTENCIES)}, not {consistency}.")
+        raise _bad(
+            f"consistency is one of {', '.join(CONSISTENCIES)}, not {consistency}.",
+            hint="Leave it out; use LOCAL_QUORUM if all clients are in one data centre (dc=NAME).",
+        )
     return Place(
         hosts,
         keyspace,
@@ -224,8 +227,8 @@ def _truth(options: Mapping[str, str], name: str, *, default: str) -> bool:
     return _TRUTH[text]
 
 
-def _bad(what: str) -> ConfigError:
-    return ConfigError(
-        f"The URL of the Cassandra store is not valid: {what}",
-        hint="Write cassandra://host,host/keyspace, with ?dc=NAME for several data centres.",
-    )
+_FORM: Final = "Write cassandra://host,host/keyspace, with ?dc=NAME for several data centres."
+
+
+def _bad(what: str, *, hint: str = _FORM) -> ConfigError:
+    return ConfigError(f"The URL of the Cassandra store is not valid: {what}", hint=hint)

@@ -28,7 +28,7 @@ from dueline.stores.postgres.database import (
     protect,
     set_all,
 )
-from dueline.stores.postgres.errors import REPEATED, translated
+from dueline.stores.postgres.errors import REPEATED, refused, translated
 from dueline.stores.postgres.mute_sessions import SESSION, MuteSessions
 from dueline.stores.postgres.trips import QuickConnection, Results, Statement
 
@@ -482,7 +482,8 @@ class Connections:
             connection.recovery = connection.used_us = 0
             connection.timeout_s = self.timeout_s
         except psycopg.Error as error:
-            raise translated(error, self.address) from error
+            is_first = not self.version
+            raise (refused if is_first else translated)(error, self.address) from error
         try:
             _refuse_server(connection, self.address)
             process, connection.recovery, began_us = ask_server(connection)

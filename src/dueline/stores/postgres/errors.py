@@ -1,9 +1,10 @@
 """Translates the errors of PostgreSQL and of its driver."""
 
+import re
 from typing import Final
 
 import psycopg
-from psycopg import errors
+from psycopg import conninfo, errors
 
 from dueline.core.errors import (
     BadInput,
@@ -33,6 +34,24 @@ _HINTS: Final = {
 }
 _CROWDED: Final = ("too many connections", "too many clients", "connection slots are reserved")
 """Messages of a refused connection, for which the driver has no code."""
+
+_WRONG_ADDRESSES: Final = {
+    re.compile(
+        r'database ".*" does not exist|no such database'
+    ): "Create the database (createdb NAME), or correct its name in the URL.",
+    re.compile(
+        r'role ".*" (does not exist|is not permitted)|no such user'
+    ): "Check the user in the URL.",
+    re.compile(r"pg_hba\.conf"): "Allow this user, database and address in pg_hba.conf, or use TLS "
+    "(sslmode=require).",
+    re.compile(r"does not support SSL|certificate|sslmode value"): "Check sslmode and sslrootcert "
+    "in the URL, and the server's certificate.",
+    re.compile(r"^invalid |connection is bad: invalid "): "Correct the URL: its query takes "
+    "`schema` and the parameters of libpq.",
+}
+"""Messages of a first connection that no retry changes, with what to do."""
+
+_SILENT: Final = re.compile(r"timeout expired|closed the connection unexpectedly|received invalid")
 
 
 class LockNotAvailable(StoreUnavailable):
@@ -65,10 +84,34 @@ def translated(error: psycopg.Error, address: Address) -> DuelineError:
         return BadInput(f"{address} cannot store a value: {text}.")
     if isinstance(error, psycopg.ProgrammingError):
         return SchemaMismatch(f"{address} refuses a statement: {text}.", hint=MIGRATE)
-    return _KINDS.get(type(error), StoreUnavailable)(
-        f"{address} failed: {text}.",
-        hint=_HINTS.get(state, "Check that the server is running and reachable."),
-    )
+    hint = _HINTS.get(state, "Check that the server is running and reachable.")
+    if "failed to resolve host" in text:
+        hint = "Check the host name."
+    return _KINDS.get(type(error), StoreUnavailable)(f"{address} failed: {text}.", hint=hint)
+
+
+def refused(error: psycopg.Error, address: Address) -> DuelineError:
+    """Translate the error of a first connection: a wrong URL is no outage.
+
+    The server's codes are not known here. Its messages may be translated (`lc_messages`); they are
+    then taken for an outage, as are names of hosts that are unknown: they may appear later.
+    """
+    text = _text_of(error)
+    for sign, hint in _WRONG_ADDRESSES.items():
+        if sign.search(text):
+            return ConfigError(f"{address} rejects the connection: {text}.", hint=hint)
+    place = conninfo.conninfo_to_dict(address.conninfo) if _SILENT.search(text) else {}
+    host, port = (str(place.get(one) or "").partition(",")[0] for one in ("host", "port"))
+    if host and not host.startswith("/"):
+        from dueline.stores import server_probe  # noqa: PLC0415  (needed after a failure only)
+
+        answered = server_probe.servers_at(host, int(port or 5432))
+        if other := server_probe.misplaced(answered, server_probe.POSTGRESQL):
+            return ConfigError(
+                f"{host}:{port or 5432} is {other}, not a PostgreSQL server.",
+                hint="Check the host and the port.",
+            )
+    return translated(error, address)
 
 
 def _text_of(error: psycopg.Error) -> str:
