@@ -10,7 +10,7 @@ from dueline.core.engine import Engine
 from dueline.core.errors import EnqueueUnknown, Unknown
 from dueline.core.job import Claim, Job, JobId
 from dueline.core.store import Commit, Put, Store
-from dueline.jobs import completion
+from dueline.jobs import completion, group_cancellation
 from dueline.jobs.completion import Finished
 from dueline.worker import workflow_steps
 from dueline.worker.claimer import ClaimedJob
@@ -128,6 +128,10 @@ def a_group_of_which_a_part_failed_goes_on(patch: Patch) -> None:
         pass
 
     patch.setattr(workflow_steps, "cancel_group", leave_alone)
+
+
+def the_end_of_a_part_cancels_nothing(patch: Patch) -> None:
+    patch.setattr(group_cancellation, "_cancel_parts", lambda *_: [])
 
 
 def what_undoes_is_never_needless(patch: Patch) -> None:

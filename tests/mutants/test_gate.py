@@ -424,6 +424,8 @@ MUTANTS = (
            Named(workflows_advancing.parked_again_and_again, on_memory)),
     Mutant("W8", flows.a_group_of_which_a_part_failed_goes_on,
            Named(workflows_advancing.a_part_fails, on_memory)),
+    Mutant("W8", flows.the_end_of_a_part_cancels_nothing,
+           Named(workflows_advancing.cancelled_at_once, on_memory)),
     Mutant("W9", flows.what_undoes_is_never_needless,
            Named(workflows_undoing.undone_if_it_fails, on_memory)),
     *(Mutant("L", breaks, Named(test)) for breaks, test in coordination_steps.MUTANTS.items()),

@@ -27,6 +27,7 @@ from dueline.core.process_identity import worker_name
 from dueline.core.store import Extend
 from dueline.core.store_capabilities import flush_claims
 from dueline.jobs import cancel_requests
+from dueline.jobs.group_cancellation import advance
 from dueline.jobs.results import kept_us
 from dueline.limits.permits import HeldPermits
 from dueline.tasks.handler import Handler
@@ -41,7 +42,6 @@ from dueline.worker.settler import Settler
 from dueline.worker.triage import triage
 from dueline.worker.workflow_steps import WorkflowSteps
 from dueline.workflows.records import Layouts
-from dueline.workflows.release import advance
 
 LIMITED_MAX: Final = 1_000
 """Maximum number of jobs with limits that one session holds."""

@@ -20,9 +20,9 @@ from dueline.core.store import Drop
 from dueline.core.validation import check_due
 from dueline.jobs.completion import Finished, finish, finish_of
 from dueline.jobs.counts import Counts, count
+from dueline.jobs.group_cancellation import advance
 from dueline.jobs.queue import Queues
 from dueline.workflows.records import Layouts
-from dueline.workflows.release import advance
 
 PAGE = 500
 COUNT_EVERY_S = 0.5

@@ -29,6 +29,7 @@ from dueline.core.wakeup import DeferredWakeups, Wakeups, place_of
 from dueline.jobs import cancel_requests, results
 from dueline.jobs import moves as changes
 from dueline.jobs.completion import Finished, complete, finish, finish_of, stored
+from dueline.jobs.group_cancellation import advance
 from dueline.jobs.history_recorder import inside_engine
 from dueline.jobs.lane_planner import plan, prospects
 from dueline.jobs.lane_rotation import LaneRotation
@@ -36,7 +37,6 @@ from dueline.jobs.moves import Change, conflict_error
 from dueline.jobs.unique import UniqueJobs, rule_of
 from dueline.limits.admission import Admission
 from dueline.workflows.records import Layouts
-from dueline.workflows.release import advance
 
 _when_of = field(Job, "lane", "at_us")
 _PAGE = 500

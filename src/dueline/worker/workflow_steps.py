@@ -11,6 +11,7 @@ from dueline.core.errors import StoreCorrupt
 from dueline.core.job import Job, JobId
 from dueline.core.logging import log
 from dueline.core.tuples import field
+from dueline.jobs.group_cancellation import advance
 from dueline.jobs.history import attempt_of
 from dueline.jobs.queue import Queues
 from dueline.jobs.workflow_control import cancel_group
@@ -21,7 +22,7 @@ from dueline.workflows import records
 from dueline.workflows.graph import Layout
 from dueline.workflows.readiness import Broken, NotNeeded, Runnable
 from dueline.workflows.records import Layouts
-from dueline.workflows.release import advance, ask, park, wake_steps
+from dueline.workflows.release import ask, park, wake_steps
 
 _UNKNOWN = "The workflow of this step is unknown."
 
@@ -182,9 +183,14 @@ class WorkflowSteps:
     def advance(self) -> None:
         """Release the steps that waited for those that ended (rule W3)."""
         if self._ended:
-            self._note(advance(self._engine, self._layouts, self._ended, self._sure))
+            released = advance(self._engine, self._layouts, self._ended, self._sure)
+            self._note(released.steps)
             self._ended = []
             self._sure.clear()
+            for flow, _, gathers, _ in released.broken:
+                layout = self._layouts.get(self._engine.store, flow)
+                assert layout is not None
+                cancel_group(self._queues, flow, layout, gathers)
 
     def _note(self, moved: int) -> None:
         self.has_moved = self.has_moved or moved > 0

@@ -127,6 +127,12 @@ class Layout:
         return found
 
     @cached_property
+    def cancelled_spans(self) -> Sequence[range]:
+        """The steps of each group that is cancelled when a part fails; the next one gathers it."""
+        nodes = enumerate(self.nodes)
+        return [range(node.cancels_from, step) for step, node in nodes if node.cancels_from >= 0]
+
+    @cached_property
     def _needs(self) -> dict[int, Mapping[int, frozenset[int]]]:
         return {}
 

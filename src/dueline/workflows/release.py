@@ -11,7 +11,8 @@ between (rule W5).
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from heapq import heapify, heappop, heappush
+from typing import Final, NamedTuple
 
 from dueline.core.call_options import StepPlace, read_options
 from dueline.core.clock import DAY_US, SECOND_US
@@ -23,7 +24,16 @@ from dueline.core.store import Move
 from dueline.core.wakeup import place_of
 from dueline.workflows import records
 from dueline.workflows.graph import BLOCK, Layout
-from dueline.workflows.readiness import Held, NotNeeded, Readiness, Waits, judge, reason
+from dueline.workflows.readiness import (
+    Broken,
+    End,
+    Held,
+    NotNeeded,
+    Readiness,
+    Waits,
+    judge,
+    reason,
+)
 from dueline.workflows.records import BLOCKS_READ, Layouts
 
 PARK_US: Final = 60 * SECOND_US
@@ -38,14 +48,34 @@ _PAGE: Final = 500
 _LOOKS: Final = 2
 
 
+class BrokenGroup(NamedTuple):
+    """A group that must be cancelled (rule W8).
+
+    Attributes:
+      flow: The workflow.
+      first, gathers: Its first step, and the one after the last, which gathers it.
+      failed: The step whose end fails it.
+    """
+
+    flow: JobId
+    first: int
+    gathers: int
+    failed: int
+
+
+class Released(NamedTuple):
+    """The number of released steps, and the groups that must be cancelled."""
+
+    steps: int
+    broken: Sequence[BrokenGroup]
+
+
 def advance(
     engine: Engine, layouts: Layouts, ended: Iterable[Job], sure: Container[JobId] = ()
-) -> int:
+) -> Released:
     """Release the steps that waited for jobs that may have ended; other jobs are skipped.
 
-    Args: sure: ids of jobs that have certainly ended; their outcomes are not read.
-
-    Returns: how many steps were released.
+    Args: sure: ids of jobs that have certainly succeeded; their outcomes are not read.
     """
     steps_of: dict[JobId, set[int]] = defaultdict(set)
     sure_of: dict[JobId, list[int]] = defaultdict(list)
@@ -56,23 +86,21 @@ def advance(
             if job.id in sure:
                 sure_of[found[0]].append(found[1])
     count = 0
+    broken: list[BrokenGroup] = []
     for flow, steps in steps_of.items():
         with suppress(StoreCorrupt):  # its steps check for themselves, and report the damage
-            count += _advance(engine, layouts, flow, steps, sure_of[flow])
-    return count
-
-
-def _advance(
-    engine: Engine, layouts: Layouts, flow: JobId, steps: set[int], sure: Iterable[int]
-) -> int:
-    """Release the steps that waited for steps of one workflow; return how many."""
-    layout = layouts.get(engine.store, flow)
-    if layout is None:
-        return 0
-    known = layouts.ended(flow)
-    for step in sure:
-        known[step // BLOCK].add(step)
-    return wake_steps(engine, flow, _complete(engine, flow, layout, steps, known))
+            layout = layouts.get(engine.store, flow)
+            if layout is None:
+                continue
+            failed = _broken_by(engine, flow, layout, steps.difference(sure_of[flow]))
+            known = layouts.ended(flow)
+            for step in sure_of[flow]:
+                known[step // BLOCK].add(step)
+            complete = _complete(engine, flow, layout, steps, known)
+            complete = list(dict.fromkeys([*(group.gathers for group in failed), *complete]))
+            count += wake_steps(engine, flow, complete)
+            broken += failed
+    return Released(count, broken)
 
 
 def _complete(
@@ -85,7 +113,7 @@ def _complete(
     needing = sorted({one for step in steps for one in layout.needed_by.get(step, ())})
     touched = {step // BLOCK for step in steps}
     read: set[int] = set()
-    complete = [step for step in needing if _may_cancel(engine, flow, layout, step, steps)]
+    complete: list[int] = []
     for step in needing:
         needs = layout.needs_by_block(step)
         is_wide = len(needs) > BLOCKS_READ
@@ -102,14 +130,41 @@ def _complete(
     return complete
 
 
-def _may_cancel(engine: Engine, flow: JobId, layout: Layout, step: int, ended: set[int]) -> bool:
-    """Return whether a step gathers a group of which a part has failed."""
-    if layout.nodes[step].cancels_from < 0:
-        return False
-    needs = layout.needs_by_block(step)
-    some = {one for one in ended if one in needs.get(one // BLOCK, ())}
-    ends = records.ends(engine.store, flow, {one // BLOCK for one in some}, with_values=False)
-    return any(ends[one].state != "done" for one in some if one in ends)
+def _broken_by(
+    engine: Engine, flow: JobId, layout: Layout, steps: set[int]
+) -> Sequence[BrokenGroup]:
+    """Return the groups that must be cancelled because of steps that may have failed.
+
+    A failed step fails a group also through steps that need it, and end without being run.
+    """
+    groups = [span for span in layout.cancelled_spans if any(one in span for one in steps)]
+    if not groups:
+        return ()
+    blocks = {one // BLOCK for one in steps if any(one in span for span in groups)}
+    ends = records.ends(engine.store, flow, blocks, with_values=False)
+    causes = {one: one for one in steps if one in ends and ends[one].state != "done"}
+    reached = [(need, cause) for cause in causes for need in layout.needed_by.get(cause, ())]
+    heapify(reached)
+    broken: list[BrokenGroup] = []
+    for _ in range(_PAGE):
+        if not reached:
+            break
+        step, cause = heappop(reached)
+        if step in causes or step in ends or not any(step <= span.stop for span in groups):
+            continue
+        missing = layout.needs_by_block(step).keys() - blocks
+        if len(missing) <= BLOCKS_READ:
+            ends = records.ends(engine.store, flow, missing, with_values=False) | ends
+            blocks |= missing
+        word = judge(layout, step, ends)
+        if isinstance(word, Broken):
+            broken.append(BrokenGroup(flow, layout.nodes[step].cancels_from, step, cause))
+        elif not isinstance(word, NotNeeded):
+            continue
+        ends[step] = End("cancelled")
+        for need in layout.needed_by.get(step, ()):
+            heappush(reached, (need, cause))
+    return broken
 
 
 def _noted(engine: Engine, flow: JobId, step: int, full: set[int]) -> set[int]:

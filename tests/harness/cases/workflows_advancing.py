@@ -8,7 +8,7 @@ import pytest
 
 from dueline.core.attempt import Failed, Outcome
 from dueline.core.retry import Retry
-from dueline.jobs import workflow_control
+from dueline.jobs import cancel_requests, workflow_control
 from dueline.workflows import graph, records, release, workflow
 from dueline.workflows.parts import Part, group, pipeline, wait_for
 from dueline.workflows.readiness import End
@@ -197,6 +197,46 @@ def a_death_comes_late(kind: str, folder: Path) -> None:
         hand.queues.engine.store.commit(commit.partition, commit.writes)
     assert stage.look().ends() == ends
     check_callback(stage, "a", "b")
+
+
+def check_cancelled_at_once(kind: str, folder: Path, part: Part, *failing: str) -> None:
+    """Let parts of a group fail while no worker is free: no other part waits any more."""
+    stage = stage_with(kind, folder, part)
+    hand = Hand(stage)
+    running = hand.claim("r")
+    jobs = [hand.claim(name) for name in failing]
+    hand.end(*jobs, ending=Failed("ValueError", "a", "", retry=False))
+    states = {name: stage.row(name) for name in "bcd"}
+    assert states == dict.fromkeys("bcd")
+    requests = cancel_requests.asked(stage.onlooker().engine.store, [running.id])
+    assert list(requests) == [running.id]
+    hand.end(running)
+    stage.work_to_the_end()
+    assert stage.given("z") == []
+    assert not {"b", "c", "d"} & stage.counts().keys()
+    stage.close()
+
+
+PARTS = pipeline(group(map(named, "rabcd"), failures="cancel"), named("z"))
+OF_MANY_STEPS = pipeline(
+    group(named("r"), pipeline(named("a"), named("b"), named("c")), named("d"), failures="cancel"),
+    named("z"),
+)
+NESTED_GROUPS = pipeline(
+    group(
+        pipeline(named("r"), named("c")),
+        group(named("a"), named("b"), failures="cancel"),
+        named("d"),
+        failures="cancel",
+    ),
+    named("z"),
+)
+
+
+def cancelled_at_once(kind: str, folder: Path) -> None:
+    """Let a part fail of a group of steps, of pipelines, of groups, while no worker is free."""
+    for part in (PARTS, OF_MANY_STEPS, NESTED_GROUPS):
+        check_cancelled_at_once(kind, folder, part, "a")
 
 
 def a_part_fails(kind: str, folder: Path) -> int:

@@ -8,15 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from dueline.core.attempt import Failed
 from dueline.core.errors import Conflict
-from dueline.jobs import workflow_control
+from dueline.jobs import group_cancellation, workflow_control
 from dueline.workflows import records, workflow
-from dueline.workflows.parts import pipeline, wait_for
+from dueline.workflows.parts import group, pipeline, wait_for
 from tests.harness.cases.workflows_advancing import (
+    PARTS,
     SWITCHES_MAX,
     a_death_comes_late,
     a_part_fails,
+    cancelled_at_once,
     check_callback,
+    check_cancelled_at_once,
     chord,
     end_against_ask,
     every_stop,
@@ -166,6 +170,50 @@ def test_a_group_whose_part_fails_is_cancelled_wherever_a_worker_is_stopped(
 ) -> None:
     # W8
     assert a_part_fails(kind, tmp_path) > 1
+
+
+def test_the_others_of_a_group_are_cancelled_while_no_worker_is_free(
+    kind: str, tmp_path: Path
+) -> None:
+    # W8
+    cancelled_at_once(kind, tmp_path)
+
+
+def test_parts_that_fail_together_cancel_the_others(kind: str, tmp_path: Path) -> None:
+    # W8
+    part = pipeline(group(map(named, "refabcd"), failures="cancel"), named("z"))
+    check_cancelled_at_once(kind, tmp_path, part, "e", "f", "a")
+
+
+def test_a_part_that_is_cancelled_by_hand_cancels_the_others(kind: str, tmp_path: Path) -> None:
+    # W8
+    stage = stage_with(kind, tmp_path, PARTS)
+    row = stage.row("a")
+    assert row is not None
+    assert stage.onlooker().cancel(row.id)
+    assert [stage.row(name) for name in "bcdr"] == [None] * 4
+    assert stage.look().progress().ended == {"cancelled": 5}
+    stage.close()
+
+
+def test_a_worker_cancels_all_of_a_large_group_other_processes_a_part(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # W8
+    monkeypatch.setattr(group_cancellation, "AT_ONCE", 4)
+    names = "abcdefgh"
+    part = pipeline(group(map(named, names), failures="cancel"), named("z"))
+    stage = stage_with(kind, tmp_path, part)
+    row = stage.row("b")
+    assert row is not None
+    stage.onlooker().cancel(row.id)
+    assert [name for name in names if stage.row(name) is None] == ["b", "c", "d", "e"]
+    hand = Hand(stage)
+    hand.end(hand.claim("a"), ending=Failed("ValueError", "a", "", retry=False))
+    assert [name for name in names if stage.row(name) is None] == [*names[1:]]
+    stage.work_to_the_end()
+    assert stage.look().progress().ended == {"cancelled": 9, "dead": 1}
+    stage.close()
 
 
 # --- signals -----------------------------------------------------------------------------------

@@ -1,0 +1,67 @@
+"""Release the steps of a workflow after those that ended, and cancel groups that have failed.
+
+The process that ends a part which fails a group cancels the parts that wait, and requests the end
+of those that run (rule W8): all if a worker ends it, `AT_ONCE` if another process does. The step
+that gathers the group does the same when it is claimed, so what a killed process left is cancelled
+then.
+"""
+
+from collections.abc import Container, Iterable, Sequence
+from typing import Final
+
+from dueline.core.attempt import Outcome
+from dueline.core.engine import Engine
+from dueline.core.job import Job, JobId
+from dueline.core.job_status import status_of
+from dueline.jobs import cancel_requests
+from dueline.jobs.completion import Finished, finish, finish_of
+from dueline.workflows import records, release
+from dueline.workflows.records import Layouts
+from dueline.workflows.release import BrokenGroup, Released
+
+AT_ONCE: Final = 500
+"""Maximum number of steps that the end of a part checks and cancels, from that part on."""
+
+
+def advance(
+    engine: Engine, layouts: Layouts, ended: Iterable[Job], sure: Container[JobId] = ()
+) -> Released:
+    """Release the steps that waited for jobs that may have ended, and cancel failed groups.
+
+    Args:
+        engine: The engine.
+        layouts: The layouts that are known.
+        ended: Jobs that may have ended; those of no workflow are skipped.
+        sure: Ids of jobs that have certainly succeeded; their outcomes are not read.
+
+    Returns:
+        How many steps were released, and the groups of which more may have to be cancelled.
+    """
+    steps, broken = release.advance(engine, layouts, ended, sure)
+    cancelled = [job for group in broken for job in _cancel_parts(engine, group)]
+    steps += release.advance(engine, layouts, cancelled).steps
+    return Released(steps, [one for one in broken if one.gathers - one.first > AT_ONCE])
+
+
+def _cancel_parts(engine: Engine, group: BrokenGroup) -> Sequence[Job]:
+    """End the parts that wait, request the end of those that run; return those that waited."""
+    numbers = [*range(group.failed, group.gathers), *range(group.first, group.failed)]
+    ids = [records.job_of(group.flow, number) for number in numbers[:AT_ONCE]]
+    now_us = engine.time.latest_us()
+    waiting: list[Job] = []
+    for row in engine.store.find(ids):
+        status = "dead" if row is None or row.outcome else status_of(row, now_us)
+        if row is None or status == "dead":
+            continue
+        if status == "running":
+            version = engine.ids.token()
+            cancel_requests.ask(engine.store, row, now_us=now_us, version=version)
+        else:
+            waiting.append(row)
+    settings, outcome = engine.catalog.expect_here, Outcome("cancelled", now_us)
+    ends = [
+        Finished(row, finish_of(row, outcome, None, settings(row.lane.queue))) for row in waiting
+    ]
+    if ends:
+        finish(engine.store, ends, ())
+    return waiting
