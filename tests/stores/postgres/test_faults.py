@@ -19,7 +19,8 @@ from dueline.core.errors import (
     StoreUnavailable,
     Unknown,
 )
-from dueline.core.store import Drop, Group, Migratable, Transactional
+from dueline.core.lane import Marks, bucket_of
+from dueline.core.store import Drop, Group, Migratable, Store, Transactional
 from dueline.store_tests.calls import (
     LEASE_US,
     NOW_US,
@@ -40,7 +41,7 @@ expect_server()
 
 import psycopg  # noqa: E402
 
-from dueline.stores.postgres import claims, trips  # noqa: E402
+from dueline.stores.postgres import claims, lanes, trips  # noqa: E402
 from dueline.stores.postgres.connection import RESTED_US  # noqa: E402
 from dueline.stores.postgres.store import PostgresStore  # noqa: E402
 
@@ -486,6 +487,33 @@ def test_a_job_of_a_late_commit_is_found(store: PostgresStore, url: str) -> None
     assert [job.id for job in claim(other, lane_of(), token=2).jobs] == [new_job(1).id]
     assert other.sweep("laws", 0, now_us=later_us, width_us=WIDTH_US).closed >= lane_of().bucket
     assert [pointer.lane for pointer in pointers_in(other)] == [lane_of()]
+    other.close()
+
+
+def test_a_sweep_sets_no_mark_back_that_another_has_raised(
+    store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule S4: marks only grow. The second sweep begins when the first has read the marks."""
+    other = open_store(url)
+    marks: list[Marks] = []
+
+    def sweep(by: Store, *, buckets: int) -> None:
+        now_us = NOW_US + buckets * WIDTH_US
+        marks.append(by.sweep("laws", 0, now_us=now_us, width_us=WIDTH_US))
+
+    def sweep_beside(at_us: int, width_us: int) -> int:
+        patch.undo()
+        sweep(other, buckets=5)
+        return bucket_of(at_us, width_us)
+
+    sweep(store, buckets=0)  # creates the marks
+    with monkeypatch.context() as patch:
+        patch.setattr(lanes, "bucket_of", sweep_beside)
+        sweep(store, buckets=2)
+    assert len(marks) == 3
+    stored = other.lanes("laws", 0, until_bucket=0, after=None, limit=1).marks
+    assert stored.swept == max(each.swept for each in marks)
+    assert stored.closed == max(each.closed for each in marks)
     other.close()
 
 
