@@ -131,14 +131,28 @@ class Listener:
         return Answer(HTTPStatus.OK, "alive\n")
 
     def _ready(self) -> Answer:
-        if self._worker.load().is_draining:
-            return Answer(HTTPStatus.SERVICE_UNAVAILABLE, "The worker is draining.\n")
+        load = self._worker.load()
+        if load.is_draining:
+            why = "The worker is draining."
+        elif load.is_quiet:
+            why = "The worker is quiet: it claims no jobs until it is resumed."
+        elif self._worker.is_claiming is None:
+            why = "The worker has not asked for jobs yet."
+        else:
+            why = self._silence()
+        if why:
+            return Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{why}\n")
+        return Answer(HTTPStatus.OK, "ready\n")
+
+    def _silence(self) -> str:
+        """Return why the store cannot be used; empty if it can."""
         try:
             self._engine.store.read(worker_registry.PARTITION, after=None, limit=1)
         except DuelineError as error:
-            text = f"The store does not answer: {error.message}\n"
-            return Answer(HTTPStatus.SERVICE_UNAVAILABLE, text)
-        return Answer(HTTPStatus.OK, "ready\n")
+            return f"The store does not answer: {error.message}"
+        if not self._worker.is_claiming:
+            return "The worker claims no jobs: its last call of the store failed."
+        return ""
 
     def _scale(self, query: Mapping[str, list[str]]) -> Answer:
         try:

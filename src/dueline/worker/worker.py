@@ -71,7 +71,11 @@ class WorkerSettings:
 
 
 class Worker:
-    """Claims jobs of some queues, runs them, and settles them."""
+    """Claims jobs of some queues, runs them, and settles them.
+
+    Attributes:
+      is_claiming: Whether the last turn of its loop succeeded; None before the first.
+    """
 
     def __init__(
         self,
@@ -144,6 +148,7 @@ class Worker:
         self._is_stopping = self._is_hurried = False
         self.is_stopped_by_request = False
         self._turned_us = clock.monotonic_us()
+        self.is_claiming: bool | None = None
         self._beat = HeartbeatThread(self._extend_all, self._attend, wakeup=wakeup)
 
     def stop(self, *, hurry: bool = False) -> None:
@@ -185,7 +190,7 @@ class Worker:
         while not is_over():
             self._wakeup.clear()
             was_busy = bool(self._held)
-            is_done = self._guarded(self._step)
+            is_done = self.is_claiming = self._guarded(self._step)
             # If a burst's last jobs have just ended, nothing would wake the worker.
             if is_done and not (self._settings.burst and was_busy and not self._held):
                 self._wait()
