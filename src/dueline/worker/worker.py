@@ -71,11 +71,7 @@ class WorkerSettings:
 
 
 class Worker:
-    """Claims jobs of some queues, runs them, and settles them.
-
-    Attributes:
-      is_claiming: Whether the last turn of its loop succeeded; None before the first.
-    """
+    """Claims jobs of some queues, runs them, and settles them."""
 
     def __init__(
         self,
@@ -148,7 +144,7 @@ class Worker:
         self._is_stopping = self._is_hurried = False
         self.is_stopped_by_request = False
         self._turned_us = clock.monotonic_us()
-        self.is_claiming: bool | None = None
+        self.is_claiming: bool | None = None  # whether the loop's last turn succeeded
         self._beat = HeartbeatThread(self._extend_all, self._attend, wakeup=wakeup)
 
     def stop(self, *, hurry: bool = False) -> None:
