@@ -14,7 +14,7 @@ from dueline.coordination.sequence import Sequence as Numbers
 from dueline.core.clock import SECOND_US, Clock, asked_span_us, duration_us
 from dueline.core.constraints import Count, check_value
 from dueline.core.errors import BadInput, Conflict, DuelineError, LeaseLost, NotFound
-from dueline.core.logging import enable_loggers, log
+from dueline.core.logging import log
 from dueline.core.process_identity import worker_name
 from dueline.core.queue_settings import check_queue_name
 from dueline.streams.consumer import Consumer
@@ -125,7 +125,6 @@ class CoordinationMethods(Connection):
         """
         names = self._consumer_names() if consumers is None else consumers
         isolation = HandlerIsolation(self.clock)
-        enable_loggers()
         made = [
             self._make_consumer(*self._find_consumer(name), threads, isolation) for name in names
         ]

@@ -16,7 +16,7 @@ from dueline.api.signals import passed_on
 from dueline.api.worker_plan import Plan
 from dueline.coordination.worker_registry import KnownTasks
 from dueline.core.errors import ConfigError, SchemaMismatch, StoreCorrupt
-from dueline.core.logging import enable_loggers, log
+from dueline.core.logging import log
 from dueline.core.process_identity import worker_name
 from dueline.core.system import IS_POSIX
 from dueline.core.wakeup import FALLBACK_US, Signal
@@ -92,7 +92,6 @@ def make_worker(
       make_runner: returns the runner of handlers, instead of the plan's; takes the event to set.
       tally: counts the attempts, for metrics.
     """
-    enable_loggers()
     queues = app.queues
     plan = _without_unreadable(queues, plan)
     wakeup = Signal()

@@ -14,7 +14,6 @@ from starlette.types import ASGIApp
 from dueline.api.application import Dueline
 from dueline.api.connect import mask
 from dueline.core.errors import BadInput, Conflict, DuelineError, NotFound, StoreUnavailable
-from dueline.core.logging import enable_loggers
 from dueline.web.http_api.application import routes_of
 from dueline.web.pages import (
     jobs,
@@ -78,7 +77,6 @@ def dashboard(
     Raises:
         ConfigError: A role or a token is invalid.
     """
-    enable_loggers()
     access = Access(role, dict(tokens or {}), authorize, tuple(hosts))
     modules = (overview, jobs, queues, work, workflows, streams, store, metrics, login)
     site = Site(app, Redaction(redact), title or mask(app.url), tasks)
