@@ -43,7 +43,7 @@ GUARD_DIR := .cache/cassandra/guard
 GUARD_FIRST := 131
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test test-all collect test-spark test-pythons check reference structure models mutants simulate calls guard kills versions appends products fuzz bench bench-postgres bench-docs figures bench-spark cassandra-up cassandra-down postgres-up postgres-down lock vulnerabilities docs docs-serve pictures screenshots words clean
+.PHONY: help demo demo-spark test test-all collect test-spark test-pythons check reference structure models mutants planted simulate calls guard kills versions appends products fuzz bench bench-postgres bench-docs figures bench-spark cassandra-up cassandra-down postgres-up postgres-down lock vulnerabilities docs docs-serve pictures screenshots words clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -106,6 +106,9 @@ models: $(VENV)/.project ## explore the protocols, and check that each rule is n
 
 mutants: $(VENV)/.project ## break the rules one by one, and check that a test notices each
 	$(PYTEST) -m mutants
+
+planted: $(VENV)/.project ## plant usual mistakes at random, and list those that no test notices (PACKAGE=worker SAMPLE=40 SEED=1)
+	nice -n 15 $(PY) -m tools.planted_faults $(if $(PACKAGE),--package $(PACKAGE)) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
 
 simulate: $(VENV)/.project ## run complete queues in simulated time, with faults (SEEDS=2000)
 	$(PY) -m simulation $(if $(SEEDS),--seeds $(SEEDS))

@@ -60,18 +60,18 @@ class Relay:
 
     Attributes:
       target: Host and port of the server.
-      port: Where clients connect, on 127.0.0.1.
+      port: Where clients connect, on 127.0.0.1; by default any free one.
       delay_s: Time for which each answer is held.
     """
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, *, own_port: int = 0) -> None:
         self.target = (host, port)
         self.delay_s = 0.0
         self.is_closed = False
         self._links: list[Link] = []
         self._mutes_new: tuple[bool, bool] = (False, False)
         self._mark: bytes = b""
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", own_port))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -115,6 +115,8 @@ class Relay:
     def close(self) -> None:
         """Cut everything."""
         self.is_closed = True
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # which ends the thread's wait
         self._listener.close()
         for link in self._links:
             link.cut()
@@ -134,11 +136,18 @@ class Relay:
             self._links.append(link)
 
 
+def free_port() -> int:
+    """Return a port where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
 @contextmanager
-def relay_to(url: str, port: int) -> Iterator[Relay]:
+def relay_to(url: str, port: int, *, own_port: int = 0) -> Iterator[Relay]:
     """Run a relay to the server of a URL; `port` is its default port."""
     parts = urlsplit(url)
-    relay = Relay(parts.hostname or "127.0.0.1", parts.port or port)
+    relay = Relay(parts.hostname or "127.0.0.1", parts.port or port, own_port=own_port)
     try:
         yield relay
     finally:

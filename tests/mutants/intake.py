@@ -1,5 +1,7 @@
 """Rules of quotas, broken."""
 
+from dataclasses import replace
+
 import pytest
 
 from dueline.limits import quota as quotas
@@ -27,6 +29,16 @@ def who_counts_reads_afterwards_how_many_were_taken(patch: Patch) -> None:
         return counted._replace(through=quotas.read(self._store, queue, quota)[0].taken)
 
     patch.setattr(Admission, "_count", late)
+
+
+def what_others_have_taken_ahead_is_forgotten(patch: Patch) -> None:
+    after_taking = quotas.after_taking
+
+    def forget(used, quota, count, now_us, *, more, until_us):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        after = after_taking(used, quota, count, now_us, more=more, until_us=until_us)
+        return replace(after, lent=more)
+
+    patch.setattr(quotas, "after_taking", forget)
 
 
 def what_is_taken_ahead_is_used_whenever(patch: Patch) -> None:

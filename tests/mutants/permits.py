@@ -61,6 +61,9 @@ def a_claim_outlasts_its_permits(patch: Patch) -> None:
         return {claim: until_us + 60_000_000 for claim, until_us in ends(self, jobs).items()}
 
     patch.setattr(HeldPermits, "ends_us", ends_us)
+
+
+def an_extension_outlasts_its_permits(patch: Patch) -> None:
     change_source(patch, Settler, "extend", "min(until_us,", "max(until_us,")
 
 

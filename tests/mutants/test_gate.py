@@ -78,6 +78,8 @@ from tests.mutants import (
 )
 from tests.mutants.table import tell
 from tests.simulation import broken
+from tests.unit.jobs import test_quotas
+from tests.unit.worker import test_limits
 
 BUDGET_S = 60
 """How much time of a processor the tests of one mutant may take until one of them notices."""
@@ -359,6 +361,8 @@ MUTANTS = (
            Named(worker_limits.who_is_refused_is_next_and_more_urgent_jobs_before_it)),
     Mutant("N4", permits.a_claim_outlasts_its_permits,
            Named(worker_limits.a_claim_lasts_no_longer_than_its_permits, on_memory)),
+    Mutant("N4", permits.an_extension_outlasts_its_permits,
+           Named(test_limits.test_an_extension_ends_with_the_permits, on_memory)),
     Mutant("N4", permits.who_lost_a_permit_goes_on,
            Named(worker_limits.a_job_whose_permit_went_to_another_is_lost)),
     Mutant("N4", permits.a_lapsed_permit_is_held_again_though_another_has_it,
@@ -371,6 +375,8 @@ MUTANTS = (
            in_a_world(jobs_quotas.two_who_look_at_once)),
     Mutant("D2", intake.who_counts_reads_afterwards_how_many_were_taken,
            in_a_world(jobs_quotas.what_came_meanwhile_is_counted)),
+    Mutant("D2", intake.what_others_have_taken_ahead_is_forgotten, in_a_world(
+        test_quotas.test_what_another_process_has_taken_ahead_is_not_given_twice)),
     Mutant("D3", intake.what_is_taken_ahead_is_used_whenever,
            in_a_world(jobs_quotas.what_was_taken_ahead_lapses)),
     Mutant("Z1", times.a_time_has_another_job_each_try, EACH_TIME_ONCE),

@@ -16,9 +16,10 @@ from dueline.admin.bulk_runs import BulkRun
 from dueline.admin.search import JobFilter
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.codec import encode
-from dueline.core.durations import parse_span
+from dueline.core.durations import instant_text, parse_span, span_text
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, Conflict, NotFound
+from dueline.core.process_identity import Whereabouts, is_gone, own
 from dueline.core.readable_records import readable, value_at
 from dueline.core.store import Put
 from dueline.jobs.bulk import PAGE, BulkResult, retry_all
@@ -48,6 +49,7 @@ class Redrive:
       began_us: When it was started or resumed; beat_us: when its progress was last written.
       matching: Number of jobs when it was started or resumed, with those that were done.
       done: Number of jobs that it has retried.
+      process: The process that runs it; None: an older version wrote this.
     """
 
     id: str
@@ -60,10 +62,23 @@ class Redrive:
     matching: int
     done: int = 0
     state: State = "running"
+    process: Whereabouts | None = None
 
     def is_live(self, now_us: int) -> bool:
-        """Return whether a process runs it."""
-        return self.state == "running" and now_us - self.beat_us < STALE_US
+        """Return whether a process runs it, as far as is known here."""
+        if self.state != "running" or now_us - self.beat_us >= STALE_US:
+            return False
+        return self.process is None or not is_gone(self.process, own())
+
+    def conflict(self, now_us: int) -> Conflict:
+        """Return the error of a process that cannot run it yet."""
+        ago = span_text(max(0, now_us - self.beat_us), units=1)
+        return Conflict(
+            f"The redrive {self.id[:8]} of {self.who} runs already, or its process was killed: it"
+            f" wrote its progress {ago} ago.",
+            hint=f"Stop it with `dueline dead redrive --stop --id {self.id[:8]}`, or resume it"
+            f" after {instant_text(self.beat_us + STALE_US)} if it was killed.",
+        )
 
     def is_resumable(self, now_us: int) -> bool:
         """Return whether it was stopped, or its process died."""
@@ -95,6 +110,7 @@ def chosen(engine: Engine, redrive: str | None, *, to_resume: bool) -> Redrive:
 
     Raises:
       NotFound: No redrive matches.
+      Conflict: The one to resume runs already, as far as is known here.
       BadInput: There are several.
     """
     now_us = engine.time.latest_us()
@@ -105,6 +121,9 @@ def chosen(engine: Engine, redrive: str | None, *, to_resume: bool) -> Redrive:
         and (one.is_resumable(now_us) if to_resume else one.state == "running")
     ]
     if not some:
+        for one in redrives(engine) if to_resume else ():
+            if one.id.startswith(redrive or "") and one.state == "running":
+                raise one.conflict(now_us)
         what = "can be resumed" if to_resume else "is running"
         raise NotFound(f"No such redrive {what}.", hint="See `dueline dead redrives`.")
     if len(some) > 1:
@@ -161,15 +180,13 @@ class PacedRedrive:
         now_us = engine.time.latest_us()
         known, self._version = value_at(engine.store, PARTITION, self.bulk.key, Redrive)
         if known is not None and known.is_live(now_us):
-            raise Conflict(
-                f"This redrive runs already, for {known.who}.",
-                hint=f"Stop it first: dueline dead redrive --stop {known.id[:8]}",
-            )
+            raise known.conflict(now_us)
         done = known.done if known is not None and self.bulk.is_begun else 0
         self.matching = self.bulk.count(count_max)
         self.redrive = Redrive(
-            self.bulk.key, like, written, rate, who, now_us, now_us, self.matching + done, done
-        )
+            self.bulk.key, like, written, rate, who, now_us, now_us, self.matching + done, done,
+            process=own(),
+        )  # fmt: skip
 
     def begin(self) -> None:
         """Store that it runs; `run` comes next.

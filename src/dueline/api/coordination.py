@@ -7,14 +7,15 @@ from datetime import timedelta
 from typing import Final
 
 from dueline.api.connection import Connection
-from dueline.api.signals import passed_on
+from dueline.api.signals import SIGNALLED, passed_on
+from dueline.api.stop_deadline import StopDeadline
 from dueline.coordination.leases import BEATS_A_TTL, TTL_US_MIN, Leases
 from dueline.coordination.sequence import BLOCK
 from dueline.coordination.sequence import Sequence as Numbers
 from dueline.core.clock import SECOND_US, Clock, asked_span_us, duration_us
 from dueline.core.constraints import Count, check_value
 from dueline.core.errors import BadInput, Conflict, DuelineError, LeaseLost, NotFound
-from dueline.core.logging import log
+from dueline.core.logging import enable_loggers, log
 from dueline.core.process_identity import worker_name
 from dueline.core.queue_settings import check_queue_name
 from dueline.streams.consumer import Consumer
@@ -123,25 +124,8 @@ class CoordinationMethods(Connection):
             NotFound: A consumer is not registered, or none is.
             BadInput: `threads` is less than 1.
         """
-        names = self._consumer_names() if consumers is None else consumers
-        isolation = HandlerIsolation(self.clock)
-        made = [
-            self._make_consumer(*self._find_consumer(name), threads, isolation) for name in names
-        ]
-        if not made:
-            raise NotFound("No consumer is registered.", hint='Use @stream.consumer("group").')
-        for _, loop in made:
-            loop.start()
-        try:
-            yield [consumer for consumer, _ in made]
-        finally:
-            for _, loop in made:
-                loop.stop()
-            for _, loop in made:
-                if not loop.join(duration_us(drain) / SECOND_US):
-                    log.warning(
-                        "a handler still runs; its shards are released when their leases expire"
-                    )
+        with _running(self._make_consumers(consumers, threads), drain) as running:
+            yield running
 
     def consume(
         self,
@@ -164,13 +148,35 @@ class CoordinationMethods(Connection):
             NotFound: A consumer is not registered, or none is.
             BadInput: `threads` is less than 1.
         """
-        ended = threading.Event()
-        with (
-            passed_on(lambda _: ended.set()) as received,
-            self.consuming(consumers, threads=threads, drain=drain),
-        ):
-            ended.wait()
+        from dueline.api.starting import started_when_available  # noqa: PLC0415  (of a worker)
+
+        ended, deadline = threading.Event(), StopDeadline(duration_us(drain) / SECOND_US)
+
+        def stop(count: int) -> None:
+            deadline.stopped(SIGNALLED + received[0], hurry=count > 1)
+            ended.set()
+
+        with passed_on(stop) as received:
+            made = started_when_available(
+                self, lambda: self._make_consumers(consumers, threads), ended, name="consumer"
+            )
+            with _running(made or (), drain):
+                ended.wait()
+            deadline.over()
         return received[0]
+
+    def _make_consumers(
+        self, consumers: Sequence[str] | None, threads: int
+    ) -> Sequence[tuple[Consumer, ConsumerThreads]]:
+        names = self._consumer_names() if consumers is None else consumers
+        isolation = HandlerIsolation(self.clock)
+        enable_loggers()
+        made = [
+            self._make_consumer(*self._find_consumer(name), threads, isolation) for name in names
+        ]
+        if not made:
+            raise NotFound("No consumer is registered.", hint='Use @stream.consumer("group").')
+        return made
 
     def _find_consumer(self, name: str) -> tuple[Stream, Registered]:
         stream, _, group = name.partition("/")
@@ -284,6 +290,25 @@ class CoordinationMethods(Connection):
             beat.join()
             with suppress(DuelineError):  # then it expires by itself
                 leases.release([name])
+
+
+@contextmanager
+def _running(
+    made: Sequence[tuple[Consumer, ConsumerThreads]], drain: timedelta | float
+) -> Iterator[list[Consumer]]:
+    """Run the threads of consumers while the block runs."""
+    for _, loop in made:
+        loop.start()
+    try:
+        yield [consumer for consumer, _ in made]
+    finally:
+        for _, loop in made:
+            loop.stop()
+        for _, loop in made:
+            if not loop.join(duration_us(drain) / SECOND_US):
+                log.warning(
+                    "a handler still runs; its shards are released when their leases expire"
+                )
 
 
 def _renew(leases: Leases, ended: threading.Event, ttl_us: int) -> None:

@@ -12,11 +12,14 @@ from dueline.api.config import place_of
 from dueline.api.connection import Connection
 from dueline.api.maintenance import make_maintenance_threads
 from dueline.api.service_manager import notify, reported
-from dueline.api.signals import passed_on
+from dueline.api.signals import SIGNALLED, passed_on
+from dueline.api.starting import started_when_available
+from dueline.api.stop_deadline import StopDeadline
 from dueline.api.worker_plan import Plan
 from dueline.coordination.worker_registry import KnownTasks
+from dueline.core.clock import SECOND_US
 from dueline.core.errors import ConfigError, SchemaMismatch, StoreCorrupt
-from dueline.core.logging import log
+from dueline.core.logging import enable_loggers, log
 from dueline.core.process_identity import worker_name
 from dueline.core.system import IS_POSIX
 from dueline.core.wakeup import FALLBACK_US, Signal
@@ -49,20 +52,38 @@ def launch(app: Connection, plan: Plan) -> int | None:
     if plan.http is None:
         return _launch(app, plan, None)
     tally = Tally()
-    with counted_calls(app.queues.engine.store, tally):
+    with counted_calls(app.store, tally):
         return _launch(app, plan, tally)
 
 
 def _launch(app: Connection, plan: Plan, tally: Tally | None) -> int | None:
-    worker = make_worker(app, plan, tally=tally)
+    deadline = StopDeadline(plan.drain_us / SECOND_US)
+    is_stopped, workers = threading.Event(), list[Worker]()
 
     def stop(count: int) -> None:
+        deadline.stopped(SIGNALLED + received[0], hurry=count > 1 or not workers)
         notify("STOPPING=1")
-        worker.stop(hurry=count > 1)
+        is_stopped.set()
+        for worker in workers:
+            worker.stop(hurry=count > 1)
 
-    with passed_on(stop) as received, _answering(app, plan, worker, tally), reported(worker):
-        run(app, plan, worker, tally)
-    return next(iter(received), signal.SIGTERM if worker.is_stopped_by_request else None)
+    def start() -> Worker:
+        return make_worker(app, plan, tally=tally)
+
+    with passed_on(stop) as received:
+        worker = (
+            start() if plan.burst
+            else started_when_available(app, start, is_stopped, name="worker")
+        )  # fmt: skip
+        if worker is not None:
+            workers.append(worker)
+            if is_stopped.is_set():
+                worker.stop()
+            with _answering(app, plan, worker, tally), reported(worker):
+                run(app, plan, worker, tally)
+        deadline.over()
+    is_by_request = worker is not None and worker.is_stopped_by_request
+    return next(iter(received), signal.SIGTERM if is_by_request else None)
 
 
 def _answering(
@@ -92,32 +113,38 @@ def make_worker(
       make_runner: returns the runner of handlers, instead of the plan's; takes the event to set.
       tally: counts the attempts, for metrics.
     """
+    enable_loggers()
     queues = app.queues
     plan = _without_unreadable(queues, plan)
     wakeup = Signal()
     name = worker_name()
     channels = [*plan.serving, name]  # permits wake it by its name
     listener = queues.engine.wakeups.listen(channels, wakeup)
+    try:
+        worker = Worker(
+            queues.engine,
+            make_runner(wakeup) if make_runner else _runner(app, plan, wakeup, loop),
+            Settler(queues.engine, app.tasks, random.Random(), app.hooks, tally),
+            WorkerSettings(
+                worker=name,
+                serving=plan.serving,
+                known=KnownTasks(app.tasks, app.payloads.numbers),
+                burst=plan.burst,
+                drain_us=plan.drain_us,
+                prefetch=plan.prefetch,
+            ),
+            clock=app.clock,
+            wakeup=wakeup,
+            listener=listener,
+            pace=PollTimer(
+                FALLBACK_US if listener.is_open else GAP_US_MAX_WITHOUT_WAKEUPS, random.random
+            ),
+        )
+    except BaseException:
+        listener.close()
+        raise
     log.info("worker %s serves %s", name, ", ".join(plan.serving))
-    return Worker(
-        queues.engine,
-        make_runner(wakeup) if make_runner else _runner(app, plan, wakeup, loop),
-        Settler(queues.engine, app.tasks, random.Random(), app.hooks, tally),
-        WorkerSettings(
-            worker=name,
-            serving=plan.serving,
-            known=KnownTasks(app.tasks, app.payloads.numbers),
-            burst=plan.burst,
-            drain_us=plan.drain_us,
-            prefetch=plan.prefetch,
-        ),
-        clock=app.clock,
-        wakeup=wakeup,
-        listener=listener,
-        pace=PollTimer(
-            FALLBACK_US if listener.is_open else GAP_US_MAX_WITHOUT_WAKEUPS, random.random
-        ),
-    )
+    return worker
 
 
 def _without_unreadable(queues: Queues, plan: Plan) -> Plan:

@@ -8,6 +8,7 @@ from typing import Final
 from dueline.api.application import Dueline
 from dueline.api.config import load_object
 from dueline.core.errors import ConfigError
+from dueline.core.logging import enable_loggers
 
 _MADE: Final = re.compile(r"^(\w+)(?: *: *\w+)? *= *(?:dueline\.)?Dueline\(", re.MULTILINE)
 _FILES_MAX: Final = 200
@@ -20,12 +21,14 @@ def load_app(place: str, folder: Path | None = None) -> Dueline:
     Raises: ConfigError: the object cannot be imported, or is not an application.
     """
     try:
-        return _expect_app(place, load_object(place, folder))
+        app = _expect_app(place, load_object(place, folder))
     except ConfigError as error:
         apps = apps_here()
         if not apps or {place, f"{place}:app"} & {*apps}:  # found, and it fails
             raise
         raise ConfigError(error.message, hint=error.hint + found_here(apps)) from error
+    enable_loggers()
+    return app
 
 
 def found_here(apps: Sequence[str]) -> str:

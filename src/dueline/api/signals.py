@@ -13,6 +13,9 @@ from dueline.core.process_signals import reset_handlers, set_handlers, signals_t
 SAME_REQUEST_S: Final = 0.5
 """Signals within this time are one request: a terminal and a parent process both send theirs."""
 
+SIGNALLED = 128
+"""What the number of a signal is added to, for the exit code."""
+
 
 @contextmanager
 def passed_on(then: Callable[[int], object]) -> Iterator[Sequence[int]]:

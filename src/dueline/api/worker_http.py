@@ -2,18 +2,21 @@
 
 import json
 import logging
+import re
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+from io import BytesIO
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from dueline.admin.scaling import Scale, scale_of
+from dueline.api.probe_server import ProbeServer
 from dueline.coordination import worker_registry
 from dueline.core.clock import SECOND_US
 from dueline.core.durations import parse_span
@@ -23,11 +26,8 @@ from dueline.foresight.target import Target, target_of
 from dueline.worker.tally import Tally
 from dueline.worker.worker import LIVE_WITHIN_US, Worker
 
-REQUESTS_MAX: Final = 8
-"""Maximum number of requests that are answered at the same time."""
-
-REQUEST_S_MAX: Final = 10.0
-"""Maximum duration of a request, in seconds; then its connection is closed."""
+ANSWER_S_MAX: Final = 8.0
+"""Maximum duration of an answer, in seconds; then the answer is that the store is late."""
 
 QUEUES_MAX: Final = 20
 """Maximum number of queues that one request names."""
@@ -37,6 +37,12 @@ SCALED_EVERY_S: Final = 5.0
 
 WITHIN, AHEAD, SHARE = "30s", "10s", 0.99
 """Without a target, this share of jobs should start within this time."""
+
+_LIVEZ: Final = re.compile(rb"(?:GET|HEAD) /livez[ ?]")
+_LATE: Final = (
+    b"HTTP/1.0 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n"
+    b"Cache-Control: no-store\r\n\r\nThe store does not answer in time.\n"
+)
 
 _log = logging.getLogger("dueline.http")
 
@@ -125,14 +131,28 @@ class Listener:
         return Answer(HTTPStatus.OK, "alive\n")
 
     def _ready(self) -> Answer:
-        if self._worker.load().is_draining:
-            return Answer(HTTPStatus.SERVICE_UNAVAILABLE, "The worker is draining.\n")
+        load = self._worker.load()
+        if load.is_draining:
+            why = "The worker is draining."
+        elif load.is_quiet:
+            why = "The worker is quiet: it claims no jobs until it is resumed."
+        elif self._worker.is_claiming is None:
+            why = "The worker has not asked for jobs yet."
+        else:
+            why = self._silence()
+        if why:
+            return Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{why}\n")
+        return Answer(HTTPStatus.OK, "ready\n")
+
+    def _silence(self) -> str:
+        """Return why the store cannot be used; empty if it can."""
         try:
             self._engine.store.read(worker_registry.PARTITION, after=None, limit=1)
         except DuelineError as error:
-            text = f"The store does not answer: {error.message}\n"
-            return Answer(HTTPStatus.SERVICE_UNAVAILABLE, text)
-        return Answer(HTTPStatus.OK, "ready\n")
+            return f"The store does not answer: {error.message}"
+        if not self._worker.is_claiming:
+            return "The worker claims no jobs: its last call of the store failed."
+        return ""
 
     def _scale(self, query: Mapping[str, list[str]]) -> Answer:
         try:
@@ -190,73 +210,59 @@ def listening(address: tuple[str, int], listener: Listener) -> Iterator[int]:
     Raises:
       ConfigError: The address is not free, or not one of this machine.
     """
-    server = _bound(address, listener)
-    port = server.server_port
+    socket_ = _bound(address)
+    port: int = socket_.getsockname()[1]
     _log.info("listening on %s, port %d", address[0], port)
-    threading.Thread(target=server.serve_forever, name="dueline-http", daemon=True).start()
-    try:
-        yield port
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-def _bound(address: tuple[str, int], listener: Listener) -> "_Server":
-    host, port = address
     handler = type("Handler", (_Handler,), {"answers": listener})
+    server = ProbeServer(
+        lambda head: _answered(handler, head),
+        is_quick=lambda head: _LIVEZ.match(head) is not None,
+        late=_LATE,
+        answer_s_max=ANSWER_S_MAX,
+    )
+    with closing(socket_), server.serving(socket_):
+        yield port
+
+
+def _bound(address: tuple[str, int]) -> socket.socket:
+    host, port = address
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        kind = type("Server", (_Server,), {"address_family": found[0]})
-        server: _Server = kind(found[4][:2], handler)
+        return socket.create_server(found[4][:2], family=found[0])
     except OSError as error:
         raise ConfigError(
             f"Cannot listen on {host:.80}, port {port}: {error.strerror}.",
             hint="Use another address: --http 127.0.0.1:9465.",
         ) from error
-    return server
 
 
-class _Server(ThreadingHTTPServer):
-    """A server that answers few requests at a time, each for a bounded time."""
-
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 2 * REQUESTS_MAX
-
-    def __init__(self, *arguments: Any) -> None:  # noqa: ANN401
-        self._free = threading.BoundedSemaphore(REQUESTS_MAX)
-        super().__init__(*arguments)
-
-    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
-        end = threading.Timer(REQUEST_S_MAX, _cut, (request,))
-        end.daemon = True
-        end.start()
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            end.cancel()
-            self._free.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002
-        _log.debug("a request failed", exc_info=True)
+def _answered(handler: "type[_Handler]", head: bytes) -> bytes:
+    """Return the response to the head of a request."""
+    exchange = _Exchange(head)
+    handler(exchange, ("", 0), None)  # type: ignore[arg-type]
+    return exchange.written.getvalue()
 
 
-def _cut(request: socket.socket) -> None:
-    with suppress(OSError):
-        request.shutdown(socket.SHUT_RDWR)
+class _Exchange:
+    """What a handler takes for a socket: a request that has arrived, and where the answer goes."""
+
+    def __init__(self, head: bytes) -> None:
+        self._head = head
+        self.written = BytesIO()
+
+    def makefile(self, *_: object) -> BytesIO:
+        """Return what is read."""
+        return BytesIO(self._head)
+
+    def sendall(self, data: bytes) -> None:
+        """Keep what is written."""
+        self.written.write(data)
 
 
 class _Handler(BaseHTTPRequestHandler):
     """Answers GET and HEAD."""
 
     answers: Listener
-    timeout = REQUEST_S_MAX / 2
     server_version = "dueline"
     sys_version = ""
 

@@ -40,10 +40,6 @@ class Exit(IntEnum):
     TERMINATED = 143
 
 
-SIGNALLED: Final = 128
-"""What the number of a signal is added to."""
-
-
 MEANINGS: Final[Mapping[Exit, str]] = {
     Exit.DONE: "Success",
     Exit.NEGATIVE: "The job ended without a result (`enqueue --wait`), or another failure",

@@ -4,7 +4,7 @@ import os
 import signal
 from typing import Final
 
-from dueline.cli.errors import SIGNALLED
+from dueline.api.signals import SIGNALLED
 
 _FORWARDED: Final = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 

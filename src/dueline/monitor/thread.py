@@ -8,7 +8,7 @@ from typing import Self
 
 from dueline.core.engine import Engine
 from dueline.core.errors import DuelineError
-from dueline.core.logging import log
+from dueline.core.logging import enable_loggers, log
 from dueline.core.maintenance import MaintenanceTask
 from dueline.monitor.monitor import Monitor
 
@@ -54,6 +54,7 @@ class MaintenanceThreads:
             self._threads.append(self._thread("dueline-monitor", self._step))
 
     def __enter__(self) -> Self:
+        enable_loggers()
         for thread in self._threads:
             thread.start()
         return self

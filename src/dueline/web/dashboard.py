@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 from dueline.api.application import Dueline
 from dueline.api.connect import mask
 from dueline.core.errors import BadInput, Conflict, DuelineError, NotFound, StoreUnavailable
+from dueline.core.logging import enable_loggers
 from dueline.web.http_api.application import routes_of
 from dueline.web.pages import (
     jobs,
@@ -77,6 +78,7 @@ def dashboard(
     Raises:
         ConfigError: A role or a token is invalid.
     """
+    enable_loggers()
     access = Access(role, dict(tokens or {}), authorize, tuple(hosts))
     modules = (overview, jobs, queues, work, workflows, streams, store, metrics, login)
     site = Site(app, Redaction(redact), title or mask(app.url), tasks)

@@ -1,6 +1,6 @@
 """Time between polls of the lane lists, and backoff while the store is unavailable."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from dueline.core.clock import Clock
@@ -98,6 +98,9 @@ class PollTimer:
 
 BACK_OFF_S: Final = (0.1, 2.0)
 
+DO_ALL_US: Final = 2_000_000
+"""Time after which `do_all` tries nothing more if a step fails."""
+
 
 class StoreBackoff:
     """Runs steps; waits longer after each that fails because the store is unavailable."""
@@ -107,7 +110,7 @@ class StoreBackoff:
         self._failures = 0
         self._depth = 0
 
-    def do(self, step: Callable[[], None]) -> bool:
+    def do(self, step: Callable[[], object]) -> bool:
         """Run a step; return whether it succeeded.
 
         A nested step that succeeds does not reset the backoff: it may not have used the store.
@@ -128,3 +131,11 @@ class StoreBackoff:
         if not self._depth:
             self._failures = 0
         return True
+
+    def do_all(self, steps: Sequence[Callable[[], object]]) -> None:
+        """Run steps that are not repeated; skip the rest if the store does not answer."""
+        began_us = self._clock.monotonic_us()
+        for step in steps:
+            is_done = self.do(step)
+            if not is_done and self._clock.monotonic_us() - began_us > DO_ALL_US:
+                return

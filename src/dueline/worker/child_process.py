@@ -11,6 +11,7 @@ from types import FrameType
 from dueline.core.attempt import Ending, GivenBack
 from dueline.core.clock import SECOND_US, Clock, SystemClock
 from dueline.core.job import Claim, Job
+from dueline.core.logging import enable_loggers
 from dueline.core.process_signals import set_handlers, signals_to_stop
 from dueline.core.system import at_fork
 from dueline.core.tuples import field
@@ -98,6 +99,7 @@ class Child:
 
     def run(self) -> None:
         """Serve until the parent has no more work. If the parent closes the pipe, exit."""
+        enable_loggers()
         self._runner.start()
         reporting = threading.Thread(target=self._report, name="dueline-report", daemon=True)
         reporting.start()

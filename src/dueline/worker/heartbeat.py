@@ -17,7 +17,7 @@ from dueline.coordination.worker_registry import (
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.errors import DuelineError, StoreReplaced
-from dueline.core.logging import log
+from dueline.core.logging import enable_loggers, log
 from dueline.core.process_identity import own
 from dueline.core.queue_catalog import SETTINGS_AGE_US_MAX
 from dueline.core.store_capabilities import follow_lease, stray_answers_of
@@ -92,6 +92,7 @@ class HeartbeatThread:
             wait_s = max(0.0, min(due_s - time.monotonic(), BETWEEN_S))
 
     def _do_between(self) -> None:
+        enable_loggers()  # a handler may have configured logging
         try:
             self._between()
         except DuelineError as error:  # retried soon; a failed heartbeat is logged as a warning

@@ -8,7 +8,7 @@ from dueline.coordination import worker_requests
 from dueline.coordination.run_times import RunTimes
 from dueline.coordination.worker_registry import KnownTasks
 from dueline.coordination.worker_requests import JOBS_MAX, WorkerAnswer
-from dueline.core.attempt import Crashed, Done, Ended, Ending, GivenBack
+from dueline.core.attempt import Crashed, Ended, Ending, GivenBack
 from dueline.core.call_options import is_step
 from dueline.core.clock import SECOND_US, Clock
 from dueline.core.engine import Engine
@@ -144,6 +144,7 @@ class Worker:
         self._is_stopping = self._is_hurried = False
         self.is_stopped_by_request = False
         self._turned_us = clock.monotonic_us()
+        self.is_claiming: bool | None = None  # whether the loop's last turn succeeded
         self._beat = HeartbeatThread(self._extend_all, self._attend, wakeup=wakeup)
 
     def stop(self, *, hurry: bool = False) -> None:
@@ -174,10 +175,10 @@ class Worker:
             self._claimer.close()
             self._settlements.close()
             self._settler.close()
-        self._guarded(self._report)
-        self._guarded(self._permits.close)
-        self._guarded(lambda: self._write_run_times(is_last=True))
-        self._guarded(self._reporter.end)
+        StoreBackoff(self._clock).do_all([
+            self._report, self._permits.close, lambda: self._write_run_times(is_last=True),
+            self._reporter.end,
+        ])  # fmt: skip
         if self._is_moved():
             self._engine.catalog.features.expect_here()
 
@@ -185,7 +186,7 @@ class Worker:
         while not is_over():
             self._wakeup.clear()
             was_busy = bool(self._held)
-            is_done = self._guarded(self._step)
+            is_done = self.is_claiming = self._guarded(self._step)
             # If a burst's last jobs have just ended, nothing would wake the worker.
             if is_done and not (self._settings.burst and was_busy and not self._held):
                 self._wait()
@@ -283,10 +284,10 @@ class Worker:
         if not self._ended and not starts:
             return
         self._flushed_us = now_us
-        context_tasks = self._settler.context_tasks
-        tried = [one.job for one in self._ended if not isinstance(one.ending, Done)]
-        if reporting := [job.claim() for job in tried if job.task in context_tasks]:
-            self._report(reporting)  # before another worker runs them
+        if context_tasks := self._settler.context_tasks:
+            jobs = [one.job for one in self._ended]
+            if reporting := [job.claim() for job in jobs if job.task in context_tasks]:
+                self._report(reporting)  # before callers see the end, or another worker runs them
         is_full = self._slots.taken() >= self._runner.threads
         self._settlements.begin(self._ended, starts, self._cancellations.known, is_full=is_full)
         if not self._settlements.is_under_way():
@@ -533,6 +534,7 @@ class Worker:
         self._guarded(self._take_settled)
         if self._held:
             log.warning("stopped with %d handlers running; released their jobs", len(self._held))
+            self._guarded(self._report)  # before another worker runs them
         self._give_back(self._held.jobs(), may_run=True)
 
     def _give_back(

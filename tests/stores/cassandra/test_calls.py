@@ -6,6 +6,7 @@ from tests.harness.cases.options_of_calls import (
     calls_have_options_of_their_own,
     steps_and_schedules_have_options_of_their_own,
 )
+from tests.harness.cases.worker_reports import reports_are_there_when_the_end_is
 from tests.harness.cassandra_node import expect_node, keyspaces_on_a_node
 
 expect_node()
@@ -22,3 +23,9 @@ def test_steps_and_schedules_have_options_of_their_own() -> None:
     # A12, C21
     with keyspaces_on_a_node(1) as keyspaces:
         steps_and_schedules_have_options_of_their_own(keyspaces.fresh())
+
+
+def test_reports_are_there_when_the_end_is() -> None:
+    # C18
+    with keyspaces_on_a_node(1) as keyspaces:
+        reports_are_there_when_the_end_is(keyspaces.fresh())

@@ -6,6 +6,7 @@ from tests.harness.cases.options_of_calls import (
     calls_have_options_of_their_own,
     steps_and_schedules_have_options_of_their_own,
 )
+from tests.harness.cases.worker_reports import reports_are_there_when_the_end_is
 
 pytestmark = pytest.mark.postgres
 
@@ -18,3 +19,8 @@ def test_calls_have_options_of_their_own(url: str) -> None:
 def test_steps_and_schedules_have_options_of_their_own(url: str) -> None:
     # A12, C21
     steps_and_schedules_have_options_of_their_own(url)
+
+
+def test_reports_are_there_when_the_end_is(url: str) -> None:
+    # C18
+    reports_are_there_when_the_end_is(url)

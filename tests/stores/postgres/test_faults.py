@@ -19,16 +19,14 @@ from dueline.core.errors import (
     StoreUnavailable,
     Unknown,
 )
-from dueline.core.store import Drop, Group, Migratable, Transactional
+from dueline.core.store import Drop, Group, Migratable
 from dueline.store_tests.calls import (
     LEASE_US,
     NOW_US,
-    WIDTH_US,
     claim,
     lane_of,
     new_job,
     new_jobs,
-    pointers_in,
     row_of,
     rows_in,
 )
@@ -467,40 +465,6 @@ def test_a_killed_server_that_comes_back_has_lost_and_doubled_nothing(own: Clust
     present = {int.from_bytes(row.id) for row in rows_in(store, lane_of())}
     assert set(stored) <= present
     store.close()
-
-
-# Transactions that stay open
-
-
-def test_a_job_of_a_late_commit_is_found(store: PostgresStore, url: str) -> None:
-    """The sweep closes nothing meanwhile, and nobody waits for the transaction."""
-    later_us = NOW_US + 5 * WIDTH_US
-    assert isinstance(store, Transactional)
-    other = open_store(url)
-    with store.transaction() as inside:
-        inside.store.add([new_job(1)])
-        other.add([new_job(2)])
-        marks = other.sweep("laws", 0, now_us=later_us, width_us=WIDTH_US)
-        assert marks.closed < lane_of().bucket
-        assert [job.id for job in claim(other, lane_of()).jobs] == [new_job(2).id]
-    assert [job.id for job in claim(other, lane_of(), token=2).jobs] == [new_job(1).id]
-    assert other.sweep("laws", 0, now_us=later_us, width_us=WIDTH_US).closed >= lane_of().bucket
-    assert [pointer.lane for pointer in pointers_in(other)] == [lane_of()]
-    other.close()
-
-
-def test_a_watermark_stays_below_an_append_that_is_not_committed(
-    store: PostgresStore, url: str
-) -> None:
-    other = open_store(url)
-    with store.transaction() as inside:
-        inside.store.append([row_of(1)])
-        assert other.append([row_of(2)]) == [NOW_US]
-        assert NOW_US - 1000 <= other.close_until("log", 0, at_us=NOW_US) < NOW_US
-    assert other.close_until("log", 0, at_us=NOW_US) == NOW_US
-    rows = other.tail("log", 0, after=None, limit=9, until_us=NOW_US).rows
-    assert list(rows) == [row_of(1), row_of(2)]
-    other.close()
 
 
 def test_an_error_whose_text_no_column_takes_is_stored_escaped(url: str) -> None:

@@ -1,10 +1,16 @@
 """Paced redrives."""
 
+import subprocess
+import sys
+from dataclasses import replace
+
 import pytest
 
 from dueline.admin import redrives
 from dueline.admin.redrives import STALE_US, PacedRedrive, read_rate
+from dueline.core.durations import instant_text
 from dueline.core.errors import BadInput, Conflict, NotFound
+from dueline.core.process_identity import Whereabouts
 from tests.harness.cases import admin_redrives as cases
 from tests.harness.cases.admin_bulk_runs import dead_jobs
 from tests.harness.cases.admin_redrives import LIKE, living, paced
@@ -23,8 +29,12 @@ def test_who_dies_is_resumed_after_a_while_and_no_job_is_retried_twice(world: Wo
     next(pages)
     with pytest.raises(Conflict, match="runs already"):
         PacedRedrive(world.queues, LIKE, "", 4, "bob")
-    with pytest.raises(NotFound):
+    world.clock.advance(2)
+    with pytest.raises(Conflict, match="already, or its process was killed") as caught:
         redrives.chosen(world.queues.engine, None, to_resume=True)
+    at = instant_text(killed.redrive.beat_us + STALE_US)
+    assert "wrote its progress 2s ago" in caught.value.message
+    assert at in caught.value.hint
     world.clock.advance(us=STALE_US)
     known = redrives.chosen(world.queues.engine, killed.redrive.id[:4], to_resume=True)
     again = PacedRedrive(world.queues, known.like, known.written, known.rate, "bob")
@@ -33,6 +43,25 @@ def test_who_dies_is_resumed_after_a_while_and_no_job_is_retried_twice(world: Wo
     assert living(world, ids) == len(ids)
     assert list(pages) == []  # it was only suspended
     assert [one.state for one in redrives.redrives(world.queues.engine)] == ["done"]
+
+
+def test_a_redrive_whose_process_is_gone_is_resumed_at_once(world: World) -> None:
+    # R17
+    ids = dead_jobs(world)
+    code = "from dueline.core.process_identity import own; print(*own())"
+    printed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    space, pid, started = printed.stdout.split()
+    killed = PacedRedrive(world.queues, LIKE, "queue:q", 4, "ann")
+    killed.redrive = replace(killed.redrive, process=Whereabouts(space, int(pid), started))
+    killed.begin()
+    next(killed.run())
+    known = redrives.chosen(world.queues.engine, None, to_resume=True)
+    again = PacedRedrive(world.queues, known.like, known.written, known.rate, "bob")
+    again.begin()
+    assert sum(page.done for page in again.run()) == len(ids) - 2
+    assert living(world, ids) == len(ids)
 
 
 def test_an_interrupted_redrive_says_so(world: World) -> None:

@@ -5,6 +5,7 @@ import random
 import shutil
 import socket
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -22,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dueline import BadInput, ConfigError, Dueline, Retry, StoreUnavailable
 from dueline.api.launch import make_worker
-from dueline.api.worker_http import REQUESTS_MAX, Listener, listening
+from dueline.api.worker_http import Listener, listening
 from dueline.api.worker_plan import plan_of
 from dueline.core.attempt import Done, Ended
 from dueline.worker.settler import Settler
@@ -46,18 +47,30 @@ def samples(text: str) -> dict[tuple[str, ...], float]:
 
 
 class Stage:
-    """An application, a worker that works in bursts, and what it answers."""
+    """An application, a worker that works in bursts or until stopped, and what it answers."""
 
-    def __init__(self, app: Dueline) -> None:
+    def __init__(self, app: Dueline, *, burst: bool = True) -> None:
         self.app = app
         self.tally = Tally()
-        plan = plan_of(app.serving(None), 4, 0, 0, burst=True)
+        plan = plan_of(app.serving(None), 4, 0, 0, burst=burst)
         self.worker = make_worker(app, plan, tally=self.tally)
         self.listener = Listener(app.engine, self.worker, self.tally, 4)
 
     def get(self, path: str, accept: str = "", **query: str) -> tuple[int, str]:
         answer = self.listener.answer(path, {key: [one] for key, one in query.items()}, accept)
         return answer.status.value, answer.body
+
+
+@contextmanager
+def running(stage: Stage) -> Iterator[None]:
+    """Run the worker in a thread meanwhile."""
+    thread = threading.Thread(target=stage.worker.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stage.worker.stop()
+        thread.join()
 
 
 @pytest.fixture
@@ -173,6 +186,7 @@ def test_a_scrape_says_when_the_store_does_not_answer(
     app: Dueline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = Stage(app)
+    stage.worker.is_claiming = True
     monkeypatch.setattr(type(app.engine.store), "read", _unavailable)
     assert samples(stage.get("/metrics")[1])["dueline_store_up",] == 0
     assert stage.get("/livez") == (200, "alive\n"), "a restart would not help"
@@ -185,14 +199,43 @@ def _unavailable(*_: object, **__: object) -> NoReturn:
 
 
 def test_probes_tell_a_worker_that_drains_and_one_that_is_stuck(app: Dueline) -> None:
-    stage = Stage(app)
-    assert stage.get("/readyz") == (200, "ready\n")
-    stage.worker.stop()
+    stage = Stage(app, burst=False)
+    assert stage.get("/readyz") == (503, "The worker has not asked for jobs yet.\n")
+    with running(stage):
+        wait_for(lambda: stage.get("/readyz") == (200, "ready\n"), "the worker is ready")
     assert stage.get("/readyz") == (503, "The worker is draining.\n")
     assert stage.get("/livez")[0] == HTTPStatus.OK
     stage.worker._turned_us -= 61_000_000
     assert stage.get("/livez")[0] == HTTPStatus.SERVICE_UNAVAILABLE
     assert stage.get("/nothing")[0] == HTTPStatus.NOT_FOUND
+
+
+def test_a_quiet_worker_is_not_ready(app: Dueline) -> None:
+    # O12
+    stage = Stage(app, burst=False)
+    with running(stage):
+        wait_for(lambda: stage.get("/readyz") == (200, "ready\n"), "the worker is ready")
+        stage.worker._claimer.set_quiet(is_quiet=True)
+        text = "The worker is quiet: it claims no jobs until it is resumed.\n"
+        assert stage.get("/readyz") == (503, text)
+        assert stage.get("/livez") == (200, "alive\n")
+        stage.worker._claimer.set_quiet(is_quiet=False)
+        assert stage.get("/readyz") == (200, "ready\n")
+
+
+def test_a_worker_whose_claims_fail_is_not_ready(
+    app: Dueline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # O12
+    stage = Stage(app, burst=False)
+    with running(stage):
+        wait_for(lambda: stage.get("/readyz") == (200, "ready\n"), "the worker is ready")
+        with monkeypatch.context() as patch:
+            patch.setattr(type(app.engine.store), "claim", _unavailable)
+            app.send("add", [1], queue="sums")
+            text = "The worker claims no jobs: its last call of the store failed.\n"
+            wait_for(lambda: stage.get("/readyz") == (503, text), "its claims fail")
+        wait_for(lambda: stage.get("/readyz") == (200, "ready\n"), "the worker is ready again")
 
 
 def test_a_scale_is_json_or_a_number(app: Dueline) -> None:
@@ -247,12 +290,6 @@ def test_requests_are_bounded(app: Dueline) -> None:
     with listening(("127.0.0.1", 0), stage.listener) as port:
         with pytest.raises(ConfigError, match="Cannot listen"):
             listening(("127.0.0.1", port), stage.listener).__enter__()
-        slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(REQUESTS_MAX)]
-        with pytest.raises((urllib.error.URLError, ConnectionError)):
-            fetch(port, "/livez")
-        for one in slow:
-            one.close()
-        wait_for(lambda: is_answered(port), "slow clients leave room")
         with pytest.raises(urllib.error.HTTPError, match="501"):
             urllib.request.urlopen(f"http://127.0.0.1:{port}/livez", data=b"x", timeout=9)
         many = "&".join(f"queue={number}" for number in range(99))

@@ -3,12 +3,16 @@
 import json
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from dueline import Dueline
 from dueline.api.logs import LogSettings, show_as_parent_does
+from dueline.api.maintenance import make_maintenance_threads
+from dueline.core.logging import enable_loggers, log
+from dueline.web import dashboard
 from tests.harness.shell import Shell
 
 SHOP = """
@@ -105,3 +109,114 @@ def test_a_child_without_a_worker_of_the_command_line_configures_nothing(
     show_as_parent_does()
     assert logging.getLogger("dueline").handlers is before
     assert LogSettings() == (logging.INFO, logging.INFO, False)
+
+
+CONFIGURED = """
+import logging, logging.config
+from dueline import Dueline, Retry
+
+def configure():
+    logging.config.dictConfig({{
+        "version": 1,
+        "disable_existing_loggers": True,
+        "formatters": {{"plain": {{"format": "ROOT %(message)s"}}}},
+        "handlers": {{"out": {{"class": "logging.StreamHandler", "formatter": "plain"}}}},
+        "root": {{"handlers": ["out"], "level": "INFO"}},
+    }})
+
+{first}
+app = Dueline("sqlite:///jobs.db")
+
+@app.task(name="fail", retry=Retry(attempts=1))
+def fail():
+    raise ValueError("bad luck")
+
+@app.task(name="configure")
+def configure_late():
+    configure()
+    import time
+    time.sleep(1.5)
+"""
+
+
+def enqueued(shell: Shell, task: str) -> str:
+    """Enqueue a job, in a process of its own since that configures logging; return its id."""
+    out, error = shell.spawn("-A", "shop:app", "enqueue", task).communicate(timeout=60)
+    assert out, error
+    return str(out.strip())
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_an_application_that_disables_existing_loggers_leaves_those_of_the_worker(
+    shell: Shell, processes: str
+) -> None:
+    (shell.folder / "shop.py").write_text(CONFIGURED.format(first="configure()"), encoding="utf-8")
+    job = enqueued(shell, "fail")
+    lines = "\n".join(log_of(shell, "--processes", processes))
+    assert "INFO worker " in lines
+    assert f"WARNING job={job} task=fail attempt=1 dead" in lines
+    assert "ValueError: bad luck" in lines
+    assert "INFO stopped: no job is due" in lines
+    assert "ROOT" not in lines
+
+
+def test_a_handler_that_disables_existing_loggers_silences_the_worker_for_a_moment_only(
+    shell: Shell,
+) -> None:
+    (shell.folder / "shop.py").write_text(CONFIGURED.format(first=""), encoding="utf-8")
+    enqueued(shell, "configure")
+    lines = "\n".join(log_of(shell, "-v"))
+    assert "task=configure attempt=1 done" in lines
+    assert "INFO stopped: no job is due" in lines
+
+
+def test_what_an_application_sets_on_purpose_stays() -> None:
+    """Of every logger of dueline: consumers, the dashboard, maintenance, stores."""
+    names = [one for one in logging.root.manager.loggerDict if f"{one}.".startswith("dueline.")]
+    loggers = [logging.getLogger(name) for name in names]
+    other = logging.getLogger("due.line")
+    before = [(one.level, one.propagate) for one in loggers]
+    try:
+        for one in (*loggers, other):
+            one.disabled = True
+            one.setLevel(logging.CRITICAL)
+            one.propagate = False
+        enable_loggers()
+        assert len(names) > 3
+        assert {(one.disabled, one.level, one.propagate) for one in loggers} == {
+            (False, logging.CRITICAL, False)
+        }
+        assert other.disabled
+    finally:
+        for one, (level, propagate) in zip(loggers, before, strict=True):
+            one.setLevel(level)
+            one.propagate = propagate
+
+
+def test_consumers_dashboards_and_maintenance_enable_loggers(tmp_path: Path) -> None:
+    app = Dueline(f"sqlite:///{tmp_path}/jobs.db")
+    stream = app.stream("orders")
+    stream.consumer("all")(print)
+
+    def is_enabled_by(start: Callable[[], object]) -> bool:
+        log.disabled = True
+        start()
+        return not log.disabled
+
+    def consume() -> None:
+        with app.consuming():
+            pass
+
+    def work() -> None:
+        with app.worker():
+            pass
+
+    def maintain() -> None:
+        with make_maintenance_threads(app.queues, "w"):
+            pass
+
+    try:
+        assert all(map(is_enabled_by, (consume, work, maintain, lambda: dashboard(app))))
+    finally:
+        log.disabled = False
+        app.close()

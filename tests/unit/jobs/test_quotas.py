@@ -83,6 +83,22 @@ def test_who_counts_leaves_nothing_out_that_came_meanwhile(world: World) -> None
     what_came_meanwhile_is_counted(world)
 
 
+def test_what_another_process_has_taken_ahead_is_not_given_twice(world: World) -> None:
+    """Rule D2: a count leaves out what is taken ahead and not used yet, whatever came since."""
+    quota.set_quota(world.queues.engine, "q", Quota(depth=1000))
+    first, second = world.other(), world.other()
+    world.clock.advance(us=1)  # the beginning of a span of GRAIN_US
+    assert sum(enqueue(first) for _ in range(20)) == 20
+    world.clock.advance(us=quota.GRAIN_US)
+    assert enqueue(first) == 1  # and ten ahead, as it used 20 just before
+    assert enqueue(second) == 1
+    later(world)
+    assert enqueue(second, 1000 - 32 + 1) == 0  # counts
+    assert enqueue(second, 1000 - 32) == 1000 - 32
+    assert sum(enqueue(first) for _ in range(20)) == 10
+    assert len(waiting(world)) == 1000
+
+
 def test_jobs_are_counted_seldom_and_not_for_each_call(world: World) -> None:
     quota.set_quota(world.queues.engine, "q", Quota(depth=50))
     counts: list[int] = []
@@ -99,6 +115,33 @@ def test_jobs_are_counted_seldom_and_not_for_each_call(world: World) -> None:
     for _ in range(20):
         assert enqueue(world.queues) == 0
     assert len(counts) == 1
+
+
+def test_a_call_that_just_fits_counts_no_jobs(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quota.set_quota(world.queues.engine, "q", DEPTH)
+    assert enqueue(world.queues, 2) == 2
+    later(world)
+    with monkeypatch.context() as patch:
+        patch.setattr(world.store, "scan", None)
+        assert enqueue(world.queues, 3) == 3
+
+
+def test_what_is_taken_ahead_is_not_given_away_in_its_last_moment(world: World) -> None:
+    """Rule D3: it is used until then, and no longer."""
+    quota.set_quota(world.queues.engine, "q", Quota(depth=1000))
+    first, second = world.other(), world.other()
+    world.clock.advance(us=1)
+    assert sum(enqueue(first) for _ in range(20)) == 20
+    world.clock.advance(us=quota.GRAIN_US)
+    assert enqueue(first) == 1  # and ten ahead
+    world.clock.advance(us=quota.GRAIN_US - 1)
+    assert enqueue(second) == 1
+    later_call = 1000 - 32
+    assert enqueue(second, later_call + 1) == 0
+    assert enqueue(second, later_call) == later_call
+    assert sum(enqueue(first) for _ in range(11)) == 10
 
 
 def test_a_count_is_worth_a_minute(world: World) -> None:

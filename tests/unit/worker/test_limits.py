@@ -17,6 +17,7 @@ from dueline.limits.permits import SLOTS
 from dueline.worker.claimer import Claimer
 from tests.harness.cases import worker_limits as cases
 from tests.harness.cases.worker_limits import Crowd, claimed, run
+from tests.harness.cases.worker_settler import settler_of
 from tests.harness.permits import permits_of, take
 from tests.harness.world import EVERY_KIND, world_on
 
@@ -181,6 +182,22 @@ def test_a_refused_worker_is_next_after_more_urgent_jobs() -> None:
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_a_claim_lasts_no_longer_than_its_permits(kind: str, tmp_path: Path) -> None:
     cases.a_claim_lasts_no_longer_than_its_permits(kind, tmp_path)
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_an_extension_ends_with_the_permits(kind: str, tmp_path: Path) -> None:
+    """Rule N4: permits that could not be extended bound the claim."""
+    world = world_on(kind, tmp_path)
+    permits = permits_of(world)
+    claimer = claimed(world, permits)
+    permits.begin(list, 4)
+    (taken,) = claimer.claim(4, {})
+    world.clock.advance(us=10 * SECOND_US)
+    extended = settler_of(world.queues).extend([taken.job], set(), permits.ends_us([taken.job]))
+    until_us = semaphore.read(world.store, "s")[0].holders["w1"].until_us
+    assert world.row(taken.job.id).at_us == until_us
+    assert extended.ends_us == {taken.job.claim(): until_us}
+    world.store.close()
 
 
 def test_a_job_whose_permit_went_to_another_is_lost() -> None:

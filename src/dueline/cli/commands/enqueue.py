@@ -82,7 +82,11 @@ def enqueue(
             hint="Put the arguments into the file.",
         )
     args, kwargs = read_arguments(argument or ())
-    app = application_of(context, unchecked=unchecked)
+    app = (
+        _unchecked(context)
+        if unchecked
+        else session_of(context).application(otherwise=" Without its code, pass --unchecked.")
+    )
     try:
         own = app.unchecked(task) if unchecked else app.task_named(task)
         using = own.using(
@@ -115,14 +119,9 @@ def enqueue(
     return Exit.DONE
 
 
-def application_of(context: typer.Context, *, unchecked: bool) -> Dueline:
-    """Return the application, or with `unchecked` one without tasks on the same store.
-
-    Raises: ConfigError: no application or store is named, or there is no such file.
-    """
+def _unchecked(context: typer.Context) -> Dueline:
+    """Return an application without tasks on the store of the command line."""
     session = session_of(context)
-    if not unchecked:
-        return session.application(otherwise=" Without its code, pass --unchecked.")
     check_exists(session.address)
     return Dueline(session.address)
 

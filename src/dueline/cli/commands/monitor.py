@@ -5,8 +5,7 @@ import threading
 import typer
 
 from dueline.api.logs import LogSettings
-from dueline.api.signals import passed_on
-from dueline.cli.errors import SIGNALLED
+from dueline.api.signals import SIGNALLED, passed_on
 from dueline.cli.session import session_of
 from dueline.core.process_identity import worker_name
 

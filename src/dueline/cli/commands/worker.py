@@ -16,8 +16,8 @@ from dueline.api.config import place_in_package, place_of
 from dueline.api.connect import mask
 from dueline.api.connection import UNDECLARED_LIMIT
 from dueline.api.logs import LogSettings
+from dueline.api.signals import SIGNALLED
 from dueline.api.worker_plan import CONCURRENCY, DRAIN_S, plan_of
-from dueline.cli.errors import SIGNALLED
 from dueline.cli.options import argument, option
 from dueline.cli.process_one import stay_as_process_one
 from dueline.cli.reload import run_again_and_again
@@ -25,7 +25,7 @@ from dueline.cli.session import OF_THIS_PROCESS, is_of_this_process, session_of
 from dueline.coordination.worker_registry import KnownTasks, live_workers
 from dueline.core.clock import SECOND_US
 from dueline.core.durations import parse_span
-from dueline.core.errors import BadInput, StoreCorrupt
+from dueline.core.errors import BadInput, StoreCorrupt, StoreUnavailable
 from dueline.core.limit_names import semaphore_of
 from dueline.core.text import one_line
 from dueline.core.version import VERSION
@@ -153,7 +153,17 @@ def _greet(app: Dueline, queues: Mapping[str, int | None] | None, slots: str) ->
         if place := place_in_package(place_of(app) or ""):
             hint = f"its file is in a package, so name the module, {place}"
         _log.warning("The application has no tasks: %s.", hint)
-    catalog = app.engine.catalog
+    try:
+        _warn_of_store(app, own, serving)
+    except StoreUnavailable as error:
+        if app.store.scope != "network":
+            raise
+        _log.warning("the store is unavailable: %s", error)  # the worker waits for it
+
+
+def _warn_of_store(app: Dueline, own: Collection[str], serving: Collection[str]) -> None:
+    """Log what the store says against this start."""
+    tasks, catalog = sorted(app.tasks), app.engine.catalog
     known = {*own, *catalog.names()}
     workers, now_us = live_workers(app.engine), app.engine.time.latest_us()
     own_tasks = KnownTasks(app.tasks, app.payloads.numbers)

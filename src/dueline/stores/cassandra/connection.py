@@ -1,8 +1,9 @@
 """Connects to a Cassandra cluster, and translates the driver's errors."""
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor, Future
 from socket import IPPROTO_TCP, TCP_NODELAY
-from typing import Final
+from typing import Any, Final
 
 from cassandra import (
     AuthenticationFailed,
@@ -77,6 +78,25 @@ class TooManyTombstones(StoreUnavailable):
     """A read crossed more deleted rows than the server allows."""
 
 
+class _UntilExit(Executor):
+    """Runs what the driver's scheduler submits; nothing when the interpreter exits.
+
+    The scheduler's thread outlives the executor then, and would print a traceback.
+    """
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    def submit(self, *args: Any, **named: Any) -> "Future[Any]":  # noqa: ANN401  (the driver's)
+        """Submit a call; return what has ended already if no call can be submitted."""
+        try:
+            return self._executor.submit(*args, **named)
+        except RuntimeError:
+            ended: Future[Any] = Future()
+            ended.set_result(None)
+            return ended
+
+
 def connect(place: Place) -> tuple[Cluster, Session]:
     """Connect to a cluster.
 
@@ -91,6 +111,7 @@ def connect(place: Place) -> tuple[Cluster, Session]:
         raise StoreUnavailable(
             f"No address is known for the hosts of {place}.", hint="Check the host names."
         ) from error
+    cluster.scheduler._executor = _UntilExit(cluster.executor)  # noqa: SLF001
     try:
         session = cluster.connect()
         # The driver has no time limit for a second page. Each statement has a LIMIT or few rows.

@@ -1,1 +1,0 @@
-"""What keeps a job from starting: one module for each kind of cause."""

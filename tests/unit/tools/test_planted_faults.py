@@ -1,0 +1,117 @@
+"""Planted faults: which changes are made to a module, and which tests are run on them."""
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+from tools.planted_faults.__main__ import EXPLAINED, explained, read_sources, sample
+from tools.planted_faults.faults import faults_of
+from tools.planted_faults.selection import TestMap, Users, covering
+
+
+def changes(code: str, file: str = "jobs/a.py") -> list[str]:
+    """Return the places in a function and what the faults make of them."""
+    faults = faults_of(file, code.encode())
+    for fault in faults:
+        ast.parse(fault.applied_to(code.encode()))
+    return [fault.key.partition(": ")[2] for fault in faults]
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("return a < b", ["a < b -> a <= b"]),
+        ("return a in b", ["a in b -> a not in b"]),
+        ("return (a) is not b", ["(a) is not b -> (a) is b"]),
+        ("return a and b", ["a and b -> a or b"]),
+        ("return not a", ["not a -> bool(a)"]),
+        ("return min(a, b)", ["min(a, b) -> max(a, b)"]),
+        ("return a[1:]", ["a[1:] -> a[1 + 1:]"]),
+        ("return a - 1", ["a - 1 -> a - 0"]),
+        ("return a_us + b", ["a_us + b -> a_us - b"]),
+        ("return f(a_us, b_us)", ["f(a_us, b_us) -> f(b_us, a_us)"]),
+        ("return True", ["return True -> return False"]),
+        ("return [b for b in a if b]", ["b -> True"]),
+        ("a.clear()", ["a.clear() -> pass"]),
+        ("a.b = 3", ["a.b = 3 -> pass"]),
+        ("a += 3", ["a += 3 -> pass"]),
+        ("del a[b]", ["del a[b] -> pass"]),
+        ("if a:\n        return 3", ["a -> not (a)"]),
+        ("with a.lock:\n        b = 3", ["a.lock -> __import__('contextlib').nullcontext()"]),
+        ("for b in a:\n        continue", ["continue -> break"]),
+        ("raise ValueError(a + 1)", []),
+        ("log.info(a + 1)", []),
+    ],
+)
+def test_a_usual_mistake_is_planted(code: str, expected: list[str]) -> None:
+    assert changes(f"def f(a, b):\n    {code}\n") == expected
+
+
+def test_defaults_are_changed() -> None:
+    code = "class A:\n    a: int = 0\n    b: bool = True\n\ndef f(c=1, *, d=None): ...\n"
+    assert changes(code) == ["0 -> 1", "True -> False", "1 -> 2"]
+
+
+def test_statements_of_sql_are_changed() -> None:
+    code = b'READ = ("SELECT a FROM t WHERE b = %s"\n    " AND c <= %s ORDER BY a FOR UPDATE")\n'
+    statements = [fault.applied_to(code) for fault in faults_of("stores/postgres/a.py", code)]
+    assert statements == [
+        code.replace(b" FOR UPDATE", b""),
+        code.replace(b"<=", b"<"),
+        code.replace(b"BY a", b"BY a DESC"),
+        code.replace(b"c <= %s", b"(c <= %s OR TRUE)"),
+        code.replace(b"b = %s", b"(b = %s OR TRUE)"),
+    ]
+    assert faults_of("jobs/a.py", code) == []
+
+
+def test_the_name_of_a_fault_stays_when_lines_move() -> None:
+    code = b"def f(a):\n    return a < 1, a < 1\n"
+    names = [fault.key for fault in faults_of("jobs/a.py", code)]
+    assert names == ["jobs/a.py f: a < 1 -> a <= 1", "jobs/a.py f: a < 1 -> a <= 1 (#2)"]
+    assert [fault.key for fault in faults_of("jobs/a.py", b"\n\n" + code)] == names
+
+
+def test_tests_that_run_the_line_are_chosen_although_it_has_moved(tmp_path: Path) -> None:
+    old = b"LIMIT = a + 1\n\ndef f():\n    return 1 < LIMIT\n\ndef g():\n    return 2 < 3\n"
+    new = old.replace(b"\ndef g", b"\n# A comment.\n\ndef g")
+    recorded = {
+        "tests": [["t.py::f", 2.0], ["t.py::g", 1.0]],
+        "files": {"jobs/a.py": {"4": [0], "7": [1]}},
+    }
+    (tmp_path / "main.json").write_text(json.dumps(recorded), encoding="utf-8")
+    (tmp_path / "source" / "jobs").mkdir(parents=True)
+    (tmp_path / "source" / "jobs" / "a.py").write_bytes(old)
+    sources = {"jobs/a.py": new}
+    tests, users = TestMap(tmp_path, sources), Users(sources)
+    chosen = [covering(fault, tests, users) for fault in faults_of("jobs/a.py", new)]
+    assert chosen == [{"t.py::f"}, {"t.py::f"}, {"t.py::g"}]  # a constant: those that use it
+
+
+def test_tests_of_the_package_and_short_ones_come_first(tmp_path: Path) -> None:
+    durations_s = {"tests/unit/api/t.py::a": 0.1, "tests/unit/jobs/t.py::b": 5.0,
+                   "tests/unit/jobs/t.py::c": 1.0}  # fmt: skip
+    recorded = {"tests": [*durations_s.items()], "files": {}}
+    (tmp_path / "main.json").write_text(json.dumps(recorded), encoding="utf-8")
+    within = TestMap(tmp_path, {}).within
+    assert within(durations_s, "jobs", 60) == [
+        "tests/unit/jobs/t.py::c", "tests/unit/jobs/t.py::b", "tests/unit/api/t.py::a",
+    ]  # fmt: skip
+    assert within(durations_s, "jobs", 2) == ["tests/unit/jobs/t.py::c"]
+
+
+def test_each_explained_fault_exists() -> None:
+    sources = read_sources()
+    keys = {fault.key for file, source in sources.items() for fault in faults_of(file, source)}
+    reasons = explained(EXPLAINED.read_text(encoding="utf-8"))
+    assert set(reasons) <= keys, "a line of equivalent.txt names no fault: the code has changed"
+
+
+def test_a_sample_depends_on_its_seed_only() -> None:
+    faults = [fault for file, source in read_sources().items() for fault in faults_of(file, source)]
+    first = sample(faults, ["jobs", "limits"], 5, "a")
+    assert first == sample(faults, ["jobs", "limits"], 5, "a")
+    assert first != sample(faults, ["jobs", "limits"], 5, "b")
+    assert [fault.file.partition("/")[0] for fault in first[:4]] == ["jobs", "limits"] * 2

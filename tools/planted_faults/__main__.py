@@ -1,0 +1,166 @@
+"""Plant usual mistakes in the code, one at a time, and report which of them the tests notice.
+
+The faults are a random sample of each package. For each, the tests that run its lines are run
+until one fails. A fault that no test notices needs a test of what it breaks, or a line in
+equivalent.txt that says why it breaks nothing.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from tools.planted_faults.faults import Fault, faults_of
+from tools.planted_faults.selection import TestMap, Users, covering
+from tools.planted_faults.test_lines import PACKAGES, SOURCE, VARIABLE
+from tools.planted_faults.trial import ROOT, Bench, Verdict, import_libraries
+
+CACHE = ROOT / ".cache" / "planted"
+EXPLAINED = Path(__file__).parent / "equivalent.txt"
+SUITES = (
+    "tests/unit/admin", "tests/unit/api", "tests/unit/coordination", "tests/unit/jobs",
+    "tests/unit/limits", "tests/unit/monitor", "tests/unit/schedules", "tests/unit/streams",
+    "tests/unit/tasks", "tests/unit/worker", "tests/unit/workflows", "tests/stores",
+)  # fmt: skip
+"""Tests that may notice a fault in one of PACKAGES."""
+
+BUDGET_S = 60.0
+"""Maximum duration of the tests of one fault, as measured without it."""
+
+
+def record_lines() -> None:
+    """Record which lines each test runs; this takes about ten minutes."""
+    command = [
+        sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "tools.planted_faults.test_lines",
+        "-m", "not long and not mutants and not cassandra", *SUITES,
+    ]  # fmt: skip
+    shutil.rmtree(CACHE / "lines", ignore_errors=True)
+    shutil.copytree(SOURCE, CACHE / "lines" / "source")
+    environment = os.environ | {VARIABLE: str(CACHE / "lines")}
+    subprocess.run(command, cwd=ROOT, env=environment, check=False)
+
+
+def read_sources() -> dict[str, bytes]:
+    """Return the modules of all packages, by their files."""
+    return {
+        str(path.relative_to(SOURCE)): path.read_bytes()
+        for package in PACKAGES
+        for path in sorted((SOURCE / package).glob("*.py"))
+    }
+
+
+def explained(text: str) -> dict[str, str]:
+    """Return the faults that break nothing, and why: a line of each, in turn."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return {fault: reason.strip() for fault, reason in zip(lines[::2], lines[1::2], strict=True)}
+
+
+def package_of(file: str) -> str:
+    """Return the package of a file."""
+    return file.rpartition("/")[0]
+
+
+def sample(faults: Sequence[Fault], packages: Sequence[str], size: int, seed: str) -> list[Fault]:
+    """Choose faults of each package at random; the packages take turns."""
+    chosen = []
+    for package in packages:
+        of_package = [fault for fault in faults if package_of(fault.file) == package]
+        chance = random.Random(f"{seed} {package}")
+        chosen += list(enumerate(chance.sample(of_package, min(size, len(of_package)))))
+    return [fault for _, fault in sorted(chosen, key=lambda placed: placed[0])]
+
+
+def run(
+    faults: Sequence[Fault], sources: Mapping[str, bytes], *, processes: int, only: Sequence[str]
+) -> Iterator[tuple[Fault, Verdict]]:
+    """Run the tests of each fault, or `only` the tests of these files."""
+    tests, users = TestMap(CACHE / "lines", sources), Users(sources)
+    import_libraries()
+    benches = [Bench(CACHE / f"bench{number}", sources) for number in range(processes)]
+    pending = list(reversed(faults))
+    while pending or any(bench.fault for bench in benches):
+        for bench in benches:
+            if (fault := bench.fault) is not None and (verdict := bench.poll()) is not None:
+                yield fault, verdict
+            if bench.fault is None and pending:
+                fault = pending.pop()
+                chosen = choose(fault, tests, users, only)
+                if chosen:
+                    bench.start(fault, chosen)
+                else:
+                    yield fault, Verdict("untested", "", 0.0)
+        time.sleep(0.02)
+
+
+def choose(fault: Fault, tests: TestMap, users: Users, only: Sequence[str]) -> Mapping[str, float]:
+    """Return the tests to run on a fault; those of its package if no test runs its lines."""
+    if only:
+        return dict.fromkeys(only, BUDGET_S)
+    package = package_of(fault.file)
+    chosen = covering(fault, tests, users) or tests.of_package(package)
+    return {test: tests.durations_s[test] for test in tests.within(chosen, package, BUDGET_S)}
+
+
+def main() -> int:
+    """Run; exit with 1 if a fault survived that is not explained."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--package", action="append", choices=PACKAGES, help="default: all")
+    parser.add_argument("--sample", type=int, default=40, help="number of faults of each package")
+    parser.add_argument("--seed", default="1")
+    parser.add_argument("--only", default="", help="faults whose line holds this text")
+    parser.add_argument("--again", type=Path, help="the survivors of an earlier run's results")
+    parser.add_argument("--tests", nargs="*", default=[], help="run these files' tests only")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--record", action="store_true", help="record again what tests run")
+    options = parser.parse_args()
+    if options.record or not (options.tests or (CACHE / "lines").exists()):
+        record_lines()
+    sources = read_sources()
+    faults = [fault for file, source in sources.items() for fault in faults_of(file, source)]
+    if options.again:
+        results = json.loads(options.again.read_text(encoding="utf-8"))
+        keys = {key for key, word, *_ in results if word != "caught"}
+        chosen = [fault for fault in faults if fault.key in keys]
+    elif options.only:
+        chosen = [fault for fault in faults if options.only in fault.key]
+    else:
+        chosen = sample(faults, options.package or PACKAGES, options.sample, options.seed)
+    reasons = explained(EXPLAINED.read_text(encoding="utf-8"))
+    counts: Counter[tuple[str, str]] = Counter()
+    results = []
+    for fault, verdict in run(
+        [fault for fault in chosen if fault.key not in reasons],
+        sources, processes=options.processes, only=options.tests,
+    ):  # fmt: skip
+        counts[package_of(fault.file), verdict.word] += 1
+        results.append([fault.key, *verdict])
+        print(f"{verdict.word:<9} {verdict.took_s:6.1f} s  {fault.key}  {verdict.test}", flush=True)
+        name = "again" if options.again or options.only else options.seed
+        (CACHE / f"results-{name}.json").write_text(json.dumps(results), encoding="utf-8")
+    for fault in chosen:
+        counts[package_of(fault.file), "equivalent"] += fault.key in reasons
+    print_rates(counts)
+    return int(any(word in {"survived", "untested"} for _, word in counts))
+
+
+def print_rates(counts: Counter[tuple[str, str]]) -> None:
+    """Print how many faults of each package were caught."""
+    words = ("caught", "survived", "untested", "equivalent")
+    print(f"\n{'package':<16}" + "".join(f"{word:>12}" for word in words) + f"{'rate':>8}")
+    packages = sorted({package for package, _ in counts})
+    rows = [(package, [counts[package, word] for word in words]) for package in packages]
+    rows.append(("all", [sum(numbers) for numbers in zip(*(row for _, row in rows), strict=True)]))
+    for name, numbers in rows:
+        rate = numbers[0] / max(1, sum(numbers[:3]))
+        print(f"{name:<16}" + "".join(f"{number:12}" for number in numbers) + f"{rate:8.1%}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
