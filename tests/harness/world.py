@@ -142,11 +142,13 @@ class World:
         held: int = 0,
         skew_us: int = 0,
         started_us: int | None = None,
+        is_quiet: bool = False,
     ) -> None:
         """Have a worker beat; it is taken for gone after 30 s."""
         presence = Presence(
             worker, tuple(queues), tuple(tasks), 4, held,
             self.now_us if started_us is None else started_us, self.now_us, skew_us,
+            is_quiet=is_quiet,
         )  # fmt: skip
         version = self.queues.engine.ids.token()
         announce(self.store, presence, version=version, beat_every_us=10 * SECOND_US)

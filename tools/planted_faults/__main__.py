@@ -31,7 +31,7 @@ SUITES = (
 )  # fmt: skip
 """Tests that may notice a fault in one of PACKAGES."""
 
-BUDGET_S = 60.0
+BUDGET_S = 30.0
 """Maximum duration of the tests of one fault, as measured without it."""
 
 
@@ -83,7 +83,7 @@ def run(
     """Run the tests of each fault, or `only` the tests of these files."""
     tests, users = TestMap(CACHE / "lines", sources), Users(sources)
     import_libraries()
-    benches = [Bench(CACHE / f"bench{number}", sources) for number in range(processes)]
+    benches = [Bench(sources) for _ in range(processes)]
     pending = list(reversed(faults))
     while pending or any(bench.fault for bench in benches):
         for bench in benches:
@@ -118,6 +118,7 @@ def main() -> int:
     parser.add_argument("--again", type=Path, help="the survivors of an earlier run's results")
     parser.add_argument("--tests", nargs="*", default=[], help="run these files' tests only")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--resume", action="store_true", help="go on with this seed's last run")
     parser.add_argument("--record", action="store_true", help="record again what tests run")
     options = parser.parse_args()
     if options.record or not (options.tests or (CACHE / "lines").exists()):
@@ -125,8 +126,8 @@ def main() -> int:
     sources = read_sources()
     faults = [fault for file, source in sources.items() for fault in faults_of(file, source)]
     if options.again:
-        results = json.loads(options.again.read_text(encoding="utf-8"))
-        keys = {key for key, word, *_ in results if word != "caught"}
+        earlier = json.loads(options.again.read_text(encoding="utf-8"))
+        keys = {key for key, word, *_ in earlier if word != "caught"}
         chosen = [fault for fault in faults if fault.key in keys]
     elif options.only:
         chosen = [fault for fault in faults if options.only in fault.key]
@@ -134,16 +135,20 @@ def main() -> int:
         chosen = sample(faults, options.package or PACKAGES, options.sample, options.seed)
     reasons = explained(EXPLAINED.read_text(encoding="utf-8"))
     counts: Counter[tuple[str, str]] = Counter()
-    results = []
+    name = "again" if options.again or options.only else options.seed
+    path = CACHE / f"results-{name}.json"
+    results = json.loads(path.read_text(encoding="utf-8")) if options.resume else []
+    for key, word, *_ in results:
+        counts[package_of(key.partition(" ")[0]), word] += 1
+    known = {*reasons, *(key for key, *_ in results)}
     for fault, verdict in run(
-        [fault for fault in chosen if fault.key not in reasons],
+        [fault for fault in chosen if fault.key not in known],
         sources, processes=options.processes, only=options.tests,
     ):  # fmt: skip
         counts[package_of(fault.file), verdict.word] += 1
         results.append([fault.key, *verdict])
         print(f"{verdict.word:<9} {verdict.took_s:6.1f} s  {fault.key}  {verdict.test}", flush=True)
-        name = "again" if options.again or options.only else options.seed
-        (CACHE / f"results-{name}.json").write_text(json.dumps(results), encoding="utf-8")
+        path.write_text(json.dumps(results), encoding="utf-8")
     for fault in chosen:
         counts[package_of(fault.file), "equivalent"] += fault.key in reasons
     print_rates(counts)

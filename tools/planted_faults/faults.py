@@ -15,7 +15,7 @@ _COMPARISONS = {
 _CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 _LOCKS = re.compile(r"lock|guard|condition|mutex", re.IGNORECASE)
 _UNITS = ("_us", "_s", "_count")
-_QUIET = re.compile(r"(log|logger|super\(\)|warnings|gc)\b")
+_QUIET = re.compile(r"super\(\)|(log|logger|warnings|gc)\b")
 """Calls whose effects are not part of any promise."""
 
 _IS_SQL = re.compile(r"\b(SELECT|UPDATE|DELETE|INSERT|WHERE|ORDER BY|JOIN|AND|VALUES)\b")

@@ -7,12 +7,14 @@ import psycopg
 import pytest
 
 from dueline.core.clock import SECOND_US
-from dueline.core.store import Drop, Store, Want
+from dueline.core.job import Job
+from dueline.core.store import Drop, Group, Store, Want
 from dueline.store_tests.calls import (
     LEASE_US,
     NOW_US,
     claim,
     lane_of,
+    move,
     new_job,
     new_jobs,
     row_of,
@@ -73,6 +75,28 @@ def test_a_claim_of_many_takes_an_expired_claim_in_its_turn(store: Store) -> Non
     assert [job.id for job in claimed.jobs] == [*(job.id for job in jobs[1:]), first.id]
     assert claimed.died == {first.id: first}
     assert claimed.jobs == store.find([job.id for job in claimed.jobs])
+
+
+WAYS: dict[str, Callable[[Store, Job, Job], object]] = {
+    "add": lambda store, new, _: store.add([new]),
+    "group": lambda store, new, _: store.together([Group(jobs=[new])]),
+    "move": lambda store, _, held: store.settle([move(held, NOW_US)]),
+    "move in a group": lambda store, _, held: store.together([Group([move(held, NOW_US)])]),
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_a_row_that_a_process_puts_behind_its_cursor_is_claimed_next(
+    store: Store, way: Callable[[Store, Job, Job], object]
+) -> None:
+    now_us = NOW_US + 1000
+    store.add([new_job(number, at_us=NOW_US + number, lane=lane_of()) for number in range(1, 100)])
+    for token in (1, 2):
+        held = claim(store, lane_of(), limit=10, now_us=now_us, token=token).jobs
+    new = new_job(500, at_us=NOW_US, lane=lane_of())
+    way(store, new, held[0])
+    (claimed,) = claim(store, lane_of(), limit=1, now_us=now_us, token=3).jobs
+    assert claimed.id in {new.id, held[0].id}
 
 
 ROUNDS, JOBS = 20, 50

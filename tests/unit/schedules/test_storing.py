@@ -1,6 +1,7 @@
 """Each time of a schedule is one job, whatever is lost."""
 
 import random
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -8,24 +9,27 @@ import pytest
 from dueline.api.maintenance import make_maintenance_threads, tasks_of
 from dueline.core.attempt import Outcome
 from dueline.core.clock import SECOND_US
-from dueline.core.errors import BadInput, NotFound
+from dueline.core.errors import BadInput, NotFound, Unknown
 from dueline.core.job import State
 from dueline.schedules import schedule as definition
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Template, Timing
 from dueline.schedules.scheduler import advance_all, put
-from dueline.store_tests.failing_store import Fault
+from dueline.store_tests.failing_store import FailingStore, Fault
 from dueline.worker.tally import Tally
 from tests.harness.cases import schedules_storing as cases
 from tests.harness.cases.schedules_storing import (
+    CALLS_MAX,
+    CHANGES,
     TIMING,
     a_change_is_seen_through,
+    changes,
     each_time_is_one_job,
     no_birth_is_sent_again_when_its_key_may_be_forgotten,
     run_due,
     times,
 )
-from tests.harness.schedules import EVERY_US, TEMPLATE, waiting
+from tests.harness.schedules import EVERY_US, TEMPLATE, fresh, waiting
 from tests.harness.world import EVERY_KIND, World
 
 
@@ -148,3 +152,23 @@ def test_a_schedule_that_cannot_be_is_refused_and_nothing_is_written(world: Worl
         with pytest.raises(BadInput):
             put(world.queues, name, template, timing)
     assert definition.all_stored(world.store) == []
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_what_was_begun_with_a_schedule_is_finished_before_it_moves(kind: str) -> None:
+    """Fail each call of each change in turn; `finish_started` leaves nothing to withdraw."""
+    for place in range(CHANGES):
+        for number in range(1, CALLS_MAX):
+            with fresh(kind) as world:
+                put(world.queues, "s", TEMPLATE, TIMING)
+                failing = FailingStore(world.store, {number: Fault.AFTER})
+                with suppress(Unknown):
+                    changes(world)[place](world.other(failing))
+                found = scheduler.finish_started(world.other(), "s")
+                assert found is None or not found.schedule.is_sending()
+                assert found is None or not (found.schedule.recalled or found.schedule.ended)
+                is_active = found is not None and not found.schedule.is_paused
+                bodies = {found.schedule.template.body} if found and is_active else set()
+                assert {job.body for job in waiting(world)} <= bodies
+            if failing.calls < number:
+                break

@@ -11,6 +11,7 @@ from dueline.core.store import Store
 from dueline.jobs.transaction import transaction
 from dueline.log.reader import GUARD_US
 from dueline.store_tests.stepped_store import SteppedMemoryStore
+from dueline.streams import stream
 from dueline.streams.event import Position
 from tests.harness.clocks import NOW_US, HandClock
 from tests.harness.stream_stage import GUARD_S, Stage, batches, values
@@ -242,3 +243,14 @@ def test_a_read_that_continues_behind_the_last_event_misses_none(stage: Stage) -
     orders.append_again([slow])
     stage.later()
     assert [event.shard for event in orders.read(seen[-1].position)] == [1]
+
+
+def test_many_events_are_appended_once_each_in_several_writes(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "CHUNK", 3)
+    orders = stage.stream(1)
+    appended = orders.append_many([(number, None) for number in range(8)])
+    assert [event.value for event in appended] == [*range(8)]
+    stage.later()
+    assert [event.value for event in orders.read()] == [*range(8)]
