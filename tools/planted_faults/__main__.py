@@ -31,6 +31,11 @@ SUITES = (
 )  # fmt: skip
 """Tests that may notice a fault in one of PACKAGES."""
 
+IN_PROCESSES = {
+    "worker": [f"tests/integration/failures/test_{name}.py" for name in ("boards", "crashes")]
+}
+"""Tests of lines that only child processes run, by package."""
+
 BUDGET_S = 30.0
 """Maximum duration of the tests of one fault, as measured without it."""
 
@@ -104,7 +109,10 @@ def choose(fault: Fault, tests: TestMap, users: Users, only: Sequence[str]) -> M
     if only:
         return dict.fromkeys(only, BUDGET_S)
     package = package_of(fault.file)
-    chosen = covering(fault, tests, users) or tests.of_package(package)
+    chosen = covering(fault, tests, users)
+    if not chosen and package in IN_PROCESSES:
+        return dict.fromkeys(IN_PROCESSES[package], BUDGET_S)
+    chosen = chosen or tests.of_package(package)
     return {test: tests.durations_s[test] for test in tests.within(chosen, package, BUDGET_S)}
 
 

@@ -121,6 +121,16 @@ def test_steps_store_each_occurrence_once_and_leave_none_out(
         assert not stored or schedule.through_us >= now_us
 
 
+def test_occurrences_that_were_stored_early_are_noted_until_they_have_passed() -> None:
+    timing = Timing(every_us=SECOND_US, start_us=NOW_US)
+    early_us = (NOW_US + 2 * SECOND_US, NOW_US + 500 * SECOND_US)
+    schedule = replace(Schedule(TEMPLATE, timing, b"seed", NOW_US), taken_us=early_us)
+    times_us, schedule = step(schedule, NOW_US)
+    assert NOW_US + 2 * SECOND_US not in times_us
+    assert NOW_US + SECOND_US in times_us
+    assert schedule.taken_us == early_us[1:]
+
+
 def test_a_schedule_that_changes_all_the_time_runs_each_occurrence_once(tmp_path: Path) -> None:
     # T8, rule Z7: with a worker that claims ahead
     app, ran = Dueline(f"sqlite:///{tmp_path / 'jobs.db'}"), Counter[datetime]()

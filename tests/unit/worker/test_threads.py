@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from dueline.core.attempt import Done, Ended, Failed
+from dueline.core.attempt import Cancelled, Done, Ended, Failed
 from dueline.core.clock import SECOND_US, SystemClock
 from dueline.core.errors import JobTimeout
 from dueline.tasks.handler import Context
+from dueline.worker.context_controls import LEFT_RUNNING
 from tests.harness.calls import number_of
 from tests.harness.clocks import HandClock
 from tests.harness.crew import WAIT_S
@@ -86,6 +87,22 @@ def test_an_attempt_says_when_it_started_and_ended_by_the_stores_time() -> None:
         (ended,) = made.take(1)
     after_us = clock.monotonic_us() + 5000 * SECOND_US
     assert before_us <= ended.started_us <= ended.ended_us <= after_us
+
+
+def test_a_job_that_is_ended_by_force_was_cancelled_then_by_the_stores_time() -> None:
+    # rule A3
+    clock, gate = SystemClock(), Gate()
+    with crew(gate.handler, threads=2) as made:
+        before_us = clock.monotonic_us() + 5000 * SECOND_US
+        jobs = made.submit(1, 2)
+        gate.entered(2)
+        between_us = clock.monotonic_us() + 5000 * SECOND_US
+        made.runner.stop_by_force([jobs[1].claim()])
+        (ended,) = made.take(1)
+        after_us = clock.monotonic_us() + 5000 * SECOND_US
+        assert (ended.job, ended.ending) == (jobs[1], Cancelled(LEFT_RUNNING))
+        assert before_us <= ended.started_us <= between_us <= ended.ended_us <= after_us
+        gate.open.set()
 
 
 def test_what_has_not_started_can_be_taken_back() -> None:

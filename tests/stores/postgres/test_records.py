@@ -1,0 +1,49 @@
+"""Records on PostgreSQL: writes of one call that concern the same record."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from dueline.core.store import NO_VERSION, Commit, Delete, Group, Put, Store
+from dueline.store_tests.calls import token_of
+from tests.harness.postgres import schemas
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with schemas() as made:
+        store = made.open(made.fresh())
+        yield store
+        store.close()
+
+
+def new(key: str, number: int) -> Commit:
+    """Return a write that expects no record."""
+    return Commit("p", (Put(key, token_of(number), b"%d" % number, expect=NO_VERSION),))
+
+
+def values(store: Store) -> dict[str, bytes]:
+    return {record.key: record.value for record in store.read("p", after=None, limit=9)}
+
+
+def test_of_two_new_records_with_one_key_the_second_is_refused(store: Store) -> None:
+    both = Group(commits=[new("a", 1), new("b", 2), new("a", 3)])
+    assert list(store.together([both])) == [False]
+    assert values(store) == {}
+    first, second = Group(commits=[new("a", 1), new("b", 2)]), Group(commits=[new("a", 3)])
+    assert list(store.together([first, second])) == [True, False]
+    assert values(store) == {"a": b"1", "b": b"2"}
+
+
+def test_later_writes_of_a_group_see_earlier_ones(store: Store) -> None:
+    plain = Commit("p", (Put("a", token_of(1), b"1"),))
+    assert list(store.together([Group(commits=[plain, new("a", 2)])])) == [False]
+    assert values(store) == {}
+    replace = Commit("p", (Put("a", token_of(2), b"2", expect=token_of(1)),))
+    assert list(store.together([Group(commits=[plain, replace])])) == [True]
+    assert values(store) == {"a": b"2"}
+    delete = Commit("p", (Delete("a", expect=token_of(2)),))
+    assert list(store.together([Group(commits=[delete, new("a", 3)])])) == [True]
+    assert values(store) == {"a": b"3"}
