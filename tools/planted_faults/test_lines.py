@@ -1,6 +1,6 @@
 """A pytest plugin that records which lines each test runs: `-p tools.planted_faults.test_lines`.
 
-It writes `DUELINE_TEST_LINES/NAME.json` for each process of the run: the tests that passed with
+Each process of the run writes a file in the folder DUELINE_TEST_LINES: the tests that passed with
 their durations, and for each file of PACKAGES the numbers of the tests that ran each line.
 """
 
@@ -79,4 +79,4 @@ def pytest_configure(config: pytest.Config) -> None:
         return  # this process only distributes the tests
     folder = Path(os.environ[VARIABLE])
     folder.mkdir(parents=True, exist_ok=True)
-    config.pluginmanager.register(LineRecorder(folder, name or "main"), "test-lines")
+    config.pluginmanager.register(LineRecorder(folder, f"{name}-{os.getpid()}"), "test-lines")

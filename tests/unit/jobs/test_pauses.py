@@ -11,7 +11,7 @@ from dueline.core.errors import BadInput
 from dueline.core.queue_settings import PAUSED_MAX, QueueSettings
 from dueline.jobs import pauses
 from dueline.jobs.history import attempts
-from dueline.jobs.paused_tasks import PAGE
+from dueline.jobs.paused_tasks import PAGE, clear, waiting_in
 from dueline.jobs.shard_status import LATE_US, shards_of
 from dueline.store_tests.cluster import Cluster
 from dueline.store_tests.stepped_store import SteppedMemoryStore
@@ -124,3 +124,14 @@ def test_a_paused_task_waits_in_front_of_others_and_is_in_nobodys_way(
     told = attempts(app.store, "q", 1)
     assert [one.outcome for one in told] == ["done"] * (MANY + 1)
     app.close()
+
+
+def test_a_job_of_a_paused_task_with_damaged_options_is_left_and_the_others_deferred() -> None:
+    world = world_on("memory", Path())
+    first, second = world.put(), world.put()
+    job = world.row(first)
+    damaged = job._replace(id=world.queues.engine.ids.many(1, 1)[0], opts=b"\xff")
+    world.store.add([damaged])
+    assert {row.id for row in waiting_in(world.queues.engine, job.lane)} == {first, second}
+    assert clear(world.queues.engine, job.lane, {"t"}) == 2
+    assert world.row(damaged.id).at_us == job.at_us

@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import takewhile
@@ -14,6 +15,9 @@ from hypothesis import strategies as some
 
 from dueline import Context, Dueline
 from dueline.core.clock import SECOND_US
+from dueline.core.errors import StoreMoved
+from dueline.core.features import MOVED
+from dueline.jobs.queue import Queues
 from dueline.schedules import schedule as definition
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Overlap, Schedule, Timing, step, times_after
@@ -149,3 +153,33 @@ def test_a_schedule_that_changes_all_the_time_runs_each_occurrence_once(tmp_path
     app.close()
     assert set(ran.values()) == {1}
     assert max(ran) - min(ran) == timedelta(seconds=len(ran) - 1)
+
+
+OPERATIONS = {
+    "put": lambda queues: put(
+        queues, "s", replace(TEMPLATE, body=b"[2]"), Timing(every_us=7 * SECOND_US)
+    ),
+    "pause": lambda queues: scheduler.pause(queues, "s"),
+    "resume": lambda queues: scheduler.resume(queues, "s"),
+    "remove": lambda queues: scheduler.remove(queues, "s"),
+}
+
+
+@pytest.mark.parametrize("change", OPERATIONS.values(), ids=OPERATIONS)
+def test_a_store_that_has_moved_takes_no_change_of_a_schedule(
+    world: World, change: Callable[[Queues], object]
+) -> None:
+    # rule X1
+    put(world.queues, "s", TEMPLATE, Timing(every_us=EVERY_US))
+    before = definition.stored(world.store, "s")
+    world.other().engine.catalog.features.use(f"{MOVED}sqlite:///other.db")
+    with pytest.raises(StoreMoved):
+        change(world.other())
+    assert definition.stored(world.store, "s") == before
+
+
+def test_an_occurrence_at_one_time_is_missed_once_that_has_passed() -> None:
+    timing = Timing(at_us=NOW_US + 5)
+    assert definition.last_times(timing, NOW_US, NOW_US + 4, 9) == []
+    assert definition.last_times(timing, NOW_US, NOW_US + 5, 9) == [NOW_US + 5]
+    assert definition.last_times(timing, NOW_US + 5, NOW_US + 9, 9) == []

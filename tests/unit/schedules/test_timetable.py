@@ -15,11 +15,12 @@ import pytest
 from dueline import Dueline
 from dueline.api.worker_plan import plan_of
 from dueline.coordination.leases import holder_of
+from dueline.core.attempt import Outcome
 from dueline.core.clock import SECOND_US
 from dueline.schedules import schedule as definition
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Overlap, Template, Timing
-from dueline.schedules.timetable import CHECK_US, REST_US, Timetable
+from dueline.schedules.timetable import CHECK_US, OVERDUE_US, REST_US, Timetable
 from tests.harness.cases import schedules_timetable as cases
 from tests.harness.cases.schedules_timetable import (
     GAP_S_MAX,
@@ -201,3 +202,20 @@ def test_a_monitor_that_is_killed_stops_no_schedule(folder: Path) -> None:
 def test_a_burst_and_a_worker_without_a_monitor_are_never_elected() -> None:
     assert not plan_of(["default"], 1, 1, 0, burst=True).monitor
     assert not plan_of(["default"], 1, 1, 0, monitor=False).monitor
+
+
+def test_a_worker_that_has_advanced_a_schedule_decides_its_next_occurrence_in_time(
+    world: World,
+) -> None:
+    # rule Z6: a schedule that no other process changes has no leader
+    timing = Timing(every_us=20 * SECOND_US, overlap="skip")
+    scheduler.put(world.queues, "s", Template("t", "q", 0, b"[1]"), timing)
+    timetable, waits_us = Timetable(world.other(), "w1"), [0, OVERDUE_US, 0]
+    for place, wait_us in enumerate(waits_us):
+        world.clock.advance(us=20 * SECOND_US - (waits_us[place - 1] if place else 0))
+        if wait_us:
+            assert timetable.step().skews_us == []  # perhaps a leader does it
+            world.clock.advance(us=wait_us)
+        assert timetable.step().skews_us == ([wait_us] if place else [])  # the first one is stored
+        (job,) = world.queues.engine.jobs_of("q")
+        world.end(world.claim(job.id), Outcome("done", world.now_us))
