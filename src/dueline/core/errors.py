@@ -78,11 +78,14 @@ class QuotaExceeded(Conflict):
     """A quota of the queue or tenant is exhausted; nothing was written.
 
     Attributes:
-        retry_after: Seconds until there may be room; None if the batch is larger than the quota.
+        retry_after: Seconds until there is probably room, at the rate at which jobs have left; None
+            if the batch is larger than the quota. If none leaves, it grows from 1 to 60 seconds.
+        counts_after: Seconds until waiting jobs are counted again; None if a rate is used up.
         unsent: As in `Duplicate`.
     """
 
     retry_after: float | None = None
+    counts_after: float | None = None
     unsent: int = 0
 
 

@@ -7,7 +7,7 @@ Only if that leaves no room are the jobs counted again, and counting takes a sma
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -69,9 +69,9 @@ class _Counted(NamedTuple):
 
     def applied_to(self, used: QuotaRecord) -> QuotaRecord:
         """Return a quota's record with this count."""
-        return replace(
+        return quotas.after_count(
             used,
-            waiting=self.waiting,
+            count=self.waiting,
             through=self.through,
             counted_us=self.counted_us,
             again_us=self.again_us,
@@ -143,9 +143,10 @@ class Admission:
             except QuotaExceeded as full:
                 now_us = self._time.latest_us()
                 rest_s = (until_us - now_us) / SECOND_US
-                if full.retry_after is None or full.retry_after > rest_s or rest_s <= 0:
+                again_s = full.counts_after if full.counts_after is not None else full.retry_after
+                if again_s is None or again_s > rest_s or rest_s <= 0:
                     raise
-                pause_s = min(max(full.retry_after, AGAIN_US_MIN / SECOND_US), rest_s)
+                pause_s = min(max(again_s, AGAIN_US_MIN / SECOND_US), rest_s)
             else:
                 return
             self._clock.sleep(pause_s)
@@ -263,10 +264,13 @@ def _refused(queue: str, quota: Quota, used: QuotaRecord, count: int, now_us: in
     whose = f"The queue {queue}"
     if quota.scope != "queue":
         whose = f"The tenant {quota.tenant or '(none)'} of the queue {queue}"
-    again_us: int | None = used.again_us
+    again_us: int | None
+    counts_us: int | None = None
     if quota.depth and quotas.depth_left(used, quota) < count:
         most, has = quota.depth, min(quotas.waiting(used), quota.depth)
         message = f"{whose} may have at most {most} waiting job(s) (it has {has})."
+        again_us = now_us + quotas.room_in_us(used, quota, count, now_us)
+        counts_us = used.again_us
     else:
         most, span = quota.rate, span_text(quota.per_us)
         message = f"{whose} has used up its rate of {quota.rate} job(s) in {span}."
@@ -274,8 +278,10 @@ def _refused(queue: str, quota: Quota, used: QuotaRecord, count: int, now_us: in
     hint = "Try again later, or wait for room with using(wait=5)."
     if count > most:
         message += f" This call has {count}."
-        hint, again_us = f"Enqueue at most {most} at once.", None
+        hint, again_us, counts_us = f"Enqueue at most {most} at once.", None, None
     error = QuotaExceeded(message, hint=hint)
     if again_us is not None:
         error.retry_after = max(0, again_us - now_us) / SECOND_US
+    if counts_us is not None:
+        error.counts_after = max(0, counts_us - now_us) / SECOND_US
     return error

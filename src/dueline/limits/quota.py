@@ -24,6 +24,10 @@ KEEP_US: Final = 3600 * SECOND_US
 COUNTED_US_MAX: Final = 60 * SECOND_US
 """Maximum age of a count of jobs: some leave the queue without a call."""
 
+ROOM_US_MIN: Final = SECOND_US
+ROOM_US_MAX: Final = 60 * SECOND_US
+"""Callers are asked to wait this long for a depth of which nothing leaves."""
+
 GRAIN_US: Final = SECOND_US // 10
 """What is taken ahead from a depth may be used until the end of such an interval."""
 
@@ -38,7 +42,8 @@ class QuotaRecord:
     meter: of a rate. taken: how many, since the record was created. waiting: how many jobs waited
     when they were counted; at least `through` of the taken ones were among them or had ended.
     counted_us: when that was, 0: never. again_us: earliest time of the next count. lent: how many
-    of the taken ones processes may not have used yet, until lent_us.
+    of the taken ones processes may not have used yet, until lent_us. left_us: when a count last
+    showed that jobs had left; each_us: how long each took of the time before; 0: none has left.
     """
 
     meter: Meter = field(default_factory=Meter)
@@ -49,6 +54,8 @@ class QuotaRecord:
     again_us: int = 0
     lent: int = 0
     lent_us: int = 0
+    left_us: int = 0
+    each_us: int = 0
 
 
 def rate_of(quota: Quota) -> Rate:
@@ -71,6 +78,32 @@ def is_to_be_counted(used: QuotaRecord, quota: Quota, need: int, now_us: int) ->
     if not quota.depth or now_us < used.again_us:
         return False
     return depth_left(used, quota) < need or now_us - used.counted_us > COUNTED_US_MAX
+
+
+def after_count(
+    used: QuotaRecord, *, count: int, through: int, counted_us: int, again_us: int
+) -> QuotaRecord:
+    """Return the record after a count of waiting jobs, with how fast jobs leave."""
+    after = replace(used, waiting=count, through=through, counted_us=counted_us, again_us=again_us)
+    if not used.counted_us:
+        return replace(after, left_us=counted_us)
+    gone = waiting(used) - waiting(after)
+    if gone <= 0:
+        return after
+    since_us = max(0, counted_us - (used.left_us or used.counted_us))
+    return replace(after, left_us=counted_us, each_us=max(1, since_us // gone))
+
+
+def room_in_us(used: QuotaRecord, quota: Quota, need: int, now_us: int) -> int:
+    """Return in how long a depth probably has room: at the speed at which jobs have left so far.
+
+    The longer none has left, the longer; at least a second if none has left yet.
+    """
+    still_us = max(0, now_us - used.left_us) if used.left_us else 0
+    wait_us = (need - depth_left(used, quota)) * used.each_us - still_us
+    if wait_us <= 0:
+        wait_us = max(still_us, 0 if used.each_us else ROOM_US_MIN)
+    return max(used.again_us - now_us, min(wait_us, ROOM_US_MAX))
 
 
 def left(used: QuotaRecord, quota: Quota, now_us: int) -> int:

@@ -12,6 +12,7 @@ from dueline.core.queue_settings import (
     Quota,
 )
 from dueline.core.store import JobPage, Record
+from dueline.jobs.queue import EnqueueRequest
 from dueline.limits import quota
 from dueline.limits.admission import AGAIN_US_MIN
 from tests.harness.quotas import DEPTH, enqueue, waiting
@@ -94,6 +95,38 @@ def two_who_look_at_once(world: World) -> None:
     slow.engine.store.read = read  # type: ignore[method-assign]
     assert done == [3]
     assert enqueue(slow, 2) == 2
+
+
+def refused(world: World, count: int = 1) -> float:
+    """Be refused, and return when to try again."""
+    with pytest.raises(QuotaExceeded) as error:
+        world.queues.enqueue(EnqueueRequest("q", "t", 0, [b"[1]"] * count))
+    assert error.value.retry_after is not None
+    return error.value.retry_after
+
+
+def a_depth_tells_when_there_is_probably_room(world: World) -> None:
+    """Obey a depth of which nothing leaves, then one of which a job leaves every four seconds."""
+    quota.set_quota(world.queues.engine, "q", Quota(depth=50))
+    ids = [world.put() for _ in range(50)]
+    waits = []
+    for _ in range(8):
+        waits.append(refused(world))
+        world.clock.advance(waits[-1])
+    assert waits[0] >= 1
+    assert waits == sorted(waits)
+    assert waits[-1] == quota.ROOM_US_MAX / SECOND_US
+    for job_id in ids[:20]:
+        world.queues.cancel(job_id)
+    assert enqueue(world.queues, 20) == 20
+    refused(world)
+    for job_id in ids[20:30]:
+        world.clock.advance(4)
+        world.queues.cancel(job_id)
+        assert enqueue(world.queues) == 1
+        assert refused(world) <= 5
+    assert 7 < refused(world, 2) < 9
+    assert refused(world, 20) == quota.ROOM_US_MAX / SECOND_US
 
 
 def a_rate_tells_when_there_is_room(world: World) -> None:

@@ -41,6 +41,11 @@ def test_no_more_jobs_wait_than_the_depth_allows_and_there_is_room_once_some_run
     cases.no_more_jobs_wait_than_the_depth_allows_and_there_is_room_once_some_run(world)
 
 
+def test_a_depth_tells_when_there_is_probably_room(world: World) -> None:
+    # F9
+    cases.a_depth_tells_when_there_is_probably_room(world)
+
+
 def test_those_for_later_wait_too(world: World) -> None:
     quota.set_quota(world.queues.engine, "q", DEPTH)
     for _ in range(5):
