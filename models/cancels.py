@@ -7,7 +7,7 @@ Its handler may run on. An operator retries the job by hand. Claims may expire, 
 fail, also for good.
 
 Guarantees: after the call no handler starts under a later claim, unless the job is retried by hand;
-the holder learns of the request; no other claim is stopped; the job ends once.
+the holder learns of the request; no other claim is stopped; the job ends once, and not as dead.
 """
 
 from collections.abc import Iterator
@@ -85,6 +85,7 @@ class Cancels:
     asks_after_it_claims: bool = True  # rule P11
     stops_the_named_claim: bool = True  # rule P11
     notes_what_it_read: bool = True  # rule P11
+    reads_before_it_fails: bool = True  # rule P11
     ends_by_token: bool = True  # rule P2
     retries_withdraw: bool = True  # rule P12
     withdraws_what_it_read: bool = True  # rule P12
@@ -247,9 +248,17 @@ class Cancels:
             yield "ends the job by force", there, idle
         row = state.row
         if state.failures and row and row.token == one.token:
+            is_read = one.fence in one.learned
+            is_there = self.reads_before_it_fails and (row.holder, one.fence) in state.inbox
+            if is_read or is_there:
+                there = self._ended(state, one.token)._replace(failures=0)
+                yield "fails, and the job is cancelled", there, idle
+                return
             for after in ("waiting", "dead"):
                 failed = Row(after, row.fence, state.number)
-                there = state._replace(row=failed, failures=0, number=state.number + 1)
+                is_late = after == "dead" and state.promised == one.fence
+                wrong = "a job that was asked to stop is dead" if is_late else state.wrong
+                there = state._replace(row=failed, failures=0, number=state.number + 1, wrong=wrong)
                 yield f"fails, and the job is {after}", there, idle
 
     def _ended(self, state: State, token: int, *, by_token: bool = False) -> State:
@@ -269,6 +278,7 @@ MUTANTS = {
     "a worker asks before it claims": Cancels(asks_after_it_claims=False),
     "a request stops any claim of the job": Cancels(stops_the_named_claim=False),
     "a worker deletes requests that it did not read": Cancels(notes_what_it_read=False),
+    "a failure is stored without reading the requests": Cancels(reads_before_it_fails=False),
     "an end without the token": Cancels(ends_by_token=False),
     "a retry leaves the request": Cancels(retries_withdraw=False),
     "a retry withdraws a later request": Cancels(withdraws_what_it_read=False),

@@ -8,6 +8,7 @@ from dueline.core.job import Job
 from dueline.core.store import Store
 from dueline.jobs import cancel_requests
 from dueline.jobs.queue import Queues
+from dueline.worker import settler
 from dueline.worker.cancellations import Cancellations
 
 Patch = pytest.MonkeyPatch
@@ -19,6 +20,14 @@ def the_next_claim_finds_no_request(patch: Patch) -> None:
 
 def a_claim_asks_for_no_request(patch: Patch) -> None:
     patch.setattr(Cancellations, "refused", lambda *_: [])
+
+
+def a_failure_is_stored_without_reading_the_requests(patch: Patch) -> None:
+    patch.setattr(Cancellations, "known_before", lambda self, _: self.known)
+
+
+def a_job_that_was_asked_to_stop_may_fail(patch: Patch) -> None:
+    patch.setattr(settler, "with_cancel_request", lambda decision, _: decision)
 
 
 def the_claim_is_not_read_again(patch: Patch) -> None:

@@ -332,9 +332,15 @@ def dead_of_poison(crashes: int, now_us: int, detail: str = "") -> Outcome:
     return Outcome("dead", now_us, error=_cut(f"{POISON}{crashes} workers died on it. {detail}"))
 
 
-def cancelled(now_us: int, error: str) -> Outcome:
-    """Return the outcome of a job that would be retried, but whose cancellation was requested."""
-    return Outcome("cancelled", now_us, error=_cut(f"Cancellation was requested. {error}".rstrip()))
+def with_cancel_request(decision: Decision, now_us: int) -> Decision:
+    """Return the decision for a job whose cancellation was requested before it (rule P11).
+
+    A success stays one. Otherwise the job is cancelled, whatever else it would become.
+    """
+    if isinstance(decision, Outcome) and decision.state in ("done", "cancelled"):
+        return decision
+    text = f"Cancellation was requested. {decision.error}".rstrip()
+    return Outcome("cancelled", now_us, error=_cut(text))
 
 
 def _cut(text: str) -> str:

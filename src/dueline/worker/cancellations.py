@@ -1,11 +1,12 @@
 """What others ask of a worker: to cancel its jobs, and what operators request."""
 
+import threading
 from collections import deque
 from collections.abc import Collection, Sequence
 
 from dueline.coordination import worker_requests
 from dueline.coordination.worker_requests import WorkerRequest
-from dueline.core.attempt import Cancelled, Ended
+from dueline.core.attempt import Cancelled, Done, Ended, GivenBack, Settled
 from dueline.core.clock import SECOND_US, Clock
 from dueline.core.engine import Engine
 from dueline.core.job import Claim, Job, JobId
@@ -19,15 +20,24 @@ READ_EVERY_US = SECOND_US
 class Cancellations:
     """Cancel requests for claimed jobs: the heartbeat's thread reads them, the loop applies them.
 
+    Args:
+      engine: The engine.
+      worker: The worker that is asked.
+      clock: The machine's clock.
+      wakeup: Set when requests were read.
+
     Attributes:
       known: Claims that were cancelled, as far as this process has read.
       forced: Those of them whose handlers are stopped whatever they do.
     """
 
-    def __init__(self, engine: Engine, worker: str, clock: Clock) -> None:
+    def __init__(
+        self, engine: Engine, worker: str, clock: Clock, wakeup: threading.Event | None = None
+    ) -> None:
         self._engine = engine
         self._worker = worker
         self._clock = clock
+        self._wakeup = wakeup or threading.Event()
         self.known = RecentClaims()
         self.forced = RecentClaims()
         self._ended_by_force = RecentClaims()
@@ -53,6 +63,15 @@ class Cancellations:
         self._seen_changes = changes
         return found
 
+    def known_before(self, ended: Sequence[Ended]) -> Collection[Claim]:
+        """Return the claims that were cancelled before it is decided how attempts end (rule P11).
+
+        Unless all have succeeded or are released, the requests are read again.
+        """
+        if not all(isinstance(one.ending, Done | Settled | GivenBack) for one in ended):
+            self._read_inbox()
+        return self.known
+
     def _read_inbox(self) -> bool:
         store = self._engine.store
         inbox = cancel_requests.inbox(store, self._worker)
@@ -67,6 +86,7 @@ class Cancellations:
         if claims:
             cancel_requests.note(store, self._worker, claims)
         worker_requests.note(store, self._worker, inbox)
+        self._wakeup.set()
         return True
 
     def take_requests(self) -> list[WorkerRequest]:

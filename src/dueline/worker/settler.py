@@ -17,10 +17,10 @@ from dueline.core.job import Claim, Job
 from dueline.core.lane import bucket_of, limits_of
 from dueline.core.logging import log
 from dueline.core.queue_settings import QueueSettings
-from dueline.core.retry import Decision, Retry, RetryLater, cancelled, decide
+from dueline.core.retry import Decision, Retry, RetryLater, decide, with_cancel_request
 from dueline.core.store import Drop, Extend, Group, Move, Verdict
 from dueline.core.tuples import field, made
-from dueline.jobs import attempt_lines
+from dueline.jobs import attempt_lines, cancel_requests
 from dueline.jobs.completion import (
     Finished,
     complete,
@@ -110,7 +110,8 @@ class Settler:
         Args:
             ended: The attempts.
             started: Jobs whose handlers have started.
-            cancelled_claims: Claims on jobs that were cancelled; none of them is retried.
+            cancelled_claims: Claims on jobs that were cancelled: unless one succeeds, it is
+                neither retried nor a failure.
 
         Returns:
             The jobs whose claims were lost; nothing was recorded for them.
@@ -336,6 +337,7 @@ class Settler:
 
     def end(self, over: Sequence[EndedBeforeRun]) -> None:
         """End claimed jobs that do not run: lost, poison or expired."""
+        over = self._with_cancel_requests(over)
         ends = []
         for job, outcome, attempt in over:
             settings = self._engine.catalog.settings(job.lane.queue)
@@ -396,6 +398,13 @@ class Settler:
         elif noted:
             self._engine.store.append([row_of(*one) for one in noted])
 
+    def _with_cancel_requests(self, over: Sequence[EndedBeforeRun]) -> Sequence[EndedBeforeRun]:
+        """Cancel those of the jobs whose cancellation was requested under an earlier claim."""
+        failing = [one for one in over if one.outcome.state in ("dead", "lost", "expired")]
+        before = [one.job.id for one in failing if one.job.fence > 1]
+        requested = cancel_requests.asked(self._engine.store, before) if before else ()
+        return [_cancelled(one) if one.job.id in requested else one for one in over]
+
     def _decide(
         self, ended: Ended, cancelled_claims: Collection[Claim]
     ) -> tuple[Decision, Finished | Move]:
@@ -405,8 +414,8 @@ class Settler:
         handler = self._handlers.get(job.task)
         retry = (handler.retry if handler else _DEFAULT_RETRY).with_terms(terms_of(job).retry)
         again = decide(ended, retry, self._chance.random(), is_once=settings.is_once)
-        if cancelled_claims and isinstance(again, RetryLater) and job.claim() in cancelled_claims:
-            again = cancelled(ended.ended_us, again.error)
+        if cancelled_claims and job.claim() in cancelled_claims:
+            again = with_cancel_request(again, ended.ended_us)
         if isinstance(again, Outcome):
             return again, _finished(ended, again, settings)
         again = _by_expiry(ended, again)
@@ -464,6 +473,14 @@ def _finished(ended: Ended, outcome: Outcome, settings: QueueSettings) -> Finish
         attempt = attempt_of(ended, outcome=outcome.state, error=outcome.error)
     job = _counted(ended.job, ended) if outcome.state == "dead" else ended.job
     return Finished(ended.job, finish_of(job, outcome, attempt, settings))
+
+
+def _cancelled(over: EndedBeforeRun) -> EndedBeforeRun:
+    job, outcome, attempt = over
+    decision = with_cancel_request(outcome, outcome.ended_us)
+    assert isinstance(decision, Outcome)
+    attempt = replace(attempt, outcome=decision.state, error=decision.error)
+    return EndedBeforeRun(job, decision, attempt)
 
 
 def _outcome_of(done: Ended) -> Outcome:

@@ -102,7 +102,7 @@ class Worker:
             engine, settings.serving, settings.worker, self._permits,
             known=settings.known, is_alone=settings.burst,
         )  # fmt: skip
-        self._cancellations = Cancellations(engine, settings.worker, clock)
+        self._cancellations = Cancellations(engine, settings.worker, clock, wakeup)
         self._arrived: list[ClaimedJob] = []
         self._crashed: list[ClaimedJob] = []
         self._releasing: list[Job] = []
@@ -284,12 +284,12 @@ class Worker:
         if not self._ended and not starts:
             return
         self._flushed_us = now_us
-        if context_tasks := self._settler.context_tasks:
-            jobs = [one.job for one in self._ended]
-            if reporting := [job.claim() for job in jobs if job.task in context_tasks]:
-                self._report(reporting)  # before callers see the end, or another worker runs them
+        tasks = self._settler.context_tasks
+        if tasks and (some := [one.job.claim() for one in self._ended if one.job.task in tasks]):
+            self._report(some)  # before callers see the end, or another worker runs them
+        known = self._cancellations.known_before(self._ended)
         is_full = self._slots.taken() >= self._runner.threads
-        self._settlements.begin(self._ended, starts, self._cancellations.known, is_full=is_full)
+        self._settlements.begin(self._ended, starts, known, is_full=is_full)
         if not self._settlements.is_under_way():
             self._take_settled()
 
@@ -357,8 +357,8 @@ class Worker:
             elif polled or not (polled := self._poller.poll_if_notified()):
                 break
         self._start_marked()
-        if polled and self._cancellations.read_if_notified():
-            self._wakeup.set()
+        if polled:
+            self._cancellations.read_if_notified()
         if self._can_prefetch():
             self._prefetch()
 
@@ -556,7 +556,9 @@ class Worker:
                     ending = Crashed("The worker stopped first.")
                 back.append(Ended(job, ending, 0, now_us))
         if back and self._guarded(
-            lambda: self._lose(self._settler.settle(back, [], self._cancellations.known))
+            lambda: self._lose(
+                self._settler.settle(back, [], self._cancellations.known_before(back))
+            )
         ):
             self._held.drop([one.job for one in back])
 
@@ -567,8 +569,8 @@ class Worker:
         self._reporter.report_change(self.load())
         self._write_run_times()
         self._report()
-        if self._held and self._cancellations.read():
-            self._wakeup.set()
+        if self._held:
+            self._cancellations.read()
 
     def _write_run_times(self, *, is_last: bool = False) -> None:
         self._run_times.write(self._engine, is_last=is_last)

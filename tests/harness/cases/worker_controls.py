@@ -71,3 +71,25 @@ def the_last_report_is_written_and_there_for_the_next_attempt(
     assert last.done == 3
     clock.advance(us=progress_records.KEEP_US)
     assert progress_records.read(queues.engine.store, job.id) is None
+
+
+def a_request_just_before_the_end_decides_what_it_is_called(
+    queues: Queues, clock: HandClock, ending: Ending
+) -> None:
+    # C19: the worker reads its requests again before it decides
+    (job,) = put(queues, call(1))
+    bench = Bench(queues, clock, retry=Retry(base=0, cap=0))
+
+    def cancel() -> None:
+        bench.runner.begin()
+        if bench.runner.active:
+            assert not queues.cancel(job.id)
+            bench.runner.end(ending)
+
+    bench.wakeup.meanwhile = cancel
+    assert bench.run() == [1]
+    outcome = queues.find(job.id).outcome
+    assert outcome is not None
+    assert outcome.state == "cancelled"
+    assert outcome.error.startswith("Cancellation was requested. ")
+    assert words(queues) == ["cancelled"]

@@ -6,6 +6,7 @@ from tests.harness.cases.options_of_calls import (
     calls_have_options_of_their_own,
     steps_and_schedules_have_options_of_their_own,
 )
+from tests.harness.cases.worker_cancels import a_request_before_an_end_decides_what_it_is_called
 from tests.harness.cases.worker_reports import reports_are_there_when_the_end_is
 
 pytestmark = pytest.mark.postgres
@@ -24,3 +25,8 @@ def test_steps_and_schedules_have_options_of_their_own(url: str) -> None:
 def test_reports_are_there_when_the_end_is(url: str) -> None:
     # C18
     reports_are_there_when_the_end_is(url)
+
+
+def test_a_request_before_an_end_decides_what_it_is_called(url: str) -> None:
+    # C19
+    a_request_before_an_end_decides_what_it_is_called(url)

@@ -7,10 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from dueline.core.attempt import Cancelled, Done, Ending, Failed, GivenBack, Snoozed
+from dueline.core.attempt import (
+    Cancelled,
+    Crashed,
+    Done,
+    Ending,
+    Expired,
+    Failed,
+    GivenBack,
+    Snoozed,
+)
+from dueline.core.call_options import CallOptions
 from dueline.core.errors import BadInput, LeaseLost, StoreUnavailable
 from dueline.core.job import JobId
-from dueline.core.retry import Retry
+from dueline.core.retry import CRASHES_MAX, Retry
 from dueline.core.store import Extend, Store
 from dueline.jobs import progress_records
 from dueline.jobs.queue import Queues
@@ -58,7 +68,9 @@ def outcome_of(queues: Queues, job_id: JobId) -> tuple[str, str]:
         (FAILED, "cancelled"),
         (Snoozed(5), "cancelled"),
         (GivenBack(), "cancelled"),
-        (FAILED._replace(retry=False), "dead"),
+        (FAILED._replace(retry=False), "cancelled"),
+        (Crashed("died"), "cancelled"),
+        (Expired(), "cancelled"),
     ],
 )
 def test_a_running_job_whose_end_is_wished_for_runs_no_second_time(
@@ -98,23 +110,33 @@ def test_a_wish_outlives_the_worker_that_it_was_for(queues: Queues, clock: HandC
     assert queues.find(second.id).status == "done"
 
 
-def test_a_wish_that_comes_between_two_attempts_holds_for_the_next(
-    queues: Queues, clock: HandClock
+@pytest.mark.parametrize("ending", [FAILED, FAILED._replace(retry=False), Crashed("died")])
+def test_a_request_just_before_the_end_decides_what_it_is_called(
+    queues: Queues, clock: HandClock, ending: Ending
 ) -> None:
-    # C19: it is written just before the verdict, so this worker does not know of it
-    (job,) = put(queues, call(1))
-    bench = Bench(queues, clock, retry=Retry(base=0, cap=0))
+    cases.a_request_just_before_the_end_decides_what_it_is_called(queues, clock, ending)
 
-    def cancel() -> None:
-        bench.runner.begin()
-        if bench.runner.active:
+
+@pytest.mark.parametrize("end", ["poison", "lost", "expired"])
+def test_a_job_that_was_asked_to_stop_is_cancelled_whatever_ends_it_before_it_runs(
+    queues: Queues, clock: HandClock, end: str
+) -> None:
+    # C19: under a claim that its worker never ended
+    if end == "lost":
+        queues.engine.catalog.configure("default", deliver="at_most_once")
+    expires_us = NOW_US + LEASE_US if end == "expired" else None
+    (job,) = put(queues, call(1)._replace(opts=CallOptions(expires_us=expires_us).to_bytes()))
+    crashes = CRASHES_MAX if end == "poison" else 1
+    for number in range(1, crashes + 1):
+        (taken,) = claim_all(queues, worker="dead:1:0")
+        queues.engine.store.settle([Extend(taken, taken.at_us, started=True)])
+        if number == crashes:
             assert not queues.cancel(job.id)
-            bench.runner.end(FAILED)
-
-    bench.wakeup.meanwhile = cancel
-    assert bench.run() == [1]
-    assert outcome_of(queues, job.id) == ("cancelled", ASKED)
-    assert words(queues) == ["retried", "cancelled"]
+        clock.advance(us=LEASE_US)
+    clock.advance(1)
+    assert Bench(queues, clock).run() == []
+    assert outcome_of(queues, job.id)[0] == "cancelled"
+    assert {"dead", "lost", "expired"}.isdisjoint(words(queues))
 
 
 def test_a_worker_that_holds_nothing_reads_no_wishes(queues: Queues, clock: HandClock) -> None:

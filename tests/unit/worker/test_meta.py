@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dueline import BadInput, Context, Dueline, Retry
+from tests.harness.cases.worker_cancels import a_request_before_an_end_decides_what_it_is_called
 from tests.harness.cases.worker_reports import reports_are_there_when_the_end_is
 
 STORES = ("memory://", "memory://?transactional=off", "sqlite:///jobs.db")
@@ -53,6 +54,14 @@ def test_reports_are_there_when_the_end_is(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     reports_are_there_when_the_end_is(url)
+
+
+@pytest.mark.parametrize("url", STORES)
+def test_a_request_before_an_end_decides_what_it_is_called(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    a_request_before_an_end_decides_what_it_is_called(url)
 
 
 def test_notes_alone_are_no_progress(app: Dueline) -> None:

@@ -1,0 +1,89 @@
+"""Jobs that were asked to stop, and then fail in all ways."""
+
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from dueline import BatchOptions, Call, Context, Dueline, Job, Retry, Snooze, Throttled
+from dueline.core.errors import JobFailed
+
+WAIT_S = 60.0
+
+
+def _refuse(_: Context) -> None:
+    raise KeyError("no")
+
+
+def _exit(_: Context) -> None:
+    sys.exit(3)
+
+
+def _overrun(_: Context) -> None:
+    for _ in range(6000):
+        time.sleep(0.01)
+
+
+def _snooze(_: Context) -> None:
+    raise Snooze(3600)
+
+
+def _throttle(_: Context) -> None:
+    raise Throttled(0.1)
+
+
+def _retry(ctx: Context) -> None:
+    ctx.retry(after=3600)
+
+
+def _give_up(ctx: Context) -> None:
+    ctx.retry(attempts=1)
+
+
+WAYS: dict[str, Callable[[Context], None]] = {
+    one.__name__[1:]: one
+    for one in (_refuse, _exit, _overrun, _snooze, _throttle, _retry, _give_up)
+}
+
+
+def a_request_before_an_end_decides_what_it_is_called(url: str) -> None:
+    """Let handlers ask for the end of their own jobs, which the worker has not read then."""
+    app = Dueline(url)
+    app.semaphore("api", capacity=5)
+    app.queue("once", deliver="at_most_once")
+
+    @app.task(name="fail", timeout=3, retry=Retry(attempts=3, on=(OSError,)), limits=["api"])
+    def fail(ctx: Context, way: str) -> str:
+        app.job(ctx.job_id.hex()).cancel()
+        if way != "done":
+            WAYS[way](ctx)
+        return way
+
+    @app.task(name="once", queue="once")
+    def once(ctx: Context, way: str) -> None:
+        app.job(ctx.job_id.hex()).cancel()
+        WAYS[way](ctx)
+
+    @app.task(name="many", batch=BatchOptions(size=2, within=0), retry=Retry(attempts=1))
+    def many(calls: list[Call[int]]) -> None:
+        for call in calls:
+            app.job(call.job_id.hex()).cancel()
+        raise ValueError("all")
+
+    try:
+        with app.worker():
+            jobs: dict[str, Job[Any]] = {way: fail.enqueue(way) for way in (*WAYS, "done")}
+            jobs |= {f"once {way}": once.enqueue(way) for way in ("refuse", "exit", "snooze")}
+            jobs |= {f"batch {n}": many.enqueue(n) for n in range(2)}
+            states = {way: _end_of(job) for way, job in jobs.items()}
+        assert states == {way: "done" if way == "done" else "cancelled" for way in jobs}
+        assert app.admin.count("state:dead").jobs == 0
+    finally:
+        app.close()
+
+
+def _end_of(job: Job[Any]) -> str:
+    with suppress(JobFailed):
+        job.result(timeout=WAIT_S)
+    return job.status
