@@ -21,7 +21,7 @@ def _exit(_: Context) -> None:
 
 
 def _overrun(_: Context) -> None:
-    for _ in range(6000):
+    for _turn in range(6000):
         time.sleep(0.01)
 
 
