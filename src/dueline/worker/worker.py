@@ -555,11 +555,8 @@ class Worker:
                 if may_run and settings(job.lane.queue).is_once:
                     ending = Crashed("The worker stopped first.")
                 back.append(Ended(job, ending, 0, now_us))
-        if back and self._guarded(
-            lambda: self._lose(
-                self._settler.settle(back, [], self._cancellations.known_before(back))
-            )
-        ):
+        known = self._cancellations.known_before
+        if back and self._guarded(lambda: self._lose(self._settler.settle(back, [], known(back)))):
             self._held.drop([one.job for one in back])
 
     # The heartbeat, in its own thread
