@@ -186,10 +186,10 @@ def _settings(_fact: str, _: Mapping[str, str]) -> Check:
 
 
 def _compaction(strategy: str, _: Mapping[str, str]) -> Check:
-    """Check how deleted rows are purged: jobs are deleted one by one, in any order."""
+    """Check how deleted rows are purged: rows are deleted one by one, in any order."""
     if strategy in ("UnifiedCompactionStrategy", "LeveledCompactionStrategy"):
         return Check("compaction", "good", strategy)
-    if strategy == "TimeWindowCompactionStrategy":
+    if "TimeWindow" in strategy or "DateTiered" in strategy:
         finding = f"{strategy}: rows of old windows are deleted one by one, and never go"
         return Check("compaction", "bad", finding, _COMPACT)
     return Check("compaction", "warning", f"{strategy}: deleted rows stay long", _COMPACT)
@@ -290,7 +290,7 @@ def _lag(fact: str, _: Mapping[str, str]) -> Check:
 
 
 _COMPACT: Final = (
-    "Alter `jobs` to UnifiedCompactionStrategy (LeveledCompactionStrategy before 5.0)."
+    "Alter the table to UnifiedCompactionStrategy (LeveledCompactionStrategy before 5.0)."
 )
 
 _JUDGES: Mapping[str, Callable[[str, Mapping[str, str]], Check]] = {

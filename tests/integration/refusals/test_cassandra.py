@@ -170,7 +170,7 @@ def test_a_session_whose_answered_version_is_replaced_by_4_0_is_refused(
     error = refusal(f"{address}/jobs")
     assert isinstance(error, ConfigError)
     assert "is Cassandra 4.0.17, which has no Paxos v2" in error.message
-    assert error.hint == "Use Cassandra 4.1 or later."
+    assert error.hint == "Use Apache Cassandra 4.1 or later; other servers were never run."
 
 
 def test_a_server_that_answers_as_3_11_does_is_refused() -> None:
@@ -197,4 +197,4 @@ def test_a_server_that_answers_as_3_11_does_is_refused() -> None:
     thread.join()
     assert isinstance(error, ConfigError)
     assert "does not speak version 5 of the protocol" in error.message
-    assert error.hint == "Use Cassandra 4.1 or later."
+    assert error.hint == "Use Apache Cassandra 4.1 or later; other servers were never run."

@@ -10,6 +10,7 @@ import pytest
 
 from dueline.api.connect import open_store
 from dueline.core.clock import DAY_US, SECOND_US
+from dueline.core.lane import Lane
 from dueline.core.store import Drop
 from dueline.store_tests.calls import (
     NOW_US,
@@ -142,3 +143,25 @@ def test_a_sweep_looks_past_many_deleted_rows(fresh: CassandraStore) -> None:
     for _ in range(2):
         fresh.sweep(QUEUE, 0, now_us=NOW_US + DAY_US, width_us=WIDTH_US)
     assert {pointer.lane for pointer in pointers_in(fresh)} == {lane_of()}
+
+
+def test_lanes_with_many_deleted_rows_are_listed_if_they_have_rows(
+    fresh: CassandraStore,
+) -> None:
+    # The audit pages through all lanes: one that is refused would stop it, and all maintenance.
+    drained, left = lane_of(tenant="drained"), lane_of(tenant="left")
+    for lane in (drained, left):
+        put_in(fresh, *new_jobs(DROPPED // 3, first=3001, at_us=NOW_US, lane=lane))
+        while jobs := claim(fresh, lane, now_us=NOW_US + 2 * SECOND_US).jobs:
+            assert all(fresh.settle([Drop(job) for job in jobs]))
+    put_in(fresh, *new_jobs(1, first=4001, at_us=NOW_US + 3 * SECOND_US, lane=left))
+    found = set[Lane]()
+    after = None
+    while True:
+        page = fresh.lanes_with_rows(after=after, limit=100)
+        found.update(page.lanes)
+        after = page.after
+        if after is None:
+            break
+    assert left in found
+    assert drained not in found

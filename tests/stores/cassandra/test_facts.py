@@ -231,3 +231,27 @@ def test_answers_that_came_earlier_are_carried_on() -> None:
     from dueline.stores.cassandra.diagnostics import middle_us  # noqa: PLC0415  (needs the driver)
 
     assert middle_us([(NOW_US, 100)], 300) == NOW_US + 100
+
+
+@pytest.mark.parametrize(
+    ("changed", "fact"),
+    [
+        ({}, "UnifiedCompactionStrategy"),
+        ({"ids": "LeveledCompactionStrategy"}, "UnifiedCompactionStrategy"),
+        ({"ids": "TimeWindowCompactionStrategy"}, "TimeWindowCompactionStrategy in ids"),
+        (
+            {"ids": "TimeWindowCompactionStrategy", "records": "TimeWindowCompactionStrategy"},
+            "TimeWindowCompactionStrategy in ids, records",
+        ),
+        ({"stream_rows": "SizeTieredCompactionStrategy"},
+         "SizeTieredCompactionStrategy in stream_rows"),
+    ],
+)  # fmt: skip
+def test_the_compaction_of_every_table_is_compared_with_what_it_needs(
+    changed: dict[str, str], fact: str
+) -> None:
+    from dueline.stores.cassandra.diagnostics import compaction_of  # noqa: PLC0415  (the driver)
+
+    purging = dict.fromkeys(("jobs", "stream_rows"), "UnifiedCompactionStrategy")
+    others = dict.fromkeys(("ids", "records"), "SizeTieredCompactionStrategy")
+    assert compaction_of({**purging, **others, **changed}) == fact

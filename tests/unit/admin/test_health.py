@@ -165,6 +165,7 @@ def judged_of(world: World, name: str) -> list[str]:
         ("compaction", "LeveledCompactionStrategy", "compaction", "good", "Leveled"),
         ("compaction", "SizeTieredCompactionStrategy", "compaction", "warning", "stay long"),
         ("compaction", "TimeWindowCompactionStrategy", "compaction", "bad", "never go"),
+        ("compaction", "TimeWindowCompactionStrategy in ids", "compaction", "bad", "in ids: rows"),
         ("deleted_rows_are_kept", "1d", "deleted rows", "bad", "would run again"),
         ("deleted_rows_are_kept", "2d", "repair", "warning", "5d ago, and deleted rows"),
         ("largest_partition", "100 MiB in jobs", "largest partition", "good", "100 MiB"),

@@ -30,7 +30,7 @@ PARTITIONS: Final[Mapping[str, str]] = {
 
 _OF_PARTITION: Final = re.compile(
     r"SELECT (?!DISTINCT)(?P<columns>.+?) FROM \{keyspace\}\.(\w+)"
-    r" WHERE (?!queue = \? AND shard IN )"  # of several partitions
+    r" WHERE (?!queue = \? AND shard IN |token\()"  # of several partitions, or by their tokens
 )
 
 

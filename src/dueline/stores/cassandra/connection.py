@@ -37,6 +37,7 @@ from cassandra.query import tuple_factory
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import ConfigError, DuelineError, SchemaMismatch, StoreUnavailable, Unknown
 from dueline.stores.cassandra.guard import PROTOCOL, GuardedConnection
+from dueline.stores.cassandra.server_warnings import count_warnings
 from dueline.stores.cassandra.url import CONSISTENCIES, Place
 
 VERSION_MIN: Final = (4, 1)
@@ -114,6 +115,7 @@ def connect(place: Place) -> tuple[Cluster, Session]:
     cluster.scheduler._executor = _UntilExit(cluster.executor)  # noqa: SLF001
     try:
         session = cluster.connect()
+        count_warnings(session)
         # The driver has no time limit for a second page. Each statement has a LIMIT or few rows.
         session.default_fetch_size = None
         _check(place, cluster, session)
@@ -235,7 +237,10 @@ def _refuse_partitioner(place: Place, partitioner: str | None) -> None:
 
 def _too_old(place: Place, what: str) -> ConfigError:
     least = ".".join(map(str, VERSION_MIN))
-    return ConfigError(f"{place} is {what}.", hint=f"Use Cassandra {least} or later.")
+    return ConfigError(
+        f"{place} is {what}.",
+        hint=f"Use Apache Cassandra {least} or later; other servers were never run.",
+    )
 
 
 def translated(error: Exception, place: Place, *, is_write: bool) -> DuelineError:

@@ -39,6 +39,15 @@ _LOSSES: Final = {
     "periodic": "what the last sync of every replica missed is lost (commitlog_sync: periodic)",
 }
 
+PURGING: Final = ("UnifiedCompactionStrategy", "LeveledCompactionStrategy")
+"""Compaction strategies that free the space of rows which are deleted one by one."""
+
+BY_TIME: Final = ("TimeWindowCompactionStrategy", "DateTieredCompactionStrategy")
+"""Strategies that never do; no table may have one."""
+
+_PURGED: Final = ("jobs", "stream_rows")
+"""Tables that need one of PURGING."""
+
 _LOST_MACHINES: Final = (
     "no: no replica",
     "no: one replica",
@@ -170,10 +179,10 @@ def _tables(session: CassandraSession, *, now_us: int) -> Mapping[str, str]:
     """Report sizes, deleted rows and repairs of tables; what a node does not report is omitted."""
     facts: dict[str, str] = {}
     defined = _rows_of(session, _DEFINED)
-    for table, compaction, _ in defined:
-        if table == "jobs":
-            facts["compaction"] = compaction["class"].rpartition(".")[2]
     if defined:
+        facts["compaction"] = compaction_of(
+            {table: compaction["class"].rpartition(".")[2] for table, compaction, _ in defined}
+        )
         kept_us = min(seconds for _, _, seconds in defined) * SECOND_US
         facts["deleted rows are kept"] = span_text(kept_us)
     if largest := _most(_node_rows(session, _LARGEST)):
@@ -190,6 +199,17 @@ def _tables(session: CassandraSession, *, now_us: int) -> Mapping[str, str]:
     if repaired:
         facts["repaired ago"] = span_text(max(0, now_us - round(max(repaired) * SECOND_US)))
     return facts
+
+
+def compaction_of(by_table: Mapping[str, str]) -> str:
+    """Return the strategies that keep deleted rows, with their tables; else that of `jobs`."""
+    wrong: dict[str, list[str]] = {}
+    for table, strategy in sorted(by_table.items()):
+        is_wrong = strategy not in PURGING if table in _PURGED else strategy in BY_TIME
+        if is_wrong:
+            wrong.setdefault(strategy, []).append(table)
+    found = [f"{strategy} in {', '.join(tables)}" for strategy, tables in wrong.items()]
+    return "; ".join(found) or by_table.get("jobs", "unknown")
 
 
 def _rows_of(session: CassandraSession, text: str) -> Rows:

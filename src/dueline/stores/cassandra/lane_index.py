@@ -1,7 +1,7 @@
 """Lane lists in Cassandra's tables: the primitives of `dueline.stores.lane_index`, and reads."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, groupby
+from itertools import chain, groupby, pairwise
 from operator import itemgetter
 from typing import Final
 
@@ -255,6 +255,10 @@ _RANGE: Final = (
     f"SELECT DISTINCT token({_KEY}), {_KEY} FROM {{keyspace}}.jobs"
     f" WHERE token({_KEY}) > ? AND token({_KEY}) <= ? LIMIT ?"
 )
+_PIECE: Final = (
+    f"SELECT token({_KEY}), {_KEY} FROM {{keyspace}}.jobs"
+    f" WHERE token({_KEY}) = ? AND pos_us > ? AND pos_us <= ? LIMIT 1 ALLOW FILTERING"
+)
 _WHOLE: Final = 2**64
 _SHRINKING: Final = 8
 
@@ -264,7 +268,7 @@ class CassandraLaneLister:
 
     Cassandra reads in the order of tokens, the hashes of keys; a page is a range of tokens. A
     server fails a read that crosses too many rows deleted in the last ten days, so ranges shrink
-    as far as needed, and grow again.
+    as far as needed, and grow again. A single lane with too many deleted rows is read in pieces.
     """
 
     def __init__(self, session: CassandraSession) -> None:
@@ -280,8 +284,9 @@ class CassandraLaneLister:
                 rows = self._session.read(_RANGE, (start, end, limit))
                 break
             except TooManyTombstones:
-                if self._width == 1:  # a single lane has too many deleted rows
-                    raise
+                if self._width == 1:
+                    rows = self._lane_at(end)
+                    break
                 self._width = max(1, self._width // _SHRINKING)
             except StoreUnavailable:  # it may have taken too long
                 self._width = max(1, self._width // _SHRINKING)
@@ -291,3 +296,20 @@ class CassandraLaneLister:
             end = rows[-1][0]
         lanes = [Lane(*row[1:]) for row in rows]
         return LanesWithRows(lanes, str(end) if end < TOKEN_MAX else None)
+
+    def _lane_at(self, token: int) -> Rows:
+        """Return the lane with a token as a row of a range; nothing if it has no rows.
+
+        Rows at a single position that has too many deleted rows are not found.
+        """
+        pieces = [(-1, TOKEN_MAX)]
+        while pieces:
+            after, until = pieces.pop()
+            try:
+                if rows := self._session.read(_PIECE, (token, after, until)):
+                    return rows
+            except TooManyTombstones:
+                step = max(1, (until - after) // _SHRINKING)
+                bounds = [*range(after, until, step), until] if until - after > 1 else []
+                pieces += pairwise(bounds)
+        return []
