@@ -156,6 +156,20 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return front, rest
 
 
+_YES = frozenset({"--yes", "-y"})
+
+
+def _without_needless_yes(root: Any, words: Sequence[str]) -> list[str]:  # noqa: ANN401
+    """Drop `--yes` from the words of a command that asks for no confirmation."""
+    command = root
+    for word in words:
+        command = getattr(command, "commands", {}).get(word, command)
+    if any(_YES.intersection(one.opts) for one in command.params):
+        return list(words)
+    end = words.index("--") if "--" in words else len(words)
+    return [word for word in words[:end] if word not in _YES] + list(words[end:])
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit code."""
     about = "dueline"
@@ -165,6 +179,8 @@ def run(arguments: Sequence[str]) -> int:
             rest = ["version"]
         about = " ".join([about, *rest[: 2 if rest[:1] and rest[0] in _GROUPS else 1]])
         root = root_with(rest[0] if rest else None)
+        if not _YES.isdisjoint(rest):
+            rest = _without_needless_yes(get_command(root), rest)
         code = root(front + (rest or ["--help"]), prog_name="dueline", standalone_mode=False)
     except DuelineError as error:
         return show_error(error, about=about)

@@ -35,6 +35,47 @@ def test_a_command_and_its_options_are_on_the_page(shell: Shell, words: tuple[st
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_accepts_yes(shell: Shell, words: tuple[str, ...]) -> None:
+    for word in ("--yes", "-y"):
+        assert shell(*words, word, "--help").code == 0
+
+
+def test_after_two_dashes_yes_is_an_argument(shell: Shell) -> None:
+    answer = shell("--store", "sqlite:///jobs.db", "limits", "remove", "--", "--yes")
+    assert answer.why == "--yes is not set."
+
+
+CREATING = [("limits", "set", "x", "3"), ("limits", "rate", "x", "3", "--per", "1s"), ("migrate",)]
+NOT_CREATING = [
+    *(("queues", word, "mail") for word in ("show", "pause", "resume", "purge", "drain")),
+    ("queues", "set", "mail", "--lease", "60s"), ("queues", "quota", "mail", "--depth", "3"),
+    *(("schedules", word, "x") for word in ("show", "pause", "resume", "trigger", "remove")),
+    ("schedules", "add", "x", "t", "--every", "5s", "--unchecked"),
+    ("limits", "remove", "x"), ("limits", "list"), ("limits", "holders", "x"),
+    *(("workers", word) for word in ("list",)),
+    *(("workers", word, "--all") for word in ("ping", "quiet", "resume", "stop")),
+    *(("jobs", word) for word in ("list", "peek", "tail")),
+    *(("jobs", word, "--all-matching", "--yes") for word in ("cancel", "retry")),
+    ("dead", "list"), ("dead", "retry", "--all"), ("dead", "redrives"),
+    ("dead", "purge", "--older-than", "1d"), ("dead", "redrive", "--resume"),
+    ("flows", "list"), ("streams", "list"), ("streams", "pause", "x"), ("shards", "list"),
+    ("events",), ("health",), ("doctor",), ("stats",), ("alerts",), ("backup", "copy.db"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", CREATING, ids=" ".join)
+def test_some_commands_create_a_file(shell: Shell, words: tuple[str, ...]) -> None:
+    assert shell("--store", "sqlite:///new.db", *words).code == 0
+    assert (shell.folder / "new.db").exists()
+
+
+@pytest.mark.parametrize("words", NOT_CREATING, ids=" ".join)
+def test_other_commands_create_no_file(shell: Shell, words: tuple[str, ...]) -> None:
+    answer = shell("--store", "sqlite:///new.db", *words)
+    assert (answer.code, (shell.folder / "new.db").exists()) == (7, False), answer
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_the_help_of_options_is_short(words: tuple[str, ...]) -> None:
     (command,) = [
         one for name, one in reference.commands() if name == " ".join(["dueline", *words])

@@ -1,6 +1,6 @@
 """`dueline schedules`."""
 
-from tests.harness.shell import Shell
+from tests.harness.shell import STORE, Shell
 
 
 def test_a_schedule_is_added_listed_and_shown(shell: Shell) -> None:
@@ -108,3 +108,13 @@ def test_it_may_have_one_time_or_an_end(shell: Shell) -> None:
     assert shell.app("schedules", "show", "s", "-o", "json").data["ended"]
     assert "No live worker stores" not in shell.app("schedules", "list").err
     assert shell.app(*add, "--at", "soon", "--every", "1h").code == 2
+
+
+def test_a_schedule_is_added_without_the_code_of_its_task(shell: Shell) -> None:
+    words = ("schedules", "add", "sums", "tasks.add", "1", "--every", "5s")
+    answer = shell("--store", STORE, *words)
+    assert answer.code == 7
+    assert answer.err.endswith("Without its code, pass --unchecked.\n")
+    shell.enqueue("tasks.add", "1")
+    answer = shell("--store", STORE, *words, "--unchecked", "--queue", "default", "-o", "json")
+    assert (answer.code, answer.data["task"]) == (0, "tasks.add")

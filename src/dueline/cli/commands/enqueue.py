@@ -82,11 +82,7 @@ def enqueue(
             hint="Put the arguments into the file.",
         )
     args, kwargs = read_arguments(argument or ())
-    app = (
-        _unchecked(context)
-        if unchecked
-        else session_of(context).application(otherwise=" Without its code, pass --unchecked.")
-    )
+    app = application_of(context, unchecked=unchecked)
     try:
         own = app.unchecked(task) if unchecked else app.task_named(task)
         using = own.using(
@@ -119,9 +115,14 @@ def enqueue(
     return Exit.DONE
 
 
-def _unchecked(context: typer.Context) -> Dueline:
-    """Return an application without tasks on the store of the command line."""
+def application_of(context: typer.Context, *, unchecked: bool) -> Dueline:
+    """Return the application, or with `unchecked` one without tasks on the same store.
+
+    Raises: ConfigError: no application or store is named, or there is no such file.
+    """
     session = session_of(context)
+    if not unchecked:
+        return session.application(otherwise=" Without its code, pass --unchecked.")
     check_exists(session.address)
     return Dueline(session.address)
 

@@ -7,7 +7,7 @@ import typer
 
 from dueline.admin.health import recurring
 from dueline.api.schedules import timing_of
-from dueline.cli.commands.enqueue import read_arguments
+from dueline.cli.commands.enqueue import application_of, read_arguments
 from dueline.cli.options import argument, option, read_instant
 from dueline.cli.output import Entry, Instant, Output, Raw, Span, note
 from dueline.cli.session import session_of
@@ -126,18 +126,23 @@ def add(
     queue: Annotated[str | None, option("NAME", "Queue; default: the task's own.")] = None,
     priority: Annotated[int | None, option("N", "Priority; default: the task's own.")] = None,
     tenant: Annotated[str | None, option("NAME", "Tenant of the jobs.")] = None,
+    unchecked: Annotated[
+        bool, typer.Option("--unchecked", help="Create it without the application's code.")
+    ] = False,
 ) -> None:
     """Create or change a schedule.
 
     Needs one of --cron, --every and --at. Each occurrence creates one job. Any live worker stores
-    it.
+    it. With --unchecked, no application is imported: the queue is `default` unless --queue names
+    one, and workers check the arguments.
 
     Example: dueline schedules add nightly tasks.report '"all"' --cron "30 3 * * *"
     """
     args, kwargs = read_arguments(argument or ())
-    app = session_of(context).application()
+    app = application_of(context, unchecked=unchecked)
     try:
-        using = app.task_named(task).using(queue=queue, priority=priority, tenant=tenant)
+        own = app.unchecked(task) if unchecked else app.task_named(task)
+        using = own.using(queue=queue, priority=priority, tenant=tenant)
         if jitter is not None:
             using = using.using(window=timedelta(microseconds=parse_span(jitter)))
         template = using.recurring(args, kwargs)
