@@ -6,7 +6,7 @@ from dueline.cli.output import Entry, Instant, Raw, Span, Value
 from dueline.core.attempt import Attempt
 from dueline.core.codec import encode
 from dueline.core.job import Job
-from dueline.jobs.explanation import Facts
+from dueline.jobs.explanation import Condition, Explanation, Facts
 
 LIST_COLUMNS = ("id", "state", "at", "priority", "queue", "task")
 ENDED_COLUMNS = ("id", "state", "ended", "took", "queue", "task")
@@ -133,6 +133,33 @@ def _progress_of(details: JobDetails) -> Entry | None:
 
 def _amount(number: float) -> float:
     return int(number) if number == int(number) else number
+
+
+def of_explanation(job: str, explanation: Explanation) -> Entry:
+    """Return the output of an explanation."""
+    return {
+        "id": job,
+        "reason": explanation.reason,
+        "sentence": explanation.sentence,
+        "facts": facts_of(explanation.facts),
+        "conditions": [_of_condition(condition) for condition in explanation.conditions],
+        "ends_as": explanation.ends_as,
+        "unknown": list(explanation.unknown),
+    }
+
+
+def _of_condition(condition: Condition) -> Entry:
+    """Return the output of a condition. at: when it changes by itself; None if not known."""
+    return {
+        "kind": condition.kind,
+        "subject": condition.subject,
+        "text": condition.clause,
+        "change": condition.change,
+        "at": Instant(condition.at_us) if condition.at_us else None,
+        "command": condition.command,
+        "unknown": condition.unknown,
+        "facts": facts_of(condition.facts),
+    }
 
 
 def facts_of(facts: Facts) -> Entry:

@@ -14,7 +14,7 @@ from dueline.core.engine import Engine
 from dueline.core.job import Job
 from dueline.core.lane import CODEC_MARK, task_key
 from dueline.core.pagination import records_in
-from dueline.core.process_identity import Whereabouts, is_gone, own
+from dueline.core.process_identity import Whereabouts, is_gone, is_stopped, own
 from dueline.core.readable_records import readable
 from dueline.core.store import Delete, Put, Records
 from dueline.core.version import VERSION
@@ -136,9 +136,14 @@ class Registration:
     born: str = ""
     address: str = ""  # where it receives wake-ups from other machines; empty for nowhere
 
+    @property
+    def process(self) -> Whereabouts:
+        """The process of the worker."""
+        return Whereabouts(self.space, self.pid, self.born)
+
     def has_ended(self, here: Whereabouts) -> bool:
         """Return whether the process of the worker has certainly ended, as seen from `here`."""
-        return is_gone(Whereabouts(self.space, self.pid, self.born), here)
+        return is_gone(self.process, here)
 
 
 class StoredRegistration(NamedTuple):
@@ -175,3 +180,11 @@ def live_workers(engine: Engine) -> list[Presence]:
     here = own()
     ended = {one.worker for one, _ in registrations(engine.store) if one.has_ended(here)}
     return [one for one in present(engine.store) if one.worker not in ended]
+
+
+def stopped_workers(records: Records) -> dict[str, int]:
+    """Return the workers whose processes on this machine are stopped, with the process numbers."""
+    here = own()
+    return {
+        one.worker: one.pid for one, _ in registrations(records) if is_stopped(one.process, here)
+    }

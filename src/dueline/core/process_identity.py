@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 _PROC: Final = Path("/proc")
 _STATE, _STARTED = 0, 19  # positions after the name in /proc/PID/stat
 _ENDED: Final = ("Z", "X")
+_STOPPED: Final = ("T", "t")
 
 
 class Whereabouts(NamedTuple):
@@ -50,6 +51,16 @@ def is_gone(other: Whereabouts, here: Whereabouts) -> bool:
     with suppress(OSError):
         status = _stat(other.pid)
         return status[_STARTED] != other.started or status[_STATE] in _ENDED
+    return False
+
+
+def is_stopped(other: Whereabouts, here: Whereabouts) -> bool:
+    """Return whether a process is certainly stopped, as by SIGSTOP; False if unknown."""
+    if not here.space or other.space != here.space:
+        return False
+    with suppress(OSError):
+        status = _stat(other.pid)
+        return status[_STARTED] == other.started and status[_STATE] in _STOPPED
     return False
 
 

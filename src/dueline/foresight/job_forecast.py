@@ -62,7 +62,8 @@ def explain(queues: Queues, job_id: JobId) -> Explanation:
     Where that is unknown, the fact `no_forecast` says why.
     """
     explanation = explain_now(queues, job_id)
-    if explanation.reason not in REASONS or explanation.facts.get("capacity") == 0:
+    needs_operator = any(one.change == "operator" for one in explanation.conditions)
+    if explanation.reason not in REASONS or needs_operator or explanation.ends_as:
         return explanation
     engine = queues.engine
     row, now_us = engine.store.find([job_id])[0], engine.time.latest_us()

@@ -28,11 +28,15 @@ class Ahead(NamedTuple):
       is_capped: There may be more.
       has_turns: Tenants take turns, so the numbers are upper bounds; estimates in queues with
           aging.
+      first: The job that is claimed first; None if none comes before.
+      more_urgent: How many have a higher priority, raised by aging.
     """
 
     by_queue: Mapping[str, int]
     is_capped: bool
     has_turns: bool
+    first: Job | None = None
+    more_urgent: int = 0
 
     @property
     def jobs(self) -> int:
@@ -46,6 +50,8 @@ class Before(NamedTuple):
     rows: Sequence[Job]
     is_capped: bool
     has_turns: bool
+    first: Job | None
+    more_urgent: int
 
 
 def jobs_before(
@@ -66,7 +72,7 @@ def jobs_before(
     """
     found = rows_before(engine, job, names, now_us, tasks, most=AHEAD_MAX)
     by_queue = Counter(row.lane.queue for row in found.rows)
-    return Ahead(by_queue, found.is_capped, found.has_turns)
+    return Ahead(by_queue, *found[1:])
 
 
 def rows_before(
@@ -88,23 +94,30 @@ def rows_before(
     least, mine = ready.rank(job), tenant_of(job.lane)
     rows = list(ready.rows(job, least))
     place = next((one.place for one in rows if one.job.id == job.id), None)
-    earlier: list[Job] = []  # of larger priorities, and of its own tenant
+    earlier: list[_Row] = []  # of larger priorities, and of its own tenant
     others: defaultdict[str, list[_Row]] = defaultdict(list)
     own = 0
     for one in rows:
         tenant = tenant_of(one.job.lane)
         if one.rank > least:
-            earlier.append(one.job)
+            earlier.append(one)
         elif tenant != mine:
             others[tenant].append(one)
         elif place is not None and one.place < place:
-            earlier.append(one.job)
+            earlier.append(one)
             own += 1
     for tenant, behind in others.items():
         # The newest tenant has its turn last, so the other one is assumed to be first.
         turns = own * ready.weight(tenant) // ready.weight(mine) + 1
-        earlier += [one.job for one in sorted(behind, key=_place_of)[:turns]]
-    return Before(earlier, ready.is_capped, bool(others))
+        earlier += sorted(behind, key=_place_of)[:turns]
+    first = min(earlier, key=lambda row: (-row.rank, row.place), default=None)
+    return Before(
+        [row.job for row in earlier],
+        ready.is_capped,
+        bool(others),
+        None if first is None else first.job,
+        sum(row.rank > least for row in earlier),
+    )
 
 
 def next_jobs(engine: Engine, name: str, now_us: int, *, limit: int) -> list[Job]:

@@ -1,440 +1,302 @@
-"""Finds out why a job is not running."""
+"""Finds everything that must change before a job can start."""
 
 import shlex
-from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
-from itertools import chain
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from dataclasses import replace
 
-from dueline.coordination.worker_registry import Presence, live_workers
-from dueline.core.attempt import read_epitaph
-from dueline.core.call_options import THROTTLED, is_past, read_options
-from dueline.core.engine import Engine
-from dueline.core.errors import NotFound, StoreCorrupt
-from dueline.core.job import Job, JobId, State
-from dueline.core.job_status import status_of
-from dueline.core.lane import limits_of, task_key, tenant_of
-from dueline.core.store_capabilities import PREFETCH_US_MAX
+from dueline.core.attempt import Outcome, read_epitaph
+from dueline.core.durations import span_text
+from dueline.core.errors import NotFound
+from dueline.core.job import Job, JobId, State, is_away
+from dueline.core.job_status import ahead_of, status_of
 from dueline.jobs import cancel_requests
-from dueline.jobs.claim_order import jobs_before
-from dueline.jobs.claims import claims_of
-from dueline.jobs.explanation import (
-    Explanation,
-    Facts,
-    explain_batch,
-    explain_closed_limit,
-    explain_dead,
-    explain_ended,
-    explain_expired,
-    explain_full_limit,
-    explain_rate,
-    explain_signal,
-    explain_suspect,
-    line,
-    position_text,
-    when,
-    with_clock_ahead,
-    with_request,
-    with_step,
-)
+from dueline.jobs.conditions import held
+from dueline.jobs.conditions.limits import busy_limits
+from dueline.jobs.conditions.pauses import pauses_of
+from dueline.jobs.conditions.steps import StepWait, step_wait
+from dueline.jobs.conditions.subject import Subject
+from dueline.jobs.conditions.times import due, expiry_of, failed_before
+from dueline.jobs.conditions.turn import deadline_text, suspect, turn_of
+from dueline.jobs.conditions.workers import workers_missing
+from dueline.jobs.explanation import Condition, Explanation, Facts, explanation_of, line, when
 from dueline.jobs.paused_tasks import is_deferred
 from dueline.jobs.queue import Queues
-from dueline.jobs.unknown_tasks import unknown_text
-from dueline.limits import usage
 from dueline.workflows import records
-from dueline.workflows.readiness import Broken, Held, Runnable, Waits
-from dueline.workflows.release import is_parked
-from dueline.workflows.status import missing, named, readiness_of, step_statuses
-from dueline.workflows.workflow import WorkflowView
 
-CLAIMS_MAX: Final = 10_000
-"""Maximum number of claimed jobs that are counted."""
-
-_NAMED_MAX: Final = 5
-
-_PUT_BACK_BY_HANDLER: Final = {
-    "snoozed": "snoozed it",
-    THROTTLED: "raised Throttled, which defers it",
-}
+_READY = "It is ready, but "
 
 
 def explain(queues: Queues, job_id: JobId) -> Explanation:
-    """Explain why a job is not running, from the state of its queue now.
+    """Explain why a job is not running: every condition that must change before it can start.
 
-    An unknown job is explained too, as `unknown`.
+    The conditions are in the order in which the job meets them: its worker or workflow, its time,
+    pauses, workers, limits, the jobs before it. An unknown job is explained too, as `unknown`.
     """
+    engine = queues.engine
     try:
         found = queues.find(job_id)
     except NotFound as error:
+        engine.catalog.features.check()
+        moved_to = engine.catalog.features.moved_to
+        if moved_to:
+            return explanation_of("", [_moved(job_id, moved_to)])
         return Explanation("unknown", f"{error.message} {error.hint}")
-    now_us = queues.engine.time.latest_us()
+    now_us = engine.time.latest_us()
     if found.row is None:
         assert found.outcome is not None
-        return explain_ended(found.outcome, now_us)
-    return with_clock_ahead(
-        found.row, with_step(found.row, _of_row(queues, found.row, now_us)), now_us
-    )
+        return _of_outcome(job_id, found.outcome, now_us)
+    subject = Subject(engine, found.row, now_us)
+    return _with_clock_ahead(subject, _with_step(subject.job, _of_row(subject)))
 
 
-def _of_row(queues: Queues, job: Job, now_us: int) -> Explanation:
+def _of_row(subject: Subject) -> Explanation:
+    job, now_us = subject.job, subject.now_us
     if job.state == State.DEAD:
-        return explain_dead(job.at_us, read_epitaph(job.error)[0], now_us)
-    queues.engine.catalog.forget(job.lane.queue)  # read the settings as they are now
-    workers = [one for one in live_workers(queues.engine) if job.lane.queue in one.queues]
+        return _of_dead(job.id, job.at_us, read_epitaph(job.error)[0], now_us)
+    _ = subject.settings  # read anew, with the names of features
+    moved_to = subject.engine.catalog.features.moved_to
+    if moved_to or is_away(job):
+        return explanation_of("", [_moved(job.id, moved_to)])
+    is_asked = job.fence > 0 and bool(cancel_requests.asked(subject.engine.store, [job.id]))
     status = status_of(job, now_us)
     if status == "running":
-        found = _claimed_step(queues, job, now_us) or _claimed(queues, job, workers, now_us)
-        is_asked = job.id in cancel_requests.asked(queues.engine.store, [job.id])
-        return with_request(job, found) if is_asked else found
+        return _of_claim(subject, is_asked=is_asked)
     if status == "expired":
-        return explain_expired(job, now_us)
-    waits = _parked_step(queues.engine, job, now_us)
-    if waits is not None:
-        return waits
-    if job.at_us > now_us:
-        aside = _paused(queues, job) if is_deferred(job) else None
-        return aside or _later(queues, job, workers, now_us)
-    return (
-        _paused(queues, job)
-        or _unserved(job, workers)
-        or _limited_by(queues.engine, job, now_us)
-        or _ready(queues, job, workers, now_us)
-    )
+        return _of_expired(job, now_us)
+    workflow = step_wait(subject)
+    if is_asked:
+        return Explanation("never", _ENDS_ON_REQUEST, {"is_cancel_asked": True}, (), "cancelled")
+    return workflow.ends or _of_waiting(subject, workflow)
 
 
-# A worker has claimed it
-
-
-def _claimed_step(queues: Queues, job: Job, now_us: int) -> Explanation | None:
-    """Explain what a step waits for while a worker has claimed it to check its needs."""
-    return None if job.state == State.STARTED else _parked_step(queues.engine, job, now_us)
-
-
-def _claimed(queues: Queues, job: Job, workers: Sequence[Presence], now_us: int) -> Explanation:
-    facts: Facts = {
-        "worker": job.worker,
-        "claimed_us": job.claimed_us,
-        "lease_ends_us": job.at_us,
-        "attempt": job.errors + 1,
-        "crashes": job.crashes,
-    }
-    holder = next((one for one in workers if one.worker == job.worker), None)
+def _of_claim(subject: Subject, *, is_asked: bool) -> Explanation:
+    """Explain a job that a worker has claimed."""
+    job = subject.job
+    workflow = step_wait(subject) if job.state != State.STARTED else StepWait()
+    if workflow.condition is not None:  # the worker checks its needs, and releases it
+        return explanation_of("", [workflow.condition, *_later_gates(subject)])
+    holder = next((one for one in subject.serving if one.worker == job.worker), None)
     if holder is None:
-        return Explanation(
-            "worker gone",
-            f"Worker {job.worker} claimed it and is gone; it is due again when the lease ends, "
-            f"at {when(job.at_us, now_us)}, or sooner, when the monitor releases it.",
-            facts,
-        )
-    start_us = _start_us(queues, job)
-    if start_us > now_us:
-        at = when(start_us, now_us)
-        return Explanation(
-            "scheduled",
-            f"It is not due until {at}; worker {job.worker} has claimed it and starts it then.",
-            {**facts, "at_us": start_us},
-        )
-    if job.state == State.STARTED:
-        return Explanation(
-            "running",
+        gone = held.worker_gone(subject)
+        fate = "cancelled" if is_asked else held.fate_of(subject)
+        rest = [] if fate else _later_gates(subject)
+        found = replace(explanation_of("", [gone, *rest]), ends_as=fate)
+        return found.with_note(_ENDS_ON_REQUEST, {"is_cancel_asked": True}) if is_asked else found
+    if subject.silence_of(holder):
+        silent = held.worker_silent(subject, holder)
+        found = explanation_of("", [silent])
+    elif job.state == State.STARTED:
+        sentence = (
             f"It is running: attempt {job.errors + 1}, in worker {job.worker} "
-            f"since {when(job.claimed_us, now_us)}.",
-            facts,
+            f"since {when(job.claimed_us, subject.now_us)}."
         )
-    if job.alone:
-        return explain_suspect(job, facts)
-    return explain_batch(job, holder, facts, now_us) or Explanation(
-        "claimed",
-        f"Worker {job.worker} claimed it at {when(job.claimed_us, now_us)} "
-        "and starts it as soon as a slot is free.",
-        facts,
+        found = Explanation("running", sentence, held.facts_of(job))
+    elif job.alone and held.start_us(subject.engine, job) <= subject.now_us:
+        found = explanation_of("", [suspect(subject)], held.facts_of(job))
+    else:
+        found = explanation_of("", [held.claimed(subject, holder)])
+    if not is_asked:
+        return found
+    note = (
+        "Its end was asked for, and its handler has not checked for that yet; "
+        f"`dueline jobs cancel {job.id.hex()} --force` ends it now."
+    )
+    return found.with_note(note, {"is_cancel_asked": True})
+
+
+_ENDS_ON_REQUEST = "Its end was asked for: the worker that claims it next ends it without a run."
+
+
+def _of_waiting(subject: Subject, workflow: StepWait) -> Explanation:
+    """Explain a job that no worker has claimed, or whose claim has expired."""
+    job, now_us = subject.job, subject.now_us
+    if job.is_claimed() and (fate := held.fate_of(subject)):  # its lease has expired
+        sentence = (
+            f"It will not run again: worker {job.worker} claimed it and died, and "
+            f"{held.fate_text(subject)} when the next worker claims it."
+        )
+        return Explanation("never", sentence, held.facts_of(job), ends_as=fate)
+    found: list[Condition] = []
+    if workflow.condition is not None:
+        found.append(workflow.condition)
+    elif workflow.is_ready:
+        found.append(_released_later(subject))
+    elif job.at_us > now_us and not (is_deferred(job) and _is_paused_task(subject)):
+        found.append(due(subject))
+    is_ready = not found
+    found += _later_gates(subject)
+    explanation = _of_ready(subject, found) if is_ready else explanation_of("", found)
+    if explanation.conditions and not any(one.kind == "waiting" for one in found):
+        unknown = (*explanation.unknown, "which jobs come before it then")
+        explanation = replace(explanation, unknown=unknown)
+    return _with_expiry(subject, _with_notes(subject, explanation))
+
+
+def _of_ready(subject: Subject, found: list[Condition]) -> Explanation:
+    """Explain a job whose time has come."""
+    may_be_claimed = subject.able and not any(one.kind == "paused" for one in found)
+    if subject.job.alone:
+        found.append(suspect(subject))
+    if may_be_claimed:
+        turn = turn_of(subject)
+        if not found and turn.is_next:
+            sentence = f"It is ready, {turn.condition.clause.removeprefix('it is ')}."
+            return Explanation("waiting", sentence, turn.condition.facts)
+        if not turn.is_next:
+            found.append(turn.condition)
+    if found[0].kind == "waiting":
+        ready = replace(found[0], clause=found[0].clause.removeprefix("it is "))
+        explanation = explanation_of("It is ready, ", [ready, *found[1:]])
+        return replace(explanation, conditions=tuple(found))
+    if found[0].kind == "suspect":
+        return explanation_of("", found)
+    lead = (
+        "Its time has come, but "
+        if "task" in found[0].facts and found[0].kind == "paused"
+        else _READY
+    )
+    return explanation_of(lead, found)
+
+
+def _later_gates(subject: Subject) -> list[Condition]:
+    """Return what must change besides the time and the workflow of a job.
+
+    A limit that is known to open before the job is due is left out.
+    """
+    limits = [
+        one
+        for one in busy_limits(subject)
+        if not (one.change == "time" and one.at_us <= subject.job.at_us and one.at_us)
+    ]
+    return [*pauses_of(subject), *workers_missing(subject), *limits]
+
+
+def _is_paused_task(subject: Subject) -> bool:
+    return subject.job.task in subject.settings.paused_tasks
+
+
+def _released_later(subject: Subject) -> Condition:
+    """Return that a parked step waits for nothing, and is still to be released."""
+    at_us = subject.job.at_us
+    return Condition(
+        "steps",
+        subject.job.id.hex(),
+        "all steps that it needs have ended; it continues when a worker releases it, or "
+        f"at {when(at_us, subject.now_us)}, when it checks this itself",
+        "time",
+        at_us,
+        command=f"dueline jobs retry {subject.job.id.hex()}",
+        facts={"at_us": at_us},
     )
 
 
-def _start_us(queues: Queues, job: Job) -> int:
-    """Return when a prefetched job is to start; 0 if it was due when it was claimed."""
-    lease_us = queues.engine.catalog.settings(job.lane.queue).lease_us
-    last_us = job.claimed_us + PREFETCH_US_MAX
-    times = [us for us in (job.at_us - lease_us, job.due_us) if job.claimed_us < us <= last_us]
-    return max(times, default=0) if job.state == State.CLAIMED else 0
+# Its end
 
 
-# Its time has not come
+def _of_outcome(job_id: JobId, outcome: Outcome, now_us: int) -> Explanation:
+    if outcome.state == "dead":
+        return _of_dead(job_id, outcome.ended_us, outcome.error, now_us)
+    sign = ":" if outcome.state == "cancelled" else " because of"  # what follows is a sentence
+    because = f"{sign} {line(outcome.error)}" if outcome.error else ""
+    return Explanation(
+        outcome.state,
+        f"It has been {outcome.state} since {when(outcome.ended_us, now_us)}{because}.",
+        {"ended_us": outcome.ended_us, "error": outcome.error},
+    )
 
 
-def _later(queues: Queues, job: Job, workers: Sequence[Presence], now_us: int) -> Explanation:
-    at = when(job.at_us, now_us)
-    facts: Facts = {
-        "at_us": job.at_us,
-        "due_us": job.due_us,
-        "errors": job.errors,
-        "error": job.error,
-    }
-    explanation = _waiting_for_time(job, at, facts)
-    claiming = [one for one in workers if one.is_claiming]
-    if claiming and not any(one.can_run(job) for one in claiming):
-        said = f"{explanation.sentence[:-1]}; so far {unknown_text(_key_of(job))}."
-        explanation = Explanation(explanation.reason, said, {**explanation.facts, "task": job.task})
-    pause = _pause_of(queues, job)
-    if pause is None:
+def _of_dead(job_id: JobId, ended_us: int, error: str, now_us: int) -> Explanation:
+    command = f"dueline dead retry {job_id.hex()}"
+    clause = f"it has been dead since {when(ended_us, now_us)} because of {line(error)}"
+    facts: Facts = {"ended_us": ended_us, "error": error}
+    dead = Condition("dead", job_id.hex(), clause, "operator", command=command, facts=facts)
+    return explanation_of("", [dead])
+
+
+def _of_expired(job: Job, now_us: int) -> Explanation:
+    expires_us = expiry_of(job)
+    return Explanation(
+        "expired",
+        f"It expired at {when(expires_us, now_us)} and will not run; the next worker that "
+        "claims it records this in the history.",
+        {"expires_us": expires_us},
+        ends_as="expired",
+    )
+
+
+def _moved(job_id: JobId, moved_to: str) -> Condition:
+    """Return that a store has moved, or moves, and the job with it."""
+    if not moved_to:
+        clause = "`dueline move` is taking it to another store, and it starts there"
+        return Condition("moved", "", clause, "work", unknown="whether the move still runs")
+    command = shlex.join(["dueline", "--store", moved_to, "jobs", "explain", job_id.hex()])
+    return Condition(
+        "moved",
+        moved_to,
+        f"the store has moved to {moved_to}, and its jobs start there (`{command}`)",
+        "work",
+        command=command,
+        unknown="what keeps the job from starting in the other store",
+        facts={"moved_to": moved_to},
+    )
+
+
+# Notes
+
+
+def _with_notes(subject: Subject, explanation: Explanation) -> Explanation:
+    for note in _notes(subject):
+        explanation = explanation.with_note(note)
+    return explanation
+
+
+def _notes(subject: Subject) -> Iterator[str]:
+    if note := failed_before(subject.job):
+        yield note
+    if note := deadline_text(subject):
+        yield note
+
+
+def _with_expiry(subject: Subject, explanation: Explanation) -> Explanation:
+    """Add when a job expires, and whether it will."""
+    expires_us = expiry_of(subject.job)
+    if not expires_us:
         return explanation
-    return Explanation(
-        explanation.reason,
-        f"{explanation.sentence[:-1]}, and not before the pause ends: {pause.clause}.",
-        {**pause.facts, **explanation.facts},
-    )
+    facts = {"expires_us": expires_us}
+    at = when(expires_us, subject.now_us)
+    opens_later = any(one.at_us >= expires_us for one in explanation.conditions)
+    if any(one.kind == "expires" for one in explanation.conditions):
+        found = replace(explanation, ends_as="expired")
+        return found.with_note("Its limit opens after that.") if opens_later else found
+    if opens_later:
+        return explanation.with_note(f"It expires before that, at {at}.", facts, ends_as="expired")
+    must = any(one.change == "operator" for one in explanation.conditions)
+    still = ", whether or not that has changed" if must else ", unless it has started by then"
+    return explanation.with_note(f"It expires at {at}{still}.", facts)
 
 
-def _waiting_for_time(job: Job, at: str, facts: Facts) -> Explanation:
-    put_back = _put_back_by(job)
-    expires = _expires_instead(job, at)
-    if put_back in _PUT_BACK_BY_HANDLER:
-        failed = f" Attempts that failed before: {job.errors} ({line(job.error)})."
-        done = f"Its handler {_PUT_BACK_BY_HANDLER[put_back]}"
-        said = f"{done} for longer; {expires}." if expires else f"{done} until {at}."
-        return Explanation("put back", f"{said}{failed if job.errors else ''}", facts)
-    if put_back or (job.fence and not job.errors and not job.crashes):
-        return Explanation("put back", f"A worker released it until {at}.", facts)
-    if job.errors or job.crashes:
-        failed = f"Attempt {job.errors} failed" if job.errors else "A worker died on it"
-        then = expires or f"it is retried at {at}"
-        return Explanation("retrying", f"{failed} ({line(job.error)}); {then}.", facts)
-    return Explanation("scheduled", f"It is not due until {at}.", facts)
+def _with_step(job: Job, explanation: Explanation) -> Explanation:
+    """Add the workflow of a job, if it is a step of one."""
+    step_of = records.step_of(job)
+    if step_of is None:
+        return explanation
+    flow, step = step_of[0].hex(), step_of[1]
+    facts = {"flow": flow, "step": step, **explanation.facts}
+    said = explanation.sentence
+    if flow not in said:
+        said = f"{said} It is step {step} of the workflow {flow}."
+    return replace(explanation, sentence=said, facts=facts)
 
 
-def _expires_instead(job: Job, at: str) -> str:
-    """Return that a job expires when it would run again; empty if it runs."""
-    with suppress(StoreCorrupt):  # whatever runs it says so
-        return f"it expires before that, at {at}" if is_past(job, job.at_us) else ""
-    return ""
-
-
-def _put_back_by(job: Job) -> str:
-    """Return how the last attempt released a job; empty if it is not known to have."""
-    with suppress(StoreCorrupt):  # whatever runs it says so
-        put_back = read_options(job.opts).put_back
-        if put_back is not None and put_back[1] == job.at_us:
-            return put_back[0]
-    return ""
-
-
-# It is ready
-
-
-class _Pause(NamedTuple):
-    """What is paused, and the command that resumes it."""
-
-    clause: str
-    facts: Facts
-
-
-def _pause_of(queues: Queues, job: Job) -> _Pause | None:
-    """Return the pause that keeps a job from being claimed."""
-    queue = job.lane.queue
-    settings, tenant = queues.engine.catalog.settings(queue), tenant_of(job.lane)
-    resume = ["dueline", "queues", "resume", queue]
-    if settings.is_paused:
-        return _Pause(f"the queue {queue} is paused (`{shlex.join(resume)}`)", {"queue": queue})
-    if job.task in settings.paused_tasks:
-        again = shlex.join([*resume, "--task", job.task])
-        return _Pause(
-            f"in the queue {queue} the task {job.task} is paused (`{again}`)",
-            {"queue": queue, "task": job.task},
-        )
-    if tenant in settings.paused_tenants:
-        who = f"the tenant {tenant} is" if tenant else "jobs without a tenant are"
-        again = shlex.join([*resume, "--tenant", tenant])
-        return _Pause(
-            f"in the queue {queue} {who} paused (`{again}`)", {"queue": queue, "tenant": tenant}
-        )
-    return None
-
-
-def _paused(queues: Queues, job: Job) -> Explanation | None:
-    pause = _pause_of(queues, job)
-    if pause is None:
-        return None
-    ready = "Its time has come" if "task" in pause.facts else "It is ready"
-    return Explanation("paused", f"{ready}, but {pause.clause}.", pause.facts)
-
-
-def _unserved(job: Job, workers: Sequence[Presence]) -> Explanation | None:
-    queue = job.lane.queue
-    facts: Facts = {"queue": queue, "task": job.task, "workers": len(workers)}
-    claiming = [one for one in workers if one.is_claiming]
-    if not claiming:
-        sentence = f"It is ready, but no live worker serves the queue {queue}"
-        if workers:
-            names = ", ".join(one.worker for one in workers[:_NAMED_MAX])
-            how = "quiet or stopping" if any(one.is_quiet for one in workers) else "stopping"
-            sentence += f" any more: those that did are {how}, and claim nothing ({names})"
-        return Explanation("no worker", f"{sentence}.", facts)
-    if not any(one.can_run(job) for one in claiming):
-        served = f"; live workers of the queue {queue}: {len(claiming)}"
-        return Explanation(
-            "task unknown", f"It is ready, but {unknown_text(_key_of(job))}{served}.", facts
-        )
-    return None
-
-
-def _key_of(job: Job) -> str:
-    return task_key(job.task, job.codec)
-
-
-def _ready(queues: Queues, job: Job, workers: Sequence[Presence], now_us: int) -> Explanation:
-    workers = [one for one in workers if one.is_claiming]
-    knowing = [one for one in workers if one.can_run(job)]
-    ahead = min(
-        (
-            jobs_before(queues.engine, job, names, now_us, tasks)
-            for names, tasks in {(one.queues, one.known) for one in knowing}
-        ),
-        key=lambda one: one.jobs,
-    )
-    load = _load(queues, workers, now_us)
-    queue = job.lane.queue
-    own = [one.own[queue][0] for one in workers if queue in one.own]
-    position = ahead.by_queue.get(queue, 0) + 1
-    facts: Facts = {
-        "queue": queue,
-        "position": position,
-        "position_is_at_least": ahead.is_capped,
-        "before_in_other_queues": ahead.jobs + 1 - position,
-        "workers": len(workers),
-        "held": sum(load.held.values()),
-        "slots": sum(one.slots for one in workers),
-        "crashes": job.crashes,
-    }
-    if own:
-        facts = {**facts, "own_slots": sum(own), "own_taken": load.taken(workers, queue)}
-    if job.alone:
-        return explain_suspect(job, facts)
-    full = ", none free" if all(load.is_full(one, queue) for one in knowing) else ""
-    some = f" of which the queue may take {sum(own)}" if own else ""
-    return Explanation(
-        "waiting",
-        f"It is ready, at position {position_text(queue, position, ahead)}; live workers: "
-        f"{len(workers)}, jobs that they hold: {facts['held']}, slots: {facts['slots']}{some}"
-        f"{full}.",
-        facts,
-    )
-
-
-class _Load(NamedTuple):
-    """What workers hold. held: jobs, by worker. slots: taken ones, by worker and queue."""
-
-    held: Counter[str]
-    slots: Counter[tuple[str, str]]
-
-    def taken(self, workers: Sequence[Presence], queue: str) -> int:
-        """Return how many slots jobs of a queue take."""
-        return sum(self.slots[one.worker, queue] for one in workers)
-
-    def is_full(self, one: Presence, queue: str) -> bool:
-        """Return whether a worker has no slot for another job of a queue."""
-        if queue in one.own and self.slots[one.worker, queue] >= one.own[queue][0]:
-            return True
-        return sum(self.slots[one.worker, name] for name in one.queues) >= one.slots
-
-
-def _load(queues: Queues, workers: Sequence[Presence], now_us: int) -> _Load:
-    """Count what workers hold, by the rows: their own reports are some seconds old.
-
-    A prefetched job takes no slot yet, and a batch takes one.
-    """
-    by_name = {one.worker: one for one in workers}
-    names = sorted(set(chain.from_iterable(one.queues for one in workers)))
-    load = _Load(Counter(), Counter())
-    batches: Counter[tuple[str, str, str]] = Counter()
-    for job in claims_of(queues.engine, names, CLAIMS_MAX):
-        worker, queue = by_name.get(job.worker), job.lane.queue
-        if worker is None or _start_us(queues, job) > now_us:
-            continue
-        load.held[worker.worker] += 1
-        if job.task not in worker.batches:
-            load.slots[worker.worker, queue] += 1
-        elif job.state == State.STARTED:
-            batches[worker.worker, queue, job.task] += 1
-    for (name, queue, task), count in batches.items():
-        load.slots[name, queue] += -(-count // by_name[name].batches[task][0])
-    return load
-
-
-# A limit or a workflow holds it
-
-
-def _limited_by(engine: Engine, job: Job, now_us: int) -> Explanation | None:
-    """Explain the first limit that lets no job start: a rate, a closed limit, a full one."""
-    slow, uses = usage.look(engine, limits_of(job.lane))
-    if slow:
-        return explain_rate(job, max(slow, key=lambda one: one.next_us), now_us)
-    full = [use for use in uses if use.is_full]
-    if not full:
-        return None
-    closed = max(full, key=lambda one: one.closed_us)
-    if closed.closed_us:
-        return explain_closed_limit(job, closed, now_us)
-    return explain_full_limit(job, min(full, key=lambda one: one.capacity > 0), now_us)
-
-
-def _parked_step(engine: Engine, job: Job, now_us: int) -> Explanation | None:
-    """Explain what a step waits for; None if its workflow knows of nothing.
-
-    A step that needs nothing does not ask its workflow.
-    """
-    found, place = records.step_of(job), records.place_of(job)
-    if found is None or place is None or (job.task and not place.parked_us):
-        return None
-    flow, step = found
-    try:
-        look = WorkflowView(engine, flow)
-    except NotFound as error:
-        return Explanation(
-            "steps",
-            f"It is a step of an unknown workflow. {error.message} The next worker that claims it "
-            "moves it to the dead-letter list.",
-        )
-    word = readiness_of(engine, look, step)
-    of = f"of the workflow {flow.hex()}"
-    if isinstance(word, Waits):
-        return _waiting_step(engine, look, step, word)
-    if isinstance(word, Held):
-        first, end = word.failure
-        return Explanation(
-            "held",
-            f"It is held by {named(look.layout, first)} {of}, which is dead because of "
-            f"{line(end.error)}, until that is retried (`dueline flows retry {flow.hex()}`).",
-            {"dead_step": first, "error": end.error},
-        )
-    if isinstance(word, Broken):
-        return Explanation(
-            "steps",
-            f"It waits until the other steps of its group have ended, which are cancelled since "
-            f"{named(look.layout, word.failure.step)} {of} failed.",
-            {"failed_step": word.failure.step},
-        )
-    if not isinstance(word, Runnable) or not is_parked(job):
-        return None
-    return explain_signal(look.layout, job, place.until_us, now_us) or Explanation(
-        "steps",
-        f"All steps {of} that it needs have ended; it continues when a worker releases it, or "
-        f"at {when(job.at_us, now_us)}, when it checks this itself.",
-        {"at_us": job.at_us},
-    )
-
-
-def _waiting_step(engine: Engine, look: WorkflowView, step: int, word: Waits) -> Explanation:
-    first = step_statuses(engine, look, [word.first])[0]
-    facts: Facts = {
-        "steps_left": word.steps,
-        "first_step": word.first,
-        "first_task": look.layout.nodes[word.first].title,
-        "first_state": first.state,
-    }
-    said = missing(look.layout, step, word)
-    return Explanation(
-        "steps",
-        f"It waits for {said}, which is {first.state}, of the workflow {look.flow.hex()}.",
-        facts,
+def _with_clock_ahead(subject: Subject, explanation: Explanation) -> Explanation:
+    """Add that a clock that was ahead wrote the row, if its times show that."""
+    job = subject.job
+    ahead_us = ahead_of(job, subject.now_us)
+    if not ahead_us:
+        return explanation
+    written = "claimed" if job.claimed_us > job.enqueued_us else "enqueued"
+    return explanation.with_note(
+        f"It was {written} by a clock that was ahead: by its own times that "
+        f"happens {span_text(ahead_us)} from now. `dueline jobs reschedule` brings it forward.",
+        {"clock_ahead_us": ahead_us},
     )

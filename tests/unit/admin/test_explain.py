@@ -1,4 +1,4 @@
-"""The one reason why a job is not running."""
+"""The conditions that must change before a job can start, by their kinds."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,7 +45,10 @@ def test_a_job_that_nobody_knows_is_unknown(world: World) -> None:
 def test_a_job_of_the_future_is_scheduled(world: World) -> None:
     job_id = world.put(after_s=90)
     found = why(world, job_id, "scheduled")
-    assert found.sentence == "It is not due until 2026-01-01T00:01:30Z (in 1m30s)."
+    assert found.sentence == (
+        "It is not due until 2026-01-01T00:01:30Z (in 1m30s). Also, no live worker serves the "
+        "queue q (`dueline worker -q q`)."
+    )
     assert found.facts["at_us"] == world.now_us + 90 * SECOND_US
 
 
@@ -111,6 +114,7 @@ def test_a_job_that_is_claimed_before_its_time_is_not_due(world: World) -> None:
 
 def test_a_failed_job_is_tried_again_and_says_why(world: World) -> None:
     job_id = world.put()
+    world.live()
     world.back(world.claim(job_id), after_s=8, errors=2, error="ValueError: bad\nmore")
     found = why(world, job_id, "retrying")
     assert found.sentence == (
@@ -140,11 +144,12 @@ def test_a_snoozed_job_is_put_back(world: World) -> None:
 
 def test_a_scheduled_job_may_have_an_unknown_task(world: World) -> None:
     job_id = world.put(task="mystery", after_s=30)
-    said = "It is not due until 2026-01-01T00:00:30Z (in 30s)"
-    assert why(world, job_id, "scheduled").sentence == f"{said}."
     world.live()
     found = why(world, job_id, "scheduled")
-    assert found.sentence == f"{said}; so far no live worker knows task mystery."
+    assert found.sentence == (
+        "It is not due until 2026-01-01T00:00:30Z (in 30s). Also, no live worker knows task "
+        "mystery; live workers of the queue q: 1."
+    )
     assert found.facts["task"] == "mystery"
 
 
@@ -152,7 +157,9 @@ def test_a_ready_job_may_have_no_worker(world: World) -> None:
     job_id = world.put()
     world.live(queues=["other"])
     found = why(world, job_id, "no worker")
-    assert found.sentence == "It is ready, but no live worker serves the queue q."
+    assert found.sentence == (
+        "It is ready, but no live worker serves the queue q (`dueline worker -q q`)."
+    )
 
 
 def test_up_to_five_workers_that_stop_are_named(world: World) -> None:
@@ -179,7 +186,7 @@ def test_a_ready_job_may_have_only_workers_that_do_not_know_its_task(world: Worl
 
 
 def test_a_ready_job_waits_its_turn(world: World) -> None:
-    world.put(priority=9)
+    first = world.put(priority=9)
     world.put(priority=-9)
     world.put(priority=9, after_s=60)
     world.clock.advance(1)
@@ -195,7 +202,7 @@ def test_a_ready_job_waits_its_turn(world: World) -> None:
     found = why(world, job_id, "waiting")
     assert found.sentence == (
         "It is ready, at position 3 of the queue q; live workers: 2, jobs that they hold: 3, "
-        "slots: 8."
+        f"slots: 8; first is the job {first.hex()} (priority 9)."
     )
     assert found.facts["position_is_at_least"] is False
 
@@ -236,7 +243,8 @@ def test_a_job_of_a_dead_worker_is_due_again_when_the_lease_ends(world: World) -
     found = why(world, job_id, "worker gone")
     assert found.sentence == (
         "Worker w1 claimed it and is gone; it is due again when the lease ends, at "
-        "2026-01-01T00:00:30Z (in 30s), or sooner, when the monitor releases it."
+        "2026-01-01T00:00:30Z (in 30s), or sooner, when the monitor releases it. "
+        "Also, no live worker serves the queue q (`dueline worker -q q`)."
     )
 
 
@@ -286,6 +294,7 @@ def test_a_ready_job_of_a_paused_tenant_waits_for_the_end_of_that_pause(world: W
 def test_a_ready_job_waits_for_permits_that_others_hold(world: World) -> None:
     job_id, later = (world.put(limits=["warehouse"], after_s=after_s) for after_s in (0, 90))
     world.live()
+    world.live("w2")
     semaphore.define(world.store, "warehouse", 3, ids=world.queues.engine.ids)
     world.hold("warehouse", "w1", 2, lasts_s=40)
     why(world, job_id, "waiting")
@@ -325,9 +334,10 @@ def test_a_limit_of_capacity_0_says_how_to_raise_it(world: World) -> None:
     found = why(world, job_id, "limit")
     assert found.sentence == (
         "It is ready, but its limit warehouse has a capacity of 0, so no job starts "
-        "(`dueline limits set warehouse 4`)."
+        "(`dueline limits set warehouse 4`). Also, its limit any has no free permit (capacity 1, "
+        "as nobody has set it): w1 holds 1 until 2026-01-01T00:00:30Z (in 30s)."
     )
-    assert "until_us" not in found.facts
+    assert [one.change for one in found.conditions] == ["operator", "work"]
 
 
 def test_a_limit_that_a_handler_closed_says_until_when(world: World) -> None:
@@ -337,9 +347,9 @@ def test_a_limit_that_a_handler_closed_says_until_when(world: World) -> None:
     world.hold("any")
     permits.suspend(world.queues.engine, ["warehouse"], world.now_us + 40 * SECOND_US)
     found = why(world, job_id, "limit")
-    assert found.sentence == (
+    assert found.sentence.startswith(
         "It is ready, but its limit warehouse is closed until 2026-01-01T00:00:40Z (in 40s), "
-        "since a handler raised Throttled."
+        "since a handler raised Throttled. Also, its limit any has no free permit "
     )
     assert found.facts["closed_us"] == world.now_us + 40 * SECOND_US
     assert BusyLimits(world.queues.engine).has(world.row(job_id).lane)
@@ -348,20 +358,26 @@ def test_a_limit_that_a_handler_closed_says_until_when(world: World) -> None:
     assert "closed" not in why(world, job_id, "waiting").sentence
 
 
-def test_a_limit_is_no_reason_where_a_pause_or_a_missing_worker_is_one(world: World) -> None:
+def test_a_limit_comes_after_a_pause_and_a_missing_worker(world: World) -> None:
     job_id = world.put(limits=["warehouse"])
     world.hold("warehouse")
-    why(world, job_id, "no worker")
-    world.live()
-    why(world, job_id, "limit")
     world.queues.engine.catalog.configure("q", is_paused=True)
-    why(world, job_id, "paused")
+    found = why(world, job_id, "paused")
+    assert [one.kind for one in found.conditions] == ["paused", "no worker", "limit"]
+    assert found.sentence.startswith(
+        "It is ready, but the queue q is paused (`dueline queues resume q`). Also: (1) no live "
+        "worker serves the queue q (`dueline worker -q q`); (2) its limit warehouse has no free"
+    )
+    world.live()
+    world.queues.engine.catalog.configure("q", is_paused=False)
+    why(world, job_id, "limit")
 
 
 def test_a_few_holders_are_named_and_the_others_counted(world: World) -> None:
     job_id = world.put(limits=["warehouse"])
     world.live()
     for number in range(7):
+        world.live(f"w{number}")
         world.hold("warehouse", f"w{number}")
     found = why(world, job_id, "limit")
     assert found.sentence.endswith("(in 30s), and 2 more.")

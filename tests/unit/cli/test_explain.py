@@ -270,7 +270,7 @@ def test_a_retry_or_a_time_in_a_paused_queue_comes_after_the_pause(scene: Scene)
     scene.until(lambda: job.status == "retrying")
     later = scene.module.note.using(after=600).enqueue("later")
     scene.app.pause("default")
-    end = "the pause ends: the queue default is paused (`dueline queues resume default`)."
+    end = "Also, the queue default is paused (`dueline queues resume default`)."
     found = scene.why(job, "retrying")
     assert str(found).startswith("Attempt 1 failed (TimeoutError: busy); it is retried at")
     assert str(found).endswith(end)
@@ -336,7 +336,9 @@ def test_a_step_waits_for_a_signal(scene: Scene) -> None:
 def test_a_queue_has_no_worker(scene: Scene) -> None:
     scene.worker("-q", "other")
     found = scene.why(scene.module.note.enqueue("it"), "no worker")
-    assert str(found) == "It is ready, but no live worker serves the queue default."
+    assert str(found) == (
+        "It is ready, but no live worker serves the queue default (`dueline worker -q default`)."
+    )
 
 
 def test_an_id_is_not_known(scene: Scene) -> None:

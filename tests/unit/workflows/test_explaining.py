@@ -34,8 +34,8 @@ def test_a_parked_step_says_which_steps_it_waits_for(app: Dueline) -> None:
     flow = app.start(group(step(app, "add", n) for n in range(3)).then(step(app, "total")))
     found = why(app, flow, 3, "steps")
     assert found.sentence == (
-        "It waits for 3 of 3 steps, the first is step 0 (add), which is ready, "
-        f"of the workflow {flow.id}."
+        "It waits for 3 of 3 steps, the first is step 0 (add), which is ready, of the workflow "
+        f"{flow.id}. Also, no live worker serves the queue default (`dueline worker -q default`)."
     )
     flow.step(0).cancel()
     assert "2 of 3 steps, the first is step 1 (add), which" in why(app, flow, 3, "steps").sentence
@@ -51,7 +51,8 @@ def test_a_held_step_says_which_dead_one_bars_its_way(app: Dueline) -> None:
     found = why(app, flow, 1, "held")
     assert found.sentence == (
         f"It is held by step 0 (fail) of the workflow {flow.id}, which is dead because of "
-        f"ValueError: not 1, until that is retried (`dueline flows retry {flow.id}`)."
+        f"ValueError: not 1, until that is retried (`dueline flows retry {flow.id}`). Also, no "
+        "live worker serves the queue default (`dueline worker -q default`)."
     )
     assert found.facts["dead_step"] == 0
     assert "It waits for step 1 (add), which is held" in why(app, flow, 2, "steps").sentence

@@ -288,7 +288,7 @@ def tail(
 
 @jobs.command()
 def explain(context: typer.Context, job: IdArgument) -> int:
-    """Explain why a job is not running.
+    """Explain why a job is not running, and all that must change.
 
     Example: dueline jobs explain 0196f2...
     """
@@ -300,12 +300,7 @@ def explain(context: typer.Context, job: IdArgument) -> int:
                 f"No job {job_id.hex()} is known.",
                 hint="It ended and its result has expired, or this is another store.",
             )
-        entry: Entry = {
-            "id": job_id.hex(),
-            "reason": explanation.reason,
-            "sentence": explanation.sentence,
-            "facts": job_rows.facts_of(explanation.facts),
-        }
+        entry = job_rows.of_explanation(job_id.hex(), explanation)
         Output.of(context, queues.engine).text(explanation.sentence, entry)
     return Exit.DONE
 

@@ -1,0 +1,31 @@
+"""Pauses that keep a job from being claimed."""
+
+import shlex
+from collections.abc import Iterator
+
+from dueline.core.lane import tenant_of
+from dueline.jobs.conditions.subject import Subject
+from dueline.jobs.explanation import Condition, Facts
+
+
+def pauses_of(subject: Subject) -> Iterator[Condition]:
+    """Yield the pauses of a job's queue, of its task and of its tenant."""
+    queue, settings = subject.queue, subject.settings
+    task, tenant = subject.job.task, tenant_of(subject.job.lane)
+    if settings.is_paused:
+        yield _pause(queue, queue, f"the queue {queue} is paused", [], {})
+    if task in settings.paused_tasks:
+        clause = f"in the queue {queue} the task {task} is paused"
+        yield _pause(queue, task, clause, ["--task", task], {"task": task})
+    if tenant in settings.paused_tenants:
+        who = f"the tenant {tenant} is" if tenant else "jobs without a tenant are"
+        clause = f"in the queue {queue} {who} paused"
+        yield _pause(queue, tenant, clause, ["--tenant", tenant], {"tenant": tenant})
+
+
+def _pause(queue: str, subject: str, clause: str, words: list[str], facts: Facts) -> Condition:
+    command = shlex.join(["dueline", "queues", "resume", queue, *words])
+    return Condition(
+        "paused", subject, f"{clause} (`{command}`)", "operator",
+        command=command, facts={"queue": queue, **facts},
+    )  # fmt: skip

@@ -1,0 +1,97 @@
+"""Whether a worker is there that can run a job."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from dueline.coordination.worker_registry import Presence
+from dueline.core.lane import task_key
+from dueline.jobs.conditions.subject import Subject
+from dueline.jobs.explanation import Condition, Facts, listed
+from dueline.jobs.unknown_tasks import unknown_text
+
+
+def workers_missing(subject: Subject) -> Iterator[Condition]:
+    """Yield what is wrong with the workers of a job's queue, if none claims it."""
+    if subject.able:
+        return
+    knowing = [worker for worker in subject.serving if worker.can_run(subject.job)]
+    quiet = [one for one in knowing if one.is_quiet and not one.is_draining]
+    heard = [one for one in quiet if not subject.silence_of(one)]
+    silent = [one for one in knowing if one.is_claiming]
+    if heard:
+        yield _quiet(subject, heard)
+    elif silent:
+        yield _silent(subject, silent)
+    elif any(worker.is_claiming for worker in subject.serving) and not knowing:
+        yield _unknown(subject)
+    else:
+        yield _none(subject)
+
+
+def _facts(subject: Subject) -> Facts:
+    return {"queue": subject.queue, "task": subject.job.task, "workers": len(subject.serving)}
+
+
+def _start(subject: Subject) -> str:
+    return shlex.join(["dueline", "worker", "-q", subject.queue])
+
+
+def _quiet(subject: Subject, quiet: Sequence[Presence]) -> Condition:
+    names = [worker.worker for worker in quiet]
+    command = shlex.join(["dueline", "workers", "resume", names[0]])
+    who = f"the task {subject.job.task}" if subject.job.task else f"the queue {subject.queue}"
+    does = "knows" if subject.job.task else "serves"
+    if len(names) == 1:
+        clause = f"the only live worker that {does} {who} is quiet ({names[0]}) and claims nothing"
+    else:
+        clause = f"all live workers that know {who} are quiet ({listed(names)}) and claim nothing"
+    return Condition(
+        "quiet", names[0], f"{clause} (`{command}`)", "operator",
+        command=command, facts={**_facts(subject), "worker": names[0]},
+    )  # fmt: skip
+
+
+def _silent(subject: Subject, silent: Sequence[Presence]) -> Condition:
+    """Return that the workers that could claim a job sent no heartbeat when it was due."""
+    latest = max(silent, key=lambda worker: worker.beat_us)
+    process = subject.stopped.get(latest.worker)
+    return Condition(
+        "worker silent",
+        latest.worker,
+        f"the live worker {latest.worker} of the queue {subject.queue} claims nothing as far as is "
+        f"known: {subject.silence_of(latest)}",
+        "operator",
+        command=f"kill -CONT {process}" if process is not None else _start(subject),
+        unknown=f"whether the worker {latest.worker} still lives",
+        facts={**_facts(subject), "worker": latest.worker, "beat_us": latest.beat_us},
+    )
+
+
+def _unknown(subject: Subject) -> Condition:
+    key = task_key(subject.job.task, subject.job.codec)
+    return Condition(
+        "task unknown",
+        subject.job.task,
+        f"{unknown_text(key)}; live workers of the queue {subject.queue}: {len(subject.serving)}",
+        "operator",
+        command=_start(subject),
+        unknown="which application has the task",
+        facts=_facts(subject),
+    )
+
+
+def _none(subject: Subject) -> Condition:
+    queue, serving = subject.queue, subject.serving
+    clause = f"no live worker serves the queue {queue}"
+    if serving:
+        names = listed(worker.worker for worker in serving)
+        how = "quiet or stopping" if any(one.is_quiet for one in serving) else "stopping"
+        clause += f" any more: those that did are {how}, and claim nothing ({names})"
+        knows = any(worker.can_run(subject.job) for worker in serving)
+        if not knows:
+            clause += f"; and {unknown_text(task_key(subject.job.task, subject.job.codec))}"
+    command = _start(subject)
+    return Condition(
+        "no worker", queue, f"{clause} (`{command}`)", "operator",
+        command=command, facts=_facts(subject),
+    )  # fmt: skip
