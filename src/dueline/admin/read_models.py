@@ -29,6 +29,7 @@ from dueline.core.queue_settings import QueueSettings, StreamSettings
 from dueline.foresight.alert_monitor import alerts_of
 from dueline.foresight.alerts import Alert
 from dueline.foresight.job_forecast import explain
+from dueline.foresight.until import with_until
 from dueline.jobs.counts import Counts
 from dueline.jobs.explanation import Explanation
 from dueline.jobs.queue import Queues
@@ -274,13 +275,19 @@ class Admin:
         """
         return details_of(self._queues, self._id(job_id))
 
-    def explain(self, job_id: str) -> Explanation:
-        """Return why a job is not running.
+    def explain(self, job_id: str, *, within_us: int | None = None) -> Explanation:
+        """Return what must change before a job can start.
 
         Args:
             job_id: Its id, or the first digits.
+            within_us: A duration in microseconds: also say whether the job starts within it, and
+                what would start it by then.
         """
-        return explain(self._queues, self._id(job_id))
+        number = self._id(job_id)
+        found = explain(self._queues, number)
+        if within_us is None:
+            return found
+        return with_until(self.engine, number, found, self.engine.time.latest_us() + within_us)
 
     def _id(self, text: str) -> JobId:
         digits = text.strip().lower().replace("-", "")

@@ -16,6 +16,7 @@ from dueline.core.job import JobId
 from dueline.core.lane import living_queue, task_key
 from dueline.core.logging import log
 from dueline.foresight.job_forecast import explain
+from dueline.foresight.until import with_until
 from dueline.jobs import attempt_lines, progress_records
 from dueline.jobs.attempt_lines import AttemptLines
 from dueline.jobs.explanation import Explanation
@@ -99,18 +100,28 @@ class Job(Handle[R_co]):
         """
         return progress_records.read_notes(self._queues.engine.store, self._id)
 
-    def explain(self) -> Explanation:
-        """Return why the job is not running, and when it is expected to start.
+    def explain(self, until: timedelta | float | None = None) -> Explanation:
+        """Return what must change before the job can start, and when it is expected to start.
 
         Reads up to 10,000 rows of the job's queue, so call it for people, not for every job.
 
+        Args:
+            until: A duration, a timedelta or seconds: also say whether the job starts within it,
+                and what would start it by then.
+
         Returns:
-            The explanation: `str()` of it is a sentence, `reason` one or two words, and `facts`
-            the numbers and names behind it. The reason of a job that does not exist is `unknown`.
+            The explanation: `str()` of it is a sentence, `conditions` everything that must change,
+            the next one first, `reason` the kind of the first, and `facts` the numbers and names
+            behind it. The reason of a job that does not exist is `unknown`.
             The facts `expected_us`, `earliest_us` and `latest_us` are the expected start and the
             interval in which 80 % of such jobs start; `no_forecast` says why there are none.
         """
-        return explain(self._queues, self._id)
+        within_us = None if until is None else asked_span_us(until, "until")
+        found = explain(self._queues, self._id)
+        if within_us is None:
+            return found
+        engine = self._queues.engine
+        return with_until(engine, self._id, found, engine.time.latest_us() + within_us)
 
     def logs(self) -> Sequence[AttemptLines]:
         """Return what the handler logged, for each attempt that keeps it.
@@ -123,11 +134,11 @@ class Job(Handle[R_co]):
         """
         return attempt_lines.read(self._queues.engine.store, self._id)
 
-    async def aexplain(self) -> Explanation:
+    async def aexplain(self, until: timedelta | float | None = None) -> Explanation:
         """Return the explanation of `explain`, without blocking the event loop."""
         import asyncio  # noqa: PLC0415  (slow to load)
 
-        return await asyncio.to_thread(self.explain)
+        return await asyncio.to_thread(self.explain, until)
 
     def cancel(self, *, force: bool = False) -> bool:
         """Cancel the job if it waits; ask its handler to stop if it runs.

@@ -6,7 +6,7 @@ from dueline.cli.output import Entry, Instant, Raw, Span, Value
 from dueline.core.attempt import Attempt
 from dueline.core.codec import encode
 from dueline.core.job import Job
-from dueline.jobs.explanation import Condition, Explanation, Facts
+from dueline.jobs.explanation import Condition, Explanation, Facts, Until
 
 LIST_COLUMNS = ("id", "state", "at", "priority", "queue", "task")
 ENDED_COLUMNS = ("id", "state", "ended", "took", "queue", "task")
@@ -145,6 +145,17 @@ def of_explanation(job: str, explanation: Explanation) -> Entry:
         "conditions": [_of_condition(condition) for condition in explanation.conditions],
         "ends_as": explanation.ends_as,
         "unknown": list(explanation.unknown),
+        "until": None if explanation.until is None else _of_until(explanation.until),
+    }
+
+
+def _of_until(until: Until) -> Entry:
+    """Return the output of whether a job starts by a time."""
+    return {
+        "at": Instant(until.until_us),
+        "starts": until.starts,
+        "text": until.sentence,
+        "commands": list(until.commands),
     }
 
 

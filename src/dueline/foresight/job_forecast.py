@@ -129,11 +129,13 @@ def estimate_of(
     workers: Sequence[Presence],
     times: RunTimes,
     most: int = AHEAD_MAX,
+    more_permits: int = 0,
 ) -> Estimate | str:
     """Return when a waiting job would start if all jobs before it take their mean run times.
 
     Args:
       most: Maximum number of rows that are read.
+      more_permits: How many permits are added to each semaphore of the job.
 
     Returns:
       The estimate, or why it cannot be made.
@@ -165,7 +167,7 @@ def estimate_of(
     held = sum(one.own[queue][1] if queue in one.own else one.held for one in knowing)
     lines = [
         Line(slots, held, mean_us, [(one.at_us, costs[one.lane.queue, one.task]) for one in rows]),
-        *_limits(engine, job, rows, costs, mean_us),
+        *_limits(engine, job, rows, costs, mean_us, more_permits=more_permits),
     ]
     return estimate(lines, now_us=now_us, due_us=job.at_us)
 
@@ -176,6 +178,8 @@ def _limits(
     rows: Sequence[Job],
     costs: Mapping[tuple[str, str], float],
     mean_us: float,
+    *,
+    more_permits: int,
 ) -> list[Line]:
     """Return the lines of a job's limits."""
     names = limits_of(job.lane)
@@ -186,7 +190,7 @@ def _limits(
     free_us = {one.name: one.next_us for one in slow}
     lines = [
         Line(
-            use.capacity,
+            use.capacity + more_permits,
             use.held,
             mean_us,
             [

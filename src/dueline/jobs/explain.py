@@ -112,8 +112,8 @@ def _of_waiting(subject: Subject, workflow: StepWait) -> Explanation:
     job, now_us = subject.job, subject.now_us
     if job.is_claimed() and (fate := held.fate_of(subject)):  # its lease has expired
         sentence = (
-            f"It will not run again: worker {job.worker} claimed it and died, and "
-            f"{held.fate_text(subject)} when the next worker claims it."
+            f"It will not run again: worker {job.worker} claimed it and died, so "
+            f"{held.fate_text(subject)}. The next worker that claims it records that."
         )
         return Explanation("never", sentence, held.facts_of(job), ends_as=fate)
     found: list[Condition] = []
@@ -251,10 +251,9 @@ def _with_notes(subject: Subject, explanation: Explanation) -> Explanation:
 
 
 def _notes(subject: Subject) -> Iterator[str]:
-    if note := failed_before(subject.job):
-        yield note
-    if note := deadline_text(subject):
-        yield note
+    for note in (failed_before(subject.job), held.lease_ended(subject), deadline_text(subject)):
+        if note:
+            yield note
 
 
 def _with_expiry(subject: Subject, explanation: Explanation) -> Explanation:

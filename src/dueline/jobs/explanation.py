@@ -72,6 +72,23 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
+class Until:
+    """Whether a job starts by a given time, and what would start it by then.
+
+    Attributes:
+        until_us: The time, in microseconds UTC.
+        starts: `yes`: by itself. `no`: only if something is changed. `unknown`: that is not known.
+        sentence: The answer in words.
+        commands: Commands that start it by then, all of them, in this order.
+    """
+
+    until_us: int
+    starts: Literal["yes", "no", "unknown"]
+    sentence: str
+    commands: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """Why a job is not running; as a string, the sentence.
 
@@ -83,6 +100,7 @@ class Explanation:
         ends_as: The state in which the job ends without being run again, if nothing is changed;
             empty if it will run.
         unknown: What is not known.
+        until: Whether it starts by the time that was asked for; None if none was.
     """
 
     reason: Reason
@@ -91,6 +109,7 @@ class Explanation:
     conditions: Sequence[Condition] = ()
     ends_as: str = ""
     unknown: Sequence[str] = ()
+    until: Until | None = None
 
     def __str__(self) -> str:
         """Return the sentence."""

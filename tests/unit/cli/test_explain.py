@@ -246,6 +246,39 @@ def test_a_worker_that_is_stopping_claims_nothing(scene: Scene) -> None:
     scene.go("it")
 
 
+def test_a_worker_whose_process_is_stopped_is_named(scene: Scene) -> None:
+    worker = scene.worker("--no-monitor", "-c", "1")
+    running = scene.busy("it")
+    waiting = scene.module.note.enqueue("next")
+    worker.send_signal(signal.SIGSTOP)
+    scene.until(lambda: running.explain().reason == "worker silent")
+    found = scene.why(running, "worker silent")
+    assert found.conditions[0].command == f"kill -CONT {worker.pid}"
+    assert f"its process {worker.pid} here is stopped (`kill -CONT {worker.pid}`)" in str(found)
+    assert f"kill -CONT {worker.pid}" in str(scene.why(waiting, "worker silent"))
+    worker.send_signal(signal.SIGCONT)
+    scene.until(lambda: running.explain().reason == "running")
+    scene.go("it")
+    scene.until(lambda: "next" in scene.ran())
+
+
+def test_the_commands_that_start_a_job_by_a_time_are_named(scene: Scene) -> None:
+    scene.app.pause("default")
+    job = scene.module.note.using(after=3600).enqueue("later")
+    words = ["--store", STORE, "jobs", "explain", job.id, "--until", "10m", "-o", "json"]
+    until = scene.shell(*words).data["until"]
+    assert until["starts"] == "no"
+    assert until["commands"] == [
+        f"dueline jobs retry {job.id}",
+        "dueline queues resume default",
+        "dueline worker -q default",
+    ]
+    for command in until["commands"][:2]:
+        assert scene.shell("--store", STORE, *command.split()[1:]).code == 0
+    scene.worker()
+    scene.until(lambda: scene.ran() == ["later"])
+
+
 # --- its time has not come ------------------------------------------------------------------------
 
 

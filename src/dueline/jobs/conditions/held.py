@@ -39,30 +39,25 @@ def fate_of(subject: Subject) -> str:
 
 
 def fate_text(subject: Subject) -> str:
-    """Return why a job does not run again after the death of its worker, in words."""
+    """Return how a job ends after the death of its worker, and why, in words."""
     if fate_of(subject) == "lost":
         return (
-            f"the queue {subject.queue} delivers at most once, so it is never due again: it ends "
-            "as lost"
+            f"it ends as lost and is never due again, since {subject.queue} delivers at most once"
         )
-    return f"it is the worker number {subject.job.crashes + 1} that died on it, so it ends as dead"
+    return f"it ends as a dead-letter job, since {subject.job.crashes + 1} workers have died on it"
 
 
 def worker_gone(subject: Subject) -> Condition:
     """Return that the worker of a claim has died."""
     job = subject.job
-    at = when(job.at_us, subject.now_us)
+    at = f"at {when(job.at_us, subject.now_us)}, or sooner, when the monitor releases it"
     claimed = f"worker {job.worker} claimed it and is gone"
     if fate_of(subject):
         clause = (
-            f"{claimed}; {fate_text(subject)} when the next worker claims it, after its lease "
-            f"ends, at {at}, or sooner, when the monitor releases it"
+            f"{claimed}; {fate_text(subject)}. A worker records that after the lease ends, {at}"
         )
     else:
-        clause = (
-            f"{claimed}; it is due again when the lease ends, at {at}, or sooner, when the monitor "
-            "releases it"
-        )
+        clause = f"{claimed}; it is due again when the lease ends, {at}"
     return Condition(
         "worker gone", job.worker, clause, "time", job.at_us,
         unknown="how far its handler came", facts=facts_of(job),
@@ -71,21 +66,32 @@ def worker_gone(subject: Subject) -> Condition:
 
 def worker_silent(subject: Subject, holder: Presence) -> Condition:
     """Return that the worker of a claim sends no heartbeats, although it counts as alive."""
-    job = subject.job
+    job, now_us = subject.job, subject.now_us
     does = "is running" if job.state == State.STARTED else "is claimed"
-    then = fate_text(subject) if fate_of(subject) else "then it is due again"
+    then = fate_text(subject) if fate_of(subject) else "it is due again"
     process = subject.stopped.get(job.worker)
     return Condition(
         "worker silent",
         job.worker,
-        f"it {does} as far as is known, in worker {job.worker} since "
-        f"{when(job.claimed_us, subject.now_us)}, but {subject.silence_of(holder)}; its lease ends "
-        f"at {when(job.at_us, subject.now_us)}: {then}",
+        f"it {does} as far as is known, in worker {job.worker} since {when(job.claimed_us, now_us)}"
+        f", but {subject.silence_of(holder)}. If that lasts until its lease ends, at "
+        f"{when(job.at_us, now_us)}, {then}",
         "time",
         job.at_us,
         command="" if process is None else f"kill -CONT {process}",
         unknown=f"whether the worker {job.worker} still lives",
         facts={**facts_of(job), "beat_us": holder.beat_us},
+    )
+
+
+def lease_ended(subject: Subject) -> str:
+    """Return that the last worker of a job died in its handler; empty if not."""
+    job = subject.job
+    if job.state != State.STARTED:
+        return ""
+    return (
+        f"Worker {job.worker} died on it, by its lease, which ended at "
+        f"{when(job.at_us, subject.now_us)}: it runs only while its next worker runs nothing else."
     )
 
 

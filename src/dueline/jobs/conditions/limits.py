@@ -90,10 +90,8 @@ def _full(subject: Subject, use: LimitUsage) -> Condition:
     live = {worker.worker for worker in subject.live}
     holding = []
     for who, hold in use.holders.items():
-        is_gone = "" if who in live else ", and is gone"
-        holding.append(
-            f"{who} holds {hold.count} until {when(hold.until_us, subject.now_us)}{is_gone}"
-        )
+        name = who if who in live else f"{who}, which is gone,"
+        holding.append(f"{name} holds {hold.count} until {when(hold.until_us, subject.now_us)}")
     waiting = [f"{who} waits for {wait.count}" for who, wait in use.waiting.items()]
     held = "; ".join(listed(names) for names in (holding, waiting) if names)
     gone_us = [hold.until_us for who, hold in use.holders.items() if who not in live]

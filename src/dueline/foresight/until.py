@@ -1,0 +1,128 @@
+"""What would start a job by a given time."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from dueline.coordination.worker_registry import live_workers
+from dueline.core.engine import Engine
+from dueline.core.job import Job, JobId
+from dueline.core.lane import limits_of
+from dueline.core.limit_names import semaphore_of
+from dueline.foresight.job_forecast import estimate_of
+from dueline.foresight.run_times import run_times
+from dueline.jobs.explanation import Condition, Explanation, Until, when
+from dueline.limits import semaphore
+from dueline.limits.rate import rates
+from dueline.limits.semaphore import CAPACITY_DEFAULT
+
+FACTORS: Final = (1, 2, 4, 8, 16, 32)
+"""Numbers of workers or permits that are tried."""
+
+_STARTED: Final = frozenset({"running"})
+
+
+def with_until(engine: Engine, job_id: JobId, found: Explanation, until_us: int) -> Explanation:
+    """Add to an explanation whether the job starts by a time, and what would start it by then."""
+    now_us = engine.time.latest_us()
+    until = _until(engine, job_id, found, until_us, now_us)
+    return replace(found, sentence=f"{found.sentence} {until.sentence}", until=until)
+
+
+def _until(engine: Engine, job_id: JobId, found: Explanation, until_us: int, now_us: int) -> Until:
+    by = when(until_us, now_us)
+    if found.reason in _STARTED:
+        return Until(until_us, "yes", "It has started.")
+    row = engine.store.find([job_id])[0]
+    if row is None or not (found.conditions or found.reason == "waiting"):
+        return Until(until_us, "no", "No change starts it.")
+    needed = [one for one in found.conditions if not _passes(one, until_us)]
+    fixed = [one for one in needed if one.change != "work"]
+    if fixed:
+        return _after_changes(until_us, by, fixed)
+    if any(one.kind in _CLAIMED for one in found.conditions):
+        return Until(until_us, "unknown", f"Whether it starts by {by} is not known.")
+    return _by_itself(engine, row, until_us, now_us, by)
+
+
+_CLAIMED: Final = ("claimed", "steps", "suspect", "moved", "worker gone", "worker silent", "batch")
+
+
+def _passes(condition: Condition, until_us: int) -> bool:
+    """Return whether a condition changes by itself by a time, as far as is known."""
+    return condition.change == "time" and condition.at_us <= until_us
+
+
+def _after_changes(until_us: int, by: str, fixed: Sequence[Condition]) -> Until:
+    commands = tuple(one.command for one in fixed if one.command)
+    firm = [one for one in fixed if not one.command]
+    if firm:
+        said = f"It cannot start by {by}: no command changes that {firm[0].clause}."
+        return Until(until_us, "no", said, commands)
+    each = "; ".join(f"({number}) `{command}`" for number, command in enumerate(commands, start=1))
+    said = f"`{commands[0]}`" if len(commands) == 1 else each
+    return Until(
+        until_us, "no",
+        f"It does not start by {by} by itself. To start it by then: {said}.", commands,
+    )  # fmt: skip
+
+
+def _by_itself(engine: Engine, job: Job, until_us: int, now_us: int, by: str) -> Until:
+    """Return whether a job starts by the work of those that are there, or with more of them."""
+    workers, times = live_workers(engine), run_times(engine.store)
+
+    def start(more_workers: int = 0, more_permits: int = 0) -> int | str:
+        able = [one for one in workers if one.is_claiming and one.can_run(job)]
+        serving = [one for one in able if job.lane.queue in one.queues][:1]
+        more = [
+            replace(
+                one,
+                worker=f"+{number}",
+                held=0,
+                own={name: (slots, 0) for name, (slots, _) in one.own.items()},
+            )
+            for number in range(more_workers)
+            for one in serving
+        ]
+        found = estimate_of(
+            engine, job, now_us, workers=[*workers, *more], times=times, more_permits=more_permits
+        )
+        return found if isinstance(found, str) else found.base_us + found.wait_us
+
+    first = start()
+    if isinstance(first, str):
+        return Until(until_us, "unknown", f"Whether it starts by {by} is not known: {first}.")
+    expected = f"expected start {when(first, now_us)}"
+    if first <= until_us:
+        return Until(until_us, "yes", f"It starts by itself before {by}: {expected}.")
+    late = f"It does not start by {by} by itself: {expected}."
+    for number in FACTORS:
+        if _is_by(start(more_workers=number), until_us):
+            command = shlex.join(["dueline", "worker", "-q", job.lane.queue])
+            what = f"{number} more worker{'s' if number > 1 else ''} would start it: `{command}`"
+            return Until(until_us, "no", f"{late} {what}.", (command,))
+    for number in FACTORS if limits_of(job.lane) else ():
+        if _is_by(start(more_permits=number), until_us):
+            names = sorted({semaphore_of(name) for name in limits_of(job.lane)})
+            capacities = semaphore.capacities(engine.store)
+            commands = tuple(
+                shlex.join(
+                    [
+                        "dueline",
+                        "limits",
+                        "set",
+                        name,
+                        str(capacities.get(name, CAPACITY_DEFAULT) + number),
+                    ]
+                )
+                for name in names
+                if name not in rates(engine.store)
+            )
+            said = "; ".join(f"`{command}`" for command in commands)
+            return Until(until_us, "no", f"{late} More permits would start it: {said}.", commands)
+    return Until(until_us, "no", f"{late} Neither more workers nor more permits start it by then.")
+
+
+def _is_by(start_us: int | str, until_us: int) -> bool:
+    return isinstance(start_us, int) and start_us <= until_us
