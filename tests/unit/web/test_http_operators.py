@@ -108,3 +108,13 @@ def test_what_a_handler_logged_is_returned(shop: Shop, program: Program) -> None
     (attempt,) = program.call("GET", f"/jobs/{shop.dead}/logs")
     assert (attempt["fence"], attempt["text"]) == (row.fence, "hello")
     assert program.call("GET", f"/jobs/{shop.done}/logs") == []
+
+
+def test_an_explanation_has_its_conditions_and_commands(shop: Shop, program: Program) -> None:
+    # V4
+    found = program.call("GET", f"/jobs/{shop.dead}/explanation?until=600")
+    (condition,) = found["conditions"]
+    assert (found["reason"], condition["kind"], condition["change"]) == ("dead", "dead", "operator")
+    assert found["commands"] == [condition["command"]] == [f"dueline dead retry {shop.dead}"]
+    assert found["starts"] == "no"
+    assert program.call("GET", f"/jobs/{shop.done}/explanation")["starts"] is None

@@ -1,4 +1,4 @@
-"""Operators at a distance: workers, pauses of streams, redrives, and what handlers logged."""
+"""Operators at a distance: workers, pauses of streams, redrives, logs, explanations."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,8 +10,9 @@ from msgspec import Meta
 
 from dueline.admin.redrives import Redrive, chosen, read_rate
 from dueline.coordination.worker_requests import RequestKind
+from dueline.core.clock import SECOND_US
 from dueline.web.http_api.frame import Call, Input, operation
-from dueline.web.http_api.shapes import Done, Name, time_of
+from dueline.web.http_api.shapes import Done, Name, Seconds, time_of
 from dueline.web.site import begin_redrive
 
 
@@ -197,7 +198,68 @@ def get_job_logs(call: Call) -> list[AttemptLog]:
     return [AttemptLog(one.fence, time_of(one.ended_us), one.text) for one in details.lines]
 
 
+class Condition(msgspec.Struct):
+    """One thing that must change before a job can start.
+
+    change: `time` (by itself, `at`), `work` (by itself, when is not known) or `operator`.
+    """
+
+    kind: str
+    subject: str
+    text: str
+    change: str
+    at: datetime | None
+    command: str
+    unknown: str
+
+
+class Explained(msgspec.Struct):
+    """Why a job is not running. conditions: what must change, the next one first.
+
+    ends_as: the state in which it ends without being run, if nothing is changed. starts: whether
+    it starts within the duration that was asked for (`yes`, `no`, `unknown`), and the commands that
+    start it by then.
+    """
+
+    reason: str
+    sentence: str
+    conditions: Sequence[Condition]
+    ends_as: str
+    unknown: Sequence[str]
+    starts: str | None = None
+    commands: Sequence[str] = ()
+
+
+class ExplainQuery(Input):
+    """Say also what starts the job within this duration."""
+
+    until: Seconds | None = None
+
+
+@operation("GET", "/jobs/{id}/explanation", role=("reader", "producer"))
+def explain_job(call: Call, query: ExplainQuery) -> Explained:
+    """Return everything that must change before a job can start."""
+    within_us = None if query.until is None else round(query.until * SECOND_US)
+    found = call.site.admin.explain(call.path["id"], within_us=within_us)
+    until = found.until
+    return Explained(
+        found.reason,
+        found.sentence,
+        [
+            Condition(
+                one.kind, one.subject, one.clause, one.change,
+                time_of(one.at_us), one.command, one.unknown,
+            )
+            for one in found.conditions
+        ],
+        found.ends_as,
+        found.unknown,
+        None if until is None else until.starts,
+        () if until is None else until.commands,
+    )  # fmt: skip
+
+
 OPERATIONS = (
     list_workers, ask_workers, list_worker_answers, pause_stream, resume_stream, list_redrives,
-    begin_paced_redrive, resume_redrive, stop_redrive, get_job_logs,
+    begin_paced_redrive, resume_redrive, stop_redrive, get_job_logs, explain_job,
 )  # fmt: skip
