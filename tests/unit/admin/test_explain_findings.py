@@ -1,7 +1,8 @@
 """Explanations that once named one cause, or the wrong one."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -10,11 +11,15 @@ from dueline.core import features
 from dueline.core.clock import SECOND_US
 from dueline.core.deadlines import priority_of
 from dueline.core.job import JobId
+from dueline.core.store import Store
 from dueline.foresight.job_forecast import explain as forecast
 from dueline.jobs import pauses
 from dueline.jobs.explain import explain
 from dueline.jobs.explanation import Explanation
+from dueline.store_tests.failing_store import FailingStore
 from tests.harness.world import KINDS, World, world_on
+
+Answer = TypeVar("Answer")
 
 
 @pytest.fixture(params=KINDS)
@@ -159,3 +164,31 @@ def test_a_job_whose_cancellation_was_requested_does_not_run_again(world: World)
     world.clock.advance(31)
     found = explain(world.queues, job_id)
     assert (found.reason, found.ends_as) == ("never", "cancelled")
+
+
+class CountedStore(FailingStore):
+    """Counts the calls of a store."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, {})
+        self.calls = 0
+
+    def _call(self, call: Callable[[], Answer]) -> Answer:
+        self.calls += 1
+        return call()
+
+
+def test_an_explanation_reads_a_bounded_number_of_times(world: World) -> None:
+    """Not once for each worker, queue or other job."""
+    for number in range(30):
+        world.live(f"w{number}", queues=[f"q{number}"])
+        world.put(queue=f"q{number}")
+        for _ in range(5):
+            world.put(queue="q", limits=["a", "b"])
+    job_id = world.put(limits=["a", "b"])
+    pauses.pause(world.queues.engine, "q", tenants=["", "x"])
+    world.hold("a", "w7")
+    store = CountedStore(world.store)
+    found = explain(world.other(store), job_id)
+    assert kinds(found) == ["paused", "no worker", "limit"]
+    assert store.calls <= 20

@@ -25,6 +25,7 @@ from dueline import pipeline, wait_for
 
 app = Dueline("sqlite:///jobs.db?synchronous=NORMAL")
 app.queue("aging", aging=0.1)
+app.queue("once", deliver="at_most_once")
 
 
 @app.task(name="hold")
@@ -93,9 +94,14 @@ class Scene:
     def worker(self, *words: str) -> subprocess.Popen[str]:
         """Start a worker, and wait until it is there."""
         count = len(present(self.app.store))
+        process = self.spawn(*words)
+        self.until(lambda: len(present(self.app.store)) > count)
+        return process
+
+    def spawn(self, *words: str) -> subprocess.Popen[str]:
+        """Start a worker."""
         process = self.shell.spawn("worker", "scene:app", *words)
         self._workers.append(process)
-        self.until(lambda: len(present(self.app.store)) > count)
         return process
 
     def busy(self, name: str, queue: str = "default") -> Job[Any]:
@@ -233,6 +239,19 @@ def test_a_worker_that_was_killed_runs_nothing(scene: Scene) -> None:
     worker.wait()
     assert "is gone; it is due again when the lease ends" in str(scene.why(running, "worker gone"))
     scene.why(waiting, "no worker")
+
+
+def test_a_job_at_most_once_of_a_killed_worker_ends_as_lost(scene: Scene) -> None:
+    worker = scene.worker("--no-monitor", "-q", "once")
+    job = scene.busy("it", "once")
+    worker.kill()
+    worker.wait()
+    found = scene.why(job, "worker gone")
+    assert found.ends_as == "lost"
+    assert "it ends as lost and is never due again, since once delivers at most" in str(found)
+    scene.spawn("-q", "once")
+    scene.until(lambda: job.status == "lost")
+    assert scene.ran() == ["it"]
 
 
 def test_a_worker_that_is_stopping_claims_nothing(scene: Scene) -> None:
