@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 import socket
+from collections import Counter
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -11,6 +12,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from dueline.core.errors import ConfigError
 
 CONNECTIONS_MAX = 200
+"""Maximum number of open connections; then the least useful one is closed for a new one."""
+
+NEW_MAX = 50
+"""Number of the newest connections, whose clients may be about to send a request."""
+
 KEEP_ALIVE_S = 5
 HEADER_BYTES_MAX = 16 * 1024
 REQUEST_S_MAX = 10.0
@@ -63,21 +69,44 @@ def bound(host: str, port: int) -> socket.socket:
 
 
 class BoundedProtocol(H11Protocol):
-    """Closes connections whose clients send no request, or read no answer."""
+    """Closes connections whose clients send no request, or read no answer.
+
+    If there are too many, connections of clients without a valid token are closed first, and of
+    these the oldest of the peer that has most.
+    """
 
     cycle: RequestResponseCycle | None  # type: ignore[assignment]  # None before the first request
     _timer: asyncio.TimerHandle | None = None
     _is_blocked = False
+    number = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin with the first request."""
+        open_now = [one for one in self.connections if isinstance(one, BoundedProtocol)]
+        self.number = max((one.number for one in open_now), default=0) + 1
         super().connection_made(transport)
         self._expect()
+        if len(open_now) >= CONNECTIONS_MAX:
+            _least_useful([*open_now, self]).transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timer."""
         self._expect(again=False)
         super().connection_lost(exc)
+
+    def rank(self, *, is_new: bool) -> int:
+        """Return how useful the connection is; those of the lowest rank are closed first.
+
+        One without a valid token that waits for its client; one that is answered; one with a valid
+        token that waits for its client; one that is new; one with a token that is answered.
+        """
+        cycle = self.cycle
+        waits = self._is_blocked or self._awaits_head() or bool(cycle and cycle.more_body)
+        if cycle is not None and cycle.scope.get("dueline.identity") is not None:
+            return 2 if waits else 4
+        if not waits:
+            return 1
+        return 3 if is_new else 0
 
     def data_received(self, data: bytes) -> None:
         """Read a part of a request; the time of its head is not extended by parts of it."""
@@ -116,6 +145,16 @@ class BoundedProtocol(H11Protocol):
             self.transport.abort()
 
 
+def _least_useful(connections: list[BoundedProtocol]) -> BoundedProtocol:
+    """Return the connection to close: the oldest of the peer with most of the lowest rank."""
+    oldest_first = sorted(connections, key=lambda one: one.number)
+    open_now = [one for one in oldest_first if not one.transport.is_closing()]
+    ranks = [one.rank(is_new=n >= CONNECTIONS_MAX - NEW_MAX) for n, one in enumerate(open_now)]
+    some = [one for one, rank in zip(open_now, ranks, strict=True) if rank == min(ranks)]
+    counts = Counter(one.client and one.client[0] for one in some)
+    return max(some, key=lambda one: counts[one.client and one.client[0]])  # the first of them
+
+
 def server_of(app: ASGIApp) -> uvicorn.Server:
     """Return a server that bounds the size of requests, and how many connections wait."""
     config = uvicorn.Config(
@@ -127,7 +166,6 @@ def server_of(app: ASGIApp) -> uvicorn.Server:
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=KEEP_ALIVE_S,
-        limit_concurrency=CONNECTIONS_MAX,
         h11_max_incomplete_event_size=HEADER_BYTES_MAX,
         http=BoundedProtocol,
         ws="none",
