@@ -1,29 +1,28 @@
 """Schedules: their occurrences, which of them were missed, and their records.
 
-Occurrences have nominal times, given by a cron expression or an interval. Cron expressions work as
-in Debian's cron, also when clocks are set forward or back (cronsim): an expression that names an
-hour runs once a day, one that recurs within the hour runs in every hour.
+Occurrences have nominal times, given by a cron expression (`dueline.schedules.cron`) or an
+interval.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from itertools import islice, takewhile
 from typing import Final, Literal, NamedTuple, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from cronsim import CronSim, CronSimError
+from cronsim import CronSimError
 
 from dueline.core.call_options import CallTerms
-from dueline.core.clock import DAY_US, SECOND_US, to_datetime, to_us
+from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.codec import encode
 from dueline.core.errors import BadInput
 from dueline.core.ids import derived
 from dueline.core.job import JobId
 from dueline.core.readable_records import readable, value_at
 from dueline.core.store import Commit, Delete, Put, Records
+from dueline.schedules.cron import cron_of
 
 CatchUp = Literal["skip", "last", "all"]
 Overlap = Literal["allow", "skip", "wait", "replace"]
@@ -59,8 +58,6 @@ ENDED_KEEP_US: Final = 7 * DAY_US
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
 _COUNTED_MAX: Final = 1000
-_FOLD_US: Final = 2 * 3600 * SECOND_US
-"""More than the largest step by which a clock is set back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +231,7 @@ def check(timing: Timing) -> None:
         ) from error
     if timing.cron:
         try:
-            next(CronSim(timing.cron, to_datetime(timing.start_us).astimezone(zone)))
+            next(cron_of(timing.cron).after(timing.start_us, zone))
         except (CronSimError, StopIteration) as error:
             raise BadInput(
                 f"{timing.cron!r:.80} is not a cron expression with any occurrence: {error}.",
@@ -288,9 +285,7 @@ def _times_after(timing: Timing, after_us: int) -> Iterator[int]:
         while True:
             yield timing.start_us + number * timing.every_us
             number += 1
-    begin = to_datetime(after_us).astimezone(ZoneInfo(timing.zone))
-    # If it starts inside an hour that comes twice, the first result may be before the start.
-    yield from (us for us in map(to_us, CronSim(timing.cron, begin)) if us > after_us)
+    yield from cron_of(timing.cron).after(after_us, ZoneInfo(timing.zone))
 
 
 def last_times(timing: Timing, after_us: int, until_us: int, most: int) -> list[int]:
@@ -302,13 +297,7 @@ def last_times(timing: Timing, after_us: int, until_us: int, most: int) -> list[
         last = (until_us - timing.start_us) // timing.every_us
         first = max(0, (after_us - timing.start_us) // timing.every_us + 1, last - most + 1)
         return [timing.start_us + n * timing.every_us for n in range(first, last + 1)]
-    end = to_datetime(until_us).astimezone(ZoneInfo(timing.zone))
-    back = map(to_us, CronSim(timing.cron, end + timedelta(microseconds=1), reverse=True))
-    earlier = list(islice(takewhile(lambda us: us > after_us, back), most))
-    # Backwards, days on which clocks are set may give other results: forwards is decisive.
-    begin_us = max(after_us, min(earlier, default=until_us) - _FOLD_US)
-    times = takewhile(lambda us: us <= until_us, times_after(timing, begin_us))
-    return list(times)[-most:]
+    return cron_of(timing.cron).last(after_us, until_us, most, ZoneInfo(timing.zone))
 
 
 def step(schedule: Schedule, now_us: int, lives: Callable[[bytes], bool] = bool) -> Step:
