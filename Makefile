@@ -34,9 +34,10 @@ SHORT_KILLS := $(addprefix tests/kills/,test_loop.py test_writers.py power/test_
 CASSANDRA_KILLS ?= NODES=3 KILLS=3 PAUSES=0 JOBS=120 STRIKES=2
 # Size of the kill test on a PostgreSQL server, which fails too.
 POSTGRES_KILLS ?= KILLS=20 PAUSES=2 JOBS=800 STRIKES=10
-# Sizes with jumping wall clocks, and with a full disk.
+# Sizes with jumping wall clocks, and with a disk that is full or stands still.
 JUMPING_KILLS ?= KILLS=5 PAUSES=0 JOBS=1000
 FULL_DISK_KILLS ?= KILLS=1 PAUSES=0 JOBS=800 FILLS=2
+SILENT_DISK_KILLS ?= KILLS=1 PAUSES=0 JOBS=800 FREEZES=5
 
 # The node of `make guard`, next to a developer's own ring.
 GUARD_DIR := .cache/cassandra/guard
@@ -123,10 +124,10 @@ guard: $(VENV)/.project ## test with a Cassandra that may respond on wrong strea
 	  tests/stores/cassandra/test_guard.py tests/stores/cassandra/test_faults.py
 
 # Kill tests on separate stores, which run in parallel with `make -j`.
-KILL_LOOPS := $(addprefix kills-,cassandra postgres sqlite jumping full-disk flows writers power)
+KILL_LOOPS := $(addprefix kills-,cassandra postgres sqlite jumping full-disk silent-disk flows writers power)
 .PHONY: $(KILL_LOOPS)
 
-kills: $(KILL_LOOPS) ## kill -9 workers and producers (KILLS=50 JOBS=20000), jumping clocks, full disks, 16 writers for 30 s, power failures
+kills: $(KILL_LOOPS) ## kill -9 workers and producers (KILLS=50 JOBS=20000), jumping clocks, full and silent disks, 16 writers for 30 s, power failures
 
 $(KILL_LOOPS): $(VENV)/.project
 
@@ -138,6 +139,9 @@ kills-jumping:
 
 kills-full-disk:
 	$(FULL_DISK_KILLS) $(PY) -m tests.kills --store full-disk
+
+kills-silent-disk:
+	$(SILENT_DISK_KILLS) $(PY) -m tests.kills --store silent-disk
 
 kills-flows:
 	$(PY) -m tests.kills.flows

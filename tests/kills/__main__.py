@@ -6,12 +6,13 @@ There, with `--centres`, each node stands in a data centre of its own, and each 
 them; with `--astray` the clocks of half the processes are ten minutes off, as on other machines.
 `--store postgres` for a server of its own, which is struck too.
 `--store full-disk` for a file on a small disk that is full now and then; root may mount it, and
-for others it is skipped. `--jumping` for processes whose wall clocks jump by ten minutes.
+for others it is skipped. `--store silent-disk` for one that stands still now and then, while
+workers are told to end. `--jumping` for processes whose wall clocks jump by ten minutes.
 With `--silence 15 40 --struck paused --timeout 60 --threads 1 --version 5.0.8` nodes stand still
 for longer than they let requests wait in their queues, and answer some on foreign streams.
 KILLS, PAUSES, JOBS and NODES, from the environment, say how many where the options do not;
-STRIKES how often something happens to Cassandra's nodes or the server of PostgreSQL, FILLS how
-often the disk is full.
+STRIKES how often something happens to Cassandra's nodes or the server of PostgreSQL, FILLS and
+FREEZES how often the disk is full or stands still.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from pathlib import Path
 
 from simulation.judge import Report
 from tests.kills.cluster import struck_cluster
-from tests.kills.disk import MountError, small_disk
+from tests.kills.disk import MountError, frozen_disk, small_disk
 from tests.kills.jumps import NoLibraryError
 from tests.kills.loop import Loop
 from tests.kills.ring import OF_LINES, OF_THREE, SILENT_S, TIMEOUT_S, Silence, struck_ring
@@ -35,6 +36,7 @@ from tools.cassandra.jars import CASSANDRA_VERSION
 DEFAULTS = {
     "sqlite": {"KILLS": 50, "PAUSES": 10, "JOBS": 20_000},
     "full-disk": {"KILLS": 10, "PAUSES": 0, "JOBS": 10_000, "FILLS": 20},
+    "silent-disk": {"KILLS": 10, "PAUSES": 0, "JOBS": 10_000, "FREEZES": 20},
     "postgres": {"KILLS": 30, "PAUSES": 5, "JOBS": 10_000, "STRIKES": 5},
     "cassandra": {"KILLS": 30, "PAUSES": 0, "JOBS": 5_000, "NODES": 1, "STRIKES": 6},
 }
@@ -89,7 +91,7 @@ def main() -> int:
     try:
         report = _run(chosen, seed, asked)
     except MountError as error:
-        print(f"SKIPPED: no small disk can be mounted: {error}")  # noqa: T201
+        print(f"SKIPPED: no disk of our own can be mounted: {error}")  # noqa: T201
         return 0
     except NoLibraryError as error:
         print(f"SKIPPED: no clock can be set apart: {error}")  # noqa: T201
@@ -126,6 +128,10 @@ def _run(chosen: argparse.Namespace, seed: int, asked: Mapping[str, int | None])
             server.mkdir()
             with small_disk(server) as disk:
                 return loop(diaries, disk=disk, fills=counts["FILLS"]).run()
+        if store == "silent-disk":
+            server.mkdir()
+            with frozen_disk(server, Path(place, "image")) as still_disk:
+                return loop(diaries, still_disk=still_disk, freezes=counts["FREEZES"]).run()
         if store == "postgres":
             with struck_cluster(server, seed) as cluster:
                 return loop(diaries, server=cluster, server_strikes=counts["STRIKES"]).run()

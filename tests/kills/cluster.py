@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.harness.postgres import port_of_own, server, statement
+from tests.harness.relay import Relay, relay_to
 from tests.harness.servers import migrate
 from tests.kills.processes import children_of, signal_all
 from tests.kills.ring import Over
@@ -24,21 +25,37 @@ SILENT_S: Final = 0.5, 6.0
 START_S_MAX: Final = 30.0
 """For so long a killed server's processes may hold its memory."""
 
-KINDS: Final = ("killed", "restarted", "backend killed", "paused", "sessions ended")
+MUTES: Final[Mapping[str, tuple[bool, bool]]] = {
+    "mute": (True, True),
+    "deaf": (True, False),
+    "speechless": (False, True),
+}
+"""What is swallowed on connections that stay open: requests, answers."""
+
+SLOW_S: Final = 0.3
+
+KINDS: Final = (
+    *("killed", "restarted", "backend killed", "paused", "sessions ended"),
+    *(*MUTES, "mute to all", "slow", "cut after COMMIT"),
+)
 
 
 class StruckCluster:
-    """A server whose processes are killed, stopped, or made to stand still."""
+    """A server whose processes are killed, stopped, or made to stand still.
 
-    def __init__(self, cluster: Cluster, seed: int) -> None:
-        """Take a server that runs, and the seed of what happens to it."""
+    Clients reach it by a relay, which swallows, delays or cuts what passes.
+    """
+
+    def __init__(self, cluster: Cluster, relay: Relay, seed: int) -> None:
+        """Take a server that runs, the relay to it, and the seed of what happens to them."""
         self._cluster = cluster
+        self._relay = relay
         self._choice = random.Random(seed)
         self._kinds: Iterator[str] = itertools.cycle(self._choice.sample(KINDS, len(KINDS)))
         self._struck: Counter[str] = Counter()
         self._over: list[Over] = []
         self.url = cluster.url
-        self.urls = [cluster.url]
+        self.urls = [relay.url(cluster.url)]
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -69,6 +86,18 @@ class StruckCluster:
                 some = [pid, *children_of(pid)]
                 signal_all(some, signal.SIGSTOP)
                 self._later(lambda: signal_all(some, signal.SIGCONT))
+            case "mute to all":
+                self._relay.mute(new=True)
+                self._later(self._relay.heal)
+            case "slow":
+                self._relay.delay_s = SLOW_S
+                self._later(self._relay.heal)
+            case "cut after COMMIT":
+                self._relay.cut_after(b"COMMIT")
+            case _ if kind in MUTES:
+                requests, answers = MUTES[kind]
+                self._relay.mute(requests=requests, answers=answers)
+                self._later(self._relay.heal)
             case "sessions ended":
                 statement(
                     self.url,
@@ -111,8 +140,9 @@ def struck_cluster(folder: Path, seed: int) -> Iterator[StruckCluster]:
     port = port_of_own()
     with server(folder, port) as cluster:
         migrate(cluster.url)
-        struck = StruckCluster(cluster, seed)
-        try:
-            yield struck
-        finally:
-            struck.heal(math.inf)
+        with relay_to(cluster.url, port) as relay:
+            struck = StruckCluster(cluster, relay, seed)
+            try:
+                yield struck
+            finally:
+                struck.heal(math.inf)

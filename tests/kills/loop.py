@@ -21,7 +21,7 @@ from dueline.api.application import Dueline
 from dueline.jobs.history import attempts
 from simulation.judge import Final, Recorded, Report, judge
 from tests.kills.cluster import StruckCluster
-from tests.kills.disk import SmallDisk
+from tests.kills.disk import FrozenDisk, SmallDisk, has_ended
 from tests.kills.ends import finals_of
 from tests.kills.jumps import JUMPS_VARIABLE, OFF_S, clock_off, jumps_in
 from tests.kills.processes import children_of, processes_with, signal_all, told_in
@@ -58,6 +58,9 @@ STALLED_S = 120.0
 
 END_S_MAX = 60.0
 """For so long a process that is told to end, or whose parent was killed, may take."""
+
+ENDS = (0, 128 + signal.SIGTERM, -signal.SIGTERM)
+"""Exit codes of a worker that was told to end: by itself, by its deadline, before it listens."""
 
 READERS = 8
 FOUND = 200
@@ -108,6 +111,8 @@ class Loop:
         server_strikes: int = 0,
         disk: SmallDisk | None = None,
         fills: int = 0,
+        still_disk: FrozenDisk | None = None,
+        freezes: int = 0,
         jumping: bool = False,
         is_astray: bool = False,
     ) -> None:
@@ -118,6 +123,8 @@ class Loop:
           server: where the queue is, and what is struck too, so often; None for a file in the
             folder.
           disk: where the queue's file is, and what is full for a while, so often.
+          still_disk: where the queue's file is, and what stands still for a while, so often; each
+            time a worker is told to end, and must do so.
           jumping: the wall clocks of all processes jump, but for the store's.
           is_astray: the clocks of a producer and of a worker are off, as on other machines.
         """
@@ -127,15 +134,18 @@ class Loop:
         self._backlog = min(BACKLOG_MAX, jobs // BACKLOG_SHARE)
         self._server = server
         self._disk = disk
-        self._urls = server.urls if server else [disk.url if disk else file_in(folder)]
+        self._still_disk = still_disk
+        own = disk or still_disk
+        self._urls = server.urls if server else [own.url if own else file_in(folder)]
         self._choice = random.Random(seed)
         self._strikes = [self._kill_one] * kills + [self._pause_one] * pauses
         self._strikes += [self._strike_server] * server_strikes + [self._fill_disk] * fills
+        self._strikes += [self._freeze_disk] * freezes
         self._choice.shuffle(self._strikes)
         self._killed: list[Event] = []
         self._pauses = 0
         self._still: list[Still] = []
-        self._fills = 0
+        self._fills = self._freezes = 0
         self._full_until_s = 0.0
         self._read: dict[str, int] = {}
         self._seen: Counter[str] = Counter()
@@ -292,6 +302,28 @@ class Loop:
                 self._watch()
                 time.sleep(TICK_S)
 
+    def _freeze_disk(self) -> None:
+        """Let the disk stand still for a while; a worker that is told to end does so meanwhile."""
+        assert self._still_disk is not None
+        self._freezes += 1
+        self._let_go(math.inf)  # what stands still could not end
+        victim = self._choice.choice([one for one in self._actors if one.role.kind == "worker"])
+        assert victim.process is not None
+        self._still_disk.freeze()
+        try:
+            time.sleep(LEASE_S * self._choice.uniform(*PAUSE_LEASES))
+            victim.process.terminate()
+            give_up_s = time.monotonic() + END_S_MAX
+            while victim.process.poll() is None and not has_ended(victim.process.pid):
+                assert time.monotonic() < give_up_s, f"a worker does not end: {self._errors()}"
+                time.sleep(TICK_S)
+        finally:
+            self._still_disk.thaw()
+        code = victim.process.wait(END_S_MAX)
+        assert code in ENDS, f"a worker ended with {code}: {self._errors()}"
+        self._noted_s = time.monotonic()
+        self._start(victim)
+
     def _refused(self) -> int:
         return self._seen["settle no"] + self._seen["release no"]
 
@@ -354,9 +386,7 @@ class Loop:
             if actor.process is not None:
                 code = actor.process.wait(END_S_MAX)
                 # One that was started a moment ago does not handle the signal yet.
-                assert code in {0, -signal.SIGTERM}, (
-                    f"a {actor.role.kind} ended with {code}: {self._errors()}"
-                )
+                assert code in ENDS, f"a {actor.role.kind} ended with {code}: {self._errors()}"
                 actor.process = None
         self._collect()
 
@@ -391,6 +421,7 @@ class Loop:
             "kills": len(self._killed),
             "pauses": self._pauses,
             "full disks": self._fills,
+            "silent disks": self._freezes,
             **(self._server.counts if self._server else {}),
             **(
                 {"stray answers": strays_in(self._folder)}

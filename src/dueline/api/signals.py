@@ -1,6 +1,8 @@
 """SIGTERM, SIGINT and SIGHUP as graceful stops."""
 
-import queue
+import select
+import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,12 +11,35 @@ from types import FrameType
 from typing import Final
 
 from dueline.core.process_signals import reset_handlers, set_handlers, signals_to_stop
+from dueline.core.system import IS_POSIX
 
 SAME_REQUEST_S: Final = 0.5
 """Signals within this time are one request: a terminal and a parent process both send theirs."""
 
+MAIN_STUCK_S: Final = 1.0
+"""How often a thread looks for signals that the main thread does not receive, in seconds."""
+
+_END: Final = 0
+"""In place of a signal's number: no more come."""
+
+_BYTES: Final = 1024
+
 SIGNALLED = 128
 """What the number of a signal is added to, for the exit code."""
+
+
+class Requests:
+    """Tells signals that follow each other at once from a second request."""
+
+    def __init__(self) -> None:
+        self._counted_s = float("-inf")
+
+    def is_new(self, now_s: float) -> bool:
+        """Return whether a signal that is received now counts."""
+        if now_s - self._counted_s < SAME_REQUEST_S:
+            return False
+        self._counted_s = now_s
+        return True
 
 
 @contextmanager
@@ -29,33 +54,54 @@ def passed_on(then: Callable[[int], object]) -> Iterator[Sequence[int]]:
     Args:
       then: called for each signal with the number received so far, in its own thread. In the
         signal handler it could deadlock, because the main thread may hold the lock that `then`
-        needs, as `Event.set` needs the lock of `Event.clear` and `Event.wait`.
+        needs, as `Event.set` needs the lock of `Event.clear` and `Event.wait`; and it would not
+        run while the main thread waits for a disk.
     """
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield received
         return
-    arrived: queue.SimpleQueue[int | None] = queue.SimpleQueue()  # safe in a signal handler
-    counted_s = -SAME_REQUEST_S
-
-    def catch(number: int, _frame: FrameType | None) -> None:
-        nonlocal counted_s
-        now_s = monotonic()
-        if now_s - counted_s >= SAME_REQUEST_S:
-            counted_s = now_s
-            received.append(number)
-            arrived.put(len(received))
+    numbers = signals_to_stop()
+    inside, outside = socket.socketpair()
+    for one in (inside, outside):
+        one.settimeout(0)
 
     def pass_on() -> None:
-        while (count := arrived.get()) is not None:
-            then(count)
+        requests = Requests()
+        while True:
+            is_readable, _, _ = select.select([inside], [], [], MAIN_STUCK_S)
+            if not is_readable:
+                _take_over(numbers)
+            for number in inside.recv(_BYTES) if is_readable else b"":
+                if number == _END:
+                    return
+                if number in numbers and requests.is_new(monotonic()):
+                    received.append(number)
+                    then(len(received))
+
+    def catch(_number: int, _frame: FrameType | None) -> None:
+        """Do nothing: the interpreter has written the number, also while this thread hangs."""
 
     thread = threading.Thread(target=pass_on, name="dueline-signals", daemon=True)
     thread.start()
-    set_handlers(signals_to_stop(), catch)
+    former_fd = signal.set_wakeup_fd(outside.fileno(), warn_on_full_buffer=False)
+    set_handlers(numbers, catch)
     try:
         yield received
     finally:
         reset_handlers(catch)
-        arrived.put(None)
+        signal.set_wakeup_fd(former_fd)
+        outside.send(bytes([_END]))
         thread.join()
+        inside.close()
+        outside.close()
+
+
+def _take_over(numbers: Sequence[int]) -> None:
+    """Let this thread receive signals that the main thread, waiting for a disk, cannot.
+
+    The kernel has chosen the main thread for them. A thread that unblocks them is asked again.
+    """
+    if IS_POSIX:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -70,6 +70,8 @@ def _unblock() -> None:
 
 
 def _reset_all() -> None:
+    if _former:
+        signal.set_wakeup_fd(-1)  # the parent would receive signals of this process
     for number in {number for number, _ in _former}:
         current = former = signal.getsignal(number)
         while callable(former) and (number, former) in _former:

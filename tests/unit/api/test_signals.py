@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from dueline.api.signals import passed_on
+from dueline.api.signals import Requests, passed_on
 
 ENDING = (signal.SIGTERM, signal.SIGINT)
 
@@ -33,19 +33,15 @@ def test_a_signal_is_passed_on_while_this_thread_holds_the_lock_it_needs(number:
 @pytest.mark.parametrize(
     ("gaps_s", "counted"), [([0.501], 2), ([0.499], 1), ([0.3, 0.3], 2), ([0.0] * 9, 1)]
 )
-def test_signals_within_half_a_second_are_one_request(
-    monkeypatch: pytest.MonkeyPatch, gaps_s: list[float], counted: int
-) -> None:
+def test_signals_within_half_a_second_are_one_request(gaps_s: list[float], counted: int) -> None:
     """As those of a terminal and of a parent process that forwards its own."""
-    now_s, counts = 100.0, list[int]()
-    monkeypatch.setattr("dueline.api.signals.monotonic", lambda: now_s)
-    with passed_on(counts.append) as received:
-        signal.raise_signal(signal.SIGTERM)
-        for gap_s in gaps_s:
-            now_s += gap_s
-            signal.raise_signal(signal.SIGINT)
-    assert counts == [1, 2][:counted]
-    assert received == [signal.SIGTERM, signal.SIGINT][:counted]
+    requests, now_s = Requests(), 100.0
+    new = [requests.is_new(now_s)]
+    for gap_s in gaps_s:
+        now_s += gap_s
+        new.append(requests.is_new(now_s))
+    assert new[0]
+    assert sum(new) == counted
 
 
 def test_a_forked_process_gets_what_handled_signals_before() -> None:
