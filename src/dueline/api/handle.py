@@ -1,11 +1,14 @@
 """The common part of handles on jobs and workflows."""
 
+import sys
 from abc import ABC, abstractmethod
 from datetime import timedelta
 from typing import Any, Final, Generic, TypeVar
+from weakref import WeakSet
 
 from dueline.core.clock import SECOND_US, Clock, pauses
 from dueline.core.job import JobId
+from dueline.core.logging import log
 from dueline.jobs.queue import Queues
 
 REPORT_AFTER_US: Final = 10 * SECOND_US
@@ -14,6 +17,20 @@ REPORT_AFTER_US: Final = 10 * SECOND_US
 REPORT_EVERY_US: Final = 600 * SECOND_US
 
 R_co = TypeVar("R_co", covariant=True)
+
+_warned_in: WeakSet[Any] = WeakSet()  # event loops
+
+
+def _warn_in_a_loop() -> None:
+    """Log, once for each event loop, that the caller blocks it."""
+    asyncio = sys.modules.get("asyncio")  # without it there is no loop
+    loop = asyncio.events._get_running_loop() if asyncio is not None else None  # noqa: SLF001
+    if loop is not None and loop not in _warned_in:
+        _warned_in.add(loop)
+        log.warning(
+            "result() blocks the event loop of this thread while it waits; write "
+            "`await job.aresult()` in coroutines"
+        )
 
 
 class Handle(ABC, Generic[R_co]):
@@ -61,6 +78,7 @@ class Handle(ABC, Generic[R_co]):
                 return self._value(read)
             if pause_s is None:
                 break
+            _warn_in_a_loop()
             if self._clock.monotonic_us() >= report_us:
                 report_us += REPORT_EVERY_US
                 self._report_wait(read)

@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from dueline.api.handle import Handle, R_co
 from dueline.coordination.worker_registry import live_workers
@@ -24,6 +24,9 @@ from dueline.jobs.queue import Found, Queues
 from dueline.jobs.unknown_tasks import known_tasks, unknown_text
 from dueline.tasks.familiar_words import JOB_METHODS, unknown_attribute
 from dueline.tasks.progress import Progress
+from dueline.worker.execution import job_here
+
+ID_BYTES: Final = 16
 
 
 class Job(Handle[R_co]):
@@ -42,6 +45,13 @@ class Job(Handle[R_co]):
         def __getattr__(self, name: str) -> NoReturn:
             """Name what to write instead of a method of another queue."""
             raise unknown_attribute(self, name, JOB_METHODS, "Jobs")
+
+        def __await__(self) -> NoReturn:
+            """Name what can be awaited: the job is stored by then."""
+            raise TypeError(
+                f"A job cannot be awaited; {self.id} is stored. Write `await task.aenqueue(...)` "
+                "to enqueue, and `await job.aresult()` for the result."
+            )
 
     @property
     def status(self) -> str:
@@ -69,7 +79,13 @@ class Job(Handle[R_co]):
             log.warning("job %s waits: %s", self.id, unknown_text(key))
 
     def _late(self, found: Found) -> TimeoutError:
-        return TimeoutError(f"The job {self.id} is still {found.status}.")
+        text = f"The job {self.id} is still {found.status}."
+        if found.status == "ready" and job_here() is not None:
+            text += (
+                " The handler that waits for it keeps a slot of its worker: if that is the only "
+                "one, the job cannot start. Use more slots, or steps of a workflow."
+            )
+        return TimeoutError(text)
 
     def _value(self, found: Found) -> R_co:
         outcome = found.outcome
@@ -235,15 +251,17 @@ class Job(Handle[R_co]):
         self._queues.retry(self._id)
 
 
-def parse_id(text: str) -> JobId:
-    """Return the id of a job from its string, with or without dashes.
+def parse_id(text: str | bytes) -> JobId:
+    """Return the id of a job from its string, with or without dashes, or from its 16 bytes.
 
-    Raises: BadInput: the string is not an id.
+    Raises: BadInput: it is not an id.
     """
+    if isinstance(text, bytes) and len(text) == ID_BYTES:
+        return JobId(text)
     try:
-        return JobId(uuid.UUID(text).bytes)
+        return JobId(uuid.UUID(text).bytes)  # type: ignore[arg-type]  # refused below
     except (ValueError, TypeError, AttributeError) as error:  # the last two: not a string
         raise BadInput(
-            f"{text!r} is not a job id.",
+            f"{text!r:.80} is not a job id.",
             hint="Use 32 hexadecimal digits; the command line takes the first four or more.",
         ) from error

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 class JobMethods(Connection):
     """The methods of an application that find jobs."""
 
-    def job(self, job_id: str) -> Job[Any]:
+    def job(self, job_id: str | bytes) -> Job[Any]:
         """Return a handle on a job without reading the store.
 
         Args:
-            job_id: Id of the job, 32 hexadecimal digits.
+            job_id: Id of the job: 32 hexadecimal digits, or 16 bytes such as `ctx.job_id`.
 
         Raises:
             BadInput: `job_id` is not an id.

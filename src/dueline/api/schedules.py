@@ -425,7 +425,10 @@ class ScheduleMethods(Connection):
 
         def declare(task: AnyTask) -> AnyTask:
             if not isinstance(task, Using):
-                raise BadInput("A cron expression stands above @app.task, not below it.")
+                name_of = getattr(task, "__qualname__", repr(task))
+                raise BadInput(
+                    f"{name_of} is not a task.", hint="Write @app.task below @app.cron(...)."
+                )
             self.schedule(
                 name or task.recurring().task,
                 task,

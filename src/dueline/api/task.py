@@ -295,13 +295,7 @@ class Using(Generic[P, R]):
             BadInput: The arguments do not fit, or an option does not apply to schedules.
         """
         own = self._options
-        instants = (own.due_us, own.after_us, own.expires_us, own.deadline_us, own.due_within_us)
-        if (*instants, own.tx, own.unique) != (None,) * 7:
-            raise BadInput(
-                "A schedule does not support `due`, `after`, `deadline`, `tx`, `unique` and an "
-                "absolute `expires`.",
-                hint="Use `expires` with a duration, and `overlap` in place of a unique key.",
-            )
+        own.check_recurring(self._handler.name)
         codec, body = self._handler.write(args, kwargs)
         late_us = own.expires_after_us or 0
         limits = limits_of_call(own.limits, self._handler.arguments.named(args, kwargs))

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from dueline.api.config import module_name
 from dueline.core.call_options import CallTerms, Unique
@@ -115,6 +115,27 @@ class Options:
     due_within_us: int | None = None
     terms: CallTerms | None = None
     headers: tuple[tuple[str, str], ...] = ()
+
+    def check_recurring(self, task: str) -> None:
+        """Raise BadInput for the first option that a schedule cannot repeat."""
+        for option, value in (
+            ("unique", self.unique), ("due", self.due_us), ("after", self.after_us),
+            ("tx", self.tx), ("expires", self.expires_us), ("deadline", self.deadline_us),
+            ("deadline", self.due_within_us),
+        ):  # fmt: skip
+            if value is not None:
+                raise BadInput(
+                    f"A schedule of {task} cannot have the option `{option}`.",
+                    hint=_INSTEAD.get(option, "Leave it out: the schedule sets the time."),
+                )
+
+
+_INSTEAD: Final = {
+    "unique": "Use `overlap` of the schedule, or a task without a unique key.",
+    "expires": "Use `expires` with a duration.",
+    "tx": "Leave it out: a schedule stores its jobs by itself.",
+}
+"""What to use instead of options that schedules do not have."""
 
 
 def read_unique(unique: object, handler: Handler) -> Unique:

@@ -7,6 +7,7 @@ from typing import Final
 
 import typer
 
+from dueline.cli.suggestions import with_suggestion
 from dueline.core.errors import (
     BadInput,
     ConfigError,
@@ -87,9 +88,10 @@ def show_usage(error: typer.TyperException) -> Exit:
     """Print what is wrong with the command line to stderr; return the exit code."""
     context = getattr(error, "ctx", None)
     about = context.command_path if context is not None else "dueline"
+    names = getattr(context.command, "commands", ()) if context is not None else ()
     return say_failure(
         "invalid command line; nothing was done",
-        why=error.format_message(),
+        why=with_suggestion(error.format_message(), names, is_root=about == "dueline"),
         attempt=f"See `{about} --help`.",
         code=Exit.USAGE,
     )

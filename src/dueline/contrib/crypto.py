@@ -8,12 +8,14 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar, overload
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
 from dueline.api.application import Dueline
 from dueline.core.codec import decode_result, encode_result
 from dueline.core.errors import BadInput, DuelineError
+from dueline.core.extras import extra
+
+with extra("crypto"):
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 T = TypeVar("T")
 

@@ -5,14 +5,16 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Final
 
-from opentelemetry import propagate, trace
-from opentelemetry.context.context import Context as AnyContext
-from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
-
 from dueline.api.application import Dueline
 from dueline.core.errors import ConfigError, LeaseLost
+from dueline.core.extras import extra
 from dueline.core.version import VERSION
 from dueline.tasks.handler import Cancel, Context, Snooze
+
+with extra("otel"):
+    from opentelemetry import propagate, trace
+    from opentelemetry.context.context import Context as AnyContext
+    from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
 
 # Names of the conventions for messaging, which are not stable yet: they stand here alone.
 SYSTEM: Final = "messaging.system"

@@ -2,10 +2,12 @@
 
 from functools import cache
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter
-
 from dueline.api.application import Dueline
+from dueline.core.extras import extra
 from dueline.tasks.hooks import EnqueueEvent
+
+with extra("web"):
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter
 
 
 def count_enqueues(app: Dueline, *, registry: CollectorRegistry = REGISTRY) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from sys import float_info
-from typing import Annotated, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, Self
 
 from dueline.core.attempt import (
     ERROR_CHARACTERS_MAX,
@@ -40,6 +40,16 @@ _CAP_S = 3600.0
 WAIT_US_MAX = 3660 * DAY_US
 """Maximum wait: ten years, as for due times. Stores keep 64-bit timestamps."""
 
+
+_FAMILIAR: Final = {
+    **dict.fromkeys(("max_retries", "retries"), "Use attempts=, one more than the retries."),
+    **dict.fromkeys(("max_attempts", "tries", "times"), "Use attempts=."),
+    **dict.fromkeys(("delay", "countdown", "interval"), "Use Retry.fixed(60), or delays=[60]."),
+    **dict.fromkeys(("backoff", "min_backoff", "factor"), "Use base=, in seconds."),
+    **dict.fromkeys(("max_delay", "max_backoff", "backoff_max"), "Use cap=, in seconds."),
+    **dict.fromkeys(("exceptions", "autoretry_for", "retry_on"), "Use on=(ConnectionError,)."),
+}
+"""Options of other queues, and what to write."""
 
 _Seconds = Annotated[
     float, constraint("a number of seconds, 0 or more", "Use 0 or more.", ge=0, le=float_info.max)
@@ -94,6 +104,18 @@ class Retry:
     delays: Sequence[float | timedelta] = ()
     jitter: _Share = None  # type: ignore[assignment]  # see below
     per_error: Mapping[type[BaseException], "Retry"] = field(default=None, hash=False)  # type: ignore[arg-type]  # see below
+
+    if not TYPE_CHECKING:  # for mypy, such an argument does not exist
+
+        def __new__(cls, *_: object, **given: object) -> Self:
+            """Name what to write instead of an option of another queue."""
+            for name in given.keys() - cls.__dataclass_fields__.keys():
+                word = _FAMILIAR.get(name, "")
+                raise BadInput(
+                    f"`Retry` has no option `{name}`.",
+                    hint=word or f"Its options are {', '.join(cls.__dataclass_fields__)}.",
+                )
+            return object.__new__(cls)
 
     def __post_init__(self) -> None:
         """Check the values, and set the defaults that depend on others."""

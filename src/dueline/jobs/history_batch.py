@@ -289,7 +289,11 @@ def attempts_in(row: Row) -> list[tuple[bytes, Attempt]]:
         StoreCorrupt: The row cannot be read.
     """
     if not is_bundle(row):
-        return [(row.id, decode(row.body, Attempt))]
+        event = decode(row.body, Attempt)
+        if event.outcome == ENQUEUED:
+            enqueued = decode(row.body, EnqueuedEvent)
+            event = event if enqueued.codec is None else enqueued
+        return [(row.id, event)]
     bundle = bundle_in(row)
     ids = row_ids(bundle.job, *id_parts(row, bundle))
     each = (ids[start : start + ID_BYTES] for start in range(0, len(ids), ID_BYTES))

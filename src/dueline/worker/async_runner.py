@@ -6,12 +6,13 @@ from collections import deque
 from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from contextvars import Context as Variables
-from typing import Any
+from typing import Any, Final
 
 from dueline.core.attempt import Cancelled, Ended, Ending, GivenBack
 from dueline.core.clock import SECOND_US, Clock
 from dueline.core.job import Claim, Job
 from dueline.core.logging import log
+from dueline.core.text import one_line
 from dueline.core.user_code import Raised, contain, log_raised
 from dueline.worker.assignment import Assignment
 from dueline.worker.context_controls import LEFT_RUNNING
@@ -20,6 +21,9 @@ from dueline.worker.interrupt import Interrupt
 
 CLEAN_UP_S = 1.0
 """How long the runner waits for its own loop after cancelling what runs in it."""
+
+BLOCKED_US: Final = SECOND_US
+"""A handler that keeps the loop for longer without an await is logged, in microseconds."""
 
 LEFT_WAIT_US = 5 * SECOND_US
 """Delay of jobs that are released because their loop was closed by its owner."""
@@ -69,6 +73,7 @@ class CoroutineRunner:
         self._is_called = False
         self._runs: dict[int, _Run] = {}
         self._interrupt = Interrupt()
+        self._blocking: set[str] = set()  # tasks that were logged for it
         self.offset_us = 0
 
     def __len__(self) -> int:
@@ -128,13 +133,28 @@ class CoroutineRunner:
         attempt = self._execution.arun(run.assignment, run.started_us + self.offset_us)
         ending: Ending
         try:
-            if self._execution.timeout_us(run.assignment.job) is None:
-                ending = await attempt
-            else:
-                ending = await _Steps(attempt, run, self._interrupt)
+            ending = await _Steps(attempt, run, self)
         except BaseException as error:  # noqa: BLE001  (a time limit that came late; or a fault)
             ending = self._execution.failed_outside(error, run.assignment.job)
         self._over(run, ending, self._clock.monotonic_us())
+
+    def enter(self, run: _Run) -> int:
+        """Note that the loop is inside a handler; return the time."""
+        self._interrupt.enter(run)
+        return self._clock.monotonic_us()
+
+    def leave(self, run: _Run, entered_us: int) -> None:
+        """Note that a handler awaits; log a task that blocked the loop before, once."""
+        self._interrupt.leave()
+        took_us = self._clock.monotonic_us() - entered_us
+        job = run.assignment.job
+        if took_us > BLOCKED_US and job.task not in self._blocking:
+            self._blocking.add(job.task)
+            log.warning(
+                "job=%s task=%s blocked the event loop for %.1f s, so other coroutines waited: "
+                "use await instead of calls that wait, or asyncio.to_thread",
+                job.id.hex(), one_line(job.task), took_us / SECOND_US,
+            )  # fmt: skip
 
     def _over(self, run: _Run, ending: Ending, now_us: int) -> None:
         if self._runs.pop(id(run), None) is not None:
@@ -187,11 +207,11 @@ class _Steps:
     """Awaits a coroutine step by step, and marks when the loop is inside it."""
 
     def __init__(
-        self, coroutine: Coroutine[Any, Any, Ending], run: _Run, interrupt: Interrupt
+        self, coroutine: Coroutine[Any, Any, Ending], run: _Run, runner: CoroutineRunner
     ) -> None:
         self._coroutine = coroutine
         self._run = run
-        self._interrupt = interrupt
+        self._runner = runner
 
     def __await__(self) -> "_Steps":
         # Not a generator of its own: what is raised between two steps must find none half done.
@@ -204,18 +224,18 @@ class _Steps:
         return self.send(None)
 
     def send(self, value: Any) -> Any:  # noqa: ANN401
-        self._interrupt.enter(self._run)
+        entered_us = self._runner.enter(self._run)
         try:
             return self._coroutine.send(value)
         finally:
-            self._interrupt.leave()
+            self._runner.leave(self._run, entered_us)
 
     def throw(self, *error: Any) -> Any:  # noqa: ANN401
-        self._interrupt.enter(self._run)
+        entered_us = self._runner.enter(self._run)
         try:
             return self._coroutine.throw(*error)
         finally:
-            self._interrupt.leave()
+            self._runner.leave(self._run, entered_us)
 
     def close(self) -> None:
         self._coroutine.close()

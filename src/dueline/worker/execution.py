@@ -12,7 +12,7 @@ from contextlib import (
 from contextvars import Context as Variables
 from datetime import timedelta
 from types import FrameType
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from dueline.core.attempt import Cancelled, Ending, Expired, Failed, GivenBack, Settled, Snoozed
 from dueline.core.call_options import is_past, terms_of
@@ -407,6 +407,10 @@ def _settled(job: Job, context: Context, ending: Ending) -> Ending:
     return Settled()
 
 
+_NO_EXCEPTION: Final = "exceptions must derive from BaseException"
+"""What Python says of `raise Retry(...)`."""
+
+
 def failure(error: BaseException, handler: Handler) -> Failed:
     """Describe an exception: without local variables, and with the innermost part of the traceback.
 
@@ -421,6 +425,8 @@ def failure(error: BaseException, handler: Handler) -> Failed:
     name, text, traceback = describe(error)
     if is_asked:  # where it asked is of no interest, but what it had caught may be
         traceback = describe(cause)[2] if cause is not None else ""
+    if kind is TypeError and text == _NO_EXCEPTION:
+        text += ". A Retry is a policy: write `ctx.retry(after=30)`, or @app.task(retry=...)"
     wait_us = _retry_after_us(error)
     attempts = cast("RetryRequested", error).attempts if is_asked else 0
     shown = traceback[-TRACEBACK_CHARACTERS_MAX:]

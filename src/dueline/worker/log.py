@@ -55,6 +55,8 @@ def log_ending(ended: Ended, decision: Decision, *, is_lost: bool) -> None:
         text = f"{where} {decision.state} after {took_ms:.1f} ms"
         about["outcome"] = decision.state
     level = logging.INFO if decision.error == "" else logging.WARNING
+    if not isinstance(decision, RetryLater) and decision.state in ("dead", "lost"):
+        level = logging.ERROR
     # A handler's error may contain anything, even text that looks like a record of this log.
     if isinstance(ending, Failed) and ending.traceback:
         text = f"{text}\n{indented(ending.traceback.rstrip())}"

@@ -154,7 +154,7 @@ def test_an_application_that_disables_existing_loggers_leaves_those_of_the_worke
     job = enqueued(shell, "fail")
     lines = "\n".join(log_of(shell, "--processes", processes))
     assert "INFO worker " in lines
-    assert f"WARNING job={job} task=fail attempt=1 dead" in lines
+    assert f"ERROR job={job} task=fail attempt=1 dead" in lines
     assert "ValueError: bad luck" in lines
     assert "INFO stopped: no job is due" in lines
     assert "ROOT" not in lines

@@ -401,7 +401,7 @@ def test_poison_is_carried_to_the_dead_and_told(
         (Snoozed(3 * SECOND_US), "INFO", "snoozed, again in 3.0 s"),
         (GivenBack(), "INFO", "given_back, again in 0.0 s"),
         (FAILED, "WARNING", "ValueError: no"),
-        (FAILED._replace(retry=False), "WARNING", "dead after 250.0 ms\n    Traceback …"),
+        (FAILED._replace(retry=False), "ERROR", "dead after 250.0 ms\n    Traceback …"),
         (Crashed("signal 9"), "WARNING", "crashed, again in 0.0 s: signal 9"),
         (Cancelled("why"), "WARNING", "cancelled after 250.0 ms: why"),
     ],

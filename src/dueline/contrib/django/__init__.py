@@ -5,6 +5,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from dueline.core.extras import extra
+
 if TYPE_CHECKING:
     from dueline.contrib.django.attempt import DuelineContext
     from dueline.contrib.django.backend import DuelineBackend
@@ -19,4 +21,5 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
     places = {"DuelineBackend": "backend", "DuelineContext": "attempt"}
     if name not in places:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{places[name]}"), name)
+    with extra("django"):
+        return getattr(import_module(f"{__name__}.{places[name]}"), name)

@@ -1,0 +1,62 @@
+"""What to write for a command that does not exist."""
+
+import re
+from collections.abc import Collection
+from difflib import get_close_matches
+from typing import Final
+
+FAMILIAR: Final = {
+    "pause": "dueline queues pause NAME",
+    "resume": "dueline queues resume NAME",
+    "retry": "dueline jobs retry ID, or dueline dead retry",
+    "cancel": "dueline jobs cancel ID",
+    "delete": "dueline jobs cancel ID",
+    "logs": "dueline jobs logs ID, or dueline events",
+    "log": "dueline jobs logs ID, or dueline events",
+    "status": "dueline jobs show ID, or dueline stats",
+    "show": "dueline jobs show ID",
+    "inspect": "dueline jobs show ID, or dueline workers list",
+    "explain": "dueline jobs explain ID",
+    "list": "dueline jobs list",
+    "ps": "dueline workers list",
+    "run": "dueline worker MODULE:APP",
+    "start": "dueline worker MODULE:APP",
+    "serve": "dueline worker MODULE:APP, or dueline web",
+    "beat": "dueline worker MODULE:APP, which runs schedules, too",
+    "scheduler": "dueline worker MODULE:APP, which runs schedules, too",
+    "cron": "dueline schedules list",
+    "flower": "dueline web",
+    "dashboard": "dueline web",
+    "send": "dueline enqueue TASK",
+}
+"""Words that people try first, and the command."""
+
+_CHANGING: Final = frozenset(
+    ("restore", "move", "migrate", "purge", "remove", "delete", "cancel", "redrive", "discard")
+)
+_ALIKE: Final = 0.75
+_ALMOST: Final = 0.85
+_UNKNOWN: Final = re.compile(r"No such command '(.+?)'")
+
+
+def with_suggestion(message: str, names: Collection[str], *, is_root: bool) -> str:
+    """Return a message about an unknown command, with a command that was meant.
+
+    A command that changes or deletes is only suggested for a word that is almost its name.
+    """
+    unknown = _UNKNOWN.match(message)
+    if unknown is None:
+        return message
+    word = unknown[1]
+    if is_root and word in FAMILIAR:
+        return f"{unknown[0]}. Use `{FAMILIAR[word]}`."
+    close = [
+        name
+        for cutoff, some in (
+            (_ALIKE, [one for one in names if one not in _CHANGING]),
+            (_ALMOST, [one for one in names if one in _CHANGING]),
+        )
+        for name in get_close_matches(word, some, cutoff=cutoff)
+        if name[:1] == word[:1]
+    ]
+    return f"{unknown[0]}." + (f" Did you mean {' or '.join(map(repr, close))}?" if close else "")
