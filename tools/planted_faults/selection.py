@@ -44,7 +44,10 @@ class TestMap:
     def _find_old_lines(self, file: str) -> dict[int, int]:
         path = self._folder / "source" / file
         old = path.read_bytes().splitlines() if path.exists() else []
-        blocks = SequenceMatcher(None, old, self._sources[file].splitlines(), autojunk=False)
+        new = self._sources[file].splitlines()
+        if old == new:
+            return {line: line for line in range(1, len(new) + 1)}
+        blocks = SequenceMatcher(None, old, new, autojunk=False)
         return {
             block.b + number + 1: block.a + number + 1
             for block in blocks.get_matching_blocks()

@@ -51,7 +51,7 @@ class _Chosen:
     """Runs the chosen tests only, in their order.
 
     Args:
-      durations_s: The tests and how long they take; or files, all of whose tests are run.
+      durations_s: The tests and how long they take; or files, or tests with all parameters.
       report: Where the failing test is written.
     """
 
@@ -61,8 +61,10 @@ class _Chosen:
         self._report = report
 
     def _name(self, item: pytest.Item) -> str:
-        file = item.nodeid.partition("::")[0]
-        return item.nodeid if item.nodeid in self._places else file
+        """Return the test as it was chosen: with its parameters, without them, or by its file."""
+        names = (item.nodeid, item.nodeid.partition("[")[0])
+        chosen = (name for name in names if name in self._places)
+        return next(chosen, item.nodeid.partition("::")[0])
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(
