@@ -3,6 +3,7 @@
 Two workers take their steps in every order, or one is stopped, or stands still, before each.
 """
 
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -258,3 +259,47 @@ def test_a_signal_is_heard_in_every_order(kind: str, tmp_path: Path) -> None:
         stage.close()
 
     assert every_order(lead, switches_max=SWITCHES_MAX) > SWITCHES_MAX
+
+
+def test_a_step_whose_claim_was_lost_has_not_ended(kind: str, tmp_path: Path) -> None:
+    # rules W2 and W3
+    stage = stage_with(kind, tmp_path, chord("a", "b"))
+    old, new = Hand(stage), Hand(stage)
+    lost = old.claim("a")
+    new.end(new.claim("b"))
+    stage.clock.advance(us=AFTER_LEASES_US)
+    taken_over = new.claim("a")
+    old.end(lost)
+    assert not stage.is_moved("z")
+    new.end(taken_over)
+    check_callback(stage, "a", "b")
+
+
+def test_a_view_shows_a_dead_step_that_is_done_when_it_is_retried(tmp_path: Path) -> None:
+    part = group(named("a"), named("b"), failures="cancel")
+    stage = stage_with("memory", tmp_path, part)
+    stage.failing_steps = {"a"}
+    stage.work_to_the_end()
+    view = stage.look()
+    assert Counter(end.state for end in view.ends().values())["dead"] == 1
+    stage.failing_steps = set()
+    workflow_control.retry(stage.onlooker(), stage.look())
+    stage.work_to_the_end()
+    assert view.ends() == stage.look().ends()
+    assert Counter(end.state for end in view.ends().values())["dead"] == 0
+    stage.close()
+
+
+def test_a_group_is_cancelled_whose_part_ends_at_that_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule W8: the row of that part is gone when it is read."""
+    stage = stage_with("memory", tmp_path, group(named("a"), named("b"), failures="cancel"))
+    view, hand = stage.look(), Hand(stage)
+    step = next(n for n, node in enumerate(view.layout.nodes) if node.cancels_from >= 0)
+    hand.end(hand.claim("a"))
+    with monkeypatch.context() as patch:
+        patch.setattr(records, "ends", lambda *_args, **_named: {})
+        workflow_control.cancel_group(stage.onlooker(), view.flow, view.layout, step)
+    assert stage.look().progress().ended == {"done": 1, "cancelled": 1}
+    stage.close()
