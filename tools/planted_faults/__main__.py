@@ -41,7 +41,7 @@ BUDGET_S = 30.0
 
 
 def record_lines() -> None:
-    """Record which lines each test runs; this takes about ten minutes."""
+    """Record which lines each test runs; on a busy machine this takes half an hour."""
     command = [
         sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "tools.planted_faults.test_lines",
         "-m", "not long and not mutants and not cassandra", *SUITES,

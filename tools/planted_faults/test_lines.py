@@ -79,4 +79,6 @@ def pytest_configure(config: pytest.Config) -> None:
         return  # this process only distributes the tests
     folder = Path(os.environ[VARIABLE])
     folder.mkdir(parents=True, exist_ok=True)
-    config.pluginmanager.register(LineRecorder(folder, f"{name}-{os.getpid()}"), "test-lines")
+    config.pluginmanager.register(
+        LineRecorder(folder, f"{name or 'main'}-{os.getpid()}"), "test-lines"
+    )

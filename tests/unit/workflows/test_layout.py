@@ -109,7 +109,8 @@ def test_who_sees_to_failures_makes_steps_lenient_and_what_is_in_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("at_least", "needed"), [(None, 0), (0, 0), (2, 2), (0.5, 2), (0.51, 3), (1.0, 4), (1, 1)]
+    ("at_least", "needed"),
+    [(None, 0), (0, 0), (2, 2), (0.5, 2), (0.51, 3), (1.0, 4), (1, 1), (4, 4)],
 )
 def test_of_so_many_parts_there_must_be_a_result(at_least: float | None, needed: int) -> None:
     result = laid(group(A, B, C, D, at_least=at_least)).result
