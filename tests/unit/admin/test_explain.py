@@ -162,12 +162,14 @@ def test_a_ready_job_may_have_no_worker(world: World) -> None:
     )
 
 
-def test_up_to_five_workers_that_stop_are_named(world: World) -> None:
+def test_up_to_five_quiet_workers_are_named(world: World) -> None:
     job_id = world.put()
     for number in range(7):
         world.live(f"w{number}", is_quiet=True)
-    sentence = why(world, job_id, "no worker").sentence
-    assert sentence.endswith("are quiet or stopping, and claim nothing (w0, w1, w2, w3, w4).")
+    assert why(world, job_id, "quiet").sentence == (
+        "It is ready, but all live workers that know the task t are quiet (w0, w1, w2, w3, w4, "
+        "and 2 more) and claim nothing (`dueline workers resume w0`)."
+    )
 
 
 def test_a_worker_that_no_longer_beats_serves_nothing(world: World) -> None:
