@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import os
+import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -60,6 +61,8 @@ def find_config(
         return Config(store, app)
     here = folder or Path.cwd()
     place, written = _read_file(here)
+    if not app and "app" in written:
+        _check_module(place, written["app"])
     if place == here:
         return Config(store or written.get("store"), app or written.get("app"))
     if not store and "store" in written:
@@ -102,15 +105,33 @@ def _read_file(folder: Path) -> tuple[Path, Mapping[str, str]]:
 def _check_owner(path: Path) -> None:
     """Reject a file of another user, because it names code to import.
 
-    Raises: ConfigError: the file or its folder belongs neither to this user nor to root.
+    Raises: ConfigError: the file or its folder belongs neither to this user nor to root, or any
+      user may write there.
     """
     for one in (path, path.parent):
         found = one.stat()
+        if found.st_mode & stat.S_IWOTH and os.name == "posix":
+            raise ConfigError(
+                f"{path} is not read: any user may write to {one}, and it names code to import.",
+                hint=f"Run chmod o-w {one}, or pass --store and --app.",
+            )
         if not is_own_or_of_root(found):
             raise ConfigError(
                 f"{path} is not read: {one} belongs to another user (uid {found.st_uid}).",
                 hint="Change its owner with chown, or pass --store and --app.",
             )
+
+
+def _check_module(folder: Path, app: str) -> None:
+    """Reject a module that dueline.toml names, if another user wrote it or may write it.
+
+    Raises: ConfigError: see `_check_owner`; modules that are not below the folder are not checked.
+    """
+    name = app.partition(":")[0]
+    base = folder / name if name.endswith(".py") else folder.joinpath(*name.split("."))
+    for path in (base, base.with_suffix(".py"), base / "__init__.py"):
+        if path.is_file():
+            _check_owner(path)
 
 
 def load_object(place: str, folder: Path | None = None) -> Any:  # noqa: ANN401  (see callers)

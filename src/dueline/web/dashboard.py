@@ -31,6 +31,7 @@ from dueline.web.problems import problem_of_status
 from dueline.web.redaction import REDACT, Redaction
 from dueline.web.rendering import render
 from dueline.web.security import API, Access, Authorize, Guard, Role
+from dueline.web.sessions import EndedSessions
 from dueline.web.site import Site
 
 STATIC = Path(__file__).with_name("static")
@@ -91,7 +92,7 @@ def dashboard(
         exception_handlers={DuelineError: _failed, HTTPException: _refused},
     )
     pages.state.site = site
-    return Guard(pages, access)
+    return Guard(pages, access, ended=EndedSessions(lambda: site.app.engine))
 
 
 def _failed(request: Request, error: Exception) -> Response:

@@ -16,13 +16,16 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dueline.core.errors import ConfigError
+from dueline.core.errors import ConfigError, StoreUnavailable
+from dueline.web.guesses import Guesses
 from dueline.web.problems import problem_of_status
+from dueline.web.sessions import EndedSessions
 
 Role = Literal["reader", "operator", "admin", "producer", "worker"]
 
@@ -43,7 +46,6 @@ TOKEN_CHARACTERS_MIN: Final = 16
 BODY_BYTES_MAX: Final = 64 * 1024
 BODY_S_MAX: Final = 10
 SESSION_S: Final = 12 * 3600
-LOGIN_DELAY_S: Final = 0.3
 FORM_FIELDS_MAX: Final = 50
 
 SESSION_COOKIE: Final = "dueline_session"
@@ -137,18 +139,24 @@ class Access:
 
     def session_of(self, token: str, now_s: float) -> str:
         """Return the session of a token: it does not contain the token, and ends by itself."""
-        until = str(int(now_s) + SESSION_S)
+        until = f"{int(now_s) + SESSION_S}-{secrets.token_hex(8)}"
         return f"{until}.{_signature(token, until)}"
 
     def by_session(self, session: str, now_s: float) -> Identity | None:
         """Return the identity of a session that has not ended."""
         until, _, signature = session.partition(".")
-        if not (until.isascii() and until.isdecimal() and int(until[:12]) > now_s):
+        if until_of(session) <= now_s:
             return None
         for token in self.tokens:
             if hmac.compare_digest(_signature(token, until), signature):
                 return self.by_token(token)
         return None
+
+
+def until_of(session: str) -> int:
+    """Return when a session ends, in seconds UTC; 0 if it cannot be read."""
+    until = session.partition(".")[0].partition("-")[0]
+    return int(until[:12]) if until.isascii() and until.isdecimal() else 0
 
 
 def _signature(token: str, until: str) -> str:
@@ -170,10 +178,19 @@ class Guard:
         app: The pages.
         access: Who has access.
         api: Path of the HTTP API; empty if there are no pages.
+        ended: The sessions that were ended; None to ask for none.
     """
 
-    def __init__(self, app: ASGIApp, access: Access, *, api: str = API) -> None:
-        self._app, self._access, self._api = app, access, api
+    def __init__(
+        self,
+        app: ASGIApp,
+        access: Access,
+        *,
+        api: str = API,
+        ended: EndedSessions | None = None,
+    ) -> None:
+        self._app, self._access, self._api, self._ended = app, access, api, ended
+        self._guesses = Guesses()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -227,7 +244,7 @@ class Guard:
             raise Refusal(401, "The token is missing, or not valid.")
         request.scope["dueline.identity"] = identity
         is_marked = "origin" in request.headers or "sec-fetch-site" in request.headers
-        has_bearer = request.headers.get("authorization", "").startswith("Bearer ")
+        has_bearer = _bearer_of(request) is not None
         if request.method == "POST" and is_marked and not has_bearer:
             _check_origin(request)
 
@@ -242,10 +259,11 @@ class Guard:
         path = _path(request.scope)
         if "\0" in path:
             raise Refusal(400, "An address has no null characters.")
-        has_bearer = request.headers.get("authorization", "").startswith("Bearer ")
+        has_bearer = _bearer_of(request) is not None
         identity = await self._identify(request)
         request.scope["dueline.identity"] = identity
         request.scope["dueline.access"] = self._access
+        request.scope["dueline.guard"] = self
         if request.method == "POST":
             form = await _read_form(request)
             if not (has_bearer and identity):
@@ -265,17 +283,50 @@ class Guard:
 
     async def _identify(self, request: Request) -> Identity | None:
         access = self._access
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if access.tokens and scheme == "Bearer":
-            return access.by_token(token.strip())
+        if access.tokens and (token := _bearer_of(request)) is not None:
+            return await self.by_token(request, token)
         if access.tokens and (session := request.cookies.get(SESSION_COOKIE)):
             found = access.by_session(session, time.time())
-            if found is not None:
+            if found is not None and not await self._has_ended(session):
                 return found
         if access.authorize is not None:
             answer = access.authorize(request)
             return await answer if inspect.isawaitable(answer) else answer
         return None if access.tokens else Identity("local", access.role)
+
+    async def end_session(self, session: str) -> None:
+        """End a session before its time.
+
+        Raises: StoreUnavailable: it may go on.
+        """
+        if self._ended is not None and self._access.by_session(session, time.time()):
+            await run_in_threadpool(self._ended.add, session, until_of(session))
+
+    async def by_token(self, request: Request, token: str) -> Identity | None:
+        """Return the identity of a token; an address with wrong ones waits for its turn.
+
+        Raises: Refusal: too many attempts of its address wait.
+        """
+        host = request.client.host if request.client else "this machine"
+        if not await self._guesses.wait(host, token):
+            raise Refusal(429, "Too many wrong tokens came from your address. Try again later.")
+        identity = self._access.by_token(token)
+        self._guesses.note(host, token, is_right=identity is not None)
+        return identity
+
+    async def _has_ended(self, session: str) -> bool:
+        if self._ended is None:
+            return False
+        try:
+            return await run_in_threadpool(self._ended.has, session)
+        except StoreUnavailable as error:
+            raise Refusal(503, "The store does not answer.") from error
+
+
+def _bearer_of(request: Request) -> str | None:
+    """Return the token of a request; the name of the scheme has no case (RFC 9110)."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
 
 
 def _path(scope: Scope) -> str:

@@ -269,3 +269,16 @@ def test_a_program_from_standard_input_cannot_be_imported_again(
     assert place_of(target) is None
     program.__file__ = str(tmp_path / "work.py")
     assert place_of(target) == f"{tmp_path.resolve()}/work.py:thing"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+@pytest.mark.parametrize("place", ["", "dueline.toml", "shop.py"])
+def test_code_that_any_user_may_write_is_not_read(tmp_path: Path, place: str) -> None:
+    (tmp_path / "dueline.toml").write_text('app = "shop:app"\n', encoding="utf-8")
+    (tmp_path / "shop.py").write_text("app = 1\n", encoding="utf-8")
+    assert find_config(folder=tmp_path, environment={}).app == "shop:app"
+    (tmp_path / place).chmod(0o777)
+    with pytest.raises(ConfigError, match="any user may write to"):
+        find_config(folder=tmp_path, environment={})
+    (tmp_path / place).chmod(0o700)
+    assert find_config(folder=tmp_path, environment={}).app == "shop:app"

@@ -19,6 +19,7 @@ from dueline.web.http_api.openapi import document
 from dueline.web.problems import problem_of_status
 from dueline.web.redaction import REDACT, Redaction
 from dueline.web.security import Access, Authorize, Guard, Role
+from dueline.web.sessions import EndedSessions
 from dueline.web.site import Site
 
 MODULES: Final = (jobs, queues, claims, operators)
@@ -56,7 +57,8 @@ def api(
         ConfigError: A role or a token is invalid.
     """
     access = Access(role, dict(tokens or {}), authorize, tuple(hosts))
-    return Guard(routes_of(Site(app, Redaction(redact), mask(app.url))), access, api="")
+    site = Site(app, Redaction(redact), mask(app.url))
+    return Guard(routes_of(site), access, api="", ended=EndedSessions(lambda: app.engine))
 
 
 def routes_of(site: Site) -> Starlette:
