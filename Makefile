@@ -33,7 +33,7 @@ SHORT_KILLS := $(addprefix tests/kills/,test_loop.py test_writers.py power/test_
 # Size of the kill test on a Cassandra ring, whose nodes fail too.
 CASSANDRA_KILLS ?= NODES=3 KILLS=3 PAUSES=0 JOBS=120 STRIKES=2
 # Size of the kill test on a PostgreSQL server, which fails too.
-POSTGRES_KILLS ?= KILLS=20 PAUSES=2 JOBS=800 STRIKES=10
+POSTGRES_KILLS ?= KILLS=20 PAUSES=2 JOBS=800 STRIKES=11
 # Sizes with jumping wall clocks, and with a disk that is full or stands still.
 JUMPING_KILLS ?= KILLS=5 PAUSES=0 JOBS=1000
 FULL_DISK_KILLS ?= KILLS=1 PAUSES=0 JOBS=800 FILLS=2
