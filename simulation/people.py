@@ -19,7 +19,8 @@ from dueline.worker.backoff import GAP_US_MAX_WITHOUT_WAKEUPS, PollTimer
 from dueline.worker.execution import Execution
 from dueline.worker.settler import Settler
 from dueline.worker.thread_runner import ThreadRunner
-from dueline.worker.worker import Worker, WorkerSettings
+from dueline.worker.worker import Worker
+from dueline.worker.worker_settings import WorkerSettings
 from simulation import green
 from simulation.clocks import ProcessClock
 from simulation.link import Link

@@ -33,8 +33,10 @@ from dueline.tasks.progress import ProgressReport
 from dueline.worker.assignment import Assignment
 from dueline.worker.backoff import GAP_US_MAX_WITHOUT_WAKEUPS, PollTimer
 from dueline.worker.execution import Execution
+from dueline.worker.runner import LostSlot
 from dueline.worker.settler import Settler
-from dueline.worker.worker import Worker, WorkerSettings
+from dueline.worker.worker import Worker
+from dueline.worker.worker_settings import WorkerSettings
 from tests.harness.calls import row_of
 from tests.harness.clocks import HandClock
 from tests.harness.interleaving import Turns
@@ -350,6 +352,13 @@ class Runner:
 
     def interrupt_overdue(self) -> None:
         """No handler takes too long here."""
+
+    def lost(self) -> list[LostSlot]:
+        """No handler outlives its limit here."""
+        return []
+
+    def stop_running(self) -> None:
+        """Handlers do not listen."""
 
     def close(self) -> None:
         """Nothing to close."""

@@ -15,8 +15,10 @@ from dueline.tasks.progress import ProgressReport
 from dueline.worker.assignment import Assignment, overtaking
 from dueline.worker.backoff import GAP_US_MAX_WITHOUT_WAKEUPS, PollTimer
 from dueline.worker.heartbeat import HeartbeatThread
+from dueline.worker.runner import LostSlot
 from dueline.worker.settler import Settler
-from dueline.worker.worker import Worker, WorkerSettings
+from dueline.worker.worker import Worker
+from dueline.worker.worker_settings import WorkerSettings
 from tests.harness.calls import number_of
 from tests.harness.clocks import HandClock
 
@@ -148,6 +150,13 @@ class HandRunner:
 
     def interrupt_overdue(self) -> None:
         """No handler takes too long here."""
+
+    def lost(self) -> list[LostSlot]:
+        """No handler outlives its limit here."""
+        return []
+
+    def stop_running(self) -> None:
+        """Handlers do not listen."""
 
     def close(self) -> None:
         """Remember it."""

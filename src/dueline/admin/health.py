@@ -81,6 +81,7 @@ def examine(engine: Engine, *, compare_us: int = COMPARE_US, most: int = SCAN_MA
         _clock("this machine", engine.time.skew_us()),
         *(_clock(f"worker {one.worker}", one.clock_skew_us) for one in workers),
         *(_strays(one) for one in workers if one.stray_answers),
+        *lost_slots(engine, workers),
         _alive(workers),
     ]
     more: Sequence[Callable[[], Iterable[Check]]] = (
@@ -237,6 +238,22 @@ def _strays(worker: Presence) -> Check:
         f"{worker.stray_answers} answers of the server belonged to no request of it",
         "Upgrade every node to Cassandra 5.0.9 or later, and find out why requests wait there.",
     )
+
+
+def lost_slots(engine: Engine, workers: Sequence[Presence]) -> Iterator[Check]:
+    """Find slots whose handlers have outlived their time limits; a worker without others is bad."""
+    now_us = engine.time.latest_us()
+    for one in workers:
+        if one.lost:
+            job, task, since_us = min(one.lost, key=lambda slot: slot[2])
+            verdict: Verdict = "bad" if len(one.lost) >= one.slots else "warning"
+            yield Check(
+                f"worker {one.worker}",
+                verdict,
+                f"{len(one.lost)} of {one.slots} slots are lost to handlers that have outlived "
+                f"their limits: job {job}, {task}, for {span_text(max(0, now_us - since_us))}",
+                "Restart it. Run such tasks with --processes, which ends them.",
+            )
 
 
 def _alive(workers: Sequence[Presence]) -> Check:

@@ -210,6 +210,7 @@ class WorkerMetrics(Collector):
         busy = load.held if load.running is None else load.running
         slots.add_metric(["busy"], busy)
         slots.add_metric(["free"], max(0, load.slots - busy))
+        slots.add_metric(["lost"], len(load.lost))  # of the busy ones
         yield from (finished, requeued, lost, claims, runs, lates, waits, calls, skews, slots)
         draining = "Whether this worker claims nothing any more."
         yield _single("worker_draining", draining, load.is_draining)

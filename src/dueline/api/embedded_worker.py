@@ -27,7 +27,8 @@ class EmbeddedWorker:
 
     def __enter__(self) -> Self:
         self._expect_new()
-        self._start(make_worker(self._app, self._plan), ended=lambda: None)
+        worker = make_worker(self._app, self._plan, is_embedded=True)
+        self._start(worker, ended=lambda: None)
         return self
 
     def __exit__(
@@ -53,7 +54,7 @@ class EmbeddedWorker:
         self._expect_new()
         loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
-        worker = await asyncio.to_thread(make_worker, self._app, self._plan, loop)
+        worker = await asyncio.to_thread(make_worker, self._app, self._plan, loop, is_embedded=True)
         self._start(worker, ended=lambda: loop.call_soon_threadsafe(self._ended.set))
         return self
 

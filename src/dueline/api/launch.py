@@ -14,7 +14,7 @@ from dueline.api.maintenance import make_maintenance_threads
 from dueline.api.service_manager import notify, reported
 from dueline.api.signals import SIGNALLED, passed_on
 from dueline.api.starting import started_when_available
-from dueline.api.stop_deadline import StopDeadline
+from dueline.api.stop_deadline import StopDeadline, end_process
 from dueline.api.worker_plan import Plan
 from dueline.coordination.worker_registry import KnownTasks
 from dueline.core.clock import SECOND_US
@@ -34,7 +34,8 @@ from dueline.worker.settler import Settler
 from dueline.worker.store_calls import counted_calls
 from dueline.worker.tally import Tally
 from dueline.worker.thread_runner import ThreadRunner
-from dueline.worker.worker import Worker, WorkerSettings
+from dueline.worker.worker import Worker
+from dueline.worker.worker_settings import WorkerSettings
 
 if TYPE_CHECKING:
     import asyncio  # slow to load, and only needed where handlers are coroutines
@@ -44,7 +45,7 @@ def launch(app: Connection, plan: Plan) -> int | None:
     """Run a worker in this thread until it is stopped, or its burst ends.
 
     In the main thread, the first SIGTERM or SIGINT drains it, and a second one releases its jobs
-    at once.
+    at once. See also `StopDeadline`.
 
     Returns: the number of the signal that stopped it, SIGTERM if an operator did; None after a
       burst.
@@ -68,7 +69,7 @@ def _launch(app: Connection, plan: Plan, tally: Tally | None) -> int | None:
             worker.stop(hurry=count > 1)
 
     def start() -> Worker:
-        return make_worker(app, plan, tally=tally)
+        return make_worker(app, plan, tally=tally, is_embedded=not plan.ends_process)
 
     with passed_on(stop) as received:
         worker = (
@@ -83,7 +84,10 @@ def _launch(app: Connection, plan: Plan, tally: Tally | None) -> int | None:
                 run(app, plan, worker, tally)
         deadline.over()
     is_by_request = worker is not None and worker.is_stopped_by_request
-    return next(iter(received), signal.SIGTERM if is_by_request else None)
+    number = next(iter(received), signal.SIGTERM if is_by_request else None)
+    if worker is not None and worker.left_running and number is not None and plan.ends_process:
+        end_process(SIGNALLED + number)  # their jobs are released: they must not run on
+    return number
 
 
 def _answering(
@@ -105,6 +109,7 @@ def make_worker(
     *,
     make_runner: Callable[[threading.Event], Runner] | None = None,
     tally: Tally | None = None,
+    is_embedded: bool = False,
 ) -> Worker:
     """Open the store and return a worker.
 
@@ -112,6 +117,7 @@ def make_worker(
       loop: event loop of coroutine handlers.
       make_runner: returns the runner of handlers, instead of the plan's; takes the event to set.
       tally: counts the attempts, for metrics.
+      is_embedded: the process goes on after the worker.
     """
     enable_loggers()
     queues = app.queues
@@ -132,6 +138,7 @@ def make_worker(
                 burst=plan.burst,
                 drain_us=plan.drain_us,
                 prefetch=plan.prefetch,
+                is_embedded=is_embedded,
             ),
             clock=app.clock,
             wakeup=wakeup,

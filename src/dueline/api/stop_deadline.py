@@ -1,12 +1,17 @@
 """Ends a process whose stop takes too long."""
 
 import os
+import sys
 import threading
 import time
-from typing import Final
+from contextlib import suppress
+from typing import Final, NoReturn
 
 GRACE_S: Final = 4.0
 """Time after the drain, or after a second signal, in which a worker ends by itself, in seconds."""
+
+FLUSH_S: Final = 0.5
+"""How long the end of a process waits for its output, whose lock a handler may hold."""
 
 
 class StopDeadline:
@@ -49,3 +54,17 @@ class StopDeadline:
                 # Not by logging, whose lock another thread may hold.
                 os.write(2, b"dueline: the worker did not stop in time; its process ends\n")
                 os._exit(code)
+
+
+def end_process(code: int) -> NoReturn:
+    """End this process without waiting for its threads, or for what they hold."""
+    flush = threading.Thread(target=_flush, daemon=True)
+    flush.start()
+    flush.join(FLUSH_S)
+    os._exit(code)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()

@@ -24,6 +24,7 @@ class Plan(NamedTuple):
     monitor: whether it takes part in the election of the maintenance leader.
     http: address and port of its probes and metrics; None without.
     prefetch: whether it claims jobs before they can start.
+    ends_process: whether the process ends with it, and so do handlers that outlast its drain.
     """
 
     serving: Mapping[str, int | None]
@@ -35,6 +36,7 @@ class Plan(NamedTuple):
     monitor: bool
     http: tuple[str, int] | None = None
     prefetch: bool = True
+    ends_process: bool = False
 
 
 def plan_of(

@@ -22,6 +22,8 @@ from dueline.core.version import VERSION
 PARTITION = "workers"
 REGISTRATIONS = "roster"
 BEATS_MISSED_MAX = 3
+LOST_MAX = 100
+"""Maximum number of lost slots that a worker names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,9 @@ class Presence:
     operators can send it requests; False where the worker is too old.
     own: per queue with slots of its own, these and the claimed jobs that take one. batches: per
     task whose jobs are gathered, their maximum number and how long they wait.
-    codecs: numbers of custom codecs that it knows. is_raw: it is a raw queue, which knows no tasks.
+    lost: slots whose handlers have outlived their time limits: job, task, and since when; at most
+    LOST_MAX. codecs: numbers of custom codecs that it knows. is_raw: it is a raw queue, which
+    knows no tasks.
     """
 
     worker: str
@@ -81,6 +85,7 @@ class Presence:
     takes_requests: bool = False
     codecs: tuple[int, ...] = ()
     is_raw: bool = False
+    lost: tuple[tuple[str, str, int], ...] = ()
 
     @property
     def is_claiming(self) -> bool:

@@ -11,7 +11,7 @@ from dueline.core.call_options import headers_of
 from dueline.core.clock import asked_span_us, duration_us, to_datetime
 from dueline.core.codec import AS_JSON, JSON, unknown_kind
 from dueline.core.constraints import check_value, integer
-from dueline.core.errors import BadInput, DuelineError, LeaseLost
+from dueline.core.errors import BadInput, DuelineError, JobTimeout, LeaseLost
 from dueline.core.job import Claim, Job
 from dueline.core.lane import tenant_of
 from dueline.core.limit_names import limits_of_call, read_limits
@@ -165,19 +165,19 @@ class Context:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the job was cancelled, or its claim was lost: see `check_cancelled`."""
-        claim = self._claim
-        return self._control.is_cancelled(claim) or self._control.is_lost(claim)
+        """Whether the handler must end: see `check_cancelled`."""
+        control, claim = self._control, self._claim
+        return control.is_cancelled(claim) or control.is_lost(claim) or control.is_overdue(claim)
 
     def check_cancelled(self) -> None:
-        """Raise if the job was cancelled or its claim was lost; do not catch the exception.
+        """Raise if the handler must end; do not catch the exception.
 
         Raises:
-          LeaseLost: the claim ended, and another worker may hold the job.
+          LeaseLost: the claim ended, and another worker may hold the job; or the worker stops.
+          JobTimeout: the handler runs longer than its `timeout`.
           Cancel: the cancellation of the job was requested.
         """
-        if self._control.is_lost(self._claim):
-            raise self._lost()
+        self._expect_time()
         if self._control.is_cancelled(self._claim):
             raise Cancel("Its end was asked for.")
 
@@ -224,10 +224,9 @@ class Context:
 
         Raises:
           BadInput: the arguments are not two numbers and a string.
-          LeaseLost: the claim ended, and another worker may hold the job. Do not catch it.
+          LeaseLost, JobTimeout: as `check_cancelled`. Do not catch them.
         """
-        if self._control.is_lost(self._claim):
-            raise self._lost()
+        self._expect_time()
         self._said = report_of(done, total, note)._replace(meta=self._said.meta)
         self._control.report(self._claim, self._said)
 
@@ -246,15 +245,18 @@ class Context:
 
         Raises:
           BadInput: the values are not plain, or too large.
-          LeaseLost: the claim ended, and another worker may hold the job. Do not catch it.
+          LeaseLost, JobTimeout: as `check_cancelled`. Do not catch them.
         """
-        if self._control.is_lost(self._claim):
-            raise self._lost()
+        self._expect_time()
         self._said = self._said._replace(meta=meta_of({**self.meta, **values}))
         self._control.report(self._claim, self._said)
 
-    def _lost(self) -> LeaseLost:
-        return LeaseLost(f"The claim on job {self.job_id.hex()} was lost.")
+    def _expect_time(self) -> None:
+        """Raise if nothing that the handler does counts any more."""
+        if self._control.is_lost(self._claim):
+            raise LeaseLost(f"The claim on job {self.job_id.hex()} was lost.")
+        if self._control.is_overdue(self._claim):
+            raise JobTimeout
 
     @property
     def _claim(self) -> Claim:
@@ -275,10 +277,12 @@ class Context:
         Raises:
           LeaseLost: the claim ended, and another worker may hold the job. Do not catch it, so that
             the transaction is rolled back.
+          JobTimeout: the handler runs longer than its `timeout`.
           BadInput: this was called before, `tx` is no transaction, or the value cannot be stored.
         """
         if not self._job.is_claimed():
             return value
+        self._expect_time()
         if self._finishing is not None and (
             self._finishing.is_open or self._finishing.is_committed
         ):

@@ -63,6 +63,10 @@ class Control(Protocol):
         """Return whether the cancellation of the job was requested."""
         ...
 
+    def is_overdue(self, claim: Claim) -> bool:
+        """Return whether the handler runs longer than its time limit."""
+        ...
+
     def report(self, claim: Claim, report: ProgressReport) -> None:
         """Pass on the progress of the handler."""
         ...
@@ -76,6 +80,10 @@ class NoControl:
         return False
 
     def is_cancelled(self, claim: Claim) -> bool:  # noqa: ARG002
+        """Never."""
+        return False
+
+    def is_overdue(self, claim: Claim) -> bool:  # noqa: ARG002
         """Never."""
         return False
 

@@ -6,18 +6,23 @@ from collections import deque
 from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from contextvars import Context as Variables
+from functools import partial
 from typing import Any, Final
 
 from dueline.core.attempt import Cancelled, Ended, Ending, GivenBack
 from dueline.core.clock import SECOND_US, Clock
+from dueline.core.durations import span_text
+from dueline.core.errors import JobTimeout
 from dueline.core.job import Claim, Job
 from dueline.core.logging import log
 from dueline.core.text import one_line
 from dueline.core.user_code import Raised, contain, log_raised
 from dueline.worker.assignment import Assignment
 from dueline.worker.context_controls import LEFT_RUNNING
-from dueline.worker.execution import Execution
+from dueline.worker.execution import LOST_AFTER_US, Execution
 from dueline.worker.interrupt import Interrupt
+from dueline.worker.runner import LostSlot
+from dueline.worker.safe_points import is_cleaning_up
 
 CLEAN_UP_S = 1.0
 """How long the runner waits for its own loop after cancelling what runs in it."""
@@ -32,13 +37,15 @@ LEFT_WAIT_US = 5 * SECOND_US
 class _Run:
     """A job and its task on the loop."""
 
-    __slots__ = ("assignment", "interrupted", "started_us", "task")
+    __slots__ = ("again_us", "assignment", "attempt", "is_lost", "started_us", "task")
 
     def __init__(self, assignment: Assignment) -> None:
         self.assignment = assignment
         self.task: asyncio.Task[None] | None = None
+        self.attempt: Coroutine[Any, Any, Ending] | None = None
         self.started_us = 0
-        self.interrupted = False
+        self.again_us = 0  # when it is cancelled again
+        self.is_lost = False
 
 
 class CoroutineRunner:
@@ -131,6 +138,7 @@ class CoroutineRunner:
 
     async def _run(self, run: _Run) -> None:
         attempt = self._execution.arun(run.assignment, run.started_us + self.offset_us)
+        run.attempt = attempt
         ending: Ending
         try:
             ending = await _Steps(attempt, run, self)
@@ -161,6 +169,11 @@ class CoroutineRunner:
             started_us = 0 if type(ending) is GivenBack else run.started_us
             self._ended(Ended(run.assignment.job, ending, started_us, now_us))
 
+    def jobs(self) -> list[Job]:
+        """Return the jobs, those of a batch each by itself."""
+        taken = [run.assignment for run in list(self._runs.values())]
+        return [one.job for assignment in taken for one in assignment.chunk or (assignment,)]
+
     def running(self) -> list[Job]:
         """Return the jobs whose handlers run now."""
         return [run.assignment.job for run in list(self._runs.values()) if run.started_us]
@@ -168,18 +181,49 @@ class CoroutineRunner:
     def cancel_overdue(self) -> None:
         """Raise JobTimeout in a handler that blocks the loop beyond its time limit.
 
-        While handlers await, the loop enforces limits itself: see `Execution.arun`. Jobs that were
-        left by a loop that its owner closed are released.
+        While handlers await, the loop enforces limits itself: see `Execution.arun`. Those that
+        caught the cancellation and go on are cancelled again. Jobs that were left by a loop that
+        its owner closed are released.
         """
         now_us = self._clock.monotonic_us()
         if self._loop is not None and self._loop.is_closed():
             for left in list(self._runs.values()):
                 self._over(left, GivenBack(LEFT_WAIT_US), now_us)
-        run = self._interrupt.inside
-        if isinstance(run, _Run) and not run.interrupted:
-            limit_us = self._execution.timeout_us(run.assignment.job)
-            if limit_us is not None and now_us - run.started_us >= limit_us:
-                run.interrupted = self._interrupt.send(run)
+        for run in list(self._runs.values()):
+            job = run.assignment.job
+            limit_us = self._execution.timeout_us(job) if run.started_us else None
+            if limit_us is None or now_us - run.started_us < limit_us:
+                continue
+            self._execution.controls.expire(run.assignment)
+            if self._interrupt.inside is run:
+                self._interrupt.send(run, JobTimeout, self._execution.package_of(job))
+            elif now_us >= run.again_us:
+                run.again_us = now_us + SECOND_US
+                self._call(partial(self._cancel_again, run))
+            if now_us - run.started_us >= limit_us + LOST_AFTER_US and not run.is_lost:
+                run.is_lost = True
+                log.warning(
+                    "job=%s task=%s has outlived its limit of %s; its slot is lost until it ends",
+                    job.id.hex(), job.task, span_text(self._execution.limit_us(job) or 0),
+                )  # fmt: skip
+
+    def _cancel_again(self, run: _Run) -> None:
+        """Cancel a coroutine that caught a cancellation, unless it cleans up."""
+        if id(run) in self._runs and run.task is not None and not is_cleaning_up(run.attempt):
+            run.task.cancel()
+
+    def lost(self) -> list[LostSlot]:
+        """Return the slots whose handlers have outlived their limits."""
+        return [
+            LostSlot(
+                run.assignment.job,
+                run.started_us
+                + (self._execution.limit_us(run.assignment.job) or 0)
+                + self.offset_us,
+            )
+            for run in list(self._runs.values())
+            if run.is_lost
+        ]
 
     def stop_by_force(self, claims: Collection[Claim]) -> None:
         """End running jobs as cancelled, whatever their coroutines do with the cancellation."""

@@ -63,7 +63,8 @@ class BatchGatherer:
         self.reports, self.waiting = runner.reports, runner.waiting
         self.waiting_since_us, self.extend = runner.waiting_since_us, runner.extend
         self.interrupt_overdue = runner.interrupt_overdue
-        self.stop_by_force = runner.stop_by_force
+        self.stop_by_force, self.stop_running = runner.stop_by_force, runner.stop_running
+        self.lost = runner.lost
         self.more = 0
 
     @property

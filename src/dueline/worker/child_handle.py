@@ -2,7 +2,7 @@
 
 import socket
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Protocol
 
@@ -28,7 +28,9 @@ from dueline.worker.child_protocol import (
     to_ended,
 )
 from dueline.worker.context_controls import BY_FORCE
+from dueline.worker.execution import LOST_AFTER_US, interrupted_after_us
 from dueline.worker.recycling import RecycleAfter
+from dueline.worker.runner import LostSlot
 
 
 class Process(Protocol):
@@ -81,8 +83,10 @@ class ChildHandle:
         self._is_exit_asked = False
         self._handlers = handlers
         self._has_kills = any(one.kill_after_us is not None for one in handlers.values())
+        self._has_limits = any(one.timeout_us is not None for one in handlers.values())
         self.forced: set[Claim] = set()
         self._overdue: set[Claim] = set()
+        self._outlived: set[Claim] = set()  # those of them without kill_after
         self._is_killed = False
         self._started: dict[Claim, int] = {}  # without a board
         self._finished: dict[Claim, Finished] = {}  # what its cell is too small for
@@ -125,7 +129,9 @@ class ChildHandle:
     def give(self, offset_us: int, now_us: int, assignments: Sequence[Assignment]) -> None:
         """Send it jobs to run. offset_us: the store's time minus the monotonic clock."""
         claims = [one.job.claim() for one in assignments]
-        self._has_kills |= any(terms_of(one.job).kill_after_us for one in assignments)
+        terms = [terms_of(one.job) for one in assignments]
+        self._has_kills |= any(one.kill_after_us for one in terms)
+        self._has_limits |= any(one.timeout_us for one in terms)
         self.given.update(zip(claims, assignments, strict=True))
         cells: list[int] = []
         if self._board is not None:
@@ -217,6 +223,26 @@ class ChildHandle:
 
     # Limits
 
+    def lost(self, monotonic_us: int, offset_us: int) -> dict[Claim, LostSlot]:
+        """Return the slots whose handlers have outlived their limits, by claim."""
+        lost: dict[Claim, LostSlot] = {}
+        if not self._has_limits:
+            return lost
+        for claim, at_us in self.started().items():
+            job = self.given[claim].job
+            limit_us = interrupted_after_us(job, self._handlers.get(job.task))
+            if limit_us is not None and monotonic_us - at_us >= limit_us + LOST_AFTER_US:
+                lost[claim] = LostSlot(job, at_us + limit_us + offset_us)
+        return lost
+
+    def kill_lost(self, lost: Collection[Claim]) -> None:
+        """Kill it once it runs only handlers that have outlived their limits."""
+        if lost and not self._is_killed and set(lost) >= set(self.given):
+            self._overdue.update(lost)
+            self._outlived.update(lost)
+            self._is_killed = True
+            self.process.kill()
+
     def kill_overdue(self, monotonic_us: int) -> None:
         """Kill it if a handler runs longer than its `kill_after`, or is to end by force."""
         if not (self._has_kills or self.forced) or self._is_killed:
@@ -303,8 +329,11 @@ class ChildHandle:
 
     def _killed(self, given: Assignment) -> Failed:
         handler, limit_us = self._handlers[given.job.task], self._kill_after_us(given.job)
+        name = "kill_after"
+        if given.job.claim() in self._outlived:
+            limit_us, name = interrupted_after_us(given.job, handler), "timeout"
         assert limit_us is not None
-        message = f"killed: it ran longer than {limit_us / SECOND_US:g} s (kill_after)"
+        message = f"killed: it ran longer than {limit_us / SECOND_US:g} s ({name})"
         policy, error = handler.retry, JobTimeout()
         wanted, case = policy.wants(error), policy.case_of(error)
         return Failed(JobTimeout.__name__, message, "", wanted, case=case)

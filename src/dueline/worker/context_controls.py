@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
+from dueline.core.errors import LeaseLost
 from dueline.core.job import Claim, Job
 from dueline.tasks.progress import ProgressReport
 from dueline.worker.assignment import Assignment
@@ -13,6 +14,11 @@ CANCELLED = "Its end was asked for."
 
 BY_FORCE = "It was ended by force."
 """Error of a job whose child process was killed for it."""
+
+
+class WorkerStops(LeaseLost):
+    """The worker stops, and the job is released once its handler has ended."""
+
 
 LEFT_RUNNING = "It was ended by force. Its handler may run on: threads cannot be stopped."
 """Error of a job whose handler runs in a thread of its worker."""
@@ -35,11 +41,15 @@ class Controls:
 
     Attributes:
       cancelled: Claims of jobs that were cancelled.
+      overdue: Claims of jobs that run longer than their time limits.
+      stopped: Claims of jobs whose handlers are to end because the worker stops.
     """
 
     def __init__(self) -> None:
         self._lost = RecentClaims()
         self.cancelled = RecentClaims()
+        self.overdue = RecentClaims()
+        self.stopped = RecentClaims()
         self._stops: dict[Claim, Callable[[], object]] = {}
         self._reports: dict[Claim, ProgressReport] = {}
         self._until_us: Mapping[Claim, int] = {}
@@ -63,7 +73,7 @@ class Controls:
         """Call `stop` in some thread if the claim is cancelled meanwhile, or was."""
         with self._guard:
             self._stops[claim] = stop
-            if claim in self.cancelled:
+            if claim in self.cancelled or claim in self.stopped:
                 stop()
         try:
             yield
@@ -92,9 +102,30 @@ class Controls:
             now_us > job.at_us and job.is_claimed() and now_us > self._until_us.get(job.claim(), 0)
         )
 
+    def stop(self, claims: Iterable[Claim]) -> None:
+        """Mark claims whose worker stops, for handlers that ask; stop coroutines that await."""
+        with self._guard:
+            for claim in claims:
+                self.stopped[claim] = None
+                if (stop := self._stops.get(claim)) is not None:
+                    stop()
+
     def is_lost(self, claim: Claim) -> bool:
-        """Return whether the claim was lost."""
-        return claim in self._lost
+        """Return whether the claim was lost, or is given up once its handler has ended."""
+        return claim in self._lost or claim in self.stopped
+
+    def is_stopped(self, assignment: Assignment) -> bool:
+        """Return whether a handler is to end because the worker stops."""
+        one = assignment.chunk[0] if assignment.chunk else assignment
+        return bool(self.stopped) and one.job.claim() in self.stopped
+
+    def expire(self, assignment: Assignment) -> None:
+        """Mark the claims of a handler that runs longer than its time limit."""
+        self.overdue.add(one.job.claim() for one in assignment.chunk or (assignment,))
+
+    def is_overdue(self, claim: Claim) -> bool:
+        """Return whether the job runs longer than its time limit."""
+        return claim in self.overdue
 
     def has_cancelled(self, job: Job) -> bool:
         """Return whether a job that is about to run was cancelled."""

@@ -47,6 +47,9 @@ TRACEBACK_CHARACTERS_MAX = 16 * 1024
 ASYNC_GRACE_US = SECOND_US
 """A coroutine is cancelled at its limit, and interrupted this much later if it does not await."""
 
+LOST_AFTER_US = SECOND_US
+"""How long after it was first interrupted a handler that goes on has outlived its limit."""
+
 _REQUESTS = (Snooze, Cancel, LeaseLost)
 """Exceptions by which a handler requests an ending other than a failure."""
 
@@ -67,6 +70,16 @@ def _plain(handler: Handler | None) -> _Plain | None:
     return None if read is None else (read, handler.function, handler)
 
 
+def _never() -> bool:
+    return False
+
+
+def _expect_time(is_late: Callable[[], bool]) -> None:
+    """Raise if the time limit has passed: what a handler returns afterwards does not count."""
+    if is_late():
+        raise JobTimeout
+
+
 class Execution:
     """Calls handlers, and turns what happens into an Ending."""
 
@@ -79,11 +92,17 @@ class Execution:
 
     def timeout_us(self, job: Job) -> int | None:
         """Return after what time the job's handler is interrupted; None without a limit."""
+        return interrupted_after_us(job, self._handlers.get(job.task))
+
+    def limit_us(self, job: Job) -> int | None:
+        """Return the time limit of a job; None without one."""
         handler = self._handlers.get(job.task)
-        limit_us = None if handler is None else _limit_us(job, handler)
-        if handler is None or limit_us is None:
-            return None
-        return limit_us + (ASYNC_GRACE_US if handler.is_async else 0)
+        return None if handler is None else _limit_us(job, handler)
+
+    def package_of(self, job: Job) -> str:
+        """Return the top-level package of the job's handler."""
+        module = getattr(self._handlers[job.task].function, "__module__", None)
+        return str(module).partition(".")[0]
 
     def is_async(self, assignment: Assignment) -> bool:
         """Return whether the job's handler is a coroutine function."""
@@ -94,10 +113,18 @@ class Execution:
         """Return whether some handler is a coroutine function."""
         return any(handler.is_async for handler in self._handlers.values())
 
-    def run(self, assignment: Assignment, started_us: int) -> Ending:
+    def run(
+        self, assignment: Assignment, started_us: int, is_late: Callable[[], bool] = _never
+    ) -> Ending:
         """Call the handler of a job that starts now.
 
         A coroutine gets an event loop of its own; see `arun`.
+
+        Args:
+            assignment: The job.
+            started_us: The store's time.
+            is_late: Returns whether its time limit has passed. Then it has failed, whatever it
+                returned.
         """
         handler = self._handlers.get(assignment.job.task)
         if handler is not None and handler.is_async:
@@ -109,9 +136,9 @@ class Execution:
             return GivenBack(UNKNOWN_TASK_WAIT_US)
         # Context variables that a handler or hook sets end with the job.
         if handler.logs == "off":
-            return Variables().run(self._run, assignment, handler, started_us)
+            return Variables().run(self._run, assignment, handler, started_us, is_late)
         with self._lines.of(assignment.job.claim()) as lines:
-            ending = Variables().run(self._run, assignment, handler, started_us)
+            ending = Variables().run(self._run, assignment, handler, started_us, is_late)
         return lines.with_ending(ending, handler.logs)
 
     def _run_on_loop(self, assignment: Assignment, started_us: int) -> Ending:
@@ -119,9 +146,15 @@ class Execution:
 
         return asyncio.run(self.arun(assignment, started_us))
 
-    def _run(self, assignment: Assignment, handler: Handler, started_us: int) -> Ending:
+    def _run(
+        self,
+        assignment: Assignment,
+        handler: Handler,
+        started_us: int,
+        is_late: Callable[[], bool],
+    ) -> Ending:
         if isinstance(handler, BatchHandler):
-            return self._run_batch(assignment, handler, started_us)
+            return self._run_batch(assignment, handler, started_us, is_late)
         context = None
         try:
             if (refusal := self.begin(assignment, started_us)) is not None:
@@ -129,11 +162,12 @@ class Execution:
             context = self._context(assignment, handler, started_us)
             wrapping = self._wrapping(handler)
             if context is None or not wrapping:
-                ending = _called(assignment, handler, context)
+                ending = _called(assignment, handler, context, is_late)
             else:
                 ending = done_with(assignment, context, None)  # if an error is suppressed
                 with entered(wrapping, context):
-                    ending = _called(assignment, handler, context)
+                    ending = _called(assignment, handler, context, is_late)
+                _expect_time(is_late)
         except BaseException as error:  # noqa: BLE001  (SystemExit in a handler is a failure too)
             ending = self.ending_of(error, handler, assignment.job)
         if context is None and not self._hooks.has_run_hooks:
@@ -178,7 +212,13 @@ class Execution:
         """Return what wraps the calls of a handler, outermost first."""
         return self._hooks.middleware + handler.middleware
 
-    def _run_batch(self, assignment: Assignment, handler: BatchHandler, started_us: int) -> Ending:
+    def _run_batch(
+        self,
+        assignment: Assignment,
+        handler: BatchHandler,
+        started_us: int,
+        is_late: Callable[[], bool],
+    ) -> Ending:
         self.begin_batch(assignment)
         run = BatchRun(self, assignment, handler, started_us)
         try:
@@ -186,6 +226,7 @@ class Execution:
                 value = None  # if an error is suppressed
                 with entered(self._wrapping(handler), run.calls[0]):
                     value = handler.function(run.calls)
+                _expect_time(is_late)
                 run.take(value)
         except BaseException as error:  # noqa: BLE001  (see above)
             run.fail(error)
@@ -285,7 +326,7 @@ class Execution:
         """
         if type(error) is KeyboardInterrupt:
             raise_interrupt(error)
-        if issubclass(type(error), _REQUESTS) or self.controls.cancelled:
+        if issubclass(type(error), _REQUESTS) or self.controls.cancelled or self.controls.stopped:
             ending = contain(self._requested, error, job.claim())
             if ending is not None and not isinstance(ending, Raised):
                 return ending
@@ -304,6 +345,10 @@ class Execution:
         if isinstance(error, Snooze):
             after_us = min(max(error.after_us, 0), WAIT_US_MAX)
             return Snoozed(after_us, isinstance(error, Throttled))
+        if claim in self.controls.stopped and (
+            isinstance(error, LeaseLost) or _is_cancellation(error)
+        ):
+            return GivenBack()
         if isinstance(error, Cancel | LeaseLost):  # nothing can be recorded after LeaseLost
             return Cancelled(text_of(error.message))
         if self.controls.is_cancelled(claim) and _is_cancellation(error):
@@ -320,11 +365,14 @@ class Execution:
         try:
             with self.controls.stopping(claim, lambda: loop.call_soon_threadsafe(task.cancel)):
                 async with limit:
-                    return await value
-        except TimeoutError as error:
+                    returned = await value
+        except (TimeoutError, asyncio.CancelledError) as error:
             if limit.expired():
                 raise JobTimeout from error
             raise
+        if (until_s := limit.when()) is not None and loop.time() >= until_s:
+            raise JobTimeout  # whatever it did with the cancellation
+        return returned
 
 
 def job_here() -> Job | None:
@@ -358,9 +406,24 @@ def _limit_us(job: Job, handler: Handler) -> int | None:
     return handler.timeout_us if own_us is None else own_us
 
 
-def _called(assignment: Assignment, handler: Handler, context: Context | None) -> Ending:
+def interrupted_after_us(job: Job, handler: Handler | None) -> int | None:
+    """Return after what time a job's handler is interrupted; None without a limit."""
+    limit_us = None if handler is None else _limit_us(job, handler)
+    if handler is None or limit_us is None:
+        return None
+    return limit_us + (ASYNC_GRACE_US if handler.is_async else 0)
+
+
+def _called(
+    assignment: Assignment,
+    handler: Handler,
+    context: Context | None,
+    is_late: Callable[[], bool],
+) -> Ending:
     args, kwargs = _arguments(assignment, handler, context)
-    return done_with(assignment, context, handler.function(*args, **kwargs))
+    value = handler.function(*args, **kwargs)
+    _expect_time(is_late)
+    return done_with(assignment, context, value)
 
 
 async def _awaited(assignment: Assignment, handler: Handler, context: Context | None) -> Ending:

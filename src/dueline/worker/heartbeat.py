@@ -2,23 +2,26 @@
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
 from dueline.coordination import worker_registry
 from dueline.coordination.worker_registry import (
     BEATS_MISSED_MAX,
+    LOST_MAX,
     Presence,
     Registration,
     announce,
     leave,
 )
+from dueline.coordination.worker_requests import JOBS_MAX, WorkerAnswer
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.errors import DuelineError, StoreReplaced
+from dueline.core.job import Job
 from dueline.core.logging import enable_loggers, log
-from dueline.core.process_identity import own
+from dueline.core.process_identity import own, resident_bytes_with_children
 from dueline.core.queue_catalog import SETTINGS_AGE_US_MAX
 from dueline.core.store_capabilities import follow_lease, stray_answers_of
 from dueline.core.wakeup import FALLBACK_US_MAX
@@ -132,6 +135,25 @@ class Load(NamedTuple):
     is_draining: bool = False
     own: Mapping[str, tuple[int, int]] = _NO_SLOTS
     is_quiet: bool = False
+    lost: tuple[tuple[str, str, int], ...] = ()
+
+
+def answer_of(
+    worker: str, request: str, load: Load, running: Sequence[Job], times_us: tuple[int, int]
+) -> WorkerAnswer:
+    """Return what a worker answers an operator. times_us: when it started, and now."""
+    started_us, now_us = times_us
+    return WorkerAnswer(
+        worker=worker,
+        request=request,
+        at_us=now_us,
+        started_us=started_us,
+        memory_bytes=resident_bytes_with_children(),
+        running=len(running),
+        jobs=tuple((job.id.hex(), job.task, job.claimed_us) for job in running[:JOBS_MAX]),
+        is_quiet=load.is_quiet,
+        is_draining=load.is_draining,
+    )
 
 
 class PresenceReporter:
@@ -186,6 +208,7 @@ class PresenceReporter:
             batches=dict(self._batches),
             is_quiet=load.is_quiet,
             takes_requests=True,
+            lost=load.lost[:LOST_MAX],
         )
         self._reported, self._reported_us = load, now_us
         every_us = lease_us // BEATS_A_LEASE

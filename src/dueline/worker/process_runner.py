@@ -27,6 +27,7 @@ from dueline.worker.child_protocol import (
 )
 from dueline.worker.context_controls import CANCELLED, RecentClaims
 from dueline.worker.recycling import NO_RECYCLING, RecycleAfter
+from dueline.worker.runner import LostSlot
 
 AHEAD_US = 5_000
 AHEAD_MAX = 100
@@ -319,14 +320,32 @@ class ProcessRunner:
     def interrupt_overdue(self) -> None:
         """Kill children with a handler that runs longer than its task's `kill_after`.
 
-        Each child enforces `timeout` itself.
+        Each child enforces `timeout` itself. A child with a handler that outlives it is replaced,
+        and killed when its other handlers have ended.
         """
         now_us = self._clock.monotonic_us()
         with self._guard:
+            has_lost = False
             for child in self._children:
                 child.kill_overdue(now_us)
-            if self._wear != NO_RECYCLING:
+                if lost := child.lost(now_us, 0):
+                    has_lost = child.is_worn = True
+                    child.kill_lost(lost)
+            if has_lost or self._wear != NO_RECYCLING:
                 self._renew(now_us)
+
+    def lost(self) -> list[LostSlot]:
+        """Return the slots whose handlers have outlived their limits."""
+        now_us = self._clock.monotonic_us()
+        offset_us = self._now_us() - now_us
+        with self._guard:
+            return [
+                one for child in self._children for one in child.lost(now_us, offset_us).values()
+            ]
+
+    def stop_running(self) -> None:
+        """Kill the children; nothing is collected of what they ran."""
+        self.close()
 
     def close(self) -> None:
         """End the children and the handlers in them."""

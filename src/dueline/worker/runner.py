@@ -1,12 +1,19 @@
 """The protocol of runners."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from dueline.core.attempt import Ended
 from dueline.core.job import Claim, Job
 from dueline.tasks.progress import ProgressReport
 from dueline.worker.assignment import Assignment
+
+
+class LostSlot(NamedTuple):
+    """A slot whose handler has outlived its time limit. since_us: when that passed."""
+
+    job: Job
+    since_us: int
 
 
 class Runner(Protocol):
@@ -20,6 +27,7 @@ class Runner(Protocol):
 
     `stop_by_force` ends running jobs as cancelled, with their child processes. A thread cannot be
     stopped: its job ends, and how its handler ends is reported later, too.
+    `stop_running` asks running handlers to end, and how each of them ends is collected.
     `extend` gets all claims that last longer than their rows say, by the store's time.
     `waiting_since_us` returns when the oldest job arrived that waits behind others, by the
     monotonic clock. `take_waiting` takes these jobs back; a later call includes those that children
@@ -48,4 +56,6 @@ class Runner(Protocol):
     def reports(self) -> Mapping[Claim, ProgressReport]: ...  # noqa: D102
     def waiting(self) -> int: ...  # noqa: D102
     def interrupt_overdue(self) -> None: ...  # noqa: D102
+    def lost(self) -> Sequence[LostSlot]: ...  # noqa: D102
+    def stop_running(self) -> None: ...  # noqa: D102
     def close(self) -> None: ...  # noqa: D102

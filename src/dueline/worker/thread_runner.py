@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, cast
 from dueline.core.attempt import Cancelled, Ended, Ending, GivenBack
 from dueline.core.claim_buffer import learn_run_us
 from dueline.core.clock import Clock
+from dueline.core.durations import span_text
+from dueline.core.errors import JobTimeout
 from dueline.core.job import Claim, Job
+from dueline.core.logging import log
 from dueline.tasks.progress import ProgressReport
 from dueline.worker.assignment import Assignment, overtaking
-from dueline.worker.context_controls import CANCELLED, LEFT_RUNNING
-from dueline.worker.execution import Execution
+from dueline.worker.context_controls import CANCELLED, LEFT_RUNNING, WorkerStops
+from dueline.worker.execution import LOST_AFTER_US, Execution
 from dueline.worker.interrupt import Interrupt
+from dueline.worker.runner import LostSlot
+from dueline.worker.safe_points import place_in
 
 if TYPE_CHECKING:
     import asyncio
@@ -37,11 +42,12 @@ _ended = cast("Callable[[type[Ended], tuple[Job, Ending, int, int]], Ended]", tu
 class _Slot:
     """A thread, and the job that it runs."""
 
-    __slots__ = ("assignment", "interrupt", "started_us", "thread")
+    __slots__ = ("assignment", "interrupt", "lost", "started_us", "thread")
 
     def __init__(self) -> None:
         self.thread: threading.Thread
         self.assignment: Assignment | None = None
+        self.lost: Assignment | None = None  # its handler has outlived its limit
         self.started_us = 0
         self.interrupt = Interrupt()
 
@@ -329,17 +335,59 @@ class ThreadRunner:
     def interrupt_overdue(self) -> None:
         """Raise JobTimeout in handlers that run longer than their tasks allow.
 
-        It is raised between two Python instructions: a call into C that does not return is not
-        interrupted.
+        It is raised where it harms nothing, see `safe_points`, so perhaps never. Then the handler
+        outlives its limit, and keeps its slot and its claim until it ends.
         """
         now_us = self._clock.monotonic_us()
         for slot in self._slots:
             taken, started_us = slot.assignment, slot.started_us
-            limit_us = self._execution.timeout_us(taken.job) if taken else None
-            if limit_us is not None and now_us - started_us >= limit_us:
-                slot.interrupt.send(taken)
+            if taken is None:
+                continue
+            limit_us = self._execution.timeout_us(taken.job)
+            late_us = -1 if limit_us is None else now_us - started_us - limit_us
+            if late_us >= 0:
+                self._execution.controls.expire(taken)
+                slot.interrupt.send(taken, JobTimeout, self._execution.package_of(taken.job))
+            elif self._execution.controls.is_stopped(taken):
+                slot.interrupt.send(taken, WorkerStops, self._execution.package_of(taken.job))
+            if late_us >= LOST_AFTER_US and slot.lost is not taken and slot.assignment is taken:
+                slot.lost = taken
+                self._log_lost(taken.job, slot.thread.ident)
         if self._coroutines is not None:
             self._coroutines.cancel_overdue()
+
+    def _log_lost(self, job: Job, thread: int | None) -> None:
+        limit_us = self._execution.limit_us(job) or 0
+        log.warning(
+            "job=%s task=%s has outlived its limit of %s; its slot is lost until it ends: %s",
+            job.id.hex(), job.task, span_text(limit_us), place_in(thread),
+        )  # fmt: skip
+
+    def lost(self) -> list[LostSlot]:
+        """Return the slots whose handlers have outlived their limits."""
+        found = []
+        for slot in self._slots:
+            taken, started_us = slot.assignment, slot.started_us
+            if taken is not None and slot.lost is taken:
+                limit_us = self._execution.limit_us(taken.job) or 0
+                found.append(LostSlot(taken.job, started_us + limit_us + self._offset_us))
+        return found if self._coroutines is None else found + self._coroutines.lost()
+
+    def stop_running(self) -> None:
+        """Ask running handlers to end: coroutines are cancelled, threads interrupted if possible.
+
+        How each of them ends is collected.
+        """
+        jobs = [
+            one.job
+            for slot in self._slots
+            if (taken := slot.assignment) is not None
+            for one in (taken.chunk or (taken,))
+        ]
+        if self._coroutines is not None:
+            jobs += self._coroutines.jobs()
+        self._execution.controls.stop(job.claim() for job in jobs)
+        self.interrupt_overdue()
 
     def close(self) -> None:
         """Let the threads end when they are idle; running handlers are not waited for."""
@@ -403,20 +451,22 @@ class ThreadRunner:
         """Run a job from now on; return when it ended, by the monotonic clock."""
         slot.started_us = now_us
         slot.assignment = assignment
-        is_limited = self._execution.timeout_us(assignment.job) is not None
-        if is_limited:
-            slot.interrupt.enter(assignment)
-        offset_us = self._offset_us
+        limit_us = self._execution.timeout_us(assignment.job)
+        offset_us, read_us = self._offset_us, self._clock.monotonic_us
+        slot.interrupt.enter(assignment)
         try:
-            try:
+            if limit_us is None:
                 ending = self._execution.run(assignment, now_us + offset_us)
-            finally:
-                if is_limited:
-                    slot.interrupt.leave()
-        except BaseException as error:  # noqa: BLE001  (a late time limit, or a fault in dueline)
-            slot.interrupt.leave()  # again: the error may have come just before the first call
+            else:
+                until_us = now_us + limit_us
+                ending = self._execution.run(
+                    assignment, now_us + offset_us, lambda: read_us() >= until_us
+                )
+        except BaseException as error:  # noqa: BLE001  (a fault in dueline)
             ending = self._execution.failed_outside(error, assignment.job)
-        slot.assignment = None
+        finally:
+            slot.interrupt.leave()
+        slot.assignment = slot.lost = None
         ended_us = self._clock.monotonic_us()
         started_us = 0 if type(ending) is GivenBack else now_us + offset_us
         self._ended.append((assignment.job, ending, started_us, ended_us + offset_us))

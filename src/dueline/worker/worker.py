@@ -2,20 +2,16 @@
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from dueline.coordination import worker_requests
 from dueline.coordination.run_times import RunTimes
-from dueline.coordination.worker_registry import KnownTasks
-from dueline.coordination.worker_requests import JOBS_MAX, WorkerAnswer
-from dueline.core.attempt import Crashed, Ended, Ending, GivenBack
+from dueline.core.attempt import Ended
 from dueline.core.call_options import is_step
 from dueline.core.clock import SECOND_US, Clock
 from dueline.core.engine import Engine
 from dueline.core.errors import DuelineError
 from dueline.core.job import Claim, Job, JobId
 from dueline.core.logging import log
-from dueline.core.process_identity import resident_bytes_with_children
 from dueline.core.store_capabilities import flush_claims
 from dueline.core.wakeup import WakeupListener
 from dueline.limits.permits import HeldPermits
@@ -25,19 +21,22 @@ from dueline.worker.batch_gatherer import gathering
 from dueline.worker.buffer import Buffer, RoundTrips
 from dueline.worker.cancellations import Cancellations
 from dueline.worker.claimer import ClaimedJob, Claimer
-from dueline.worker.heartbeat import HeartbeatThread, Load, PresenceReporter
+from dueline.worker.exit_thread import ExitThread
+from dueline.worker.heartbeat import HeartbeatThread, Load, PresenceReporter, answer_of
 from dueline.worker.held_jobs import HeldJobs
 from dueline.worker.idle_turns import IdleTurns
 from dueline.worker.paused_jobs import DeferredJobs
 from dueline.worker.poller import LaneListPoller
 from dueline.worker.prefetch import PrefetchedJobs, placed, times_of
 from dueline.worker.progress_reports import ProgressReports
+from dueline.worker.releases import after_stop, released
 from dueline.worker.runner import Runner
 from dueline.worker.settlements import Settlements
 from dueline.worker.settler import Settler
 from dueline.worker.slots import Slots
 from dueline.worker.start_marks import MarkedStarts
 from dueline.worker.triage import Triage, parted, triage
+from dueline.worker.worker_settings import WorkerSettings
 from dueline.worker.workflow_steps import WorkflowSteps
 
 WATCH_US = 50_000  # running handlers are checked this often
@@ -47,31 +46,16 @@ delays a turn by seconds.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerSettings:
-    """How a worker works.
-
-    Attributes:
-      worker: Its id, `<host>:<pid>:<random>`.
-      serving: Queues, each with its own slots, or None for the shared ones.
-      known: The tasks that it can run; more may be registered while it runs.
-      burst: Return when no job is due.
-      drain_us: Maximum duration that running handlers may continue after `stop`.
-      settles_beside: Whether a thread settles attempts; None where that is a distant transaction.
-      prefetch: Whether jobs are claimed before they can start: for busy slots, or soon due.
-    """
-
-    worker: str
-    serving: Mapping[str, int | None]
-    known: KnownTasks
-    burst: bool = False
-    drain_us: int = 25 * SECOND_US
-    settles_beside: bool | None = None
-    prefetch: bool = True
+SOON_US = SECOND_US
+"""How long an embedded worker waits for handlers that were asked to end, before it continues."""
 
 
 class Worker:
-    """Claims jobs of some queues, runs them, and settles them."""
+    """Claims jobs of some queues, runs them, and settles them.
+
+    Attributes:
+      left_running: Number of handlers that have not ended within the drain.
+    """
 
     def __init__(
         self,
@@ -141,7 +125,8 @@ class Worker:
             },
             address=listener.address,
         )
-        self._is_stopping = self._is_hurried = False
+        self._is_stopping = self._is_hurried = self._is_exiting = self._is_outlasting = False
+        self.left_running = 0
         self.is_stopped_by_request = False
         self._turned_us = clock.monotonic_us()
         self.is_claiming: bool | None = None  # whether the loop's last turn succeeded
@@ -156,25 +141,41 @@ class Worker:
         self._is_hurried = self._is_hurried or hurry
         self._wakeup.set()
 
+    def exit(self) -> None:
+        """Release all jobs at once, since this process ends; callable from any thread."""
+        self._is_exiting = True
+        self.stop(hurry=True)
+
     def turned_ago_us(self) -> int:
         """Return how long ago the loop began its last turn; callable from any thread."""
         return self._clock.monotonic_us() - self._turned_us
 
     def run(self) -> None:
-        """Work until stopped, or in a burst until no job is due."""
+        """Work until stopped, or in a burst until no job is due.
+
+        If the process goes on, handlers may outlast this: a thread keeps their claims.
+        """
         self._runner.start()
         self._beat.start()
         try:
             self._until(lambda: self._is_stopping or self._is_moved() or self._is_burst_over())
             self._drain()
-        finally:
-            self._beat.stop()
-            self._prefetched.close()
-            self._runner.close()
-            self._poller.close()
-            self._claimer.close()
-            self._settlements.close()
-            self._settler.close()
+            if self._is_outlasting and self._held:
+                ExitThread(self._end_with_handlers, self.exit, name="dueline-outlast").start()
+                return
+        except BaseException:
+            self._close()
+            raise
+        self._end()
+
+    def _close(self) -> None:
+        self._beat.stop()
+        parts = (self._prefetched, self._runner, self._poller, self._claimer)
+        for part in (*parts, self._settlements, self._settler):
+            part.close()
+
+    def _end(self) -> None:
+        self._close()
         StoreBackoff(self._clock).do_all([
             self._report, self._permits.close, lambda: self._write_run_times(is_last=True),
             self._reporter.end,
@@ -216,8 +217,6 @@ class Worker:
         self._permits.settle(self._held.jobs)
         self._runner.interrupt_overdue()
 
-    # Requests of operators
-
     def _obey(self) -> None:
         """Do what operators ask for, and answer (rule O1)."""
         for request in self._cancellations.take_requests():
@@ -231,18 +230,9 @@ class Worker:
             self._guarded(lambda key=request.key: self._answer(key))  # type: ignore[misc]
 
     def _answer(self, request: str) -> None:
-        load, running = self.load(), self._runner.running()
-        answer = WorkerAnswer(
-            worker=self.name,
-            request=request,
-            at_us=self._engine.time.latest_us(),
-            started_us=self._reporter.started_us,
-            memory_bytes=resident_bytes_with_children(),
-            running=len(running),
-            jobs=tuple((job.id.hex(), job.task, job.claimed_us) for job in running[:JOBS_MAX]),
-            is_quiet=load.is_quiet,
-            is_draining=load.is_draining,
-        )
+        load, running, now_us = self.load(), self._runner.running(), self._engine.time.latest_us()
+        started_us = self._reporter.started_us
+        answer = answer_of(self.name, request, load, running, (started_us, now_us))
         worker_requests.write_answer(self._engine, answer)
 
     # Cancel, settle
@@ -268,6 +258,9 @@ class Worker:
             running = self._runner.running()
         ended = self._runner.collect()
         if ended:
+            if self._is_outlasting:
+                settings = self._engine.catalog.settings
+                ended = [after_stop(one, settings) for one in ended]
             if self._cancellations.forced:
                 ended = self._cancellations.without_late(ended)
             self._buffer.ended()
@@ -479,8 +472,6 @@ class Worker:
         self._prefetched.add([one for one in unplaced if one.job in self._held])
         self._take(taken)
 
-    # Wait, end
-
     def _is_moved(self) -> bool:
         """Return whether the store has moved and no job is left here to end (rule X1)."""
         has_moved = self._engine.catalog.features.moved_to
@@ -518,43 +509,51 @@ class Worker:
         give_up_us = self._clock.monotonic_us() + self._settings.drain_us
         self._is_stopping = True
         log.info("worker %s stops; it holds %d jobs", self._settings.worker, len(self._held))
-        waiting = [
-            *(job for job, _ in self._arrived),
-            *self._marked_starts.take(),
-            *self._releasing,
-        ]
+        waiting = [*(job for job, _ in self._arrived), *self._marked_starts.take()]
         early = self._prefetched.take()
         self._give_back([job for job, _ in early], times_of(early))
-        self._give_back([*waiting, *self._runner.take_back()])
+        self._give_back([*waiting, *self._releasing, *self._runner.take_back()])
         self._arrived.clear()
         self._until(
             lambda: not self._held or self._is_hurried or self._clock.monotonic_us() > give_up_us
         )
-        self._settlements.wait()
-        self._guarded(self._take_settled)
+        self._settle_last()
+        self._is_outlasting = self._settings.is_embedded and not self._runner.isolates
+        if self._held and (self._is_outlasting or self._runner.isolates):
+            self._runner.stop_running()  # children before their jobs are released
+        if self._is_outlasting:
+            give_up_us = self._clock.monotonic_us() + SOON_US
+            self._until(lambda: not self._held or self._clock.monotonic_us() > give_up_us)
+            self._settle_last()
+        self.left_running = len(self._held)
+        if not self._is_outlasting:
+            self._release_held()
+
+    def _release_held(self) -> None:
         if self._held:
             log.warning("stopped with %d handlers running; released their jobs", len(self._held))
             self._guarded(self._report)  # before another worker runs them
         self._give_back(self._held.jobs(), may_run=True)
 
+    def _settle_last(self) -> None:
+        self._settlements.wait()
+        self._guarded(self._take_settled)
+
+    def _end_with_handlers(self) -> None:
+        """Keep the claims of handlers until they end, so that no other worker runs them beside."""
+        log.warning("%d handlers outlast the worker; it keeps their claims", len(self._held))
+        self._until(lambda: not self._held or self._is_exiting)
+        self._settle_last()
+        self._release_held()
+        self._end()
+
     def _give_back(
         self, jobs: Sequence[Job], dues: Mapping[JobId, int] | None = None, *, may_run: bool = False
     ) -> None:
-        """Release jobs.
-
-        Args:
-          dues: Due times of prefetched jobs.
-          may_run: Their handlers may run, so an at-most-once queue must not run them again.
-        """
-        now_us = self._engine.time.latest_us()
-        settings = self._engine.catalog.settings
-        back: list[Ended] = []
-        for job in jobs:
-            if job in self._held:
-                ending: Ending = GivenBack(max(0, (dues or {}).get(job.id, 0) - now_us))
-                if may_run and settings(job.lane.queue).is_once:
-                    ending = Crashed("The worker stopped first.")
-                back.append(Ended(job, ending, 0, now_us))
+        """Release jobs; see `released`."""
+        now_us, settings = self._engine.time.latest_us(), self._engine.catalog.settings
+        dues = dues or {}
+        back = [*released(jobs, self._held, settings, dues=dues, now_us=now_us, may_run=may_run)]
         known = self._cancellations.known_before
         if back and self._guarded(lambda: self._lose(self._settler.settle(back, [], known(back)))):
             self._held.drop([one.job for one in back])
@@ -595,4 +594,5 @@ class Worker:
             is_draining=self._is_stopping,
             own=self._slots.own(),
             is_quiet=self._claimer.is_quiet,
+            lost=tuple((job.id.hex(), job.task, since) for job, since in self._runner.lost()),
         )

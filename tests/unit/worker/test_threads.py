@@ -163,8 +163,8 @@ def test_a_handler_that_takes_too_long_is_interrupted_once() -> None:
 
 
 def test_a_handler_may_clean_up_when_its_time_is_over() -> None:
-    # R9: it is interrupted once, not again and again
-    clock, inside = HandClock(), threading.Event()
+    # R9: it is not interrupted again meanwhile, and has failed whatever it returns
+    clock, inside, cleaned = HandClock(), threading.Event(), threading.Event()
 
     def handler(number: int) -> str:
         try:
@@ -172,16 +172,20 @@ def test_a_handler_may_clean_up_when_its_time_is_over() -> None:
             while True:
                 time.sleep(0.001)
         except JobTimeout:
-            until_s = time.monotonic() + 0.1
+            until_s = time.monotonic() + 1.2
             while time.monotonic() < until_s:
                 time.sleep(0.001)
+            cleaned.set()
             return "cleaned up"
 
     with crew(handler, timeout_us=10_000, clock=clock) as made:
         made.submit(1)
         assert inside.wait(WAIT_S)
         clock.advance(us=10_000)
-        assert made.take(1)[0].ending == Done(b'"cleaned up"')
+        ending = made.take(1)[0].ending
+    assert isinstance(ending, Failed)
+    assert ending.error_type == "JobTimeout"
+    assert cleaned.is_set()
 
 
 TRACED = """

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from dueline.admin.health import elected, is_ready, is_writable
+from dueline.admin.health import elected, is_ready, is_writable, lost_slots
 from dueline.cli.errors import Exit
 from dueline.cli.options import option
 from dueline.cli.output import Entry, Output
@@ -27,7 +27,7 @@ def health(
         str | None, option("DURATION", f"Maximum wait of a ready job ({MAX_AGE}).")
     ] = None,
 ) -> int:
-    """Check that the store can be written.
+    """Check that the store can be written, and that no worker has lost all its slots.
 
     With --ready, also checks that each queue that is not paused has a live worker if jobs are
     ready, that no job waits longer than --max-age, and that schedules create their jobs. Prints
@@ -41,7 +41,9 @@ def health(
     try:
         with session.engine() as engine:
             output = Output.of(context, engine)
-            checks = [is_writable(engine), elected(engine, live_workers(engine))]
+            workers = live_workers(engine)
+            checks = [is_writable(engine), elected(engine, workers)]
+            checks += lost_slots(engine, workers)
             if ready or max_age is not None:
                 checks += is_ready(engine, max_age_us=limit_us)
     except (StoreUnavailable, StoreCorrupt) as error:

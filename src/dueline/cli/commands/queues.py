@@ -294,6 +294,8 @@ def worker_entry(one: Presence) -> Entry:
         "held": one.held,
         "running": one.running,
         "slots": one.slots,
+        "lost": len(one.lost),
+        "lost_jobs": [f"{task} {job}" for job, task, _ in one.lost],
         "state": "draining" if one.is_draining else "quiet" if one.is_quiet else "claiming",
         "draining": one.is_draining,
         "quiet": one.is_quiet,

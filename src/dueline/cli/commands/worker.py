@@ -15,8 +15,10 @@ from dueline.api.application import Dueline
 from dueline.api.config import place_in_package, place_of
 from dueline.api.connect import mask
 from dueline.api.connection import UNDECLARED_LIMIT
+from dueline.api.launch import launch
 from dueline.api.logs import LogSettings
 from dueline.api.signals import SIGNALLED
+from dueline.api.stop_deadline import StopDeadline
 from dueline.api.worker_plan import CONCURRENCY, DRAIN_S, plan_of
 from dueline.cli.options import argument, option
 from dueline.cli.process_one import stay_as_process_one
@@ -115,25 +117,17 @@ def worker(
     settings.show_others()  # unless the application has configured them
     if processes:
         settings.give_to_children()
-    plan_of(
-        application.serving(serving), concurrency, drain_s, processes, http=http
-    )  # no write yet
+    plan = plan_of(
+        application.serving(serving), concurrency, drain_s, processes, burst=burst,
+        wear=(recycle_jobs, recycle_mb), monitor=monitor, http=http, prefetch=prefetch,
+    )._replace(ends_process=True)  # fmt: skip
     slots = f"{concurrency} slots, {processes or 'no'} child process{'es' * (processes != 1)}"
     without = ", no maintenance" * (not monitor) + ", no prefetch" * (not prefetch)
     _greet(application, serving, slots + without)
     with tuned():
-        stopped_by = application.run_worker(
-            serving,
-            concurrency=concurrency,
-            processes=processes,
-            drain=drain_s,
-            burst=burst,
-            recycle_jobs=recycle_jobs,
-            recycle_mb=recycle_mb,
-            monitor=monitor,
-            http=http,
-            prefetch=prefetch,
-        )
+        stopped_by = launch(application, plan)
+    if stopped_by is not None:
+        StopDeadline(0).stopped(SIGNALLED + stopped_by, hurry=True)  # the exit waits for others
     _log.info("stopped: %s", "no job is due" if stopped_by is None else Signals(stopped_by).name)
     return 0 if stopped_by is None else SIGNALLED + stopped_by
 

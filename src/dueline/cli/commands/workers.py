@@ -26,7 +26,7 @@ from dueline.core.engine import Engine
 from dueline.core.errors import BadInput
 from dueline.foresight.target import target_of
 
-COLUMNS: Final = ("worker", "queues", "held", "running", "slots", "state", "version",
+COLUMNS: Final = ("worker", "queues", "held", "running", "slots", "lost", "state", "version",
                   "clock_offset", "beat")  # fmt: skip
 ANSWER_COLUMNS: Final = ("worker", "answer", "running", "memory_mib", "started", "jobs")
 WAIT_S: Final = EFFECTIVE_US / SECOND_US + 1
@@ -45,7 +45,8 @@ workers = typer.Typer(help="Show and steer workers.")
 def list_workers(context: typer.Context) -> None:
     """List live workers.
 
-    Shows the queues they serve, the jobs they hold and run, and their clock offset.
+    Shows the queues they serve, the jobs they hold and run, the slots they have lost to handlers
+    that outlive their time limits, and their clock offset.
 
     Example: dueline workers list
     """
