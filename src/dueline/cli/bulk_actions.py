@@ -1,6 +1,7 @@
 """Changes to all jobs that match a filter."""
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import typer
 
@@ -81,7 +82,24 @@ def change_matching(
             "dry_run": bulk.dry_run,
         }
         Output.of(context, queues.engine).entry(entry)
+        note_left(verb, changed.left)
     return Exit.DONE
+
+
+LEFT: Final = {
+    "cancel": "they had ended, or another process changed them",
+    "retry": "another job has their unique key, they run or expired, their workflow needs them no "
+    "more, or another process changed them",
+    "reschedule": "they run or had ended, they would expire before, or another process changed "
+    "them",
+    "delete": "another process retried or deleted them first",
+}
+
+
+def note_left(verb: str, count: int) -> None:
+    """Print how many jobs a command has left as they were, and what may be the reasons."""
+    if count:
+        note(f"Left {count} jobs unchanged: {LEFT[verb]}. See `dueline jobs explain ID`.")
 
 
 def note_matching(bulk_run: BulkRun, what: str, matching: int, *, more: bool = False) -> None:

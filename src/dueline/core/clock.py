@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, Protocol
 
 from dueline.core.errors import BadInput, StoreUnavailable
+from dueline.core.user_code import text_of
 
 SECOND_US = 1_000_000
 DAY_US = 86_400 * SECOND_US
@@ -171,24 +172,35 @@ def to_datetime(instant_us: int) -> datetime:
         return end if instant_us > 0 else start
 
 
+SPAN_US_MAX = 1_000_000 * DAY_US
+"""Maximum duration; stores keep 64-bit timestamps."""
+
+
 def duration_us(span: timedelta | float) -> int:
     """Return a timedelta or a number of seconds as microseconds.
 
-    Raises: BadInput: the value is of another type, or not finite.
+    Raises: BadInput: the value is of another type, not finite, or longer than a million days.
     """
-    if isinstance(span, timedelta):
-        return span // timedelta(microseconds=1)
     seconds: object = span
     try:
-        if isinstance(seconds, int | float) and not isinstance(seconds, bool):
-            return round(seconds * SECOND_US)
+        if isinstance(seconds, timedelta):
+            span_us = seconds // timedelta(microseconds=1)
+        elif isinstance(seconds, int | float) and not isinstance(seconds, bool):
+            span_us = round(seconds * SECOND_US)
+        else:
+            raise BadInput(
+                f"{span!r:.80} is not a duration.", hint="Use a timedelta, or a number of seconds."
+            )
     except (ValueError, OverflowError) as error:
+        if isinstance(error, BadInput):
+            raise
         raise BadInput(
-            f"{span!r} is not a duration.", hint="Use a finite number of seconds."
+            f"{span!r:.80} is not a duration.", hint="Use a finite number of seconds."
         ) from error
-    raise BadInput(
-        f"{span!r:.80} is not a duration.", hint="Use a timedelta, or a number of seconds."
-    )
+    if abs(span_us) > SPAN_US_MAX:
+        text = text_of(span)[:80]
+        raise BadInput(f"The duration {text} is too long.", hint="Use at most a million days.")
+    return span_us
 
 
 def asked_instant_us(instant: object, name: str) -> int:
@@ -208,12 +220,15 @@ def asked_span_us(span: object, name: str) -> int:
             f"`{name}` must be a timedelta or a number of seconds (got {span!r:.80}).",
             hint="Use 30, or timedelta(minutes=5).",
         )
+    text = text_of(span)[:80]
     try:
         span_us = duration_us(span)
-    except (ValueError, OverflowError):
-        span_us = -1
+    except BadInput as error:
+        raise BadInput(
+            f"`{name}` must be from 0 to a million days (got {text}).", hint=error.hint
+        ) from error
     if span_us < 0:
-        raise BadInput(f"`{name}` must be 0 or more (got {span!r:.80}).", hint="Use 0 or more.")
+        raise BadInput(f"`{name}` must be 0 or more (got {text}).", hint="Use 0 or more.")
     return span_us
 
 

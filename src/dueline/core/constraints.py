@@ -69,6 +69,14 @@ def meta_of(kind: Any) -> msgspec.Meta | None:  # noqa: ANN401  (a type)
     return next(found, None)
 
 
+def shown(value: object) -> str:
+    """Return the `repr` of a value, cut to 80 characters, also of an integer of many digits."""
+    try:
+        return f"{value!r:.80}"
+    except ValueError:
+        return "a huge number"
+
+
 def bad_value(value: object, kind: Any, name: str, error: str = "") -> BadInput:  # noqa: ANN401
     """Return the error for a value that breaks its type's constraint. error: msgspec's own."""
     meta = meta_of(kind)
@@ -76,7 +84,7 @@ def bad_value(value: object, kind: Any, name: str, error: str = "") -> BadInput:
     if (element := _ELEMENT.search(error)) and isinstance(value, tuple | list):
         value = value[int(element[1])]
     is_duration = name.endswith("_us") and type(value) in (int, float)
-    got = f"{value / SECOND_US} s" if is_duration else f"{value!r:.80}"  # type: ignore[operator]
+    got = f"{value / SECOND_US} s" if is_duration else shown(value)  # type: ignore[operator]
     return BadInput(
         f"`{meta.title or name.removesuffix('_us')}` must be {meta.description} (got {got}).",
         hint=(meta.extra or {})["hint"],

@@ -2,7 +2,7 @@
 
 import re
 
-from dueline.core.clock import DAY_US, SECOND_US, to_datetime
+from dueline.core.clock import DAY_US, SECOND_US, SPAN_US_MAX, to_datetime
 from dueline.core.errors import BadInput
 
 _UNITS_US = {
@@ -15,7 +15,6 @@ _UNITS_US = {
 }
 _PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(ms|s|m|h|d|w)")
 _SPAN = re.compile(rf"(?:{_PART.pattern}){{1,6}}")
-_SPAN_US_MAX = 1_000_000 * DAY_US
 
 
 def parse_span(text: str) -> int:
@@ -29,7 +28,7 @@ def parse_span(text: str) -> int:
     if not _SPAN.fullmatch(spelt):
         raise BadInput(f"{text!r:.80} is not a duration.", hint="Use 90s, 10m, 2h, 3d or 1h30m.")
     span_us = sum(round(float(number) * _UNITS_US[unit]) for number, unit in _PART.findall(spelt))
-    if span_us > _SPAN_US_MAX:
+    if span_us > SPAN_US_MAX:
         raise BadInput(f"The duration {text!r} is too long.", hint="Use at most a million days.")
     return span_us
 

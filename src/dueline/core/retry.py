@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from sys import float_info
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, Self
 
 from dueline.core.attempt import (
@@ -22,7 +21,7 @@ from dueline.core.attempt import (
     Snoozed,
     epitaph_of,
 )
-from dueline.core.clock import DAY_US, SECOND_US
+from dueline.core.clock import DAY_US, SECOND_US, SPAN_US_MAX
 from dueline.core.constraints import check_constraints, check_value, constraint, integer
 from dueline.core.errors import BadInput
 from dueline.core.job import Job
@@ -52,7 +51,13 @@ _FAMILIAR: Final = {
 """Options of other queues, and what to write."""
 
 _Seconds = Annotated[
-    float, constraint("a number of seconds, 0 or more", "Use 0 or more.", ge=0, le=float_info.max)
+    float,
+    constraint(
+        "a number of seconds, from 0 to a million days",
+        "Use 0 or more, as in 30.",
+        ge=0,
+        le=SPAN_US_MAX / SECOND_US,
+    ),
 ]
 
 

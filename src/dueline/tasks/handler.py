@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal, NoReturn, Protocol, TypeVar, get_type_hints
 
 from dueline.core.call_options import headers_of
-from dueline.core.clock import asked_span_us, duration_us, to_datetime
+from dueline.core.clock import asked_span_us, to_datetime
 from dueline.core.codec import AS_JSON, JSON, unknown_kind
 from dueline.core.constraints import check_value, integer
 from dueline.core.errors import BadInput, DuelineError, JobTimeout, LeaseLost
@@ -16,7 +16,7 @@ from dueline.core.job import Claim, Job
 from dueline.core.lane import tenant_of
 from dueline.core.limit_names import limits_of_call, read_limits
 from dueline.core.logging import log
-from dueline.core.retry import ATTEMPTS_MAX, Retry
+from dueline.core.retry import ATTEMPTS_MAX, WAIT_US_MAX, Retry
 from dueline.core.user_code import name_of, text_of
 from dueline.tasks.arguments import Arguments
 from dueline.tasks.payload_codecs import PLAIN, Payloads
@@ -32,15 +32,45 @@ from dueline.tasks.progress import (
 )
 
 
+class InvalidWait(BadInput):
+    """The wait that a handler asked for is out of range: a failure that is retried as others."""
+
+
+def _asked_wait_us(wait: object, name: str) -> int:
+    """Return the wait that a handler asked for, from 0 to ten years."""
+    try:
+        wait_us = asked_span_us(wait, name)
+    except BadInput as error:
+        raise InvalidWait(error.message, hint=error.hint) from error
+    if wait_us > WAIT_US_MAX:
+        raise InvalidWait(
+            f"`{name}` must be at most ten years (got {wait!r:.80}).", hint="It is in seconds."
+        )
+    return wait_us
+
+
 class Snooze(DuelineError):
-    """Raised in a handler: run this job again later; no attempt is spent."""
+    """Raised in a handler: run this job again later; no attempt is spent.
+
+    Raises:
+        BadInput: The wait is negative, not a number, or longer than ten years. In a handler, this
+            is a failure that is retried as others.
+    """
 
     def __init__(
         self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0
     ) -> None:
-        self.after_us = duration_us(
-            timedelta(seconds=seconds, minutes=minutes, hours=hours, days=days)
-        )
+        parts = {"seconds": seconds, "minutes": minutes, "hours": hours, "days": days}
+        try:
+            if bool in map(type, parts.values()):
+                raise TypeError("a truth value is no number")  # noqa: TRY301  (see below)
+            total = timedelta(**parts)
+        except (TypeError, ValueError, OverflowError) as error:
+            shown = ", ".join(f"{name}={text_of(one)[:40]}" for name, one in parts.items() if one)
+            raise InvalidWait(
+                f"The wait must be from 0 to ten years (got {shown}).", hint="Use Snooze(30)."
+            ) from error
+        self.after_us = _asked_wait_us(total, "seconds")
         super().__init__(f"Snoozed for {self.after_us / 1e6:g} s.")
 
 
@@ -48,7 +78,8 @@ class Throttled(Snooze):
     """Raised in a handler: run this job again later, and suspend its limits until then.
 
     For responses such as "429, retry after 30 seconds": no job with one of these limits starts
-    until then, in any worker. No attempt is spent, and running jobs continue.
+    until then, in any worker. No attempt is spent, and running jobs continue. Limits are suspended
+    for a day at most: the worker logs a warning if more is asked for.
     """
 
 
@@ -207,7 +238,7 @@ class Context:
         error = RetryRequested(f"The handler asked for a retry.{reason}")
         error.__cause__ = cause
         if after is not None:
-            asked_span_us(after, "after")
+            _asked_wait_us(after, "after")
             error.retry_after = after
         if attempts is not None:
             check_value(attempts, _Attempts, "attempts")

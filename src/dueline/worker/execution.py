@@ -27,6 +27,7 @@ from dueline.tasks.handler import (
     Cancel,
     Context,
     Handler,
+    InvalidWait,
     Middleware,
     RetryRequested,
     Snooze,
@@ -482,7 +483,7 @@ def failure(error: BaseException, handler: Handler) -> Failed:
     # Arguments that do not fit, and results that cannot be encoded, fail on every attempt.
     policy, kind = handler.retry, type(error)
     is_asked = issubclass(kind, RetryRequested)
-    retry = is_asked or (policy.wants(error) and not issubclass(kind, BadInput))
+    retry = is_asked or (policy.wants(error) and not _is_of_its_input(kind))
     cause = error.__cause__ if is_asked else None  # it decides on the policy
     case = policy.case_of(error if cause is None else cause) if policy.per_error else 0
     name, text, traceback = describe(error)
@@ -494,6 +495,10 @@ def failure(error: BaseException, handler: Handler) -> Failed:
     attempts = cast("RetryRequested", error).attempts if is_asked else 0
     shown = traceback[-TRACEBACK_CHARACTERS_MAX:]
     return Failed(name, text, shown, retry, wait_us, case, attempts=attempts)
+
+
+def _is_of_its_input(kind: type[BaseException]) -> bool:
+    return issubclass(kind, BadInput) and not issubclass(kind, InvalidWait)
 
 
 def _retry_after_us(error: BaseException) -> int | None:

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from dueline.core import features
 from dueline.core.attempt import Crashed, Done, Ended, Expired, Failed, Outcome, Settled, Snoozed
 from dueline.core.call_options import THROTTLED, read_options, terms_of
-from dueline.core.clock import SECOND_US
+from dueline.core.clock import DAY_US, SECOND_US
+from dueline.core.durations import span_text
 from dueline.core.engine import Engine
 from dueline.core.errors import StoreCorrupt
 from dueline.core.job import Claim, Job
@@ -19,6 +20,7 @@ from dueline.core.logging import log
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.retry import Decision, Retry, RetryLater, decide, with_cancel_request
 from dueline.core.store import Drop, Extend, Group, Move, Verdict
+from dueline.core.text import one_line
 from dueline.core.tuples import field, made
 from dueline.jobs import attempt_lines, cancel_requests
 from dueline.jobs.completion import (
@@ -45,6 +47,14 @@ from dueline.worker.triage import EndedBeforeRun
 
 UNREADABLE_US = 60 * SECOND_US
 """How long a job is deferred if its outcome cannot be read: a newer version may read it."""
+
+SUSPENDED_US_MAX = DAY_US
+"""How long a handler may suspend limits: a header in milliseconds must not close them for years."""
+
+THROTTLED_TOO_LONG = (
+    "job=%s task=%s asked to suspend its limits for %s: they are suspended for a day. "
+    "Is the wait in seconds?"
+)
 
 _DEFAULT_RETRY = Retry()
 
@@ -305,7 +315,11 @@ class Settler:
         """Close the limits of jobs whose handlers request it, before their endings are stored."""
         for one in ended:
             if isinstance(one.ending, Snoozed) and one.ending.throttles:
-                until_us = one.ended_us + one.ending.after_us
+                after_us = min(one.ending.after_us, SUSPENDED_US_MAX)
+                if after_us < one.ending.after_us:
+                    asked = span_text(one.ending.after_us)
+                    log.warning(THROTTLED_TOO_LONG, one.job.id.hex(), one_line(one.job.task), asked)
+                until_us = one.ended_us + after_us
                 suspend(self._engine, limits_of(one.job.lane), until_us)
 
     def _notify(

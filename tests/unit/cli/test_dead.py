@@ -90,7 +90,7 @@ def test_only_dead_jobs_are_shown(shell: Shell) -> None:
 
 def test_dead_jobs_are_retried_by_id(shell: Shell, dead: list[str]) -> None:
     answer = shell.app("dead", "retry", dead[0], dead[1], dead[0], "-o", "json")
-    assert answer.data == {"matching": 2, "retried": 2, "dry_run": False}
+    assert answer.data == {"matching": 2, "retried": 2, "left": 0, "dry_run": False}
     assert sorted(shell.ids()) == sorted(dead[:2])
     assert shell.ids("--state", "dead") == [dead[2]]
 
@@ -108,7 +108,7 @@ def test_all_ids_are_looked_at_before_one_is_retried(shell: Shell, dead: list[st
 def test_a_dry_run_only_counts(shell: Shell, dead: list[str]) -> None:
     answer = shell.app("dead", "retry", "--all", "--dry-run", "-o", "json")
     assert (answer.code, answer.err) == (0, "Matching dead-letter jobs: 3.\n")
-    assert answer.data == {"matching": 3, "retried": 0, "dry_run": True}
+    assert answer.data == {"matching": 3, "retried": 0, "left": 0, "dry_run": True}
     assert sorted(shell.ids("--state", "dead")) == sorted(dead)
 
 
@@ -155,3 +155,19 @@ def test_either_ids_or_a_filter_are_needed(shell: Shell, words: list[str]) -> No
     answer = shell.app("dead", "retry", *words)
     assert answer.code == 2
     assert answer.why == "Pass either ids, or --all or a filter."
+
+
+def test_a_retry_says_why_jobs_are_left(shell: Shell) -> None:
+    (shell.folder / "keyed.py").write_text(
+        "from dueline import Dueline, Retry\n"
+        "app = Dueline('sqlite:///jobs.db')\n"
+        "@app.task(name='keyed', unique='k', retry=Retry(attempts=1))\n"
+        "def keyed() -> None:\n    raise ValueError\n"
+    )
+    keyed = ("-A", "keyed:app")
+    assert shell(*keyed, "enqueue", "keyed").code == 0
+    assert shell(*keyed, "worker", "--burst").code == 0
+    assert shell(*keyed, "enqueue", "keyed").code == 0
+    answer = shell(*keyed, "dead", "retry", "--all", "--yes", "-o", "json")
+    assert answer.data == {"matching": 1, "retried": 0, "left": 1, "dry_run": False}
+    assert "Left 1 jobs unchanged: another job has their unique key, " in answer.err

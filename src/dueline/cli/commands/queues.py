@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from dueline.api.limits import asked_quota
+from dueline.cli.bulk_actions import note_left
 from dueline.cli.commands.settings import settings_entry
 from dueline.cli.confirm import is_agreed, refuse
 from dueline.cli.errors import Exit, say_failure
@@ -273,6 +274,7 @@ def purge(
             "dry_run": dry_run,
         }
         Output.of(context, opened.engine).entry(entry)
+        note_left("cancel", changed.left)
     return Exit.DONE
 
 
