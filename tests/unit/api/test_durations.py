@@ -1,13 +1,13 @@
 """Durations of the public API that cannot be: each is refused, and what is named."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dueline import BadInput, BatchOptions, Context, Dueline, Retry, Snooze, Throttled, Unique
+from dueline import BadInput, BatchOptions, Context, Dueline, Job, Retry, Snooze, Throttled, Unique
 from dueline.api.raw_queue import RawQueue
 from dueline.cli import run
 from dueline.core.clock import DAY_US
@@ -46,7 +46,10 @@ def _using(word: str) -> Ask:
 
 
 def _task(word: str) -> Ask:
-    return lambda app, span: app.task(name="other", **{word: span})(noop)
+    def declare(app: Any, span: Any) -> object:  # noqa: ANN401
+        return app.task(name="other", **{word: span})(noop)
+
+    return declare
 
 
 def _queue(word: str) -> Ask:
@@ -109,8 +112,10 @@ def test_commands_refuse_what_is_no_duration(
     assert "Traceback" not in capsys.readouterr().err
 
 
-def _ended(app: Dueline, wait: Callable[[Context], object], **options: Any) -> Any:  # noqa: ANN401
-    @app.task(name="wait", retry=Retry(attempts=2, delays=[0]), **options)
+def _ended(
+    app: Dueline, wait: Callable[[Context], object], limits: Sequence[str] = ()
+) -> Job[None]:
+    @app.task(name="wait", retry=Retry(attempts=2, delays=[0]), limits=limits)
     def handler(ctx: Context) -> None:
         wait(ctx)
 
