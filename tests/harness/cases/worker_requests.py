@@ -129,7 +129,7 @@ def a_worker_is_steered(url: str) -> None:
         ping = ask(engine, "ping")
         assert in_time(lambda: answer_to(engine, ping))
         assert in_time(lambda: presence_of(engine).is_quiet)
-        assert job.explain().reason == "no worker"
+        assert job.explain().reason == "quiet"
         ask(engine, "resume")
         assert job.result(timeout=10) == "done"
         ask(engine, "stop")

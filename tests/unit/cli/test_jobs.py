@@ -129,7 +129,9 @@ def test_a_job_of_which_only_the_history_is_left_is_shown(shell: Shell) -> None:
 def test_explain_says_the_reason_in_a_sentence(shell: Shell) -> None:
     job_id = shell.enqueue("tasks.add", "1")
     answer = shell.app("jobs", "explain", job_id)
-    assert answer.out == "It is ready, but no live worker serves the queue default.\n"
+    assert answer.out == (
+        "It is ready, but no live worker serves the queue default (`dueline worker -q default`).\n"
+    )
     data = shell.app("jobs", "explain", job_id, "-o", "json").data
     assert (data["reason"], data["facts"]["workers"]) == ("no worker", 0)
     later = shell.enqueue("tasks.add", "1", "--after", "1h")
