@@ -142,6 +142,8 @@ def main() -> int:
     else:
         chosen = sample(faults, options.package or PACKAGES, options.sample, options.seed)
     reasons = explained(EXPLAINED.read_text(encoding="utf-8"))
+    for key in reasons.keys() - {fault.key for fault in faults}:
+        print(f"{EXPLAINED.name} explains a fault that no longer exists: {key}")
     counts: Counter[tuple[str, str]] = Counter()
     name = "again" if options.again or options.only else options.seed
     path = CACHE / f"results-{name}.json"

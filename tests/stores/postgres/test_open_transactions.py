@@ -1,15 +1,13 @@
 """Transactions on PostgreSQL that stay open, and sweeps beside each other."""
 
-import threading
 from collections.abc import Iterator
 
 import pytest
 
 from dueline.api.connect import open_store
 from dueline.core.lane import Marks, bucket_of
-from dueline.core.store import Drop, Put, Store, Transactional
+from dueline.core.store import Drop, Store, Transactional
 from dueline.store_tests.calls import (
-    LEASE_US,
     NOW_US,
     WIDTH_US,
     claim,
@@ -17,7 +15,6 @@ from dueline.store_tests.calls import (
     new_job,
     pointers_in,
     row_of,
-    token_of,
 )
 from tests.harness.postgres import expect_server
 
@@ -84,32 +81,6 @@ def test_a_sweep_sets_no_mark_back_that_another_has_raised(
     stored = other.lanes("laws", 0, until_bucket=0, after=None, limit=1).marks
     assert stored.swept == max(each.swept for each in marks)
     assert stored.closed == max(each.closed for each in marks)
-    other.close()
-
-
-def test_a_commit_does_not_wait_for_expired_records_of_an_open_transaction(
-    store: PostgresStore, url: str
-) -> None:
-    """Each write of a record that will expire deletes others that have."""
-    other, done = open_store(url), threading.Event()
-    for number in range(3):
-        put = Put(f"old {number}", token_of(1), b"", expires_us=1)
-        assert store.commit("old", (put,))
-
-    def commit() -> None:
-        put = Put("b", token_of(1), b"", expires_us=store.clock_us() + LEASE_US)
-        assert other.commit("new", (put,))
-        done.set()
-
-    with store.transaction() as inside:
-        put = Put("a", token_of(1), b"", expires_us=store.clock_us() + LEASE_US)
-        assert inside.store.commit("new", (put,))
-        thread = threading.Thread(target=commit)
-        thread.start()
-        is_soon = done.wait(30)
-    thread.join()
-    assert is_soon
-    assert [record.key for record in other.read("new", after=None, limit=9)] == ["a", "b"]
     other.close()
 
 
