@@ -8,19 +8,18 @@ from pathlib import Path
 import pytest
 
 from dueline.coordination import notes
-from dueline.coordination.run_times import PARTITION, QueueTimes, TaskTimes, WorkerTimes, step_of
 from dueline.coordination.worker_registry import live_workers
 from dueline.core.attempt import Outcome
 from dueline.core.clock import SECOND_US
 from dueline.core.codec import encode
 from dueline.core.job import JobId
-from dueline.core.store import Put
 from dueline.foresight import checks
 from dueline.foresight.forecast import CHECKED_MIN, Error, error_of
 from dueline.foresight.job_forecast import KIND, Checks, checks_of, estimate_of, explain
 from dueline.foresight.run_times import run_times
 from dueline.limits import rate, semaphore
 from dueline.limits.rate import Rate
+from tests.harness.run_times import measured
 from tests.harness.world import EVERY_KIND, World, world_on
 
 
@@ -29,13 +28,6 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     made = world_on(request.param, tmp_path)
     yield made
     made.store.close()
-
-
-def measured(world: World, run_s: float = 1, number: int = 100) -> None:
-    """Write what a worker measured: runs of one duration."""
-    times = TaskTimes(number, 0, {step_of(round(run_s * SECOND_US)): number})
-    record = WorkerTimes(world.now_us, world.now_us, {"q": QueueTimes({"t": times})})
-    world.store.commit(PARTITION, (Put("w1", b"v", encode(record)),))
 
 
 def checked(world: World, *errors: float) -> None:

@@ -12,8 +12,8 @@ from dueline.foresight.until import with_until
 from dueline.jobs import pauses
 from dueline.jobs.explanation import Until
 from dueline.limits import permits, semaphore
+from tests.harness.run_times import measured
 from tests.harness.world import EVERY_KIND, World, world_on
-from tests.unit.foresight.test_job_forecast import measured
 
 
 @pytest.fixture(params=EVERY_KIND)
