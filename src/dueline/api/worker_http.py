@@ -136,6 +136,8 @@ class Listener:
             why = "The worker is draining."
         elif load.is_quiet:
             why = "The worker is quiet: it claims no jobs until it is resumed."
+        elif len(load.lost) >= load.slots:
+            why = "All slots are lost: their handlers go on after their time limits. Restart it."
         elif self._worker.is_claiming is None:
             why = "The worker has not asked for jobs yet."
         else:

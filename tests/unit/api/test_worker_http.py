@@ -223,6 +223,25 @@ def test_a_quiet_worker_is_not_ready(app: Dueline) -> None:
         assert stage.get("/readyz") == (200, "ready\n")
 
 
+def test_a_worker_that_has_lost_all_its_slots_is_not_ready(app: Dueline) -> None:
+    # O12
+    go_on = threading.Event()
+
+    @app.task(name="stuck", timeout=0.1, retry=Retry(attempts=1))
+    def stuck() -> None:
+        go_on.wait()
+
+    stage = Stage(app, burst=False)
+    with running(stage):
+        try:
+            stuck.enqueue_many([()] * 4)
+            text = "All slots are lost: their handlers go on after their time limits. Restart it.\n"
+            wait_for(lambda: stage.get("/readyz") == (503, text), "all slots are lost")
+        finally:
+            go_on.set()
+        wait_for(lambda: stage.get("/readyz") == (200, "ready\n"), "the handlers have ended")
+
+
 def test_a_worker_whose_claims_fail_is_not_ready(
     app: Dueline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
