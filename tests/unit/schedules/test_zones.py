@@ -1,6 +1,8 @@
 """Cron expressions in all time zones, against a model that looks at every minute of the clock."""
 
 import calendar
+import os
+import random
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -16,6 +18,9 @@ from dueline.schedules.schedule import Timing, check, last_times, times_after
 
 FIRST, LAST = datetime(2026, 11, 1, tzinfo=UTC), datetime(2036, 12, 1, tzinfo=UTC)
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
+SAMPLE = 12
+"""Number of changes of all zones that are checked each time."""
+
 NAMES = {name.lower(): n for n, name in enumerate(calendar.day_abbr, 1)}
 ODD = (
     "Australia/Lord_Howe", "Africa/Cairo", "Africa/Casablanca", "Antarctica/Troll",
@@ -186,14 +191,14 @@ def test_odd_zones_run_as_the_clock_on_the_wall_says() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_all_zones_run_as_the_clock_on_the_wall_says_for_ten_years() -> None:
-    # T8: every change of every zone
-    names = distinct(sorted(available_timezones() - {"localtime"}))
-    count = 0
-    for name in names:
-        for change in changes(ZoneInfo(name)):
-            check_change(ZoneInfo(name), change)
-            count += 1
-    assert count > 500
+    # T8: every change of every zone with HYPOTHESIS_PROFILE=long, a sample otherwise
+    zones = [ZoneInfo(name) for name in distinct(sorted(available_timezones() - {"localtime"}))]
+    all_changes = [(zone, change) for zone in zones for change in changes(zone)]
+    assert len(all_changes) > 500
+    if os.environ.get("HYPOTHESIS_PROFILE") != "long":
+        all_changes = random.Random(8).sample(all_changes, SAMPLE)
+    for zone, change in all_changes:
+        check_change(zone, change)
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Vilnius", "Pacific/Kiritimati", "Asia/Kathmandu"])
