@@ -174,3 +174,4 @@ async def _end_all() -> None:
     for task in pending:
         task.cancel()
     await asyncio.gather(*pending, return_exceptions=True)
+    await asyncio.sleep(0)  # transports close their sockets in the next turn of the loop

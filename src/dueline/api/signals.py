@@ -1,6 +1,5 @@
 """SIGTERM, SIGINT and SIGHUP as graceful stops."""
 
-import select
 import signal
 import socket
 import threading
@@ -63,16 +62,18 @@ def passed_on(then: Callable[[int], object]) -> Iterator[Sequence[int]]:
         return
     numbers = signals_to_stop()
     inside, outside = socket.socketpair()
-    for one in (inside, outside):
-        one.settimeout(0)
+    inside.settimeout(MAIN_STUCK_S)
+    outside.settimeout(0)
 
     def pass_on() -> None:
         requests = Requests()
         while True:
-            is_readable, _, _ = select.select([inside], [], [], MAIN_STUCK_S)
-            if not is_readable:
+            try:
+                caught = inside.recv(_BYTES)
+            except TimeoutError:
                 _take_over(numbers)
-            for number in inside.recv(_BYTES) if is_readable else b"":
+                continue
+            for number in caught:
                 if number == _END:
                     return
                 if number in numbers and requests.is_new(monotonic()):

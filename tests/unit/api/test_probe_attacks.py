@@ -34,9 +34,14 @@ def app() -> Iterator[Dueline]:
 @pytest.fixture
 def port(app: Dueline) -> Iterator[int]:
     tally = Tally()
-    worker = make_worker(app, plan_of(["default"], 2, 0, 0, burst=True), tally=tally)
+    worker = make_worker(app, plan_of(["default"], 2, 0, 0), tally=tally)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
     with listening((HOST, 0), Listener(app.engine, worker, tally, 2)) as port:
+        wait_for(lambda: status(port, "/readyz") == 200, "the worker claims jobs")
         yield port
+    worker.stop()
+    thread.join()
 
 
 def status(port: int, path: str) -> int:

@@ -30,7 +30,7 @@ def test_live_workers_are_listed(shell: Shell) -> None:
         assert isinstance(one["clock_offset_s"], float)
         heads = shell.app("workers", "list").out.splitlines()[0].split()
         assert heads == [
-            *("WORKER", "QUEUES", "HELD", "RUNNING", "SLOTS", "STATE"),
+            *("WORKER", "QUEUES", "HELD", "RUNNING", "SLOTS", "LOST", "STATE"),
             *("VERSION", "CLOCK", "OFFSET", "BEAT"),
         ]
         assert shell.app("health", "--ready").code == 0

@@ -38,7 +38,7 @@ def test_a_failure_is_one_line_with_its_traceback(shell: Shell) -> None:
     err = shell("worker", "tasks:app", "--burst").err
     stamped = [line for line in err.splitlines() if re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z ", line)]
     (line,) = problems("\n".join(stamped))
-    assert f" WARNING job={job_id} task=tasks.fail attempt=1 dead after " in line
+    assert f" ERROR job={job_id} task=tasks.fail attempt=1 dead after " in line
     assert "Traceback (most recent call last):\n" in err
     assert problems(err)[-1].endswith("ValueError: bad luck")
     assert f" INFO job={fine} task=tasks.add attempt=1 done after " in err

@@ -123,9 +123,9 @@ def test_what_cannot_be_a_schedule_is_refused_where_it_is_declared(
         note.using(unique="k"),
         note.using(expires=datetime(2027, 1, 1, tzinfo=UTC)),
     ):
-        with pytest.raises(BadInput, match="A schedule does not support"):
+        with pytest.raises(BadInput, match="A schedule of note cannot have the option"):
             app.schedule("s", wrong, every=MINUTE)
-    with pytest.raises(BadInput, match=r"above @app\.task"):
+    with pytest.raises(BadInput, match=r"@app.task below @app"):
         app.cron("0 * * * *")(lambda: None)  # type: ignore[type-var]
     app.schedule("s", note, every=MINUTE)
     with pytest.raises(BadInput, match="Two schedules"):

@@ -150,8 +150,10 @@ def test_snooze_and_cancel_are_no_failures() -> None:
 
 
 def test_snooze_and_cancel_hold_whatever_they_are_given() -> None:
-    assert ending_of(raising(Snooze(days=999_999_999))) == Snoozed(WAIT_US_MAX)
-    assert ending_of(raising(Snooze(-1))) == Snoozed(0)
+    for seconds in (-1, 86_400_000_000_000):
+        with pytest.raises(BadInput, match="must be"):
+            Snooze(seconds)
+    assert ending_of(raising(Snooze(days=3660))) == Snoozed(WAIT_US_MAX)
     reason: Any = ValueError("not wanted")
     assert ending_of(raising(Cancel(reason))) == Cancelled("not wanted")
 
