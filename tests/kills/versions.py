@@ -27,7 +27,7 @@ from dueline.core.attempt import Attempt
 from dueline.jobs.history import attempts
 from tests.kills.processes import told_in
 
-PREVIOUS = "b5bb1644115ca77c460a44d7903d3d56e98eb09e"
+PREVIOUS = "d778eb9d9335a309e00633f517b1cab54d5ff163"
 """Commit of the version that was released before this one."""
 
 ROOT = Path(__file__).parent.parent.parent
