@@ -7,7 +7,8 @@ Its handler may run on. An operator retries the job by hand. Claims may expire, 
 fail, also for good.
 
 Guarantees: after the call no handler starts under a later claim, unless the job is retried by hand;
-the holder learns of the request; no other claim is stopped; the job ends once, and not as dead.
+the holder learns of the request; no other claim is stopped; the job ends once, and not as dead if
+the request was there when the holder last read its requests.
 """
 
 from collections.abc import Iterator
@@ -228,6 +229,8 @@ class Cancels:
                 yield "calls the handler", state._replace(wrong=wrong), one._replace(at="run")
             case "run":
                 yield from self._run(state, one)
+            case "fail" | "fail, though asked to stop":
+                yield from self._fail(state, one)
 
     def _claim(self, state: State, one: Worker, number: int) -> Iterator[tuple[str, State, Worker]]:
         row = state.row
@@ -248,16 +251,25 @@ class Cancels:
             yield "ends the job by force", there, idle
         row = state.row
         if state.failures and row and row.token == one.token:
-            is_read = one.fence in one.learned
             is_there = self.reads_before_it_fails and (row.holder, one.fence) in state.inbox
-            if is_read or is_there:
-                there = self._ended(state, one.token)._replace(failures=0)
-                yield "fails, and the job is cancelled", there, idle
-                return
+            is_asked = one.fence in one.learned or is_there
+            is_missed = state.promised == one.fence and not is_asked
+            at = "fail, though asked to stop" if is_missed else "fail"
+            yield "reads its requests and fails", state, one._replace(at=at, asked=is_asked)
+
+    def _fail(self, state: State, one: Worker) -> Iterator[tuple[str, State, Worker]]:
+        """Write the end of a failure; a request that comes after the read is too late."""
+        idle, row = one._replace(at="idle", asked=False), state.row
+        if not (row and row.token == one.token and state.failures):
+            yield "finds that it lost its claim", state, idle
+        elif one.asked:
+            there = self._ended(state, one.token)._replace(failures=0)
+            yield "fails, and the job is cancelled", there, idle
+        else:
             for after in ("waiting", "dead"):
                 failed = Row(after, row.fence, state.number)
-                is_late = after == "dead" and state.promised == one.fence
-                wrong = "a job that was asked to stop is dead" if is_late else state.wrong
+                is_missed = after == "dead" and one.at != "fail"
+                wrong = "a job that was asked to stop is dead" if is_missed else state.wrong
                 there = state._replace(row=failed, failures=0, number=state.number + 1, wrong=wrong)
                 yield f"fails, and the job is {after}", there, idle
 
