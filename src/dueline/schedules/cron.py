@@ -9,6 +9,7 @@ segment local time is UTC plus a constant, so that each rule about gaps and over
   local clocks show such a time: never in a gap, in both passes of an overlap.
 """
 
+from calendar import monthrange
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -55,6 +56,9 @@ class Cron:
         day_s = from_s - from_s % DAY_S
         last_s, idle = from_s - 1, 0
         while idle < GIVE_UP_DAYS and day_s < _LAST_S:
+            if days := self._days_to_skip(day_s):
+                idle, day_s = idle + days, day_s + days * DAY_S
+                continue
             idle += 1
             for at_s in self._day(day_s, zone, last_s + 1):
                 if at_s > last_s:
@@ -106,6 +110,16 @@ class Cron:
                     if local_s >= until_s:
                         return
                     yield local_s - offset_s
+
+    def _days_to_skip(self, day_s: int) -> int:
+        """Return how many days of UTC, from one on, have no occurrence in any zone."""
+        day = _EPOCH + timedelta(seconds=day_s)
+        local = [day + timedelta(days=days) for days in (-1, 0, 1)]
+        if any(map(self._has, local)):
+            return 0
+        if self.fields.months.isdisjoint({near.month for near in local}):
+            return max(1, monthrange(day.year, day.month)[1] - day.day)
+        return 1
 
     def _has(self, day: date) -> bool:
         return day.month in self.fields.months and self.fields.match_day(day)
