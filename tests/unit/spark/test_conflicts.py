@@ -113,7 +113,7 @@ def test_a_row_replaces_time_and_priority(app: Dueline, mode: str) -> None:
     assert write(app, day(7), 9, onConflict="replace", writeMode=mode) == 0
     assert dues(app) == [day(7), day(7)]
     assert {job.lane.priority for job in rows(app)} == {9}
-    assert {job.due_us for job in rows(app)} == {round(day(5).timestamp()) * SECOND_US}
+    assert {job.due_us for job in rows(app)} == {round(day(7).timestamp()) * SECOND_US}
 
 
 def test_what_somebody_claimed_is_left_as_it_is(app: Dueline, mode: str) -> None:
