@@ -277,8 +277,8 @@ class _Tracing:
         """
         error, trace = strike.error, self._trace
 
-        def __init__(raised: BaseException) -> None:  # noqa: N807
-            error.__init__(raised)
+        def __init__(raised: BaseException, *_: object) -> None:  # noqa: N807
+            error.__init__(raised)  # a debugger makes the interpreter pass a value
             raised.__class__ = error
             trace(strike)
 
