@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dueline.coordination.worker_registry import KnownTasks, Presence, announce
+from dueline.coordination.worker_registry import BEATS_A_LEASE, KnownTasks, Presence, announce
 from dueline.core.attempt import Done, Ended, Ending, GivenBack
 from dueline.core.call_options import is_step
 from dueline.core.codec import encode_result
@@ -36,7 +36,6 @@ from dueline.tasks.payload_codecs import as_json
 from dueline.worker.cancellations import Cancellations
 from dueline.worker.claimer import ClaimedJob, Claimer
 from dueline.worker.execution import UNKNOWN_TASK_WAIT_US
-from dueline.worker.heartbeat import BEATS_A_LEASE
 from dueline.worker.paused_jobs import DeferredJobs
 from dueline.worker.settler import Settler
 from dueline.worker.triage import triage

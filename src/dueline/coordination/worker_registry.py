@@ -21,6 +21,9 @@ from dueline.core.version import VERSION
 
 PARTITION = "workers"
 REGISTRATIONS = "roster"
+BEATS_A_LEASE = 3
+"""Number of heartbeats that a worker sends in a lease."""
+
 BEATS_MISSED_MAX = 3
 LOST_MAX = 100
 """Maximum number of lost slots that a worker names."""

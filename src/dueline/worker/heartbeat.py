@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from dueline.coordination import worker_registry
 from dueline.coordination.worker_registry import (
+    BEATS_A_LEASE,
     BEATS_MISSED_MAX,
     LOST_MAX,
     Presence,
@@ -25,8 +26,6 @@ from dueline.core.process_identity import own, resident_bytes_with_children
 from dueline.core.queue_catalog import SETTINGS_AGE_US_MAX
 from dueline.core.store_capabilities import follow_lease, stray_answers_of
 from dueline.core.wakeup import FALLBACK_US_MAX
-
-BEATS_A_LEASE = 3
 
 BETWEEN_S = 0.5
 """Interval of work between heartbeats: progress reports and cancel requests."""

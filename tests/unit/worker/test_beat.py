@@ -5,8 +5,9 @@ import threading
 
 import pytest
 
+from dueline.coordination.worker_registry import BEATS_A_LEASE
 from dueline.core.errors import StoreUnavailable
-from dueline.worker.heartbeat import BEATS_A_LEASE, HeartbeatThread
+from dueline.worker.heartbeat import HeartbeatThread
 
 WAIT_S = 60
 

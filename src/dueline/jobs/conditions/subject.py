@@ -4,16 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from dueline.coordination.worker_registry import Presence, live_workers, stopped_workers
+from dueline.coordination.worker_registry import (
+    BEATS_A_LEASE,
+    Presence,
+    live_workers,
+    stopped_workers,
+)
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.job import Job
 from dueline.core.lane import living_queue
 from dueline.core.queue_settings import QueueSettings
 from dueline.jobs.explanation import when
-
-_BEATS_A_LEASE = 3
-"""Workers send this many heartbeats in a lease."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Subject:
 
     def silence_of(self, worker: Presence) -> str:
         """Return since when there is no word from a worker, in words; empty if it sends some."""
-        every_us = self.settings.lease_us // _BEATS_A_LEASE
+        every_us = self.settings.lease_us // BEATS_A_LEASE
         late_us = self.engine.time.earliest_us() - worker.beat_us - every_us
         process = self.stopped.get(worker.worker)
         since = f"no word from it since {when(worker.beat_us, self.now_us)}"
