@@ -182,21 +182,19 @@ def duration_us(span: timedelta | float) -> int:
     Raises: BadInput: the value is of another type, not finite, or longer than a million days.
     """
     seconds: object = span
-    try:
-        if isinstance(seconds, timedelta):
-            span_us = seconds // timedelta(microseconds=1)
-        elif isinstance(seconds, int | float) and not isinstance(seconds, bool):
+    if isinstance(seconds, timedelta):
+        span_us = seconds // timedelta(microseconds=1)
+    elif isinstance(seconds, int | float) and not isinstance(seconds, bool):
+        try:
             span_us = round(seconds * SECOND_US)
-        else:
+        except (ValueError, OverflowError) as error:
             raise BadInput(
-                f"{span!r:.80} is not a duration.", hint="Use a timedelta, or a number of seconds."
-            )
-    except (ValueError, OverflowError) as error:
-        if isinstance(error, BadInput):
-            raise
+                f"{span!r:.80} is not a duration.", hint="Use a finite number of seconds."
+            ) from error
+    else:
         raise BadInput(
-            f"{span!r:.80} is not a duration.", hint="Use a finite number of seconds."
-        ) from error
+            f"{span!r:.80} is not a duration.", hint="Use a timedelta, or a number of seconds."
+        )
     if abs(span_us) > SPAN_US_MAX:
         text = text_of(span)[:80]
         raise BadInput(f"The duration {text} is too long.", hint="Use at most a million days.")
