@@ -28,8 +28,7 @@ from dueline.core.pagination import at_once
 from dueline.core.queue_settings import QueueSettings, StreamSettings
 from dueline.foresight.alert_monitor import alerts_of
 from dueline.foresight.alerts import Alert
-from dueline.foresight.job_forecast import explain
-from dueline.foresight.until import with_until
+from dueline.foresight.until import explain_until
 from dueline.jobs.counts import Counts
 from dueline.jobs.explanation import Explanation
 from dueline.jobs.queue import Queues
@@ -283,11 +282,7 @@ class Admin:
             within_us: A duration in microseconds: also say whether the job starts within it, and
                 what would start it by then.
         """
-        number = self._id(job_id)
-        found = explain(self._queues, number)
-        if within_us is None:
-            return found
-        return with_until(self.engine, number, found, self.engine.time.latest_us() + within_us)
+        return explain_until(self._queues, self._id(job_id), within_us)
 
     def _id(self, text: str) -> JobId:
         digits = text.strip().lower().replace("-", "")

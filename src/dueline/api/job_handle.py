@@ -15,8 +15,7 @@ from dueline.core.errors import BadInput, JobFailed
 from dueline.core.job import JobId
 from dueline.core.lane import living_queue, task_key
 from dueline.core.logging import log
-from dueline.foresight.job_forecast import explain
-from dueline.foresight.until import with_until
+from dueline.foresight.until import explain_until
 from dueline.jobs import attempt_lines, progress_records
 from dueline.jobs.attempt_lines import AttemptLines
 from dueline.jobs.explanation import Explanation
@@ -133,11 +132,7 @@ class Job(Handle[R_co]):
             interval in which 80 % of such jobs start; `no_forecast` says why there are none.
         """
         within_us = None if until is None else asked_span_us(until, "until")
-        found = explain(self._queues, self._id)
-        if within_us is None:
-            return found
-        engine = self._queues.engine
-        return with_until(engine, self._id, found, engine.time.latest_us() + within_us)
+        return explain_until(self._queues, self._id, within_us)
 
     def logs(self) -> Sequence[AttemptLines]:
         """Return what the handler logged, for each attempt that keeps it.

@@ -10,9 +10,10 @@ from dueline.core.engine import Engine
 from dueline.core.job import Job, JobId
 from dueline.core.lane import limits_of
 from dueline.core.limit_names import semaphore_of
-from dueline.foresight.job_forecast import estimate_of
+from dueline.foresight.job_forecast import estimate_of, explain
 from dueline.foresight.run_times import run_times
 from dueline.jobs.explanation import Condition, Explanation, Until, when
+from dueline.jobs.queue import Queues
 from dueline.limits import semaphore
 from dueline.limits.rate import rates
 from dueline.limits.semaphore import CAPACITY_DEFAULT
@@ -21,6 +22,14 @@ FACTORS: Final = (1, 2, 4, 8, 16, 32)
 """Numbers of workers or permits that are tried."""
 
 _STARTED: Final = frozenset({"running"})
+
+
+def explain_until(queues: Queues, job_id: JobId, within_us: int | None) -> Explanation:
+    """Explain why a job is not running, and whether it starts within a duration; None: only why."""
+    found = explain(queues, job_id)
+    if within_us is None:
+        return found
+    return with_until(queues.engine, job_id, found, queues.engine.time.latest_us() + within_us)
 
 
 def with_until(engine: Engine, job_id: JobId, found: Explanation, until_us: int) -> Explanation:
@@ -105,7 +114,7 @@ def _by_itself(engine: Engine, job: Job, until_us: int, now_us: int, by: str) ->
     for number in FACTORS if limits_of(job.lane) else ():
         if _is_by(start(more_permits=number), until_us):
             names = sorted({semaphore_of(name) for name in limits_of(job.lane)})
-            capacities = semaphore.capacities(engine.store)
+            capacities, rated = semaphore.capacities(engine.store), rates(engine.store)
             commands = tuple(
                 shlex.join(
                     [
@@ -117,7 +126,7 @@ def _by_itself(engine: Engine, job: Job, until_us: int, now_us: int, by: str) ->
                     ]
                 )
                 for name in names
-                if name not in rates(engine.store)
+                if name not in rated
             )
             said = "; ".join(f"`{command}`" for command in commands)
             return Until(until_us, "no", f"{late} More permits would start it: {said}.", commands)

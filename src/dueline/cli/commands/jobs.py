@@ -47,8 +47,7 @@ from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, Conflict, NotFound
 from dueline.core.job import JobId
 from dueline.core.queue_settings import DEFAULT_QUEUE
-from dueline.foresight.job_forecast import explain as explain_job
-from dueline.foresight.until import with_until
+from dueline.foresight.until import explain_until
 from dueline.jobs import attempt_lines, claim_order
 from dueline.jobs.bulk import cancel_all, reschedule_all, retry_all
 from dueline.jobs.history import Follower
@@ -303,15 +302,12 @@ def explain(
     with session_of(context).queues() as queues:
         job_id = read_id(queues.engine, job)
         within_us = None if until is None else parse_span(until)
-        explanation = explain_job(queues, job_id)
+        explanation = explain_until(queues, job_id, within_us)
         if explanation.reason == "unknown":
             raise NotFound(
                 f"No job {job_id.hex()} is known.",
                 hint="It ended and its result has expired, or this is another store.",
             )
-        if within_us is not None:
-            until_us = queues.engine.time.latest_us() + within_us
-            explanation = with_until(queues.engine, job_id, explanation, until_us)
         entry = job_rows.of_explanation(job_id.hex(), explanation)
         Output.of(context, queues.engine).text(explanation.sentence, entry)
     return Exit.DONE
