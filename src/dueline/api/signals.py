@@ -28,7 +28,7 @@ SIGNALLED = 128
 
 
 class Requests:
-    """Tells signals that follow each other at once from a second request."""
+    """Counts signals that follow each other at once as one request."""
 
     def __init__(self) -> None:
         self._counted_s = float("-inf")
