@@ -12,6 +12,12 @@ from typing import Any
 
 import coverage
 import pytest
+from hypothesis import settings
+
+PROFILE = "lines"
+"""Hypothesis profile of the recording: a few examples run the lines that many run."""
+
+settings.register_profile(PROFILE, max_examples=4, derandomize=True, deadline=None)
 
 VARIABLE = "DUELINE_TEST_LINES"
 """Names the folder of the results."""

@@ -141,9 +141,13 @@ def _settle(database: Database, verdicts: Sequence[Verdict]) -> list[bool]:
     held: set[bytes] = set()
     kinds = set(map(type, verdicts))
     for kind, call in _SETTLERS.items():
-        if kind in kinds:
-            some = [verdict for verdict in verdicts if type(verdict) is kind]
-            held.update(row[0] for row in call(database, some))
+        left = [verdict for verdict in verdicts if type(verdict) is kind] if kind in kinds else []
+        # A row that another transaction changes meanwhile is locked by the first statement, which
+        # does not see the change. The second one does.
+        for _ in range(2):
+            if left:
+                held.update(row[0] for row in call(database, left))
+                left = [verdict for verdict in left if verdict.job.id not in held]
     return list(map(held.__contains__, map(_id_of, map(_job_of, verdicts))))
 
 
