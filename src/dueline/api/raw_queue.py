@@ -19,6 +19,7 @@ from dueline.core.process_identity import worker_name
 from dueline.core.queue_settings import check_queue_name
 from dueline.core.store import Extend
 from dueline.jobs.queue import EnqueueRequest
+from dueline.worker.cancellations import Cancellations
 from dueline.worker.claimer import Claimer
 from dueline.worker.settler import Settler
 from dueline.worker.triage import triage
@@ -33,6 +34,7 @@ class RawQueue:
 
     A claimed job belongs to its claimer until the lease ends; extend the lease if you need longer.
     A claim that ends without an outcome counts as a crash, and a job is dead after three crashes.
+    A job whose cancellation was requested is cancelled unless it is acked.
     Not thread-safe: use one object per thread.
 
     Args:
@@ -56,6 +58,8 @@ class RawQueue:
         self._since_us = app.queues.engine.time.latest_us()
         self._claimer = Claimer(app.queues.engine, [queue], self._worker, lease_us=self._lease_us)
         self._settler = Settler(app.queues.engine, app.tasks, random.Random(), app.hooks)
+        engine = app.queues.engine
+        self._cancellations = Cancellations(engine, self._worker, engine.clock)
 
     def put(
         self,
@@ -123,7 +127,11 @@ class RawQueue:
             park(
                 self._queues.engine, dict.fromkeys(steps, 0)
             )  # what they are given, only workers tell
-            fit += [one.job for one in found.fit if not is_step(one.job)]
+            jobs = [one.job for one in found.fit if not is_step(one.job)]
+            if ended := self._cancellations.refused(jobs):
+                self._settler.settle(ended, [])
+            refused = {one.job.id for one in ended}
+            fit += [job for job in jobs if job.id not in refused]
         # Marked as started, so that a crash of this process counts, as in workers.
         began_us = self._queues.engine.time.latest_us()
         held = self._extend(fit, self._lease_us)
@@ -241,7 +249,8 @@ class RawQueue:
             ended = [
                 Ended(one.job, ending, one.claimed_us, now_us) for one, ending in waiting.values()
             ]
-            lost += [job.id.hex() for job in self._settler.settle(ended, [])]
+            known = self._cancellations.known_before(ended)
+            lost += [job.id.hex() for job in self._settler.settle(ended, [], known)]
             for one, _ in waiting.values():
                 one.is_settled = True
         return lost

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from dueline import BatchOptions, Call, Context, Dueline, Job, Retry, Snooze, Throttled
+from dueline import BatchOptions, Call, Context, Dueline, Job, Retry, Snooze, Throttled, pipeline
 from dueline.core.errors import JobFailed
 
 WAIT_S = 60.0
@@ -71,13 +71,21 @@ def a_request_before_an_end_decides_what_it_is_called(url: str) -> None:
             app.job(call.job_id.hex()).cancel()
         raise ValueError("all")
 
+    @app.task(name="follow")
+    def follow(way: str) -> str:
+        return way
+
     try:
         with app.worker():
             jobs: dict[str, Job[Any]] = {way: fail.enqueue(way) for way in (*WAYS, "done")}
             jobs |= {f"once {way}": once.enqueue(way) for way in ("refuse", "exit", "snooze")}
             jobs |= {f"batch {n}": many.enqueue(n) for n in range(2)}
+            parts = [pipeline(fail.step(way), follow.step()) for way in ("refuse", "done")]
+            flows = [app.start(part) for part in parts]
             states = {way: _end_of(job) for way, job in jobs.items()}
+            ends = [[_end_of(flow.step(n)) for n in (0, 1)] for flow in flows]
         assert states == {way: "done" if way == "done" else "cancelled" for way in jobs}
+        assert ends == [["cancelled", "cancelled"], ["done", "done"]]
         assert app.admin.count("state:dead").jobs == 0
     finally:
         app.close()

@@ -92,6 +92,33 @@ def test_what_is_rejected_is_dead_and_tells_why(app: Dueline, raw: RawQueue) -> 
     assert bodies(raw) == [b"1"]
 
 
+def test_a_job_that_was_asked_to_stop_is_cancelled_unless_it_is_acked(
+    app: Dueline, raw: RawQueue
+) -> None:
+    # C19
+    ids = raw.put([b"%d" % number for number in range(4)])
+    rejected, nacked, released, acked = raw.claim(4)
+    assert not any(app.job(one).cancel() for one in ids)
+    rejected.reject("no such customer")
+    nacked.nack(0)
+    released.release()
+    acked.ack()
+    assert [app.job(one).status for one in ids] == ["cancelled"] * 3 + ["done"]
+    assert raw.claim(1) == []
+
+
+def test_a_job_that_was_asked_to_stop_is_not_claimed_again(
+    app: Dueline, raw: RawQueue, clock: HandClock
+) -> None:
+    # C19
+    (job_id,) = raw.put([b"1"])
+    raw.claim(1)
+    app.job(job_id).cancel()
+    clock.advance(31)
+    other = RawQueue(app, "raw", lease=30)
+    assert (other.claim(1), app.job(job_id).status) == ([], "cancelled")
+
+
 def test_a_claim_lasts_as_long_as_it_is_extended(raw: RawQueue, clock: HandClock) -> None:
     # C6
     raw.put([b"1"])

@@ -157,6 +157,22 @@ def test_a_cancel_request_reaches_the_client(app: Dueline, client: Client) -> No
     assert client.claim() == []
 
 
+def test_a_request_before_an_end_decides_what_it_is_called(app: Dueline, client: Client) -> None:
+    # C19
+    failures: list[dict[str, Any]] = [{"retry": False}, {"retry_after": 3600}, {}]
+    for failure in failures:
+        job = app.unchecked("x").enqueue()
+        (claimed,) = client.claim()
+        assert not job.cancel()
+        client.end("fail", claimed, error="Stopped", **failure)
+        assert job.status == "cancelled"
+    job = app.unchecked("x").enqueue()
+    (claimed,) = client.claim()
+    assert not job.cancel()
+    client.end("complete", claimed)
+    assert job.status == "done"
+
+
 def test_limits_hold_for_clients_and_workers(
     app: Dueline, client: Client, clock: HandClock
 ) -> None:
