@@ -39,6 +39,14 @@ class Known(NamedTuple):
     fence: int
     version: bytes
 
+    def is_later_than(self, fence: int, at_us: int) -> bool:
+        """Return whether a later claim wrote it, or the same one wrote a later report.
+
+        A handler that ends its job in a transaction writes its last report there.
+        """
+        reported_us = 0 if self.progress is None else self.progress.at_us
+        return (self.fence, reported_us) > (fence, at_us)
+
 
 def place_of(job_id: JobId) -> str:
     """Return a partition for the job alone: workers that report at the same time do not contend."""
@@ -79,7 +87,7 @@ def written(
     *,
     fence: int,
     now_us: int,
-    expect: bytes,
+    expect: bytes | None,
     version: bytes,
 ) -> Group:
     """Return the write of a report under a claim; without a report it only opens the record.
@@ -89,7 +97,7 @@ def written(
         progress: The report.
         fence: The fence of the claim.
         now_us: The store's time.
-        expect: The version that the record has.
+        expect: The version that the record has; None for any.
         version: The version that it gets.
     """
     said = progress or Progress(0, 0, "", 0)

@@ -20,11 +20,12 @@ from dueline.core.job import Job
 from dueline.core.store import Bindings, Transactional, TransactionView
 from dueline.core.store_capabilities import Joined, JoinsTransactions
 from dueline.core.wakeup import DeferredWakeups, Wakeups
-from dueline.jobs import results
+from dueline.jobs import progress_records, results
 from dueline.jobs.completion import Finished, finish, finish_of
 from dueline.jobs.history import HISTORY_SUFFIX, attempt_of
 from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Handler
+from dueline.tasks.progress import Progress, ProgressReport
 
 
 class Transaction:
@@ -108,7 +109,14 @@ class Transaction:
             )
         return self._queues
 
-    def finish(self, job: Job, handler: Handler, value: object, started_us: int) -> None:
+    def finish(
+        self,
+        job: Job,
+        handler: Handler,
+        value: object,
+        started_us: int,
+        report: ProgressReport | None,
+    ) -> None:
         """End a job as done in this transaction; handlers call it as `Context.finish`.
 
         Raises:
@@ -127,6 +135,13 @@ class Transaction:
         end = finish_of(job, outcome, attempt, settings)
         if not finish(store, [Finished(job, end)], ())[0]:
             raise LeaseLost(f"The claim on job {job.id.hex()} was lost; nothing is committed.")
+        if report is not None:  # the claim held, so no later one has a record
+            last = Progress(report.done, report.total, report.note, ended_us, report.meta)
+            token = queues.engine.ids.token()
+            group = progress_records.written(
+                job.id, last, fence=job.fence, now_us=ended_us, expect=None, version=token
+            )
+            store.together([group])
 
     def wake(self) -> None:
         """Wake the workers for the jobs that were committed."""
@@ -181,9 +196,16 @@ class CallersTransaction(Transaction):
             self._id = ""
         return self._is_committed
 
-    def finish(self, job: Job, handler: Handler, value: object, started_us: int) -> None:
+    def finish(
+        self,
+        job: Job,
+        handler: Handler,
+        value: object,
+        started_us: int,
+        report: ProgressReport | None,
+    ) -> None:
         """End a job as done in this transaction."""
-        super().finish(job, handler, value, started_us)
+        super().finish(job, handler, value, started_us, report)
         inside = self._inside.store
         assert isinstance(inside, JoinsTransactions)
         self._id = inside.transaction_id()

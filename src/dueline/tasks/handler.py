@@ -115,8 +115,15 @@ class Finishing(Protocol):
         """Whether it was committed."""
         ...
 
-    def finish(self, job: Job, handler: "Handler", value: object, started_us: int) -> None:
-        """Finish the job as done, or raise LeaseLost."""
+    def finish(
+        self,
+        job: Job,
+        handler: "Handler",
+        value: object,
+        started_us: int,
+        report: ProgressReport | None,
+    ) -> None:
+        """Finish the job as done, with the last report of this attempt, or raise LeaseLost."""
         ...
 
 
@@ -137,6 +144,7 @@ class Context:
         "_finishing",
         "_handler",
         "_job",
+        "_reported",
         "_said",
         "_started_us",
         "attempt",
@@ -164,6 +172,7 @@ class Context:
         last = last_progress or _NONE_YET
         self.last_progress = last if last.is_reported else None
         self._said = ProgressReport(last.done, last.total, last.note, last.meta)
+        self._reported: ProgressReport | None = None  # in this attempt
         self._control = control
         self._job = job
         self._handler = handler
@@ -258,8 +267,7 @@ class Context:
           LeaseLost, JobTimeout: as `check_cancelled`. Do not catch them.
         """
         self._expect_time()
-        self._said = report_of(done, total, note)._replace(meta=self._said.meta)
-        self._control.report(self._claim, self._said)
+        self._report(report_of(done, total, note)._replace(meta=self._said.meta))
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -279,8 +287,11 @@ class Context:
           LeaseLost, JobTimeout: as `check_cancelled`. Do not catch them.
         """
         self._expect_time()
-        self._said = self._said._replace(meta=meta_of({**self.meta, **values}))
-        self._control.report(self._claim, self._said)
+        self._report(self._said._replace(meta=meta_of({**self.meta, **values})))
+
+    def _report(self, report: ProgressReport) -> None:
+        self._said = self._reported = report
+        self._control.report(self._claim, report)
 
     def _expect_time(self) -> None:
         """Raise if nothing that the handler does counts any more."""
@@ -296,7 +307,8 @@ class Context:
     def finish(self, tx: object, value: T) -> T:
         """Finish this job in your transaction: `return ctx.finish(tx, value)`.
 
-        Your writes, the outcome of the job, its result and its history are committed atomically.
+        Your writes, the outcome of the job, its result, its last progress and notes, and its
+        history are committed atomically.
         After the commit, nothing that the handler does or raises changes the outcome. In a plain
         call of the function there is no job to finish.
 
@@ -319,7 +331,7 @@ class Context:
         ):
             raise BadInput(f"The job {self.job_id.hex()} was finished before.")
         finishing = self._handler.join(tx, self.queue)
-        finishing.finish(self._job, self._handler, value, self._started_us)
+        finishing.finish(self._job, self._handler, value, self._started_us, self._reported)
         self._finishing = finishing
         return value
 

@@ -59,8 +59,10 @@ class ProgressReports:
                     self._unwritten.pop(claim, None)
                 some = {claim: some[claim] for claim in refused}
                 for claim in refused:
-                    if self._look(claim).fence > claim.fence:
+                    known = self._look(claim)
+                    if known.fence > claim.fence:
                         lost.append(claim)
+                    if known.is_later_than(claim.fence, some[claim].at_us):
                         del some[claim], self._unwritten[claim]
                 if not some:
                     break

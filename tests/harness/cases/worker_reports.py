@@ -44,6 +44,23 @@ def _expect_reports(app: Dueline) -> None:
             expect_report(batch.enqueue("done"), "done")
 
 
+def reports_are_there_when_a_transaction_is_committed(url: str) -> None:
+    """Read what handlers reported as soon as the transactions are committed that end their jobs."""
+    app = Dueline(url)
+
+    @app.task(name="finishing")
+    def finishing(ctx: Context) -> int:
+        with app.transaction() as tx:
+            return ctx.finish(tx, report(ctx, "done"))
+
+    try:
+        with app.worker(concurrency=2):
+            for _ in range(4 * ROUNDS):
+                expect_report(finishing.enqueue(), "done")
+    finally:
+        app.close()
+
+
 def report(ctx: Context, outcome: str) -> int:
     """Report, and end in some way."""
     ctx.progress(1, 4, note="first")

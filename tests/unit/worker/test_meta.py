@@ -8,7 +8,10 @@ import pytest
 
 from dueline import BadInput, Context, Dueline, Retry
 from tests.harness.cases.worker_cancels import a_request_before_an_end_decides_what_it_is_called
-from tests.harness.cases.worker_reports import reports_are_there_when_the_end_is
+from tests.harness.cases.worker_reports import (
+    reports_are_there_when_a_transaction_is_committed,
+    reports_are_there_when_the_end_is,
+)
 
 STORES = ("memory://", "memory://?transactional=off", "sqlite:///jobs.db")
 
@@ -54,6 +57,14 @@ def test_reports_are_there_when_the_end_is(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     reports_are_there_when_the_end_is(url)
+
+
+@pytest.mark.parametrize("url", ["memory://", "sqlite:///jobs.db"])
+def test_reports_are_there_when_a_transaction_is_committed(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    reports_are_there_when_a_transaction_is_committed(url)
 
 
 @pytest.mark.parametrize("url", STORES)
