@@ -96,6 +96,11 @@ class Presence:
         return not (self.is_draining or self.is_quiet)
 
     @property
+    def has_lost_all(self) -> bool:
+        """Whether all its slots are lost, so that it starts nothing."""
+        return 0 < min(self.slots, LOST_MAX) <= len(self.lost)
+
+    @property
     def known(self) -> KnownTasks:
         """The tasks that it can run."""
         return KnownTasks(self.tasks, self.codecs, self.is_raw)

@@ -23,6 +23,7 @@ ConditionKind = Literal[
     "paused",
     "no worker",
     "quiet",
+    "slots lost",
     "task unknown",
     "limit",
     "suspect",

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import pytest
 
-from dueline.coordination.worker_registry import Presence, announce
+from dueline.coordination.worker_registry import LOST_MAX, Presence, announce
 from dueline.core import features
 from dueline.core.clock import SECOND_US
 from dueline.core.deadlines import priority_of
@@ -49,6 +49,32 @@ def test_a_task_that_a_quiet_worker_knows_is_known(world: World) -> None:
         "nothing (`dueline workers resume w2`)."
     )
     assert kinds(found) == ["quiet"]
+
+
+def lose(world: World, worker: str, slots: int, lost: int) -> None:
+    """Have a worker beat some of whose handlers have outlived their limits."""
+    named = tuple((f"{number:032x}", "t", world.now_us - 60 * SECOND_US) for number in range(lost))
+    presence = Presence(worker, ("q",), ("t",), slots, 0, world.now_us, world.now_us, 0, lost=named)
+    version = world.queues.engine.ids.token()
+    announce(world.store, presence, version=version, beat_every_us=10 * SECOND_US)
+
+
+def test_workers_that_have_lost_all_their_slots_are_named(world: World) -> None:
+    # O12
+    job_id = world.put()
+    lose(world, "w1", 2, 2)
+    found = explain(world.queues, job_id)
+    assert found.sentence == (
+        "It is ready, but all slots of the worker w1 are lost to handlers that go on after their "
+        f"time limits, such as job {0:032x} (t) since 2025-12-31T23:59:00Z (1m ago): restart the "
+        "worker (`dueline workers stop w1`)."
+    )
+    assert kinds(found) == ["slots lost"]
+    assert "whether these handlers ever end" in found.unknown
+    lose(world, "w2", 300, LOST_MAX)  # it names no more
+    assert "all slots of w1, w2 are lost" in explain(world.queues, job_id).sentence
+    lose(world, "w1", 2, 1)
+    assert explain(world.queues, job_id).reason == "waiting"
 
 
 def test_a_job_at_most_once_of_a_dead_worker_ends_as_lost(world: World) -> None:

@@ -1,5 +1,6 @@
 """The HTTP API for operators: workers, pauses of streams, redrives, logs."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from dueline.admin import redrives
 from dueline.admin.redrives import PacedRedrive
 from dueline.admin.search import JobFilter
+from dueline.coordination.worker_registry import Presence, announce
+from dueline.core.clock import SECOND_US
 from dueline.core.job import JobId
 from dueline.jobs import attempt_lines
 from dueline.streams.groups import register
@@ -42,6 +45,18 @@ def test_a_worker_is_quieted_and_answers(shop: Shop, program: Program) -> None:
         assert answer["memory_bytes"] > 0
         wait_for(lambda: program.call("GET", "/workers")[0]["state"] == "quiet", "it says so")
     assert shop.app.admin.actions()[0].what == "quiet worker"
+
+
+def test_a_worker_names_the_slots_that_it_has_lost(shop: Shop, program: Program) -> None:
+    # O12
+    lost = (("ab" * 16, "mail.send", 1_700_000_000_000_000),)
+    presence = Presence("w1", ("mail",), ("mail.send",), 2, 0, 1, 1, 0, lost=lost)
+    engine = shop.app.engine
+    presence = replace(presence, beat_us=engine.time.latest_us())
+    announce(engine.store, presence, version=b"1", beat_every_us=10 * SECOND_US)
+    (worker,) = program.call("GET", "/workers")
+    since = "2023-11-14T22:13:20Z"
+    assert worker["lost"] == [{"job": "ab" * 16, "task": "mail.send", "since": since}]
 
 
 def test_who_is_asked_must_be_there(shop: Shop, program: Program) -> None:

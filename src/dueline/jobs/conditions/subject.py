@@ -70,7 +70,7 @@ class Subject:
 
     def can_claim(self, worker: Presence) -> bool:
         """Return whether a worker claims jobs of the queue now, as far as is known."""
-        return worker.is_claiming and not self.silence_of(worker)
+        return worker.is_claiming and not (worker.has_lost_all or self.silence_of(worker))
 
     @cached_property
     def able(self) -> Sequence[Presence]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dueline.coordination.worker_registry import Presence
 from dueline.core.lane import task_key
 from dueline.jobs.conditions.subject import Subject
-from dueline.jobs.explanation import Condition, Facts, listed
+from dueline.jobs.explanation import Condition, Facts, listed, when
 from dueline.jobs.unknown_tasks import unknown_text
 
 
@@ -18,7 +18,10 @@ def workers_missing(subject: Subject) -> Iterator[Condition]:
     quiet = [one for one in knowing if one.is_quiet and not one.is_draining]
     heard = [one for one in quiet if not subject.silence_of(one)]
     silent = [one for one in knowing if one.is_claiming]
-    if heard:
+    lost = [one for one in silent if one.has_lost_all and not subject.silence_of(one)]
+    if lost:
+        yield _lost(subject, lost)
+    elif heard:
         yield _quiet(subject, heard)
     elif silent:
         yield _silent(subject, silent)
@@ -49,6 +52,24 @@ def _quiet(subject: Subject, quiet: Sequence[Presence]) -> Condition:
         "quiet", names[0], f"{clause} (`{command}`)", "operator",
         command=command, facts={**_facts(subject), "worker": names[0]},
     )  # fmt: skip
+
+
+def _lost(subject: Subject, lost: Sequence[Presence]) -> Condition:
+    """Return that handlers that have outlived their time limits take all slots."""
+    names = [worker.worker for worker in lost]
+    job, task, since_us = min(lost[0].lost, key=lambda slot: slot[2])
+    command = shlex.join(["dueline", "workers", "stop", names[0]])
+    return Condition(
+        "slots lost",
+        names[0],
+        f"all slots of {'the worker ' if len(names) == 1 else ''}{listed(names)} are lost to "
+        f"handlers that go on after their time limits, such as job {job} ({task}) since "
+        f"{when(since_us, subject.now_us)}: restart the worker (`{command}`)",
+        "operator",
+        command=command,
+        unknown="whether these handlers ever end",
+        facts={**_facts(subject), "worker": names[0], "lost": len(lost[0].lost)},
+    )
 
 
 def _silent(subject: Subject, silent: Sequence[Presence]) -> Condition:

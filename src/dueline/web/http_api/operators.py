@@ -16,8 +16,19 @@ from dueline.web.http_api.shapes import Done, Name, Seconds, time_of
 from dueline.web.site import begin_redrive
 
 
+class LostSlot(msgspec.Struct):
+    """A handler that has outlived its time limit. since: when the limit was over."""
+
+    job: str
+    task: str
+    since: datetime | None
+
+
 class Worker(msgspec.Struct):
-    """A live worker. state: claiming, quiet or draining; held: jobs that it has claimed."""
+    """A live worker. state: claiming, quiet or draining; held: jobs that it has claimed.
+
+    lost: slots that are lost to handlers that have outlived their time limits.
+    """
 
     worker: str
     state: str
@@ -29,6 +40,7 @@ class Worker(msgspec.Struct):
     started: datetime | None
     heartbeat: datetime | None
     version: str
+    lost: Sequence[LostSlot]
 
 
 class WorkerRequest(Input):
@@ -103,6 +115,7 @@ def list_workers(call: Call) -> list[Worker]:
             one.worker, _state(quiet=one.is_quiet, draining=one.is_draining), one.queues,
             one.tasks, one.slots, one.held, one.running, time_of(one.started_us),
             time_of(one.beat_us), one.version,
+            [LostSlot(job, task, time_of(since_us)) for job, task, since_us in one.lost],
         )
         for one in call.site.admin.workers()
     ]  # fmt: skip
