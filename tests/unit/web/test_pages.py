@@ -12,10 +12,13 @@ from starlette.routing import Mount
 from dueline.admin import redrives
 from dueline.admin.redrives import PacedRedrive
 from dueline.admin.search import JobFilter
+from dueline.api.raw_queue import RawQueue
 from dueline.coordination.worker_requests import requests_in
+from dueline.core.durations import exact_text
 from dueline.core.job import JobId
 from dueline.jobs import attempt_lines
 from dueline.jobs.cancel_requests import inbox
+from dueline.jobs.pauses import pause
 from dueline.jobs.queue import EnqueueRequest
 from dueline.streams.groups import register
 from dueline.web import dashboard
@@ -60,6 +63,29 @@ def test_a_held_step_is_not_due_and_names_the_command_that_frees_it(
     assert f"<code>dueline flows retry {shop.flow}</code>" in page
     row = admin.text("/jobs").partition(f'title="{held.id}"')[2].partition("</tr>")[0]
     assert '<td data-label="When"><span class="none">' in row
+
+
+def test_a_job_lists_every_condition_that_must_change(shop: Shop, admin: Visitor) -> None:
+    pause(shop.app.engine, "mail")
+    page = admin.text(f"/jobs/{shop.scheduled}")
+    rows = re.findall(r'<td data-label="What must change">(.*?)</td>', page)
+    first, second, third = rows
+    assert first.startswith("it is not due until ")
+    assert second.startswith("the queue mail is paused (<code>dueline queues resume mail</code>)")
+    assert third.startswith("no live worker serves the queue mail (<code>dueline worker -q mail")
+    assert '<td data-label="How it changes">By itself, <time' in page
+    assert "<code>dueline queues resume mail</code></td>" in page
+
+
+def test_a_running_job_is_listed_with_the_time_at_which_it_was_due(
+    shop: Shop, admin: Visitor
+) -> None:
+    (leased,) = RawQueue(shop.app, "slow").claim(1)
+    running = shop.app.admin.get(leased.id).summary
+    assert running.due_us < running.at_us  # the end of its lease
+    row = admin.text("/jobs").partition(f'title="{running.id}"')[2].partition("</tr>")[0]
+    assert f'<td data-label="When"><time datetime="{exact_text(running.due_us)}"' in row
+    assert exact_text(running.at_us) not in row
 
 
 def test_the_overview_names_tasks_that_no_live_worker_knows(shop: Shop, admin: Visitor) -> None:
