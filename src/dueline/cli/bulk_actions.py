@@ -99,7 +99,8 @@ LEFT: Final = {
 def note_left(verb: str, count: int) -> None:
     """Print how many jobs a command has left as they were, and what may be the reasons."""
     if count:
-        note(f"Left {count} jobs unchanged: {LEFT[verb]}. See `dueline jobs explain ID`.")
+        left = "1 job" if count == 1 else f"{count} jobs"
+        note(f"Left {left} unchanged: {LEFT[verb]}. See `dueline jobs explain ID`.")
 
 
 def note_matching(bulk_run: BulkRun, what: str, matching: int, *, more: bool = False) -> None:

@@ -170,4 +170,4 @@ def test_a_retry_says_why_jobs_are_left(shell: Shell) -> None:
     assert shell(*keyed, "enqueue", "keyed").code == 0
     answer = shell(*keyed, "dead", "retry", "--all", "--yes", "-o", "json")
     assert answer.data == {"matching": 1, "retried": 0, "left": 1, "dry_run": False}
-    assert "Left 1 jobs unchanged: another job has their unique key, " in answer.err
+    assert "Left 1 job unchanged: another job has their unique key, " in answer.err
