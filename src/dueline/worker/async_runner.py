@@ -37,7 +37,9 @@ LEFT_WAIT_US = 5 * SECOND_US
 class _Run:
     """A job and its task on the loop."""
 
-    __slots__ = ("again_us", "assignment", "attempt", "is_lost", "started_us", "task")
+    __slots__ = (
+        "again_us", "assignment", "attempt", "is_cancelled_again", "is_lost", "started_us", "task",
+    )  # fmt: skip
 
     def __init__(self, assignment: Assignment) -> None:
         self.assignment = assignment
@@ -45,6 +47,7 @@ class _Run:
         self.attempt: Coroutine[Any, Any, Ending] | None = None
         self.started_us = 0
         self.again_us = 0  # when it is cancelled again
+        self.is_cancelled_again = False  # and gets to know it next
         self.is_lost = False
 
 
@@ -149,6 +152,10 @@ class CoroutineRunner:
     def enter(self, run: _Run) -> int:
         """Note that the loop is inside a handler; return the time."""
         self._interrupt.enter(run)
+        if run.is_cancelled_again:
+            run.is_cancelled_again = False
+            package = self._execution.package_of(run.assignment.job)
+            self._interrupt.expect(JobTimeout, package, run.attempt)
         return self._clock.monotonic_us()
 
     def leave(self, run: _Run, entered_us: int) -> None:
@@ -208,8 +215,12 @@ class CoroutineRunner:
                 )  # fmt: skip
 
     def _cancel_again(self, run: _Run) -> None:
-        """Cancel a coroutine that caught a cancellation, unless it cleans up."""
+        """Cancel a coroutine that caught a cancellation, unless it cleans up.
+
+        If it catches this one too, its next loop raises JobTimeout.
+        """
         if id(run) in self._runs and run.task is not None and not is_cleaning_up(run.attempt):
+            run.is_cancelled_again = True
             run.task.cancel()
 
     def lost(self) -> list[LostSlot]:

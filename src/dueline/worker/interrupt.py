@@ -1,69 +1,89 @@
 """Raises an exception in another thread, where it harms nothing; see `safe_points`.
 
 CPython raises an asynchronous exception at the next instruction that lets other threads run: also
-just after `acquire` took a lock. So it is not sent before the thread is at a safe point. From
-Python 3.12 on, `sys.monitoring` calls back in the thread itself, at each safe point of the code
-that it runs. Python 3.11 has none of this, see `_Tracing`.
+just after `acquire` took a lock. So none is sent. The thread calls back at each safe point of the
+code that it runs, and raises the exception itself: by `sys.monitoring` from Python 3.12 on, and by
+tracing on Python 3.11.
 """
 
 import ctypes
-import gc
-import inspect
 import sys
 import threading
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import compress, islice, starmap
-from operator import attrgetter, is_, itemgetter
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple, Protocol
 
-from dueline.worker.safe_points import (
-    is_application,
-    is_clean,
-    is_harmless_call,
-    loops_of,
-    points_of,
-)
+from dueline.worker.safe_points import frames_of, is_application, is_clean, loops_of, points_of
 
 AGAIN_AFTER_S: Final = 1.0
 """How long after an exception the next one is raised, if code goes on nevertheless."""
 
-LOOKS_MAX: Final = 5
-"""Maximum number of times that Python 3.11 looks at a thread in a row."""
 
-LOOK_EVERY_S: Final = 0.001
+class Strike:
+    """An exception that is to be raised in a thread.
 
-COLLECT_FOR_S: Final = 0.003
-"""How long Python 3.11 lets threads collect garbage at once."""
-
-COLLECT_AT_ONCE: Final = (1, 1_000_000, 1_000_000)
-"""Thresholds with which Python 3.11 collects young objects, at nearly every new one."""
-
-
-class Strike(NamedTuple):
-    """What is raised in a thread.
-
-    error: the class. package: top-level package of the handler. raised: notes that it is raised.
-    is_due: returns whether enough time has passed since.
+    Attributes:
+      error: Its class.
+      package: Top-level package of the handler.
+      places: Where it was raised. A strike that ends at the first place has none.
     """
 
-    error: type[BaseException]
-    package: str
-    raised: Callable[[], object]
-    is_due: Callable[[], bool]
+    __slots__ = ("_raised", "error", "package", "places")
+
+    def __init__(
+        self, error: type[BaseException], package: str, raised: Callable[[], object], *, again: bool
+    ) -> None:
+        self.error = error
+        self.package = package
+        self.places: set[tuple[CodeType, int]] | None = set() if again else None
+        self._raised = raised
+
+    def hits(self, frame: FrameType) -> bool:
+        """Return whether to raise at a frame's instruction, and note that it is raised."""
+        place = (frame.f_code, frame.f_lasti)
+        if place[1] not in points_of(frame.f_code).turns or not is_clean(frame, self.package):
+            return False
+        if self.places is not None:
+            if place in self.places:
+                return False
+            self.places.add(place)
+        self._raised()
+        return True
+
+
+class _Thread(NamedTuple):
+    """A thread of this process.
+
+    id: its identifier. state: address of the interpreter's data of it; None if not needed.
+    tracer: what a debugger traced it with when it first called a handler.
+    """
+
+    id: int
+    state: int | None = None
+    tracer: Any = None
 
 
 class _Way(Protocol):
     """A way to raise exceptions in threads."""
 
-    def strike(self, thread: int, strike: Strike) -> None:
-        """Raise an exception at a safe point of a thread, once, soon or later."""
+    def here(self) -> _Thread:
+        """Return the thread that calls this."""
         ...
 
-    def release(self, thread: int) -> None:
-        """Raise nothing in the thread that calls this any more."""
+    def strike(self, thread: _Thread, strike: Strike, frames: Iterable[FrameType]) -> None:
+        """Raise an exception at a safe point of a thread, soon or later.
+
+        Args:
+            thread: The thread.
+            strike: The exception.
+            frames: What the thread runs next, besides what it runs now.
+        """
+        ...
+
+    def release(self, thread: _Thread) -> None:
+        """Raise nothing more in this thread, which calls this."""
         ...
 
 
@@ -78,33 +98,45 @@ class Interrupt:
 
     def __init__(self) -> None:
         self.inside: object | None = None
-        self._thread = 0
+        self._thread = _Thread(0)
         self._guard = threading.Lock()
         self._is_struck = False
-        self._raised_s = -AGAIN_AFTER_S
+        self._raised_s: float | None = None
 
     def send(self, inside: object, error: type[BaseException], package: str) -> None:
         """Raise an exception in the thread at its next safe point, if it is still inside of this.
 
         It may never come to one, so call this repeatedly. If the code goes on after it was raised,
-        it is raised again after AGAIN_AFTER_S.
+        it is raised again after AGAIN_AFTER_S, and then in each loop that the code gets to: what
+        swallows it may stand between two loops.
         """
         with self._guard:
-            if self.inside is inside and self._is_due():
+            if self.inside is not inside:
+                return
+            raised_s = self._raised_s
+            if raised_s is None or time.monotonic() - raised_s >= AGAIN_AFTER_S:
                 self._is_struck = True
-                WAY.strike(self._thread, Strike(error, package, self._note, self._is_due))
-
-    def _is_due(self) -> bool:
-        return time.monotonic() - self._raised_s >= AGAIN_AFTER_S
+                strike = Strike(error, package, self._note, again=raised_s is not None)
+                WAY.strike(self._thread, strike, ())
 
     def _note(self) -> None:
         self._raised_s = time.monotonic()
 
     def enter(self, inside: object) -> None:
         """Enter something: from now on this thread may be interrupted."""
-        self._thread = threading.get_ident()
-        self._raised_s = -AGAIN_AFTER_S
+        self._thread = WAY.here()
+        self._raised_s = None
         self.inside = inside
+
+    def expect(self, error: type[BaseException], package: str, coroutine: object) -> None:
+        """Raise an exception in this thread, which has entered, in each loop of a coroutine.
+
+        That is resumed next, and has caught this exception or its cancellation before.
+        """
+        with self._guard:
+            self._is_struck = True
+            strike = Strike(error, package, self._note, again=True)
+            WAY.strike(self._thread, strike, frames_of(coroutine))
 
     def leave(self) -> None:
         """Leave it; no exception is raised in later code."""
@@ -125,13 +157,16 @@ class _Monitoring:
         self._struck: dict[int, Strike] = {}
         self._codes: dict[CodeType, None] = {}
 
-    def strike(self, thread: int, strike: Strike) -> None:
+    def here(self) -> _Thread:
+        return _Thread(threading.get_ident())
+
+    def strike(self, thread: _Thread, strike: Strike, frames: Iterable[FrameType]) -> None:
         with self._guard:
             if not self._has_tool():
                 return
-            self._struck[thread] = strike
-            innermost = sys._current_frames().get(thread)  # noqa: SLF001  (public, but for its name)
-            for frame in loops_of(innermost, strike.package):
+            self._struck[thread.id] = strike
+            innermost = sys._current_frames().get(thread.id)  # noqa: SLF001  (public, but for its name)
+            for frame in (*loops_of(innermost, strike.package), *frames):
                 code = frame.f_code
                 if code not in self._codes and points_of(code).turns:
                     self._codes[code] = None
@@ -151,9 +186,9 @@ class _Monitoring:
             break
         return self._tool is not None
 
-    def release(self, thread: int) -> None:
+    def release(self, thread: _Thread) -> None:
         with self._guard:
-            self._struck.pop(thread, None)
+            self._struck.pop(thread.id, None)
             if self._struck or self._tool is None:
                 return
             for code in self._codes:
@@ -168,146 +203,98 @@ class _Monitoring:
             return self._monitoring.DISABLE
         thread = threading.get_ident()
         strike = self._struck.get(thread)
-        if strike is not None:
-            frame = sys._getframe(1)  # noqa: SLF001  (public, but for its name)
-            if is_clean(frame, strike.package):
+        if strike is not None and strike.hits(sys._getframe(1)):  # noqa: SLF001  (public)
+            if strike.places is None:
                 self._struck.pop(thread, None)
-                strike.raised()
-                raise strike.error
+            raise strike.error
         return None
 
 
 class _Tracing:
-    """Traces a thread from inside, and looks at it from outside (Python 3.11).
+    """Traces a thread, as a debugger does that attaches to it (Python 3.11).
 
-    A thread that creates objects is made to collect garbage, and so calls back: it begins to trace
-    the application's functions, until one is at a safe point. A thread that only computes or sleeps
-    is sent an asynchronous exception while it is seen at a safe point, or in a call that takes
-    nothing which must be released; see `_send`.
+    The interpreter calls back in the thread itself before the next line of any code. From there on
+    the application's functions are traced, until one is at a safe point. A debugger's own function
+    is put back at the end of the handler.
     """
 
     def __init__(self) -> None:
+        pointer, api = ctypes.c_void_p, ctypes.pythonapi
+        self._state = api.PyThreadState_Get
+        self._state.restype = pointer
+        self._set_trace = api._PyEval_SetTrace  # noqa: SLF001  (what 3.12 made public)
+        self._set_trace.argtypes = [pointer, pointer, pointer]
+        function = ctypes.PYFUNCTYPE(ctypes.c_int, pointer, pointer, ctypes.c_int, pointer)
+        self._callback = function(self._begin)
+        self._here = threading.local()
         self._struck: dict[int, Strike] = {}
-        self._traced: set[int] = set()
 
-    def strike(self, thread: int, strike: Strike) -> None:
-        if thread in self._traced or self._look(thread, strike):
-            return
-        self._struck[thread] = strike
-        if self._begin not in gc.callbacks:
-            gc.callbacks.append(self._begin)
-        self._collect()
+    def here(self) -> _Thread:
+        try:
+            thread: _Thread = self._here.thread
+        except AttributeError:
+            thread = _Thread(threading.get_ident(), self._state(), sys.gettrace())
+            self._here.thread = thread
+        return thread
 
-    def release(self, thread: int) -> None:
-        self._struck.pop(thread, None)
-        if thread in self._traced:
-            self._traced.discard(thread)
-            sys.settrace(None)
-        # An exception that was sent has been raised, since the code went on at a safe point.
+    def strike(self, thread: _Thread, strike: Strike, frames: Iterable[FrameType]) -> None:
+        del frames  # their functions are called in the thread, so they will be traced
+        if thread.id not in self._struck or strike.places is not None:
+            self._struck[thread.id] = strike
+        # The handler itself may have ended the tracing since the last time.
+        self._set_trace(thread.state, ctypes.cast(self._callback, ctypes.c_void_p), None)
 
-    def _collect(self) -> None:
-        """Let threads collect garbage at once for a moment, and so call back."""
-        thresholds = gc.get_threshold()
-        gc.set_threshold(*COLLECT_AT_ONCE)
-        time.sleep(COLLECT_FOR_S)
-        if gc.get_threshold() == COLLECT_AT_ONCE:
-            gc.set_threshold(*thresholds)
+    def release(self, thread: _Thread) -> None:
+        self._struck.pop(thread.id, None)
+        sys.settrace(thread.tracer)
 
-    def _begin(self, _phase: str, _found: object) -> None:
-        """Begin to trace this thread if it is to be interrupted."""
-        strike = self._struck.pop(threading.get_ident(), None) if self._struck else None
+    def _begin(self, *_: object) -> int:
+        self.trace_from(sys._getframe(1))  # noqa: SLF001  (public, but for its name)
+        return 0
+
+    def trace_from(self, innermost: FrameType) -> None:
+        """Trace the functions that this thread runs, and those that it will call."""
+        strike = self._struck.get(threading.get_ident())
         if strike is not None:
-            self._trace(strike)
+            trace = partial(self._trace, strike)
+            for frame in loops_of(innermost, strike.package):
+                frame.f_trace = trace(frame, "call", None)
+            sys.settrace(trace)
 
-    def _trace(self, strike: Strike) -> None:
-        """Trace this thread until it is at a safe point, unless something else traces it."""
+    def _trace(self, strike: Strike, frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401
+        """Raise in this thread at a safe point; return what traces the frame."""
         thread = threading.get_ident()
-        if sys.gettrace() is not None:
-            return
-
-        def trace(frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401
-            if event == "call":
-                return watch(frame)
-            is_turn = frame.f_lasti in points_of(frame.f_code).turns
-            if is_turn and strike.is_due() and is_clean(frame, strike.package):
-                self._traced.discard(thread)
-                strike.raised()
-                raise strike.error
-            return trace
-
-        def watch(frame: FrameType) -> Any:  # noqa: ANN401  (`trace` or None)
-            if not is_application(frame, strike.package) or not points_of(frame.f_code).turns:
+        if self._struck.get(thread) is not strike:
+            return None
+        if event == "call":
+            turns = points_of(frame.f_code).turns
+            if not turns or not is_application(frame, strike.package):
                 return None
             frame.f_trace_lines, frame.f_trace_opcodes = False, True
-            return trace
-
-        self._traced.add(thread)
-        interrupted = sys._getframe(2)  # noqa: SLF001  (that of the caller's caller)
-        for frame in loops_of(interrupted, strike.package):
-            frame.f_trace = watch(frame)
-        sys.settrace(trace)
-
-    def _look(self, thread: int, strike: Strike) -> bool:
-        """Send the exception if the thread is at a safe point; return whether it was."""
-        for look in range(LOOKS_MAX):
-            if look:
-                time.sleep(LOOK_EVERY_S)
-            top = sys._current_frames().get(thread)  # noqa: SLF001  (public, but for its name)
-            if top is None:
-                return False
-            offset = top.f_lasti
-            if next(loops_of(top, strike.package), None) is not top:
-                continue
-            if top.f_code.co_flags & inspect.CO_GENERATOR:  # others may call it before it is sent
-                continue
-            if not is_clean(top, strike.package):
-                continue
-            is_call = is_harmless_call(top, offset)
-            places = {offset} if is_call else points_of(top.f_code).turns
-            if offset in places and self._send(thread, self._armed(strike), top, places):
-                self._struck.pop(thread, None)
-                strike.raised()
-                return True
-        return False
-
-    def _armed(self, strike: Strike) -> type[BaseException]:
-        """Return a class whose instance, made where it is raised, begins to trace the thread.
-
-        For it may be raised in `time.sleep` in a `try`, and be caught there each time.
-        """
-        error, trace = strike.error, self._trace
-
-        def __init__(raised: BaseException, *_: object) -> None:  # noqa: N807
-            error.__init__(raised)  # a debugger makes the interpreter pass a value
-            raised.__class__ = error
-            trace(strike)
-
-        return type(error.__name__, (error,), {"__init__": __init__})
-
-    def _send(
-        self, thread: int, error: type[BaseException], top: object, places: Container[int]
-    ) -> bool:
-        """Send an exception if a thread is at one of some places; return whether it was.
-
-        A thread that waits there to run again raises at this very instruction: at a backward jump,
-        or at the end of `time.sleep`. Between the look and the exception it must not run: both are
-        one call into C that neither lets other threads run nor collects garbage.
-        """
-        now = map(itemgetter(thread), islice(iter(sys._current_frames, None), 1))  # noqa: SLF001
-        at = map(attrgetter("f_lasti"), filter(partial(is_, top), now))
-        arguments = [(ctypes.c_ulong(thread), ctypes.py_object(error))]
-        sent = starmap(_set_async_exc, compress(arguments, map(places.__contains__, at)))
-        is_collecting = gc.isenabled()
-        gc.disable()
-        try:
-            return bool(next(sent, 0))
-        except KeyError:  # the thread has ended
-            return False
-        finally:
-            if is_collecting:
-                gc.enable()
+            return partial(self._trace, strike)
+        if strike.hits(frame):
+            error = strike.error()
+            if strike.places is None:
+                del self._struck[thread]
+            else:
+                error.swallowed = _Swallowed(self)  # type: ignore[attr-defined]
+            try:
+                raise error  # which ends the tracing
+            finally:
+                del error  # its traceback refers to this frame
+        return frame.f_trace
 
 
-_set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc
+class _Swallowed:
+    """Part of an exception: what follows when the code drops it, and goes on."""
+
+    __slots__ = ("_tracing",)
+
+    def __init__(self, tracing: _Tracing) -> None:
+        self._tracing = tracing
+
+    def __del__(self) -> None:
+        self._tracing.trace_from(sys._getframe(1))  # noqa: SLF001  (public, but for its name)
+
 
 WAY: Final[_Way] = _Monitoring() if hasattr(sys, "monitoring") else _Tracing()

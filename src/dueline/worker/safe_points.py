@@ -10,11 +10,10 @@ import os
 import site
 import sys
 import sysconfig
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FrameType
+from types import CodeType, FrameType
 from typing import Final, NamedTuple
 
 _WORKER = str(Path(__file__).parent) + os.sep
@@ -25,12 +24,6 @@ _OWN = str(Path(__file__).parents[1]) + os.sep
 
 _MANAGING: Final = frozenset({"__enter__", "__exit__", "__aenter__", "__aexit__", "__del__"})
 """Functions that take and release resources, in any code."""
-
-_HARMLESS: Final = (time.sleep, sum, sorted, min, max, any, all, len)
-"""Functions that take nothing which must be released."""
-
-_NAMES: Final = (("time", "sleep"), *((one.__name__,) for one in _HARMLESS))
-"""How code names them."""
 
 
 def _folders_of_libraries() -> tuple[str, ...]:
@@ -47,13 +40,11 @@ _LIBRARIES = _folders_of_libraries()
 class CodePoints(NamedTuple):
     """Places in the code of a function, as offsets of instructions.
 
-    turns: where a loop begins its next turn. calls: those of harmless functions, and their names.
-    clean_up: those of `except` and `finally`. clean_up_lines: the lines of these, since `finally`
-    is compiled twice.
+    turns: where a loop begins its next turn. clean_up: those of `except` and `finally`.
+    clean_up_lines: the lines of these, since `finally` is compiled twice.
     """
 
     turns: frozenset[int]
-    calls: Mapping[int, tuple[str, ...]]
     clean_up: frozenset[int]
     clean_up_lines: frozenset[int]
 
@@ -63,8 +54,13 @@ def points_of(code: CodeType) -> CodePoints:
     """Return the places in a function's code."""
     steps = list(dis.get_instructions(code))
     lines = dict(_lines(code))
-    clean_up = _clean_up(steps)
-    clean_up_lines = frozenset(line for one in clean_up if (line := lines.get(one)) is not None)
+    handled = [place for place, step in enumerate(steps) if step.opname == "PUSH_EXC_INFO"]
+    clean_up = _clean_up(steps, handled)
+    # Not the end of a `with`: it has the line of its beginning, and is no code of its own.
+    clauses = [place for place in handled if steps[place + 1].opname != "WITH_EXCEPT_START"]
+    clean_up_lines = frozenset(
+        line for one in _clean_up(steps, clauses) if (line := lines.get(one)) is not None
+    )
     turns = {
         step.offset
         for step in steps
@@ -73,12 +69,7 @@ def points_of(code: CodeType) -> CodePoints:
         and lines.get(step.offset) is not None
         and lines.get(step.argval) not in clean_up_lines  # else the loop is in a `finally`
     }
-    calls = {
-        offset: names
-        for offset, names in _calls(steps)
-        if offset not in clean_up and lines.get(offset) not in clean_up_lines
-    }
-    return CodePoints(frozenset(turns), calls, clean_up, clean_up_lines)
+    return CodePoints(frozenset(turns), clean_up, clean_up_lines)
 
 
 def _lines(code: CodeType) -> Iterator[tuple[int, int | None]]:
@@ -92,10 +83,10 @@ def _is_turn(step: dis.Instruction) -> bool:
     return "JUMP_BACKWARD" in step.opname and "NO_INTERRUPT" not in step.opname
 
 
-def _clean_up(steps: list[dis.Instruction]) -> frozenset[int]:
-    """Return the instructions that run while an exception is handled."""
+def _clean_up(steps: list[dis.Instruction], starts: Iterable[int]) -> frozenset[int]:
+    """Return the instructions that run while an exception is handled, from some places on."""
     place_of = {step.offset: place for place, step in enumerate(steps)}
-    to_do = [place for place, step in enumerate(steps) if step.opname == "PUSH_EXC_INFO"]
+    to_do = list(starts)
     found: set[int] = set()
     while to_do:
         place = to_do.pop()
@@ -110,27 +101,6 @@ def _clean_up(steps: list[dis.Instruction]) -> frozenset[int]:
         if not is_last and place + 1 < len(steps):
             to_do.append(place + 1)
     return frozenset(found)
-
-
-def _calls(steps: list[dis.Instruction]) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Yield the calls of harmless functions: a call begins in the source where its name does."""
-    names: dict[object, tuple[str, ...]] = {}
-    for step in steps:
-        where = step.positions and step.positions[0] and (step.positions[0], step.positions[2])
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            names[where] = (step.argval,)
-        elif step.opname in ("LOAD_METHOD", "LOAD_ATTR"):
-            names[where] = (*names.get(where, ()), step.argval)
-        elif step.opname in ("PRECALL", "CALL") and where and names.get(where) in _NAMES:
-            yield step.offset, names[where]
-
-
-def is_harmless_call(frame: FrameType, offset: int) -> bool:
-    """Return whether an instruction of a frame's code calls a function that takes nothing."""
-    names = points_of(frame.f_code).calls.get(offset, ("",))
-    called = frame.f_globals.get(names[0], frame.f_builtins.get(names[0]))
-    function = getattr(called, names[1], None) if len(names) > 1 else called
-    return isinstance(function, BuiltinFunctionType) and function in _HARMLESS
 
 
 def is_application(frame: FrameType, package: str) -> bool:
@@ -194,19 +164,21 @@ def loops_of(frame: FrameType | None, package: str) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
+def frames_of(coroutine: object) -> Iterator[FrameType]:
+    """Yield the frames of a coroutine that waits, and of those that it waits for."""
+    kind: str | None = "cr"
+    while kind is not None:
+        frame = getattr(coroutine, f"{kind}_frame", None)
+        if isinstance(frame, FrameType):
+            yield frame
+        coroutine = getattr(coroutine, "gi_yieldfrom" if kind == "gi" else f"{kind}_await", None)
+        kinds = (kind for kind in ("cr", "gi", "ag") if hasattr(coroutine, f"{kind}_frame"))
+        kind = next(kinds, None)
+
+
 def is_cleaning_up(coroutine: object) -> bool:
     """Return whether a coroutine that waits, or one that it waits for, cleans up."""
-    while coroutine is not None:
-        for kind in ("cr", "gi", "ag"):
-            frame = getattr(coroutine, f"{kind}_frame", None)
-            if isinstance(frame, FrameType):
-                if frame.f_code.co_name in _MANAGING:
-                    return True
-                if not is_worker(frame) and is_clean_up(frame):
-                    return True
-                waits_for = "gi_yieldfrom" if kind == "gi" else f"{kind}_await"
-                coroutine = getattr(coroutine, waits_for, None)
-                break
-        else:
-            return False
-    return False
+    return any(
+        frame.f_code.co_name in _MANAGING or (not is_worker(frame) and is_clean_up(frame))
+        for frame in frames_of(coroutine)
+    )

@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
 import pytest
@@ -371,3 +371,32 @@ def test_both_kinds_together_take_no_more_than_the_slots() -> None:
         assert sorted(made.ends(600)) == [*range(600)]
         made.wait(lambda: made.runner._free() == 3)
     assert most <= 3
+
+
+async def catches_all(number: int) -> None:
+    """Go on whatever is raised."""
+    while number:
+        with suppress(BaseException):  # as some do
+            await asyncio.sleep(0.001)
+
+
+async def catches_all_of_another(number: int) -> None:
+    """Call a coroutine again and again that catches whatever is raised in it."""
+    while number:
+        with suppress(Exception):
+            await catches_all(number)
+
+
+@pytest.mark.parametrize("function", [catches_all, catches_all_of_another])
+def test_a_coroutine_that_catches_everything_ends_after_its_limit(
+    function: Callable[..., object],
+) -> None:
+    with crew(function, quick, limits_us={function.__name__: 20_000}) as made:
+        made.submit(function.__name__, 1, 2, 3)
+        made.submit("quick", 4)
+        ends = made.ends(4)
+    for number in (1, 2, 3):
+        ending = ends[number].ending
+        assert isinstance(ending, Failed)
+        assert ending.error_type == "JobTimeout"
+    assert isinstance(ends[4].ending, Done)

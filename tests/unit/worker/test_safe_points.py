@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -114,12 +114,51 @@ def swallowing(shared: Shared, work: Callable[[Shared], None]) -> None:
                 pass
 
 
+def suppressing(shared: Shared, work: Callable[[Shared], None]) -> None:
+    while not shared.stop.is_set():
+        with suppress(BaseException):
+            work(shared)
+
+
+def inner(shared: Shared, work: Callable[[Shared], None]) -> None:
+    while not shared.stop.is_set():
+        work(shared)
+
+
+def swallowing_outside(shared: Shared, work: Callable[[Shared], None]) -> None:
+    while not shared.stop.is_set():
+        try:  # noqa: SIM105
+            inner(shared, work)
+        except Exception:  # noqa: BLE001, S110  (as many do)
+            pass
+
+
+def swallowing_beside(shared: Shared, work: Callable[[Shared], None]) -> None:
+    while not shared.stop.is_set():
+        try:
+            while not shared.stop.is_set():
+                work(shared)
+        except Exception:
+            shared.log.exception("the connection broke")
+
+
 def is_timeout(ending: object) -> bool:
     return isinstance(ending, Failed) and ending.error_type == "JobTimeout"
 
 
-@pytest.mark.parametrize("work", WORK, ids=lambda one: one.__name__)
-@pytest.mark.parametrize("loop", [until_struck, swallowing])
+CASES = [
+    *((until_struck, work) for work in WORK),
+    (swallowing, Shared.logs),
+    (swallowing, Shared.notifies),
+    (suppressing, Shared.computes),
+    (swallowing_outside, Shared.logs),
+    (swallowing_outside, Shared.sleeps),
+    (swallowing_beside, Shared.shares_a_queue),
+    (swallowing_beside, Shared.holds_connections),
+]
+
+
+@pytest.mark.parametrize(("loop", "work"), CASES, ids=lambda function: function.__name__)
 def test_limits_end_handlers_and_leave_nothing_held(
     loop: Callable[[Shared, Callable[[Shared], None]], None], work: Callable[[Shared], None]
 ) -> None:
