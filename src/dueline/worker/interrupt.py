@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import CodeType, FrameType
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
 from dueline.worker.safe_points import frames_of, is_application, is_clean, loops_of, points_of
 
@@ -57,12 +57,13 @@ class _Thread(NamedTuple):
     """A thread of this process.
 
     id: its identifier. state: address of the interpreter's data of it; None if not needed.
-    tracer: what a debugger traced it with when it first called a handler.
+    tracer, profiler: functions of a debugger and a profiler, when it first called a handler.
     """
 
     id: int
     state: int | None = None
     tracer: Any = None
+    profiler: Any = None
 
 
 class _Way(Protocol):
@@ -233,7 +234,8 @@ class _Tracing:
         try:
             thread: _Thread = self._here.thread
         except AttributeError:
-            thread = _Thread(threading.get_ident(), self._state(), sys.gettrace())
+            number = threading.get_ident()
+            thread = _Thread(number, self._state(), sys.gettrace(), sys.getprofile())
             self._here.thread = thread
         return thread
 
@@ -247,12 +249,13 @@ class _Tracing:
     def release(self, thread: _Thread) -> None:
         self._struck.pop(thread.id, None)
         sys.settrace(thread.tracer)
+        sys.setprofile(thread.profiler)
 
     def _begin(self, *_: object) -> int:
         self.trace_from(sys._getframe(1))  # noqa: SLF001  (public, but for its name)
         return 0
 
-    def trace_from(self, innermost: FrameType) -> None:
+    def trace_from(self, innermost: FrameType, *_: object) -> None:
         """Trace the functions that this thread runs, and those that it will call."""
         strike = self._struck.get(threading.get_ident())
         if strike is not None:
@@ -260,6 +263,7 @@ class _Tracing:
             for frame in loops_of(innermost, strike.package):
                 frame.f_trace = trace(frame, "call", None)
             sys.settrace(trace)
+            sys.setprofile(self._here.thread.profiler)
 
     def _trace(self, strike: Strike, frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401
         """Raise in this thread at a safe point; return what traces the frame."""
@@ -273,20 +277,28 @@ class _Tracing:
             frame.f_trace_lines, frame.f_trace_opcodes = False, True
             return partial(self._trace, strike)
         if strike.hits(frame):
-            error = strike.error()
             if strike.places is None:
                 del self._struck[thread]
-            else:
-                error.swallowed = _Swallowed(self)  # type: ignore[attr-defined]
-            try:
-                raise error  # which ends the tracing
-            finally:
-                del error  # its traceback refers to this frame
+                raise strike.error  # which ends the tracing
+            self._raise_and_go_on(strike.error)
         return frame.f_trace
 
+    def _raise_and_go_on(self, error: type[BaseException]) -> NoReturn:
+        """Raise, which ends the tracing, and begin it anew if the code goes on.
 
-class _Swallowed:
-    """Part of an exception: what follows when the code drops it, and goes on."""
+        Then it returns from a function or calls one, or else it drops the exception.
+        """
+        sys.setprofile(self.trace_from)
+        raised = error()
+        raised.dropped = _Dropped(self)  # type: ignore[attr-defined]
+        try:
+            raise raised
+        finally:
+            del raised  # its traceback refers to this frame
+
+
+class _Dropped:
+    """Part of an exception that ends with it."""
 
     __slots__ = ("_tracing",)
 

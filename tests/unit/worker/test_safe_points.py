@@ -28,6 +28,7 @@ class Shared:
     def __init__(self) -> None:
         self.stop = threading.Event()
         self.began = threading.Semaphore(0)
+        self.errors: list[BaseException] = []
         self.queue: queue.Queue[int] = queue.Queue(2)
         self.condition = threading.Condition()
         self.pool: queue.LifoQueue[object] = queue.LifoQueue()
@@ -138,8 +139,18 @@ def swallowing_beside(shared: Shared, work: Callable[[Shared], None]) -> None:
         try:
             while not shared.stop.is_set():
                 work(shared)
-        except Exception:
+        except Exception as error:
             shared.log.exception("the connection broke")
+            shared.errors.append(error)
+
+
+def swallowing_in_place(shared: Shared, work: Callable[[Shared], None]) -> None:
+    while not shared.stop.is_set():
+        try:
+            while not shared.stop.is_set():
+                work(shared)
+        except Exception:  # noqa: BLE001, S112
+            continue
 
 
 def is_timeout(ending: object) -> bool:
@@ -153,6 +164,7 @@ CASES = [
     (suppressing, Shared.computes),
     (swallowing_outside, Shared.logs),
     (swallowing_outside, Shared.sleeps),
+    (swallowing_in_place, Shared.computes),
     (swallowing_beside, Shared.shares_a_queue),
     (swallowing_beside, Shared.holds_connections),
 ]
