@@ -70,7 +70,10 @@ def find(file: str, text: str, words: dict[str, str]) -> Iterator[Found]:
     """Yield the banned words of a file."""
     lines = text.splitlines()
     text = TEST_NAME.sub(lambda name: "-" * len(name[0]), text)
+    letters = text.lower()
     for word, instead in words.items():
+        if any(part not in letters for part in word.lower().split()):
+            continue  # a pattern takes far longer
         for match in pattern_of(word).finditer(text):
             number = text.count("\n", 0, match.start()) + 1
             yield Found(file, number, lines[number - 1].strip(), word, instead)

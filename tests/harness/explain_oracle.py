@@ -63,12 +63,17 @@ _AXES: Final[Mapping[str, Mapping[str, Sequence[Any]]]] = {
     "claimed": {"pause": PAUSES, "worker": ("live", "none", "quiet", "unknown"), "claim": CLAIMS,
                 "once": (False, True)},
 }  # fmt: skip
+KINDS: Final = tuple(_AXES)
 
 
 def situations() -> list[Situation]:
     """Return situations in which each cause meets each cause of every other kind."""
-    found = [one for axes in _AXES.values() for one in _pairwise(axes)]
-    return list(dict.fromkeys(found))
+    return [one for kind in KINDS for one in situations_of(kind)]
+
+
+def situations_of(kind: str) -> list[Situation]:
+    """Return those of a job that waits, of one that is claimed, or of a step."""
+    return list(_pairwise(_AXES[kind]))
 
 
 def _pairwise(axes: Mapping[str, Sequence[Any]]) -> Iterator[Situation]:

@@ -22,6 +22,9 @@ def every_condition_is_named_and_changed_in_order(world: World, situation: Situa
         _compare(scene, found)
         if situation.claim not in ("running", "waiting", "stopping", "silent"):
             _change(scene, found)
+    except BaseException as error:
+        error.add_note(f"in the situation {situation}")
+        raise
     finally:
         scene.close()
 

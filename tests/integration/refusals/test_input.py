@@ -14,6 +14,7 @@ from dueline import BadInput, DuelineError, NotFound, Retry
 from dueline.api.application import Dueline
 from dueline.core.codec import DEPTH_MAX, PAYLOAD_BYTES_MAX
 from dueline.core.lane import dead_queue
+from tests.harness.refusals import refusal
 
 
 class Bench:
@@ -91,7 +92,6 @@ VALUES: dict[str, object] = {
     "tuple as key": {(1, 2): 1},
     "circle": circle(),
     "depth": nested(DEPTH_MAX),
-    "great depth": nested(100_000),
     "too large": "x" * PAYLOAD_BYTES_MAX,
 }
 
@@ -206,23 +206,23 @@ def is_clear(error: DuelineError) -> bool:
     return 0 < len(error.message) < 400 and "Traceback" not in str(error)
 
 
-@pytest.mark.parametrize("name", VALUES)
 @pytest.mark.parametrize("way", WAYS)
-def test_a_value_that_cannot_be_stored_is_refused(bench: Bench, name: str, way: str) -> None:
+def test_a_value_that_cannot_be_stored_is_refused(bench: Bench, way: str) -> None:
     before = bench.rows()
-    with pytest.raises(BadInput) as caught:
-        WAYS[way](bench, VALUES[name])
-    assert is_clear(caught.value)
-    assert bench.rows() == before
+    for name, value in {**VALUES, "great depth": nested(100_000)}.items():
+        error = refusal(WAYS[way], bench, value)
+        assert error is not None, name
+        assert is_clear(error), name
+        assert bench.rows() == before, name
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_a_wrong_call_is_refused(bench: Bench, name: str) -> None:
+def test_a_wrong_call_is_refused(bench: Bench) -> None:
     before = bench.rows()
-    with pytest.raises(BadInput) as caught:
-        CALLS[name](bench)
-    assert is_clear(caught.value)
-    assert bench.rows() == before
+    for name, call in CALLS.items():
+        error = refusal(call, bench)
+        assert error is not None, name
+        assert is_clear(error), name
+        assert bench.rows() == before, name
 
 
 def test_what_is_just_in_range_is_stored(bench: Bench) -> None:
@@ -238,7 +238,7 @@ def test_what_is_just_in_range_is_stored(bench: Bench) -> None:
     assert {job.status for job in limits} <= {"ready", "scheduled"}
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(max_size=70))
 @example("a!dead")
 @example("a'; DROP TABLE jobs; --")

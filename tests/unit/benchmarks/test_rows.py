@@ -26,6 +26,7 @@ def measured(name: str) -> Samples:
     return found
 
 
+@pytest.mark.long
 def test_the_drain_is_compared_with_the_same_changes_to_rows() -> None:
     found = measured("default")
     assert set(found.samples) == {"ours", "base", "raw", "huey 1w FULL", "huey 4w FULL"}
@@ -36,6 +37,7 @@ def test_the_drain_is_compared_with_the_same_changes_to_rows() -> None:
             assert spread.median > 0
 
 
+@pytest.mark.long
 def test_the_application_of_the_readme_is_drained() -> None:
     assert "def greet(" in readme_program()
     assert set(measured("readme").samples) == {"ours", "base", "raw"}
@@ -45,6 +47,7 @@ def test_single_calls_are_compared_with_raw_inserts() -> None:
     assert set(measured("single-full").samples) == {"ours", "base", "raw", "huey"}
 
 
+@pytest.mark.long
 def test_latency_is_that_of_each_job() -> None:
     found = measured("pickup-full")
     p50, p99 = found.spread("ours", "p50_ms"), found.spread("ours", "p99_ms")

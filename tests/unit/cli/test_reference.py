@@ -25,19 +25,13 @@ def test_every_part_is_on_a_page() -> None:
     assert sorted(found) == sorted(reference.PARTS)
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_a_command_and_its_options_are_on_the_page(shell: Shell, words: tuple[str, ...]) -> None:
-    answer = shell(*words, "--help")
-    assert answer.code == 0
-    section = PAGE.partition(f"### dueline {' '.join(words)}\n")[2].partition("\n### ")[0]
-    for option in set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", answer.out, re.MULTILINE)):
-        assert option == "--help" or f"`{option}" in section, option
-
-
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_every_command_accepts_yes(shell: Shell, words: tuple[str, ...]) -> None:
-    for word in ("--yes", "-y"):
-        assert shell(*words, word, "--help").code == 0
+def test_each_command_accepts_yes_and_has_its_options_on_the_page(bare_shell: Shell) -> None:
+    for words in COMMANDS:
+        answer = bare_shell(*words, "--yes", "-y", "--help")
+        assert answer.code == 0, words
+        section = PAGE.partition(f"### dueline {' '.join(words)}\n")[2].partition("\n### ")[0]
+        for option in set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", answer.out, re.MULTILINE)):
+            assert option == "--help" or f"`{option}" in section, (words, option)
 
 
 def test_after_two_dashes_yes_is_an_argument(shell: Shell) -> None:
@@ -69,21 +63,18 @@ def test_some_commands_create_a_file(shell: Shell, words: tuple[str, ...]) -> No
     assert (shell.folder / "new.db").exists()
 
 
-@pytest.mark.parametrize("words", NOT_CREATING, ids=" ".join)
-def test_other_commands_create_no_file(shell: Shell, words: tuple[str, ...]) -> None:
-    answer = shell("--store", "sqlite:///new.db", *words)
-    assert (answer.code, (shell.folder / "new.db").exists()) == (7, False), answer
+def test_other_commands_create_no_file(bare_shell: Shell) -> None:
+    for words in NOT_CREATING:
+        answer = bare_shell("--store", "sqlite:///new.db", *words)
+        assert (answer.code, (bare_shell.folder / "new.db").exists()) == (7, False), answer
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_the_help_of_options_is_short(words: tuple[str, ...]) -> None:
-    (command,) = [
-        one for name, one in reference.commands() if name == " ".join(["dueline", *words])
-    ]
-    assert command.help
-    for option in command.params:
-        assert option.help, option.name
-        assert len(option.help.split()) <= 10, option.help
+def test_the_help_of_options_is_short() -> None:
+    for name, command in reference.commands():
+        assert command.help, name
+        for option in command.params:
+            assert option.help, (name, option.name)
+            assert len(option.help.split()) <= 10, (name, option.help)
 
 
 def test_every_exit_code_has_a_meaning() -> None:

@@ -297,10 +297,18 @@ def nested(depth: int) -> object:
 
 @pytest.mark.parametrize(
     "value",
-    [object(), 1j, print, {(1, 2): 3}, "\ud800", nested(100_000), iter(())],
-    ids=["object", "complex", "function", "tuple key", "surrogate", "deep", "iterator"],
+    [object(), 1j, print, {(1, 2): 3}, "\ud800", iter(())],
+    ids=["object", "complex", "function", "tuple key", "surrogate", "iterator"],
 )
 def test_what_json_cannot_carry_is_refused(value: object) -> None:
+    expect_refusal(value)
+
+
+def test_what_is_too_deep_for_json_is_refused() -> None:
+    expect_refusal(nested(100_000))
+
+
+def expect_refusal(value: object) -> None:
     with pytest.raises(BadInput):
         codec(loose).encode((value,), {})
     with pytest.raises(BadInput):

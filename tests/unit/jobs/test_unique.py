@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ PAIRS = [
     *((first, second) for first in MODES[:4] for second in MODES[:4]),
     *(("last", "last"), ("last", "reject"), ("existing", "last")),
 ]
+SETTINGS = [QueueSettings(), KEEPING_NOTHING]
 
 
 @pytest.fixture(params=EVERY_KIND)
@@ -37,7 +39,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> I
     store.close()
 
 
-@pytest.fixture(params=[QueueSettings(), KEEPING_NOTHING], ids=["keeping", "keeping nothing"])
+@pytest.fixture(params=SETTINGS, ids=["keeping", "keeping nothing"])
 def queues(request: pytest.FixtureRequest, store: Store, clock: HandClock) -> Queues:
     """Make the engine, of queues that keep what is usual, or nothing."""
     return queues_on(store, clock, request.param)
@@ -226,13 +228,13 @@ def test_a_call_may_be_sent_again(queues: Queues) -> None:
 # --- stopped after any call of the store -----------------------------------------------------
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(("first", "second"), PAIRS)
-@pytest.mark.parametrize("held", [False, True], ids=["free", "held"])
 def test_a_producer_is_stopped_at_any_call(
-    queues: Queues, first: Mode, second: Mode, *, after: bool, held: bool
+    store: Store, clock: HandClock, first: Mode, second: Mode
 ) -> None:
-    cases.a_producer_is_stopped_at_any_call(queues, first, second, after=after, held=held)
+    for settings, after, held in product(SETTINGS, (False, True), (False, True)):
+        queues = queues_on(store, clock, settings)
+        cases.a_producer_is_stopped_at_any_call(queues, first, second, after=after, held=held)
 
 
 # --- races -----------------------------------------------------------------------------------
