@@ -25,7 +25,7 @@ from dueline.core.job import Token
 from dueline.core.store import Drop, Want
 from dueline.stores.sqlite.store import SqliteStore
 
-STORES: Final = {"rows": SqliteStore, "stretches": StretchStore}
+STORES: Final[dict[str, type[SqliteStore]]] = {"rows": SqliteStore, "stretches": StretchStore}
 
 
 class Cost(NamedTuple):

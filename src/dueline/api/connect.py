@@ -9,7 +9,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from dueline.core import disk_wait
 from dueline.core.clock import SECOND_US, Clock, SystemClock
+from dueline.core.durations import parse_span
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, ConfigError
 from dueline.core.ids import Ids
@@ -35,8 +37,9 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
     Args:
         url: `memory://`; `sqlite:///folder/file.db` (relative) or `sqlite:////absolute/file.db`,
             with `?synchronous=NORMAL` for speed at the risk of losing the last commits on a power
-            failure, `&shared_folder=allow` for a folder that every user may write to, and
-            `&mode=0660` for a file that the users of a group share;
+            failure, `&shared_folder=allow` for a folder that every user may write to,
+            `&mode=0660` for a file that the users of a group share, and `&timeout=2s` for how long
+            calls wait for the disk and for other writers;
             `postgresql://user:password@host/database`, with `?schema=` and the parameters of libpq
             (stores/postgres/address.py);
             `cassandra://host,host/keyspace`, with options such as `?dc=` and `&consistency=`
@@ -201,7 +204,7 @@ def copy_file(url: str, other: Path, *, restores: bool) -> int:
 
 _SQLITE_HINT = (
     "Use sqlite:///jobs.db; its options are synchronous=FULL or NORMAL, "
-    "shared_folder=refuse or allow, and mode=0600 or 0660."
+    "shared_folder=refuse or allow, mode=0600 or 0660, and timeout=10s."
 )
 _SQLITE_MODES = {"0600": 0o600, "0660": 0o660}
 
@@ -210,6 +213,7 @@ def _sqlite(url: str, options: dict[str, str], clock: Clock) -> Store:
     path = sqlite_path(url)
     synchronous = options.pop("synchronous", "FULL").upper()
     shared = options.pop("shared_folder", "refuse")
+    timeout = options.pop("timeout", None)
     mode = _SQLITE_MODES.get(options.pop("mode", "0600"))
     is_known = synchronous in ("FULL", "NORMAL") and shared in ("refuse", "allow")
     if options or not is_known or mode is None:
@@ -217,8 +221,28 @@ def _sqlite(url: str, options: dict[str, str], clock: Clock) -> Store:
     from dueline.stores.sqlite.store import SqliteStore  # noqa: PLC0415  (see above)
 
     return SqliteStore(
-        path, clock=clock, synchronous=synchronous, may_be_shared=shared == "allow", mode=mode
+        path,
+        clock=clock,
+        synchronous=synchronous,
+        may_be_shared=shared == "allow",
+        mode=mode,
+        timeout_us=None if timeout is None else _sqlite_timeout_us(timeout),
     )
+
+
+def _sqlite_timeout_us(text: str) -> int:
+    try:
+        timeout_us = parse_span(text)
+    except BadInput as error:
+        raise ConfigError(
+            f"timeout={text!r} is not a duration.", hint="Use timeout=10s."
+        ) from error
+    least_us, most_us = disk_wait.LIMITS_US
+    if not least_us <= timeout_us <= most_us:
+        raise ConfigError(
+            f"timeout={text!r} is out of range.", hint="Use a duration from 100ms to 10m."
+        )
+    return timeout_us
 
 
 def open_wakeups(url: str, store: Store, *, clock: Clock) -> Wakeups:

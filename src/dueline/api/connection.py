@@ -9,11 +9,12 @@ from dueline.api.config import find_config
 from dueline.api.connect import mask, open_queues, open_store
 from dueline.core.clock import Clock, SystemClock
 from dueline.core.engine import Engine
-from dueline.core.errors import ConfigError
+from dueline.core.errors import ConfigError, StoreUnavailable
 from dueline.core.limit_names import semaphore_of
 from dueline.core.logging import log
 from dueline.core.queue_settings import DEFAULT_QUEUE, check_queue_name
 from dueline.core.store import Store
+from dueline.core.store_capabilities import silence_of
 from dueline.jobs.queue import Queues
 from dueline.jobs.transaction import Transaction, joined
 from dueline.limits.usage import declared_limits
@@ -247,3 +248,8 @@ class Connection:
         if "store" in self.__dict__:
             self.store.close()
             self._is_closed = True
+
+
+def silence_in(app: Connection) -> StoreUnavailable | None:
+    """Return the error of a disk that does not answer a call of this process, or None."""
+    return silence_of(app.store) if "store" in app.__dict__ else None

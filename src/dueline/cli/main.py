@@ -12,10 +12,11 @@ import typer
 from typer.main import get_command
 
 from dueline.cli.completion import VARIABLE, words_for, words_for_value
-from dueline.cli.errors import show_error, show_usage
+from dueline.cli.errors import Exit, say_failure, show_error, show_usage
 from dueline.cli.options import option
 from dueline.cli.output import Output
 from dueline.cli.session import Format, Session, session_of
+from dueline.cli.supervision import left, run_supervised
 from dueline.core.clock import SystemClock
 from dueline.core.errors import BadInput, DuelineError
 from dueline.core.version import VERSION
@@ -210,4 +211,32 @@ def main() -> NoReturn:
     if VARIABLE in os.environ:
         print("\n".join(complete(sys.argv[1:])))  # noqa: T201
         sys.exit(0)
-    sys.exit(run(sys.argv[1:]))
+    words = sys.argv[1:]
+    if not _is_supervised(words):
+        sys.exit(left(run(words)))
+    sys.exit(run_supervised(lambda: run(words), lambda error: _show_silence(words, error)))
+
+
+_UNSUPERVISED = frozenset({"worker", "web", "monitor", "completion", "version"})
+"""Commands that go on when the disk does, and those that use no store."""
+
+
+def _is_supervised(words: Sequence[str]) -> bool:
+    """Return whether a command ends when its disk does not answer."""
+    try:
+        front, rest = _split(words)
+    except BadInput:
+        return False
+    given = dict(zip(front[::2], front[1::2], strict=False)) if len(front) % 2 == 0 else {}
+    store = given.get("--store") or os.environ.get("DUELINE_STORE") or "sqlite:"
+    return store.startswith("sqlite:") and bool(rest) and rest[0] not in _UNSUPERVISED
+
+
+def _show_silence(words: Sequence[str], error: DuelineError) -> int:
+    """Print the error of a disk that does not answer; return the exit code."""
+    return say_failure(
+        "the disk does not answer; what was being written may be stored later",
+        why=error.message,
+        attempt=error.hint or "",
+        code=Exit.CHECK if _split(words)[1][0] == "health" else Exit.STORE,
+    )

@@ -3,6 +3,8 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from dueline.core.disk_wait import DiskWait
+from dueline.core.errors import StoreUnavailable
 from dueline.core.job import Job, JobId, Token
 from dueline.core.lane import Lane, Pointer
 from dueline.core.store import JobPage, LanePage, Put, Store, Want
@@ -154,6 +156,12 @@ def flush_claims(store: Store) -> None:
     """Make claims durable before their effects become visible outside the store."""
     if isinstance(store, FlushesLater):
         store.flush()
+
+
+def silence_of(store: Store) -> StoreUnavailable | None:
+    """Return the error of a store whose disk does not answer a call of this process, or None."""
+    wait: DiskWait | None = getattr(store, "disk", None)
+    return wait.error() if wait is not None and not wait.left_us() else None
 
 
 @runtime_checkable

@@ -92,7 +92,7 @@ def dashboard(
         exception_handlers={DuelineError: _failed, HTTPException: _refused},
     )
     pages.state.site = site
-    return Guard(pages, access, ended=EndedSessions(lambda: site.app.engine))
+    return Guard(pages, access, ended=EndedSessions(lambda: site.app.engine), silence=site.silence)
 
 
 def _failed(request: Request, error: Exception) -> Response:

@@ -26,6 +26,7 @@ from dueline.core.errors import ConfigError, StoreUnavailable
 from dueline.web.guesses import Guesses
 from dueline.web.problems import problem_of_status
 from dueline.web.sessions import EndedSessions
+from dueline.web.silence import Silence, answer_in_time
 
 Role = Literal["reader", "operator", "admin", "producer", "worker"]
 
@@ -179,6 +180,7 @@ class Guard:
         access: Who has access.
         api: Path of the HTTP API; empty if there are no pages.
         ended: The sessions that were ended; None to ask for none.
+        silence: Whether the disk of the store answers.
     """
 
     def __init__(
@@ -188,7 +190,9 @@ class Guard:
         *,
         api: str = API,
         ended: EndedSessions | None = None,
+        silence: Silence = lambda: None,
     ) -> None:
+        self._silence = silence
         self._app, self._access, self._api, self._ended = app, access, api, ended
         self._guesses = Guesses()
 
@@ -201,6 +205,20 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
         request = Request(scope, receive)
+
+        async def refuse(error: StoreUnavailable) -> None:
+            secured = _with_headers(send, request, None)
+            await self._refused(request, Refusal(503, error.message))(scope, receive, secured)
+
+        await answer_in_time(lambda note: self._respond(request, note), send, self._silence, refuse)
+
+    def _refused(self, request: Request, refusal: Refusal) -> Response:
+        if f"{_path(request.scope)}/".startswith(f"{self._api}/"):
+            return problem_of_status(refusal.status, refusal.message)
+        return PlainTextResponse(f"{refusal.message}\n", refusal.status)
+
+    async def _respond(self, request: Request, send: Send) -> None:
+        scope = request.scope
         if f"{_path(scope)}/".startswith(f"{self._api}/"):
             await self._answer(request, send)
             return
@@ -213,8 +231,8 @@ class Guard:
         try:
             answer = await self._check(request)
         except Refusal as refusal:
-            answer = PlainTextResponse(f"{refusal.message}\n", refusal.status)
-        await (answer or self._app)(scope, receive, secured)
+            answer = self._refused(request, refusal)
+        await (answer or self._app)(scope, request.receive, secured)
 
     async def _answer(self, request: Request, send: Send) -> None:
         """Answer a request to the HTTP API."""
@@ -222,7 +240,7 @@ class Guard:
         try:
             await self._check_call(request)
         except Refusal as refusal:
-            answer = problem_of_status(refusal.status, refusal.message)
+            answer = self._refused(request, refusal)
         secured = _with_headers(send, request, None)
         await (answer or self._app)(request.scope, request.receive, secured)
 
@@ -237,6 +255,7 @@ class Guard:
         _check_host(request, self._access)
         if request.method not in (*_SAFE, "POST"):
             raise Refusal(405, "Use GET or POST.")
+        self._expect_disk()
         if "\0" in _path(request.scope):
             raise Refusal(400, "An address has no null characters.")
         identity = await self._identify(request)
@@ -259,6 +278,8 @@ class Guard:
         path = _path(request.scope)
         if "\0" in path:
             raise Refusal(400, "An address has no null characters.")
+        if not path.startswith(_UNAUTHENTICATED):
+            self._expect_disk()
         has_bearer = _bearer_of(request) is not None
         identity = await self._identify(request)
         request.scope["dueline.identity"] = identity
@@ -280,6 +301,14 @@ class Guard:
             base = request.scope.get("root_path", "")
             return RedirectResponse(f"{base}/login", 303)
         raise Refusal(401, "Log in first.")
+
+    def _expect_disk(self) -> None:
+        """Expect that no call waits too long for the disk: this one would wait with it.
+
+        Raises: Refusal: one does.
+        """
+        if (error := self._silence()) is not None:
+            raise Refusal(503, error.message)
 
     async def _identify(self, request: Request) -> Identity | None:
         access = self._access

@@ -21,8 +21,9 @@ from dueline.admin.search import JobFilter
 from dueline.admin.timeline import Timeline
 from dueline.api.application import Dueline
 from dueline.api.claim_sessions import ClaimSessions
+from dueline.api.connection import silence_in
 from dueline.core.clock import SECOND_US
-from dueline.core.errors import DuelineError
+from dueline.core.errors import DuelineError, StoreUnavailable
 from dueline.core.logging import log
 from dueline.web.redaction import Redaction
 from dueline.web.security import Identity, Role
@@ -79,6 +80,10 @@ class Site:
                 producer = self.producer
                 self._claims = ClaimSessions(engine, producer.tasks, producer.hooks)
             return self._claims
+
+    def silence(self) -> StoreUnavailable | None:
+        """Return the error of a disk that does not answer; None if it does."""
+        return silence_in(self.app) or silence_in(self.producer)
 
     def now_us(self) -> int:
         """Return the store's time, in microseconds UTC."""

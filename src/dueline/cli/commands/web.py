@@ -1,6 +1,7 @@
 """`dueline web`: serve the dashboard."""
 
 import os
+from contextlib import suppress
 from typing import Annotated, Literal, get_args
 
 import typer
@@ -11,7 +12,7 @@ from dueline.cli.errors import Exit
 from dueline.cli.options import option
 from dueline.cli.output import note
 from dueline.cli.session import session_of
-from dueline.core.errors import ConfigError
+from dueline.core.errors import ConfigError, StoreUnavailable
 
 TOKENS_VARIABLE = "DUELINE_WEB_TOKENS"
 PORT = 8321
@@ -70,9 +71,10 @@ def web(
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     finally:
-        app.close()
-        if tasks is not None:
-            tasks.close()
+        with suppress(StoreUnavailable):  # the disk does not answer
+            app.close()
+            if tasks is not None:
+                tasks.close()
     return Exit.TERMINATED
 
 

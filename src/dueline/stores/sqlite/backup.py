@@ -6,12 +6,16 @@ from pathlib import Path
 
 import apsw
 
+from dueline.core.clock import SECOND_US
+from dueline.core.disk_wait import DiskWait
 from dueline.core.errors import Conflict, NotFound, StoreCorrupt, StoreUnavailable
 from dueline.core.system import IS_POSIX, NO_LINK
-from dueline.stores.sqlite.connection import APPLICATION_ID
+from dueline.stores.sqlite.connection import APPLICATION_ID, PROGRESS_STEPS
 from dueline.stores.sqlite.file import COMPANIONS
 
 _WAIT_MS = 60_000
+_DISK_US = 600 * SECOND_US
+"""How long a copy may make no progress: one flush may write all of it."""
 
 
 def copy_checked(source: Path, target: Path) -> int:
@@ -27,6 +31,15 @@ def copy_checked(source: Path, target: Path) -> int:
       StoreCorrupt: `source` is damaged, or not a queue file.
       StoreUnavailable: a file cannot be read or written, or the disk is full.
     """
+    wait = DiskWait(f"{source} or {target}", _DISK_US)
+    wait.begin()
+    try:
+        return _copy_checked(source, target, wait)
+    finally:
+        wait.end()
+
+
+def _copy_checked(source: Path, target: Path, wait: DiskWait) -> int:
     if not source.is_file():
         raise NotFound(f"There is no file {source}.")
     for one in (target, *(target.with_name(target.name + suffix) for suffix in COMPANIONS)):
@@ -43,8 +56,8 @@ def copy_checked(source: Path, target: Path) -> int:
     except OSError as error:
         raise _unwritable(target, error) from error
     try:
-        _copy(source, draft)
-        _check(draft)
+        _copy(source, draft, wait)
+        _check(draft, wait)
         draft.rename(target)
         _flush(target.parent)
     except OSError as error:
@@ -63,9 +76,10 @@ def copy_checked(source: Path, target: Path) -> int:
     return target.stat().st_size
 
 
-def _copy(source: Path, draft: Path) -> None:
+def _copy(source: Path, draft: Path, wait: DiskWait) -> None:
     with closing(apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READWRITE)) as database:
         database.set_busy_timeout(_WAIT_MS)
+        database.set_progress_handler(wait.progressed, PROGRESS_STEPS)
         if database.pragma("application_id") != APPLICATION_ID:
             raise StoreCorrupt(f"The file {source} is not a queue file of dueline.")
         database.execute("VACUUM INTO ?", (str(draft),))
@@ -73,8 +87,9 @@ def _copy(source: Path, draft: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _check(draft: Path) -> None:
+def _check(draft: Path, wait: DiskWait) -> None:
     with closing(apsw.Connection(str(draft), flags=apsw.SQLITE_OPEN_READONLY)) as database:
+        database.set_progress_handler(wait.progressed, PROGRESS_STEPS)
         finding = database.pragma("integrity_check")
     if finding != "ok":
         raise StoreCorrupt(f"The copy is damaged: {finding}.", hint="Check the disk.")

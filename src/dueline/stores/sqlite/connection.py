@@ -2,6 +2,7 @@
 
 import random
 import threading
+import time
 import weakref
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 import apsw
 
 from dueline.core.clock import SECOND_US, Clock
+from dueline.core.disk_wait import LIMIT_US, DiskWait
 from dueline.core.errors import (
     BadInput,
     DuelineError,
@@ -26,6 +28,7 @@ from dueline.core.store import BESIDE_A_TRANSACTION
 from dueline.core.system import at_fork
 from dueline.stores.sqlite import damage, file
 from dueline.stores.sqlite.damage import SCHEMAS
+from dueline.stores.sqlite.errors import translated
 from dueline.stores.sqlite.wal_checkpointer import Checkpointer
 
 T = TypeVar("T")
@@ -35,6 +38,12 @@ SCHEMA_VERSION = len(SCHEMAS)
 APPLICATION_ID = 0x6475_656C  # "duel"
 LOCK_WAIT_S = 60.0
 """Maximum time that a call waits for other writers, in seconds."""
+
+PROGRESS_STEPS = 1_000_000
+"""Number of SQLite's steps, some milliseconds, after which a long statement reports progress."""
+
+RESUMED_S = 0.2
+"""How long a call of a process that was stopped may take to go on, in seconds."""
 
 LOCK_BLOCKS_MS = 100
 """Time for which SQLite itself waits for a lock, in milliseconds: it tries every millisecond, which
@@ -98,6 +107,8 @@ class SqliteConnection:
       clock: The machine's clock.
       may_be_shared: Whether the folder may be writable for every user.
       mode: Permissions of the file.
+      timeout_us: Maximum time that a call waits for other writers, and for the disk, in
+        microseconds; None for the defaults, LOCK_WAIT_S and disk_wait.LIMIT_US.
     """
 
     def __init__(
@@ -108,8 +119,10 @@ class SqliteConnection:
         clock: Clock,
         may_be_shared: bool = False,
         mode: int = file.OWNER_ONLY,
+        timeout_us: int | None = None,
     ) -> None:
         self._path = path
+        self._timeout_us = timeout_us
         self._mode = mode
         self._may_be_shared = may_be_shared
         self._synchronous = synchronous
@@ -117,6 +130,8 @@ class SqliteConnection:
         self._clock = clock
         self._lock = threading.RLock()  # re-entered by a thread that has a transaction open
         self._examining = threading.Lock()
+        self.disk = DiskWait(str(path), timeout_us or LIMIT_US)
+        self._examined_disk = DiskWait(str(path), timeout_us or LIMIT_US)
         self._database: apsw.Connection | None = None
         self._checkpointer: Checkpointer | None = None
         self._identity: file.Identity | None = None
@@ -127,10 +142,24 @@ class SqliteConnection:
         _close_at_fork(weakref.ref(self))
 
     def close(self) -> None:
-        """Close the connection; the next call opens the file that is at the path then."""
-        with self._lock:
-            self._close()
-            self._identity = None
+        """Close the connection; the next call opens the file that is at the path then.
+
+        Raises:
+          StoreUnavailable: Another thread uses it, such as one that waits for the disk.
+        """
+        try:
+            self._acquire()
+            try:
+                self.disk.begin()
+                self._close()
+                self._identity = None
+            finally:
+                self.disk.end()
+        finally:
+            try:  # noqa: SIM105  (see `run`)
+                self._lock.release()
+            except RuntimeError:
+                pass
 
     def _close(self) -> None:
         if self._checkpointer is not None:
@@ -141,8 +170,12 @@ class SqliteConnection:
 
     def before_fork(self) -> None:
         """Close the connection, so that the child does not inherit it; hold the locks."""
-        self._is_examined = not self._examining.acquire(timeout=LOCK_WAIT_S)
-        self._is_held_for_fork = self._lock.acquire(timeout=LOCK_WAIT_S)
+        self._is_examined = not self._examining.acquire(timeout=self._lock_wait_s)
+        try:
+            self._acquire()
+            self._is_held_for_fork = True
+        except StoreUnavailable:
+            self._is_held_for_fork = False
         if self._is_held_for_fork:
             self._close()
 
@@ -159,6 +192,8 @@ class SqliteConnection:
             _inherited.append(self._database)
         self._lock, self._examining = threading.RLock(), threading.Lock()
         self._checkpointer = self._database = None
+        self.disk.forget()
+        self._examined_disk.forget()
 
     def read(self, work: Callable[[apsw.Connection], T]) -> T:
         """Run `work` on the connection, outside a write transaction."""
@@ -169,15 +204,19 @@ class SqliteConnection:
         self.read(self._check_place)
         with self._examining:  # a fork waits for it: a child must not inherit the connection
             try:
+                self._examined_disk.begin()
                 database = self._connect(apsw.SQLITE_OPEN_READONLY)
                 try:
-                    database.set_busy_timeout(round(LOCK_WAIT_S * 1000))
+                    database.set_busy_timeout(round(self._lock_wait_s * 1000))
+                    database.set_progress_handler(self._examined_disk.progressed, PROGRESS_STEPS)
                     database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
                     return work(database)
                 finally:
                     database.close()
             except apsw.Error as error:
                 raise self.translated(error) from error
+            finally:
+                self._examined_disk.end()
 
     def write(self, work: Callable[[apsw.Connection], T]) -> T:
         """Run `work` as one immediate transaction, all or nothing.
@@ -230,15 +269,19 @@ class SqliteConnection:
         """
         try:
             self._acquire()
-            database = self._patiently(self._checked)
+            with self.disk_call():
+                database = self._patiently(self._checked)
             refuse_beside(database)
             try:
-                self._patiently(lambda: self._begin(database, self._synchronous))
+                with self.disk_call():
+                    self._patiently(lambda: self._begin(database, self._synchronous))
                 yield database
                 self.expect_open(database)
-                self._commit(database)
+                with self.disk_call():
+                    self._commit(database)
             except BaseException:
-                _roll_back(database)
+                with self.disk_call():
+                    _roll_back(database)
                 raise
         except apsw.Error as error:
             raise self.translated(error) from error
@@ -247,6 +290,15 @@ class SqliteConnection:
                 self._lock.release()
             except RuntimeError:
                 pass
+
+    @contextmanager
+    def disk_call(self) -> Iterator[None]:
+        """Watch over a call to the disk in the block, by the thread that has the connection."""
+        self.disk.begin()
+        try:
+            yield
+        finally:
+            self.disk.end()
 
     def expect_open(self, database: apsw.Connection) -> None:
         """Raise StoreUnavailable if the open transaction was rolled back."""
@@ -305,6 +357,7 @@ class SqliteConnection:
         try:
             self._acquire()
             try:
+                self.disk.begin()
                 try:
                     return work((checks_itself and self._database) or self._checked())
                 except (apsw.BusyError, apsw.LockedError):
@@ -316,6 +369,8 @@ class SqliteConnection:
                         hint="Run `dueline doctor`.",
                     ) from error
                 return self._patiently(lambda: work(self._checked()))
+            finally:
+                self.disk.end()
         except apsw.Error as error:
             raise self.translated(error) from error
         finally:
@@ -334,9 +389,26 @@ class SqliteConnection:
         now_us = self._clock.wall_us()
         return self.commit(database, lambda mine: damage.move_damaged(mine, now_us=now_us))
 
+    @property
+    def _lock_wait_s(self) -> float:
+        return LOCK_WAIT_S if self._timeout_us is None else self._timeout_us / SECOND_US
+
     def _acquire(self) -> None:
-        if not self._lock.acquire(timeout=LOCK_WAIT_S):
-            raise self._waited()
+        """Acquire the lock; give up at once while its thread waits for a disk that does not answer.
+
+        Raises:
+          StoreUnavailable: Another thread has the lock.
+        """
+        if self._lock.acquire(blocking=False):
+            return
+        give_up_s = time.monotonic() + self._lock_wait_s
+        while (left_s := give_up_s - time.monotonic()) > 0:
+            disk_s = max(RESUMED_S, self.disk.left_us() / SECOND_US)
+            if self._lock.acquire(timeout=min(left_s, disk_s)):
+                return
+            if not self.disk.left_us():
+                raise self.disk.error()
+        raise self._waited()
 
     def _patiently(self, work: Callable[[], T]) -> T:
         """Retry `work` while others hold the file's lock, with jitter, up to LOCK_WAIT_S.
@@ -345,7 +417,7 @@ class SqliteConnection:
         busy handler, whose pauses grow, starves some of several writers; waiting for the lock
         (LOCK_BLOCKS_MS) and the jitter here do not.
         """
-        give_up_us = self._clock.monotonic_us() + round(LOCK_WAIT_S * SECOND_US)
+        give_up_us = self._clock.monotonic_us() + round(self._lock_wait_s * SECOND_US)
         pause_s = 0.0005
         while True:
             try:
@@ -353,6 +425,7 @@ class SqliteConnection:
             except (apsw.BusyError, apsw.LockedError) as error:
                 if self._clock.monotonic_us() > give_up_us:
                     raise self._waited() from error
+            self.disk.progressed()  # the disk answered
             self._clock.sleep(pause_s * (0.5 + self._jitter.random()))
             pause_s = min(pause_s * 1.5, _PAUSE_S_MAX)
 
@@ -372,6 +445,7 @@ class SqliteConnection:
         try:
             database.set_busy_timeout(0)
             database.setlk_timeout(LOCK_BLOCKS_MS, 0)
+            database.set_progress_handler(self.disk.progressed, PROGRESS_STEPS)
             # Without it, each new value of a limit or a range has the statement compiled again.
             database.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
             # A file of another program stays as it is, its log included.
@@ -462,37 +536,13 @@ class SqliteConnection:
 
     def _waited(self) -> StoreUnavailable:
         return StoreUnavailable(
-            f"Other writers kept the queue file {self._path} locked for {LOCK_WAIT_S:.0f} s.",
+            f"Other writers kept the queue file {self._path} locked for {self._lock_wait_s:.0f} s.",
             hint="Look for a program that holds a transaction open on it.",
         )
 
     def translated(self, error: apsw.Error) -> DuelineError:
         """Translate an error of SQLite."""
-        match error:
-            case apsw.NotADBError():
-                return StoreCorrupt(
-                    f"The file {self._path} is not a SQLite database.",
-                    hint="Choose another file for the queue; this one was left as it is.",
-                )
-            case apsw.CorruptError() | apsw.SQLError(args=["unsupported file format", *_]):
-                return StoreCorrupt(
-                    f"The queue file {self._path} is damaged: {error}.",
-                    hint="Restore it from a backup, or save what can be read (`.recover`).",
-                )
-            case apsw.IOError() if "short read" in str(error).lower():
-                return StoreCorrupt(
-                    f"The queue file {self._path} is cut off: {error}.",
-                    hint="Restore it from a backup.",
-                )
-            case apsw.FullError():
-                return StoreUnavailable(
-                    f"The disk of {self._path} is full; nothing was written.",
-                    hint="Free some space; stored data is intact.",
-                )
-        return StoreUnavailable(
-            f"SQLite refused a call on {self._path}: {error}.",
-            hint="Check the file's permissions and its disk.",
-        )
+        return translated(error, self._path)
 
 
 def _is_in_transaction(database: apsw.Connection) -> bool:

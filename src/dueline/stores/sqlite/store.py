@@ -60,6 +60,8 @@ class SqliteStore:
       synchronous: FULL (commits survive loss of power) or NORMAL (the last ones may not).
       may_be_shared: Whether the folder may be writable for every user.
       mode: Permissions of the file: OWNER_ONLY or GROUP_TOO.
+      timeout_us: Maximum time that a call waits for other writers or the disk, in microseconds;
+        None for 60 s and 10 s.
     """
 
     transactional = True
@@ -73,6 +75,7 @@ class SqliteStore:
         synchronous: str = "FULL",
         may_be_shared: bool = False,
         mode: int = OWNER_ONLY,
+        timeout_us: int | None = None,
     ) -> None:
         self._path = path.absolute()
         self._clock = clock
@@ -83,8 +86,10 @@ class SqliteStore:
             clock=clock,
             may_be_shared=may_be_shared,
             mode=mode,
+            timeout_us=timeout_us,
         )
         self._connection: Executor = self._file
+        self.disk = self._file.disk
         self._inserts = GroupCommit(self._file)
         self._guard = Guard()
 

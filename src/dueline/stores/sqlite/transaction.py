@@ -89,7 +89,8 @@ class SqliteTransaction:
     def _run(self, work: Callable[[Database], T]) -> T:
         self._connection.expect_open(self._database)
         try:
-            return work(self._database)
+            with self._connection.disk_call():
+                return work(self._database)
         except apsw.Error as error:
             raise self._connection.translated(error) from error
 
@@ -104,7 +105,8 @@ class SqliteTransaction:
         self._connection.expect_open(self._database)
         self._guard.is_on = True
         try:
-            return self._database.execute(statement, bindings, can_cache=False).fetchall()
+            with self._connection.disk_call():
+                return self._database.execute(statement, bindings, can_cache=False).fetchall()
         except apsw.AuthError as error:
             raise BadInput(
                 "The statement would end the transaction, or change a table of the queue: "

@@ -58,7 +58,8 @@ def api(
     """
     access = Access(role, dict(tokens or {}), authorize, tuple(hosts))
     site = Site(app, Redaction(redact), mask(app.url))
-    return Guard(routes_of(site), access, api="", ended=EndedSessions(lambda: app.engine))
+    ended = EndedSessions(lambda: app.engine)
+    return Guard(routes_of(site), access, api="", ended=ended, silence=site.silence)
 
 
 def routes_of(site: Site) -> Starlette:

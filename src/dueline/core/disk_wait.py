@@ -1,0 +1,82 @@
+"""Calls that wait for a disk: no signal ends a thread in one, so that others watch over it."""
+
+import time
+from threading import get_ident
+from typing import Final
+from weakref import WeakSet
+
+from dueline.core.clock import SECOND_US
+from dueline.core.durations import span_text
+from dueline.core.errors import StoreUnavailable
+
+LIMIT_US: Final = 10 * SECOND_US
+"""Default time that a call may wait for its disk, in microseconds."""
+
+LIMITS_US: Final = (SECOND_US // 10, 600 * SECOND_US)
+"""Least and greatest limit, in microseconds."""
+
+_all: Final[WeakSet["DiskWait"]] = WeakSet()
+
+
+class DiskWait:
+    """The present call of a connection that one thread uses at a time.
+
+    Times are those of the machine, also in a simulation: its disk is real.
+
+    Attributes:
+      place: What the call reads or writes, for messages.
+      limit_us: Time without progress after which the disk does not answer, in microseconds.
+      since_us: When the call last made progress; 0 without a call.
+    """
+
+    def __init__(self, place: str, limit_us: int = LIMIT_US) -> None:
+        self.place = place
+        self.limit_us = limit_us
+        self.since_us = 0
+        self._thread = 0
+        _all.add(self)
+
+    def begin(self) -> None:
+        """Note that a call of this thread begins."""
+        self._thread, self.since_us = get_ident(), _now_us()
+
+    def progressed(self) -> bool:
+        """Note that the disk answered; return False, by which a statement of SQLite goes on."""
+        if self.since_us:
+            self.since_us = _now_us()
+        return False
+
+    def end(self) -> None:
+        """Note the end of the call of this thread, if it has begun one."""
+        if self._thread == get_ident():
+            self.since_us = 0
+
+    def forget(self) -> None:
+        """Drop the call of a thread that does not exist here, in the child of a fork."""
+        self.since_us = 0
+
+    def left_us(self) -> int:
+        """Return after how long the call is overdue, in microseconds; 0 if it is."""
+        since_us = self.since_us
+        return max(0, since_us + self.limit_us - _now_us()) if since_us else self.limit_us
+
+    def error(self) -> StoreUnavailable:
+        """Return the error of what cannot wait for the call any longer."""
+        return StoreUnavailable(
+            f"The disk of {self.place} has not answered for {span_text(self.limit_us)}.",
+            hint="Check the disk; calls succeed again once it answers.",
+        )
+
+
+def _now_us() -> int:
+    return time.monotonic_ns() // 1000
+
+
+def overdue() -> DiskWait | None:
+    """Return a call of this process whose disk does not answer, or None."""
+    return next((wait for wait in list(_all) if not wait.left_us()), None)
+
+
+def is_any_under_way() -> bool:
+    """Return whether a thread of this process is in a call to a disk."""
+    return any(wait.since_us for wait in list(_all))
