@@ -42,6 +42,9 @@ ENDLESS = 0.8
 BLOCKED = 0.01
 """Share of handlers that wait in a library, where no limit interrupts them."""
 
+ENDS_S = 30.0
+"""How long all handlers may take to end before it counts which slots are named as lost."""
+
 PATIENCE_S = 120.0
 DRAIN_S = 10
 EXIT_S_MAX = DRAIN_S + 20.0
@@ -78,6 +81,7 @@ class Attack:
         self._jobs: list[Job[Any]] = []
         self._open: list[Job[Any]] = []
         self._faults: list[str] = []
+        self._lost_from_s = 0.0
 
     def start(self) -> None:
         """Start the worker."""
@@ -112,6 +116,7 @@ class Attack:
 
     def end(self) -> Report:
         """Let all handlers end, look at what is left, and tell the worker to end."""
+        self._lost_from_s = time.monotonic() + ENDS_S
         self._wait(self._is_over, "slots are neither free nor named as lost")
         self._look_at_locks()
         lost = self._lost()
@@ -135,8 +140,10 @@ class Attack:
         self._worker.wait()
 
     def _is_over(self) -> bool:
-        lost = self._lost()
         self._open = [job for job in self._open if job.status not in ("done", "dead")]
+        if not self._open or time.monotonic() < self._lost_from_s:
+            return not self._open
+        lost = self._lost()
         return all(job.id in lost for job in self._open)
 
     def _lost(self) -> set[str]:
