@@ -193,6 +193,7 @@ class Mover:
         move_records.copy_features(self._source, self._target)
         move_records.copy_settings(self._source, self._target)
         move_records.put_new(target, self._records(*move_records.COPIED))
+        move_records.copy_leases(target, self._records(move_records.LEASES))
         keyed = move_records.copy_keys(source, target, self._records("unique"))
         self._list_unmoved()
         self._move_parts()

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from dueline.admin.move_records import COPIED, OWN, WITH_JOBS, all_records, kind_of
+from dueline.admin.move_records import COPIED, LEASES, OWN, WITH_JOBS, all_records, kind_of
 from dueline.core.engine import Engine
 from dueline.core.errors import ConfigError, Conflict
 from dueline.core.job import is_away
@@ -25,6 +25,7 @@ _NAMES: Final = {
     "rates": "rates",
     "quotas": "quotas",
     "sequences": "sequences",
+    LEASES: "leases",
     "unique": "unique keys",
     "results": "records of results",
     "queues": "queues with their settings",
@@ -123,7 +124,7 @@ def _history(source: Engine) -> Iterator[Line]:
 
 def _target(target: Engine) -> Iterator[Line]:
     """Yield what makes a target unfit: work, or declarations that the source's would meet."""
-    is_free = OWN | {"queues", "results", "leases"}
+    is_free = OWN | {"queues", "results", LEASES}
     kinds = Counter(kind_of(partition) for partition, _ in all_records(target.store))
     for kind in sorted(kinds.keys() - is_free):
         why = "the new store holds them; stop its workers and producers, and empty it"

@@ -6,6 +6,7 @@ from typing import Final
 
 from dueline.admin import bulk_runs, operations
 from dueline.admin.health import PROBES
+from dueline.coordination.leases import Grant
 from dueline.coordination.worker_registry import REGISTRATIONS
 from dueline.coordination.worker_requests import ANSWERS
 from dueline.core import features
@@ -40,6 +41,10 @@ REWRITTEN: Final = frozenset({"unique", "flows", "results", schedules.PARTITION,
 
 WITH_JOBS: Final = frozenset({"progress", "cancels"})
 """Kinds that are copied with the rows of their jobs, and otherwise are of no use."""
+
+LEASES: Final = "leases"
+"""The kind whose epochs continue in the other store. It stays in both, so that no epoch is granted
+twice where a store moves back."""
 
 OWN: Final = frozenset(
     {
@@ -126,6 +131,16 @@ def of_partitions(store: Store, partitions: Iterable[str]) -> Iterator[tuple[str
     for partition in partitions:
         for one in records_in(store, partition):
             yield partition, Put(one.key, one.version, one.value)
+
+
+def copy_leases(target: Store, leases: Iterable[tuple[str, Put]]) -> None:
+    """Continue the epochs of leases in the target, so that none is granted twice (rule L1)."""
+    for partition, put in leases:
+        there = record_at(target, partition, put.key)
+        epoch = 0 if there is None else decode(there.value, Grant).epoch
+        if epoch < decode(put.value, Grant).epoch:
+            expect = NO_VERSION if there is None else there.version
+            target.commit(partition, (put._replace(expect=expect),))
 
 
 # Unique keys

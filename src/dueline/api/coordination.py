@@ -14,6 +14,7 @@ from dueline.coordination.sequence import BLOCK
 from dueline.coordination.sequence import Sequence as Numbers
 from dueline.core.clock import SECOND_US, Clock, asked_span_us, duration_us
 from dueline.core.constraints import Count, check_value
+from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, Conflict, DuelineError, LeaseLost, NotFound
 from dueline.core.logging import enable_loggers, log
 from dueline.core.process_identity import worker_name
@@ -254,6 +255,7 @@ class CoordinationMethods(Connection):
 
         Raises:
             Conflict: Another process holds the lease.
+            StoreMoved: The store has moved; its leases are granted there.
             BadInput: The name or a duration is out of range.
         """
         check_queue_name(name, "lease")
@@ -278,6 +280,7 @@ class CoordinationMethods(Connection):
                     hint="Pass `wait` to wait for it.",
                 )
             clock.sleep(_LOOK_S)
+        _expect_here(queues.engine, leases, name)
         ended = threading.Event()
         beat = threading.Thread(
             target=_renew, args=(leases, ended, ttl_us), name="dueline-lease", daemon=True
@@ -290,6 +293,16 @@ class CoordinationMethods(Connection):
             beat.join()
             with suppress(DuelineError):  # then it expires by itself
                 leases.release([name])
+
+
+def _expect_here(engine: Engine, leases: Leases, name: str) -> None:
+    """Release a lease that was granted after its store had moved: its epoch counts there (L1)."""
+    try:
+        engine.catalog.features.check()
+        engine.catalog.features.expect_here()
+    except DuelineError:
+        leases.release([name])
+        raise
 
 
 @contextmanager
