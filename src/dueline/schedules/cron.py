@@ -1,7 +1,8 @@
 """Occurrences of cron expressions in a time zone.
 
-The expression is read by cronsim. Time is cut where the zone's offset changes, and within such a
-segment local time is UTC plus a constant, so that each rule about gaps and overlaps is one line:
+The expression is read by cronsim, whose own search backwards may not end (decision 51). Time is cut
+where the zone's offset changes, and within such a segment local time is UTC plus a constant, so
+that each rule about gaps and overlaps is one line:
 
 - An expression that names hours and minutes is due once for each local time. In an overlap that is
   the first time. If local times of it are in a gap, it is due once, at the end of the gap.

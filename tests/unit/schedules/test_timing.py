@@ -197,3 +197,12 @@ def test_far_times_take_no_time() -> None:
     times, after = step(schedule, NOW_US)
     assert to_datetime(times[0]) == to_datetime(NOW_US) - timedelta(minutes=1)
     assert after.skipped > 0
+
+
+@pytest.mark.timeout(60)
+def test_the_search_for_missed_times_ends_where_clocks_skip_midnight() -> None:
+    # T8: cronsim goes back and forth between 23:59 and 00:07
+    timing = Timing("7 * * * 6", "America/Nuuk")
+    midnight_us = to_us(datetime(2027, 3, 28, 1, tzinfo=UTC))
+    times = [midnight_us - HOUR_US * hours + 7 * 60 * SECOND_US for hours in (3, 2, 1)]
+    assert last_times(timing, midnight_us - 8 * HOUR_US, midnight_us, 3) == times
