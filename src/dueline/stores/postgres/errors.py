@@ -93,8 +93,10 @@ def translated(error: psycopg.Error, address: Address) -> DuelineError:
 def refused(error: psycopg.Error, address: Address) -> DuelineError:
     """Translate the error of a first connection: a wrong URL is no outage.
 
-    The server's codes are not known here. Its messages may be translated (`lc_messages`); they are
-    then taken for an outage, as are names of hosts that are unknown: they may appear later.
+    The server's codes are not known here: libpq hands out none for a refused connection, unless
+    its verbosity is set, which psycopg does not offer. Its messages may be translated
+    (`lc_messages`); they are then taken for an outage, as are names of hosts that are unknown:
+    they may appear later, as in a cluster whose names are still being set up.
     """
     text = _text_of(error)
     for sign, hint in _WRONG_ADDRESSES.items():
