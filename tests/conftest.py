@@ -30,6 +30,9 @@ UNMEASURED = {
 LONG = {"failures", "kills", "moving", "simulation"}
 """Folders of tests that wait for processes, or lead thousands of lives."""
 
+LONG_PAGES = [f"[docs/{one}/" for one in ("coming-from", "how-to", "operations", "pipeline")]
+"""Pages whose blocks are many processes; `make test` runs the others."""
+
 pytest.register_assert_rewrite("tests.harness.cases")
 
 EXTRA_STORES["memory://?transactional=off"] = SteppedMemoryStore
@@ -88,7 +91,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=list(others))
         items[:] = [item for item in items if item not in others]
     for place, item in enumerate(items):
-        if LONG & set(item.nodeid.split("/")) or "[docs/how-to/" in item.name:
+        if LONG & set(item.nodeid.split("/")) or _is_of_a_long_page(item):
             item.add_marker(pytest.mark.long)
         is_long = item.get_closest_marker("long") is not None
         is_random = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
@@ -106,6 +109,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 if item.path.stem == "test_laws":
                     group = f"{group} {place % 2}"
                 item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _is_of_a_long_page(item: pytest.Item) -> bool:
+    return item.path.stem == "test_docs" and any(page in item.name for page in LONG_PAGES)
 
 
 @pytest.hookimpl(trylast=True)

@@ -88,12 +88,14 @@ def test_an_example_is_short_and_says_why(path: Path) -> None:
     assert path.stem == "__init__" or "\nWhy: " in text
 
 
+@pytest.mark.long
 def test_sharded_workers_handle_everything_though_two_are_killed(tmp_path: Path) -> None:
     lines = run("sharded_workers", tmp_path)
     assert lines[0] == "600 of 600 messages handled, 2 consumers killed"
     assert [line.partition(":")[0] for line in lines[1:]] == ["added latency", "takeover"]
 
 
+@pytest.mark.long
 def test_checks_never_pass_their_limit_and_each_callback_runs_once_though_a_worker_is_killed(
     tmp_path: Path,
 ) -> None:

@@ -118,7 +118,7 @@ Begin = Callable[[HandClock, Queues, Claimer], tuple[JobId, Act]]
 """Brings a worker to where it has looked once; gives a job, and how another gives it back."""
 
 
-def while_it_looks_twice(begin: Begin, *, then_us: int = 0) -> int:
+def while_it_looks_twice(begin: Begin, switches_max: int, *, then_us: int = 0) -> int:
     """Let a job be given back while a worker looks twice; so much later it looks once more."""
 
     def lead(turns: Turns) -> None:
@@ -139,10 +139,10 @@ def while_it_looks_twice(begin: Begin, *, then_us: int = 0) -> int:
         claimer.refresh()
         assert job_id in found | claim(claimer)
 
-    return every_order(lead, switches_max=3)
+    return every_order(lead, switches_max=switches_max)
 
 
-def a_job_comes_back() -> int:
+def a_job_comes_back(switches_max: int = 3) -> int:
     """Let a claimed job be given back, and its bucket be closed, while a worker looks."""
 
     def begin(clock: HandClock, other: Queues, claimer: Claimer) -> tuple[JobId, Act]:
@@ -158,10 +158,10 @@ def a_job_comes_back() -> int:
 
         return job.id, give_back_and_close
 
-    return while_it_looks_twice(begin)
+    return while_it_looks_twice(begin, switches_max)
 
 
-def a_job_of_a_known_lane_comes_back() -> int:
+def a_job_of_a_known_lane_comes_back(switches_max: int = 3) -> int:
     """Let a job of a lane that was closed long ago be given back while a worker looks."""
 
     def begin(clock: HandClock, other: Queues, claimer: Claimer) -> tuple[JobId, Act]:
@@ -171,10 +171,10 @@ def a_job_of_a_known_lane_comes_back() -> int:
         return job.id, lambda: release(other, job)
 
     # What is remembered of lanes is read anew by then (rule R3).
-    return while_it_looks_twice(begin, then_us=LEASE_US // 2 + 1)
+    return while_it_looks_twice(begin, switches_max, then_us=LEASE_US // 2 + 1)
 
 
-def a_job_is_born() -> int:
+def a_job_is_born(switches_max: int = 3) -> int:
     """Let a job be put, and its bucket be closed, while a worker looks."""
 
     def lead(turns: Turns) -> None:
@@ -195,4 +195,4 @@ def a_job_is_born() -> int:
         claimer.refresh()
         assert ids[0] in claim(claimer)
 
-    return every_order(lead, switches_max=3)
+    return every_order(lead, switches_max=switches_max)

@@ -147,6 +147,7 @@ def write_without_a_pause(path: Path, name: str) -> None:
     store.close()
 
 
+@pytest.mark.long
 def test_the_log_begins_anew_though_two_processes_write_without_a_pause(tmp_path: Path) -> None:
     path, log = tmp_path / "queue.db", tmp_path / "queue.db-wal"
     SqliteStore(path, clock=SystemClock(), synchronous="NORMAL").commit("p", (Put("k", b"v", b""),))

@@ -98,6 +98,7 @@ def test_a_thousand_lanes_are_listed_by_one_statement(store: SqliteStore, known:
     assert [job and job.lane for job in found] == lanes * 2
 
 
+@pytest.mark.long
 def test_each_of_eight_processes_makes_progress(tmp_path: Path) -> None:
     # no call waits long, and none of the processes is starved by the others
     url = f"sqlite:///{tmp_path}/jobs.db"

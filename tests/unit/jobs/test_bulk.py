@@ -45,11 +45,12 @@ def numbers(app: Dueline) -> Counter[bytes]:
 
 
 @pytest.mark.no_cover  # ten thousand times the same
-def test_ten_thousand_in_one_call(app: Dueline) -> None:
+def test_thousands_in_one_call(app: Dueline) -> None:
     # C2
-    jobs = task_of(app).enqueue_many([(number,) for number in range(10_000)])
-    assert len({job.id for job in jobs}) == 10_000
-    assert len(numbers(app)) == 10_000
+    count = 10_000 if app.store.transactional else 3_000  # the steps of a job are Python
+    jobs = task_of(app).enqueue_many([(number,) for number in range(count)])
+    assert len({job.id for job in jobs}) == count
+    assert len(numbers(app)) == count
 
 
 class Down(FailingStore):

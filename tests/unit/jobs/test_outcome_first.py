@@ -18,17 +18,21 @@ from tests.harness.job_runs import (
     states_of,
 )
 from tests.harness.lives import Stage
+from tests.harness.marks import long_but
 
 READS = {"marks", "pointers", "page", "some", "places", "read", "partitions", "mark_of", "tail"}
+FEW = ("done", "dead without history", "killed with its child")
+"""The others take the same steps more often."""
 
 pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
 
 
-@pytest.mark.parametrize("name", LIVES)
+@pytest.mark.parametrize("name", long_but(LIVES, *FEW, "cancelled by an operator"))
 def test_a_job_has_one_end_wherever_its_worker_is_stopped(name: str) -> None:
     cases.a_job_has_one_end_wherever_its_worker_is_stopped(name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["done", "dead", "cancelled by an operator"])
 def test_a_job_has_one_end_wherever_two_are_stopped(name: str) -> None:
     life = LIVES[name]
@@ -60,7 +64,7 @@ def telling(stage: Stage) -> list[int]:
     return [number for number, both in enumerate(pairs, 1) if both != (True, True)]
 
 
-@pytest.mark.parametrize("name", LIVES)
+@pytest.mark.parametrize("name", long_but(LIVES, *FEW))
 def test_a_worker_that_resumes_late_changes_no_end(name: str) -> None:
     """It is paused before one step; others see the job through, then it goes on."""
     life = LIVES[name]

@@ -22,6 +22,7 @@ from tests.harness.job_races import (
 )
 from tests.harness.job_runs import STEPS_MAX, text_of
 from tests.harness.lives import AFTER_LEASES_US, Stage, Stopped
+from tests.harness.marks import long_but
 
 pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
 
@@ -29,6 +30,7 @@ pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by other
 # --- two who end it --------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_worker_and_an_operator_with_the_same_token_make_one_end() -> None:
     ends = set()
 
@@ -56,12 +58,12 @@ def test_a_worker_and_an_operator_with_the_same_token_make_one_end() -> None:
     assert ends == {"done", "cancelled"}
 
 
-@pytest.mark.parametrize("state", ["done", "dead"])
+@pytest.mark.parametrize("state", long_but(["done", "dead"], "done"))
 def test_a_late_worker_and_the_next_claimer_make_one_end(state: FinalState) -> None:
     cases.a_late_worker_and_the_next_claimer_make_one_end(state)
 
 
-@pytest.mark.parametrize("state", ["done", "dead"])
+@pytest.mark.parametrize("state", long_but(["done", "dead"], "done"))
 def test_a_finisher_and_who_takes_its_outcome_over_repeat_the_same(state: FinalState) -> None:
     """The lease on the outcome ends while its finisher is on the way."""
 
@@ -118,6 +120,7 @@ def test_what_a_redrive_left_behind_is_no_job_once_it_has_ended() -> None:
     raise AssertionError("the redrive never runs through")
 
 
+@pytest.mark.long
 def test_two_redrives_of_a_dead_job_make_one_job() -> None:
     def lead(turns: Turns) -> None:
         stage = bury_one()

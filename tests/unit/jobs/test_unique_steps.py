@@ -51,7 +51,11 @@ def attempt(stage: Stage, calls: EnqueueRequest) -> str:
         return error.job_id
 
 
-@pytest.mark.parametrize("settings", [QueueSettings(), KEEPING_NOTHING], ids=["keep", "nothing"])
+@pytest.mark.parametrize(
+    "settings",
+    [pytest.param(QueueSettings(), marks=pytest.mark.long), KEEPING_NOTHING],
+    ids=["keep", "nothing"],
+)
 @pytest.mark.parametrize("second", MODES)
 @pytest.mark.parametrize("first", MODES)
 def test_a_producer_is_stopped_at_any_step(

@@ -130,9 +130,9 @@ def test_a_declared_schedule_has_jitter_and_an_end(app: Dueline, task: Task[[], 
         {"every": 60, "start": NOW + 2 * HOUR, "until": NOW + HOUR},
     ],
 )
-def test_an_end_that_cannot_be_is_refused(
-    app: Dueline, task: Task[[], None], terms: dict[str, Any]
-) -> None:
+def test_an_end_that_cannot_be_is_refused(clock: HandClock, terms: dict[str, Any]) -> None:
+    app = Dueline("memory://", clock=clock)
+    task = app.task(name="work")(lambda: None)
     with pytest.raises(BadInput):
         app.schedules.set("s", task, **terms)
     assert app.schedules.list() == []
