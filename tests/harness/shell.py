@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import pytest
 from dueline import Dueline
 from dueline.cli import run
 from dueline.core.store import Extend, Want
+from tests.harness import forked
 
 TASKS = """
 import time
@@ -146,7 +146,7 @@ class Shell:
         app.close()
 
     @contextmanager
-    def worker(self, *words: str) -> Iterator["subprocess.Popen[str]"]:
+    def worker(self, *words: str) -> Iterator[forked.Process]:
         """Have a worker of the app run, as a process of its own that is killed at the end."""
         process = self.spawn("worker", "tasks:app", *words)
         try:
@@ -159,13 +159,6 @@ class Shell:
             process.kill()
             process.communicate()
 
-    def spawn(self, *words: str, **environment: str) -> "subprocess.Popen[str]":
+    def spawn(self, *words: str, **environment: str) -> forked.Process:
         """Start a command as a process of its own."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "dueline", *words],
-            cwd=self.folder,
-            env={**os.environ, **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        return forked.Process(words, self.folder, {**os.environ, **environment})

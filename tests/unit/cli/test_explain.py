@@ -3,7 +3,6 @@
 import asyncio
 import importlib.util
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from dueline import Dueline
 from dueline.api.job_handle import Job
 from dueline.coordination.worker_registry import present
 from dueline.jobs.explanation import Explanation
+from tests.harness.forked import Process
 from tests.harness.shell import STORE, WAIT_S, Shell
 
 APP = """
@@ -89,16 +89,16 @@ class Scene:
         self.module: Any = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(self.module)
         self.app: Dueline = self.module.app
-        self._workers: list[subprocess.Popen[str]] = []
+        self._workers: list[Process] = []
 
-    def worker(self, *words: str) -> subprocess.Popen[str]:
+    def worker(self, *words: str) -> Process:
         """Start a worker, and wait until it is there."""
         count = len(present(self.app.store))
         process = self.spawn(*words)
         self.until(lambda: len(present(self.app.store)) > count)
         return process
 
-    def spawn(self, *words: str) -> subprocess.Popen[str]:
+    def spawn(self, *words: str) -> Process:
         """Start a worker."""
         process = self.shell.spawn("worker", "scene:app", *words)
         self._workers.append(process)

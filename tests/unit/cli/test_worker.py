@@ -2,12 +2,12 @@
 
 import re
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.harness.forked import Process
 from tests.harness.shell import WAIT_S, Shell
 
 
@@ -145,6 +145,6 @@ def test_a_live_worker_is_seen(shell: Shell) -> None:
         _kill(worker)
 
 
-def _kill(worker: "subprocess.Popen[str]") -> None:
+def _kill(worker: Process) -> None:
     worker.kill()
     worker.communicate(timeout=WAIT_S)
