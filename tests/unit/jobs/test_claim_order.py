@@ -115,6 +115,9 @@ def test_what_cannot_be_claimed_stands_before_nothing(tmp_path: Path) -> None:
     pauses.pause(world.queues.engine, "q", tasks=["paused"])
     world.queues.engine.catalog.configure("r", is_paused=True)
     assert ahead_of(world, job_id, "q", "r").by_queue == {}
+    world.queues.engine.catalog.configure("r", is_paused=False)
+    world.queues.engine.catalog.configure("a", is_paused=True)
+    assert ahead_of(world, job_id, "a", "q", "r").by_queue == {"r": 1}
 
 
 def test_a_retry_in_an_older_lane_goes_first(tmp_path: Path) -> None:

@@ -54,8 +54,8 @@ def close_until(database: Database, stream: str, shard: int, at_us: int) -> int:
     Raises:
       LockNotAvailable: An append was not committed in time.
     """
-    database.execute(_MAKE, ([stream], [shard]))
     database.fetch("SELECT set_config('lock_timeout', %s, true)", (LOCK_WAIT,))
+    database.execute(_MAKE, ([stream], [shard]))
     row = database.first(
         "SELECT closed_us FROM @stream_marks WHERE stream = %s AND shard = %s FOR UPDATE",
         (stream, shard),

@@ -1,0 +1,91 @@
+"""Coroutines of a runner that is closed."""
+
+import asyncio
+import threading
+
+from dueline.core.attempt import Ended
+from dueline.core.clock import SystemClock
+from dueline.core.retry import Retry
+from dueline.tasks.handler import Handler
+from dueline.worker.assignment import Assignment
+from dueline.worker.async_runner import CoroutineRunner
+from dueline.worker.execution import Execution
+from tests.harness.calls import row_of
+
+WAIT_S = 60.0
+NAME = "tests.task"
+
+
+class Handlers:
+    """A handler that awaits for ever, and what a runner reports of it."""
+
+    def __init__(self) -> None:
+        self.began = threading.Event()
+        self.cleaned_up = threading.Event()
+        self.ended: list[Ended] = []
+
+    async def wait(self, _number: int) -> None:
+        """Wait until it is cancelled."""
+        self.began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.cleaned_up.set()
+
+    def runner(self, loop: asyncio.AbstractEventLoop | None = None) -> CoroutineRunner:
+        """Return a runner of this handler."""
+        handler = Handler(self.wait, name=NAME, retry=Retry(), timeout_us=None)
+        execution = Execution({NAME: handler})
+        return CoroutineRunner(execution, clock=SystemClock(), ended=self.ended.append, loop=loop)
+
+
+def loops() -> int:
+    return sum(thread.name == "dueline-loop" for thread in threading.enumerate())
+
+
+def test_a_runner_that_closes_cancels_its_coroutines_and_ends_its_loop() -> None:
+    handlers = Handlers()
+    runner = handlers.runner()
+    before = loops()
+    runner.start()
+    runner.begin(Assignment(row_of(1), keep=True))
+    assert handlers.began.wait(WAIT_S)
+    assert len(runner) == 1
+    runner.close()
+    assert handlers.cleaned_up.wait(WAIT_S)
+    assert loops() == before
+    # The worker has given their jobs up: what they return counts no more.
+    assert (handlers.ended, len(runner), runner.running()) == ([], 0, [])
+
+
+def test_a_runner_on_the_loop_of_an_application_leaves_it_open() -> None:
+    handlers = Handlers()
+
+    async def application() -> None:
+        runner = handlers.runner(asyncio.get_running_loop())
+        runner.start()
+        runner.begin(Assignment(row_of(1), keep=True))
+        await asyncio.to_thread(handlers.began.wait, WAIT_S)
+        runner.close()
+        await asyncio.to_thread(handlers.cleaned_up.wait, WAIT_S)
+        assert handlers.cleaned_up.is_set()
+
+    asyncio.run(application())
+    assert handlers.ended == []
+
+
+def test_a_coroutine_that_had_not_begun_does_not_begin_after_the_end() -> None:
+    handlers = Handlers()
+
+    async def application() -> None:
+        runner = handlers.runner(asyncio.get_running_loop())
+        runner.begin(Assignment(row_of(1), keep=True))
+        runner.begin(Assignment(row_of(2), keep=True))
+        runner.close()
+        for _ in range(9):
+            await asyncio.sleep(0)
+        assert runner.jobs() == []
+
+    asyncio.run(application())
+    assert not handlers.began.is_set()
+    assert handlers.ended == []

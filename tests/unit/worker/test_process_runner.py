@@ -1,0 +1,190 @@
+"""Child processes that only exist in the test: which are replaced, and what is counted."""
+
+import threading
+from collections.abc import Sequence
+from queue import SimpleQueue
+
+import pytest
+
+from dueline.worker.assignment import Assignment
+from dueline.worker.child_handle import ChildHandle
+from dueline.worker.child_protocol import Leave, Message, Ready, dump, load
+from dueline.worker.process_runner import WEIGH_EVERY_US, ProcessRunner
+from dueline.worker.recycling import RecycleAfter
+from tests.harness.calls import row_of
+from tests.harness.clocks import HandClock
+
+WAIT_S = 60.0
+
+
+class FakeProcess:
+    """A process that ends when it is told to."""
+
+    pid = 1
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+
+    def kill(self) -> None:
+        self.ended.set()
+
+    def wait(self) -> int:
+        assert self.ended.wait(WAIT_S)
+        return 0
+
+
+class FakePipe:
+    """What the child says, and what it was sent."""
+
+    def __init__(self, process: FakeProcess) -> None:
+        self._process = process
+        self._said: SimpleQueue[bytes | None] = SimpleQueue()
+        self.sent: list[Message] = []
+        self.sending = threading.Event()
+        self.may_send = threading.Event()
+        self.may_send.set()
+
+    def say(self, message: Message) -> None:
+        self._said.put(dump(message))
+
+    def send_bytes(self, data: bytes, /) -> None:
+        self.sending.set()
+        assert self.may_send.wait(WAIT_S)
+        self.sent.append(load(data))
+        if isinstance(self.sent[-1], Leave):
+            self._process.ended.set()
+            self._said.put(None)
+
+    def recv_bytes(self) -> bytes:
+        data = self._said.get(timeout=WAIT_S)
+        if data is None:
+            raise EOFError
+        return data
+
+    def close(self) -> None:
+        pass
+
+    def end(self) -> None:
+        self._process.ended.set()
+        self._said.put(None)
+
+
+class Family:
+    """A runner of fake children."""
+
+    def __init__(self, *, processes: int, wear: RecycleAfter) -> None:
+        self.clock = HandClock()
+        self.pipes: list[FakePipe] = []
+        self.children: list[ChildHandle] = []
+        self.wakeup = threading.Event()
+        self.runner = ProcessRunner(
+            self._spawn, processes=processes, threads=processes, clock=self.clock,
+            now_us=self.clock.wall_us, wakeup=self.wakeup, wear=wear,
+        )  # fmt: skip
+        self.runner.start()
+
+    def _spawn(self) -> ChildHandle:
+        process = FakeProcess()
+        pipe = FakePipe(process)
+        self.pipes.append(pipe)
+        self.children.append(ChildHandle(process, pipe, {}))
+        return self.children[-1]
+
+    def ready(self, *numbers: int) -> None:
+        """Let children say that they are ready."""
+        for number in numbers:
+            self.pipes[number].say(Ready())
+            while not self.children[number].is_ready:
+                assert self.wakeup.wait(WAIT_S)
+                self.wakeup.clear()
+
+    def left(self) -> list[int]:
+        """Return the children that were asked to leave."""
+        self.runner.interrupt_overdue()
+        return [
+            number
+            for number, pipe in enumerate(self.pipes)
+            if any(isinstance(message, Leave) for message in pipe.sent)
+        ]
+
+    def close(self) -> None:
+        self.runner.close()
+        for pipe in self.pipes:
+            pipe.end()
+
+
+def jobs(*numbers: int) -> Sequence[Assignment]:
+    return [Assignment(row_of(number), keep=True) for number in numbers]
+
+
+def test_a_child_that_is_worn_leaves_once_its_replacement_is_ready() -> None:
+    family = Family(processes=2, wear=RecycleAfter(jobs=1))
+    family.ready(0, 1)
+    assert family.left() == []
+    family.children[0].ran = 1
+    assert family.left() == []
+    assert len(family.pipes) == 3  # only one replacement
+    assert family.left() == []
+    family.ready(2)
+    assert family.left() == [0]
+    family.children[1].ran = 1
+    assert family.left() == [0]
+    family.ready(3)
+    assert family.left() == [0, 1]
+    assert len(family.pipes) == 4
+    family.close()
+
+
+def test_only_as_many_children_leave_as_there_are_replacements() -> None:
+    family = Family(processes=2, wear=RecycleAfter(jobs=1))
+    family.ready(0, 1)
+    for child in family.children:
+        child.ran = 1
+    assert family.left() == []
+    assert len(family.pipes) == 4
+    family.ready(2)
+    assert family.left() == [0]
+    assert family.runner.capacity == 2
+    family.ready(3)
+    assert family.left() == [0, 1]
+    family.close()
+
+
+def test_memory_is_read_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading it costs too much for each turn of the worker's loop."""
+    weighed: list[int] = []
+
+    def resident_bytes(pid: int) -> int:
+        weighed.append(pid)
+        return 10
+
+    monkeypatch.setattr("dueline.worker.child_handle.resident_bytes", resident_bytes)
+    family = Family(processes=1, wear=RecycleAfter(memory_bytes=11))
+    family.ready(0)
+    for turns in range(1, 4):
+        family.clock.advance(us=WEIGH_EVERY_US + 1)
+        for _ in range(3):
+            assert family.left() == []
+        assert len(weighed) == turns
+    assert len(family.pipes) == 1
+    family.close()
+
+
+def test_a_job_on_its_way_to_a_child_is_counted() -> None:
+    """Otherwise the worker would claim another one for the same slot."""
+    family = Family(processes=1, wear=RecycleAfter())
+    family.ready(0)
+    pipe = family.pipes[0]
+    pipe.may_send.clear()
+    pipe.sending.clear()
+    counts: list[int] = []
+    giving = threading.Thread(target=family.runner.submit, args=(jobs(1, 2),))
+    counting = threading.Thread(target=lambda: counts.append(family.runner.load()))
+    giving.start()
+    assert pipe.sending.wait(WAIT_S)
+    counting.start()
+    pipe.may_send.set()
+    giving.join(WAIT_S)
+    counting.join(WAIT_S)
+    assert counts == [2]
+    family.close()
