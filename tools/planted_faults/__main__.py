@@ -1,16 +1,13 @@
 """Plant usual mistakes in the code, one at a time, and report which of them the tests notice.
 
-The faults are a random sample of each package. For each, the tests that run its lines are run
-until one fails. A fault that no test notices needs a test of what it breaks, or a line in
-equivalent.txt that says why it breaks nothing.
+The faults are a random sample of each package. For each, the tests of the package are run until
+one fails, the nearest first. A fault that no test notices needs a test of what it breaks, or a
+line in equivalent.txt that says why it breaks nothing.
 """
 
 import argparse
 import json
-import os
 import random
-import shutil
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -18,38 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tools.planted_faults.faults import Fault, faults_of
-from tools.planted_faults.selection import TestMap, Users, covering
-from tools.planted_faults.test_lines import PACKAGES, PROFILE, SOURCE, VARIABLE
-from tools.planted_faults.trial import ROOT, Bench, Verdict, import_libraries
+from tools.planted_faults.selection import ROOT, SOURCE, TESTS, nearest
+from tools.planted_faults.trial import Bench, Verdict, import_libraries
 
 CACHE = ROOT / ".cache" / "planted"
 EXPLAINED = Path(__file__).parent / "equivalent.txt"
-SUITES = (
-    "tests/unit/admin", "tests/unit/api", "tests/unit/coordination", "tests/unit/jobs",
-    "tests/unit/limits", "tests/unit/monitor", "tests/unit/schedules", "tests/unit/streams",
-    "tests/unit/tasks", "tests/unit/worker", "tests/unit/workflows", "tests/stores/postgres",
-)  # fmt: skip
-"""Tests that may notice a fault in one of PACKAGES."""
-
-IN_PROCESSES = {
-    "worker": [f"tests/integration/failures/test_{name}.py" for name in ("boards", "crashes")]
-}
-"""Tests of lines that only child processes run, by package."""
-
-BUDGET_S = 30.0
-"""Maximum duration of the tests of one fault, as measured without it."""
-
-
-def record_lines() -> None:
-    """Record which lines each test runs; on a busy machine this takes half an hour."""
-    command = [
-        sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "tools.planted_faults.test_lines",
-        "-m", "not long and not mutants and not cassandra and not sqlite", *SUITES,
-    ]  # fmt: skip
-    shutil.rmtree(CACHE / "lines", ignore_errors=True)
-    shutil.copytree(SOURCE, CACHE / "lines" / "source")
-    environment = os.environ | {VARIABLE: str(CACHE / "lines"), "HYPOTHESIS_PROFILE": PROFILE}
-    subprocess.run(command, cwd=ROOT, env=environment, check=False)
+PACKAGES = tuple(TESTS)
 
 
 def read_sources() -> dict[str, bytes]:
@@ -85,8 +56,7 @@ def sample(faults: Sequence[Fault], packages: Sequence[str], size: int, seed: st
 def run(
     faults: Sequence[Fault], sources: Mapping[str, bytes], *, processes: int, only: Sequence[str]
 ) -> Iterator[tuple[Fault, Verdict]]:
-    """Run the tests of each fault, or `only` the tests of these files."""
-    tests, users = TestMap(CACHE / "lines", sources), Users(sources)
+    """Run the tests of each fault, or `only` these files."""
     import_libraries()
     benches = [Bench(sources) for _ in range(processes)]
     pending = list(reversed(faults))
@@ -96,24 +66,8 @@ def run(
                 yield fault, verdict
             if bench.fault is None and pending:
                 fault = pending.pop()
-                chosen = choose(fault, tests, users, only)
-                if chosen:
-                    bench.start(fault, chosen)
-                else:
-                    yield fault, Verdict("untested", "", 0.0)
+                bench.start(fault, only or nearest(fault))
         time.sleep(0.02)
-
-
-def choose(fault: Fault, tests: TestMap, users: Users, only: Sequence[str]) -> Mapping[str, float]:
-    """Return the tests to run on a fault; those of its package if no test runs its lines."""
-    if only:
-        return dict.fromkeys(only, BUDGET_S)
-    package = package_of(fault.file)
-    chosen = covering(fault, tests, users)
-    if not chosen and package in IN_PROCESSES:
-        return dict.fromkeys(IN_PROCESSES[package], BUDGET_S)
-    chosen = chosen or tests.of_package(package)
-    return {test: tests.durations_s[test] for test in tests.within(chosen, package, BUDGET_S)}
 
 
 def main() -> int:
@@ -127,10 +81,7 @@ def main() -> int:
     parser.add_argument("--tests", nargs="*", default=[], help="run these files' tests only")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--resume", action="store_true", help="go on with this seed's last run")
-    parser.add_argument("--record", action="store_true", help="record again what tests run")
     options = parser.parse_args()
-    if options.record or not (options.tests or (CACHE / "lines").exists()):
-        record_lines()
     sources = read_sources()
     faults = [fault for file, source in sources.items() for fault in faults_of(file, source)]
     if options.again:
@@ -162,18 +113,18 @@ def main() -> int:
     for fault in chosen:
         counts[package_of(fault.file), "equivalent"] += fault.key in reasons
     print_rates(counts)
-    return int(any(word in {"survived", "untested"} for _, word in counts))
+    return int(any(word == "survived" for _, word in counts))
 
 
 def print_rates(counts: Counter[tuple[str, str]]) -> None:
     """Print how many faults of each package were caught."""
-    words = ("caught", "survived", "untested", "equivalent")
+    words = ("caught", "survived", "equivalent")
     print(f"\n{'package':<16}" + "".join(f"{word:>12}" for word in words) + f"{'rate':>8}")
     packages = sorted({package for package, _ in counts})
     rows = [(package, [counts[package, word] for word in words]) for package in packages]
     rows.append(("all", [sum(numbers) for numbers in zip(*(row for _, row in rows), strict=True)]))
     for name, numbers in rows:
-        rate = numbers[0] / max(1, sum(numbers[:3]))
+        rate = numbers[0] / max(1, sum(numbers[:2]))
         print(f"{name:<16}" + "".join(f"{number:12}" for number in numbers) + f"{rate:8.1%}")
 
 

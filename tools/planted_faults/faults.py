@@ -2,9 +2,7 @@
 
 import ast
 import re
-from bisect import bisect
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 _COMPARISONS = {
@@ -62,8 +60,6 @@ class Fault(NamedTuple):
       start: First byte of the replaced text.
       end: First byte after it.
       text: The replacement.
-      lines: The lines of the place, and then those of its statement.
-      names: Constants and classes that hold the place, where it runs only on import.
     """
 
     file: str
@@ -74,8 +70,6 @@ class Fault(NamedTuple):
     start: int
     end: int
     text: str
-    lines: tuple[range, range]
-    names: tuple[str, ...]
 
     @property
     def key(self) -> str:
@@ -107,7 +101,6 @@ class _Finder(ast.NodeVisitor):
             self._starts.append(self._starts[-1] + len(line))
         self._scope: list[str] = []
         self._functions: list[ast.FunctionDef | ast.AsyncFunctionDef] = []
-        self._statement: ast.stmt | None = None
         self._seen: Counter[tuple[str, str, str]] = Counter()
         self._sql = "postgres" in file
 
@@ -131,33 +124,12 @@ class _Finder(ast.NodeVisitor):
         where = ".".join(self._scope) or "module"
         self._seen[where, old, new] += 1
         number = self._seen[where, old, new]
-        statement = self._statement
-        assert statement is not None
-        place = range(self._line_of(start), self._line_of(max(start, end - 1)) + 1)
-        names: tuple[str, ...] = ()
-        if not self._functions:
-            names = tuple(self._scope[:1]) or tuple(_targets(statement))
-        lines = (place, range(statement.lineno, _header_end(statement) + 1))
-        self.faults.append(
-            Fault(self._file, where, old, new, number, start, end, text, lines, names)
-        )
-
-    def _line_of(self, offset: int) -> int:
-        return bisect(self._starts, offset)
+        self.faults.append(Fault(self._file, where, old, new, number, start, end, text))
 
     def _replace(self, node: ast.AST, text: str) -> None:
         self._add(node, *self._span(node), text)
 
     # Statements
-
-    def visit(self, node: ast.AST) -> None:
-        """Visit a node, and remember the statement that it is part of."""
-        if not isinstance(node, ast.stmt):
-            super().visit(node)
-            return
-        before, self._statement = self._statement, node
-        super().visit(node)
-        self._statement = before
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         """Visit the body of a class, but for protocols."""
@@ -166,7 +138,6 @@ class _Finder(ast.NodeVisitor):
         self._scope.append(node.name)
         for statement in node.body:
             if isinstance(statement, ast.AnnAssign) and statement.value is not None:
-                self._statement = statement
                 self._change_default(statement.value)
             else:
                 self.visit(statement)
@@ -179,7 +150,6 @@ class _Finder(ast.NodeVisitor):
         self._scope.append(node.name)
         self._functions.append(node)
         defaults = [*node.args.defaults, *filter(None, node.args.kw_defaults)]
-        self._statement = node.body[-1]
         for default in defaults:
             self._change_default(default)
         for statement in node.body:
@@ -399,18 +369,3 @@ def _around_change(old: str, new: str, margin: int = 40) -> tuple[str, str]:
 def _unit_of(value: ast.expr) -> str:
     name = str(getattr(value, "attr", None) or getattr(value, "id", ""))
     return next((unit for unit in _UNITS if name.endswith(unit)), "")
-
-
-def _targets(statement: ast.stmt) -> Iterator[str]:
-    targets = getattr(statement, "targets", None) or [getattr(statement, "target", None)]
-    for target in targets:
-        if isinstance(target, ast.Name):
-            yield target.id
-
-
-def _header_end(statement: ast.stmt) -> int:
-    """Return the last line of a statement, without the statements in it."""
-    body: Sequence[ast.stmt] = getattr(statement, "body", ())
-    if body:
-        return max(statement.lineno, body[0].lineno - 1)
-    return statement.end_lineno or statement.lineno

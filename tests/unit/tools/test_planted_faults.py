@@ -1,14 +1,13 @@
 """Planted faults: which changes are made to a module, and which tests are run on them."""
 
 import ast
-import json
 from pathlib import Path
 
 import pytest
 
 from tools.planted_faults.__main__ import EXPLAINED, explained, read_sources, sample
 from tools.planted_faults.faults import faults_of
-from tools.planted_faults.selection import TestMap, Users, covering
+from tools.planted_faults.selection import IN_CHILDREN, nearest
 
 
 def changes(code: str, file: str = "jobs/a.py") -> list[str]:
@@ -74,32 +73,14 @@ def test_the_name_of_a_fault_stays_when_lines_move() -> None:
     assert [fault.key for fault in faults_of("jobs/a.py", b"\n\n" + code)] == names
 
 
-def test_tests_that_run_the_line_are_chosen_although_it_has_moved(tmp_path: Path) -> None:
-    old = b"LIMIT = a + 1\n\ndef f():\n    return 1 < LIMIT\n\ndef g():\n    return 2 < 3\n"
-    new = old.replace(b"\ndef g", b"\n# A comment.\n\ndef g")
-    recorded = {
-        "tests": [["t.py::f", 2.0], ["t.py::g", 1.0]],
-        "files": {"jobs/a.py": {"4": [0], "7": [1]}},
-    }
-    (tmp_path / "main.json").write_text(json.dumps(recorded), encoding="utf-8")
-    (tmp_path / "source" / "jobs").mkdir(parents=True)
-    (tmp_path / "source" / "jobs" / "a.py").write_bytes(old)
-    sources = {"jobs/a.py": new}
-    tests, users = TestMap(tmp_path, sources), Users(sources)
-    chosen = [covering(fault, tests, users) for fault in faults_of("jobs/a.py", new)]
-    assert chosen == [{"t.py::f"}, {"t.py::f"}, {"t.py::g"}]  # a constant: those that use it
-
-
-def test_tests_of_the_package_and_short_ones_come_first(tmp_path: Path) -> None:
-    durations_s = {"tests/unit/api/t.py::a": 0.1, "tests/unit/jobs/t.py::b": 5.0,
-                   "tests/unit/jobs/t.py::c": 1.0}  # fmt: skip
-    recorded = {"tests": [*durations_s.items()], "files": {}}
-    (tmp_path / "main.json").write_text(json.dumps(recorded), encoding="utf-8")
-    within = TestMap(tmp_path, {}).within
-    assert within(durations_s, "jobs", 60) == [
-        "tests/unit/jobs/t.py::c", "tests/unit/jobs/t.py::b", "tests/unit/api/t.py::a",
-    ]  # fmt: skip
-    assert within(durations_s, "jobs", 2) == ["tests/unit/jobs/t.py::c"]
+def test_the_tests_nearest_to_a_fault_come_first() -> None:
+    code = b"def finish_together(a):\n    return a < 1\n"
+    (fault,) = faults_of("jobs/completion.py", code)
+    files = nearest(fault)
+    assert "tests/unit/jobs/test_shared_results.py" in files[:3]
+    assert {str(path) for path in Path("tests/unit/jobs").glob("test_*.py")} <= set(files)
+    (fault,) = faults_of("worker/child_process.py", code)
+    assert nearest(fault)[: len(IN_CHILDREN)] == IN_CHILDREN
 
 
 def test_an_explained_fault_has_a_reason() -> None:

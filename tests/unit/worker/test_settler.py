@@ -40,6 +40,7 @@ from tests.harness.cases.worker_settler import (
 )
 from tests.harness.clocks import NOW_US, HandClock
 from tests.harness.swaps import swap
+from tests.harness.unique_jobs import keyed, keys_held
 from tests.harness.worker_bench import Bench
 
 
@@ -432,3 +433,12 @@ def test_good_news_is_not_logged_unless_asked_for(
     with caplog.at_level(logging.WARNING, "dueline.worker"):
         settler_of(queues).settle([ended(make(), Done(b"1"))], [])
     assert caplog.records == []
+
+
+def test_the_keys_of_jobs_that_end_together_are_free(queues: Queues, clock: HandClock) -> None:
+    """A key that is left behind takes space for ever, and each later call must look whose it is."""
+    put(queues, *(keyed(number, key=f"k{number}") for number in (1, 2)))
+    assert keys_held(queues, "k1")
+    Bench(queues, clock).run()
+    assert not keys_held(queues, "k1")
+    assert not keys_held(queues, "k2")

@@ -39,6 +39,7 @@ from tests.harness.clocks import HandClock
 from tests.harness.worker_bench import Bench
 
 IDLE_US = 60 * SECOND_US
+IDLE_WAITS = 20
 POLL_US_MAX = 5 * SECOND_US
 
 
@@ -136,6 +137,27 @@ def test_with_every_wake_up_lost_a_job_starts_within_the_fallback_poll(
     at_us = clock.wall_us() + IDLE_US + after_us
     start_us = start_of(idle(queues, clock), clock, at_us, lambda: put(queues, call(1)))
     assert at_us <= start_us <= at_us + POLL_US_MAX
+
+
+def test_a_worker_that_has_found_a_job_looks_for_more_soon(store: Store, clock: HandClock) -> None:
+    """Else the second job of a queue that was idle waits for the fallback poll, as the first."""
+    queues = engine(store, clock, Lossy())
+    bench = idle(queues, clock)
+    began_us: list[int] = []
+
+    def meanwhile() -> None:
+        if len(bench.wakeup.waits_s) == IDLE_WAITS:
+            put(queues, call(1))
+        bench.run_all()
+        if len(bench.runner.began) > len(began_us):
+            began_us.append(clock.wall_us())
+            put(queues, call(1 + len(began_us)))
+            if len(began_us) == 2:
+                bench.worker.stop()
+
+    bench.wakeup.meanwhile = meanwhile
+    bench.run()
+    assert began_us[1] - began_us[0] <= LISTING_AGE_US_MAX
 
 
 @pytest.mark.parametrize("ahead_us", [1, 3_000_000, WAKE_AHEAD_US, WAKE_AHEAD_US + 1, 9_000_000])

@@ -2,7 +2,8 @@
 
 A transaction that inserts or moves jobs holds the marks of their shards FOR SHARE until it
 commits, and their lanes FOR KEY SHARE. A sweep takes the marks FOR UPDATE, so it neither closes a
-bucket nor unlists a lane under an insert that is not committed (rule E6).
+bucket nor unlists a lane under an insert that is not committed (rule E6). All who change lanes hold
+their marks.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -216,7 +217,7 @@ def sweep(database: Database, queue: str, shard: int, now_us: int, width_us: int
     swept, closed = row
     past = database.fetch(
         f"SELECT id, {head_in('l.id')} FROM @lanes l"
-        " WHERE queue = %s AND shard = %s AND listing <= %s FOR UPDATE SKIP LOCKED",
+        " WHERE queue = %s AND shard = %s AND listing <= %s",
         (*place, closed),
     )
     empty = [number for number, head_us in past if head_us is None]
