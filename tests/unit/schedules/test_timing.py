@@ -19,6 +19,7 @@ from dueline.schedules.schedule import (
     Timing,
     check,
     check_name,
+    has_same_times,
     last_times,
     step,
     times_after,
@@ -206,3 +207,26 @@ def test_the_search_for_missed_times_ends_where_clocks_skip_midnight() -> None:
     midnight_us = to_us(datetime(2027, 3, 28, 1, tzinfo=UTC))
     times = [midnight_us - HOUR_US * hours + 7 * 60 * SECOND_US for hours in (3, 2, 1)]
     assert last_times(timing, midnight_us - 8 * HOUR_US, midnight_us, 3) == times
+
+
+TIMINGS = [
+    Timing(cron="*/7 * * * *"),
+    Timing(cron="*/7 * * * *", start_us=DAY_US),
+    Timing(cron="3 5 * * *"),
+    Timing(cron="3 5 * * *", zone="Asia/Tokyo"),
+    Timing(every_us=HOUR_US),
+    Timing(every_us=HOUR_US, start_us=1),
+    Timing(every_us=HOUR_US, start_us=1, zone="Asia/Tokyo"),
+    Timing(every_us=2 * HOUR_US, start_us=1),
+    Timing(at_us=NOW_US + 5),
+    Timing(at_us=NOW_US + 6),
+    Timing(at_us=NOW_US + 6, start_us=DAY_US, zone="Asia/Tokyo"),
+]
+
+
+@pytest.mark.parametrize("timing", TIMINGS)
+def test_timings_are_the_same_if_their_occurrences_are(timing: Timing) -> None:
+    """Else a schedule that is declared again with another start would keep its old times."""
+    for other in TIMINGS:
+        mine, others = (list(islice(times_after(one, NOW_US), 99)) for one in (timing, other))
+        assert has_same_times(timing, other) == (mine == others), other

@@ -44,6 +44,10 @@ def test_a_parked_step_says_which_steps_it_waits_for(app: Dueline) -> None:
     found = why(app, after, 2, "steps")
     assert found.sentence.startswith("It waits for step 1 (the signal go), which is waiting, of")
     assert (found.facts["first_step"], found.facts["first_state"]) == (1, "waiting")
+    done, signal, waiting = step_statuses(app.queues.engine, after.look)
+    assert done.at_us > 0
+    assert signal == (1, "waiting", 0, "for the signal go", 0)
+    assert (waiting.at_us, waiting.errors) == (0, 0)
 
 
 def test_a_held_step_says_which_dead_one_bars_its_way(app: Dueline) -> None:
