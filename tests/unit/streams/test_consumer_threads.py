@@ -29,6 +29,7 @@ class Counting:
         self.committed = self.left = 0
         self.has_committed = threading.Event()
         self.asked = 0
+        self.was_asked = threading.Semaphore(0)
         self.fails = False
 
     def balance(self) -> None:
@@ -59,6 +60,7 @@ class Counting:
 
     def is_unsettled(self) -> bool:
         self.asked += 1
+        self.was_asked.release()
         return self.asked == 1
 
     def leave(self) -> None:
@@ -109,6 +111,8 @@ def test_between_two_heartbeats_it_waits(start: Start) -> None:
     consumer.await_heartbeats(2)
     consumer.waiting[0] = 1
     assert consumer.has_committed.wait(WAIT_S)
+    for _ in range(6):
+        assert consumer.was_asked.acquire(timeout=WAIT_S)
     loop.stop()
     assert loop.join(WAIT_S)
     assert consumer.heartbeats <= 4
