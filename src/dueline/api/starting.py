@@ -17,6 +17,11 @@ START_EXTENDED: Final = "EXTEND_TIMEOUT_USEC=60000000"
 """Has systemd wait for READY=1: an attempt to connect may take half of that."""
 
 
+def is_awaited(app: Connection, error: StoreUnavailable) -> bool:
+    """Return whether a start waits until an error is over: its store is on a server."""
+    return not isinstance(error, StoreReplaced | StoreMoved) and app.store.scope == "network"
+
+
 def started_when_available(
     app: Connection, start: Callable[[], T], is_stopped: threading.Event, *, name: str
 ) -> T | None:
@@ -37,10 +42,8 @@ def started_when_available(
     for attempt in count():
         try:
             return start()
-        except (StoreReplaced, StoreMoved):
-            raise
         except StoreUnavailable as error:
-            if app.store.scope != "network":
+            if not is_awaited(app, error):
                 raise
             log.warning("the %s waits, because the store is unavailable: %s", name, error)
         notify(f"STATUS=The store is unavailable.\n{START_EXTENDED}")

@@ -84,6 +84,7 @@ class Monitor:
         self._chance = chance
         self._warn = warn
         self._run_log: RunLog | None = None
+        self._failed: set[str] = set()  # names of tasks whose last step the store failed
         self._clock = clock
         self._here = own()
         self._leader: Registration | None = None
@@ -114,14 +115,20 @@ class Monitor:
             return min(rest_us, LEADER_CHECK_US)
         runs = self._run_log.runs
         now_us = self._engine.time.earliest_us()
-        wait_us, task = min(
-            ((_wait_us(one, runs.get(one.name), now_us), one) for one in self._tasks),
-            key=itemgetter(0),
-        )
+        waits = [(_wait_us(task, runs.get(task.name), now_us), task) for task in self._tasks]
+        wait_us = min(wait_us for wait_us, _ in waits)
         if wait_us > 0:
             return min(wait_us, beat_us)
-        self._run(task, self._run_log)
+        due = sorted((one for one in waits if one[0] <= 0), key=itemgetter(0))
+        self._run(self._first_of([task for _, task in due]), self._run_log)
         return 0
+
+    def _first_of(self, due: Sequence[MaintenanceTask]) -> MaintenanceTask:
+        """Return the task to run: one that the store failed comes after the others."""
+        others = [task for task in due if task.name not in self._failed]
+        if not others:
+            self._failed.clear()
+        return (others or due)[0]
 
     def _sees_leader(self) -> bool:
         """Return whether this process can see when the process of the leader ends."""
@@ -157,10 +164,12 @@ class Monitor:
         try:
             result = task.step(self._engine, run.after)
         except (StoreUnavailable, Unknown):
+            self._failed.add(task.name)
             raise
         except Exception:
             self._note(log, task, run, StepResult())  # so that the other tasks run too
             raise
+        self._failed.discard(task.name)
         self._note(log, task, run, result)
 
     def _note(self, log: RunLog, task: MaintenanceTask, run: TaskRun, result: StepResult) -> None:

@@ -51,6 +51,19 @@ if __name__ == "__main__":
 """
 
 
+EMBEDDING = """
+import signal
+import sys
+import threading
+
+from tasks import app
+
+signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+with app.worker(drain=1):
+    threading.Event().wait()
+"""
+
+
 @pytest.fixture(scope="module")
 def fresh() -> Iterator[Callable[[str], str]]:
     """Make empty stores."""
@@ -83,6 +96,7 @@ def relay(kind: str, url: str) -> Iterator[Relay]:
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "tasks.py").write_text(TASKS)
+    (tmp_path / "embedding.py").write_text(EMBEDDING)
     return tmp_path
 
 
@@ -187,18 +201,19 @@ def test_a_worker_whose_store_answers_nothing_can_be_stopped(
 
 
 @pytest.mark.parametrize("kind", EACH)
-@pytest.mark.parametrize("what", ["worker", "consumer"])
+@pytest.mark.parametrize("what", ["worker", "consumer", "embedded"])
 def test_what_starts_before_its_store_waits_for_it(
     folder: Path, url: str, kind: str, what: str
 ) -> None:
     port = free_port()
     with relay_to(url, PORTS[kind]) as relay:
         address = through(relay, url, kind).replace(f":{relay.port}/", f":{port}/")
-    words = WORKER if what == "worker" else ("tasks.py",)
+    words = {"worker": WORKER, "consumer": ("tasks.py",), "embedded": ("embedding.py",)}[what]
+    name = "consumer" if what == "consumer" else "worker"
     with process(folder, address, *words) as running:
-        wait_for(says(folder, f"the {what} waits, because the store is unavailable"))
+        wait_for(says(folder, f"the {name} waits, because the store is unavailable"))
         with relay_to(url, PORTS[kind], own_port=port):
-            if what == "worker":
+            if what != "consumer":
                 run_one(url, 1)
             else:
                 with_event(url)
@@ -230,7 +245,7 @@ def test_what_waits_for_its_store_can_be_stopped(
         relay.mute(new=True)
     else:
         relay.close()
-    for words in (WORKER, ("tasks.py",)):
+    for words in (WORKER, ("tasks.py",), ("embedding.py",)):
         (folder / "log").write_text("")
         with process(folder, address, *words) as running:
             wait_for(says(folder, "because the store is unavailable"))
@@ -246,6 +261,49 @@ def test_a_burst_does_not_wait_for_its_store(
     relay.close()
     with process(folder, through(relay, url, kind), *WORKER, "--burst") as worker:
         assert worker.wait(PATIENCE_S) == 3
+    expect_no_traceback(folder)
+
+
+@pytest.mark.parametrize("kind", EACH[:1])
+def test_a_worker_goes_on_when_answers_take_five_seconds(
+    folder: Path, relay: Relay, url: str, kind: str
+) -> None:
+    """Less than the default time limit, which follows from the default lease."""
+    (folder / "tasks.py").write_text(TASKS.replace(f", lease={LEASE_S}", ""))
+    with process(folder, relay.url(url), *WORKER) as worker:
+        run_one(url, 1)
+        relay.delay_s = 5.0
+        run_one(url, 2)
+        worker.send_signal(SIGTERM)
+        assert worker.wait(PATIENCE_S) == 128 + SIGTERM
+    assert "unavailable" not in (folder / "log").read_text()
+    expect_no_traceback(folder)
+
+
+@pytest.mark.parametrize("kind", EACH[1:])
+def test_a_worker_with_wake_ups_goes_on_when_its_store_was_mute(
+    folder: Path, relay: Relay, url: str, kind: str
+) -> None:
+    with process(folder, f"{through(relay, url, kind)}&wake=127.0.0.1", *WORKER) as worker:
+        run_one(url, 1)
+        relay.mute(new=True)
+        wait_for(says(folder, "the store is unavailable"))
+        relay.heal()
+        run_one(f"{url}?wake=127.0.0.1", 2)
+        relay.mute(new=True)
+        worker.send_signal(SIGTERM)
+        assert worker.wait(PATIENCE_S) == 128 + SIGTERM
+    expect_no_traceback(folder)
+
+
+@pytest.mark.parametrize("kind", EACH[1:])
+def test_a_command_ends_by_the_default_time_limit(
+    folder: Path, relay: Relay, url: str, kind: str
+) -> None:
+    Dueline(url).close()
+    relay.mute(new=True)
+    with process(folder, relay.url(url), "-m", "dueline", "queues", "list") as running:
+        assert running.wait(PATIENCE_S) == 3
     expect_no_traceback(folder)
 
 
@@ -266,7 +324,7 @@ def test_producers_and_commands_get_an_error(
     expect_no_traceback(folder)
 
 
-@pytest.mark.parametrize("kind", EACH[:1])
+@pytest.mark.parametrize("kind", EACH)
 def test_the_dashboard_and_the_http_api_answer(
     folder: Path, relay: Relay, url: str, kind: str
 ) -> None:

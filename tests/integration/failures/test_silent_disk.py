@@ -1,6 +1,7 @@
 """Processes whose disk stands still."""
 
 import os
+import select
 import subprocess
 import sys
 import time
@@ -28,6 +29,21 @@ app = Dueline()
 @app.task
 def note(number: int) -> int:
     return number
+"""
+
+
+EMBEDDING = """
+import sys
+
+from tasks import app, note
+
+try:
+    with app.worker(drain=0):
+        note.enqueue(1).result(timeout=120)
+        print("ready", flush=True)
+        sys.stdin.readline()
+except Exception as error:
+    print(type(error).__name__, error, flush=True)
 """
 
 
@@ -175,3 +191,29 @@ def test_the_dashboard_and_the_http_api_answer_although_the_disk_stands_still(
     _, errors = web.communicate(timeout=PATIENCE_S)
     assert web.returncode == -SIGTERM
     assert "Traceback" not in errors
+
+
+def test_a_program_leaves_its_worker_although_the_disk_stands_still(
+    folder: Path, disk: FrozenDisk
+) -> None:
+    (folder / "embedding.py").write_text(EMBEDDING)
+    program = subprocess.Popen(
+        [sys.executable, "embedding.py"],
+        cwd=folder,
+        env={**os.environ, "DUELINE_STORE": disk.url},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdin is not None
+    assert program.stdout is not None
+    assert program.stdout.readline() == "ready\n"
+    disk.freeze()
+    time.sleep(12)  # until a heartbeat is under way
+    print(file=program.stdin, flush=True)
+    readable, _, _ = select.select([program.stdout], [], [], PATIENCE_S)
+    assert readable
+    assert "StoreUnavailable The worker has not stopped" in program.stdout.readline()
+    disk.thaw()
+    program.communicate(timeout=PATIENCE_S)
+    assert program.returncode == 0

@@ -1,6 +1,7 @@
 """The elected monitor: one at a time, fenced, and needed by nobody."""
 
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,20 @@ def test_a_chore_that_the_store_fails_is_done_when_it_is_back(world: World) -> N
         one.step()
     one.step()
     assert log.done == ["one", "one"]
+
+
+def test_a_task_that_the_store_always_fails_does_not_delay_the_others(world: World) -> None:
+    log = Log()
+
+    def fail() -> None:
+        raise StoreUnavailable("this read takes too long")
+
+    tasks = [log.chore(name, name, meanwhile=fail) for name in ("a", "b")]
+    one = monitor_of(world, "one", [*tasks, log.chore("c", "c")])
+    for _ in range(5):
+        with suppress(StoreUnavailable):
+            one.step()
+    assert log.done == ["a", "b", "c", "a", "b"]
 
 
 def test_a_clock_that_jumped_back_stops_no_chore_for_longer_than_its_round(world: World) -> None:
