@@ -273,6 +273,8 @@ def test_a_worker_goes_on_when_answers_take_five_seconds(
     with process(folder, relay.url(url), *WORKER) as worker:
         run_one(url, 1)
         relay.delay_s = 5.0
+        time.sleep(12)  # two trips
+        relay.delay_s = 0.0
         run_one(url, 2)
         worker.send_signal(SIGTERM)
         assert worker.wait(PATIENCE_S) == 128 + SIGTERM
