@@ -536,7 +536,7 @@ class SqliteConnection:
 
     def _waited(self) -> StoreUnavailable:
         return StoreUnavailable(
-            f"Other writers kept the queue file {self._path} locked for {self._lock_wait_s:.0f} s.",
+            f"Other writers kept the queue file {self._path} locked for {self._lock_wait_s:g} s.",
             hint="Look for a program that holds a transaction open on it.",
         )
 

@@ -1,0 +1,77 @@
+"""One thread waits for a disk that does not answer; others get an error."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dueline.core.clock import SystemClock
+from dueline.core.disk_wait import overdue
+from dueline.core.errors import StoreUnavailable
+from dueline.stores.sqlite.connection import Database, SqliteConnection
+
+pytestmark = pytest.mark.sqlite
+
+LIMIT_US = 200_000
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[SqliteConnection]:
+    connection = SqliteConnection(
+        tmp_path / "jobs.db", synchronous="NORMAL", clock=SystemClock(), timeout_us=LIMIT_US
+    )
+    yield connection
+    connection.close()
+
+
+def test_other_threads_raise_while_a_call_hangs(connection: SqliteConnection) -> None:
+    answers, is_hanging = threading.Event(), threading.Event()
+
+    def hang(_: Database) -> None:
+        is_hanging.set()
+        answers.wait()
+
+    thread = threading.Thread(target=connection.read, args=(hang,))
+    thread.start()
+    is_hanging.wait()
+    calls: list[Callable[[], object]] = [lambda: connection.read(lambda _: 1), connection.close]
+    for call in calls:
+        with pytest.raises(StoreUnavailable, match="has not answered for 200ms"):
+            call()
+    assert overdue() is connection.disk
+    answers.set()
+    thread.join()
+    assert connection.read(lambda _: 1) == 1
+    assert overdue() is None
+
+
+def test_a_long_transaction_block_is_no_silent_disk(connection: SqliteConnection) -> None:
+    with connection.transaction():
+        errors: list[Exception] = []
+
+        def read() -> None:
+            try:
+                connection.read(lambda _: None)
+            except StoreUnavailable as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        thread.join()
+        assert overdue() is None
+    assert "Other writers kept" in str(errors[0])
+
+
+def test_a_long_statement_that_goes_on_is_no_silent_disk(connection: SqliteConnection) -> None:
+    def run(database: Database) -> tuple[int, int]:
+        before_us = connection.disk.since_us
+        database.execute(
+            "WITH RECURSIVE numbers(number) AS"
+            " (SELECT 1 UNION ALL SELECT number + 1 FROM numbers WHERE number < 500000)"
+            " SELECT max(number) FROM numbers"
+        ).fetchall()
+        return before_us, connection.disk.since_us
+
+    before_us, after_us = connection.read(run)
+    assert after_us > before_us
