@@ -40,6 +40,20 @@ def test_permits_that_are_still_held_are_used_again_without_a_write(world: World
     assert version_of(world, "s") != version
 
 
+def test_a_worker_that_holds_no_permits_writes_nothing(world: World) -> None:
+    permits = permits_of(world)
+    assert take(permits, "s", jobs=2) == 2
+    permits.settle(list)
+    permits.settle(list)
+    assert not permits._stored  # limits may be named after customers, of which there is no end
+    version = version_of(world, "s")
+    for _ in range(3):
+        world.clock.advance(us=LEASE_US)
+        permits.settle(list)
+        assert permits.keep([]) == []
+    assert version_of(world, "s") == version
+
+
 def test_of_a_rate_that_another_worker_uses_meanwhile_only_the_rest_is_granted(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,3 +53,17 @@ def test_only_what_there_is_can_be_paused(stage: Stage) -> None:
     assert orders.look().paused == ()
     orders.pause(group="billing", shard=0)
     assert [one.text for one in orders.look().paused] == ["group billing, shard 0"]
+
+
+def test_as_many_parts_are_paused_as_is_allowed(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dueline.streams.pauses.PAUSES_MAX", 2)
+    orders = stage.stream(3)
+    orders.append_many([(number, str(number)) for number in range(9)])
+    for shard in (0, 1, 1):
+        orders.pause(shard=shard)
+    with pytest.raises(BadInput, match="At most 2"):
+        orders.pause(shard=2)
+    orders.resume(shard=0)
+    orders.pause(shard=2)
