@@ -14,7 +14,12 @@ TESTS = {
     "jobs": ("unit/jobs/*",),
     "limits": ("unit/limits/*", "unit/jobs/*quota*", "unit/worker/*limits*", "unit/worker/*rates*"),
     "schedules": ("unit/schedules/*", "unit/monitor/*schedule*"),
-    "stores/postgres": ("stores/postgres/*", "integration/wakeups/*postgres*"),
+    "stores/postgres": (
+        "stores/postgres/test_[!cd]*",
+        "stores/postgres/*cal*",
+        "stores/postgres/*claims",
+        "integration/wakeups/*postgres*",
+    ),
     "streams": ("unit/streams/*",),
     "worker": ("unit/worker/*",),
     "workflows": ("unit/workflows/*",),

@@ -250,7 +250,6 @@ class CoroutineRunner:
         """Cancel what still runs, and end the loop if it is the runner's own."""
         runs = list(self._runs.values())
         self._runs.clear()  # their endings are not collected
-        self._coming.clear()
         self._call(lambda: [run.task.cancel() for run in runs if run.task is not None])
         if self._thread is not None and self._loop is not None:
             self._is_stopping = True
