@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from dueline.core.lane import Lane, Pointer, lane_tenant
 from dueline.jobs.lane_rotation import LaneRotation
+from dueline.jobs.tenant_round_robin import interleaved
 
 NOW_US = 1_000_000
 
@@ -144,3 +145,11 @@ def test_nothing_that_may_be_due_is_left_out_for_good(
             rota.visited(dict.fromkeys(some, None))
             heads |= dict.fromkeys(some, None)
         assert seen == due
+
+
+def test_the_jobs_of_one_claim_are_run_in_the_turns_of_their_tenants() -> None:
+    """Else the first tenant of a claim would have all of its jobs run before the others."""
+    found = ["a0", "a1", "a2", "b0", "b1", "c0", "low a", "low b"]
+    lanes = [Lane("q", 0, 1, 0 if name[0] == "l" else 1, name.split()[-1][0]) for name in found]
+    ordered = interleaved(found, lanes)
+    assert ordered == ["a0", "b0", "c0", "a1", "b1", "a2", "low a", "low b"]
