@@ -57,8 +57,7 @@ def test_a_store_of_the_command_line_is_in_the_current_folder(
     assert not (below / "own.db").exists()
 
 
-@pytest.mark.parametrize("app", ["shop.app:app", "main.py:app"])
-@pytest.mark.parametrize("processes", ["0", "2"])
+@pytest.mark.parametrize(("app", "processes"), [("shop.app:app", "2"), ("main.py:app", "0")])
 def test_workers_import_the_modules_of_the_project(below: Path, app: str, processes: str) -> None:
     (below / "dueline.toml").write_text(f'app = "{app}"\nstore = "sqlite:///data/jobs.db"\n')
     for name, text in {"__init__": "", "app": APP, "mail": MAIL}.items():
