@@ -47,6 +47,9 @@ except Exception as error:
 """
 
 
+_started: list["subprocess.Popen[str]"] = []
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "tasks.py").write_text(TASKS)
@@ -60,6 +63,8 @@ def disk(tmp_path: Path) -> Iterator[FrozenDisk]:
     try:
         with frozen_disk(mounted, tmp_path / "image") as disk:
             yield disk
+            while _started:  # those that a failed test left
+                _started.pop().kill()
     except MountError as error:
         pytest.skip(f"no disk can be mounted: {error}")
 
@@ -73,7 +78,7 @@ def wait_for(is_so: Callable[[], bool]) -> None:
 
 def start(folder: Path, url: str, *words: str) -> "subprocess.Popen[str]":
     """Start a command in a folder."""
-    return subprocess.Popen(
+    command = subprocess.Popen(
         [sys.executable, "-m", "dueline", *words],
         cwd=folder,
         env={**os.environ, "DUELINE_STORE": url},
@@ -81,6 +86,8 @@ def start(folder: Path, url: str, *words: str) -> "subprocess.Popen[str]":
         stderr=subprocess.PIPE,
         text=True,
     )
+    _started.append(command)
+    return command
 
 
 def enqueue_one(url: str) -> Dueline:
@@ -205,6 +212,7 @@ def test_a_program_leaves_its_worker_although_the_disk_stands_still(
         stdout=subprocess.PIPE,
         text=True,
     )
+    _started.append(program)
     assert program.stdin is not None
     assert program.stdout is not None
     assert program.stdout.readline() == "ready\n"
