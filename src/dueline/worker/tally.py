@@ -119,8 +119,8 @@ class Tally:
 
     def claimed(self, wants: Sequence[Want], result: Claimed | PrefetchResult) -> None:
         """Count what a claim found."""
-        claims = self._totals.claims
         with self._lock:
+            claims = self._totals.claims
             if isinstance(result, PrefetchResult):
                 claims.update((one.job.lane.queue, "new") for one in result.jobs)
             elif result.jobs:  # wants of one call are of one queue

@@ -9,7 +9,7 @@ import pytest
 from dueline import Dueline
 from dueline.api.connect import open_store
 from dueline.core.errors import SchemaMismatch, StoreUnavailable
-from tests.harness.postgres import expect_server, statement
+from tests.harness.postgres import AS_BEFORE, expect_server, statement
 from tests.harness.servers import migrate
 
 expect_server()
@@ -17,12 +17,6 @@ expect_server()
 import psycopg  # noqa: E402
 
 pytestmark = pytest.mark.postgres
-
-AS_BEFORE = """
-ALTER TABLE {0}.stream_marks DROP COLUMN closing_us;
-ALTER TABLE {0}.stream_marks RENAME COLUMN watermark_us TO closed_us;
-UPDATE {0}.about SET value = '1' WHERE name = 'schema'
-"""
 
 
 def schema_of(url: str) -> str:

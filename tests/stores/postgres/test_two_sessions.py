@@ -37,7 +37,7 @@ from dueline.store_tests.calls import (
     token_of,
 )
 from dueline.stores.memory.store import MemoryStore
-from tests.harness.postgres import Schemas, expect_server, schemas, statement
+from tests.harness.postgres import AS_BEFORE, Schemas, expect_server, schemas, statement
 
 expect_server()
 
@@ -49,8 +49,6 @@ from dueline.stores.postgres.store import PostgresStore  # noqa: E402
 from dueline.stores.postgres.wakeup import notify_idle  # noqa: E402
 
 pytestmark = pytest.mark.postgres
-
-from tests.stores.postgres.test_migration import AS_BEFORE  # noqa: E402
 
 LATER_US = NOW_US + 5 * WIDTH_US
 PATIENCE_S = 60.0
