@@ -115,6 +115,13 @@ def _is_of_a_long_page(item: pytest.Item) -> bool:
     return item.path.stem == "test_docs" and any(page in item.name for page in LONG_PAGES)
 
 
+def pytest_sessionfinish() -> None:
+    """Drop the keyspaces that tests of this process have used in turn."""
+    node = sys.modules.get("tests.harness.cassandra_node")
+    if node is not None:
+        node.drop_keyspaces()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
     """Look for no garbage among the tests themselves: that took a tenth of the run."""

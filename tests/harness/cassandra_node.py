@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -22,6 +22,7 @@ from tools.cassandra.ring import Ring
 
 if TYPE_CHECKING:  # the driver may be absent
     from dueline.stores.cassandra.session import CassandraSession
+    from dueline.stores.cassandra.store import CassandraStore
 
 HOST_VARIABLE = "DUELINE_TEST_CASSANDRA"
 """An address that answers already, such as 127.0.0.1."""
@@ -87,19 +88,28 @@ def node_url() -> Iterator[str]:
                 ring.stop()
 
 
+_unused: list[tuple[str, str]] = []
+"""Keyspaces that this process has made and does not use now, with the address of the node."""
+
+
 class Keyspaces:
-    """Empty keyspaces: a few that are made once, emptied and used in turn."""
+    """Empty keyspaces: a few that are made once in a process, emptied and used in turn."""
 
     def __init__(self, address: str, options: str, number: int = KEYSPACES) -> None:
+        made = [name for name in _unused if name[0] == address][:number]
+        for name in made:
+            _unused.remove(name)
+        new = [(address, f"laws_{secrets.token_hex(4)}") for _ in range(number - len(made))]
+        self._names = [*made, *new]
         self._urls = [
-            f"{address}/laws_{secrets.token_hex(4)}?dc=datacenter1&{PATIENT}{options}"
-            for _ in range(number)
+            f"{address}/{keyspace}?dc=datacenter1&{PATIENT}{options}"
+            for address, keyspace in self._names
         ]
         from dueline.stores.cassandra.store import CassandraStore  # noqa: PLC0415  (needs the driver)
 
         stores = [open_store(url) for url in self._urls]
         self._stores = [store for store in stores if isinstance(store, CassandraStore)]
-        for store in self._stores:
+        for store in self._stores[len(made) :]:
             store.migrate()
             # No node dies here: what is emptied need not be on the disk first.
             keyspace = store._session.place.keyspace
@@ -141,11 +151,25 @@ class Keyspaces:
     def open(self, url: str, *, clock: Clock | None = None) -> Store:
         return open_store(url, clock=clock)
 
-    def remove(self) -> None:
+    def close(self) -> None:
+        """Leave the keyspaces to others of this process."""
         for store in self._stores:
-            keyspace = store._session.place.keyspace
-            store._session.define([f"DROP KEYSPACE {keyspace}"])
             store.close()
+        _unused.extend(self._names)
+
+
+def drop_keyspaces() -> None:
+    """Drop what this process has made, but for a node that is of no use later."""
+    if os.environ.get("CI"):
+        return
+    while _unused:
+        address, keyspace = _unused.pop()
+        with suppress(StoreUnavailable):  # a node of the tests' own, which has ended
+            store = open_store(f"{address}/{keyspace}?dc=datacenter1")
+            try:
+                cast("CassandraStore", store)._session.define([f"DROP KEYSPACE {keyspace}"])
+            finally:
+                store.close()
 
 
 def _writes(session: "CassandraSession") -> dict[str, int]:
@@ -163,11 +187,11 @@ def _writes(session: "CassandraSession") -> dict[str, int]:
 
 @contextmanager
 def keyspaces_on_a_node(number: int = KEYSPACES) -> Iterator[Keyspaces]:
-    """Make keyspaces that are emptied and used in turn, and remove them in the end."""
+    """Make keyspaces that are emptied and used in turn."""
     with node_url() as address:
         keyspaces = Keyspaces(address, "", number)
         yield keyspaces
-        keyspaces.remove()
+        keyspaces.close()
 
 
 @contextmanager
@@ -180,5 +204,6 @@ def session_on_a_node(name: str) -> Iterator["CassandraSession"]:
         assert isinstance(store, CassandraStore)
         store.migrate()
         yield store._session
-        store._session.define([f"DROP KEYSPACE {store._session.place.keyspace}"])
+        if not os.environ.get("CI"):
+            store._session.define([f"DROP KEYSPACE {store._session.place.keyspace}"])
         store.close()

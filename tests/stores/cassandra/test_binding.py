@@ -31,7 +31,7 @@ def store() -> Iterator[CassandraStore]:
         assert isinstance(store, CassandraStore)
         yield store
         store.close()
-        keyspaces.remove()
+        keyspaces.close()
 
 
 def test_a_batch_is_bound_as_the_driver_would_bind_it(store: CassandraStore) -> None:

@@ -21,14 +21,14 @@ def address() -> Iterator[str]:
 def keyspaces(request: pytest.FixtureRequest, address: str) -> Iterator[Keyspaces]:
     keyspaces = Keyspaces(address, request.cls.OPTIONS)
     yield keyspaces
-    keyspaces.remove()
+    keyspaces.close()
 
 
 @pytest.mark.cassandra
 @pytest.mark.timeout(600)  # some lives on a node that others use too take minutes
 class TestCassandra(SharedSteppedLaws):
     OPTIONS = ""
-    runs = 3  # one takes seconds here
+    runs = 2  # one takes seconds here
 
     @pytest.fixture
     def factory(self, keyspaces: Keyspaces) -> StoreFactory:
@@ -44,3 +44,4 @@ class TestCassandra(SharedSteppedLaws):
 @only_those_that_remember
 class TestCassandraWithoutMemory(TestCassandra):
     OPTIONS = "&remember=0"
+    runs = 1
