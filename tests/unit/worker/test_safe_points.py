@@ -299,3 +299,23 @@ def test_the_turns_of_loops_are_known_but_not_those_of_clean_up() -> None:
     assert {line - first for line in lines if line} <= {2, 3, 4, 5}
     assert lines
     assert {line - first for line in points.clean_up_lines} >= {9, 10}
+
+
+def branches(text: str) -> None:
+    try:
+        int(text)
+    except ValueError:
+        if text:
+            time.sleep(0)
+        else:
+            time.sleep(0)
+    except TypeError:
+        time.sleep(0)
+    time.sleep(0)
+
+
+def test_every_branch_of_clean_up_is_known() -> None:
+    first = branches.__code__.co_firstlineno
+    lines = {line - first for line in points_of(branches.__code__).clean_up_lines}
+    assert lines >= {4, 5, 7, 9}
+    assert not lines & {2, 10}
