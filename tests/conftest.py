@@ -81,15 +81,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Nor is that of long tests and of random examples: what they find to run is also run by an
     example that somebody chose; and Hypothesis takes three times as long when it is measured.
     """
-    if part := os.environ.get("MUTANTS_PART"):
-        number, parts = map(int, part.split("/"))
-        others = {
-            item
-            for item in items
-            if item.get_closest_marker("mutants") and crc32(item.nodeid.encode()) % parts != number
-        }
-        config.hook.pytest_deselected(items=list(others))
-        items[:] = [item for item in items if item not in others]
+    _leave_out(config, items)
     for place, item in enumerate(items):
         if LONG & set(item.nodeid.split("/")) or _is_of_a_long_page(item):
             item.add_marker(pytest.mark.long)
@@ -109,6 +101,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 if item.path.stem == "test_laws":
                     group = f"{group} {place % 2}"
                 item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what the environment says: all but a part of the mutants, and of long cases."""
+    others: set[pytest.Item] = set()
+    for variable, chosen in (("MUTANTS_PART", _is_a_mutant), ("LONG_PART", _is_a_long_case)):
+        if part := os.environ.get(variable):
+            number, parts = map(int, part.split("/"))
+            others |= {
+                item
+                for item in items
+                if chosen(item) and crc32(item.nodeid.encode()) % parts != number
+            }
+    config.hook.pytest_deselected(items=list(others))
+    items[:] = [item for item in items if item not in others]
+
+
+def _is_a_mutant(item: pytest.Item) -> bool:
+    return item.get_closest_marker("mutants") is not None
+
+
+def _is_a_long_case(item: pytest.Item) -> bool:
+    """Return whether a test is long, and one of many that show the same of other cases."""
+    is_marked = item.get_closest_marker("long") is not None and not LONG & set(
+        item.nodeid.split("/")
+    )
+    return _is_of_a_long_page(item) or is_marked
 
 
 def _is_of_a_long_page(item: pytest.Item) -> bool:
