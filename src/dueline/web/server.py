@@ -82,10 +82,11 @@ class BoundedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin with the first request."""
-        open_now = [one for one in self.connections if isinstance(one, BoundedProtocol)]
-        self.number = max((one.number for one in open_now), default=0) + 1
+        others = [other for other in self.connections if isinstance(other, BoundedProtocol)]
+        self.number = max((other.number for other in others), default=0) + 1
         super().connection_made(transport)
         self._expect()
+        open_now = [other for other in others if not other.transport.is_closing()]
         if len(open_now) >= CONNECTIONS_MAX:
             _least_useful([*open_now, self]).transport.abort()
 
@@ -148,9 +149,9 @@ class BoundedProtocol(H11Protocol):
 def _least_useful(connections: list[BoundedProtocol]) -> BoundedProtocol:
     """Return the connection to close: the oldest of the peer with most of the lowest rank."""
     oldest_first = sorted(connections, key=lambda one: one.number)
-    open_now = [one for one in oldest_first if not one.transport.is_closing()]
-    ranks = [one.rank(is_new=n >= CONNECTIONS_MAX - NEW_MAX) for n, one in enumerate(open_now)]
-    some = [one for one, rank in zip(open_now, ranks, strict=True) if rank == min(ranks)]
+    new_from = len(oldest_first) - NEW_MAX
+    ranks = [one.rank(is_new=n >= new_from) for n, one in enumerate(oldest_first)]
+    some = [one for one, rank in zip(oldest_first, ranks, strict=True) if rank == min(ranks)]
     counts = Counter(one.client and one.client[0] for one in some)
     return max(some, key=lambda one: counts[one.client and one.client[0]])  # the first of them
 
