@@ -9,9 +9,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from dueline.core import disk_wait
 from dueline.core.clock import SECOND_US, Clock, SystemClock
-from dueline.core.durations import parse_span
+from dueline.core.durations import timeout_us
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, ConfigError
 from dueline.core.ids import Ids
@@ -226,23 +225,8 @@ def _sqlite(url: str, options: dict[str, str], clock: Clock) -> Store:
         synchronous=synchronous,
         may_be_shared=shared == "allow",
         mode=mode,
-        timeout_us=None if timeout is None else _sqlite_timeout_us(timeout),
+        timeout_us=None if timeout is None else timeout_us(timeout),
     )
-
-
-def _sqlite_timeout_us(text: str) -> int:
-    try:
-        timeout_us = parse_span(text)
-    except BadInput as error:
-        raise ConfigError(
-            f"timeout={text!r} is not a duration.", hint="Use timeout=10s."
-        ) from error
-    least_us, most_us = disk_wait.LIMITS_US
-    if not least_us <= timeout_us <= most_us:
-        raise ConfigError(
-            f"timeout={text!r} is out of range.", hint="Use a duration from 100ms to 10m."
-        )
-    return timeout_us
 
 
 def open_wakeups(url: str, store: Store, *, clock: Clock) -> Wakeups:

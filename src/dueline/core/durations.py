@@ -3,7 +3,7 @@
 import re
 
 from dueline.core.clock import DAY_US, SECOND_US, SPAN_US_MAX, to_datetime
-from dueline.core.errors import BadInput
+from dueline.core.errors import BadInput, ConfigError
 
 _UNITS_US = {
     "ms": 1000,
@@ -13,6 +13,10 @@ _UNITS_US = {
     "d": DAY_US,
     "w": 7 * DAY_US,
 }
+TIMEOUT_US_MIN = SECOND_US // 10
+TIMEOUT_US_MAX = 600 * SECOND_US
+"""Bounds of the option `timeout=` of a store's URL, in microseconds."""
+
 _PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(ms|s|m|h|d|w)")
 _SPAN = re.compile(rf"(?:{_PART.pattern}){{1,6}}")
 
@@ -30,6 +34,24 @@ def parse_span(text: str) -> int:
     span_us = sum(round(float(number) * _UNITS_US[unit]) for number, unit in _PART.findall(spelt))
     if span_us > SPAN_US_MAX:
         raise BadInput(f"The duration {text!r} is too long.", hint="Use at most a million days.")
+    return span_us
+
+
+def timeout_us(text: str) -> int:
+    """Return the option `timeout=` of a store's URL, in microseconds.
+
+    Raises: ConfigError: the string is not a duration, or not from 100 ms to 10 minutes.
+    """
+    try:
+        span_us = parse_span(text)
+    except BadInput as error:
+        raise ConfigError(
+            f"timeout={text!r} is not a duration.", hint="Use timeout=10s."
+        ) from error
+    if not TIMEOUT_US_MIN <= span_us <= TIMEOUT_US_MAX:
+        raise ConfigError(
+            f"timeout={text!r} is out of range.", hint="Use a duration from 100ms to 10m."
+        )
     return span_us
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from dueline.core.clock import SECOND_US
-from dueline.core.durations import parse_span
+from dueline.core.durations import TIMEOUT_US_MAX, TIMEOUT_US_MIN, parse_span
 from dueline.core.errors import BadInput, ConfigError
 
 CONSISTENCIES: Final[Mapping[str, str]] = {"QUORUM": "SERIAL", "LOCAL_QUORUM": "LOCAL_SERIAL"}
@@ -34,8 +34,6 @@ OPTIONS: Final = (
 )
 
 TIMEOUT_US: Final = 10 * SECOND_US
-TIMEOUT_US_MIN: Final = SECOND_US // 10
-TIMEOUT_US_MAX: Final = 600 * SECOND_US
 
 _PORT: Final = 9042
 _KEYSPACE: Final = re.compile(r"[a-z][a-z0-9_]{0,47}")

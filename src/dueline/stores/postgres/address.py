@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
+from dueline.core import durations
 from dueline.core.clock import SECOND_US
-from dueline.core.durations import parse_span
-from dueline.core.errors import BadInput, ConfigError
+from dueline.core.errors import ConfigError
 
 SCHEMA: Final = "dueline"
 """Default name of the schema that has the tables."""
@@ -18,8 +18,6 @@ CONNECT_TIMEOUT_S: Final = 5
 TIMEOUT_US: Final = 10 * SECOND_US
 """Default time limit of a trip to the server, in microseconds."""
 
-TIMEOUT_US_MIN: Final = SECOND_US // 10
-TIMEOUT_US_MAX: Final = 600 * SECOND_US
 
 _KEEPALIVES: Final = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
 """Parameters of libpq, in seconds: an idle connection to a dead machine is closed after 11 s."""
@@ -79,7 +77,7 @@ def address_of(url: str, options: Mapping[str, str]) -> Address:
         )
     rest = [(name, value) for name, value in parse_qsl(parts.query, keep_blank_values=True)
             if name not in ("schema", "timeout")]  # fmt: skip
-    timeout_us = _timeout_us(options["timeout"]) if "timeout" in options else None
+    timeout_us = durations.timeout_us(options["timeout"]) if "timeout" in options else None
     defaults = {
         "connect_timeout": CONNECT_TIMEOUT_S,
         "application_name": "dueline",
@@ -92,17 +90,3 @@ def address_of(url: str, options: Mapping[str, str]) -> Address:
     hosts = parts.netloc.rpartition("@")[2]
     suffix = "" if schema == SCHEMA else f"?schema={schema}"
     return Address(conninfo, schema, f"postgresql://{hosts}{parts.path}{suffix}", timeout_us)
-
-
-def _timeout_us(text: str) -> int:
-    try:
-        timeout_us = parse_span(text)
-    except BadInput as error:
-        raise ConfigError(
-            f"timeout={text!r} is not a duration.", hint="Use timeout=10s."
-        ) from error
-    if not TIMEOUT_US_MIN <= timeout_us <= TIMEOUT_US_MAX:
-        raise ConfigError(
-            f"timeout={text!r} is out of range.", hint="Use a duration from 100ms to 10m."
-        )
-    return timeout_us
