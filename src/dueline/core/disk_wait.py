@@ -2,7 +2,7 @@
 
 import time
 from threading import get_ident
-from typing import Final
+from typing import Final, Self
 from weakref import WeakSet
 
 from dueline.core.clock import SECOND_US
@@ -12,14 +12,11 @@ from dueline.core.errors import StoreUnavailable
 LIMIT_US: Final = 10 * SECOND_US
 """Default time that a call may wait for its disk, in microseconds."""
 
-LIMITS_US: Final = (SECOND_US // 10, 600 * SECOND_US)
-"""Least and greatest limit, in microseconds."""
-
 _all: Final[WeakSet["DiskWait"]] = WeakSet()
 
 
 class DiskWait:
-    """The present call of a connection that one thread uses at a time.
+    """The present call of a connection that one thread uses at a time: `with wait:` makes one.
 
     Times are those of the machine, also in a simulation: its disk is real.
 
@@ -36,9 +33,10 @@ class DiskWait:
         self._thread = 0
         _all.add(self)
 
-    def begin(self) -> None:
+    def __enter__(self) -> Self:
         """Note that a call of this thread begins."""
         self._thread, self.since_us = get_ident(), _now_us()
+        return self
 
     def progressed(self) -> bool:
         """Note that the disk answered; return False, by which a statement of SQLite goes on."""
@@ -46,8 +44,8 @@ class DiskWait:
             self.since_us = _now_us()
         return False
 
-    def end(self) -> None:
-        """Note the end of the call of this thread, if it has begun one."""
+    def __exit__(self, *_: object) -> None:
+        """Note the end of the call of this thread, unless another one has begun since."""
         if self._thread == get_ident():
             self.since_us = 0
 

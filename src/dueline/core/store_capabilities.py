@@ -158,10 +158,18 @@ def flush_claims(store: Store) -> None:
         store.flush()
 
 
+@runtime_checkable
+class WaitsForDisk(Protocol):
+    """A store whose calls wait for a disk. disk: the present call."""
+
+    disk: DiskWait
+
+
 def silence_of(store: Store) -> StoreUnavailable | None:
     """Return the error of a store whose disk does not answer a call of this process, or None."""
-    wait: DiskWait | None = getattr(store, "disk", None)
-    return wait.error() if wait is not None and not wait.left_us() else None
+    if isinstance(store, WaitsForDisk) and not store.disk.left_us():
+        return store.disk.error()
+    return None
 
 
 @runtime_checkable

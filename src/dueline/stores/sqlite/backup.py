@@ -32,11 +32,8 @@ def copy_checked(source: Path, target: Path) -> int:
       StoreUnavailable: a file cannot be read or written, or the disk is full.
     """
     wait = DiskWait(f"{source} or {target}", _DISK_US)
-    wait.begin()
-    try:
+    with wait:
         return _copy_checked(source, target, wait)
-    finally:
-        wait.end()
 
 
 def _copy_checked(source: Path, target: Path, wait: DiskWait) -> int:

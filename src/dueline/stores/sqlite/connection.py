@@ -6,7 +6,7 @@ import time
 import weakref
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -149,12 +149,9 @@ class SqliteConnection:
         """
         try:
             self._acquire()
-            try:
-                self.disk.begin()
+            with self.disk:
                 self._close()
                 self._identity = None
-            finally:
-                self.disk.end()
         finally:
             try:  # noqa: SIM105  (see `run`)
                 self._lock.release()
@@ -204,19 +201,16 @@ class SqliteConnection:
         self.read(self._check_place)
         with self._examining:  # a fork waits for it: a child must not inherit the connection
             try:
-                self._examined_disk.begin()
-                database = self._connect(apsw.SQLITE_OPEN_READONLY)
-                try:
+                with (
+                    self._examined_disk as disk,
+                    closing(self._connect(apsw.SQLITE_OPEN_READONLY)) as database,
+                ):
                     database.set_busy_timeout(round(self._lock_wait_s * 1000))
-                    database.set_progress_handler(self._examined_disk.progressed, PROGRESS_STEPS)
+                    database.set_progress_handler(disk.progressed, PROGRESS_STEPS)
                     database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
                     return work(database)
-                finally:
-                    database.close()
             except apsw.Error as error:
                 raise self.translated(error) from error
-            finally:
-                self._examined_disk.end()
 
     def write(self, work: Callable[[apsw.Connection], T]) -> T:
         """Run `work` as one immediate transaction, all or nothing.
@@ -269,18 +263,18 @@ class SqliteConnection:
         """
         try:
             self._acquire()
-            with self.disk_call():
+            with self.disk:
                 database = self._patiently(self._checked)
             refuse_beside(database)
             try:
-                with self.disk_call():
+                with self.disk:
                     self._patiently(lambda: self._begin(database, self._synchronous))
                 yield database
                 self.expect_open(database)
-                with self.disk_call():
+                with self.disk:
                     self._commit(database)
             except BaseException:
-                with self.disk_call():
+                with self.disk:
                     _roll_back(database)
                 raise
         except apsw.Error as error:
@@ -290,15 +284,6 @@ class SqliteConnection:
                 self._lock.release()
             except RuntimeError:
                 pass
-
-    @contextmanager
-    def disk_call(self) -> Iterator[None]:
-        """Watch over a call to the disk in the block, by the thread that has the connection."""
-        self.disk.begin()
-        try:
-            yield
-        finally:
-            self.disk.end()
 
     def expect_open(self, database: apsw.Connection) -> None:
         """Raise StoreUnavailable if the open transaction was rolled back."""
@@ -356,21 +341,15 @@ class SqliteConnection:
         """
         try:
             self._acquire()
-            try:
-                self.disk.begin()
+            with self.disk:
                 try:
-                    return work((checks_itself and self._database) or self._checked())
-                except (apsw.BusyError, apsw.LockedError):
+                    try:
+                        return work((checks_itself and self._database) or self._checked())
+                    except (apsw.BusyError, apsw.LockedError):
+                        return self._patiently(lambda: work(self._checked()))
+                except UnicodeDecodeError as error:
+                    self._move_unreadable(error)
                     return self._patiently(lambda: work(self._checked()))
-            except UnicodeDecodeError as error:
-                if not self._patiently(self._move_damaged):
-                    raise StoreCorrupt(
-                        f"The queue file {self._path} has text that is not UTF-8: {error}.",
-                        hint="Run `dueline doctor`.",
-                    ) from error
-                return self._patiently(lambda: work(self._checked()))
-            finally:
-                self.disk.end()
         except apsw.Error as error:
             raise self.translated(error) from error
         finally:
@@ -380,6 +359,17 @@ class SqliteConnection:
                 self._lock.release()
             except RuntimeError:
                 pass
+
+    def _move_unreadable(self, error: UnicodeDecodeError) -> None:
+        """Move rows with unreadable text to the damage table.
+
+        Raises: StoreCorrupt: no such row was found.
+        """
+        if not self._patiently(self._move_damaged):
+            raise StoreCorrupt(
+                f"The queue file {self._path} has text that is not UTF-8: {error}.",
+                hint="Run `dueline doctor`.",
+            ) from error
 
     def _move_damaged(self) -> int:
         """Move rows with unreadable text to the damage table; return how many."""

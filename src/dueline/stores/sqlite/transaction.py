@@ -89,7 +89,7 @@ class SqliteTransaction:
     def _run(self, work: Callable[[Database], T]) -> T:
         self._connection.expect_open(self._database)
         try:
-            with self._connection.disk_call():
+            with self._connection.disk:
                 return work(self._database)
         except apsw.Error as error:
             raise self._connection.translated(error) from error
@@ -105,7 +105,7 @@ class SqliteTransaction:
         self._connection.expect_open(self._database)
         self._guard.is_on = True
         try:
-            with self._connection.disk_call():
+            with self._connection.disk:
                 return self._database.execute(statement, bindings, can_cache=False).fetchall()
         except apsw.AuthError as error:
             raise BadInput(
