@@ -70,7 +70,7 @@ class _Way(Protocol):
     """A way to raise exceptions in threads."""
 
     def here(self) -> _Thread:
-        """Return the thread that calls this."""
+        """Return the thread that calls this; `_HERE` keeps it."""
         ...
 
     def strike(self, thread: _Thread, strike: Strike, frames: Iterable[FrameType]) -> None:
@@ -125,7 +125,7 @@ class Interrupt:
 
     def enter(self, inside: object) -> None:
         """Enter something: from now on this thread may be interrupted."""
-        self._thread = WAY.here()
+        self._thread = _HERE.thread
         self._raised_s = None
         self.inside = inside
 
@@ -227,17 +227,11 @@ class _Tracing:
         self._set_trace.argtypes = [pointer, pointer, pointer]
         function = ctypes.PYFUNCTYPE(ctypes.c_int, pointer, pointer, ctypes.c_int, pointer)
         self._callback = function(self._begin)
-        self._here = threading.local()
         self._struck: dict[int, Strike] = {}
 
     def here(self) -> _Thread:
-        try:
-            thread: _Thread = self._here.thread
-        except AttributeError:
-            number = threading.get_ident()
-            thread = _Thread(number, self._state(), sys.gettrace(), sys.getprofile())
-            self._here.thread = thread
-        return thread
+        number = threading.get_ident()
+        return _Thread(number, self._state(), sys.gettrace(), sys.getprofile())
 
     def strike(self, thread: _Thread, strike: Strike, frames: Iterable[FrameType]) -> None:
         del frames  # their functions are called in the thread, so they will be traced
@@ -263,7 +257,7 @@ class _Tracing:
             for frame in loops_of(innermost, strike.package):
                 frame.f_trace = trace(frame, "call", None)
             sys.settrace(trace)
-            sys.setprofile(self._here.thread.profiler)
+            sys.setprofile(_HERE.thread.profiler)
 
     def _trace(self, strike: Strike, frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401
         """Raise in this thread at a safe point; return what traces the frame."""
@@ -310,3 +304,13 @@ class _Dropped:
 
 
 WAY: Final[_Way] = _Monitoring() if hasattr(sys, "monitoring") else _Tracing()
+
+
+class _Here(threading.local):
+    """The thread that asks, described when it first asks."""
+
+    def __init__(self) -> None:
+        self.thread = WAY.here()
+
+
+_HERE: Final = _Here()
