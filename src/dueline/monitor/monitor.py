@@ -116,11 +116,11 @@ class Monitor:
         runs = self._run_log.runs
         now_us = self._engine.time.earliest_us()
         waits = [(_wait_us(task, runs.get(task.name), now_us), task) for task in self._tasks]
-        wait_us = min(wait_us for wait_us, _ in waits)
-        if wait_us > 0:
-            return min(wait_us, beat_us)
-        due = sorted((one for one in waits if one[0] <= 0), key=itemgetter(0))
-        self._run(self._first_of([task for _, task in due]), self._run_log)
+        waits.sort(key=itemgetter(0))
+        due = [task for wait_us, task in waits if wait_us <= 0]
+        if not due:
+            return min(waits[0][0], beat_us)
+        self._run(self._first_of(due), self._run_log)
         return 0
 
     def _first_of(self, due: Sequence[MaintenanceTask]) -> MaintenanceTask:
