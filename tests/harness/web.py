@@ -14,6 +14,7 @@ from dueline import Dueline, Retry, chord
 from dueline.web.server import bound, server_of
 
 HOST = "127.0.0.1"
+STATUS_S_MAX = 120.0
 
 PATHS = (
     "/", "/jobs", "/jobs?q=state:dead", "/jobs?q=state:done", "/dead", "/queues", "/queues/mail",
@@ -145,3 +146,11 @@ def serving(pages: ASGIApp) -> Iterator[str]:
         server.should_exit = True
         thread.join(timeout=10)
         listening.close()
+
+
+def status_of(url: str, *, method: str = "GET") -> int:
+    """Return the status of a response of a server; 0 if nobody listens."""
+    try:
+        return httpx.request(method, url, timeout=STATUS_S_MAX, follow_redirects=True).status_code
+    except httpx.TransportError:
+        return 0

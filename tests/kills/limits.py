@@ -49,6 +49,7 @@ PATIENCE_S = 120.0
 DRAIN_S = 10
 EXIT_S_MAX = DRAIN_S + 20.0
 TICK_S = 0.1
+ENDED = {"done", "dead"}
 
 
 class Report(NamedTuple):
@@ -99,7 +100,7 @@ class Attack:
 
     def feed(self) -> None:
         """Keep as many jobs open as there are slots."""
-        self._open = [job for job in self._open if job.status not in ("done", "dead")]
+        self._open = [job for job in self._open if job.status not in ENDED]
         for _ in range(self._handlers - len(self._open)):
             job = self._enqueue()
             self._jobs.append(job)
@@ -130,7 +131,7 @@ class Attack:
             self._faults.append(f"SIGTERM did not end the worker in {EXIT_S_MAX:.0f} s")
         exit_s = time.monotonic() - began_s
         states = Counter(job.status for job in self._jobs if job.id not in lost)
-        if states.keys() - {"done", "dead"}:
+        if states.keys() - ENDED:
             self._faults.append(f"jobs have not ended: {dict(states)}")
         return Report(self._mode, len(self._jobs), states, len(lost), exit_s, self._faults)
 
@@ -140,7 +141,7 @@ class Attack:
         self._worker.wait()
 
     def _is_over(self) -> bool:
-        self._open = [job for job in self._open if job.status not in ("done", "dead")]
+        self._open = [job for job in self._open if job.status not in ENDED]
         if not self._open or time.monotonic() < self._lost_from_s:
             return not self._open
         lost = self._lost()
@@ -152,9 +153,7 @@ class Attack:
 
     def _look_at_locks(self) -> None:
         probes = [self._probe.enqueue() for _ in range(PROBES)]
-        self._wait(
-            lambda: all(probe.status in ("done", "dead") for probe in probes), "no probe ends"
-        )
+        self._wait(lambda: all(probe.status in ENDED for probe in probes), "no probe ends")
         for probe in probes:
             if probe.status == "done" and (held := probe.result(PATIENCE_S)):
                 self._faults.append(f"left held: {held}")

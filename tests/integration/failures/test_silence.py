@@ -4,12 +4,10 @@ import os
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from signal import SIGTERM
-from urllib.error import HTTPError
 
 import pytest
 
@@ -18,6 +16,7 @@ from dueline.core.errors import StoreUnavailable
 from tests.harness.cassandra_node import Keyspaces, keyspaces_on_a_node
 from tests.harness.postgres import Schemas, schemas
 from tests.harness.relay import Relay, free_port, relay_to
+from tests.harness.web import status_of
 
 PATIENCE_S = 120.0
 LEASE_S = 3
@@ -340,14 +339,3 @@ def test_the_dashboard_and_the_http_api_answer(
             wait_for(lambda page=page: status_of(page) == 503)  # type: ignore[misc]
         web.send_signal(SIGTERM)
         web.wait(PATIENCE_S)
-
-
-def status_of(url: str) -> int:
-    """Return the status of a page; 0 if nobody listens."""
-    try:
-        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:  # noqa: S310
-            return int(answer.status)
-    except HTTPError as error:
-        return error.code
-    except OSError:
-        return 0

@@ -5,17 +5,16 @@ import select
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from signal import SIGTERM
-from urllib.error import HTTPError
 
 import pytest
 
 from dueline import Dueline
 from tests.harness.relay import free_port
+from tests.harness.web import status_of
 from tests.kills.disk import FrozenDisk, MountError, frozen_disk, has_ended
 
 PATIENCE_S = 120.0
@@ -155,18 +154,6 @@ def test_a_command_ends_although_a_writer_before_it_stands_still(
     for command in (before, after):
         assert "Traceback" not in command.communicate(timeout=PATIENCE_S)[1]
     app.close()
-
-
-def status_of(url: str, *, method: str = "GET") -> int:
-    """Return the status of a response; 0 if nobody listens."""
-    request = urllib.request.Request(url, method=method)  # noqa: S310
-    try:
-        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:  # noqa: S310
-            return int(answer.status)
-    except HTTPError as error:
-        return error.code
-    except OSError:
-        return 0
 
 
 def test_the_dashboard_and_the_http_api_answer_although_the_disk_stands_still(
