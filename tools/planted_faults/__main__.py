@@ -86,7 +86,7 @@ def main() -> int:
     faults = [fault for file, source in sources.items() for fault in faults_of(file, source)]
     if options.again:
         earlier = json.loads(options.again.read_text(encoding="utf-8"))
-        keys = {key for key, word, *_ in earlier if word != "caught"}
+        keys = {key for key, word, *_ in earlier if word == "survived"}
         chosen = [fault for fault in faults if fault.key in keys]
     elif options.only:
         chosen = [fault for fault in faults if options.only in fault.key]
@@ -98,6 +98,7 @@ def main() -> int:
     counts: Counter[tuple[str, str]] = Counter()
     name = "again" if options.again or options.only else options.seed
     path = CACHE / f"results-{name}.json"
+    CACHE.mkdir(parents=True, exist_ok=True)
     results = json.loads(path.read_text(encoding="utf-8")) if options.resume else []
     for key, word, *_ in results:
         counts[package_of(key.partition(" ")[0]), word] += 1
@@ -118,7 +119,7 @@ def main() -> int:
 
 def print_rates(counts: Counter[tuple[str, str]]) -> None:
     """Print how many faults of each package were caught."""
-    words = ("caught", "survived", "equivalent")
+    words = ("caught", "survived", "equivalent", "unusable")
     print(f"\n{'package':<16}" + "".join(f"{word:>12}" for word in words) + f"{'rate':>8}")
     packages = sorted({package for package, _ in counts})
     rows = [(package, [counts[package, word] for word in words]) for package in packages]

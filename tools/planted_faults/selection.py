@@ -29,6 +29,8 @@ TESTS = {
 IN_CHILDREN = [f"tests/integration/failures/test_{name}.py" for name in ("boards", "crashes")]
 """Tests of the worker's code that only child processes run."""
 
+OF_LOCKS = "tests/unit/test_locks.py"
+
 
 def nearest(fault: Fault) -> list[str]:
     """Return test files: those first that name the place of a fault, then its module."""
@@ -55,6 +57,8 @@ def nearest(fault: Fault) -> list[str]:
                 -named,
             )
     files = sorted(ranks, key=lambda file: (ranks[file], file))
+    if "nullcontext" in fault.text:
+        return [OF_LOCKS, *files]
     return IN_CHILDREN + files if module.startswith(("child", "process_runner")) else files
 
 

@@ -33,13 +33,16 @@ TEST_TIMEOUT_S = 60
 FAULT_TIMEOUT_S = 900
 """Maximum duration of all tests of a fault."""
 
+_IMPORT = "import"
+"""What stands in a report for the name of a test if a file of tests cannot be imported."""
+
 
 class Verdict(NamedTuple):
     """What became of a fault.
 
     Attributes:
-      word: caught or survived.
-      test: The test that failed; "timeout" or "import" if none did.
+      word: caught, survived, or unusable if tests cannot be imported with the fault.
+      test: The test that failed; "timeout" or "exit" if none did.
     """
 
     word: str
@@ -62,6 +65,11 @@ class _Reports:
         """Limit the time of each test."""
         for item in items:
             item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S))
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Report that a file of tests cannot be imported."""
+        if report.failed:
+            os.write(self._report, _IMPORT.encode())
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Report the test that failed."""
@@ -137,7 +145,9 @@ class Bench:
             return Verdict("caught", "timeout", took_s)
         if code in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
             return Verdict("survived", "", took_s)
-        return Verdict("caught", test or "import", took_s)
+        if test.startswith(_IMPORT):
+            return Verdict("unusable", test, took_s)
+        return Verdict("caught", test or "exit", took_s)
 
 
 def import_libraries() -> None:

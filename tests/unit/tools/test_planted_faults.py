@@ -7,7 +7,7 @@ import pytest
 
 from tools.planted_faults.__main__ import EXPLAINED, explained, read_sources, sample
 from tools.planted_faults.faults import faults_of
-from tools.planted_faults.selection import IN_CHILDREN, nearest
+from tools.planted_faults.selection import IN_CHILDREN, OF_LOCKS, nearest
 
 
 def changes(code: str, file: str = "jobs/a.py") -> list[str]:
@@ -81,6 +81,8 @@ def test_the_tests_nearest_to_a_fault_come_first() -> None:
     assert {str(path) for path in Path("tests/unit/jobs").glob("test_*.py")} <= set(files)
     (fault,) = faults_of("worker/child_process.py", code)
     assert nearest(fault)[: len(IN_CHILDREN)] == IN_CHILDREN
+    (fault,) = faults_of("worker/settler.py", b"def count():\n    with lock:\n        pass\n")
+    assert nearest(fault)[:2] == [OF_LOCKS, "tests/unit/worker/test_settler.py"]
 
 
 def test_an_explained_fault_has_a_reason() -> None:
