@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dueline.streams.consumer import Consumer
 from dueline.streams.trial import HandlerIsolation
 from dueline.worker.batch_gatherer import BatchGatherer
 from dueline.worker.context_controls import Controls
@@ -16,6 +17,7 @@ from dueline.worker.tally import Tally
 
 GUARDED: dict[type, tuple[str, Collection[str]]] = {
     BatchGatherer: ("_guard", {"_begun", "_ended"}),
+    Consumer: ("_lock", {"_busy", "_leaving"}),
     Controls: ("_guard", {"_stops"}),
     Effects: ("_lock", {"_waiting"}),
     HandlerIsolation: ("_lock", {"_running", "_alone", "_waiting"}),

@@ -166,7 +166,8 @@ class Leases:
     def held(self) -> Collection[str]:
         """The leases that are certainly held."""
         now_us = self._clock.monotonic_us()
-        return [name for name, one in self._held.items() if now_us < one.sure_until_us]
+        held = list(self._held.items())  # another thread may lose some meanwhile
+        return [name for name, one in held if now_us < one.sure_until_us]
 
     def epoch(self, name: str) -> int | None:
         """Return the epoch of a lease that is certainly held, otherwise None."""

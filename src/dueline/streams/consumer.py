@@ -92,7 +92,8 @@ class Consumer:
     @property
     def held(self) -> list[int]:
         """The shards that are certainly held, and are not about to be released."""
-        return sorted({int(key) for key in self._leases.held} - self._leaving)
+        with self._lock:
+            return sorted({int(key) for key in self._leases.held} - self._leaving)
 
     def is_sure(self, shard: int, epoch: int) -> bool:
         """Return whether a shard is certainly still held under an epoch."""
@@ -145,7 +146,8 @@ class Consumer:
 
     def _say(self) -> None:
         now_us = self._engine.time.latest_us()
-        longest_us = min(self._busy.values(), default=0)
+        with self._lock:
+            longest_us = min(self._busy.values(), default=0)
         busy_us = now_us - (self._clock.monotonic_us() - longest_us) if longest_us else 0
         said = Member(self.name, tuple(self.held), now_us, busy_us)
         groups.beat(
@@ -178,7 +180,8 @@ class Consumer:
         names = [str(shard) for shard in shards]
         expired = [name for name in names if self._leases.has_expired(name)]
         self._leases.release(names, expired=expired)  # the next holder keeps suspecting (rule F7)
-        self._leaving.difference_update(shards)
+        with self._lock:
+            self._leaving.difference_update(shards)
 
     def leave(self) -> None:
         """Release all shards, so that others need not wait."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any, NamedTuple, cast
 
 import pytest
 
@@ -175,3 +176,22 @@ def test_the_margin_follows_the_round_trips() -> None:
     assert leases.sure_us("a") == TTL_US - 1_000_000 - 400_000
     leases.renew()
     assert leases.sure_us("a") == TTL_US - 1_600_000 - 400_000
+
+
+def test_leases_are_listed_while_another_thread_loses_some() -> None:
+    """A consumer's threads list its shards while its heartbeat changes them."""
+    clock = MovedClock()
+    leases = leases_of(MemoryStore(clock), "one", clock)
+    for name in "abc":
+        assert leases.take(name)
+
+    class Losing(NamedTuple):
+        lease: Any
+
+        @property
+        def sure_until_us(self) -> int:
+            leases._held.pop("c", None)
+            return int(self.lease.sure_until_us)
+
+    leases._held["b"] = cast("Any", Losing(leases._held["b"]))
+    assert {"a", "b"} <= set(leases.held)
