@@ -304,15 +304,6 @@ class ProcessRunner:
             taken, self._reports = self._reports, {}
         return taken
 
-    def load(self) -> int:
-        """Count the jobs that are ready or that a child has."""
-        with self._guard:
-            return (
-                len(self._alone)
-                + len(self._ready)
-                + sum(len(child.given) for child in self._children)
-            )
-
     def waiting(self) -> int:
         """Count the jobs that no child has yet."""
         return len(self._alone) + len(self._ready)

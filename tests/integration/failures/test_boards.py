@@ -208,7 +208,7 @@ def test_jobs_whose_claims_were_lost_are_not_handed_on(children: Children) -> No
     runner.forget([one.job.claim() for one in assignments[1:]])
     os.kill(runner._children[0].pid, signal.SIGKILL)
     children.take(1)
-    assert runner.load() == 0
+    assert (runner.waiting(), runner.running()) == (0, [])
     assert children.notes() == [0]
 
 

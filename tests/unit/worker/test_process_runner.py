@@ -1,17 +1,14 @@
 """Child processes that only exist in the test: which are replaced, and what is counted."""
 
 import threading
-from collections.abc import Sequence
 from queue import SimpleQueue
 
 import pytest
 
-from dueline.worker.assignment import Assignment
 from dueline.worker.child_handle import ChildHandle
 from dueline.worker.child_protocol import Leave, Message, Ready, dump, load
 from dueline.worker.process_runner import WEIGH_EVERY_US, ProcessRunner
 from dueline.worker.recycling import RecycleAfter
-from tests.harness.calls import row_of
 from tests.harness.clocks import HandClock
 
 WAIT_S = 60.0
@@ -40,16 +37,11 @@ class FakePipe:
         self._process = process
         self._said: SimpleQueue[bytes | None] = SimpleQueue()
         self.sent: list[Message] = []
-        self.sending = threading.Event()
-        self.may_send = threading.Event()
-        self.may_send.set()
 
     def say(self, message: Message) -> None:
         self._said.put(dump(message))
 
     def send_bytes(self, data: bytes, /) -> None:
-        self.sending.set()
-        assert self.may_send.wait(WAIT_S)
         self.sent.append(load(data))
         if isinstance(self.sent[-1], Leave):
             self._process.ended.set()
@@ -113,10 +105,6 @@ class Family:
             pipe.end()
 
 
-def jobs(*numbers: int) -> Sequence[Assignment]:
-    return [Assignment(row_of(number), keep=True) for number in numbers]
-
-
 def test_a_child_that_is_worn_leaves_once_its_replacement_is_ready() -> None:
     family = Family(processes=2, wear=RecycleAfter(jobs=1))
     family.ready(0, 1)
@@ -167,24 +155,4 @@ def test_memory_is_read_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
             assert family.left() == []
         assert len(weighed) == turns
     assert len(family.pipes) == 1
-    family.close()
-
-
-def test_a_job_on_its_way_to_a_child_is_counted() -> None:
-    """Otherwise the worker would claim another one for the same slot."""
-    family = Family(processes=1, wear=RecycleAfter())
-    family.ready(0)
-    pipe = family.pipes[0]
-    pipe.may_send.clear()
-    pipe.sending.clear()
-    counts: list[int] = []
-    giving = threading.Thread(target=family.runner.submit, args=(jobs(1, 2),))
-    counting = threading.Thread(target=lambda: counts.append(family.runner.load()))
-    giving.start()
-    assert pipe.sending.wait(WAIT_S)
-    counting.start()
-    pipe.may_send.set()
-    giving.join(WAIT_S)
-    counting.join(WAIT_S)
-    assert counts == [2]
     family.close()
