@@ -144,6 +144,17 @@ def test_attempts_of_bundles_are_read_like_others_and_once(store: Store) -> None
     assert {one.outcome for one in found} == {"done"}
 
 
+def test_a_follower_returns_attempts_in_the_order_of_their_ends(store: Store) -> None:
+    rows = [
+        row_of(ended(job, NOW_US + end), job)._replace(stream=f"{queue}!history", shard=shard)
+        for end, (queue, shard) in enumerate([("b", 1), ("a", 0), ("b", 0), ("a", 1)] * 3)
+        for job in [claimed(end)]
+    ]
+    store.append(rows[::-1])
+    found = Follower(store, since_us=NOW_US - 1).read({"a": 2, "b": 2})
+    assert [one.ended_us - NOW_US for one in found] == list(range(12))
+
+
 def test_the_attempt_of_a_dead_worker_ends_with_its_lease() -> None:
     # R1: the next claimer writes it, of the row as it was
     attempt = died(claimed())

@@ -8,7 +8,7 @@ from dueline.core.clock import SystemClock
 from dueline.core.retry import Retry
 from dueline.tasks.handler import Handler
 from dueline.worker.assignment import Assignment
-from dueline.worker.async_runner import CoroutineRunner
+from dueline.worker.async_runner import CoroutineRunner, _Run
 from dueline.worker.execution import Execution
 from tests.harness.calls import row_of
 
@@ -89,3 +89,20 @@ def test_a_coroutine_that_had_not_begun_does_not_begin_after_the_end() -> None:
     asyncio.run(application())
     assert not handlers.began.is_set()
     assert handlers.ended == []
+
+
+def test_a_coroutine_that_is_about_to_begin_keeps_no_other_from_being_cancelled() -> None:
+    handlers = Handlers()
+
+    async def application() -> None:
+        runner = handlers.runner(asyncio.get_running_loop())
+        late = _Run(Assignment(row_of(1), keep=True))
+        runner._runs[id(late)] = late  # another thread is about to call the loop
+        runner.begin(Assignment(row_of(2), keep=True))
+        await asyncio.to_thread(handlers.began.wait, WAIT_S)
+        runner.close()
+        for _ in range(9):
+            await asyncio.sleep(0)
+        assert handlers.cleaned_up.is_set()
+
+    asyncio.run(application())

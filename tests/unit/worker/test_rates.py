@@ -12,8 +12,10 @@ from dueline.jobs.queue import EnqueueRequest
 from dueline.limits import rate, semaphore
 from dueline.limits.permits import suspend
 from dueline.limits.rate import Meter, Rate
+from tests.harness.calls import call, put
 from tests.harness.cases import worker_rates as cases
 from tests.harness.cases.worker_rates import claimer_of
+from tests.harness.worker_bench import Bench
 from tests.harness.world import EVERY_KIND, world_on
 
 
@@ -25,6 +27,32 @@ def test_workers_share_a_rate(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_a_rate_counts_starts_and_not_claims(kind: str, tmp_path: Path) -> None:
     cases.a_rate_counts_starts_and_not_claims(kind, tmp_path)
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_a_start_counts_as_of_then_even_if_it_ends_before_the_next_pass(*, is_over: bool) -> None:
+    # Rule N5
+    world, one = world_on("memory", Path()), Rate(5, SECOND_US)
+    rate.define(world.store, "mail", one, ids=world.queues.engine.ids)
+    put(world.queues, call(1)._replace(limits=[("mail",)]))
+    bench = Bench(world.queues, world.clock)
+    started_us: list[int] = []
+
+    def start() -> None:
+        if bench.runner.ready:
+            world.clock.advance(us=300_000)
+            started_us.append(world.now_us)
+            bench.runner.begin()
+            if is_over:
+                bench.runner.end()
+        else:
+            bench.runner.end()
+
+    bench.wakeup.meanwhile = start
+    assert bench.run() == [1]
+    meter, _ = rate.read(world.store, "mail")
+    assert rate.left(meter, one, started_us[0] + SECOND_US - 1) == 4
+    assert rate.left(meter, one, started_us[0] + SECOND_US * 102 // 100) == 5
 
 
 def test_what_is_given_back_before_it_starts_counts_as_used() -> None:
