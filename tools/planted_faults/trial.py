@@ -74,7 +74,8 @@ class _Reports:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Report the test that failed."""
         if report.failed:
-            os.write(self._report, report.nodeid.encode())
+            late = " (timeout)" if "from pytest-timeout" in report.longreprtext else ""
+            os.write(self._report, f"{report.nodeid}{late}".encode())
 
 
 class Bench:
