@@ -286,6 +286,16 @@ def test_a_lost_claim_comes_before_a_wish() -> None:
         context.check_cancelled()
 
 
+@pytest.mark.parametrize("count", [0, 3])
+def test_all_jobs_of_an_overdue_handler_and_no_others_know_it(count: int) -> None:
+    controls = Execution({}).controls
+    batch = tuple(Assignment(row_of(number), keep=True) for number in range(1, count + 1))
+    mine = batch or (Assignment(row_of(1), keep=True),)
+    controls.expire(mine[0]._replace(chunk=batch))
+    overdue = [controls.is_overdue(row_of(number).claim()) for number in range(1, 6)]
+    assert overdue == [number <= len(mine) for number in range(1, 6)]
+
+
 # --- progress --------------------------------------------------------------------------------
 
 

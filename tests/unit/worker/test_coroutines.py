@@ -1,9 +1,14 @@
 """Coroutines of a runner that is closed."""
 
 import asyncio
+import sys
 import threading
+import time
+from collections.abc import Callable
 
-from dueline.core.attempt import Ended
+import pytest
+
+from dueline.core.attempt import Done, Ended
 from dueline.core.clock import SystemClock
 from dueline.core.retry import Retry
 from dueline.tasks.handler import Handler
@@ -24,6 +29,11 @@ class Handlers:
         self.cleaned_up = threading.Event()
         self.ended: list[Ended] = []
 
+    async def leave_an_exit(self, _number: int) -> None:
+        """Return after a callback has raised SystemExit."""
+        asyncio.get_running_loop().call_soon(sys.exit)
+        await asyncio.sleep(0.001)
+
     async def wait(self, _number: int) -> None:
         """Wait until it is cancelled."""
         self.began.set()
@@ -32,9 +42,13 @@ class Handlers:
         finally:
             self.cleaned_up.set()
 
-    def runner(self, loop: asyncio.AbstractEventLoop | None = None) -> CoroutineRunner:
-        """Return a runner of this handler."""
-        handler = Handler(self.wait, name=NAME, retry=Retry(), timeout_us=None)
+    def runner(
+        self,
+        loop: asyncio.AbstractEventLoop | None = None,
+        handle: Callable[[int], object] | None = None,
+    ) -> CoroutineRunner:
+        """Return a runner of a handler."""
+        handler = Handler(handle or self.wait, name=NAME, retry=Retry(), timeout_us=None)
         execution = Execution({NAME: handler})
         return CoroutineRunner(execution, clock=SystemClock(), ended=self.ended.append, loop=loop)
 
@@ -56,6 +70,22 @@ def test_a_runner_that_closes_cancels_its_coroutines_and_ends_its_loop() -> None
     assert loops() == before
     # The worker has given their jobs up: what they return counts no more.
     assert (handlers.ended, len(runner), runner.running()) == ([], 0, [])
+
+
+def test_an_exit_beside_a_handler_is_logged_and_ends_no_handler(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    handlers = Handlers()
+    runner = handlers.runner(handle=handlers.leave_an_exit)
+    runner.start()
+    for number in (1, 2):
+        runner.begin(Assignment(row_of(number), keep=True))
+    ends_s = time.monotonic() + WAIT_S
+    while len(handlers.ended) < 2 and time.monotonic() < ends_s:
+        time.sleep(0.001)
+    runner.close()
+    assert [type(one.ending) for one in handlers.ended] == [Done, Done]
+    assert caplog.text.count("a task or callback beside a handler ended") == 2
 
 
 def test_a_runner_on_the_loop_of_an_application_leaves_it_open() -> None:
