@@ -58,6 +58,18 @@ class IsolationLaws:
         for number, lane in enumerate(lanes):
             assert rows_in(store, lane) == [new_job(number, lane=lane)]
 
+    def test_a_listed_lane_gets_its_own_jobs_alone(self, store: Store) -> None:
+        """Stores insert into listed lanes, and into several of them, by other statements."""
+        lanes = (HOME, *NEIGHBOURS)
+        fill(store, lanes)
+        jobs = [new_job(100 + number, lane=lane) for number, lane in enumerate(lanes)]
+        for job in jobs[:4]:
+            put_in(store, job)
+        put_in(store, *jobs[4:7])
+        put_in(store, *jobs[7:])
+        for number, lane in enumerate(lanes):
+            assert rows_in(store, lane) == [new_job(number, lane=lane), jobs[number]]
+
     def test_a_claim_takes_from_the_lane_it_names_alone(self, store: Store) -> None:
         fill(store, (HOME, *NEIGHBOURS))
         claimed = claim(store, HOME)

@@ -135,6 +135,23 @@ class LaneListLaws:
         assert marks.closed == NOW - 1
         assert marks_of(store) == marks
 
+    def test_queues_and_shards_have_marks_of_their_own(self, store: Store) -> None:
+        for number in range(3):
+            places = [(f"a{number}", 0), (f"a{number}", 1), (f"b{number}", 0)]
+            lanes = [lane_of(queue=queue, shard=shard) for queue, shard in places]
+            store.sweep(*places[number], now_us=NOW_US + 5 * WIDTH_US, width_us=WIDTH_US)
+            closed = marks_of(store, *places[number]).closed
+            jobs = [new_job(9 * number + n, lane=lanes[n % 3]) for n in range(9)]
+            put_in(store, *jobs[:3])  # the lanes are new, then they are listed
+            put_in(store, *jobs[3:6])
+            for job in jobs[6:]:
+                put_in(store, job)
+            for place, lane in zip(places, lanes, strict=True):
+                is_swept = place == places[number]
+                listing = closed + 1 if is_swept else lane.bucket
+                assert pointers_in(store, *place) == [Pointer(listing, lane)]
+                assert (marks_of(store, *place).closed == closed) == is_swept
+
     def test_marks_only_grow(self, store: Store) -> None:
         put_in(store, new_job(1))
         before = marks_of(store)

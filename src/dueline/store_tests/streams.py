@@ -110,6 +110,25 @@ class WatermarkLaws:
         assert list(store.append(others)) == [NOW_US, NOW_US]
         assert stream_of(store, "log", 1) == [others[0]]
 
+    def test_a_call_appends_above_the_mark_of_each_shard(self, store: Store) -> None:
+        for number in range(3):
+            places = [(f"a{number}", 0), (f"a{number}", 1), (f"b{number}", 0)]
+            rows = [row_of(1, stream=stream, shard=shard) for stream, shard in places]
+            store.close_until(*places[number], at_us=NOW_US)
+            expected = [NOW_US + (place == places[number]) for place in places]
+            assert list(store.append(rows)) == expected
+            assert [store.close_until(*place, at_us=-1) for place in places] == [
+                NOW_US if place == places[number] else -1 for place in places
+            ]
+
+    def test_a_late_row_is_only_known_by_all_of_its_key(self, store: Store) -> None:
+        """Rows that have all but one column in common with it are not the same row."""
+        others = [row_of(1, shard=1), row_of(1, stream="other"), row_of(1, at_us=NOW_US - 1)]
+        store.append([*others, row_of(2)])
+        store.close_until("log", 0, at_us=NOW_US)
+        assert list(store.append([row_of(1)])) == [NOW_US + 1]
+        assert [row.at_us for row in stream_of(store)] == [NOW_US - 1, NOW_US, NOW_US + 1]
+
     def test_a_row_of_before_the_mark_that_is_repeated_keeps_its_id(self, store: Store) -> None:
         rows = [row_of(1), row_of(2)]
         store.append(rows)
@@ -178,13 +197,14 @@ class WatermarkLaws:
             for number in range(8)
             for shard in (0, 1)
         ]
-        store.append(days)
+        store.append([*days, row_of(1, stream="other")])
         store.expire("log", 0, before_us=NOW_US + WEEK_US)  # nothing is closed: nothing is deleted
         assert stream_of(store) == days[::2]
         store.close_until("log", 0, at_us=NOW_US + WEEK_US)
         store.expire("log", 0, before_us=NOW_US + WEEK_US)
         assert stream_of(store) == days[14::2]
         assert stream_of(store, "log", 1) == days[1::2]
+        assert stream_of(store, "other") == [row_of(1, stream="other")]
         store.append([row_of(99)])  # into an expired bucket
         assert [row.id for row in stream_of(store)] == [days[14].id, row_of(99).id]
         store.expire("log", 0, before_us=NOW_US + 2 * WEEK_US)
