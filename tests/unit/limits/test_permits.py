@@ -1,5 +1,6 @@
 """Permits that a worker takes for its claims, keeps while jobs need them, and releases."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,9 @@ from dueline.core.clock import SECOND_US
 from dueline.core.errors import StoreCorrupt
 from dueline.core.store import Records
 from dueline.limits import rate, semaphore
+from dueline.limits.permits import DEFINITIONS_AGE_US
 from dueline.limits.rate import Rate
+from dueline.limits.rate_meters import RateMeters
 from dueline.limits.semaphore import Permits
 from tests.harness.permits import permits_of, take
 from tests.harness.world import World, world_on
@@ -72,6 +75,40 @@ def test_of_a_rate_that_another_worker_uses_meanwhile_only_the_rest_is_granted(
         assert take(permits_of(world), "mail", "sms", jobs=4) == 2
 
 
+@pytest.mark.parametrize("longest", ["first", "last"])
+def test_permits_last_as_long_as_the_longest_lease_of_their_jobs(
+    world: World, longest: str
+) -> None:
+    """Rule N4: else another worker takes them while a job of the longest still runs."""
+    leases_us = {"first": LEASE_US, "last": LEASE_US, longest: 3 * LEASE_US}
+    for queue, lease_us in leases_us.items():
+        world.queues.engine.catalog.configure(queue, lease_us=lease_us)
+    jobs = [world.row(world.put(queue=queue, limits=["s"])) for queue in leases_us]
+    permits = permits_of(world)
+    assert take(permits, "s", jobs=2) == 2
+    assert permits.keep(jobs) == []
+    ends_us = world.now_us + 3 * LEASE_US
+    assert semaphore.read(world.store, "s")[0].holders["w1"].until_us == ends_us
+    assert permits.ends_us(jobs) == dict.fromkeys([job.claim() for job in jobs], ends_us)
+
+
+def test_claims_last_no_longer_than_the_first_of_their_permits_that_ends(world: World) -> None:
+    """Rule N4."""
+    semaphore.define(world.store, "t", 5, ids=world.queues.engine.ids)
+    permits = permits_of(world)
+    assert take(permits, "t", jobs=2) == 2
+    ends_us = {"t": world.now_us + LEASE_US}
+    world.clock.advance(1)
+    assert take(permits, "s", jobs=2) == 2
+    ends_us["s"] = world.now_us + LEASE_US
+    limits = [["s"], ["t"], ["s", "t"], ["t", "s"], ["free"]]
+    jobs = [world.row(world.put(limits=names)) for names in limits]
+    expected = [min((ends_us[name] for name in names if name in ends_us), default=0)
+                for names in limits]  # fmt: skip
+    found = permits.ends_us(jobs)
+    assert [found.get(job.claim(), 0) for job in jobs] == expected
+
+
 def test_whoever_has_one_limit_and_lacks_another_takes_none_and_waits_for_one(
     world: World,
 ) -> None:
@@ -119,3 +156,56 @@ def test_a_wait_that_cannot_be_read_keeps_no_other_from_being_given_up(
         permits.close()
     assert semaphore.read(world.store, "few")[0].waiting == {}
     assert semaphore.read(world.store, "damaged")[0].waiting.keys() == {"w1"}  # it expires
+
+
+def test_a_wait_that_only_the_worker_itself_causes_is_not_remembered(world: World) -> None:
+    permits = permits_of(world)
+    for number in range(3):
+        name = f"s:{number}"
+        assert take(permits, name, jobs=5) == 5
+        permits._used.update({name: 5})
+        granted = permits.take([name], 1, priority=0, queue="q", lease_us=LEASE_US)
+        assert granted.jobs == 0
+    assert permits._waiting == {}  # limits may be named after customers
+    assert semaphore.read(world.store, "s:0")[0].waiting == {}
+
+
+def test_definitions_are_read_again_once_they_are_old(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, reads = semaphore.capacities, list[int]()
+
+    def count(records: Records) -> Mapping[str, int]:
+        reads.append(world.now_us)
+        return read(records)
+
+    monkeypatch.setattr(semaphore, "capacities", count)
+    permits, began_us = permits_of(world), world.now_us
+    for pause_us in (0, DEFINITIONS_AGE_US, 1, 1):
+        world.clock.advance(us=pause_us)
+        assert take(permits, "s") == 1
+    assert [us - began_us for us in reads] == [0, DEFINITIONS_AGE_US + 1]
+
+
+def test_a_place_is_given_up_where_another_limit_is_lacking_by_now(world: World) -> None:
+    """Rule N2: else permits would be reserved for a worker that cannot use them."""
+    others = {name: permits_of(world, f"holds {name}") for name in ("few", "one")}
+    permits = permits_of(world)
+    for name, other in others.items():
+        assert take(other, name) == 1
+    assert take(permits, "few", "one") == 0
+    assert semaphore.read(world.store, "one")[0].waiting.keys() == {"w1"}
+    others["one"].settle(list)
+    assert take(permits, "few", "one") == 0
+    assert semaphore.read(world.store, "one")[0].waiting == {}
+    assert semaphore.read(world.store, "few")[0].waiting.keys() == {"w1"}
+    assert permits._waiting.keys() == {"few"}
+
+
+def test_a_rate_of_which_nothing_is_left_is_not_written(world: World) -> None:
+    one = Rate(2, SECOND_US)
+    meters = RateMeters(world.queues.engine)
+    assert meters.take("mail", one, meters.read("mail", one), 2)[0] == 2
+    reading = meters.read("mail", one)
+    assert meters.take("mail", one, reading, 1) == (0, reading.next_us)
+    assert meters.read("mail", one).version == reading.version

@@ -2,6 +2,7 @@
 
 import random
 from bisect import bisect_right
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ from dueline.limits.rate import (
     Meter,
     Rate,
     after_returning,
+    after_start,
     after_taking,
     check_rate,
     define,
@@ -90,6 +92,42 @@ def test_what_is_given_back_late_makes_no_room_where_others_took() -> None:
     assert left(back, WINDOW, then_us) == 4
     assert left(back, WINDOW, NOW_US + WINDOW.per_us + 10_000) == 4
     assert after_returning(back, WINDOW, 4, NOW_US, then_us) == back
+
+
+@pytest.mark.parametrize("per_us", [10_000, SECOND_US, HOUR_US])
+def test_a_window_has_a_bounded_number_of_parts_with_starts(per_us: int) -> None:
+    """However often starts are taken, returned and counted anew."""
+    rate, meter, chance = Rate(1000, per_us), Meter(), random.Random(3)
+    now_us = NOW_US
+    for _ in range(1_000):
+        now_us += chance.randrange(per_us // 100)
+        if left(meter, rate, now_us):
+            before = sum(count for _, count in meter.taken)
+            meter = after_taking(meter, rate, 1, now_us)
+            lost = before + 1 - sum(count for _, count in meter.taken)
+            assert 0 <= lost <= before
+        late_us = now_us + chance.randrange(per_us // 2)
+        taken = sum(count for _, count in meter.taken)
+        if chance.random() < 0.3:
+            meter = after_returning(meter, rate, 1, now_us, late_us)
+            assert sum(count for _, count in meter.taken) == taken - 1
+        elif chance.random() < 0.5:
+            meter = after_start(meter, rate, now_us, late_us)
+            assert sum(count for _, count in meter.taken) == taken
+            now_us = late_us
+        assert all(count > 0 for _, count in meter.taken)
+        assert all(at_us % (per_us // GRAINS) == 0 for at_us, _ in meter.taken)
+        assert len(meter.taken) <= GRAINS + GRAINS // 2 + 2
+
+
+def test_a_take_counts_until_its_part_is_a_period_old() -> None:
+    meter = after_taking(Meter(), WINDOW, 10, NOW_US)
+    end_us = NOW_US + WINDOW.per_us
+    assert [left(meter, WINDOW, us) for us in (end_us - 1, end_us)] == [0, 10]
+    assert next_us(meter, WINDOW, NOW_US) == end_us
+    closed = replace(meter, closed_us=end_us + 5)
+    assert [left(closed, WINDOW, us) for us in (end_us + 4, end_us + 5)] == [0, 10]
+    assert next_us(closed, WINDOW, NOW_US) == end_us + 5
 
 
 def test_who_does_not_know_the_time_well_forgets_nothing_for_others() -> None:

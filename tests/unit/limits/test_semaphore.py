@@ -1,5 +1,9 @@
 """Who may hold how many permits, and whose turn it is."""
 
+from dataclasses import replace
+
+import pytest
+
 from dueline.core.clock import SECOND_US
 from dueline.core.ids import Ids
 from dueline.core.store import NO_VERSION
@@ -52,6 +56,40 @@ def test_what_has_lapsed_is_free() -> None:
     assert with_hold(held, "c", Hold(4, LATER_US), NOW_US).holders.keys() == {"b", "c"}
 
 
+@pytest.mark.parametrize("is_over", [True, False])
+def test_what_expires_counts_until_then(*, is_over: bool) -> None:
+    end_us = NOW_US + SECOND_US
+    now_us, names = end_us - (not is_over), set() if is_over else {"w"}
+    permits = Permits(
+        {"a": Hold(2, end_us)}, {"w": Wait(1, 5, 0, "q", end_us)}, freed_us=5, closed_us=end_us
+    )
+    assert permits.held("a", now_us) == permits.in_use(now_us) == (0 if is_over else 2)
+    assert spare(permits, 5, "me", WISH, now_us) == (5 if is_over else 0)
+    assert set(before(permits, "me", WISH, now_us)) == names
+    assert set(before(permits, "w", WISH._replace(priority=-9), now_us)) == set()
+    assert set(next_in_turn(permits, 1, "me", now_us)) == names
+    held = with_hold(permits, "me", Hold(1, LATER_US), now_us)
+    assert held.holders.keys() == {"me"} | (set() if is_over else {"a"})
+    assert (held.closed_us, held.freed_us) == (0 if is_over else end_us, 5)
+    asked = with_wait(permits, "me", WISH, now_us)
+    assert asked is not None
+    assert asked.waiting.keys() == {"me"} | names
+    assert after_turn(replace(permits, freed_us=now_us), "me", WISH, now_us).waiting.keys() == names
+    mine = with_wait(permits, "w", WISH, now_us)
+    assert mine is not None
+    assert mine.waiting["w"].priority == (0 if is_over else 5)
+
+
+def test_of_its_own_waits_a_worker_has_the_turn_of_the_first() -> None:
+    other = {"other": waiting(priority=3)}
+    for mine, is_first in ((4, True), (2, False)):
+        permits = Permits(waiting={**other, "me": waiting(priority=mine)})
+        assert before(permits, "me", WISH, NOW_US) == ([] if is_first else ["other"])
+        lapsed = replace(permits.waiting["me"], until_us=NOW_US)
+        permits = Permits(waiting={**other, "me": lapsed})
+        assert before(permits, "me", WISH, NOW_US) == ["other"]
+
+
 def test_more_urgent_jobs_come_first_and_then_a_longer_wait() -> None:
     # F3, F4
     waits = {
@@ -75,6 +113,15 @@ def test_what_was_given_back_is_kept_for_those_whose_turn_it_is_for_a_while() ->
     assert spare(permits, 3, "me", WISH, over_us) == 3
     assert after_turn(permits, "me", WISH, NOW_US).waiting.keys() == {"first"}
     assert after_turn(permits, "me", WISH, over_us).waiting == {}  # it did not come
+
+
+def test_only_those_who_waited_when_some_were_released_lose_their_place() -> None:
+    # Rule N3
+    waits = {f"{n}": waiting(since_us=NOW_US + n, priority=1) for n in (-1, 0, 1)}
+    permits = Permits(waiting=waits, freed_us=NOW_US)
+    for after_us, names in ((-1, {"-1", "0", "1"}), (0, {"1"})):
+        left = after_turn(permits, "me", WISH, NOW_US + HANDOVER_US + after_us)
+        assert left.waiting.keys() == names
 
 
 def test_only_giving_some_back_keeps_them_for_others() -> None:

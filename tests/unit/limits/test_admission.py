@@ -1,0 +1,89 @@
+"""How long a call waits for room in a quota, and what a process remembers of quotas."""
+
+from pathlib import Path
+
+import pytest
+
+from dueline.core.clock import SECOND_US
+from dueline.core.errors import QuotaExceeded
+from dueline.core.queue_settings import Quota
+from dueline.jobs.queue import EnqueueRequest
+from dueline.limits import admission, quota
+from dueline.limits.admission import _Gate, waiting_jobs
+from tests.harness.quotas import enqueue
+from tests.harness.world import World, world_on
+
+
+@pytest.fixture
+def world() -> World:
+    return world_on("memory", Path())
+
+
+def refused(world: World, count: int) -> QuotaExceeded:
+    with pytest.raises(QuotaExceeded) as error:
+        world.queues.enqueue(EnqueueRequest("q", "t", 0, [b"[1]"] * count))
+    return error.value
+
+
+def test_a_call_waits_for_room_that_comes_just_in_time(world: World) -> None:
+    quota.set_quota(world.queues.engine, "q", Quota(rate=2, per_us=10 * SECOND_US))
+    assert enqueue(world.queues, 2) == 2
+    room_s, began_us = refused(world, 1).retry_after, world.now_us
+    assert room_s is not None
+    assert enqueue(world.queues, wait_s=room_s - 1e-6) == 0
+    assert world.now_us == began_us
+    assert enqueue(world.queues, wait_s=room_s) == 1
+    assert world.now_us == began_us + round(room_s * SECOND_US)
+
+
+def test_a_call_that_never_has_room_does_not_wait(world: World) -> None:
+    for one in (Quota(depth=3), Quota("tenant", "", rate=3, per_us=SECOND_US)):
+        quota.set_quota(world.queues.engine, "q", one)
+    assert (refused(world, 4).retry_after, refused(world, 4).counts_after) == (None, None)
+    assert enqueue(world.queues, 4, wait_s=60) == 0
+    assert world.clock.slept == []
+    assert enqueue(world.queues, 3) == 3
+
+
+def test_the_bound_that_refuses_is_named(world: World) -> None:
+    quota.set_quota(world.queues.engine, "q", Quota(depth=3, rate=2, per_us=10 * SECOND_US))
+    assert enqueue(world.queues, 2) == 2
+    assert "has used up its rate of 2 job(s) in 10s" in str(refused(world, 1))
+    assert "at most 3 waiting job(s) (it has 2)" in str(refused(world, 2))
+
+
+def test_what_is_left_of_a_span_is_dropped_after_it() -> None:
+    gate = _Gate(left=3, until_us=100, used=5, before=2)
+    gate.move_on(100, 110, 10)
+    assert (gate.left, gate.until_us, gate.used, gate.before) == (3, 100, 5, 2)
+    for now_us, before in ((101, 5), (110, 5), (111, 0)):
+        gate = _Gate(left=3, until_us=100, used=5, before=2)
+        gate.move_on(now_us, 110, 10)
+        assert (gate.left, gate.until_us, gate.used, gate.before) == (0, 110, 0, before)
+
+
+def test_quotas_of_many_tenants_are_not_all_remembered(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "GATES_MAX", 3)
+    quota.set_quota(world.queues.engine, "q", Quota("each", depth=5))
+    counts: list[int] = []
+    for tenant in "abcdbe":
+        assert enqueue(world.queues, tenant=tenant) == 1
+        counts.append(len(world.queues.admission._gates))
+    assert counts == [1, 2, 3, 1, 2, 3]
+    assert enqueue(world.queues, tenant="e") == 1
+    assert len(world.queues.admission._gates) == 3
+
+
+def test_jobs_wait_until_they_are_claimed_and_again_when_the_lease_has_ended(world: World) -> None:
+    quota.set_quota(world.queues.engine, "q", Quota(depth=1))
+    assert enqueue(world.queues) == 1
+    (job,) = waiting_jobs(world.store, "q", 1, Quota(depth=1))
+    lease_end_us = world.claim(job.id).at_us
+    world.clock.advance(us=lease_end_us - 1 - world.now_us)
+    assert enqueue(world.queues) == 1
+    (other,) = {one.id for one in waiting_jobs(world.store, "q", 1, Quota(depth=1))} - {job.id}
+    assert world.queues.cancel(other)
+    world.clock.advance(us=1)
+    assert enqueue(world.queues) == 0
