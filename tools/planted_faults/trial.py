@@ -163,6 +163,7 @@ def _run_tests(folder: Path, temporary: str, files: Sequence[str], report: int) 
     code: int = pytest.ExitCode.INTERNAL_ERROR
     try:
         os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in jobs with `&`
         output = os.open(folder / "output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(output, 1)
         os.dup2(output, 2)
