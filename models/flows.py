@@ -2,9 +2,9 @@
 
 Two workers end a child each and check the callback. A third claims the callback when it is due,
 checks its dependencies, and runs or postpones it. The store has no transactions: an outcome is
-written into the row, recorded, and then the row is deleted. Another worker repeats the steps of
-one that died, a dead child is retried, and one record may have no response: then it arrives later,
-or never.
+written into the row and carries the record, which is written before the row is deleted
+(`carried.py`). Another worker completes what one that died has decided, a dead child is retried,
+and one record may have no response: then it arrives later, or never.
 
 Guarantees: the callback runs after both are done, never before; an end is never undone; the
 callback does not wait forever, and does not wait for its own time if no process stopped.
@@ -65,8 +65,7 @@ class Flows:
 
     is_wide: bool = False
     deaths: int = 0
-    records_ends: bool = True  # rule W2
-    records_before_the_row_goes: bool = True  # rule W2
+    clears_last: bool = True  # rules C3, W2
     looks_after_it_recorded: bool = True  # rule W3
     notes_before_it_reads: bool = True  # rule W3
     asks: bool = True  # rule W4
@@ -147,7 +146,7 @@ class Flows:
             yield f"child {number + 1} is run again", again
 
     def _after_decision(self) -> str:
-        return "record" if self.records_before_the_row_goes else "drop"
+        return "record" if self.clears_last else "drop"
 
     def _end_child(
         self, state: State, one: Ender, number: int
@@ -165,15 +164,15 @@ class Flows:
                     at = self._after_decision() if self.looks_after_it_recorded else "look"
                     yield f"decides: {end}", there, one._replace(at=at)
             case "record":
-                after = one._replace(at="drop" if self.records_before_the_row_goes else look)
+                after = one._replace(at="drop" if self.clears_last else look)
                 yield "records it", self._recorded(state, number, outcome), after
-                if state.unknowns and self.records_before_the_row_goes:
+                if state.unknowns and self.clears_last:
                     sent = state._replace(sent=state.sent | {(number, outcome)}, unknowns=0)
                     yield "records it, without a response", sent, one._replace(at=look)
             case "drop":
                 row = "gone" if outcome == "done" else "dead"
                 there = state._replace(rows=put(state.rows, number, row))
-                at = look if self.records_before_the_row_goes else "record"
+                at = look if self.clears_last else "record"
                 at = at if self.looks_after_it_recorded else "idle"
                 yield "deletes the row", there, one._replace(at=at)
             case "note":
@@ -244,8 +243,6 @@ class Flows:
                     )
 
     def _recorded(self, state: State, number: int, end: str) -> State:
-        if not self.records_ends:
-            return state
         ends = state.ends[number] | {end} if self.keeps_deaths_apart else frozenset({end})
         return state._replace(ends=put(state.ends, number, ends))
 
@@ -265,8 +262,7 @@ MODELS = {
     "a child is retried": Flows(deaths=1),
 }
 MUTANTS = {
-    "an end is not recorded": Flows(records_ends=False),
-    "recorded after the row is deleted": Flows(records_before_the_row_goes=False),
+    "recorded after the row is deleted": Flows(clears_last=False),
     "checks before it records": Flows(looks_after_it_recorded=False),
     "reads before it marks": Flows(is_wide=True, notes_before_it_reads=False),
     "a claimed step does not check": Flows(asks=False),

@@ -4,7 +4,8 @@ Two movers take a row of the old store and insert it in the new one; each may di
 other one continues. A worker of the old store claims and ends the row, or its claim expires; a
 worker of the new store does so there. A new store with transactions has one row for an id,
 and forgets it when it is deleted (`forgets`). One without inserts each key once (rule B1), and a
-row that is taken anew gets another key.
+row that is taken anew gets another key. There the record of a portion is a decision that carries
+the inserts, or none if the portion is sealed (`carried.py`).
 
 Guarantees: the job runs under one valid claim in one store, ends once, and is never lost.
 """
@@ -61,10 +62,10 @@ class Move:
     takes_first: bool = True  # rule X2
     waits_for_claims: bool = True  # rule X2
     takes_by_token: bool = True  # rule X2
-    records_with_rows: bool = True  # rule X3
-    records_once: bool = True  # rule X3
+    records_with_rows: bool = True  # rules C1, X3
+    records_once: bool = True  # rules C1, X3
     inserts_before_deleting: bool = True  # rule X4
-    seals: bool = True  # rule X5
+    seals: bool = True  # rules C1, X5
     remembers: bool = True  # rule X5
     takes_anew: bool = True  # rule X5
 
