@@ -24,8 +24,7 @@ COVERED_MIN := 95
 empty :=
 comma := ,
 COVERED := $(subst $(empty) $(empty),$(comma),$(patsubst %,*/dueline/%/*.py,core tasks limits workflows \
-             coordination log jobs streams schedules admin stores stores/memory stores/sqlite) \
-             checker/*.py $(patsubst %,*/store_tests/%.py,cluster row_changes stepped_store))
+             coordination log jobs streams schedules admin stores stores/memory stores/sqlite) checker/*.py)
 
 # Short forms of `make kills`, which CI runs too.
 SHORT_KILLS := $(addprefix tests/kills/,test_loop.py test_writers.py power/test_losses.py)

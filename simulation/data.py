@@ -10,8 +10,6 @@ from typing import Literal
 from dueline.core.job import Job, JobId
 from dueline.core.lane import DEAD_SUFFIX
 from dueline.core.store import Store
-from dueline.store_tests.cluster import Cluster
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.stores.memory.store import MemoryStore
 from dueline.stores.sqlite.store import SqliteStore
 from simulation.clocks import StoreClock
@@ -20,6 +18,8 @@ from simulation.scenario import QUEUE
 from simulation.shop import RunLog
 from simulation.wires import stepped, wired
 from simulation.world import World
+from tests.harness.cluster import Cluster
+from tests.harness.stepped_store import SteppedMemoryStore
 
 DEAD_MAX = 1000
 Kind = Literal["memory", "steps", "sqlite"]

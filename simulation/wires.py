@@ -9,11 +9,11 @@ from dueline.core.job import JobId, Token
 from dueline.core.readback import WriteStatus
 from dueline.core.store import Claimed, Move, Store, Verdict, Want, Write
 from dueline.core.watermark import StreamWatermarks
-from dueline.store_tests.cluster import Cluster, Node
-from dueline.store_tests.row_changes import Change, Found
-from dueline.store_tests.stepped_store import SteppedMemoryStore, nothing
 from dueline.stores.lane_index import LaneIndex
 from simulation.link import Link
+from tests.harness.cluster import Cluster, Node
+from tests.harness.row_changes import Change, Found
+from tests.harness.stepped_store import SteppedMemoryStore, nothing
 
 READS = frozenset({"find", "scan", "lanes", "read", "tail", "clock_us"})
 WRITES = frozenset(

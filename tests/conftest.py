@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from dueline.api.connect import EXTRA_STORES
-from dueline.store_tests.stepped_store import SteppedMemoryStore
+from tests.harness.stepped_store import SteppedMemoryStore
 from tests.mutants import table
 
 CI_EXAMPLES = 100
@@ -33,7 +33,7 @@ LONG = {"failures", "kills", "moving", "simulation"}
 LONG_PAGES = [f"[docs/{one}/" for one in ("coming-from", "how-to", "operations", "pipeline")]
 """Pages whose blocks are many processes; `make test` runs the others."""
 
-pytest.register_assert_rewrite("tests.harness.cases")
+pytest.register_assert_rewrite("tests.harness.cases", "tests.harness.store_comparison")
 
 EXTRA_STORES["memory://?transactional=off"] = SteppedMemoryStore
 

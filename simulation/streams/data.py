@@ -20,8 +20,6 @@ from dueline.core.store import (
     Write,
 )
 from dueline.log import trimming
-from dueline.store_tests.cluster import Cluster
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.stores.memory.store import MemoryStore
 from dueline.streams import groups
 from simulation.clocks import StoreClock
@@ -30,6 +28,8 @@ from simulation.streams.ledger import Ledger, Place, Watched
 from simulation.streams.scenario import GROUPS, STREAM
 from simulation.wires import stepped, wired
 from simulation.world import World
+from tests.harness.cluster import Cluster
+from tests.harness.stepped_store import SteppedMemoryStore
 
 
 class Data:

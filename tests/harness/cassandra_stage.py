@@ -16,13 +16,13 @@ from dueline.core.job import Job, JobId
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Store
 from dueline.jobs import results
-from dueline.store_tests.stepped_store import nothing
 from dueline.stores.cassandra import statements, store
 from dueline.stores.cassandra.session import CassandraSession
 from dueline.stores.cassandra.store import CassandraStore
 from dueline.stores.cassandra.url import Place
 from tests.harness.calls import row_of
 from tests.harness.lives import Stage
+from tests.harness.stepped_store import nothing
 
 if TYPE_CHECKING:
     from dueline.stores.cassandra.answers import Answer

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from dueline.core.queue_settings import QueueSettings
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.monitor.empty_queues import WAIT_US, remove_empty_queues
-from dueline.store_tests.cluster import Cluster
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.worker.claimer import Claimer
 from tests.harness.clocks import HandClock
+from tests.harness.cluster import Cluster
 from tests.harness.interleaving import Turns, every_order
 from tests.harness.queues import queues_on
+from tests.harness.stepped_store import SteppedMemoryStore
 from tests.harness.world import World
 
 CALL = EnqueueRequest("q", "t", 0, [b"[1]"])

@@ -7,11 +7,11 @@ from dueline.core.clock import Clock
 from dueline.core.lane import Lane
 from dueline.core.store import Write
 from dueline.core.watermark import StreamWatermarks
-from dueline.store_tests.cluster import Cluster, GivenUp, Node
-from dueline.store_tests.row_changes import Change, Found, holds
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.stores.cursor_cache import Key
 from dueline.stores.lane_index import LaneIndex
+from tests.harness.cluster import Cluster, GivenUp, Node
+from tests.harness.row_changes import Change, Found, holds
+from tests.harness.stepped_store import SteppedMemoryStore
 
 ON_TIME = -1
 """A request that is answered."""

@@ -26,8 +26,6 @@ from dueline.jobs.completion import stored
 from dueline.jobs.history import HISTORY_SUFFIX
 from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
-from dueline.store_tests.cluster import Cluster
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.tasks.handler import Handler
 from dueline.tasks.progress import ProgressReport
 from dueline.worker.assignment import Assignment
@@ -39,7 +37,9 @@ from dueline.worker.worker import Worker
 from dueline.worker.worker_settings import WorkerSettings
 from tests.harness.calls import row_of
 from tests.harness.clocks import HandClock
+from tests.harness.cluster import Cluster
 from tests.harness.interleaving import Turns
+from tests.harness.stepped_store import SteppedMemoryStore
 from tests.harness.worker_bench import HandNews, Silence
 
 LEASE_US = QueueSettings().lease_us

@@ -14,8 +14,6 @@ from dueline.core.job import Job
 from dueline.core.retry import Retry
 from dueline.core.store import Store, Want
 from dueline.jobs.queue import Queues
-from dueline.store_tests.failing_store import FailingStore
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.worker.claimer import ClaimedJob
 from dueline.worker.settler import Settler
 from dueline.worker.workflow_steps import WorkflowSteps
@@ -24,8 +22,10 @@ from dueline.workflows.graph import lay_out
 from dueline.workflows.parts import Part, Step, StepCall, group, pipeline
 from dueline.workflows.release import is_parked
 from dueline.workflows.workflow import WorkflowView
+from tests.harness.failing_store import FailingStore
 from tests.harness.lives import AFTER_LEASES_US, LEASE_US, Runner, Stage, Stopped
 from tests.harness.queues import queues_on
+from tests.harness.stepped_store import SteppedMemoryStore
 from tests.harness.world import store_on
 
 TASK = "tests.task"

@@ -16,11 +16,11 @@ from dueline.jobs.completion import Finished, finish, finish_of
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.limits import semaphore
 from dueline.limits.semaphore import Hold, PermitRequest
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.stores.memory.store import MemoryStore
 from dueline.stores.sqlite.store import SqliteStore
 from tests.harness.clocks import HandClock
 from tests.harness.queues import queues_on
+from tests.harness.stepped_store import SteppedMemoryStore
 
 LEASE_US = 30 * SECOND_US
 

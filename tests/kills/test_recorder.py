@@ -10,10 +10,10 @@ from dueline.core.errors import Unknown
 from dueline.core.job import UNCLAIMED_TOKEN, Job, JobId, State, Token
 from dueline.core.lane import Lane, dead_queue
 from dueline.core.store import Drop, Extend, Group, Move, Store, Want
-from dueline.store_tests.failing_store import FailingStore, Fault
 from dueline.stores.memory.store import MemoryStore
 from simulation.recorder import RecordingStore
 from tests.harness.clocks import HandClock
+from tests.harness.failing_store import FailingStore, Fault
 
 LANE = Lane("kills", 0, 0, 5, "")
 JOB = Job(LANE, 1000, JobId(bytes([1] * 16)), 0, 900, 1000, "work", 0, b"[7]", b"", 1000)

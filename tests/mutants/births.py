@@ -9,11 +9,11 @@ from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane
 from dueline.core.store import Drop, Move
 from dueline.jobs.unique import UniqueJobs
-from dueline.store_tests.cluster import Node
-from dueline.store_tests.row_changes import Change, Found
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.stores.cursor_cache import key_of
 from dueline.stores.row_updates import moved
+from tests.harness.cluster import Node
+from tests.harness.row_changes import Change, Found
+from tests.harness.stepped_store import SteppedMemoryStore
 from tests.mutants.sources import change_source
 
 Patch = pytest.MonkeyPatch

@@ -6,11 +6,11 @@ import pytest
 
 from dueline.core.job import Job
 from dueline.core.store import Extend, Verdict
-from dueline.store_tests import cluster, row_changes, stepped_store
-from dueline.store_tests.row_changes import Change, Found, claim, holds
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.stores.cursor_cache import RowVersion, key_of
 from dueline.stores.row_updates import Terms, claimed
+from tests.harness import cluster, row_changes, stepped_store
+from tests.harness.row_changes import Change, Found, claim, holds
+from tests.harness.stepped_store import SteppedMemoryStore
 
 Patch = pytest.MonkeyPatch
 

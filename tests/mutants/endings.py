@@ -12,14 +12,13 @@ from dueline.core.store import Drop, Group, Move, Store, Streams
 from dueline.jobs import completion, history
 from dueline.jobs.completion import Decision, Finished, effects
 from dueline.jobs.history import AttemptAndJob
-from dueline.store_tests import cluster, stepped_store
-from dueline.store_tests.row_changes import Change, Found, holds
 from dueline.stores.row_updates import moved
 from dueline.worker import settler
 from dueline.worker.claimer import ClaimedJob
 from dueline.worker.triage import Triage
 from dueline.worker.worker import Worker
-from tests.harness import job_runs
+from tests.harness import cluster, job_runs, stepped_store
+from tests.harness.row_changes import Change, Found, holds
 
 Patch = pytest.MonkeyPatch
 

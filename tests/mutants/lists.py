@@ -8,12 +8,12 @@ from dueline.core.job import Job
 from dueline.core.lane import Lane, Marks, bucket_of, closing_bucket
 from dueline.core.pagination import lane_pages
 from dueline.core.store import Jobs, LanePage
-from dueline.store_tests.cluster import Node
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.stores import cursor_cache
 from dueline.stores.cursor_cache import CursorCache, LaneScan
 from dueline.stores.lane_index import LaneIndex, Shard
 from dueline.worker import lane_list
+from tests.harness.cluster import Node
+from tests.harness.stepped_store import SteppedMemoryStore
 from tests.mutants.sources import change_source
 
 Patch = pytest.MonkeyPatch

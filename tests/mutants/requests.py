@@ -11,10 +11,10 @@ from dueline.core.lane import Lane
 from dueline.core.readback import WriteStatus
 from dueline.core.store import Move, Write
 from dueline.jobs import completion
-from dueline.store_tests.row_changes import Change, Found, claim, holds
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.stores.cursor_cache import Key
 from dueline.stores.row_updates import Terms
+from tests.harness.row_changes import Change, Found, claim, holds
+from tests.harness.stepped_store import SteppedMemoryStore
 
 Patch = pytest.MonkeyPatch
 

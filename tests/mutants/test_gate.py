@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import pytest
 
-from dueline.store_tests.failing_store import Fault
 from dueline.stores.sqlite.wakeup import SocketWakeups
 from tests.harness import late_landing
 from tests.harness.cases import (
@@ -56,6 +55,7 @@ from tests.harness.cases import (
     workflows_undoing,
 )
 from tests.harness.clocks import HandClock
+from tests.harness.failing_store import Fault
 from tests.harness.stream_stage import Stage
 from tests.harness.world import World, store_on, world_on
 from tests.mutants import (

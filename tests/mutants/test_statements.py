@@ -24,6 +24,7 @@ LAWS = {
     law
     for path in [
         *ROOT.glob("src/dueline/store_tests/*.py"),
+        ROOT / "tests/harness/store_comparison.py",
         *ROOT.glob("tests/stores/*/test_laws.py"),
     ]
     for law in re.findall(r"def test_(\w+)\(", path.read_text(encoding="utf-8"))

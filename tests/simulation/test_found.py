@@ -12,15 +12,15 @@ from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Drop, Extend, Move
 from dueline.jobs.queue import Queues
 from dueline.store_tests.calls import ids_of, rows_in
-from dueline.store_tests.cluster import Cluster
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.worker.claimer import Claimer
 from simulation.deploying import in_vain
 from simulation.people import Version
 from tests.harness.calls import LEASE_US, WIDTH_US, call, claim_all, number_of, put, row_of
 from tests.harness.cases import simulation_found as cases
 from tests.harness.clocks import NOW_US, HandClock
+from tests.harness.cluster import Cluster
 from tests.harness.queues import queues_on
+from tests.harness.stepped_store import SteppedMemoryStore
 from tests.harness.worker_bench import Bench
 
 

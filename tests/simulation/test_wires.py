@@ -4,8 +4,8 @@ import inspect
 
 from dueline.core.store import Store
 from dueline.core.store_capabilities import SupportsPrefetch
-from dueline.store_tests.cluster import Node
 from simulation.wires import READ_STEPS, READS, WRITE_STEPS, WRITES
+from tests.harness.cluster import Node
 
 BESIDE = {"describe", "close"}
 """What is said of a store costs no call."""

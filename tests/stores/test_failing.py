@@ -16,8 +16,8 @@ from dueline.store_tests.calls import (
     row_of,
     token_of,
 )
-from dueline.store_tests.failing_store import FailingStore, Fault
 from dueline.stores.memory.store import MemoryStore
+from tests.harness.failing_store import FailingStore, Fault
 
 
 def live(store: Store) -> None:

@@ -9,10 +9,10 @@ from dueline.core.errors import Unknown
 from dueline.core.readback import WriteStatus
 from dueline.core.store import NO_VERSION, Put, Write
 from dueline.store_tests.calls import token_of
-from dueline.store_tests.cluster import Cluster, GivenUp, Node
 from tests.harness import late_landing
 from tests.harness.cases.stores_late_landing import LateStore
 from tests.harness.clocks import HandClock
+from tests.harness.cluster import Cluster, GivenUp, Node
 from tests.harness.late_answers import ON_TIME, LateClient
 
 pytestmark = pytest.mark.memory

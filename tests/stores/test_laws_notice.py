@@ -10,11 +10,11 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from dueline.store_tests.factory import KeepingFactory
 from dueline.store_tests.laws import Laws
-from dueline.store_tests.model import StoreComparison
 from dueline.stores.memory.store import MemoryStore
 from tests.harness import broken_prefetch as ahead
 from tests.harness import broken_stores as stores
 from tests.harness import broken_streams as streams
+from tests.harness.store_comparison import StoreComparison
 from tests.mutants.table import tell
 
 pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
@@ -94,9 +94,9 @@ EXAMPLES = 400
 
 
 def laws() -> Iterator[tuple[str, Callable[..., None]]]:
-    """List the laws that need no process and no random lives."""
+    """List the laws that need no process."""
     for name, law in inspect.getmembers(Laws(), inspect.ismethod):
-        if name.startswith("test_") and name != BY_MODEL:
+        if name.startswith("test_"):
             yield name, law
 
 
@@ -141,6 +141,6 @@ def test_a_broken_store_is_noticed_by_random_lives(
     tell(
         record_property,
         f"    store {broken.__name__}",
-        f"dueline.store_tests: {BY_MODEL}, {BROKEN[broken]}",
+        f"tests/harness/store_comparison.py: {BY_MODEL}; dueline.store_tests: {BROKEN[broken]}",
         time.process_time() - began_s,
     )

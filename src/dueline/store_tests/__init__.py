@@ -9,6 +9,5 @@ a transaction, it is `SteppedLaws` or `SharedSteppedLaws`:
         def factory(self, tmp_path: Path) -> StoreFactory:
             return UrlFactory(lambda number: f"sqlite:///{tmp_path}/{number}.db")
 
-Names are imported from `dueline.store_tests.laws`; pytest and hypothesis come with
-`dueline[contract]`.
+Names are imported from `dueline.store_tests.laws`; pytest comes with `dueline[contract]`.
 """

@@ -21,7 +21,6 @@ from dueline.store_tests.groups import GroupLaws, TogetherLaws  # noqa: E402
 from dueline.store_tests.inserts import InsertLaws  # noqa: E402
 from dueline.store_tests.isolation import IsolationLaws  # noqa: E402
 from dueline.store_tests.lane_list import LaneListLaws, LanesWithRowsLaws  # noqa: E402
-from dueline.store_tests.model import ModelLaws  # noqa: E402
 from dueline.store_tests.order import OrderLaws  # noqa: E402
 from dueline.store_tests.prefetch import PrefetchLaws  # noqa: E402
 from dueline.store_tests.processes import ProcessLaws  # noqa: E402
@@ -52,7 +51,6 @@ class SteppedLaws(
     IsolationLaws,
     LaneListLaws,
     LanesWithRowsLaws,
-    ModelLaws,
     OrderLaws,
     RecordLaws,
     RecoveryLaws,

@@ -11,7 +11,6 @@ from dueline.core.ids import Ids
 from dueline.core.store import Records
 from dueline.log import checkpoint
 from dueline.log.checkpoint import Place, open_under, read_all
-from dueline.store_tests.cluster import Cluster
 from dueline.store_tests.coordination import (
     LATER,
     PLACE,
@@ -21,9 +20,10 @@ from dueline.store_tests.coordination import (
     opened,
     step,
 )
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.stores.memory.store import MemoryStore
+from tests.harness.cluster import Cluster
 from tests.harness.interleaving import Turns, every_order
+from tests.harness.stepped_store import SteppedMemoryStore
 
 IDS = Ids()
 

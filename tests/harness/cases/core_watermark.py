@@ -7,11 +7,11 @@ import pytest
 from dueline.core.store import Row, Store
 from dueline.core.watermark import StreamShard, StreamWatermarks
 from dueline.store_tests.calls import NOW_US, row_of
-from dueline.store_tests.cluster import Cluster, Node
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.store_tests.streams import ids_in
 from tests.harness.clocks import HandClock
+from tests.harness.cluster import Cluster, Node
 from tests.harness.interleaving import Turns, every_order
+from tests.harness.stepped_store import SteppedMemoryStore
 
 Patch = pytest.MonkeyPatch
 

@@ -10,13 +10,13 @@ from dueline.core.clock import SystemClock
 from dueline.core.job import Job
 from dueline.core.store import Drop, Store
 from dueline.jobs.queue import Queues
-from dueline.store_tests.cluster import Cluster
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.stores.memory.store import MemoryStore
 from dueline.stores.sqlite.store import SqliteStore
 from dueline.worker.claimer import Claimer
 from tests.harness.calls import call, put
+from tests.harness.cluster import Cluster
 from tests.harness.queues import queues_on
+from tests.harness.stepped_store import SteppedMemoryStore
 
 WAIT_S = 300
 

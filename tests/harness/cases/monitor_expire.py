@@ -3,13 +3,13 @@
 from collections.abc import Callable
 
 from dueline import Position
-from dueline.store_tests.cluster import Cluster
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.streams.consumer import Consumer
 from dueline.streams.retention import trim_streams
 from tests.harness.clocks import HandClock
+from tests.harness.cluster import Cluster
 from tests.harness.interleaving import Turns, every_order
 from tests.harness.old_streams import OLD, old_stream, one_more
+from tests.harness.stepped_store import SteppedMemoryStore
 from tests.harness.stream_stage import Stage, values
 
 KEPT = [OLD]

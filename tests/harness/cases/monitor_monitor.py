@@ -15,11 +15,11 @@ from dueline.monitor.monitor import (
     TTL_US,
     Monitor,
 )
-from dueline.store_tests.cluster import Cluster
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from tests.harness.clocks import HandClock
+from tests.harness.cluster import Cluster
 from tests.harness.interleaving import Turns, every_order
 from tests.harness.queues import queues_on
+from tests.harness.stepped_store import SteppedMemoryStore
 from tests.harness.world import World
 
 EVERY_US = 5 * SECOND_US

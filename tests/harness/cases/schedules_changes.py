@@ -15,7 +15,7 @@ from dueline.jobs.queue import Queues
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Overlap, Timing
 from dueline.schedules.scheduler import advance_all, put
-from dueline.store_tests.failing_store import FailingStore, Fault
+from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.schedules import EVERY_US, TEMPLATE, fresh
 from tests.harness.world import LEASE_US, World
 

@@ -11,10 +11,9 @@ from dueline.jobs.queue import Queues
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Timing
 from dueline.schedules.scheduler import advance, advance_all, put
-from dueline.store_tests.cluster import Cluster
-from dueline.store_tests.failing_store import FailingStore, Fault
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from tests.harness.clocks import HandClock
+from tests.harness.cluster import Cluster
+from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.interleaving import Turns, every_order
 from tests.harness.queues import queues_on
 from tests.harness.schedules import (
@@ -26,6 +25,7 @@ from tests.harness.schedules import (
     left_out,
     waiting,
 )
+from tests.harness.stepped_store import SteppedMemoryStore
 from tests.harness.world import World
 
 ALONE = Timing(every_us=EVERY_US, catch_up="all", overlap="skip")

@@ -13,7 +13,7 @@ from dueline.schedules import schedule as definition
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Template, Timing
 from dueline.schedules.scheduler import SENT_US_MAX, advance, advance_all, put
-from dueline.store_tests.failing_store import FailingStore, Fault
+from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.schedules import EVERY_US, TEMPLATE, fresh, waiting
 from tests.harness.world import World, world_on
 

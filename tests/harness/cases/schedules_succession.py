@@ -10,7 +10,7 @@ from dueline.core.store import Extend
 from dueline.jobs import cancel_requests
 from dueline.schedules.schedule import Overlap, Timing
 from dueline.schedules.scheduler import advance, advance_all, put
-from dueline.store_tests.failing_store import FailingStore, Fault
+from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.schedules import (
     EVERY_US,
     TEMPLATE,

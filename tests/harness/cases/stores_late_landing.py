@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 
 from dueline.core.errors import StoreUnavailable
-from dueline.store_tests.cluster import Cluster
 from tests.harness.clocks import HandClock
+from tests.harness.cluster import Cluster
 from tests.harness.late_answers import ON_TIME, LateClient
 
 

@@ -8,14 +8,14 @@ from dueline.core.lane import GUARD_US, Pointer, bucket_of
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import LanePage, Move, Want
 from dueline.jobs.queue import EnqueueRequest, Queues
-from dueline.store_tests.cluster import Cluster
-from dueline.store_tests.failing_store import FailingStore
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.worker.claimer import Claimer
 from dueline.worker.lane_list import FEW
 from tests.harness.clocks import HandClock
+from tests.harness.cluster import Cluster
+from tests.harness.failing_store import FailingStore
 from tests.harness.interleaving import Act, Turns, every_order
 from tests.harness.queues import queues_on
+from tests.harness.stepped_store import SteppedMemoryStore
 
 WIDTH_US = 10 * SECOND_US
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from dueline.core.errors import EnqueueUnknown
 from dueline.core.store import Store
-from dueline.store_tests.failing_store import FailingStore, Fault
 from dueline.workflows import workflow
 from dueline.workflows.parts import Part
 from dueline.workflows.release import PARK_US
+from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.swaps import swap
 from tests.harness.workflow_stage import NESTED, FlowStage, stage_of
 

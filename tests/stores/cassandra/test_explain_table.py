@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from dueline.store_tests.stepped_store import nothing
 from tests.harness.cases.explain_table import every_condition_is_named_and_changed_in_order
 from tests.harness.cassandra_node import keyspaces_on_a_node
 from tests.harness.clocks import HandClock
 from tests.harness.explain_oracle import Situation, situations
+from tests.harness.stepped_store import nothing
 from tests.harness.world import World
 
 pytestmark = pytest.mark.cassandra

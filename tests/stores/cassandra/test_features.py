@@ -15,7 +15,6 @@ from dueline.core.clock import Clock, SystemClock
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Store
 from dueline.jobs.queue import Queues
-from dueline.store_tests.stepped_store import nothing
 from tests.harness import world
 from tests.harness.cases import (
     admin_bulk_runs,
@@ -61,6 +60,7 @@ from tests.harness.cases import (
 from tests.harness.cassandra_node import Keyspaces, expect_node, keyspaces_on_a_node
 from tests.harness.clocks import HandClock
 from tests.harness.queues import queues_on
+from tests.harness.stepped_store import nothing
 from tests.harness.stream_stage import Stage
 from tests.harness.workflow_tasks import with_tasks
 from tests.harness.world import World

@@ -7,6 +7,7 @@ import pytest
 from dueline.store_tests.laws import SharedSteppedLaws, StoreFactory
 from tests.harness.cassandra_node import Keyspaces, expect_node, node_url
 from tests.harness.remembering_store import only_those_that_remember, watched
+from tests.harness.store_comparison import ModelLaws
 
 expect_node()
 
@@ -26,7 +27,7 @@ def keyspaces(request: pytest.FixtureRequest, address: str) -> Iterator[Keyspace
 
 @pytest.mark.cassandra
 @pytest.mark.timeout(600)  # some lives on a node that others use too take minutes
-class TestCassandra(SharedSteppedLaws):
+class TestCassandra(SharedSteppedLaws, ModelLaws):
     OPTIONS = ""
     runs = 2  # one takes seconds here
 

@@ -50,8 +50,8 @@ def session() -> Iterator[CassandraSession]:
 
 def process_on(session: CassandraSession, clock: HandClock) -> Queues:
     """Begin a process: a client with a memory of its own, in a time that is moved by hand."""
-    from dueline.store_tests.stepped_store import nothing  # noqa: PLC0415
     from tests.harness.cassandra_stage import HandTimedStore  # noqa: PLC0415  (needs the driver)
+    from tests.harness.stepped_store import nothing  # noqa: PLC0415
 
     store = HandTimedStore(session, clock, nothing, "calls", nothing)
     return queues_on(store, clock, SETTINGS)

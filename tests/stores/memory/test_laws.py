@@ -4,10 +4,11 @@ import pytest
 
 from dueline.store_tests.laws import KeepingFactory, Laws, StoreFactory
 from dueline.stores.memory.store import MemoryStore
+from tests.harness.store_comparison import ModelLaws
 
 
 @pytest.mark.memory
-class TestMemory(Laws):
+class TestMemory(Laws, ModelLaws):
     runs = 10  # it is compared with itself: what can fail is the machine
 
     @pytest.fixture

@@ -10,12 +10,13 @@ from dueline.core.clock import Clock, SystemClock
 from dueline.core.job import Job
 from dueline.core.store import Drop, Store
 from dueline.store_tests.calls import claim, lane_of, new_jobs, put_in, rows_in
-from dueline.store_tests.cluster import Cluster
 from dueline.store_tests.exclusion import at_once
 from dueline.store_tests.laws import SteppedLaws, StoreFactory
-from dueline.store_tests.stepped_store import SteppedMemoryStore
+from tests.harness.cluster import Cluster
 from tests.harness.late_answers import LateClient
 from tests.harness.remembering_store import watched
+from tests.harness.stepped_store import SteppedMemoryStore
+from tests.harness.store_comparison import ModelLaws
 
 
 class ClusterFactory:
@@ -38,7 +39,7 @@ class ClusterFactory:
 
 
 @pytest.mark.memory
-class TestMemoryWithoutTransactions(SteppedLaws):
+class TestMemoryWithoutTransactions(SteppedLaws, ModelLaws):
     runs = 15  # each of its steps is Python: one life takes a second under coverage
 
     @pytest.fixture(params=[True, False], ids=["remembering", "forgetful"])

@@ -6,6 +6,7 @@ import pytest
 
 from dueline.store_tests.laws import SharedLaws, StoreFactory
 from tests.harness.postgres import Schemas, schemas
+from tests.harness.store_comparison import ModelLaws
 
 
 @pytest.fixture(scope="class")
@@ -16,7 +17,7 @@ def made() -> Iterator[Schemas]:
 
 @pytest.mark.postgres
 @pytest.mark.timeout(600)
-class TestPostgres(SharedLaws):
+class TestPostgres(SharedLaws, ModelLaws):
     runs = 8  # each call is a round trip
 
     @pytest.fixture

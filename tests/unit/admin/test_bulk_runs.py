@@ -17,9 +17,9 @@ from dueline.core.job import Job, State
 from dueline.core.store import Want
 from dueline.jobs.bulk import BulkResult, reschedule_all, retry_all
 from dueline.jobs.queue import Queues
-from dueline.store_tests.failing_store import FailingStore, Fault
 from tests.harness.cases import admin_bulk_runs as cases
 from tests.harness.cases.admin_bulk_runs import DEAD, Killed, Told, dead_jobs, records, total
+from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.queues import queues_on
 from tests.harness.world import LEASE_US, World
 

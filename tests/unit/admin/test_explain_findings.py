@@ -16,7 +16,7 @@ from dueline.foresight.job_forecast import explain as forecast
 from dueline.jobs import pauses
 from dueline.jobs.explain import explain
 from dueline.jobs.explanation import Explanation
-from dueline.store_tests.failing_store import FailingStore
+from tests.harness.failing_store import FailingStore
 from tests.harness.world import KINDS, World, world_on
 
 Answer = TypeVar("Answer")

@@ -20,7 +20,6 @@ from dueline.store_tests.coordination import (
     opened,
     step,
 )
-from dueline.store_tests.failing_store import FailingStore, Fault
 from dueline.stores.memory.store import MemoryStore
 from tests.harness.cases import coordination_steps as cases
 from tests.harness.cases.coordination_steps import (
@@ -30,6 +29,7 @@ from tests.harness.cases.coordination_steps import (
     clients,
     takeover_of_a_checkpoint,
 )
+from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.interleaving import Turns, every_order
 
 CALLS_MAX = 50

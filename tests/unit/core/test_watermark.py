@@ -7,8 +7,6 @@ import pytest
 from dueline.core.errors import StoreUnavailable
 from dueline.core.watermark import ROUNDS_MAX, StreamShard, StreamWatermarks
 from dueline.store_tests.calls import NOW_US, row_of, stream_of
-from dueline.store_tests.cluster import Cluster, Node
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from tests.harness.cases.core_watermark import (
     Patch,
     append_against_reader,
@@ -19,6 +17,8 @@ from tests.harness.cases.core_watermark import (
     two_readers,
 )
 from tests.harness.clocks import HandClock
+from tests.harness.cluster import Cluster, Node
+from tests.harness.stepped_store import SteppedMemoryStore
 
 SHELF = StreamShard("log", 0)
 

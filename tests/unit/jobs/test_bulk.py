@@ -10,8 +10,8 @@ from dueline import Dueline, Duplicate, EnqueueUnknown, StoreUnavailable, Task
 from dueline.core.engine import Engine
 from dueline.core.job import Job
 from dueline.core.store import Store
-from dueline.store_tests.failing_store import FailingStore, Fault
 from tests.harness.clocks import HandClock
+from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.swaps import swap
 
 CALLS = [(number,) for number in range(23)]

@@ -14,9 +14,9 @@ from dueline.core.ids import Ids
 from dueline.core.queue_catalog import SETTINGS_AGE_US_MAX, Catalog
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import SETTINGS_PARTITION, Put, Store
-from dueline.store_tests.failing_store import FailingStore
 from dueline.stores.sqlite.store import SqliteStore
 from tests.harness.clocks import HandClock
+from tests.harness.failing_store import FailingStore
 
 DEFAULTS = QueueSettings(lease_us=7 * SECOND_US)
 

@@ -14,7 +14,6 @@ from dueline.jobs import cancel_requests
 from dueline.jobs.completion import Finished, finish, finish_of
 from dueline.jobs.history import attempts
 from dueline.jobs.queue import Queues
-from dueline.store_tests.failing_store import FailingStore, Fault
 from tests.harness.calls import (
     LEASE_US,
     WIDTH_US,
@@ -28,6 +27,7 @@ from tests.harness.calls import (
 )
 from tests.harness.cases import jobs_cancels as cases
 from tests.harness.clocks import NOW_US, HandClock
+from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.queues import queues_on
 from tests.harness.swaps import swap
 

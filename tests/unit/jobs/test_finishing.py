@@ -14,9 +14,9 @@ from dueline.core.store import Extend, Group, Move, Store
 from dueline.jobs.completion import OUTCOME_LEASE_US, Finished, complete, finish, finish_of, stored
 from dueline.jobs.history import attempt_of, attempts, row_of
 from dueline.jobs.queue import Queues
-from dueline.store_tests.failing_store import FailingStore, Fault
 from tests.harness.calls import LEASE_US, WIDTH_US, call, calls, claim_all, put, row_in
 from tests.harness.clocks import NOW_US, HandClock
+from tests.harness.failing_store import FailingStore, Fault
 
 STEPS_MAX = 20
 

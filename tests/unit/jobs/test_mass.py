@@ -20,9 +20,9 @@ from dueline.jobs.bulk import (
     waiting_in,
 )
 from dueline.jobs.counts import Counts
-from dueline.store_tests.failing_store import FailingStore, Fault
 from tests.harness.cases import jobs_mass as cases
 from tests.harness.cases.jobs_mass import status, total
+from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.queues import queues_on
 from tests.harness.unique_jobs import keyed
 from tests.harness.world import World

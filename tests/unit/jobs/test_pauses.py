@@ -13,12 +13,12 @@ from dueline.jobs import pauses
 from dueline.jobs.history import attempts
 from dueline.jobs.paused_tasks import PAGE, clear, waiting_in
 from dueline.jobs.shard_status import LATE_US, shards_of
-from dueline.store_tests.cluster import Cluster
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from tests.harness.cases import jobs_pauses as cases
 from tests.harness.clocks import HandClock
+from tests.harness.cluster import Cluster
 from tests.harness.interleaving import Turns, every_order
 from tests.harness.queues import queues_on
+from tests.harness.stepped_store import SteppedMemoryStore
 from tests.harness.world import EVERY_KIND, World, world_on
 
 URLS = ["memory://", "memory://?transactional=off", "sqlite:///{}/a.db?synchronous=NORMAL"]

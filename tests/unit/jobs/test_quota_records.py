@@ -12,7 +12,7 @@ from dueline.core.queue_settings import Quota
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.limits import quota
 from dueline.limits.admission import waiting_jobs
-from dueline.store_tests.failing_store import FailingStore, Fault
+from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.quotas import DEPTH, enqueue, waiting
 from tests.harness.world import World
 

@@ -15,9 +15,9 @@ from dueline.core.store import Commit, Delete, Put, Store
 from dueline.jobs import results
 from dueline.jobs.completion import Finished, finish, finish_of
 from dueline.jobs.queue import Queues
-from dueline.store_tests.failing_store import FailingStore
 from tests.harness.calls import call, claim_all, put
 from tests.harness.clocks import NOW_US, HandClock
+from tests.harness.failing_store import FailingStore
 from tests.harness.queues import queues_on
 from tests.harness.world import EVERY_KIND, store_on
 

@@ -15,13 +15,13 @@ from dueline.core.store import Commit, Put, Store
 from dueline.jobs import results
 from dueline.jobs.completion import finish_together
 from dueline.jobs.queue import Queues
-from dueline.store_tests.failing_store import FailingStore
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.tasks.handler import Handler
 from dueline.worker.settler import Settler
 from tests.harness.calls import calls, claim_all, put, row_of
 from tests.harness.clocks import NOW_US, HandClock
+from tests.harness.failing_store import FailingStore
 from tests.harness.queues import queues_on
+from tests.harness.stepped_store import SteppedMemoryStore
 
 TOKEN = Token(b"t" * 16)
 

@@ -12,9 +12,9 @@ from dueline.core.errors import Duplicate, EnqueueUnknown, StoreUnavailable
 from dueline.core.job import Job
 from dueline.core.store import Group
 from dueline.jobs.queue import EnqueueRequest, Queues
-from dueline.store_tests.failing_store import FailingStore, Fault
 from tests.harness.calls import claim_all, number_of
 from tests.harness.clocks import NOW_US, HandClock
+from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.queues import queues_on
 from tests.harness.unique_jobs import KEEPING_NOTHING, MODES, alive, end_of, keyed
 from tests.harness.world import EVERY_KIND, KINDS, store_on

@@ -11,13 +11,13 @@ from dueline.core.errors import Duplicate, EnqueueUnknown, StoreUnavailable
 from dueline.core.job import Job, State
 from dueline.core.queue_settings import QueueSettings
 from dueline.jobs.queue import EnqueueRequest
-from dueline.store_tests.cluster import Cluster
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from tests.harness.calls import claim_all
 from tests.harness.clocks import NOW_US, HandClock
+from tests.harness.cluster import Cluster
 from tests.harness.interleaving import Turns, every_order
 from tests.harness.lives import AFTER_LEASES_US, Stage, Stopped
 from tests.harness.queues import queues_on
+from tests.harness.stepped_store import SteppedMemoryStore
 from tests.harness.unique_jobs import KEEPING_NOTHING, MODES, alive, end_of, keyed, keys_held
 
 pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others

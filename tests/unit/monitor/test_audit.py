@@ -12,13 +12,13 @@ from dueline.core.lane import Lane
 from dueline.core.store_capabilities import LanesWithRows
 from dueline.jobs.queue import EnqueueRequest
 from dueline.monitor.audit import LANES_A_STEP, RESTS, audit, findings
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.stores.lane_index import LaneIndex, Shard
 from dueline.stores.memory.store import MemoryStore
 from dueline.stores.sqlite.store import SqliteStore
 from tests.harness.audits import look, wait
 from tests.harness.clocks import HandClock
 from tests.harness.queues import queues_on
+from tests.harness.stepped_store import SteppedMemoryStore
 from tests.harness.world import World
 
 

@@ -7,15 +7,15 @@ from dueline.core.job import State
 from dueline.core.store import Drop, Extend, Want
 from dueline.jobs.history import died
 from dueline.monitor.dead_workers import release_dead_worker
-from dueline.store_tests.cluster import Cluster
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.worker.heartbeat import Load, PresenceReporter
 from tests.harness.cases import monitor_departed as cases
 from tests.harness.cases.monitor_departed import claim
 from tests.harness.clocks import HandClock
+from tests.harness.cluster import Cluster
 from tests.harness.dead_workers import LONG_US, SHORT_S, beat, free_all
 from tests.harness.interleaving import Turns, every_order
 from tests.harness.queues import queues_on
+from tests.harness.stepped_store import SteppedMemoryStore
 from tests.harness.world import LEASE_US, World
 
 

@@ -10,7 +10,6 @@ from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.maintenance import StepResult
 from dueline.core.queue_settings import shard_of
 from dueline.monitor.monitor import Monitor
-from dueline.store_tests.cluster import Cluster
 from dueline.streams import groups, resharding, retention
 from dueline.streams import retention as task
 from dueline.streams.retention import trim_streams
@@ -22,6 +21,7 @@ from tests.harness.cases.monitor_expire import (
     stage_of,
 )
 from tests.harness.clocks import HandClock
+from tests.harness.cluster import Cluster
 from tests.harness.interleaving import Turns, every_order
 from tests.harness.old_streams import OLD, fill, kept, old_stream, one_more
 from tests.harness.stream_stage import Stage, values

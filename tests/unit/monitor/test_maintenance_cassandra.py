@@ -14,13 +14,13 @@ from dueline.core.lane import Lane
 from dueline.monitor.audit import audit, findings
 from dueline.monitor.sampling import sample, samples_of
 from dueline.store_tests.calls import lane_of, new_job
-from dueline.store_tests.stepped_store import nothing
 from dueline.streams.retention import trim_streams
 from tests.harness.audits import look, wait
 from tests.harness.cases import monitor_departed_permits
 from tests.harness.cassandra_node import expect_node, session_on_a_node
 from tests.harness.clocks import HandClock
 from tests.harness.old_streams import kept, old_stream, one_more
+from tests.harness.stepped_store import nothing
 from tests.harness.stream_stage import Stage, values
 from tests.harness.world import World
 

@@ -20,15 +20,15 @@ from dueline.monitor.monitor import (
     LEADER_CHECK_US,
     Monitor,
 )
-from dueline.store_tests.cluster import Cluster
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.worker.heartbeat import Load, PresenceReporter
 from tests.harness.calls import row_of
 from tests.harness.cases import monitor_monitor as cases
 from tests.harness.cases.monitor_monitor import EVERY_US, Log, by, monitor_of
 from tests.harness.clocks import HandClock
+from tests.harness.cluster import Cluster
 from tests.harness.interleaving import Turns, every_order
 from tests.harness.queues import queues_on
+from tests.harness.stepped_store import SteppedMemoryStore
 from tests.harness.worker_bench import Bench
 from tests.harness.world import World
 

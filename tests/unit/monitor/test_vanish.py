@@ -13,8 +13,6 @@ from dueline.core.store import Record
 from dueline.monitor.empty_queues import QUEUES_A_STEP, WAIT_US, remove_empty_queues
 from dueline.monitor.lane_sweep import sweep_lanes
 from dueline.monitor.retention import expire_history
-from dueline.store_tests.cluster import Cluster
-from dueline.store_tests.failing_store import FailingStore
 from dueline.stores.memory.store import MemoryStore
 from tests.harness.cases import monitor_vanish as cases
 from tests.harness.cases.monitor_vanish import (
@@ -23,6 +21,7 @@ from tests.harness.cases.monitor_vanish import (
     producer_against_monitor,
 )
 from tests.harness.clocks import HandClock
+from tests.harness.cluster import Cluster
 from tests.harness.empty_queues import (
     CALL,
     HISTORY_US,
@@ -32,6 +31,7 @@ from tests.harness.empty_queues import (
     nothing,
     rounds,
 )
+from tests.harness.failing_store import FailingStore
 from tests.harness.interleaving import Turns, every_order
 from tests.harness.queues import queues_on
 from tests.harness.world import World

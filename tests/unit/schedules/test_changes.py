@@ -22,9 +22,9 @@ from dueline.schedules import schedule as definition
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Overlap, Schedule, Timing, step, times_after
 from dueline.schedules.scheduler import advance_all, put
-from dueline.store_tests.failing_store import Fault
 from tests.harness.cases import schedules_changes as cases
 from tests.harness.cases.schedules_changes import CHANGES, HAD, Runs, jobs_of
+from tests.harness.failing_store import Fault
 from tests.harness.schedules import EVERY_US, NOW_US, TEMPLATE, found
 from tests.harness.world import EVERY_KIND, World, world_on
 

@@ -12,7 +12,6 @@ from dueline.schedules import scheduler
 from dueline.schedules.schedule import Schedule, Skip, Timing, step
 from dueline.schedules.scheduler import EVERY_US as ROUND_US
 from dueline.schedules.scheduler import SOONEST_US, advance, advance_all, put, store_scheduled_jobs
-from dueline.store_tests.failing_store import Fault
 from tests.harness.cases import schedules_overlap as cases
 from tests.harness.cases.schedules_overlap import (
     ALONE,
@@ -21,6 +20,7 @@ from tests.harness.cases.schedules_overlap import (
     all_are_accounted_for,
     one_lives_and_the_rest_is_told,
 )
+from tests.harness.failing_store import Fault
 from tests.harness.schedules import (
     EVERY_US,
     NOW_US,

@@ -15,7 +15,6 @@ from dueline.schedules import schedule as definition
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Template, Timing
 from dueline.schedules.scheduler import advance_all, put
-from dueline.store_tests.failing_store import FailingStore, Fault
 from dueline.worker.tally import Tally
 from tests.harness.cases import schedules_storing as cases
 from tests.harness.cases.schedules_storing import (
@@ -29,6 +28,7 @@ from tests.harness.cases.schedules_storing import (
     run_due,
     times,
 )
+from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.schedules import EVERY_US, TEMPLATE, fresh, waiting
 from tests.harness.world import EVERY_KIND, World
 

@@ -14,9 +14,6 @@ from dueline.schedules import schedule as definition
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Overlap, Schedule, Skip, step
 from dueline.schedules.scheduler import advance, advance_all, put
-from dueline.store_tests.cluster import Cluster
-from dueline.store_tests.failing_store import Fault
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from tests.harness.cases import schedules_succession as cases
 from tests.harness.cases.schedules_succession import (
     FEW,
@@ -26,6 +23,8 @@ from tests.harness.cases.schedules_succession import (
     the_one_before_is_asked_to_end,
 )
 from tests.harness.clocks import HandClock
+from tests.harness.cluster import Cluster
+from tests.harness.failing_store import Fault
 from tests.harness.interleaving import Turns, every_order
 from tests.harness.queues import queues_on
 from tests.harness.schedules import (
@@ -38,6 +37,7 @@ from tests.harness.schedules import (
     times_in,
     waiting,
 )
+from tests.harness.stepped_store import SteppedMemoryStore
 from tests.harness.world import EVERY_KIND, World
 
 IN_TURN: Sequence[Overlap] = ("wait", "replace")

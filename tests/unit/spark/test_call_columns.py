@@ -14,9 +14,9 @@ from dueline.core.call_options import read_options
 from dueline.core.clock import SECOND_US, SystemClock
 from dueline.core.errors import Duplicate
 from dueline.jobs.history import attempts
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from tests.harness.queues import queues_on
 from tests.harness.spark.writers import new_batch_of, new_jobs_of
+from tests.harness.stepped_store import SteppedMemoryStore
 
 KEPT_US = 3600 * SECOND_US
 SOON = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)

@@ -13,8 +13,8 @@ from dueline.core.clock import SECOND_US, SystemClock
 from dueline.core.ids import Ids
 from dueline.core.job import Job
 from dueline.core.store import Want
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from tests.harness.queues import queues_on
+from tests.harness.stepped_store import SteppedMemoryStore
 
 COLUMNS = {"job_id": "string", "payload": "string", "due": "timestamp", "priority": "int"}
 NAMES = ("a", "b")

@@ -17,9 +17,9 @@ from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane
 from dueline.core.store import Row
 from dueline.jobs.history_batch import unbundled
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from tests.harness.queues import queues_on
 from tests.harness.spark.writers import app, batches_of, dying, living, ran, writer_of
+from tests.harness.stepped_store import SteppedMemoryStore
 
 __all__ = ["app", "ran"]
 

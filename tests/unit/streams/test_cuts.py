@@ -7,11 +7,11 @@ from dueline.core.errors import AppendUnknown, BadInput, NotFound, StoreUnavaila
 from dueline.core.store import Store
 from dueline.core.watermark import SEALED_US
 from dueline.jobs.transaction import transaction
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.streams import groups, resharding
 from dueline.streams.consumer import Consumer
 from tests.harness.cases import streams_cuts as cases
 from tests.harness.clocks import HandClock
+from tests.harness.stepped_store import SteppedMemoryStore
 from tests.harness.stream_stage import Stage, run, values
 from tests.harness.world import KINDS
 

@@ -10,10 +10,10 @@ from dueline.core.queue_settings import shard_of
 from dueline.core.store import Store
 from dueline.jobs.transaction import transaction
 from dueline.log.reader import GUARD_US
-from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.streams import stream
 from dueline.streams.event import Position
 from tests.harness.clocks import NOW_US, HandClock
+from tests.harness.stepped_store import SteppedMemoryStore
 from tests.harness.stream_stage import GUARD_S, Stage, batches, values
 from tests.harness.world import KINDS
 

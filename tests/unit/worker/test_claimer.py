@@ -15,11 +15,11 @@ from dueline.core.store import Drop, Extend, LanePage
 from dueline.jobs.pauses import pause, resume
 from dueline.jobs.queue import Queues
 from dueline.limits.permits import RETRY_US, Granted, HeldPermits
-from dueline.store_tests.failing_store import FailingStore, Fault
 from dueline.stores.memory.store import MemoryStore
 from dueline.worker.claimer import Claimer
 from tests.harness.calls import LEASE_US, call, claim_all, number_of, numbers, put, row_in
 from tests.harness.clocks import NOW_US, HandClock
+from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.queues import queues_on
 from tests.harness.swaps import swap
 

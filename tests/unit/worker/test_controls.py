@@ -24,7 +24,6 @@ from dueline.core.retry import CRASHES_MAX, Retry
 from dueline.core.store import Extend, Store
 from dueline.jobs import progress_records
 from dueline.jobs.queue import Queues
-from dueline.store_tests.failing_store import FailingStore, Fault
 from dueline.tasks.handler import Cancel, Context, Handler
 from dueline.tasks.progress import NoControl, ProgressReport
 from dueline.worker.assignment import Assignment
@@ -33,6 +32,7 @@ from tests.harness.calls import LEASE_US, call, calls, claim_all, put, row_in, r
 from tests.harness.cases import worker_controls as cases
 from tests.harness.cases.worker_controls import FAILED, begun
 from tests.harness.clocks import NOW_US, HandClock
+from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.swaps import swap
 from tests.harness.worker_bench import Bench, words
 from tests.harness.world import EVERY_KIND, store_on

@@ -16,13 +16,13 @@ from dueline.core.store import Move
 from dueline.core.store_capabilities import PREFETCH_LEAD_US, PREFETCH_US_MAX, Prefetched
 from dueline.core.wakeup import LocalWakeups
 from dueline.jobs.queue import Queues
-from dueline.store_tests.failing_store import FailingStore
 from dueline.worker.assignment import Assignment
 from dueline.worker.prefetch import PrefetchedJobs, placed
 from dueline.worker.settler import Settler
 from dueline.worker.triage import EndedBeforeRun
 from tests.harness.calls import LEASE_US, call, claim_all, number_of, put, row_of
 from tests.harness.clocks import HandClock
+from tests.harness.failing_store import FailingStore
 from tests.harness.swaps import swap
 from tests.harness.worker_bench import Bench, words
 

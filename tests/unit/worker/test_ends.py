@@ -7,9 +7,9 @@ from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.job import State
 from dueline.core.store import Drop, Store
 from dueline.jobs.queue import Queues
-from dueline.store_tests.failing_store import FailingStore, Fault
 from tests.harness.calls import LEASE_US, call, calls, claim_all, numbers, put
 from tests.harness.clocks import NOW_US, HandClock
+from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.queues import queues_on
 from tests.harness.worker_bench import Bench, words
 

@@ -7,7 +7,6 @@ import pytest
 
 from dueline.core.lane import GUARD_US, Marks, bucket_of
 from dueline.core.store import Drop
-from dueline.store_tests.cluster import Cluster
 from dueline.worker.claimer import Claimer
 from dueline.worker.lane_list import FEW, SWEEP_EVERY_US, SWEEP_SHARE, WHOLE_EVERY_US, LaneListCache
 from tests.harness.cases.worker_roll import (
@@ -26,6 +25,7 @@ from tests.harness.cases.worker_roll import (
     take,
 )
 from tests.harness.clocks import HandClock
+from tests.harness.cluster import Cluster
 from tests.harness.marks import long_but
 
 

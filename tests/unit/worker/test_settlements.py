@@ -7,9 +7,9 @@ import pytest
 
 from dueline.core.store import Claimed, Group, Store
 from dueline.jobs.queue import Queues
-from dueline.store_tests.failing_store import FailingStore, Fault
 from tests.harness.calls import call, put
 from tests.harness.clocks import HandClock
+from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.queues import queues_on
 from tests.harness.worker_bench import Bench, words
 

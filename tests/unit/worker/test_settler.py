@@ -25,7 +25,6 @@ from dueline.core.store import Extend
 from dueline.jobs.explain import explain
 from dueline.jobs.history import attempt_of, attempts
 from dueline.jobs.queue import Queues
-from dueline.store_tests.failing_store import FailingStore, Fault
 from dueline.worker.claimer import ClaimedJob
 from dueline.worker.triage import EndedBeforeRun, triage
 from tests.harness.calls import LEASE_US, WIDTH_US, call, calls, claim_all, put, row_in
@@ -39,6 +38,7 @@ from tests.harness.cases.worker_settler import (
     words,
 )
 from tests.harness.clocks import NOW_US, HandClock
+from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.swaps import swap
 from tests.harness.unique_jobs import keyed, keys_held
 from tests.harness.worker_bench import Bench

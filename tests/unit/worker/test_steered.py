@@ -18,7 +18,6 @@ from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.paused_tasks import ASIDE_US, PAGE, is_deferred
 from dueline.jobs.pauses import pause, resume
 from dueline.jobs.queue import Queues
-from dueline.store_tests.failing_store import FailingStore, Fault
 from tests.harness.calls import call, number_of, put
 from tests.harness.cases import worker_steered as cases
 from tests.harness.cases.worker_steered import (
@@ -30,6 +29,7 @@ from tests.harness.cases.worker_steered import (
     wherever_one_is_stopped_the_job_runs_once,
 )
 from tests.harness.clocks import HandClock
+from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.interleaving import Turns, every_order
 from tests.harness.lives import Stage, put_one
 from tests.harness.queues import queues_on

@@ -13,12 +13,12 @@ from dueline.core.wakeup import FALLBACK_US, LocalWakeups
 from dueline.jobs.explain import explain
 from dueline.jobs.paused_tasks import PAGE
 from dueline.jobs.queue import EnqueueRequest, Queues
-from dueline.store_tests.failing_store import FailingStore
 from dueline.worker.paused_jobs import ASK_EVERY_US
 from tests.harness.calls import call, put
 from tests.harness.cases import worker_unknown_tasks as cases
 from tests.harness.cases.worker_unknown_tasks import OTHER, TASK
 from tests.harness.clocks import HandClock
+from tests.harness.failing_store import FailingStore
 from tests.harness.interleaving import Turns, every_order
 from tests.harness.lives import Stage, put_one
 from tests.harness.queues import queues_on

@@ -28,7 +28,6 @@ from dueline.core.wakeup import (
 from dueline.jobs import pauses
 from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
-from dueline.store_tests.failing_store import FailingStore, Fault
 from dueline.stores.memory.store import MemoryStore
 from dueline.worker.assignment import Assignment
 from dueline.worker.backoff import LISTING_AGE_US_MAX
@@ -36,6 +35,7 @@ from dueline.worker.idle_turns import COUNTED_EVERY_US, TURN_US, IdleTurns
 from dueline.worker.poller import WAIT_US_MIN
 from tests.harness.calls import LEASE_US, call, calls, claim_all, put
 from tests.harness.clocks import HandClock
+from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.worker_bench import Bench
 
 IDLE_US = 60 * SECOND_US

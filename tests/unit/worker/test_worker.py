@@ -10,9 +10,9 @@ from dueline.core.job import Job, State
 from dueline.core.store import Extend, Store
 from dueline.jobs.completion import Finished, finish, finish_of
 from dueline.jobs.queue import Queues
-from dueline.store_tests.failing_store import FailingStore, Fault
 from tests.harness.calls import LEASE_US, call, calls, claim_all, number_of, put, row_in
 from tests.harness.clocks import NOW_US, HandClock
+from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.queues import queues_on
 from tests.harness.swaps import swap
 from tests.harness.worker_bench import Bench, words

@@ -7,9 +7,9 @@ import pytest
 
 from dueline import Dueline, pipeline
 from dueline.core.errors import EnqueueUnknown, StoreUnavailable
-from dueline.store_tests.failing_store import FailingStore, Fault
 from dueline.workflows import workflow
 from tests.harness.cases.workflows_births import born_once
+from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.swaps import swap
 from tests.harness.workflow_stage import NESTED, stage_of
 from tests.harness.workflow_tasks import step

@@ -33,8 +33,12 @@ from dueline.core.store import (
 )
 from dueline.core.store_capabilities import LanesWithRows, RecordsPage
 from dueline.core.watermark import StreamShard, StreamWatermarks
-from dueline.store_tests.cluster import BEFORE_ALL_US, Cluster, Node, lives
-from dueline.store_tests.row_changes import (
+from dueline.stores.cursor_cache import CursorCache, Key, LaneScan, RowVersion, key_of
+from dueline.stores.lane_index import LaneIndex, Shard
+from dueline.stores.memory.rows import jobs_page, lanes_page
+from dueline.stores.row_updates import MOVED_CELLS, Terms, claimed, moved
+from tests.harness.cluster import BEFORE_ALL_US, Cluster, Node, lives
+from tests.harness.row_changes import (
     Change,
     Found,
     Stub,
@@ -44,10 +48,6 @@ from dueline.store_tests.row_changes import (
     one_by_one,
     version_of,
 )
-from dueline.stores.cursor_cache import CursorCache, Key, LaneScan, RowVersion, key_of
-from dueline.stores.lane_index import LaneIndex, Shard
-from dueline.stores.memory.rows import jobs_page, lanes_page
-from dueline.stores.row_updates import MOVED_CELLS, Terms, claimed, moved
 
 VAIN_ROUNDS_MAX = 100
 """Maximum number of attempts to claim from a lane whose rows other workers claim first."""

@@ -16,10 +16,10 @@ from dueline.core.lane import Lane, Marks, Pointer
 from dueline.core.store import NO_VERSION, Delete, Put, Row, Write
 from dueline.core.watermark import NOTHING_CLOSED as NOTHING
 from dueline.core.watermark import StreamShard
-from dueline.store_tests.row_changes import Change, Found, holds
 from dueline.stores.cursor_cache import START, Key, Page, key_of
 from dueline.stores.lane_index import NOTHING_CLOSED, LaneHead, Shard
 from dueline.stores.memory.rows import page_of
+from tests.harness.row_changes import Change, Found, holds
 
 ROWS_A_PAGE = 100
 """Number of rows of a page of a lane."""

@@ -48,7 +48,8 @@ from dueline.store_tests.calls import (
 )
 from dueline.store_tests.factory import StoreFactory
 from dueline.store_tests.lane_list import GUARD_US, Reader, marks_of
-from dueline.store_tests.strategies import (
+from dueline.stores.memory.store import MemoryStore
+from tests.harness.store_strategies import (
     PLACES,
     SLOTS_US,
     START_US,
@@ -63,7 +64,6 @@ from dueline.store_tests.strategies import (
     pick,
     small,
 )
-from dueline.stores.memory.store import MemoryStore
 
 Answer = TypeVar("Answer")
 
