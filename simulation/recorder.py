@@ -6,9 +6,20 @@ from typing import Any, Protocol, TypeVar
 
 from checker.journal import Event
 from dueline.core.errors import StoreUnavailable, Unknown
-from dueline.core.job import UNCLAIMED_TOKEN, Job, Token
+from dueline.core.job import UNCLAIMED_TOKEN, Job
 from dueline.core.lane import DEAD_SUFFIX, Lane, Marks, Pointer
-from dueline.core.store import Claimed, Drop, Extend, Group, LanePage, Move, Store, Verdict, Want
+from dueline.core.store import (
+    Claimed,
+    Drop,
+    Extend,
+    Group,
+    LanePage,
+    Lease,
+    Move,
+    Store,
+    Verdict,
+    Want,
+)
 from dueline.core.store_capabilities import PrefetchResult, SupportsPrefetch
 
 Answer = TypeVar("Answer")
@@ -52,20 +63,22 @@ class RecordingStore:
             lambda stored: self._answers_of(jobs, stored),
         )
 
-    def claim(self, wants: Sequence[Want], *, token: Token, **terms: Any) -> Claimed:  # noqa: ANN401  (as they come)
+    def claim(self, wants: Sequence[Want], *, limit: int, lease: Lease) -> Claimed:
         """Pass on; a claim that brings nothing is not told of."""
-        asked = self._event(type="invoke", f="claim", token=token.hex())
-        claimed = self._store.claim(wants, token=token, **terms)
+        asked = self._event(type="invoke", f="claim", token=lease.token.hex())
+        claimed = self._store.claim(wants, limit=limit, lease=lease)
         if claimed.jobs:
             self._diary.write(asked, *map(self._claimed, claimed.jobs))
         return claimed
 
-    def prefetch(self, wants: Sequence[Want], *, token: Token, **terms: Any) -> PrefetchResult:  # noqa: ANN401  (as they come)
+    def prefetch(
+        self, wants: Sequence[Want], *, limit: int, until_us: int, lease: Lease
+    ) -> PrefetchResult:
         """Pass on; as `claim`."""
         if not isinstance(self._store, SupportsPrefetch):
             return PrefetchResult([], {})
-        asked = self._event(type="invoke", f="claim", token=token.hex())
-        claimed = self._store.prefetch(wants, token=token, **terms)
+        asked = self._event(type="invoke", f="claim", token=lease.token.hex())
+        claimed = self._store.prefetch(wants, limit=limit, until_us=until_us, lease=lease)
         if claimed.jobs:
             self._diary.write(asked, *(self._claimed(job) for job, _ in claimed.jobs))
         return claimed

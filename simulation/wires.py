@@ -7,7 +7,7 @@ from typing import Any, cast
 from dueline.core.clock import Clock
 from dueline.core.job import JobId, Token
 from dueline.core.readback import WriteStatus
-from dueline.core.store import Claimed, Move, Store, Verdict, Want, Write
+from dueline.core.store import Claimed, Lease, Move, Store, Verdict, Want, Write
 from dueline.core.watermark import StreamWatermarks
 from dueline.stores.lane_index import LaneIndex
 from simulation.link import Link
@@ -118,13 +118,13 @@ class SteppedClient(SteppedMemoryStore):
         self._link = link
         self.presumed: set[tuple[JobId, Token]] = set()
 
-    def claim(self, wants: Sequence[Want], *, token: Token, **terms: Any) -> Claimed:  # noqa: ANN401  (as they come)
+    def claim(self, wants: Sequence[Want], *, limit: int, lease: Lease) -> Claimed:
         """Pass on; see that every row which bears the token is answered."""
-        claimed = super().claim(wants, token=token, **terms)
+        claimed = super().claim(wants, limit=limit, lease=lease)
         told = {job.id for job in claimed.jobs}
         for want in wants:
             for job, _ in self._cluster.rows.get(want.lane, {}).values():
-                if job.token == token and job.id not in told:
+                if job.token == lease.token and job.id not in told:
                     self._link.deny(f"a claim brought nothing of {job.id.hex()}")
         return claimed
 

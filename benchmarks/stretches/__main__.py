@@ -22,7 +22,7 @@ from dueline import Dueline
 from dueline.api.connect import EXTRA_STORES
 from dueline.core.clock import SystemClock
 from dueline.core.job import Token
-from dueline.core.store import Drop, Want
+from dueline.core.store import Drop, Lease, Want
 from dueline.stores.sqlite.store import SqliteStore
 
 STORES: Final[dict[str, type[SqliteStore]]] = {"rows": SqliteStore, "stretches": StretchStore}
@@ -80,10 +80,7 @@ def _by_calls(costs: Costs, kind: str, folder: Path, asked: argparse.Namespace) 
             found = store.claim(
                 wants,
                 limit=asked.batch,
-                now_us=SystemClock().wall_us(),
-                lease_us=raw.LEASE_US,
-                worker="w",
-                token=Token(os.urandom(16)),
+                lease=Lease(SystemClock().wall_us(), raw.LEASE_US, "w", Token(os.urandom(16))),
             )
             assert all(store.settle([Drop(job) for job in found.jobs]))
             left -= len(found.jobs)

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from benchmarks.stretches import table
 from benchmarks.stretches.table import START, Stretch
 from dueline.core.clock import Clock
-from dueline.core.job import UNCLAIMED_TOKEN, Job, JobId, State, Token
+from dueline.core.job import UNCLAIMED_TOKEN, Job, JobId, State
 from dueline.core.lane import Lane, Marks, Pointer
 from dueline.core.store import (
     Claimed,
@@ -18,6 +18,7 @@ from dueline.core.store import (
     Group,
     JobPage,
     LanePage,
+    Lease,
     Move,
     TransactionView,
     Verdict,
@@ -25,7 +26,6 @@ from dueline.core.store import (
 )
 from dueline.core.store_capabilities import PrefetchResult
 from dueline.core.tuples import field
-from dueline.stores.row_updates import Terms
 from dueline.stores.sqlite import batches, claims, job_rows, streams
 from dueline.stores.sqlite import jobs as sqlite_jobs
 from dueline.stores.sqlite.connection import Database, Executor, fetch, integers, savepoint
@@ -109,44 +109,25 @@ class StretchStore(SqliteStore):
             self._connection.write(lambda database: _add(database, jobs))
         return [True] * len(jobs)
 
-    def claim(
-        self,
-        wants: Sequence[Want],
-        *,
-        limit: int,
-        now_us: int,
-        lease_us: int,
-        worker: str,
-        token: Token,
-    ) -> Claimed:
+    def claim(self, wants: Sequence[Want], *, limit: int, lease: Lease) -> Claimed:
         """Claim the first due rows: new ones by a record, others by row."""
-        terms = Terms(now_us, lease_us, worker, token)
         return self._connection.write_unflushed(
-            lambda database: _claim(database, wants, limit, terms, self._rows_min)
+            lambda database: _claim(database, wants, limit, lease, self._rows_min)
         )
 
     def prefetch(
-        self,
-        wants: Sequence[Want],
-        *,
-        limit: int,
-        now_us: int,
-        until_us: int,
-        lease_us: int,
-        worker: str,
-        token: Token,
+        self, wants: Sequence[Want], *, limit: int, until_us: int, lease: Lease
     ) -> PrefetchResult:
         """Claim the first rows that become due soon, by row.
 
         The clock of another claimer may have been ahead: a stretch that ends after `now_us` is
         written out first (rule G6).
         """
-        terms = Terms(now_us, lease_us, worker, token)
 
         def work(database: Database) -> PrefetchResult:
             live = table.all_of(database)
-            table.write_out(database, [one for one in live if one.last_us > now_us])
-            return claims.prefetch(database, wants, limit=limit, until_us=until_us, terms=terms)
+            table.write_out(database, [one for one in live if one.last_us > lease.now_us])
+            return claims.prefetch(database, wants, limit=limit, until_us=until_us, lease=lease)
 
         result = self._connection.write_unflushed(work)
         return result._replace(next_at_us=self._heads(result.next_at_us))
@@ -250,16 +231,16 @@ def _add(database: Database, jobs: Sequence[Job]) -> None:
 
 
 def _claim(
-    database: Database, wants: Sequence[Want], limit: int, terms: Terms, rows_min: int
+    database: Database, wants: Sequence[Want], limit: int, lease: Lease, rows_min: int
 ) -> Claimed:
     """Claim want by want; each lane's rows by one record or by row."""
     live = table.all_of(database)
-    past = [one for one in live if one.until_us <= terms.now_us or one.token == terms.token]
+    past = [one for one in live if one.until_us <= lease.now_us or one.token == lease.token]
     if past:
         table.write_out(database, past)
         live = [one for one in live if one not in past]
     if not live and all(want.most < rows_min for want in wants):
-        return claims.claim(database, wants, limit=limit, terms=terms)
+        return claims.claim(database, wants, limit=limit, lease=lease)
     numbers = claims._numbers_of(database, [want.lane for want in wants])  # noqa: SLF001
     found: list[Job] = []
     died: dict[JobId, Job] = {}
@@ -271,39 +252,39 @@ def _claim(
         if number is None:
             heads[lane] = None
             continue
-        due = _due(database, number, live, min(most, limit - len(found)), terms)
+        due = _due(database, number, live, min(most, limit - len(found)), lease)
         jobs = job_rows.claimed(
-            due, {lane: number}, token=terms.token, worker=terms.worker, now_us=terms.now_us
+            due, {lane: number}, token=lease.token, worker=lease.worker, now_us=lease.now_us
         )
         if len(due) >= rows_min and all(map(table.is_new, due)):
-            stretch = _stretch_of(number, jobs, terms)
+            stretch = _stretch_of(number, jobs, lease)
             table.insert(database, stretch)
             live.append(stretch)
         elif due:
-            _claim_by_row(database, due, jobs, died, terms)
+            _claim_by_row(database, due, jobs, died, lease)
         found += jobs
         heads[lane] = table.head_of(database, number, live)
     return Claimed(found, died, heads)
 
 
 def _due(
-    database: Database, number: int, live: Sequence[Stretch], most: int, terms: Terms
+    database: Database, number: int, live: Sequence[Stretch], most: int, lease: Lease
 ) -> list[tuple[Any, ...]]:
     """Return the first due rows behind the stretches of a lane."""
     after = max((one.last for one in live if one.lane == number), default=START)
-    until_us = terms.now_us + terms.lease_us
-    due = fetch(database, _DUE, (until_us, number, *after, terms.now_us, most))
+    until_us = lease.now_us + lease.duration_us
+    due = fetch(database, _DUE, (until_us, number, *after, lease.now_us, most))
     if None in map(job_rows.read_body_of, due):
         return claims._with_bodies(database, due)  # noqa: SLF001
     return due
 
 
-def _stretch_of(number: int, jobs: Sequence[Job], terms: Terms) -> Stretch:
+def _stretch_of(number: int, jobs: Sequence[Job], lease: Lease) -> Stretch:
     start, end = jobs[0], jobs[-1]
-    until_us = terms.now_us + terms.lease_us
+    until_us = lease.now_us + lease.duration_us
     return Stretch(
-        number, terms.token, start.pos_us, start.id, end.pos_us, end.id,
-        terms.worker, terms.now_us, until_us,
+        number, lease.token, start.pos_us, start.id, end.pos_us, end.id,
+        lease.worker, lease.now_us, until_us,
     )  # fmt: skip
 
 
@@ -312,7 +293,7 @@ def _claim_by_row(
     due: Sequence[tuple[Any, ...]],
     jobs: list[Job],
     died: dict[JobId, Job],
-    terms: Terms,
+    lease: Lease,
 ) -> None:
     """Write the claim into each row, as the store does."""
     if any(map(job_rows.is_special, due)):
@@ -322,7 +303,8 @@ def _claim_by_row(
         " crashes = crashes + (state = 2), alone = max(alone, state = 2), state = ?"
         " WHERE rowid IN (SELECT value FROM carray(?))",
         (
-            terms.now_us + terms.lease_us, terms.token, terms.worker, terms.now_us, State.CLAIMED,
+            lease.now_us + lease.duration_us, lease.token, lease.worker, lease.now_us,
+            State.CLAIMED,
             integers(list(map(job_rows.rowid_of, due))),
         ),
     )  # fmt: skip

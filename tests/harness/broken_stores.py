@@ -1,7 +1,6 @@
 """Stores that are broken on purpose."""
 
 from collections.abc import Sequence
-from typing import TypedDict, Unpack
 
 from dueline.core.job import Job, State, Token
 from dueline.core.lane import Lane, Marks, Pointer, bucket_of
@@ -9,6 +8,7 @@ from dueline.core.store import (
     Claimed,
     Extend,
     Group,
+    Lease,
     Move,
     Put,
     Record,
@@ -18,20 +18,6 @@ from dueline.core.store import (
 )
 from dueline.core.store_capabilities import LanesWithRows
 from dueline.stores.memory.store import MemoryStore
-
-
-class ConsumerOptions(TypedDict):
-    """What a claim is told beside its wants."""
-
-    limit: int
-    now_us: int
-    lease_us: int
-    worker: str
-    token: Token
-
-
-def _at(terms: ConsumerOptions, now_us: int) -> ConsumerOptions:
-    return {**terms, "now_us": now_us}
 
 
 class AnyToken(MemoryStore):
@@ -47,9 +33,9 @@ class LateIsStale(MemoryStore):
 
     now_us = 0
 
-    def claim(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> Claimed:
-        self.now_us = max(self.now_us, terms["now_us"] + 10**9)
-        return super().claim(wants, **terms)
+    def claim(self, wants: Sequence[Want], *, limit: int, lease: Lease) -> Claimed:
+        self.now_us = max(self.now_us, lease.now_us + 10**9)
+        return super().claim(wants, limit=limit, lease=lease)
 
     def _settle(self, verdict: Verdict) -> bool:
         row = self._find(verdict.job.id)
@@ -85,8 +71,8 @@ class _ClaimChanged(MemoryStore):
     def changed(self, job: Job, was: Job | None) -> Job:
         raise NotImplementedError
 
-    def claim(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> Claimed:
-        claimed = super().claim(wants, **terms)
+    def claim(self, wants: Sequence[Want], *, limit: int, lease: Lease) -> Claimed:
+        claimed = super().claim(wants, limit=limit, lease=lease)
         jobs = [self.changed(job, claimed.died.get(job.id)) for job in claimed.jobs]
         for job in jobs:
             self._put(job)
@@ -117,30 +103,30 @@ class NoDeathIsACrash(_ClaimChanged):
 class Early(MemoryStore):
     """Claims a microsecond before the time."""
 
-    def claim(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> Claimed:
-        return super().claim(wants, **_at(terms, terms["now_us"] + 1))
+    def claim(self, wants: Sequence[Want], *, limit: int, lease: Lease) -> Claimed:
+        return super().claim(wants, limit=limit, lease=lease._replace(now_us=lease.now_us + 1))
 
 
 class Unordered(MemoryStore):
     """Gives the jobs of a claim by their ids alone."""
 
-    def claim(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> Claimed:
-        claimed = super().claim(wants, **terms)
+    def claim(self, wants: Sequence[Want], *, limit: int, lease: Lease) -> Claimed:
+        claimed = super().claim(wants, limit=limit, lease=lease)
         return claimed._replace(jobs=sorted(claimed.jobs, key=lambda job: (job.lane, job.id)))
 
 
 class OwnPreference(MemoryStore):
     """Visits the lanes in an order of its own."""
 
-    def claim(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> Claimed:
-        return super().claim(sorted(wants), **terms)
+    def claim(self, wants: Sequence[Want], *, limit: int, lease: Lease) -> Claimed:
+        return super().claim(sorted(wants), limit=limit, lease=lease)
 
 
 class Greedy(MemoryStore):
     """Takes the limit for that of each lane."""
 
-    def claim(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> Claimed:
-        each = [super(Greedy, self).claim([want], **terms) for want in wants]
+    def claim(self, wants: Sequence[Want], *, limit: int, lease: Lease) -> Claimed:
+        each = [super(Greedy, self).claim([want], limit=limit, lease=lease) for want in wants]
         return Claimed(
             [job for claimed in each for job in claimed.jobs],
             {job_id: job for claimed in each for job_id, job in claimed.died.items()},
@@ -151,15 +137,17 @@ class Greedy(MemoryStore):
 class Generous(MemoryStore):
     """Takes as many from a lane as the limit allows, whatever the want says."""
 
-    def claim(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> Claimed:
-        return super().claim([want._replace(most=10**6) for want in wants], **terms)
+    def claim(self, wants: Sequence[Want], *, limit: int, lease: Lease) -> Claimed:
+        return super().claim(
+            [want._replace(most=10**6) for want in wants], limit=limit, lease=lease
+        )
 
 
 class NextOmitsTheClaimed(MemoryStore):
     """Counts only waiting rows in `next_at_us`."""
 
-    def claim(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> Claimed:
-        claimed = super().claim(wants, **terms)
+    def claim(self, wants: Sequence[Want], *, limit: int, lease: Lease) -> Claimed:
+        claimed = super().claim(wants, limit=limit, lease=lease)
         waiting = {
             lane: min(
                 (row.at_us for row in self._rows.get(lane, {}).values() if not row.is_claimed()),
@@ -173,16 +161,16 @@ class NextOmitsTheClaimed(MemoryStore):
 class DeadInSilence(MemoryStore):
     """Does not tell whose claim died."""
 
-    def claim(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> Claimed:
-        return super().claim(wants, **terms)._replace(died={})
+    def claim(self, wants: Sequence[Want], *, limit: int, lease: Lease) -> Claimed:
+        return super().claim(wants, limit=limit, lease=lease)._replace(died={})
 
 
 class ClaimLooksAtTheClock(MemoryStore):
     """Claims nothing that the machine's clock does not hold due."""
 
-    def claim(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> Claimed:
-        now_us = min(terms["now_us"], self.clock_us())
-        return super().claim(wants, **_at(terms, now_us))
+    def claim(self, wants: Sequence[Want], *, limit: int, lease: Lease) -> Claimed:
+        now_us = min(lease.now_us, self.clock_us())
+        return super().claim(wants, limit=limit, lease=lease._replace(now_us=now_us))
 
 
 class AddOverwrites(MemoryStore):
@@ -367,10 +355,10 @@ class GroupsDepend(MemoryStore):
 class TwoHolders(MemoryStore):
     """Reads and writes a claim's rows without holding the lock in between."""
 
-    def claim(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> Claimed:
-        claimed = super().claim(wants, **terms)
+    def claim(self, wants: Sequence[Want], *, limit: int, lease: Lease) -> Claimed:
+        claimed = super().claim(wants, limit=limit, lease=lease)
         if len(claimed.jobs) > 1:  # what another thread would have taken too
-            self._put(claimed.jobs[0]._replace(at_us=terms["now_us"], state=State.WAITING))
+            self._put(claimed.jobs[0]._replace(at_us=lease.now_us, state=State.WAITING))
         return claimed
 
 

@@ -6,7 +6,7 @@ from dueline.core.codec import JSON
 from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane, bucket_of
 from dueline.core.queue_settings import QueueSettings
-from dueline.core.store import Store, Want
+from dueline.core.store import Lease, Store, Want
 from dueline.jobs.queue import EnqueueRequest, Queues
 from tests.harness.clocks import NOW_US
 
@@ -72,10 +72,7 @@ def claim_all(
     claimed = queues.engine.store.claim(
         [Want(lane, limit) for lane in chosen],
         limit=limit,
-        now_us=queues.engine.time.earliest_us(),
-        lease_us=lease_us,
-        worker=worker,
-        token=queues.engine.ids.token(),
+        lease=Lease(queues.engine.time.earliest_us(), lease_us, worker, queues.engine.ids.token()),
     )
     return list(claimed.jobs)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from dueline.api.application import Dueline
 from dueline.core.job import Token
 from dueline.core.retry import Retry
-from dueline.core.store import SETTINGS_PARTITION, Want
+from dueline.core.store import SETTINGS_PARTITION, Lease, Want
 from dueline.jobs.history import attempts
 
 
@@ -46,10 +46,7 @@ def everything(path: Path) -> tuple[object, ...]:
         claimed = store.claim(
             [Want(lane, 5) for lane in lanes],
             limit=3,
-            now_us=store.clock_us(),
-            lease_us=1,
-            worker="w",
-            token=Token(bytes(range(16))),
+            lease=Lease(store.clock_us(), 1, "w", Token(bytes(range(16)))),
         )
         ids = [job.id for job in claimed.jobs]
         return (lanes, jobs, found, history, states, records, ids)

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.job import Job, State, Token
-from dueline.core.store import Extend, Verdict
+from dueline.core.store import Extend, Lease, Verdict
 from dueline.stores.cursor_cache import Key, RowVersion, key_of
-from dueline.stores.row_updates import Terms, claimed
+from dueline.stores.row_updates import claimed
 
 
 def one_by_one(settle: Callable[[Verdict], bool], verdicts: Sequence[Verdict]) -> list[bool]:
@@ -94,11 +94,11 @@ _CLAIMED_CELLS = (
 )  # fmt: skip
 
 
-def claim(row: Job, terms: Terms) -> Change:
+def claim(row: Job, lease: Lease) -> Change:
     """Return the change that claims a row, if it has not changed (rule P1).
 
     Every change of a row changes its token or its `at_us`, or marks it as started.
     """
-    taken = claimed(row, terms)
+    taken = claimed(row, lease)
     cells = {name: getattr(taken, name) for name in _CLAIMED_CELLS}
     return Change(key_of(row), row.token, at_us=row.at_us, state=row.state, cells=cells)

@@ -13,7 +13,7 @@ import pytest
 
 from dueline import Dueline
 from dueline.cli import run
-from dueline.core.store import Extend, Want
+from dueline.core.store import Extend, Lease, Want
 from tests.harness import forked
 
 TASKS = """
@@ -136,10 +136,7 @@ class Shell:
         claimed = store.claim(
             [Want(row.lane, 1)],
             limit=1,
-            now_us=time.latest_us(),
-            lease_us=60_000_000,
-            worker="host:1:ab",
-            token=token,
+            lease=Lease(time.latest_us(), 60_000_000, "host:1:ab", token),
         )
         assert [job.id.hex() for job in claimed.jobs] == [job_id]
         store.settle([Extend(claimed.jobs[0], claimed.jobs[0].at_us, started=True)])

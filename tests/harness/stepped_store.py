@@ -11,7 +11,7 @@ from typing import Literal
 
 from dueline.core.clock import Clock
 from dueline.core.errors import StoreUnavailable, Unknown
-from dueline.core.job import Job, JobId, Token
+from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane, Marks, Pointer
 from dueline.core.readback import WriteStatus, status_of_commit, status_of_write
 from dueline.core.store import (
@@ -23,6 +23,7 @@ from dueline.core.store import (
     Group,
     JobPage,
     LanePage,
+    Lease,
     Move,
     Record,
     Row,
@@ -36,7 +37,7 @@ from dueline.core.watermark import StreamShard, StreamWatermarks
 from dueline.stores.cursor_cache import CursorCache, Key, LaneScan, RowVersion, key_of
 from dueline.stores.lane_index import LaneIndex, Shard
 from dueline.stores.memory.rows import jobs_page, lanes_page
-from dueline.stores.row_updates import MOVED_CELLS, Terms, claimed, moved
+from dueline.stores.row_updates import MOVED_CELLS, claimed, moved
 from tests.harness.cluster import BEFORE_ALL_US, Cluster, Node, lives
 from tests.harness.row_changes import (
     Change,
@@ -116,20 +117,10 @@ class SteppedMemoryStore:
             self._cursors.learn_inserts(lane, new)
         return failed
 
-    def claim(
-        self,
-        wants: Sequence[Want],
-        *,
-        limit: int,
-        now_us: int,
-        lease_us: int,
-        worker: str,
-        token: Token,
-    ) -> Claimed:
+    def claim(self, wants: Sequence[Want], *, limit: int, lease: Lease) -> Claimed:
         """Claim the first due rows, want by want, by one conditional batch for each lane."""
         assert limit > 0
-        assert lease_us > 0
-        terms = Terms(now_us, lease_us, worker, token)
+        assert lease.duration_us > 0
         jobs: list[Job] = []
         died: dict[JobId, Job] = {}
         next_at_us: dict[Lane, int | None] = {}
@@ -137,19 +128,21 @@ class SteppedMemoryStore:
             if len(jobs) == limit:
                 break
             most = min(want.most, limit - len(jobs))
-            scan = self._cursors.open(want.lane, now_us=now_us, lease_us=lease_us, most=most)
+            scan = self._cursors.open(
+                want.lane, now_us=lease.now_us, lease_us=lease.duration_us, most=most
+            )
             try:
-                rows = self._take(scan, terms)
+                rows = self._take(scan, lease)
             except BaseException:
                 self._cursors.abandon(scan)
                 raise
             self._cursors.close(scan)
-            jobs += [claimed(row, terms) for row in rows]
+            jobs += [claimed(row, lease) for row in rows]
             died.update((row.id, row) for row in rows if row.is_claimed())
             next_at_us[want.lane] = scan.next_at_us()
         return Claimed(jobs, died, next_at_us)
 
-    def _take(self, scan: LaneScan, terms: Terms) -> Sequence[Job]:
+    def _take(self, scan: LaneScan, lease: Lease) -> Sequence[Job]:
         """Claim the first due rows of a lane; return them as they were before."""
         read: dict[Key, Found] = {}
         if scan.unconfirmed:  # rule R9
@@ -174,24 +167,24 @@ class SteppedMemoryStore:
             jobs = [read[key].job for key in keys]
             if not jobs:
                 return ()
-            present = self._claim(scan.lane, jobs, terms)
+            present = self._claim(scan.lane, jobs, lease)
             if present is not None:
-                won = self._own(present, terms)
+                won = self._own(present, lease)
                 self._know(scan, [key for key in keys if key not in won], read, present)
                 jobs = [job for job in jobs if key_of(job) in won]
             for job in jobs:
-                scan.note(key_of(job), RowVersion(terms.now_us + terms.lease_us, terms.token))
+                scan.note(key_of(job), RowVersion(lease.now_us + lease.duration_us, lease.token))
             if jobs:
                 return jobs
         return ()
 
-    def _claim(self, lane: Lane, jobs: Sequence[Job], terms: Terms) -> Mapping[Key, Found] | None:
+    def _claim(self, lane: Lane, jobs: Sequence[Job], lease: Lease) -> Mapping[Key, Found] | None:
         """Claim rows that were read, all or none; return as `Node.decide`.
 
         The same request is repeated while its answers are lost and its rows unchanged (rule U5).
         After a change of one row, no such request can be applied any more.
         """
-        changes = [claim(job, terms) for job in jobs]
+        changes = [claim(job, lease) for job in jobs]
         lost: Unknown | None = None
         for _ in range(REPEATS_MAX):
             try:
@@ -208,9 +201,9 @@ class SteppedMemoryStore:
         assert lost is not None
         raise lost
 
-    def _own(self, present: Mapping[Key, Found], terms: Terms) -> set[Key]:
+    def _own(self, present: Mapping[Key, Found], lease: Lease) -> set[Key]:
         """Return the keys of rows that a request without an answer has claimed (rule U5)."""
-        return {key for key, found in present.items() if found.job.token == terms.token}
+        return {key for key, found in present.items() if found.job.token == lease.token}
 
     def _read_back(self, lost: Unknown, lane: Lane, keys: Sequence[Key]) -> dict[Key, Found]:
         """Read the rows of a write whose answer was lost; raise that error again (rule U2)."""

@@ -25,6 +25,7 @@ from dueline.core.store import (
     Drop,
     Extend,
     Group,
+    Lease,
     Move,
     Put,
     Row,
@@ -138,12 +139,7 @@ class StoreComparison(RuleBasedStateMachine):
         token = token_of(next(self.numbers))
         claimed, expected = (
             store.claim(
-                wants,
-                limit=limit,
-                now_us=self.now_us,
-                lease_us=lease_s * SECOND_US,
-                worker=worker,
-                token=token,
+                wants, limit=limit, lease=Lease(self.now_us, lease_s * SECOND_US, worker, token)
             )
             for store in (self.store, self.model)
         )

@@ -12,7 +12,7 @@ from dueline.core.attempt import Done, Ended, Ending
 from dueline.core.codec import decode, encode
 from dueline.core.job import Job
 from dueline.core.retry import Retry
-from dueline.core.store import Store, Want
+from dueline.core.store import Lease, Store, Want
 from dueline.jobs.queue import Queues
 from dueline.worker.claimer import ClaimedJob
 from dueline.worker.settler import Settler
@@ -195,10 +195,9 @@ class Hand:
         claimed = self.queues.engine.store.claim(
             [Want(row.lane, count)],
             limit=count,
-            now_us=self.stage.clock.wall_us(),
-            lease_us=LEASE_US,
-            worker=f"h{id(self)}",
-            token=self.queues.engine.ids.token(),
+            lease=Lease(
+                self.stage.clock.wall_us(), LEASE_US, f"h{id(self)}", self.queues.engine.ids.token()
+            ),
         )
         return next(job for job in claimed.jobs if job.id == row.id)
 

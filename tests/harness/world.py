@@ -11,7 +11,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.job import Job, JobId
 from dueline.core.lane import bucket_of
 from dueline.core.queue_settings import QueueSettings
-from dueline.core.store import Extend, Move, Store, Want
+from dueline.core.store import Extend, Lease, Move, Store, Want
 from dueline.jobs.completion import Finished, finish, finish_of
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.limits import semaphore
@@ -100,10 +100,7 @@ class World:
         claimed = self.store.claim(
             [Want(row.lane, 100)],
             limit=100,
-            now_us=self.now_us,
-            lease_us=LEASE_US,
-            worker=worker,
-            token=self.queues.engine.ids.token(),
+            lease=Lease(self.now_us, LEASE_US, worker, self.queues.engine.ids.token()),
         )
         job = next(job for job in claimed.jobs if job.id == job_id)
         if start:

@@ -9,7 +9,7 @@ from checker.journal import Event
 from dueline.core.errors import Unknown
 from dueline.core.job import UNCLAIMED_TOKEN, Job, JobId, State, Token
 from dueline.core.lane import Lane, dead_queue
-from dueline.core.store import Drop, Extend, Group, Move, Store, Want
+from dueline.core.store import Drop, Extend, Group, Lease, Move, Store, Want
 from dueline.stores.memory.store import MemoryStore
 from simulation.recorder import RecordingStore
 from tests.harness.clocks import HandClock
@@ -50,9 +50,7 @@ def event(type_: str, f: str, **rest: str | int) -> Event:
 
 def claimed(store: RecordingStore, diary: Diary) -> Job:
     store.add([JOB])
-    found = store.claim(
-        [Want(LANE, 1)], limit=1, now_us=2000, lease_us=50, worker="me", token=TOKEN
-    )
+    found = store.claim([Want(LANE, 1)], limit=1, lease=Lease(2000, 50, "me", TOKEN))
     diary.clear()
     return found.jobs[0]
 
@@ -84,12 +82,12 @@ def test_a_claim_is_told_of_with_the_time_it_was_asked_for() -> None:
     store, diary = recording()
     store.add([JOB])
     diary.clear()
-    store.claim([Want(LANE, 1)], limit=1, now_us=2000, lease_us=50, worker="me", token=TOKEN)
+    store.claim([Want(LANE, 1)], limit=1, lease=Lease(2000, 50, "me", TOKEN))
     assert told(diary) == [
         event("invoke", "claim", token=CLAIMED),
         event("ok", "claim", id=ID, attempt=1, token=CLAIMED, at=2050, priority=5, shard="kills/0"),
     ]
-    store.claim([Want(LANE, 1)], limit=1, now_us=2000, lease_us=50, worker="me", token=FRESH)
+    store.claim([Want(LANE, 1)], limit=1, lease=Lease(2000, 50, "me", FRESH))
     assert len(diary) == len(("asked", "answered"))
 
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from dueline.core.job import Job
-from dueline.core.store import Extend, Verdict
+from dueline.core.store import Extend, Lease, Verdict
 from dueline.stores.cursor_cache import RowVersion, key_of
-from dueline.stores.row_updates import Terms, claimed
+from dueline.stores.row_updates import claimed
 from tests.harness import cluster, row_changes, stepped_store
 from tests.harness.row_changes import Change, Found, claim, holds
 from tests.harness.stepped_store import SteppedMemoryStore
@@ -29,8 +29,8 @@ def an_unfenced_claim(patch: Patch) -> None:
 def a_claim_by_the_fence(patch: Patch) -> None:
     fences: dict[int, int] = {}
 
-    def claim_it(row: Job, terms: Terms) -> Change:
-        change = claim(row, terms)
+    def claim_it(row: Job, lease: Lease) -> Change:
+        change = claim(row, lease)
         fences[id(change)] = row.fence
         return change
 
@@ -52,8 +52,8 @@ def a_claim_by_the_token_alone(patch: Patch) -> None:
 
 
 def the_fence_is_not_raised(patch: Patch) -> None:
-    def claim_at_rest(row: Job, terms: Terms) -> Job:
-        return claimed(row, terms)._replace(fence=max(1, row.fence))
+    def claim_at_rest(row: Job, lease: Lease) -> Job:
+        return claimed(row, lease)._replace(fence=max(1, row.fence))
 
     patch.setattr(row_changes, "claimed", claim_at_rest)
     patch.setattr(stepped_store, "claimed", claim_at_rest)

@@ -9,10 +9,9 @@ from dueline.core.ids import Ids
 from dueline.core.job import Job
 from dueline.core.lane import Lane
 from dueline.core.readback import WriteStatus
-from dueline.core.store import Move, Write
+from dueline.core.store import Lease, Move, Write
 from dueline.jobs import completion
 from dueline.stores.cursor_cache import Key
-from dueline.stores.row_updates import Terms
 from tests.harness.row_changes import Change, Found, claim, holds
 from tests.harness.stepped_store import SteppedMemoryStore
 
@@ -20,9 +19,9 @@ Patch = pytest.MonkeyPatch
 
 
 def _claim(
-    self: SteppedMemoryStore, lane: Lane, jobs: Sequence[Job], terms: Terms
+    self: SteppedMemoryStore, lane: Lane, jobs: Sequence[Job], lease: Lease
 ) -> Mapping[Key, Found] | None:
-    changes = [claim(job, terms) for job in jobs]
+    changes = [claim(job, lease) for job in jobs]
     try:
         return self._node.decide(lane, changes)
     except Unknown as error:

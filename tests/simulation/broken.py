@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import pytest
 
 from dueline.core.job import Job
-from dueline.core.store import Group, Store, Verdict
+from dueline.core.store import Group, Lease, Store, Verdict
 from dueline.jobs import queue
 from dueline.stores.memory import store as memory
 from dueline.stores.memory.store import MemoryStore
-from dueline.stores.row_updates import Terms, claimed
+from dueline.stores.row_updates import claimed
 
 Patch = pytest.MonkeyPatch
 
@@ -51,7 +51,7 @@ def a_group_goes_on_after_a_verdict_that_failed(patch: Patch) -> None:
 
 
 def a_claim_in_a_transaction_that_raises_no_fence(patch: Patch) -> None:
-    def claimed_at_rest(row: Job, terms: Terms) -> Job:
-        return claimed(row, terms)._replace(fence=max(1, row.fence))
+    def claimed_at_rest(row: Job, lease: Lease) -> Job:
+        return claimed(row, lease)._replace(fence=max(1, row.fence))
 
     patch.setattr(memory, "claimed", claimed_at_rest)

@@ -34,6 +34,22 @@ class Want(NamedTuple):
     most: int
 
 
+class Lease(NamedTuple):
+    """The lease of a claim: what it writes into its rows.
+
+    Attributes:
+      now_us: The current time.
+      duration_us: Duration of the lease, > 0.
+      worker: Name of the worker that claims.
+      token: New token of the claimed rows.
+    """
+
+    now_us: int
+    duration_us: int
+    worker: str
+    token: Token
+
+
 class Claimed(NamedTuple):
     """The result of a claim.
 
@@ -226,19 +242,10 @@ class Jobs(Protocol):
         """
         ...
 
-    def claim(
-        self,
-        wants: Sequence[Want],
-        *,
-        limit: int,
-        now_us: int,
-        lease_us: int,
-        worker: str,
-        token: Token,
-    ) -> Claimed:
+    def claim(self, wants: Sequence[Want], *, limit: int, lease: Lease) -> Claimed:
         """Claim the first rows with `at_us <= now_us`, want by want; atomic in each lane.
 
-        A claimed row gets `at_us = now_us + lease_us`, the next fence, `token`, `worker`,
+        A claimed row gets `at_us = now_us + duration_us`, the next fence, `token`, `worker`,
         `claimed_us = now_us` and the state CLAIMED. If the last claim ended on a started job,
         `crashes` is one more and `alone` is set. A claim survives the death of any process; see
         `dueline.core.store_capabilities` for loss of power.
@@ -246,10 +253,7 @@ class Jobs(Protocol):
         Args:
           wants: Lanes in order of preference, each at most once.
           limit: Maximum number of jobs of all lanes, > 0.
-          now_us: The current time.
-          lease_us: Duration of the lease.
-          worker: Name of the worker that claims.
-          token: New token of the claimed rows.
+          lease: The lease of the claimed rows.
         """
         ...
 

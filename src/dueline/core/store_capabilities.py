@@ -5,9 +5,9 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from dueline.core.disk_wait import DiskWait
 from dueline.core.errors import StoreUnavailable
-from dueline.core.job import Job, JobId, Token
+from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane, Pointer
-from dueline.core.store import JobPage, LanePage, Put, Store, Want
+from dueline.core.store import JobPage, LanePage, Lease, Put, Store, Want
 from dueline.core.wakeup import Wakeups
 
 PREFETCH_US_MAX = 500_000
@@ -43,21 +43,13 @@ class SupportsPrefetch(Protocol):
     """
 
     def prefetch(
-        self,
-        wants: Sequence[Want],
-        *,
-        limit: int,
-        now_us: int,
-        until_us: int,
-        lease_us: int,
-        worker: str,
-        token: Token,
+        self, wants: Sequence[Want], *, limit: int, until_us: int, lease: Lease
     ) -> PrefetchResult:
         """Claim the first waiting rows that become due after `now_us`, up to `until_us`.
 
         Works want by want, atomic in each lane. Rows that are claimed or have an outcome are left
         to their workers, and due rows to `claim`. A row is claimed as by `claim`, but its lease
-        starts at its due time: `at_us` grows by `lease_us`.
+        starts at its due time: `at_us` grows by `duration_us`.
         """
         ...
 

@@ -1,6 +1,6 @@
 """Laws of claims: limits, and when lanes are due next."""
 
-from dueline.core.store import Claimed, Drop, Store, Want
+from dueline.core.store import Claimed, Drop, Lease, Store, Want
 from dueline.store_tests.calls import (
     LEASE_US,
     NOW_US,
@@ -45,7 +45,7 @@ class BoundLaws:
         fill(store)
         wants = [Want(LANES[0], 2), Want(LANES[1], 1), Want(LANES[2], 9)]
         claimed = store.claim(
-            wants, limit=100, now_us=NOW_US, lease_us=LEASE_US, worker="worker", token=token_of(1)
+            wants, limit=100, lease=Lease(NOW_US, LEASE_US, "worker", token_of(1))
         )
         assert ids_of(claimed.jobs) == [id_of(n) for n in (0, 1, 10, 20, 21, 22, 23, 24)]
 

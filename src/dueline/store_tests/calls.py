@@ -6,7 +6,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.errors import Unknown
 from dueline.core.job import Job, JobId, State, Token
 from dueline.core.lane import Lane, Pointer, bucket_of
-from dueline.core.store import NO_VERSION, Claimed, Move, Put, Record, Row, Store, Want
+from dueline.core.store import NO_VERSION, Claimed, Lease, Move, Put, Record, Row, Store, Want
 
 NOW_US = 1_767_225_600 * SECOND_US
 """The time of the laws: 2026-01-01."""
@@ -93,10 +93,7 @@ def claim(
     return store.claim(
         [Want(lane, most) for lane in lanes],
         limit=limit,
-        now_us=now_us,
-        lease_us=lease_us,
-        worker=worker,
-        token=token_of(token),
+        lease=Lease(now_us, lease_us, worker, token_of(token)),
     )
 
 

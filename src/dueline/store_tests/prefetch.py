@@ -2,7 +2,7 @@
 
 from dueline.core.job import State
 from dueline.core.lane import Lane
-from dueline.core.store import Drop, Extend, Store, Want
+from dueline.core.store import Drop, Extend, Lease, Store, Want
 from dueline.core.store_capabilities import PrefetchResult, SupportsPrefetch
 from dueline.store_tests.calls import (
     LEASE_US,
@@ -36,11 +36,8 @@ def ahead(
     return store.prefetch(
         [Want(lane, most) for lane in lanes],
         limit=limit,
-        now_us=NOW_US,
         until_us=until_us,
-        lease_us=LEASE_US,
-        worker="host:1",
-        token=token_of(token),
+        lease=Lease(NOW_US, LEASE_US, "host:1", token_of(token)),
     )
 
 

@@ -1,10 +1,10 @@
 """Rows after a claim or a move, for stores that compute them in Python."""
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from dueline.core.clock import SECOND_US
-from dueline.core.job import Job, State, Token
-from dueline.core.store import Move
+from dueline.core.job import Job, State
+from dueline.core.store import Lease, Move
 
 HOP_AHEAD_US: Final = 5 * SECOND_US
 """Minimum delay for which a row moves to the position of its due time."""
@@ -14,24 +14,15 @@ MOVED_CELLS: Final = (
 )  # fmt: skip
 
 
-class Terms(NamedTuple):
-    """Values that a claim writes into its rows."""
-
-    now_us: int
-    lease_us: int
-    worker: str
-    token: Token
-
-
-def claimed(row: Job, terms: Terms) -> Job:
+def claimed(row: Job, lease: Lease) -> Job:
     """Return a row after a claim; the lease of a prefetched one starts at its due time."""
     has_crashed = row.state == State.STARTED
     return row._replace(
-        at_us=max(terms.now_us, row.at_us) + terms.lease_us,
+        at_us=max(lease.now_us, row.at_us) + lease.duration_us,
         fence=row.fence + 1,
-        token=terms.token,
-        worker=terms.worker,
-        claimed_us=terms.now_us,
+        token=lease.token,
+        worker=lease.worker,
+        claimed_us=lease.now_us,
         crashes=row.crashes + has_crashed,
         alone=row.alone or has_crashed,
         state=State.CLAIMED,

@@ -26,7 +26,7 @@ from dueline.core.lane import (
 from dueline.core.logging import log
 from dueline.core.pagination import first_pages
 from dueline.core.queue_catalog import SETTINGS_AGE_US_MAX
-from dueline.core.store import LanePage, Want
+from dueline.core.store import LanePage, Lease, Want
 from dueline.core.store_capabilities import (
     PREFETCH_LEAD_US,
     PREFETCH_US_MAX,
@@ -420,14 +420,10 @@ class Claimer:
                 if most <= 0:
                     continue
                 lasting_us = lease_us + latest_us - now_us
-                claimed = self._engine.store.claim(
-                    some,
-                    limit=most,
-                    now_us=now_us,
-                    lease_us=lasting_us if until_us is None else min(lasting_us, until_us - now_us),
-                    worker=self._worker,
-                    token=self._engine.ids.token(),
-                )
+                if until_us is not None:
+                    lasting_us = min(lasting_us, until_us - now_us)
+                lease = Lease(now_us, lasting_us, self._worker, self._engine.ids.token())
+                claimed = self._engine.store.claim(some, limit=most, lease=lease)
             except StoreUnavailable:
                 if not taken:
                     raise
@@ -517,15 +513,9 @@ class Claimer:
             if most <= 0:
                 continue
             try:
-                claimed = store.prefetch(
-                    some,
-                    limit=most,
-                    now_us=now_us,
-                    until_us=until_us,
-                    lease_us=lease_us + latest_us - now_us,
-                    worker=self._worker,
-                    token=self._engine.ids.token(),
-                )
+                lasting_us = lease_us + latest_us - now_us
+                lease = Lease(now_us, lasting_us, self._worker, self._engine.ids.token())
+                claimed = store.prefetch(some, limit=most, until_us=until_us, lease=lease)
             except StoreUnavailable:
                 if not prefetched:
                     raise

@@ -5,7 +5,7 @@ from dataclasses import replace
 from dueline.coordination import worker_registry
 from dueline.coordination.worker_registry import present
 from dueline.core.job import Job, State
-from dueline.core.store import Extend, Want
+from dueline.core.store import Extend, Lease, Want
 from dueline.monitor.dead_workers import release_dead_worker
 from dueline.worker.heartbeat import Load, PresenceReporter
 from tests.harness.dead_workers import LONG_US, SHORT_S, beat, free_all
@@ -16,9 +16,10 @@ def claim(world: World, worker: str = "w1", *, lease_us: int = LEASE_US) -> Job:
     """Claim the first job that is due."""
     (lane,) = world.queues.engine.lanes_of("q")
     (job,) = world.store.claim(
-        [Want(lane, 1)], limit=1, now_us=world.now_us, lease_us=lease_us,
-        worker=worker, token=world.queues.engine.ids.token(),
-    ).jobs  # fmt: skip
+        [Want(lane, 1)],
+        limit=1,
+        lease=Lease(world.now_us, lease_us, worker, world.queues.engine.ids.token()),
+    ).jobs
     return job
 
 

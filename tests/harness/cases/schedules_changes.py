@@ -9,7 +9,7 @@ from dueline.core.attempt import Outcome
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import Unknown
 from dueline.core.job import Job
-from dueline.core.store import Want
+from dueline.core.store import Lease, Want
 from dueline.core.store_capabilities import PREFETCH_US_MAX, SupportsPrefetch
 from dueline.jobs.queue import Queues
 from dueline.schedules import scheduler
@@ -105,10 +105,11 @@ class Runs:
         if had == "ahead":
             assert isinstance(world.store, SupportsPrefetch)
             claimed = world.store.prefetch(
-                [Want(job.lane, 1)], limit=1, now_us=world.now_us,
-                until_us=world.now_us + PREFETCH_US_MAX, lease_us=LEASE_US,
-                worker="w1", token=world.queues.engine.ids.token(),
-            )  # fmt: skip
+                [Want(job.lane, 1)],
+                limit=1,
+                until_us=world.now_us + PREFETCH_US_MAX,
+                lease=Lease(world.now_us, LEASE_US, "w1", world.queues.engine.ids.token()),
+            )
             assert [one.job.id for one in claimed.jobs] == [job.id]
             return
         world.clock.jump(BEFORE_US / SECOND_US)  # the change reads a clock that is behind

@@ -6,7 +6,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.job import Job, JobId
 from dueline.core.lane import GUARD_US, Pointer, bucket_of
 from dueline.core.queue_settings import QueueSettings
-from dueline.core.store import LanePage, Move, Want
+from dueline.core.store import LanePage, Lease, Move, Want
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.worker.claimer import Claimer
 from dueline.worker.lane_list import FEW
@@ -91,10 +91,7 @@ def take(queues: Queues, job_id: JobId, worker: str = "other") -> Job:
     claimed = queues.engine.store.claim(
         [Want(row.lane, 9)],
         limit=9,
-        now_us=queues.engine.time.earliest_us(),
-        lease_us=LEASE_US,
-        worker=worker,
-        token=queues.engine.ids.token(),
+        lease=Lease(queues.engine.time.earliest_us(), LEASE_US, worker, queues.engine.ids.token()),
     )
     return next(job for job in claimed.jobs if job.id == job_id)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from dueline.core.clock import SECOND_US
 from dueline.core.job import Job
-from dueline.core.store import Commit, Drop, Extend, Group, Put, Store, Want
+from dueline.core.store import Commit, Drop, Extend, Group, Lease, Put, Store, Want
 from dueline.core.store_capabilities import flush_claims
 from dueline.store_tests.calls import LEASE_US, NOW_US, lane_of, move, new_job, row_of, token_of
 
@@ -65,10 +65,7 @@ class Life:
         claimed = self._store.claim(
             [Want(lane, CLAIMED_MAX) for lane in self._chance.sample(LANES, len(LANES))],
             limit=self._chance.randrange(1, CLAIMED_MAX),
-            now_us=self._now_us,
-            lease_us=LEASE_US,
-            worker="worker",
-            token=token_of(self._number()),
+            lease=Lease(self._now_us, LEASE_US, "worker", token_of(self._number())),
         )
         self._claimed += claimed.jobs
 

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from dueline.api.connect import open_store
+from dueline.core.store import Lease
 from dueline.store_tests.calls import new_job, token_of
-from dueline.stores.row_updates import Terms, claimed
+from dueline.stores.row_updates import claimed
 from tests.harness.cassandra_node import Keyspaces, expect_node, node_url
 
 expect_node()
@@ -39,7 +40,7 @@ def test_a_batch_is_bound_as_the_driver_would_bind_it(store: CassandraStore) -> 
     jobs = [new_job(1), new_job(2)]
     calls = [rows.insert(job) for job in jobs]
     for job in jobs:
-        after = claimed(job, Terms(1, 2, "ü", token_of(1)))
+        after = claimed(job, Lease(1, 2, "ü", token_of(1)))
         calls += [rows.claim(job, after), rows.drop(after)]
     calls.append((_ALONE, (None, *rows.place_of(jobs[0]))))
     bound = batch_of(calls, lambda text: session._prepare(text).statement)

@@ -8,7 +8,7 @@ import pytest
 
 from dueline.core.clock import SECOND_US
 from dueline.core.job import Job
-from dueline.core.store import Drop, Group, Store, Want
+from dueline.core.store import Drop, Group, Lease, Store, Want
 from dueline.store_tests.calls import (
     LEASE_US,
     NOW_US,
@@ -42,12 +42,7 @@ def test_what_one_lane_leaves_of_the_limit_another_may_take(store: Store) -> Non
     one, two = lane_of(priority=1), lane_of(priority=2)
     store.add([new_job(1, lane=one), *new_jobs(2, first=10, lane=two)])
     claimed = store.claim(
-        [Want(one, 4), Want(two, 2)],
-        limit=5,
-        now_us=NOW_US,
-        lease_us=LEASE_US,
-        worker="w",
-        token=token_of(1),
+        [Want(one, 4), Want(two, 2)], limit=5, lease=Lease(NOW_US, LEASE_US, "w", token_of(1))
     )
     assert len(claimed.jobs) == 3
 

@@ -18,7 +18,7 @@ from dueline.api.connect import open_store
 from dueline.core.clock import SECOND_US, SystemClock
 from dueline.core.job import Job
 from dueline.core.lane import Lane
-from dueline.core.store import NO_VERSION, Delete, Drop, Extend, Put, Store, Want
+from dueline.core.store import NO_VERSION, Delete, Drop, Extend, Lease, Put, Store, Want
 from dueline.core.store_capabilities import SupportsPrefetch
 from dueline.core.wakeup import Wakeup
 from dueline.store_tests.calls import (
@@ -115,9 +115,11 @@ def prefetch(store: Store, rows: Rows, who: int) -> object:
     """Claim the job that is due later."""
     assert isinstance(store, SupportsPrefetch)
     found = store.prefetch(
-        [Want(rows.lane, 9)], limit=9, now_us=NOW_US, until_us=NOW_US + 2 * SECOND_US,
-        lease_us=LEASE_US, worker=f"w{who}", token=token_of(who + 10),
-    )  # fmt: skip
+        [Want(rows.lane, 9)],
+        limit=9,
+        until_us=NOW_US + 2 * SECOND_US,
+        lease=Lease(NOW_US, LEASE_US, f"w{who}", token_of(who + 10)),
+    )
     return ids_of(one.job for one in found.jobs)
 
 

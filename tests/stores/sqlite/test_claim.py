@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane
-from dueline.core.store import Claimed, Extend, Store, Want
+from dueline.core.store import Claimed, Extend, Lease, Store, Want
 from dueline.store_tests.calls import LEASE_US, NOW_US, lane_of, new_job, token_of
 from dueline.stores.memory.store import MemoryStore
 from dueline.stores.sqlite.store import SqliteStore
@@ -44,9 +44,7 @@ WANTS = st.lists(
 
 def claimed(store: Store, wants: Sequence[Want], limit: int, *, turn: int) -> Claimed:
     now_us = NOW_US + turn * LEASE_US
-    return store.claim(
-        wants, limit=limit, now_us=now_us, lease_us=LEASE_US, worker="w", token=token_of(turn + 1)
-    )
+    return store.claim(wants, limit=limit, lease=Lease(now_us, LEASE_US, "w", token_of(turn + 1)))
 
 
 def told(found: Claimed) -> tuple[Sequence[Job], dict[JobId, Job], dict[Lane, int | None]]:

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dueline.core.job import Job
-from dueline.core.store import Drop, Extend, Move, Store, Verdict, Want
+from dueline.core.store import Drop, Extend, Lease, Move, Store, Verdict, Want
 from dueline.store_tests.calls import LEASE_US, NOW_US, lane_of, new_job, token_of
 from dueline.stores.memory.store import MemoryStore
 from dueline.stores.sqlite.store import SqliteStore
@@ -34,12 +34,7 @@ def claimed_of(store: Store, lanes: Sequence[int], *, at_once: bool) -> list[Job
     for turn, most in enumerate([COUNT] if at_once else [COUNT // 2, COUNT]):
         wants = [Want(lane, most) for lane in LANES]
         found += store.claim(
-            wants,
-            limit=most,
-            now_us=NOW_US,
-            lease_us=LEASE_US,
-            worker="w",
-            token=token_of(turn + 1),
+            wants, limit=most, lease=Lease(NOW_US, LEASE_US, "w", token_of(turn + 1))
         ).jobs
     return found
 

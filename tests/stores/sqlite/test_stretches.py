@@ -9,7 +9,7 @@ from benchmarks.stretches import table
 from benchmarks.stretches.store import StretchStore
 from dueline.core.clock import Clock, SystemClock
 from dueline.core.job import UNCLAIMED_TOKEN, State
-from dueline.core.store import Drop, Extend, Store, Want
+from dueline.core.store import Drop, Extend, Lease, Store, Want
 from dueline.store_tests.calls import (
     LEASE_US,
     NOW_US,
@@ -201,11 +201,8 @@ def test_a_prefetch_by_an_earlier_clock_claims_no_row_of_a_stretch(store: Stretc
     early = store.prefetch(
         [Want(LANE, 9)],
         limit=9,
-        now_us=NOW_US - 1,
         until_us=NOW_US + 1,
-        lease_us=LEASE_US,
-        worker="b",
-        token=token_of(2),
+        lease=Lease(NOW_US - 1, LEASE_US, "b", token_of(2)),
     )
     assert early.jobs == []
     assert store.find(ids_of(held)) == held

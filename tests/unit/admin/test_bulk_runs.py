@@ -14,7 +14,7 @@ from dueline.core.attempt import Outcome
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import Conflict, StoreUnavailable
 from dueline.core.job import Job, State
-from dueline.core.store import Want
+from dueline.core.store import Lease, Want
 from dueline.jobs.bulk import BulkResult, reschedule_all, retry_all
 from dueline.jobs.queue import Queues
 from tests.harness.cases import admin_bulk_runs as cases
@@ -159,9 +159,10 @@ def test_a_job_that_died_before_it_was_come_to_is_left_alone(world: World) -> No
     )
     assert next(pages).done == 3
     (job,) = world.store.claim(
-        [Want(world.row(ids[3]).lane, 1)], limit=1, now_us=world.now_us, lease_us=LEASE_US,
-        worker="w1", token=world.queues.engine.ids.token(),
-    ).jobs  # fmt: skip
+        [Want(world.row(ids[3]).lane, 1)],
+        limit=1,
+        lease=Lease(world.now_us, LEASE_US, "w1", world.queues.engine.ids.token()),
+    ).jobs
     world.end(job, Outcome("dead", world.now_us, error="ValueError: no"))
     assert total(pages) == BulkResult(done=1)
     assert world.queues.find(ids[3]).status == "dead"

@@ -10,7 +10,7 @@ from dueline.core.attempt import FinalState, Outcome
 from dueline.core.clock import SECOND_US
 from dueline.core.codec import encode
 from dueline.core.job import JobId
-from dueline.core.store import Move, Want
+from dueline.core.store import Lease, Move, Want
 from dueline.core.store_capabilities import PREFETCH_US_MAX, SupportsPrefetch
 from dueline.jobs import claim_order, pauses
 from dueline.jobs.completion import finish_of
@@ -97,10 +97,11 @@ def test_a_job_that_is_claimed_before_its_time_is_not_due(world: World) -> None:
     job_id = world.put(after_s=0.3)
     world.live()
     claimed = world.store.prefetch(
-        [Want(world.row(job_id).lane, 1)], limit=1, now_us=world.now_us,
-        until_us=world.now_us + PREFETCH_US_MAX, lease_us=LEASE_US, worker="w1",
-        token=world.queues.engine.ids.token(),
-    )  # fmt: skip
+        [Want(world.row(job_id).lane, 1)],
+        limit=1,
+        until_us=world.now_us + PREFETCH_US_MAX,
+        lease=Lease(world.now_us, LEASE_US, "w1", world.queues.engine.ids.token()),
+    )
     assert [one.job.id for one in claimed.jobs] == [job_id]
     found = why(world, job_id, "scheduled")
     assert found.sentence.startswith("It is not due until 2026-01-01T00:00:00Z (")

@@ -18,7 +18,7 @@ from dueline.core.attempt import Ended, Failed
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import BadInput
 from dueline.core.job import Job
-from dueline.core.store import Drop, Want
+from dueline.core.store import Drop, Lease, Want
 from dueline.foresight import alert_monitor, rates
 from dueline.foresight.alert_settings import AlertSettings, read_settings, write_settings
 from dueline.foresight.alerts import CALM_US, Alert, Condition, after
@@ -57,8 +57,11 @@ class Run:
             head = world.store.scan(lane, after=None, until_us=world.now_us, limit=1).jobs
             if not head or not accept(head[0]):
                 continue
-            jobs = world.store.claim([Want(lane, 500)], limit=500, now_us=world.now_us,
-                lease_us=30 * SECOND_US, worker="w1", token=self.ids.token()).jobs  # fmt: skip
+            jobs = world.store.claim(
+                [Want(lane, 500)],
+                limit=500,
+                lease=Lease(world.now_us, 30 * SECOND_US, "w1", self.ids.token()),
+            ).jobs
             world.store.settle([Drop(job) for job in jobs])
             bad = Failed("ValueError", "bad", "", retry=True)
             ended += [

@@ -4,7 +4,7 @@ from dueline.coordination import worker_registry
 from dueline.coordination.worker_registry import Registration, present
 from dueline.core.attempt import Outcome
 from dueline.core.job import State
-from dueline.core.store import Drop, Extend, Want
+from dueline.core.store import Drop, Extend, Lease, Want
 from dueline.jobs.history import died
 from dueline.monitor.dead_workers import release_dead_worker
 from dueline.worker.heartbeat import Load, PresenceReporter
@@ -34,9 +34,10 @@ def test_whoever_claims_it_next_tells_who_died_on_it(world: World) -> None:
     free_all(world, "w1")
     world.clock.advance(1)
     before = world.store.claim(
-        [Want(world.row(job_id).lane, 1)], limit=1, now_us=world.now_us, lease_us=LEASE_US,
-        worker="w2", token=world.queues.engine.ids.token(),
-    ).died[job_id]  # fmt: skip
+        [Want(world.row(job_id).lane, 1)],
+        limit=1,
+        lease=Lease(world.now_us, LEASE_US, "w2", world.queues.engine.ids.token()),
+    ).died[job_id]
     assert died(before).worker == "w1"
 
 
@@ -149,8 +150,11 @@ def test_the_dead_are_seen_to_one_by_one_in_all_their_queues(world: World) -> No
         jobs[worker] = world.put(queue=worker)
         beat(world, worker, queues=("q", worker))
         lane = world.row(jobs[worker]).lane
-        world.store.claim([Want(lane, 1)], limit=1, now_us=world.now_us, lease_us=LEASE_US,
-                          worker=worker, token=world.queues.engine.ids.token())  # fmt: skip
+        world.store.claim(
+            [Want(lane, 1)],
+            limit=1,
+            lease=Lease(world.now_us, LEASE_US, worker, world.queues.engine.ids.token()),
+        )
     assert free_all(world, "w1", "w3") == 2
     world.clock.advance(1)
     due = [world.row(job_id).at_us <= world.now_us for job_id in jobs.values()]

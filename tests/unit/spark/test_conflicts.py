@@ -12,7 +12,7 @@ from dueline import BadInput, Conflict, Dueline
 from dueline.core.clock import SECOND_US, SystemClock
 from dueline.core.ids import Ids
 from dueline.core.job import Job
-from dueline.core.store import Want
+from dueline.core.store import Lease, Want
 from tests.harness.queues import queues_on
 from tests.harness.stepped_store import SteppedMemoryStore
 
@@ -83,12 +83,7 @@ def dues(app: Dueline) -> list[datetime]:
 def claim(app: Dueline, job: Job) -> Job:
     """Take a job as a worker does."""
     claimed = app.store.claim(
-        [Want(job.lane, 1)],
-        limit=1,
-        now_us=job.at_us,
-        lease_us=3600 * SECOND_US,
-        worker="w",
-        token=Ids().token(),
+        [Want(job.lane, 1)], limit=1, lease=Lease(job.at_us, 3600 * SECOND_US, "w", Ids().token())
     )
     return claimed.jobs[0]
 

@@ -12,14 +12,14 @@ from typing import Final
 from dueline.core.errors import DuelineError, StoreUnavailable, Unknown
 from dueline.core.job import Job, JobId, Token
 from dueline.core.lane import Lane
-from dueline.core.store import Claimed, Want
+from dueline.core.store import Claimed, Lease, Want
 from dueline.stores.cassandra import statements as rows
 from dueline.stores.cassandra.answers import Answer
 from dueline.stores.cassandra.lane_reader import LanePages, Slice
 from dueline.stores.cassandra.session import Call, CassandraSession
 from dueline.stores.cassandra.statements import BATCH_ROWS_MAX, Found
 from dueline.stores.cursor_cache import CursorCache, Key, LaneScan, Page, RowVersion, key_of
-from dueline.stores.row_updates import Terms, claimed
+from dueline.stores.row_updates import claimed
 
 LANES_AT_ONCE: Final = 16
 VAIN_ROUNDS_MAX: Final = 6
@@ -83,7 +83,7 @@ class Claims:
         self._cursors = cursors
         self._carry = carry
 
-    def claim(self, wants: Sequence[Want], *, limit: int, terms: Terms) -> Claimed:
+    def claim(self, wants: Sequence[Want], *, limit: int, lease: Lease) -> Claimed:
         """Claim the first due rows, want by want.
 
         Raises:
@@ -93,12 +93,12 @@ class Claims:
         left = limit
         while left > 0 and len(parts) < len(wants):
             wave = [
-                self._open(want.lane, min(want.most, left), terms)
+                self._open(want.lane, min(want.most, left), lease)
                 for want in _next_wave(wants, len(parts), left)
             ]
             has_failed = True
             try:
-                self._claim_wave(wave, left, terms)
+                self._claim_wave(wave, left, lease)
                 has_failed = False
             except StoreUnavailable:
                 if not any(part.won for part in (*parts, *wave)):
@@ -112,11 +112,11 @@ class Claims:
                 break
         return _result_of(parts)
 
-    def _open(self, lane: Lane, most: int, terms: Terms) -> _LaneClaim:
-        scan = self._cursors.open(lane, now_us=terms.now_us, lease_us=terms.lease_us, most=most)
+    def _open(self, lane: Lane, most: int, lease: Lease) -> _LaneClaim:
+        scan = self._cursors.open(lane, now_us=lease.now_us, lease_us=lease.duration_us, most=most)
         return _LaneClaim(lane, most, scan)
 
-    def _claim_wave(self, wave: Sequence[_LaneClaim], limit: int, terms: Terms) -> None:
+    def _claim_wave(self, wave: Sequence[_LaneClaim], limit: int, lease: Lease) -> None:
         """Claim from some lanes in rounds, one batch of each lane a round."""
         self._read_unconfirmed(wave)
         left = limit
@@ -125,11 +125,11 @@ class Claims:
             self._read_on(active)
             active = self._choose(active, left)
             some = [part for part in active if part.batch]
-            answers = self._session.decide_many([_batch(part, terms) for part in some])
+            answers = self._session.decide_many([_batch(part, lease) for part in some])
             failure: StoreUnavailable | None = None
             for part, answer in zip(some, answers, strict=True):
                 try:
-                    left -= self._take(part, answer, terms)
+                    left -= self._take(part, answer, lease)
                 except StoreUnavailable as error:  # batches of other lanes may have been applied
                     failure = failure or error
             if failure:
@@ -213,12 +213,12 @@ class Claims:
         for one in found:
             part.know(one)
 
-    def _take(self, part: _LaneClaim, answer: Answer | DuelineError, terms: Terms) -> int:
+    def _take(self, part: _LaneClaim, answer: Answer | DuelineError, lease: Lease) -> int:
         """Process the answer to a batch; return the number of claimed jobs."""
         batch = part.batch
         if not isinstance(answer, Answer):
             part.vain_rounds += 1
-            return self._read_back(part, batch, answer, terms)
+            return self._read_back(part, batch, answer, lease)
         part.batch, part.lost = [], None
         if answer.is_applied:
             self._win(part, batch, part.claimed)
@@ -228,7 +228,7 @@ class Claims:
         present = {rows.key_in(row): row for row in answer.rows}
         for job, row_after in zip(batch, part.claimed, strict=True):
             row = present.get(key_of(job))
-            if row is not None and _is_own(row["claim_token"], terms):
+            if row is not None and _is_own(row["claim_token"], lease):
                 self._win(part, [job], [row_after])
                 won += 1
                 continue
@@ -238,7 +238,7 @@ class Claims:
         return won
 
     def _read_back(
-        self, part: _LaneClaim, batch: Sequence[Job], error: DuelineError, terms: Terms
+        self, part: _LaneClaim, batch: Sequence[Job], error: DuelineError, lease: Lease
     ) -> int:
         """Read the rows of a batch whose answer was lost; rows with its token are claimed."""
         if not isinstance(error, StoreUnavailable):
@@ -254,7 +254,7 @@ class Claims:
         won = 0
         for job, row_after in zip(batch, part.claimed, strict=True):
             one = found.get(key_of(job))
-            if one is not None and _is_own(one.job.token, terms):
+            if one is not None and _is_own(one.job.token, lease):
                 self._win(part, [job], [row_after])
                 won += 1
                 continue
@@ -293,14 +293,14 @@ def _next_wave(wants: Sequence[Want], start: int, left: int) -> Sequence[Want]:
     return wants[start:end]
 
 
-def _batch(part: _LaneClaim, terms: Terms) -> list[Call]:
-    part.claimed = [claimed(job, terms) for job in part.batch]
+def _batch(part: _LaneClaim, lease: Lease) -> list[Call]:
+    part.claimed = [claimed(job, lease) for job in part.batch]
     return list(map(rows.claim, part.batch, part.claimed))
 
 
-def _is_own(token: Token, terms: Terms) -> bool:
+def _is_own(token: Token, lease: Lease) -> bool:
     """Return whether a row has the claim's own token (rule U5)."""
-    return token == terms.token
+    return token == lease.token
 
 
 def _is_unchanged(job: Job, found: Found | None) -> bool:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from dueline.core.clock import SECOND_US, Clock, StoreTime
 from dueline.core.errors import Unknown
-from dueline.core.job import Job, JobId, Token
+from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane, Marks, Pointer
 from dueline.core.store import (
     SETTINGS_PARTITION,
@@ -20,6 +20,7 @@ from dueline.core.store import (
     Group,
     JobPage,
     LanePage,
+    Lease,
     Migration,
     Record,
     Row,
@@ -42,7 +43,6 @@ from dueline.stores.cassandra.streams import CassandraStreams
 from dueline.stores.cassandra.url import Place
 from dueline.stores.cursor_cache import CursorCache
 from dueline.stores.lane_index import LaneIndex, Shard
-from dueline.stores.row_updates import Terms
 
 SETTINGS_AGE_US_MAX = SECOND_US
 """Maximum age of the settings' version that `lanes` returns, so that an idle poll is two reads."""
@@ -107,24 +107,14 @@ class CassandraStore:
         """Insert jobs: list their lanes, insert the rows, then check that they are listed."""
         return self._verdicts.add(jobs) if jobs else []
 
-    def claim(
-        self,
-        wants: Sequence[Want],
-        *,
-        limit: int,
-        now_us: int,
-        lease_us: int,
-        worker: str,
-        token: Token,
-    ) -> Claimed:
+    def claim(self, wants: Sequence[Want], *, limit: int, lease: Lease) -> Claimed:
         """Claim the first due rows, want by want.
 
         Rows whose claim stays unknown are not returned; they are due again after the lease.
         """
         assert limit > 0
-        assert lease_us > 0
-        terms = Terms(now_us, lease_us, worker, token)
-        return self._claims.claim(wants, limit=limit, terms=terms)
+        assert lease.duration_us > 0
+        return self._claims.claim(wants, limit=limit, lease=lease)
 
     def settle(self, verdicts: Sequence[Verdict]) -> Sequence[bool]:
         """Apply outcomes, each on its own; those on one lane in batches."""

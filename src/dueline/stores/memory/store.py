@@ -9,7 +9,7 @@ from typing import Literal, NoReturn, TypeVar
 
 from dueline.core.clock import Clock
 from dueline.core.errors import BadInput
-from dueline.core.job import Job, JobId, State, Token
+from dueline.core.job import Job, JobId, State
 from dueline.core.lane import Lane, Marks, Pointer, bucket_of
 from dueline.core.store import (
     BESIDE_A_TRANSACTION,
@@ -23,6 +23,7 @@ from dueline.core.store import (
     Group,
     JobPage,
     LanePage,
+    Lease,
     Move,
     Put,
     Record,
@@ -35,7 +36,7 @@ from dueline.core.store import (
 )
 from dueline.core.store_capabilities import LanesWithRows, Prefetched, PrefetchResult, RecordsPage
 from dueline.stores.memory.rows import jobs_page, lanes_page, order, page_of, waits
-from dueline.stores.row_updates import Terms, claimed, rewritten
+from dueline.stores.row_updates import claimed, rewritten
 
 _NOTHING_CLOSED = Marks(swept=-1, closed=-1)
 
@@ -75,42 +76,25 @@ class MemoryStore:
                 self._add(job)
             return [True] * len(jobs)
 
-    def claim(
-        self,
-        wants: Sequence[Want],
-        *,
-        limit: int,
-        now_us: int,
-        lease_us: int,
-        worker: str,
-        token: Token,
-    ) -> Claimed:
+    def claim(self, wants: Sequence[Want], *, limit: int, lease: Lease) -> Claimed:
         """Claim the first due rows, want by want, until there are `limit`."""
         assert limit > 0
-        assert lease_us > 0
-        terms = Terms(now_us, lease_us, worker, token)
-        rows, heads = self._first(wants, limit, lambda row: row.at_us <= now_us, terms)
+        assert lease.duration_us > 0
+        now_us = lease.now_us
+        rows, heads = self._first(wants, limit, lambda row: row.at_us <= now_us, lease)
         died = {row.id: row for row in rows if row.is_claimed()}
-        return Claimed([claimed(row, terms) for row in rows], died, heads)
+        return Claimed([claimed(row, lease) for row in rows], died, heads)
 
     def prefetch(
-        self,
-        wants: Sequence[Want],
-        *,
-        limit: int,
-        now_us: int,
-        until_us: int,
-        lease_us: int,
-        worker: str,
-        token: Token,
+        self, wants: Sequence[Want], *, limit: int, until_us: int, lease: Lease
     ) -> PrefetchResult:
         """Claim the first rows that become due soon."""
-        terms = Terms(now_us, lease_us, worker, token)
-        rows, heads = self._first(wants, limit, lambda row: waits(row, now_us, until_us), terms)
-        return PrefetchResult([Prefetched(claimed(row, terms), row.at_us) for row in rows], heads)
+        now_us = lease.now_us
+        rows, heads = self._first(wants, limit, lambda row: waits(row, now_us, until_us), lease)
+        return PrefetchResult([Prefetched(claimed(row, lease), row.at_us) for row in rows], heads)
 
     def _first(
-        self, wants: Sequence[Want], limit: int, fits: Callable[[Job], bool], terms: Terms
+        self, wants: Sequence[Want], limit: int, fits: Callable[[Job], bool], lease: Lease
     ) -> tuple[list[Job], dict[Lane, int | None]]:
         """Claim the first rows that fit; return them unclaimed, and each lane's lowest `at_us`."""
         found: list[Job] = []
@@ -123,7 +107,7 @@ class MemoryStore:
                 most = min(want.most, limit - len(found))
                 some = heapq.nsmallest(most, filter(fits, rows.values()), key=order)
                 for row in some:
-                    self._set(rows, row.id, claimed(row, terms))
+                    self._set(rows, row.id, claimed(row, lease))
                 found += some
                 heads[want.lane] = min((row.at_us for row in rows.values()), default=None)
         return found, heads

@@ -14,13 +14,12 @@ from dueline.core.clock import SECOND_US, Clock
 from dueline.core.errors import DuelineError
 from dueline.core.job import Job, JobId, State
 from dueline.core.lane import Lane
-from dueline.core.store import Claimed, Want
+from dueline.core.store import Claimed, Lease, Want
 from dueline.core.store_capabilities import Prefetched, PrefetchResult
 from dueline.stores.postgres.arrays import columns_of
 from dueline.stores.postgres.database import GREATEST, LEAST, Database, Executor
 from dueline.stores.postgres.job_rows import SELECT, SELECT_KEPT, claimed_jobs, jobs_of
 from dueline.stores.postgres.lanes import head_in
-from dueline.stores.row_updates import Terms
 
 
 class Rereads(NamedTuple):
@@ -278,7 +277,7 @@ class Claims:
             self._late.note(places)
 
     def claim(
-        self, connection: Executor, wants: Sequence[Want], *, limit: int, terms: Terms
+        self, connection: Executor, wants: Sequence[Want], *, limit: int, lease: Lease
     ) -> Claimed:
         """Claim the first due rows, want by want.
 
@@ -289,9 +288,9 @@ class Claims:
         if not wants or limit <= 0:
             return Claimed([], {}, {})
         taken, rows = connection.write_then_fetch(
-            lambda database: self._taken(database, wants, limit=limit, terms=terms)
+            lambda database: self._taken(database, wants, limit=limit, lease=lease)
         )
-        now_us, visits = terms.now_us, taken.visits
+        now_us, visits = lease.now_us, taken.visits
         heads: dict[Lane, int | None] = {one.want.lane: now_us + 1 for one in visits}
         cursors: dict[Lane, Cursor] = {}
         unsure: list[Want] = []
@@ -307,7 +306,7 @@ class Claims:
         return Claimed(taken.jobs, taken.died, heads)
 
     def _taken(
-        self, database: Database, wants: Sequence[Want], *, limit: int, terms: Terms
+        self, database: Database, wants: Sequence[Want], *, limit: int, lease: Lease
     ) -> tuple[_Taken, tuple[str, list[object]]]:
         """Claim in a transaction; return also the query of the heads."""
         taken = _Taken([], {}, [])
@@ -321,21 +320,21 @@ class Claims:
                 some.append(Want(lane, min(most, room)))
                 room -= some[-1].most
                 place += 1
-            self._visit(database, some, terms, taken)
-        return taken, _heads_query(taken.visits, terms.now_us)
+            self._visit(database, some, lease, taken)
+        return taken, _heads_query(taken.visits, lease.now_us)
 
     def _visit(
-        self, database: Database, wants: Sequence[Want], terms: Terms, taken: _Taken
+        self, database: Database, wants: Sequence[Want], lease: Lease, taken: _Taken
     ) -> None:
         """Claim from lanes by one statement, or two, beside those for late rows."""
         began_us = self._clock.monotonic_us()
         read = [self._late.of(want.lane) for want in wants]
         known = [
-            None if _EVERYWHERE in places else self._valid(want.lane, terms.now_us, began_us)
+            None if _EVERYWHERE in places else self._valid(want.lane, lease.now_us, began_us)
             for want, places in zip(wants, read, strict=True)
         ]
         late = [
-            _claim_late(database, want, cursor, places, terms)
+            _claim_late(database, want, cursor, places, lease)
             for want, cursor, places in zip(wants, known, read, strict=True)
         ]
         rest = [
@@ -343,12 +342,12 @@ class Claims:
         ]
         new: list[Job] = []
         if len(rest) == 1 and rest[0].most >= MANY and not late[0]:
-            new = _claim_new(database, rest[0], known[0], terms)
-        rows = [[]] if new else _claim(database, rest, known, terms)
+            new = _claim_new(database, rest[0], known[0], lease)
+        rows = [[]] if new else _claim(database, rest, known, lease)
         took_us = self._clock.monotonic_us() - began_us
         for want, cursor, places, found, more in zip(rest, known, read, rows, late, strict=True):
             positions = [row[_HEAD] for row in found] or [job.pos_us for job in new]
-            lapse_us = terms.now_us + terms.lease_us if more else GREATEST
+            lapse_us = lease.now_us + lease.duration_us if more else GREATEST
             taken.visits.append(
                 _Visit(want, cursor, places, positions, began_us, took_us, lapse_us)
             )
@@ -387,7 +386,7 @@ class Claims:
 
 
 def _claim_late(
-    database: Database, want: Want, cursor: Cursor | None, places: Places, terms: Terms
+    database: Database, want: Want, cursor: Cursor | None, places: Places, lease: Lease
 ) -> list[tuple[Any, ...]]:
     """Claim rows that were put before a cursor.
 
@@ -404,7 +403,7 @@ def _claim_late(
         there, more = cursor._replace(pos_us=pos_us), Want(want.lane, want.most - len(rows))
         found: list[tuple[Any, ...]] = []
         if more.most:
-            (found,) = _claim(database, [more], [there], terms, until_us=until_us)
+            (found,) = _claim(database, [more], [there], lease, until_us=until_us)
         if len(found) == more.most:
             del places[part]
         rows += found
@@ -426,7 +425,7 @@ def _claim(
     database: Database,
     wants: Sequence[Want],
     cursors: Sequence[Cursor | None],
-    terms: Terms,
+    lease: Lease,
     *,
     until_us: int | None = None,
 ) -> list[list[tuple[Any, ...]]]:
@@ -434,7 +433,7 @@ def _claim(
 
     until_us: The last position that is read; None: the present.
     """
-    now_us, lease_us, worker, token = terms
+    now_us, lease_us, worker, token = lease
     if until_us is None:
         until_us = now_us
     rows: list[list[tuple[Any, ...]]] = [[] for _ in wants]
@@ -446,15 +445,15 @@ def _claim(
     return rows
 
 
-def _claim_new(database: Database, want: Want, cursor: Cursor | None, terms: Terms) -> list[Job]:
+def _claim_new(database: Database, want: Want, cursor: Cursor | None, lease: Lease) -> list[Job]:
     """Claim rows that were only inserted; none if there is another one before the last of them."""
-    now_us, lease_us, worker, token = terms
+    now_us, lease_us, worker, token = lease
     rows = database.fetch(
         _CLAIM_NEW,
         [*_bound([want], [cursor]), now_us, now_us, now_us + lease_us, token, worker, now_us],
     )
     rows.sort()
-    return claimed_jobs(want.lane, rows, terms)
+    return claimed_jobs(want.lane, rows, lease)
 
 
 def _jobs_of(lane: Lane, rows: Sequence[tuple[Any, ...]]) -> list[Job]:
@@ -537,10 +536,10 @@ def _whole_heads(database: Database, wants: Sequence[Want]) -> dict[Lane, int | 
 
 
 def prefetch(
-    database: Database, wants: Sequence[Want], *, limit: int, until_us: int, terms: Terms
+    database: Database, wants: Sequence[Want], *, limit: int, until_us: int, lease: Lease
 ) -> PrefetchResult:
     """Claim the first rows that become due soon, want by want."""
-    now_us, lease_us, worker, token = terms
+    now_us, lease_us, worker, token = lease
     found: list[Prefetched] = []
     visited: list[Want] = []
     for lane, most in wants:

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from dueline.core.job import Job, State
 from dueline.core.lane import Lane
+from dueline.core.store import Lease
 from dueline.core.tuples import made
 from dueline.stores.postgres.arrays import columns_of
-from dueline.stores.row_updates import Terms
 
 COLUMNS: Final = Job._fields[1:]
 """All columns but the lane, for which the table has a number."""
@@ -137,8 +137,8 @@ def jobs_of(lane: Lane, rows: Iterable[tuple[Any, ...]]) -> list[Job]:
     return made(Job, [head + row for row in rows])
 
 
-def claimed_jobs(lane: Lane, rows: Iterable[tuple[Any, ...]], terms: Terms) -> list[Job]:
-    """Return rows of the SELECT_KEPT columns as the jobs of a lane, claimed on some terms."""
-    now_us, lease_us, worker, token = terms
+def claimed_jobs(lane: Lane, rows: Iterable[tuple[Any, ...]], lease: Lease) -> list[Job]:
+    """Return rows of the SELECT_KEPT columns as the jobs of a lane, claimed with a lease."""
+    now_us, lease_us, worker, token = lease
     more = (lane, now_us + lease_us, token, worker, now_us, int(State.CLAIMED))
     return made(Job, [_whole(row + more) for row in rows])

@@ -12,7 +12,7 @@ from typing import Literal
 
 from dueline.core.clock import Clock
 from dueline.core.errors import BadInput
-from dueline.core.job import Job, JobId, Token
+from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane, Marks, Pointer
 from dueline.core.store import (
     Claimed,
@@ -20,6 +20,7 @@ from dueline.core.store import (
     Group,
     JobPage,
     LanePage,
+    Lease,
     Migration,
     Move,
     Record,
@@ -51,7 +52,6 @@ from dueline.stores.postgres.database import NOW_US, RECOVERY, Database, Executo
 from dueline.stores.postgres.errors import IdExists, LockNotAvailable
 from dueline.stores.postgres.transaction import OpenTransaction
 from dueline.stores.postgres.wakeup import CommitWakeups, Notified, NotifyWakeups, notify_idle
-from dueline.stores.row_updates import Terms
 
 
 class PostgresStore:
@@ -199,36 +199,17 @@ class PostgresStore:
         self._notified.wakeups = wakeups if is_sent else []
         return True
 
-    def claim(
-        self,
-        wants: Sequence[Want],
-        *,
-        limit: int,
-        now_us: int,
-        lease_us: int,
-        worker: str,
-        token: Token,
-    ) -> Claimed:
+    def claim(self, wants: Sequence[Want], *, limit: int, lease: Lease) -> Claimed:
         """Claim the first due rows, want by want."""
-        terms = Terms(now_us, lease_us, worker, token)
-        return self._claims.claim(self._connection, wants, limit=limit, terms=terms)
+        return self._claims.claim(self._connection, wants, limit=limit, lease=lease)
 
     def prefetch(
-        self,
-        wants: Sequence[Want],
-        *,
-        limit: int,
-        now_us: int,
-        until_us: int,
-        lease_us: int,
-        worker: str,
-        token: Token,
+        self, wants: Sequence[Want], *, limit: int, until_us: int, lease: Lease
     ) -> PrefetchResult:
         """Claim the first rows that become due soon."""
-        terms = Terms(now_us, lease_us, worker, token)
         return self._connection.write(
             lambda database: claims.prefetch(
-                database, wants, limit=limit, until_us=until_us, terms=terms
+                database, wants, limit=limit, until_us=until_us, lease=lease
             )
         )
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from dueline.core.job import Job, JobId, State
 from dueline.core.lane import Lane
-from dueline.core.store import Claimed, Want
+from dueline.core.store import Claimed, Lease, Want
 from dueline.core.store_capabilities import Prefetched, PrefetchResult
-from dueline.stores.row_updates import Terms, claimed
+from dueline.stores.row_updates import claimed
 from dueline.stores.sqlite import job_rows
 from dueline.stores.sqlite.connection import Database, blobs, fetch, first, integers, texts
 from dueline.stores.sqlite.job_rows import SELECT_CLAIM
@@ -43,11 +43,11 @@ _place_of = itemgetter(slice(4))  # of a Lane: all but its tenant
 _later_of = itemgetter(-1)  # of a row of _OF_LANE
 
 
-def claim(database: Database, wants: Sequence[Want], *, limit: int, terms: Terms) -> Claimed:
+def claim(database: Database, wants: Sequence[Want], *, limit: int, lease: Lease) -> Claimed:
     """Claim the first due rows, want by want, by one update."""
     if len(wants) == 1:  # as for most claims
-        return _claim_from(database, wants[0], limit, terms)
-    now_us, lease_us, worker, token = terms
+        return _claim_from(database, wants[0], limit, lease)
+    now_us, lease_us, worker, token = lease
     found: list[Job] = []
     rowids: list[int] = []
     died: dict[JobId, Job] = {}
@@ -67,13 +67,13 @@ def claim(database: Database, wants: Sequence[Want], *, limit: int, terms: Terms
                 _complete(database, due, jobs, died)
             found += jobs
     if found:
-        _mark(database, rowids, terms)
+        _mark(database, rowids, lease)
     return Claimed(found, died, _heads(database, visited, numbers))
 
 
-def _claim_from(database: Database, want: Want, limit: int, terms: Terms) -> Claimed:
+def _claim_from(database: Database, want: Want, limit: int, lease: Lease) -> Claimed:
     """Claim the first due rows of a lane, by two statements if it has no others that are due."""
-    now_us, lease_us, worker, token = terms
+    now_us, lease_us, worker, token = lease
     lane, most = want
     most = min(most, limit)
     due = fetch(database, _OF_LANE, (now_us + lease_us, *lane, now_us, most))
@@ -86,7 +86,7 @@ def _claim_from(database: Database, want: Want, limit: int, terms: Terms) -> Cla
     died: dict[JobId, Job] = {}
     if any(map(job_rows.is_special, due)):
         _complete(database, due, jobs, died)
-    _mark(database, list(map(job_rows.rowid_of, due)), terms)
+    _mark(database, list(map(job_rows.rowid_of, due)), lease)
     if len(due) == most:
         return Claimed(jobs, died, _heads(database, [lane], numbers))
     later_us: int | None = _later_of(due[0])
@@ -94,9 +94,9 @@ def _claim_from(database: Database, want: Want, limit: int, terms: Terms) -> Cla
     return Claimed(jobs, died, {lane: ends_us if later_us is None else min(later_us, ends_us)})
 
 
-def _mark(database: Database, rowids: Sequence[int], terms: Terms) -> None:
+def _mark(database: Database, rowids: Sequence[int], lease: Lease) -> None:
     """Write a claim into its rows."""
-    now_us, lease_us, worker, token = terms
+    now_us, lease_us, worker, token = lease
     bound = (now_us + lease_us, token, worker, now_us)
     if len(rowids) == 1:  # twice as fast without an array
         database.execute(f"{_MARK} = ?", (*bound, *rowids))
@@ -214,10 +214,10 @@ def _complete(
 
 
 def prefetch(
-    database: Database, wants: Sequence[Want], *, limit: int, until_us: int, terms: Terms
+    database: Database, wants: Sequence[Want], *, limit: int, until_us: int, lease: Lease
 ) -> PrefetchResult:
     """Claim the first rows that become due soon, want by want, by one update."""
-    now_us, lease_us, worker, token = terms
+    now_us, lease_us, worker, token = lease
     found: list[Prefetched] = []
     numbers: dict[Lane, int | None] = {}
     for lane, most in wants:
@@ -231,7 +231,7 @@ def prefetch(
             (number, now_us, until_us, State.WAITING, min(most, limit - len(found))),
         )
         jobs = (job_rows.to_job(lane, row) for row in due)
-        found += [Prefetched(claimed(job, terms), job.at_us) for job in jobs]
+        found += [Prefetched(claimed(job, lease), job.at_us) for job in jobs]
     if found:
         database.execute(
             "UPDATE jobs SET at_us = at_us + ?, fence = fence + 1, token = ?, worker = ?,"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from dueline.core.clock import Clock
-from dueline.core.job import Job, JobId, Token
+from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane, Marks, Pointer
 from dueline.core.store import (
     NO_VERSION,
@@ -23,6 +23,7 @@ from dueline.core.store import (
     Group,
     JobPage,
     LanePage,
+    Lease,
     Put,
     Record,
     Row,
@@ -34,7 +35,6 @@ from dueline.core.store import (
 )
 from dueline.core.store_capabilities import LanesWithRows, PrefetchResult, RecordsPage
 from dueline.core.tuples import made
-from dueline.stores.row_updates import Terms
 from dueline.stores.sqlite import batches, claims, damage, job_rows, streams
 from dueline.stores.sqlite import jobs as sqlite_jobs
 from dueline.stores.sqlite.connection import (
@@ -151,38 +151,19 @@ class SqliteStore:
             self._connection.write(lambda database: sqlite_jobs.add(database, jobs))
         return [True] * len(jobs)
 
-    def claim(
-        self,
-        wants: Sequence[Want],
-        *,
-        limit: int,
-        now_us: int,
-        lease_us: int,
-        worker: str,
-        token: Token,
-    ) -> Claimed:
+    def claim(self, wants: Sequence[Want], *, limit: int, lease: Lease) -> Claimed:
         """Claim the first due rows, want by want."""
-        terms = Terms(now_us, lease_us, worker, token)
         return self._connection.write_unflushed(
-            lambda database: claims.claim(database, wants, limit=limit, terms=terms)
+            lambda database: claims.claim(database, wants, limit=limit, lease=lease)
         )
 
     def prefetch(
-        self,
-        wants: Sequence[Want],
-        *,
-        limit: int,
-        now_us: int,
-        until_us: int,
-        lease_us: int,
-        worker: str,
-        token: Token,
+        self, wants: Sequence[Want], *, limit: int, until_us: int, lease: Lease
     ) -> PrefetchResult:
         """Claim the first rows that become due soon."""
-        terms = Terms(now_us, lease_us, worker, token)
         return self._connection.write_unflushed(
             lambda database: claims.prefetch(
-                database, wants, limit=limit, until_us=until_us, terms=terms
+                database, wants, limit=limit, until_us=until_us, lease=lease
             )
         )
 
