@@ -250,12 +250,19 @@ def open_wakeups(url: str, store: Store, *, clock: Clock) -> Wakeups:
 
         place = place_of(url, dict(parse_qsl(parts.query, keep_blank_values=True)))
         if place.wake is not None:
-            from dueline.coordination.network_wakeups import (  # noqa: PLC0415  (see above)
+            from dueline.coordination.worker_registry import registrations  # noqa: PLC0415  (see above)
+            from dueline.stores.cassandra.wakeup import (  # noqa: PLC0415  (see above)
                 Address,
                 NetworkWakeups,
+                RegisteredWorker,
             )
 
-            return NetworkWakeups(store, Address(*place.wake, place.hosts[0]), clock=clock)
+            def workers() -> list[RegisteredWorker]:
+                found = [stored.registration for stored in registrations(store)]
+                return [RegisteredWorker(one.worker, one.queues, one.address) for one in found]
+
+            address = Address(*place.wake, place.hosts[0])
+            return NetworkWakeups(store, workers, address, clock=clock)
     return NoWakeups()
 
 

@@ -6,8 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from dueline.coordination import network_wakeups, worker_registry
-from dueline.coordination.network_wakeups import (
+from dueline.coordination import worker_registry
+from dueline.coordination.worker_registry import Registration
+from dueline.core.clock import SystemClock
+from dueline.core.lane import Lane
+from dueline.core.pagination import record_at
+from dueline.core.wakeup import Signal, Wakeup
+from dueline.stores.cassandra import wakeup
+from dueline.stores.cassandra.wakeup import (
     AGE_US_MAX,
     KEY,
     MESSAGE_BYTES_MAX,
@@ -18,14 +24,10 @@ from dueline.coordination.network_wakeups import (
     Address,
     NetworkListener,
     NetworkWakeups,
+    RegisteredWorker,
     Seal,
     sealed,
 )
-from dueline.coordination.worker_registry import Registration
-from dueline.core.clock import SystemClock
-from dueline.core.lane import Lane
-from dueline.core.pagination import record_at
-from dueline.core.wakeup import Signal, Wakeup
 from dueline.stores.memory.store import MemoryStore
 
 HERE = Address("127.0.0.1", 0)
@@ -49,15 +51,21 @@ def listener(store: MemoryStore) -> Iterator[NetworkListener]:
 
 def listening(store: MemoryStore, worker: str, queue: str) -> NetworkListener:
     """Listen as a worker of a queue."""
-    listener = NetworkWakeups(store, HERE, clock=SystemClock()).listen([queue, worker], Signal())
+    listener = wakeups_of(store).listen([queue, worker], Signal())
     assert isinstance(listener, NetworkListener)
     one = Registration(worker, (queue,), address=listener.address)
     worker_registry.register(store, one, version=b"v")
     return listener
 
 
-def sender(store: MemoryStore) -> NetworkWakeups:
-    return NetworkWakeups(store, HERE, clock=SystemClock())
+def wakeups_of(store: MemoryStore, address: Address = HERE) -> NetworkWakeups:
+    """Return the wake-ups of the workers that a store has registered."""
+
+    def workers() -> list[RegisteredWorker]:
+        found = [stored.registration for stored in worker_registry.registrations(store)]
+        return [RegisteredWorker(one.worker, one.queues, one.address) for one in found]
+
+    return NetworkWakeups(store, workers, address, clock=SystemClock())
 
 
 def heard(listener: NetworkListener) -> list[Wakeup]:
@@ -66,7 +74,7 @@ def heard(listener: NetworkListener) -> list[Wakeup]:
 
 
 def test_a_worker_hears_which_lane_has_jobs(store: MemoryStore, listener: NetworkListener) -> None:
-    sender(store).wake([Wakeup("mail", 5, LANE), Wakeup("other", 5)])
+    wakeups_of(store).wake([Wakeup("mail", 5, LANE), Wakeup("other", 5)])
     began_s = time.monotonic()
     listener.wait(5.0)
     assert time.monotonic() - began_s < 4
@@ -77,7 +85,7 @@ def test_a_worker_hears_which_lane_has_jobs(store: MemoryStore, listener: Networ
 
 def test_one_worker_is_told_by_its_name(store: MemoryStore, listener: NetworkListener) -> None:
     other = listening(store, "w2", "mail")
-    sender(store).wake([Wakeup("w2")])
+    wakeups_of(store).wake([Wakeup("w2")])
     assert heard(other) == [Wakeup("w2")]
     assert heard(listener) == []
     other.close()
@@ -134,7 +142,7 @@ def test_messages_of_strangers_do_not_keep_a_worker_busy(
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
         stranger.sendto(b"junk", (host, int(port)))
     listener.wait(0.3)
-    assert 1 < len(calls) <= 2 + 2 * 0.3 / network_wakeups.REST_S
+    assert 1 < len(calls) <= 2 + 2 * 0.3 / wakeup.REST_S
 
 
 def test_a_seal_forgets_what_it_would_refuse_anyway() -> None:
@@ -151,12 +159,12 @@ def test_a_seal_forgets_what_it_would_refuse_anyway() -> None:
 def test_a_producer_sends_no_more_than_a_bounded_number(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = NetworkWakeups(store, HERE, clock=SystemClock()).listen(["mail"], Signal())
+    record = wakeups_of(store).listen(["mail"], Signal())
     for number in range(3 * WORKERS_MAX):
         one = Registration(f"w{number}", ("mail",), address=f"127.0.0.1:{number + 1}")
         worker_registry.register(store, one, version=b"v")
     sent: list[str] = []
-    wakeups = sender(store)
+    wakeups = wakeups_of(store)
     monkeypatch.setattr(wakeups, "_send", lambda target, _: sent.append(target))
     monkeypatch.setattr(wakeups._clock, "monotonic_us", lambda: 0)
     wakeups.wake([Wakeup("mail")])
@@ -168,26 +176,26 @@ def test_a_producer_sends_no_more_than_a_bounded_number(
 
 
 def test_without_workers_nothing_is_sent_or_stored(store: MemoryStore) -> None:
-    sender(store).wake([Wakeup("mail")])
+    wakeups_of(store).wake([Wakeup("mail")])
     assert record_at(store, PARTITION, KEY) is None
 
 
 def test_all_workers_use_one_key(store: MemoryStore) -> None:
     listeners = [listening(store, f"w{number}", "mail") for number in range(3)]
-    sender(store).wake([Wakeup("mail", 5, LANE)])
+    wakeups_of(store).wake([Wakeup("mail", 5, LANE)])
     assert [heard(one) for one in listeners] == [[Wakeup("mail", 5, LANE)]] * 3
     for one in listeners:
         one.close()
 
 
 def test_an_address_that_cannot_be_bound_is_polled(store: MemoryStore) -> None:
-    wakeups = NetworkWakeups(store, Address("192.0.2.1", 0), clock=SystemClock())
+    wakeups = wakeups_of(store, Address("192.0.2.1", 0))
     listener = wakeups.listen(["mail"], Signal())
     assert (listener.is_open, listener.address) == (False, "")
 
 
 def test_the_address_that_reaches_the_nodes_is_found(store: MemoryStore) -> None:
-    wakeups = NetworkWakeups(store, Address("", 0, "127.0.0.1"), clock=SystemClock())
+    wakeups = wakeups_of(store, Address("", 0, "127.0.0.1"))
     listener = wakeups.listen(["mail"], Signal())
     assert listener.address.startswith("127.0.0.1:")
     listener.close()

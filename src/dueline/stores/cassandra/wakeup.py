@@ -11,11 +11,10 @@ import os
 import random
 import socket
 import weakref
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from dueline.coordination.worker_registry import Registration, registrations
 from dueline.core.clock import SECOND_US, Clock
 from dueline.core.errors import DuelineError
 from dueline.core.pagination import record_at
@@ -62,21 +61,38 @@ class Address(NamedTuple):
     route: str = ""
 
 
+class RegisteredWorker(NamedTuple):
+    """A worker that is registered; `address` is empty if it receives no wake-ups."""
+
+    name: str
+    queues: Collection[str]
+    address: str
+
+
 class NetworkWakeups:
-    """Sends wake-ups to the workers that the registry of a store names.
+    """Sends wake-ups to the registered workers of a store.
 
     Args:
       records: The records of the store.
+      workers: Reads the registered workers.
       address: Where workers of this process listen.
       clock: The machine's clock.
     """
 
-    def __init__(self, records: Records, address: Address, *, clock: Clock) -> None:
+    def __init__(
+        self,
+        records: Records,
+        workers: Callable[[], Iterable[RegisteredWorker]],
+        address: Address,
+        *,
+        clock: Clock,
+    ) -> None:
         self._records = records
+        self._registered = workers
         self._address = address
         self._clock = clock
         self._key = b""
-        self._workers: Sequence[Registration] = ()
+        self._workers: Sequence[RegisteredWorker] = ()
         self._read_us: int | None = None
         self._second = 0
         self._sent = 0
@@ -108,13 +124,13 @@ class NetworkWakeups:
         if self._read_us is None or now_us - self._read_us > REGISTRY_AGE_US_MAX:
             self._read_us = now_us
             self._key = self._key or self._stored_key()
-            self._workers = [one for one, _ in registrations(self._records) if one.address]
+            self._workers = [worker for worker in self._registered() if worker.address]
 
     def _targets(self, channel: str) -> list[str]:
         found = [
             one.address
             for one in (self._workers if self._key else ())
-            if channel == one.worker or channel in one.queues
+            if channel == one.name or channel in one.queues
         ]
         return found if len(found) <= WORKERS_MAX else random.sample(found, WORKERS_MAX)
 
