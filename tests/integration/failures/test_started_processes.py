@@ -54,9 +54,8 @@ def executor(method: str, number: int) -> int | None:
         (child,) = pool._processes.values()
         os.kill(child.pid, number)
         child.join(20)
-        code = child.exitcode
         child.kill()
-    return code
+    return child.exitcode  # the pool's own thread may have been the one that waited for it
 
 @app.task(name="leave_pool", retry=once)
 def leave_pool(method: str, number: int) -> int | None:
