@@ -22,8 +22,8 @@ YOUNG_OBJECTS = 20_000
 """Python looks for garbage among so many new objects; there are far more that stay."""
 
 UNMEASURED = {
-    "benchmarks", "cli", "contrib", "docs", "failures", "foresight", "kills", "monitor", "power",
-    "simulation", "spark",
+    "api", "benchmarks", "cli", "contrib", "docs", "failures", "foresight", "kills", "monitor",
+    "power", "simulation", "spark", "testing", "tools", "web", "worker",
 }  # fmt: skip
 """Folders whose tests are of rooms of which no coverage is asked; the others have their own."""
 
@@ -81,10 +81,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Nor is that of long tests and of random examples: what they find to run is also run by an
     example that somebody chose; and Hypothesis takes three times as long when it is measured.
     """
-    _leave_out(config, items)
-    for place, item in enumerate(items):
+    for item in items:
         if LONG & set(item.nodeid.split("/")) or _is_of_a_long_page(item):
             item.add_marker(pytest.mark.long)
+    _leave_out(config, items)
+    for place, item in enumerate(items):
         is_long = item.get_closest_marker("long") is not None
         is_random = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
         if (
@@ -104,30 +105,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what the environment says: all but a part of the mutants, and of long cases."""
+    """Leave out what the environment says: all but a part of the mutants, and of long tests."""
     others: set[pytest.Item] = set()
-    for variable, chosen in (("MUTANTS_PART", _is_a_mutant), ("LONG_PART", _is_a_long_case)):
+    for variable, mark in (("MUTANTS_PART", "mutants"), ("LONG_PART", "long")):
         if part := os.environ.get(variable):
             number, parts = map(int, part.split("/"))
             others |= {
                 item
                 for item in items
-                if chosen(item) and crc32(item.nodeid.encode()) % parts != number
+                if item.get_closest_marker(mark) is not None
+                and crc32(item.nodeid.encode()) % parts != number
             }
     config.hook.pytest_deselected(items=list(others))
     items[:] = [item for item in items if item not in others]
-
-
-def _is_a_mutant(item: pytest.Item) -> bool:
-    return item.get_closest_marker("mutants") is not None
-
-
-def _is_a_long_case(item: pytest.Item) -> bool:
-    """Return whether a test is long, and one of many that show the same of other cases."""
-    is_marked = item.get_closest_marker("long") is not None and not LONG & set(
-        item.nodeid.split("/")
-    )
-    return _is_of_a_long_page(item) or is_marked
 
 
 def _is_of_a_long_page(item: pytest.Item) -> bool:

@@ -89,7 +89,13 @@ TESTS = Path(__file__).parents[1]
 def borrowed(source: str) -> list[str]:
     """List the test modules and conftests from which a test imports names, or which it imports."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    statements: list[ast.AST] = [ast.parse(source)]
+    for node in statements:  # and those within, but no expressions: these take seconds
+        statements += [
+            child
+            for child in ast.iter_child_nodes(node)
+            if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case)
+        ]
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # the driver may be absent
     from dueline.stores.cassandra.store import CassandraStore
 
 expect_node()
-pytestmark = pytest.mark.cassandra
+pytestmark = [pytest.mark.cassandra, pytest.mark.long]
 
 FIRST = 91
 ALLOWED = 200

@@ -43,6 +43,7 @@ class TestCassandra(SharedSteppedLaws, ModelLaws):
 
 @pytest.mark.cassandra
 @only_those_that_remember
+@pytest.mark.long  # the same laws once more
 class TestCassandraWithoutMemory(TestCassandra):
     OPTIONS = "&remember=0"
     runs = 1

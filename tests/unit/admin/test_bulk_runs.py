@@ -60,6 +60,7 @@ def test_who_is_killed_after_any_job_comes_to_each_once(world: World, state: str
         assert said.came_to == Counter(ids)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", Fault)
 def test_wherever_a_call_fails_a_repeat_comes_to_each_once(world: World, fault: Fault) -> None:
     for number in range(1, 500):

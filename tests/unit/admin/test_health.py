@@ -283,6 +283,7 @@ class Counting(MemoryStore):
         return super().lanes(queue, shard, until_bucket=until_bucket, after=after, limit=limit)
 
 
+@pytest.mark.long
 def test_many_queues_are_checked_in_a_bounded_time_and_few_are_named() -> None:
     clock = HandClock()
     store = Counting(clock)

@@ -554,6 +554,7 @@ def test_a_suspended_mover_inserts_nothing_once_another_has_taken_over(stores: T
 FATAL = [*range(1, 60, 1), *range(60, 260, 3)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kinds", PAIRS[1:])
 def test_a_mover_dies_at_any_call_and_the_next_one_continues(kinds: tuple[str, str]) -> None:
     finished = 0

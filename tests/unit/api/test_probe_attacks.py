@@ -103,6 +103,7 @@ ATTACKS: dict[str, tuple[bytes, int]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ATTACKS)
 def test_probes_and_metrics_answer_beside_any_number_of_bad_clients(port: int, name: str) -> None:
     data, count = ATTACKS[name]

@@ -43,6 +43,7 @@ def test_the_application_of_the_readme_is_drained() -> None:
     assert set(measured("readme").samples) == {"ours", "base", "raw"}
 
 
+@pytest.mark.long
 def test_single_calls_are_compared_with_raw_inserts() -> None:
     assert set(measured("single-full").samples) == {"ours", "base", "raw", "huey"}
 

@@ -14,7 +14,7 @@ from tests.harness.world import world_on
     "kind",
     [
         pytest.param("sqlite", marks=pytest.mark.sqlite),
-        pytest.param("steps", marks=pytest.mark.memory),
+        pytest.param("steps", marks=[pytest.mark.memory, pytest.mark.long]),
     ],
 )
 def test_every_condition_is_named_and_changed_in_order(kind: str, of: str, tmp_path: Path) -> None:

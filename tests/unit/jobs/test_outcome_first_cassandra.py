@@ -45,6 +45,7 @@ def lead_stopped(session: CassandraSession, name: str, level: Level) -> int:
     return stop_everywhere(LIVES[name], stage_of)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CALLS)
 def test_a_job_has_one_end_at_whichever_call_its_worker_is_stopped(
     session: CassandraSession, name: str
@@ -52,6 +53,7 @@ def test_a_job_has_one_end_at_whichever_call_its_worker_is_stopped(
     assert lead_stopped(session, name, "calls") > 5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", WRITES)
 def test_a_job_has_one_end_at_whichever_write_its_worker_is_stopped(
     session: CassandraSession, name: str

@@ -162,6 +162,7 @@ def test_a_job_that_was_done_is_not_run_again_when_it_is_added_again() -> None:
     cases.a_job_that_was_done_is_not_run_again_when_it_is_added_again()
 
 
+@pytest.mark.long
 def test_a_late_job_is_listed_despite_concurrent_cleanup() -> None:
     cases.a_late_job_is_listed_whatever_a_sweep_does_meanwhile()
 

@@ -54,6 +54,7 @@ def at_once(queues: Queues, calls: Sequence[EnqueueRequest]) -> tuple[list[Job],
         return [], error.unsent
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", EVERY_KIND)
 @pytest.mark.parametrize("modes", [ANSWERING, MODES], ids=["answering", "all modes"])
 @pytest.mark.parametrize("seed", range(8))
@@ -108,6 +109,7 @@ def test_keys_that_are_held_cost_no_write(kind: str, tmp_path: Path, clock: Hand
     store.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", EVERY_KIND)
 @pytest.mark.parametrize("mode", ANSWERING)
 @pytest.mark.parametrize("fault", Fault)

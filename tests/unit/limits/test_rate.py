@@ -57,6 +57,7 @@ def most_within(taken: list[int], span_us: int) -> int:
     return max(bisect_right(taken, us + span_us - 1) - place for place, us in enumerate(taken))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 def test_no_window_sees_more_and_an_hour_sees_all(seed: int) -> None:
     # F5: at most 1 % off over an hour

@@ -117,6 +117,7 @@ def test_a_queue_whose_shards_went_may_vanish(world: World) -> None:
 # --- a producer and the monitor, in every order of their steps --------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("race", [producer_against_monitor, hurried_producer_against_monitor])
 def test_no_job_is_in_a_shard_that_is_not_read(race: Callable[[], int]) -> None:
     # H7

@@ -240,6 +240,7 @@ def retry_against_monitor() -> int:
     return every_order(lead, switches_max=2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "race", [producer_against_monitor, hurried_producer_against_monitor, retry_against_monitor]
 )

@@ -39,6 +39,7 @@ def test_an_occurrence_is_one_job_whatever_changes_just_before_it(
         cases.an_occurrence_is_one_job(world, change, had, "allow")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["memory", "steps"])
 @pytest.mark.parametrize("overlap", [one for one in get_args(Overlap) if one != "allow"])
 @pytest.mark.parametrize("had", HAD)
@@ -50,6 +51,7 @@ def test_so_it_is_where_jobs_must_not_overlap(kind: str, had: str, overlap: Over
             cases.an_occurrence_is_one_job(world, change, had, overlap)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("had", HAD)
 @pytest.mark.parametrize("fault", Fault)
 @pytest.mark.parametrize("kind", EVERY_KIND)

@@ -65,6 +65,7 @@ def starts_of(world: World, call: Template, look: Callable[[Bench], object]) -> 
     return dict(starts)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_while_an_occurrence_is_claimed_early_leaves_one_start(
     world: World, change: str

@@ -165,6 +165,7 @@ def test_whichever_call_fails_one_lives_and_what_is_left_out_is_told_once(
     one_lives_and_the_rest_is_told(kind, fault)
 
 
+@pytest.mark.long
 def test_in_whatever_order_two_see_to_it_one_job_lives() -> None:
     # rule Z4
     assert a_scheduler_against_another() > 50

@@ -229,6 +229,7 @@ def a_late_one_against_a_quick_one() -> int:
     return every_order(lead, switches_max=2)
 
 
+@pytest.mark.long
 def test_in_whatever_order_two_replace_a_job_one_lives_and_is_let_be() -> None:
     # rule Z5
     assert a_late_one_against_a_quick_one() > 50

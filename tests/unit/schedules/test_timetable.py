@@ -35,11 +35,13 @@ from tests.harness.world import World
 WAIT_S = 90.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("overlap", ["allow", "skip", "wait", "replace"])
 def test_without_any_monitor_no_occurrence_is_late(world: World, overlap: Overlap) -> None:
     cases.without_any_monitor_no_time_is_decided_late(world, overlap)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("overlap", ["skip", "wait", "replace"])
 def test_when_the_monitor_dies_no_gap_is_longer_than_three_seconds(
     world: World, overlap: Overlap

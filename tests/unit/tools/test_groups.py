@@ -5,9 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 FEW_TESTS = """
 import os
 from pathlib import Path
+
+import pytest
 import pytest
 
 pytestmark = pytest.mark.cassandra
@@ -19,6 +23,7 @@ def test_that_tells_its_process(number: int) -> None:
 """
 
 
+@pytest.mark.long
 def test_the_cassandra_tests_of_a_module_share_one_process(tmp_path: Path) -> None:
     """Two processes would make the same keyspaces, or start the same node, side by side."""
     hook = "from tests.conftest import pytest_collection_modifyitems\n"

@@ -60,6 +60,7 @@ def status(place: str) -> int:
         return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_good_token_is_answered_beside_any_number_of_bad_clients(place: str, name: str) -> None:
     clients = connected(place, ATTACKS[name], CONNECTIONS_MAX + MORE)

@@ -53,6 +53,7 @@ def test_an_idle_worker_is_woken_for_what_is_released(queues: Queues, clock: Han
     assert found == [JOBS - 1]
 
 
+@pytest.mark.long
 def test_jobs_that_go_on_being_quick_are_not_released(queues: Queues, clock: HandClock) -> None:
     put(queues, *(call(number) for number in range(200)))
     bench = Bench(queues, clock, threads=1)
@@ -135,6 +136,7 @@ app.queue("q", shards=1)
 """
 
 
+@pytest.mark.long
 @pytest.mark.sqlite
 @pytest.mark.parametrize(
     ("define", "sleep", "processes"),

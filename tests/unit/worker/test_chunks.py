@@ -216,6 +216,7 @@ def test_all_members_of_a_chunk_that_runs_are_known_to_have_started(
 # --- claims ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_claims_of_what_waits_long_are_extended(queues: Queues, clock: HandClock) -> None:
     jobs = put_chunked(queues, 1)
     handler = BatchHandler(

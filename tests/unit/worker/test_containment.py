@@ -124,6 +124,7 @@ def seen(app: Dueline, jobs: Mapping[str, str]) -> Mapping[str, tuple[str, str, 
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("keep", [3600, 0])
 @pytest.mark.parametrize("plain", [True, False])
 def test_whatever_code_raises_other_jobs_run_and_each_ends(*, plain: bool, keep: float) -> None:
@@ -140,6 +141,7 @@ def test_whatever_code_raises_other_jobs_run_and_each_ends(*, plain: bool, keep:
         assert seen(app, jobs) == expected
 
 
+@pytest.mark.long
 @pytest.mark.sqlite
 def test_whatever_code_raises_in_child_processes_other_jobs_run(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/queue.db?synchronous=NORMAL"

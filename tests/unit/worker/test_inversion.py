@@ -19,6 +19,7 @@ THREADS = 4
 JOBS = 900
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shards", [1, 8])
 @pytest.mark.parametrize("begun", [60, 101, 142, 187, 224])
 @pytest.mark.parametrize("age_us", [URGED_AGE_US, LISTING_AGE_US])

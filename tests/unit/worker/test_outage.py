@@ -57,6 +57,7 @@ def engine(store: object, clock: HandClock) -> Queues:
     return queues_on(store, clock)  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("error", [StoreUnavailable, Conflict])
 def test_a_worker_runs_what_is_due_within_five_seconds(
     store: Store, clock: HandClock, error: type[DuelineError]

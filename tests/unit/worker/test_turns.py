@@ -32,6 +32,7 @@ def test_without_aging_it_starts_when_nothing_else_is_there(
     assert LOW not in endless(queues, clock, per_second=1, until_us=NOW_US + 100 * SECOND_US)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("run_us", [0.0, 25_000.0])
 def test_a_tenants_flood_delays_another_by_no_more_than_a_turn(
     queues: Queues, clock: HandClock, run_us: float
@@ -68,6 +69,7 @@ def assert_share(began: list[int], firsts: range, mine: range, fair: int) -> Non
         assert abs(sum(number in mine for number in some) - fair) <= 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("threads", [1, 8])
 def test_tenants_take_turns_by_starts_however_quick_jobs_are(
     queues: Queues, clock: HandClock, threads: int
@@ -86,6 +88,7 @@ def test_tenants_take_turns_by_starts_however_quick_jobs_are(
         assert mine == sorted(mine)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shards", [1, 8])
 @pytest.mark.parametrize("weights", [(), (("small", 3),)])
 def test_tenants_with_few_jobs_start_in_turn_within_a_large_claim(

@@ -50,6 +50,7 @@ def test_wherever_a_worker_is_stopped_the_job_runs_once() -> None:
     cases.wherever_one_is_stopped_the_job_runs_once()
 
 
+@pytest.mark.long
 @pytest.mark.no_cover  # many orders of the same
 def test_in_whatever_order_two_workers_come_the_job_runs_once() -> None:
     # rule P10

@@ -37,6 +37,7 @@ def test_parts_nest_at_any_depth(app: Dueline) -> None:
     cases.parts_nest_at_any_depth(app)
 
 
+@pytest.mark.long
 @pytest.mark.no_cover  # long, and what it runs is measured by others
 def test_a_group_of_pipelines_of_groups_has_ten_thousand_children(app: Dueline) -> None:
     # W3
