@@ -90,6 +90,7 @@ check: $(VENV)/.project ## format, lint, types, layers, module lengths, structur
 	$(BIN)/lint-imports --no-logo
 	$(PY) -m tools.module_lengths $(CODE)
 	$(PY) -m tools.structure
+	$(PY) -m tools.budget
 	$(PY) -m tools.words
 
 words: $(VENV)/.project ## find words that the project does not use (tools/words.txt)
@@ -98,8 +99,9 @@ words: $(VENV)/.project ## find words that the project does not use (tools/words
 reference: $(VENV)/.project ## write the generated parts of docs/reference from the code
 	$(PY) -m tools.reference
 
-structure: $(VENV)/.project ## count packages, their imports and the longest chain
+structure: $(VENV)/.project ## count packages, imports, lines, and questions about the kind of store
 	$(PY) -m tools.structure
+	$(PY) -m tools.budget
 
 models: $(VENV)/.project ## explore the protocols, and check that each rule is needed
 	$(PY) -m models

@@ -1,0 +1,35 @@
+"""The count of what makes the source long."""
+
+import ast
+
+from tools.budget import bodies_elsewhere, kinds_of_store, loops_over_one
+
+
+def test_questions_about_the_kind_of_a_store_are_counted() -> None:
+    asked = kinds_of_store(
+        ast.parse(
+            "if store.transactional or store.scope == 'network': pass\n"
+            "if isinstance(store, ListsLanes | None): pass\n"
+            "if isinstance(store, str) or store.scope == 'file': pass\n"
+        ),
+        {"ListsLanes"},
+    )
+    assert sorted(asked) == [
+        "questions about an optional ability",
+        "questions about the distance of the store",
+        "questions about transactions",
+    ]
+
+
+def test_loops_whose_variable_says_nothing_are_counted() -> None:
+    assert loops_over_one(ast.parse("for one in a: [one for one in b]\nfor job in c: pass")) == 2
+
+
+def test_tests_that_only_call_their_body_are_counted() -> None:
+    source = (
+        "from tests.harness.cases import claims as cases, bodies\n"
+        "def test_a(): cases.a()\n"
+        "def test_b():\n    b = 1\n    bodies.b(b)\n"
+        "def test_c(): check()\n"
+    )
+    assert bodies_elsewhere(source) == 1

@@ -1,0 +1,116 @@
+"""Count what makes the source long and what asks for the kind of store; compare it with limits.
+
+A limit is what was reached: it is lowered with each change that gets below it.
+"""
+
+import argparse
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCE = Path("src/dueline")
+TESTS = Path("tests")
+CAPABILITIES = SOURCE / "core/store_capabilities.py"
+STORES = {"stores", "store_tests"}
+
+LIMITS = {
+    "questions about transactions": 41,
+    "questions about the distance of the store": 10,
+    "questions about an optional ability": 14,
+    "loops over `one`": 890,
+    "tests that only call their body": 161,
+    "lines of src": 93_510,
+}
+
+
+def kinds_of_store(tree: ast.AST, capabilities: set[str]) -> Iterator[str]:
+    """Yield what a module asks about the kind of its store."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(attr="transactional", ctx=ast.Load()):
+                yield "questions about transactions"
+            case ast.Compare(comparators=[ast.Constant(value="network")]):
+                yield "questions about the distance of the store"
+            case ast.Call(func=ast.Name(id="isinstance"), args=[_, kind]):
+                asked = {name.id for name in ast.walk(kind) if isinstance(name, ast.Name)}
+                if asked & capabilities:
+                    yield "questions about an optional ability"
+
+
+def loops_over_one(tree: ast.AST) -> int:
+    """Count the loops and comprehensions whose variable says nothing."""
+    return sum(
+        isinstance(node, ast.For | ast.comprehension)
+        and isinstance(node.target, ast.Name)
+        and node.target.id == "one"
+        for node in ast.walk(tree)
+    )
+
+
+def bodies_elsewhere(source: str) -> int:
+    """Count the test functions that only call a function of the harness."""
+    if "harness.cases" not in source:
+        return 0
+    tree = ast.parse(source)
+    borrowed = {
+        alias.asname or alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        and (node.module or "").startswith("tests.harness.cases")
+        for alias in node.names
+    }
+    calls = [
+        node.body[0].value.func
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        and node.name.startswith("test_")
+        and len(node.body) == 1
+        and isinstance(node.body[0], ast.Expr)
+        and isinstance(node.body[0].value, ast.Call)
+    ]
+    return sum(
+        any(isinstance(name, ast.Name) and name.id in borrowed for name in ast.walk(called))
+        for called in calls
+    )
+
+
+def count() -> tuple[Counter[str], Counter[str]]:
+    """Return the counts of LIMITS, and the lines of each package."""
+    counted: Counter[str] = Counter(dict.fromkeys(LIMITS, 0))
+    lines: Counter[str] = Counter()
+    capabilities = {
+        node.name
+        for node in ast.parse(CAPABILITIES.read_text()).body
+        if isinstance(node, ast.ClassDef)
+    }
+    for path in SOURCE.rglob("*.py"):
+        text = path.read_text()
+        tree = ast.parse(text)
+        package = path.relative_to(SOURCE).parts[0]
+        lines[package] += len(text.splitlines())
+        counted["loops over `one`"] += loops_over_one(tree)
+        if package not in STORES and path != CAPABILITIES:
+            counted.update(kinds_of_store(tree, capabilities))
+    counted["lines of src"] = lines.total()
+    for path in TESTS.rglob("test_*.py"):
+        counted["tests that only call their body"] += bodies_elsewhere(path.read_text())
+    return counted, lines
+
+
+def main() -> None:
+    """Print the counts; exit with 1 where one is above its limit."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--packages", action="store_true", help="list the lines of each package")
+    listed = parser.parse_args().packages
+    counted, lines = count()
+    if listed:
+        for package, number in lines.most_common():
+            print(f"{package}: {number}")
+    print(", ".join(f"{counted[name]} {name} (at most {most})" for name, most in LIMITS.items()))
+    if above := [name for name, most in LIMITS.items() if counted[name] > most]:
+        raise SystemExit(f"Too many: {', '.join(above)}.")
+
+
+if __name__ == "__main__":
+    main()
