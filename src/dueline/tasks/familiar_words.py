@@ -131,9 +131,12 @@ JOB_METHODS: Final[Mapping[str, str]] = {
 def unknown_attribute(
     target: object, name: str, words: Mapping[str, str], what: str
 ) -> AttributeError:
-    """Return the error for an attribute that an object does not have. what: its kind, in plural."""
+    """Return the error for an attribute that an object does not have. what: its kind, in plural.
+
+    It ends in no full stop: Python may add one, and a suggestion.
+    """
     if word := words.get(name):
-        return AttributeError(f"{what} have no `{name}`. Write {word}.")
+        return AttributeError(f"{what} have no `{name}`. Write {word}")
     return AttributeError(f"{type(target).__name__!r} object has no attribute {name!r}")
 
 
@@ -142,9 +145,9 @@ def unknown_method(task: str, name: str) -> AttributeError:
     word = METHODS.get(name)
     own = task.rpartition(".")[2]
     if word is None:
-        return AttributeError(f"The task {task} has no attribute {name!r}.")
+        return AttributeError(f"The task {task} has no attribute {name!r}")
     return AttributeError(
-        f"Tasks have no `{name}`. Write {word if ' ' in word else f'{own}.{word}'}."
+        f"Tasks have no `{name}`. Write {word if ' ' in word else f'{own}.{word}'}"
     )
 
 
