@@ -13,8 +13,8 @@ _UNITS_US = {
     "d": DAY_US,
     "w": 7 * DAY_US,
 }
-TIMEOUT_US_MIN = SECOND_US // 10
-TIMEOUT_US_MAX = 600 * SECOND_US
+_TIMEOUT_US_MIN = SECOND_US // 10
+_TIMEOUT_US_MAX = 600 * SECOND_US
 """Bounds of the option `timeout=` of a store's URL, in microseconds."""
 
 _PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(ms|s|m|h|d|w)")
@@ -48,7 +48,7 @@ def timeout_us(text: str) -> int:
         raise ConfigError(
             f"timeout={text!r} is not a duration.", hint="Use timeout=10s."
         ) from error
-    if not TIMEOUT_US_MIN <= span_us <= TIMEOUT_US_MAX:
+    if not _TIMEOUT_US_MIN <= span_us <= _TIMEOUT_US_MAX:
         raise ConfigError(
             f"timeout={text!r} is out of range.", hint="Use a duration from 100ms to 10m."
         )

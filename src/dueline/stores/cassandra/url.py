@@ -11,8 +11,8 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from dueline.core.clock import SECOND_US
-from dueline.core.durations import TIMEOUT_US_MAX, TIMEOUT_US_MIN, parse_span
-from dueline.core.errors import BadInput, ConfigError
+from dueline.core.durations import timeout_us
+from dueline.core.errors import ConfigError
 
 CONSISTENCIES: Final[Mapping[str, str]] = {"QUORUM": "SERIAL", "LOCAL_QUORUM": "LOCAL_SERIAL"}
 """Serial consistency of conditional writes, by the consistency of other requests."""
@@ -125,7 +125,7 @@ def place_of(url: str, options: Mapping[str, str]) -> Place:
         dc=options.get("dc", ""),
         consistency=consistency,
         remember=_truth(options, "remember", default="1"),
-        timeout_us=_timeout_us(options.get("timeout")),
+        timeout_us=timeout_us(options["timeout"]) if "timeout" in options else TIMEOUT_US,
         tls=_tls(options, hosts),
         name=options.get("name", ""),
         wake=_wake(options.get("wake")),
@@ -161,18 +161,6 @@ def _hosts(text: str) -> tuple[list[str], int]:
     if len(ports) > 1:
         raise _bad("all nodes of a cluster listen on one port.")
     return hosts, ports.pop() if ports else _PORT
-
-
-def _timeout_us(text: str | None) -> int:
-    if text is None:
-        return TIMEOUT_US
-    try:
-        timeout_us = parse_span(text)
-    except BadInput as error:
-        raise _bad(f"timeout is a time such as 2s, not {text!r}.") from error
-    if not TIMEOUT_US_MIN <= timeout_us <= TIMEOUT_US_MAX:
-        raise _bad(f"timeout is 100ms to 10m, not {text}.")
-    return timeout_us
 
 
 def _wake(text: str | None) -> tuple[str, int] | None:
