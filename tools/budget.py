@@ -18,9 +18,9 @@ LIMITS = {
     "questions about transactions": 41,
     "questions about the distance of the store": 10,
     "questions about an optional ability": 14,
-    "loops over `one`": 890,
-    "tests that only call their body": 161,
-    "lines of src": 93_510,
+    "loops over `one`": 900,
+    "tests that only call their body": 165,
+    "lines of src": 93_800,
 }
 
 
