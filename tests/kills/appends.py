@@ -72,6 +72,7 @@ class Appends:
         self._running = [(role, self._start(role)) for role in ROLES]
         strike_at = set(self._choice.sample(range(kills), strikes))
         try:
+            self._wait_for_events()
             for number in range(kills):
                 time.sleep(self._choice.random() * BETWEEN_S_MAX)
                 self._cluster.heal(time.monotonic())
@@ -91,6 +92,13 @@ class Appends:
                 process.wait()
             self._app.close()
         return Report(len(self._appended()), kills, strikes, list(self._faults()))
+
+    def _wait_for_events(self) -> None:
+        """Wait for the first event: on a busy machine all kills would come before it."""
+        give_up = time.monotonic() + SETTLED_S_MAX
+        while not self._appended():
+            assert time.monotonic() < give_up, "nothing is appended: " + told_in(self._errors)
+            time.sleep(0.1)
 
     def _start(self, role: str) -> "subprocess.Popen[bytes]":
         with self._errors.open("ab") as errors:

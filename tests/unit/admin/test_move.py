@@ -18,14 +18,7 @@ from dueline.coordination import worker_registry, worker_requests
 from dueline.core.attempt import Outcome
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import Conflict, Duplicate, EnqueueUnknown, StoreMoved, StoreUnavailable
-from dueline.core.features import (
-    ENDS,
-    FILLING,
-    HEADERS,
-    PARTITION,
-    SCHEDULE_OPTIONS,
-    names_of,
-)
+from dueline.core.features import ENDS, FILLING, HEADERS, PARTITION, SCHEDULE_OPTIONS, names_of
 from dueline.core.job import Job, JobId
 from dueline.core.store import Group, Put, Write
 from dueline.jobs import cancel_requests, progress_records, results
