@@ -62,9 +62,7 @@ _PLACES = {
     "pipeline replay": "commands.pipeline_replay.replay",
     "pipeline watch": "commands.pipeline_watch.watch",
     "pipeline optimize": "commands.pipeline_upkeep.optimize",
-    "pipeline compact": "commands.pipeline_upkeep.compact",
     "pipeline vacuum": "commands.pipeline_upkeep.vacuum",
-    "pipeline adopt": "commands.pipeline_upkeep.adopt",
     "completion": "completion.completion",
     "version": "main.version",
 }

@@ -25,8 +25,8 @@ class Record(NamedTuple):
       kinds: The kinds.
       kind: Number of each attempt's kind.
       nth: 1 for the first attempt of a job, 2 for the next.
-      ready_us: When the attempt could start: due and enqueued, or retried; UNKNOWN for retries in
-        histories of older versions.
+      ready_us: When the attempt could start: due and enqueued, or retried; UNKNOWN if the history
+        does not say it.
       is_early: Whether the job was enqueued long enough before its due time to be prefetched.
       claimed_us, started_us, ended_us: What really happened.
       worker: Number of the worker.

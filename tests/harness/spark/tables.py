@@ -278,15 +278,3 @@ def replays_agree(spark: Any, duck: Any, sparks: Any, folder: Path) -> None:
     added = sparks.replay(chosen, order, quiet, [place])
     assert added[:2] == (len(calls), len(calls))
     assert duck.replay(chosen, order, quiet, [place])[:2] == (len(calls), 0)
-
-
-def write_old_rows(file: Path, lines: list[Line], *without: str) -> None:
-    """Write rows as older versions did."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    from dueline.spark.pipeline.bronze import COLUMNS
-
-    rows = pa.Table.from_pylist([dict(line) for line in lines], COLUMNS)
-    file.parent.mkdir(parents=True)
-    parquet.write_table(rows.drop_columns(list(without)), file)

@@ -34,9 +34,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
         "verify --archive there",
         "redrive",
         "optimize",
-        "compact",
         "vacuum",
-        "adopt old new",
         "what-if --workers 4",
         "plan --target p99<2s",
     ],
@@ -45,7 +43,7 @@ def test_what_is_missing_is_named_with_the_extra_that_brings_it(shell: Shell, co
     answer = shell.app("pipeline", *command.split())
     assert answer.code == 7
     assert answer.why == "The pipeline needs pyarrow, which is not installed."
-    extra = "spark" if command.partition(" ")[0] in ("run", "audit", "archive", "adopt") else "lake"
+    extra = "spark" if command.partition(" ")[0] in ("run", "audit", "archive") else "lake"
     assert f"pip install 'dueline[{extra}]'" in answer.err
 
 

@@ -12,9 +12,9 @@ from dueline import Dueline, Retry
 from dueline.core.job import JobId
 from dueline.core.lane import dead_queue
 from dueline.jobs import results
-from tests.harness.spark.audits import audit, living_of
+from tests.harness.spark.audits import audit
 from tests.harness.spark.past import QUEUE, Life
-from tests.harness.spark.tables import app_with_a_past, live_on, made, quiet, rows_in, table_in
+from tests.harness.spark.tables import made, quiet, rows_in
 from tests.harness.spark.violations import ATTEMPTS, CAPACITIES, PASSED, PLANTS, Past, Row
 from tests.harness.world import EVERY_KIND
 from tests.unit.spark.busy import busy_store
@@ -180,33 +180,6 @@ def test_the_command_names_a_changed_result_and_what_it_does_not_know(
     shown = " ".join(capsys.readouterr().out.split())
     for rule in rules:
         assert rule in shown
-
-
-def test_tables_of_a_version_without_digests_are_audited(spark: Any, tmp_path: Path) -> None:
-    from pyarrow import parquet
-
-    from dueline.spark.pipeline.audit_queries import audit
-    from dueline.spark.pipeline.audit_rules import Known
-    from dueline.spark.pipeline.queries import Spark
-
-    app = app_with_a_past(tmp_path)
-    pipe = made(tmp_path / "lake", app)
-    pipe.run(["bronze"], quiet)
-    for file in table_in(tmp_path / "lake", "bronze").view().paths:
-        parquet.write_table(parquet.ParquetFile(file).read().drop_columns(["digest"]), file)
-    live_on(app, 60)
-    said = pipe.audit(quiet, with_results=True)
-    assert said.findings == []
-    assert "altered" in said.looked_for
-    living = [(job.id.hex(), job.enqueued_us) for name in ("mail", "mail!dead")
-              for job in app.queues.engine.jobs_of(name)]  # fmt: skip
-    known = Known(("mail",), is_exact=True, now_us=app.store.clock_us())
-    rows, queries = table_in(tmp_path / "lake", "bronze").view(), Spark(spark)
-    assert audit(queries, rows, living=living_of(living), known=known).findings == []
-    victim = next(one for one in living if one[0] != living[0][0])
-    rest = living_of([one for one in living if one != victim])
-    (found,) = audit(queries, rows, living=rest, known=known).findings
-    assert (found["verdict"], found["job_id"], found["enqueued"]) == ("lost", *victim)
 
 
 def test_the_page_lists_every_rule_in_the_words_of_its_findings() -> None:

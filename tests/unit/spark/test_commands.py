@@ -1,6 +1,5 @@
 """What commands of the pipeline need, and what they say of a lake that is behind."""
 
-import json
 from pathlib import Path
 from shutil import rmtree
 
@@ -15,13 +14,11 @@ from dueline.log import trimming
 from tests.harness.shell import Shell
 from tests.harness.spark.tables import (
     app_with_a_past,
-    history_of,
     live_on,
     made,
     quiet,
     rows_in,
     table_in,
-    write_old_rows,
 )
 
 
@@ -32,18 +29,6 @@ def shell(
     """Be in the folder of the store, which no setting names."""
     monkeypatch.chdir(tmp_path)
     return Shell(tmp_path, capsys)
-
-
-def test_an_old_archive_needs_no_store(shell: Shell, app: Dueline) -> None:
-    lines, old = history_of(app, "mail", 3), shell.folder / "old"
-    write_old_rows(old / "rows" / "part-0.parquet", lines)
-    asked = {"queues": ["mail"], "since_us": None, "until_us": None}
-    manifest = {"archive": 1, "asked": asked, "since_us": 0, "until_us": 1 << 60,
-                "rows": len(lines), "files": [{"name": "part-0.parquet"}]}  # fmt: skip
-    (old / "manifest.json").write_text(json.dumps(manifest))
-    answer = shell("pipeline", "adopt", "old", "new")
-    assert answer.code == 0, answer.err
-    assert shell("pipeline", "verify", "--archive", "new").code == 0
 
 
 @pytest.mark.parametrize("command", ["audit", "archive --to one"])

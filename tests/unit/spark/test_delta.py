@@ -102,22 +102,6 @@ def test_newer_and_changed_tables_are_refused(tmp_path: Path) -> None:
             open_table(place_of(str(there)), "silver").exists()
 
 
-def test_a_table_of_an_older_version_gets_its_later_columns(tmp_path: Path) -> None:
-    place, later = place_of(str(tmp_path)).below("bronze"), BRONZE.later
-    shape = pa.schema([field for field in BRONZE.shape if field.name not in later])
-    older = Table(place, BRONZE._replace(shape=shape, later=()))
-    older.create()
-    older.commit(put(older, "a"))
-    newer = bronze(tmp_path)
-    assert newer.view().dataset().to_table(list(later)).to_pylist() == [
-        {"limits": None, "again": None}
-    ]
-    newer.create()
-    assert {"limits", "again"} <= {field.name for field in newer.delta().schema().fields}
-    newer.commit(put(newer, "b"))
-    assert newer.rows() == 2
-
-
 def test_a_place_that_cannot_be_used_is_one_sentence_without_secrets(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises((ConfigError, NotFound)) as failed:

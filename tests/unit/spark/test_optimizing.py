@@ -61,7 +61,7 @@ def test_the_commands_optimize_and_vacuum(
 
     root, app, _ = lake
     words = ["--store", app.url, "-o", "json", "pipeline"]
-    for name in ("optimize", "compact", "vacuum"):
+    for name in ("optimize", "vacuum"):
         assert run([*words, name, "--out", str(root)]) == 0
         told = json.loads(capsys.readouterr().out)["data"]
         assert {one["table"] for one in told} >= {"bronze", "silver", "gold_minute"}

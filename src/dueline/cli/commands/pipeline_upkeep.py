@@ -1,21 +1,17 @@
-"""`dueline pipeline optimize`, `vacuum` and `adopt`: care of the tables."""
+"""`dueline pipeline optimize` and `vacuum`: care of the tables."""
 
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from dueline.cli.options import DryRunOption, argument, option
+from dueline.cli.options import DryRunOption, option
 from dueline.cli.output import Entry
 from dueline.cli.pipeline_options import (
     OUT,
-    EngineOption,
     OutOption,
     StorageOption,
-    TableOptions,
-    open_pipeline,
     open_tables,
     output_of,
     progress,
@@ -40,16 +36,6 @@ def optimize(
     _show(context, made.optimize(progress(time.monotonic())), ("table", "files_before", "files"))
 
 
-def compact(
-    context: typer.Context, *, out: OutOption = OUT, storage_options: StorageOption = None
-) -> None:
-    """Merge small files: the old name of `optimize`.
-
-    Use `dueline pipeline optimize`.
-    """
-    optimize(context, out=out, storage_options=storage_options)
-
-
 def vacuum(
     context: typer.Context,
     *,
@@ -70,32 +56,6 @@ def vacuum(
         raise BadInput("--older must be whole hours.", hint="Use --older 168h.")
     made = open_tables(context, out, storage_options)
     _show(context, made.vacuum(hours, dry_run=dry_run), ("table", "files"))
-
-
-def adopt(
-    context: typer.Context,
-    old: Annotated[Path, argument("OLD", "Folder of the old tables, or of an old archive.")],
-    new: Annotated[str, argument("NEW", "Folder or address of the new tables or archive.")],
-    *,
-    engine: EngineOption = "spark",
-    storage_options: StorageOption = None,
-) -> None:
-    """Take over the tables or an archive of an older version.
-
-    Bronze is copied row by row, with its positions, and the other tables are computed from it. An
-    archive needs no store. The old folder is not changed.
-
-    Example: dueline pipeline adopt lake lake-delta --engine duckdb
-    """
-    from dueline.spark.pipeline.engine import is_old_archive  # noqa: PLC0415
-
-    if is_old_archive(old):
-        made = open_tables(context, new, storage_options)
-    else:
-        tables = TableOptions(out=new, engine=engine, storage_options=storage_options)
-        made = open_pipeline(context, tables)
-    done = made.adopt(old, progress(time.monotonic()))
-    _show(context, [one._asdict() for one in done], ("name", "rows", "files"))
 
 
 def _show(

@@ -106,8 +106,7 @@ def view_of(archives: Sequence[Place]) -> Files:
         if table.position(UNTIL) is None:
             raise NotFound(
                 f"{place.root} holds no complete archive.",
-                hint="Make it with `dueline pipeline archive`; one of an older version is taken"
-                " over by `dueline pipeline adopt`.",
+                hint="Make it with `dueline pipeline archive`.",
             )
         views.append(table.view())
     paths = [path for one in views for path in one.paths]

@@ -105,8 +105,7 @@ def violations(
     names = ["audit"]
     names += ["audit_capacity"] if promises.capacities else []
     names += ["audit_order"] if promises.passed is not None else []
-    # Older versions have no digests.
-    names += ["audit_results"] if results is not None and "digest" in _names(attempts) else []
+    names += ["audit_results"] if results is not None else []
     return [line for name in names for line in lines_of(queries.run(text_of(name), views, values))]
 
 

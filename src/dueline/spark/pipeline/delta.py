@@ -114,7 +114,6 @@ class Design(NamedTuple):
         order: The columns by which the rows of a file are sorted.
         ranged: The columns of which the log keeps the least and the greatest value in each file.
         instant: The column whose day, in UTC, is the partition.
-        later: The columns that tables of older versions lack; they are null there.
     """
 
     name: str
@@ -122,7 +121,6 @@ class Design(NamedTuple):
     order: Sequence[str]
     ranged: Sequence[str]
     instant: str = ""
-    later: Sequence[str] = ()
 
     @property
     def partitions(self) -> list[str]:
@@ -255,19 +253,12 @@ class Table:
         self._opened = None
 
     def create(self, properties: Mapping[str, str] | None = None) -> None:
-        """Create the table, unless it exists; add the columns that an older version lacks.
+        """Create the table, unless it exists.
 
         Args:
             properties: Further properties.
         """
         if self.exists():
-            known = {field.name for field in self.delta().schema().fields}
-            new = [one for one in self.design.later if one not in known]
-            if new:
-                shape = pa.schema([self.design.shape.field(one) for one in new])
-                with _errors(self.place, self.design.name):
-                    self.delta().alter.add_columns(Schema.from_arrow(shape).fields)
-                self.refresh()
             return
         ours = {_VERSION: str(VERSION), _NAME: self.design.name}
         names = ",".join([*self.design.partitions, *self.design.ranged])
@@ -439,8 +430,6 @@ class Table:
         kinds = {field.name: field.type for field in pa.schema(opened.schema().to_arrow())}
         for field in self.design.shape:
             kind = kinds.get(field.name)
-            if kind is None and field.name in self.design.later:
-                continue
             if kind is None:
                 raise LakeCorrupt(
                     f"{where} has no column {field.name}.",
@@ -459,14 +448,8 @@ def digest_of(body: Any) -> str:  # noqa: ANN401  (bytes of any kind)
 
 
 def shaped(rows: pa.Table, shape: pa.Schema) -> pa.Table:
-    """Return rows in a shape; columns that an older version lacks are null."""
-    columns = [
-        rows.column(field.name).cast(field.type)
-        if field.name in rows.schema.names
-        else pa.nulls(rows.num_rows, field.type)
-        for field in shape
-    ]
-    return pa.Table.from_arrays(columns, schema=shape)
+    """Return rows in a shape."""
+    return rows.select(shape.names).cast(shape)
 
 
 def days_of(instants: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -1,14 +1,11 @@
 """Settings and steps of a pipeline."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from dueline.spark.pipeline.thresholds import OBJECTIVE, TARGET_US
 
 STEPS: Final = ("bronze", "silver", "gold")
-MANIFEST: Final = "manifest.json"
-"""Name of the file that lists the files of a table or an archive of an older version."""
 
 Say = Callable[[str], None]
 """Shows the progress of a step."""
@@ -55,8 +52,3 @@ class Settings(NamedTuple):
     queues: Sequence[str] = ()
     target_us: int = TARGET_US
     objective: float = OBJECTIVE
-
-
-def is_old_archive(folder: Path) -> bool:
-    """Return whether a folder is an archive of an older version."""
-    return (folder / MANIFEST).is_file()

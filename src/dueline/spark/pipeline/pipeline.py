@@ -3,7 +3,6 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dueline.api.connect import existing_engine
@@ -13,14 +12,13 @@ from dueline.core.errors import BadInput, NotFound
 from dueline.core.queue_settings import tells_all
 from dueline.foresight.scenario import Changes
 from dueline.spark.pipeline import archive, bronze, dead_jobs, past, replay, what_if
-from dueline.spark.pipeline.adoption import adopt, adopt_archive
 from dueline.spark.pipeline.archive import Archived
 from dueline.spark.pipeline.audit import ALL, Auditor, Judged
 from dueline.spark.pipeline.audit_rules import NO_PROMISES, Promises
 from dueline.spark.pipeline.audit_state import FINDINGS
 from dueline.spark.pipeline.dead_jobs import Death, Wanted
 from dueline.spark.pipeline.delta import Place, Table, damage_named
-from dueline.spark.pipeline.engine import STEPS, Check, Say, Settings, Step, is_old_archive
+from dueline.spark.pipeline.engine import STEPS, Check, Say, Settings, Step
 from dueline.spark.pipeline.history_bounds import EnqueuePeriod
 from dueline.spark.pipeline.increments import SMALL, DuckEngine, Goal, Increments, Written
 from dueline.spark.pipeline.queries import Derived, Duck, Queries, View
@@ -438,15 +436,6 @@ class Pipeline:
             for table in self._tables()
             if table.exists()
         ]
-
-    def adopt(self, old: Path, say: Say) -> list[Step]:
-        """Take over the tables of an older version, or an archive; see `adoption`."""
-        if is_old_archive(old):
-            found = adopt_archive(old, self._lake, say)
-            return [Step("archive", found.rows, found.files)]
-        with existing_engine(self._settings.store) as engine:
-            rows = adopt(old, self._bronze(), engine, say)
-        return [Step(BRONZE.name, rows, 0), *self.run(list(TABLES), say)]
 
     @damage_named()
     def audit(

@@ -51,7 +51,6 @@ BRONZE: Final = Design(
     order=("queue", "enqueued", "at", "id"),
     ranged=("queue", "enqueued", "at", BATCH),
     instant="enqueued",
-    later=("limits", "again"),
 )
 """The history as it is; the partition is the day in which the job was enqueued."""
 
