@@ -19,13 +19,6 @@ NAME = "postgres"
 AT_ONCE = 50
 VARIABLE = "DUELINE_TEST_POSTGRES"
 
-AS_BEFORE = """
-ALTER TABLE {0}.stream_marks DROP COLUMN closing_us;
-ALTER TABLE {0}.stream_marks RENAME COLUMN watermark_us TO closed_us;
-UPDATE {0}.about SET value = '1' WHERE name = 'schema'
-"""
-"""Statements that give a schema the tables of its first version."""
-
 
 def server_url() -> str:
     """Return the URL of the server for tests; skip the test without one."""

@@ -185,6 +185,19 @@ class HistoryExpired(StoreCorrupt):
 class SchemaMismatch(StoreCorrupt):
     """This version does not support the store's schema or features."""
 
+    @classmethod
+    def too_old(cls, what: str) -> "SchemaMismatch":
+        """Return the error about a store that no released version made.
+
+        Args:
+            what: The store and what is old about it, such as "The file a.db has schema 1".
+        """
+        return cls(
+            f"{what}: a development version before 1.0 made it.",
+            hint="Make a new store; let workers of the old version run the jobs of this one, which"
+            " was left as it is. `dueline move` cannot read it either.",
+        )
+
 
 class JobFailed(DuelineError):
     """The job ended without a result: it is dead, cancelled, expired or lost."""

@@ -215,19 +215,13 @@ class Joined(NamedTuple):
 class JoinsTransactions(Protocol):
     """A store whose calls can be part of a transaction on a caller's own connection."""
 
-    def join(
-        self,
-        tx: object,
-        shards: Collection[tuple[str, int]] = (),
-        streams: Collection[tuple[str, int]] = (),
-    ) -> Joined:
+    def join(self, tx: object, shards: Collection[tuple[str, int]] = ()) -> Joined:
         """Return the store inside a transaction that the caller has open and will end.
 
         Args:
           tx: A connection or cursor of the store's driver, or an object of an ORM that has one.
           shards: Shards of queues that it will write to. What they need is created apart: the
             transaction may see only what was there when it began.
-          streams: Shards of streams, likewise.
 
         Raises:
           BadInput: It is not such a connection, has no transaction open, or is to another

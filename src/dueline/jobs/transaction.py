@@ -22,7 +22,7 @@ from dueline.core.store_capabilities import Joined, JoinsTransactions
 from dueline.core.wakeup import DeferredWakeups, Wakeups
 from dueline.jobs import progress_records, results
 from dueline.jobs.completion import Finished, finish, finish_of
-from dueline.jobs.history import HISTORY_SUFFIX, attempt_of
+from dueline.jobs.history import attempt_of
 from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Handler
 from dueline.tasks.progress import Progress, ProgressReport
@@ -267,8 +267,7 @@ def joined(
         return expect_transaction(tx)
     settings = queues.engine.catalog.settings  # apart: a new queue must not wait for the commit
     shards = [(name, shard) for name in names for shard in range(settings(name).shards)]
-    histories = [(name + HISTORY_SUFFIX, shard) for name, shard in shards]
-    return CallersTransaction(owner, queues, tasks, store.join(tx, shards, histories), store)
+    return CallersTransaction(owner, queues, tasks, store.join(tx, shards), store)
 
 
 def _no_statements(_statement: str, _bindings: Bindings) -> NoReturn:

@@ -37,7 +37,7 @@ from dueline.store_tests.calls import (
     token_of,
 )
 from dueline.stores.memory.store import MemoryStore
-from tests.harness.postgres import AS_BEFORE, Schemas, expect_server, schemas, statement
+from tests.harness.postgres import Schemas, expect_server, schemas, statement
 
 expect_server()
 
@@ -204,14 +204,11 @@ class Sessions:
 
     Args:
       made: Where the schema is made.
-      change: A statement that changes the schema before it is used.
     """
 
-    def __init__(self, made: Schemas, change: str = "") -> None:
+    def __init__(self, made: Schemas) -> None:
         self.url = made.fresh()
         self.schema = self.url.partition("schema=")[2]
-        if change:
-            statement(self.url, change.format(self.schema))
         self._first = cast("PostgresStore", open_store(self.url))
         self._second = open_store(self.url)
         self._watch = psycopg.connect(self.url.partition("?")[0], autocommit=True)
@@ -251,7 +248,7 @@ class Sessions:
             if second in GIVES_UP:
                 running.result(PATIENCE_S)
             elif self.has_waited(running):
-                assert second not in NEVER_WAITS or first == "close", f"{second} waits for {first}"
+                assert second not in NEVER_WAITS, f"{second} waits for {first}"
                 assert not second.startswith("add") or first in {second, "sweep"}, (
                     f"{second} waits for {first}"
                 )
@@ -290,15 +287,6 @@ def sessions() -> Iterator[Sessions]:
         opened.close()
 
 
-@pytest.fixture(scope="module")
-def old_sessions() -> Iterator[Sessions]:
-    """Open sessions with tables of version 1."""
-    with schemas() as made:
-        opened = Sessions(made, AS_BEFORE)
-        yield opened
-        opened.close()
-
-
 NUMBERS = iter(range(1, 10_000))
 
 
@@ -326,13 +314,6 @@ def test_two_sessions_do_as_one_after_the_other(
     sessions: Sessions, acts: dict[str, Act], first: str, *, commits: bool
 ) -> None:
     check(sessions, acts, first, commits=commits)
-
-
-@pytest.mark.parametrize(("acts", "first"), firsts(OF_STREAMS))
-def test_two_sessions_with_tables_of_version_1_do_so(
-    old_sessions: Sessions, acts: dict[str, Act], first: str
-) -> None:
-    check(old_sessions, acts, first, commits=True)
 
 
 def test_producers_that_wake_the_same_workers_do_not_wait_for_each_other(

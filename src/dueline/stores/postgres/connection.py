@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg import Connection
-from psycopg.errors import InvalidParameterValue, UndefinedColumn
+from psycopg.errors import InvalidParameterValue
 from psycopg.pq import TransactionStatus
 
 from dueline.core.clock import SECOND_US, Clock
@@ -35,9 +35,8 @@ from dueline.stores.postgres.trips import QuickConnection, Results, Statement
 T = TypeVar("T")
 
 SCHEMA_VERSION: Final = 2
-"""The version of new tables; those of the version before are used as they are, until `migrate`."""
+"""The version of the tables."""
 
-VERSIONS: Final = ("1", "2")
 VERSION_MIN: Final = 140000
 
 IDLE_MAX: Final = 8
@@ -64,14 +63,13 @@ class Connections:
 
     Attributes:
       is_pooled: There was a pooler between when the last one was opened.
-      version: The version of the tables, as it was then; 0 before.
       timeout_s: Time limit of a trip, in seconds.
     """
 
     def __init__(self, address: Address, clock: Clock) -> None:
         self.address = address
         self.is_pooled = False
-        self.version = 0
+        self._has_opened = False
         self.timeout_s = (address.timeout_us or TIMEOUT_US) / SECOND_US
         self._clock = clock
         self._idle: deque[QuickConnection] = deque()
@@ -91,12 +89,6 @@ class Connections:
         if self.address.timeout_us is None:
             timeout_us = min(TIMEOUT_US, max(LEASE_TIMEOUT_US_MIN, lease_us // 3))
             self.timeout_s = timeout_us / SECOND_US
-
-    def refresh(self) -> int:
-        """Read the version of the tables again, and return it."""
-        self.close()
-        self.read(lambda database: database.first("SELECT 1"))
-        return self.version
 
     def lose(self, connection: QuickConnection) -> None:
         """Close a connection of `connect`; if it gave no answer, have its session ended."""
@@ -251,7 +243,7 @@ class Connections:
             raise BadInput(BESIDE_A_TRANSACTION, hint="Use tx=, or call after the block.")
 
     def _database(self, connection: Connection) -> Database:
-        return Database(connection, self.address.schema, version=self.version)
+        return Database(connection, self.address.schema)
 
     def _patiently(self, work: Callable[[QuickConnection], T], *, keeps: bool = False) -> T:
         """Run `work` on a connection; repeat it if nothing was written and that may help.
@@ -271,8 +263,6 @@ class Connections:
                 self._clock.sleep(0.001 * (attempt + 1) * (0.5 + self._jitter.random()))
                 continue
             except psycopg.Error as error:
-                if isinstance(error, UndefinedColumn):  # of tables migrated since it was opened
-                    connection.close()
                 is_lost = connection.closed
                 self._give_back(connection)
                 if is_lost and not has_lost:
@@ -482,8 +472,7 @@ class Connections:
             connection.recovery = connection.used_us = 0
             connection.timeout_s = self.timeout_s
         except psycopg.Error as error:
-            is_first = not self.version
-            raise (refused if is_first else translated)(error, self.address) from error
+            raise (translated if self._has_opened else refused)(error, self.address) from error
         try:
             _refuse_server(connection, self.address)
             process, connection.recovery, began_us = ask_server(connection)
@@ -507,12 +496,10 @@ class Connections:
     def _check(self, connection: Connection) -> None:
         """Refuse tables of another version."""
         try:
-            version = version_of(connection, self.address.schema)
+            check_version(connection, self.address)
         except psycopg.Error as error:
             raise translated(error, self.address) from error
-        if version not in VERSIONS:
-            raise unknown_version(self.address, version)
-        self.version = int(version)
+        self._has_opened = True
 
 
 _OUTCOME: Final = f"SELECT pg_xact_status(%s::text::xid8), {RECOVERY}"
@@ -534,20 +521,19 @@ def _outcome_of(status: str | None, recovery: int, now: int | None) -> bool | No
     return False if status == "aborted" else None
 
 
-def version_of(connection: Connection, schema: str) -> str:
-    """Return the version of the tables."""
+def check_version(connection: Connection, address: Address) -> None:
+    """Raise SchemaMismatch if the tables are of another version."""
     found = connection.execute(
-        named("SELECT value FROM @about WHERE name = 'schema'", schema), prepare=False
+        named("SELECT value FROM @about WHERE name = 'schema'", address.schema), prepare=False
     ).fetchone()
-    return str(found[0]) if found else ""
-
-
-def unknown_version(address: Address, version: str) -> SchemaMismatch:
-    """Return the error about tables of another version."""
-    return SchemaMismatch(
-        f"{address} has tables of schema {version!r}; this dueline knows {SCHEMA_VERSION}.",
-        hint="Upgrade dueline on this machine; the tables were left as they are.",
-    )
+    version = str(found[0]) if found else ""
+    if version == "1":
+        raise SchemaMismatch.too_old(f"{address} has tables of schema 1")
+    if version != str(SCHEMA_VERSION):
+        raise SchemaMismatch(
+            f"{address} has tables of schema {version!r}; this dueline knows {SCHEMA_VERSION}.",
+            hint="Upgrade dueline on this machine; the tables were left as they are.",
+        )
 
 
 def ask_server(connection: Connection) -> tuple[int, int, int]:

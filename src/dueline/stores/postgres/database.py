@@ -71,7 +71,6 @@ class Database:
       apart: Runs work in a transaction of its own that commits at once, and returns its result.
         None if this transaction is short, so others may wait for its end.
       schema: The name of the schema.
-      version: The version of its tables.
       number: The number of the transaction that it began; empty before its first statement.
       later: Statements of that transaction that are sent with the next one, or with the commit.
 
@@ -85,12 +84,10 @@ class Database:
         schema: str,
         apart: "Callable[[Callable[[Database], Any]], Any] | None" = None,
         *,
-        version: int,
         cursor: Any = None,  # noqa: ANN401
     ) -> None:
         self.connection = connection
         self.apart = apart
-        self.version = version
         self.number = ""
         self.later: list[Statement] = []
         self.schema = schema

@@ -9,21 +9,11 @@ from psycopg import Connection
 from dueline.core.errors import ConfigError
 from dueline.core.store import Migration
 from dueline.stores.postgres.address import Address
-from dueline.stores.postgres.connection import SCHEMA_VERSION, VERSIONS, unknown_version, version_of
+from dueline.stores.postgres.connection import SCHEMA_VERSION, check_version
 from dueline.stores.postgres.errors import translated
 
 MIGRATE_S: Final = 60.0
 """Time limit of each statement, in seconds: longer than that of a trip."""
-
-_TO_2 = """
-SET LOCAL lock_timeout = '5s';
-ALTER TABLE @stream_marks RENAME COLUMN closed_us TO watermark_us;
-ALTER TABLE @stream_marks ADD COLUMN closing_us bigint NOT NULL DEFAULT -1;
-UPDATE @stream_marks SET closing_us = watermark_us;
-ALTER TABLE @stream_marks ADD CHECK (watermark_us <= closing_us);
-UPDATE @about SET value = '2' WHERE name = 'schema'
-"""
-"""Waits for the transactions that hold watermarks; the statements of version 1 fail after it."""
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext('dueline'), hashtext(%s))"
 
@@ -52,13 +42,8 @@ def _create(connection: Connection, address: Address) -> Migration:
         )
     }
     if "about" in tables:
-        version = version_of(connection, schema)
-        if version not in VERSIONS:
-            raise unknown_version(address, version)
-        if version == str(SCHEMA_VERSION):
-            return Migration((), version)
-        connection.execute(_TO_2.replace("@", f"{schema}.").encode(), prepare=False)
-        return Migration(["columns of stream_marks"], str(SCHEMA_VERSION))
+        check_version(connection, address)
+        return Migration((), str(SCHEMA_VERSION))
     if tables:
         raise ConfigError(
             f"The schema {schema} of {address} has tables of another program.",

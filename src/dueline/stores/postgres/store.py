@@ -42,7 +42,6 @@ from dueline.stores.postgres import (
     records,
     schema,
     streams,
-    streams_schema_1,
 )
 from dueline.stores.postgres import jobs as postgres_jobs
 from dueline.stores.postgres.address import Address
@@ -72,8 +71,7 @@ class PostgresStore:
         self._claims = Claims(clock)
         self._notified = Notified()
         self._own_id: str | None = None
-        self._shards: frozenset[tuple[str, int]] = frozenset()  # those with marks, and of streams
-        self._streams: frozenset[tuple[str, int]] = frozenset()
+        self._shards: frozenset[tuple[str, int]] = frozenset()  # those with marks
 
     def migrate(self) -> Migration:
         """Create the schema and the tables that do not exist."""
@@ -115,15 +113,10 @@ class PostgresStore:
             inside._connection = transaction  # noqa: SLF001  (its own kind)
             yield TransactionView(inside, transaction.execute)
 
-    def join(
-        self,
-        tx: object,
-        shards: Collection[tuple[str, int]] = (),
-        streams: Collection[tuple[str, int]] = (),
-    ) -> Joined:
+    def join(self, tx: object, shards: Collection[tuple[str, int]] = ()) -> Joined:
         """Return the store inside the transaction that is open on a caller's connection."""
         connection = callers.connection_of(tx)
-        self._make_marks(shards, streams)
+        self._make_marks(shards)
         if self._own_id is None:
             self._own_id = self._connections.read(_id_in)
         transaction = OpenTransaction(self._connections, connection)
@@ -136,20 +129,11 @@ class PostgresStore:
         inside._connection = transaction  # noqa: SLF001  (its own kind)
         return Joined(inside, CommitWakeups(transaction, self._address.schema))
 
-    def _make_marks(
-        self, shards: Collection[tuple[str, int]], streams: Collection[tuple[str, int]]
-    ) -> None:
+    def _make_marks(self, shards: Collection[tuple[str, int]]) -> None:
         """Create the watermarks of shards that this process has not created before."""
-        if self._shards.issuperset(shards) and self._streams.issuperset(streams):
-            return
-
-        def make(database: Database) -> None:
-            lanes.make_marks(database, shards)
-            if database.version == 1:
-                streams_schema_1.make_marks(database, streams)
-
-        self._connections.apart(make)
-        self._shards, self._streams = self._shards.union(shards), self._streams.union(streams)
+        if not self._shards.issuperset(shards):
+            self._connections.apart(lambda database: lanes.make_marks(database, shards))
+            self._shards = self._shards.union(shards)
 
     def transaction_id(self) -> str:
         """Return what identifies it: its number, the process that has it, the last recovery."""
@@ -325,8 +309,6 @@ class PostgresStore:
 
         A transaction that is open raises none: other processes would not know of it.
         """
-        if (self._connections.version or self._connections.refresh()) == 1:
-            return self._close_until_1(stream, shard, at_us)
         mark, until_us = self._connection.read(
             lambda database: streams.marks_of(database, stream, shard)
         )
@@ -336,26 +318,6 @@ class PostgresStore:
             lambda database: streams.close_until(database, stream, shard, at_us)
         )
         return found[0][0] if found else mark
-
-    def _close_until_1(self, stream: str, shard: int, at_us: int) -> int:
-        """Raise a shard's watermark, unless a transaction with an append stays open."""
-
-        def read(database: Database) -> int:
-            return streams.mark_of(database, stream, shard)
-
-        mark = self._connection.read(read)
-        if mark >= at_us:
-            return mark
-
-        def close(database: Database) -> int:
-            if database.version != 1:  # it has been migrated since
-                return streams.mark_of(database, stream, shard)
-            return streams_schema_1.close_until(database, stream, shard, at_us)
-
-        try:
-            return self._connection.write(close)
-        except LockNotAvailable:
-            return self._connection.read(read)
 
     def expire(self, stream: str, shard: int, *, before_us: int) -> None:
         """Delete rows below a timestamp that is closed."""

@@ -13,7 +13,6 @@ from typing import Final
 
 from dueline.core.store import Row, RowPage
 from dueline.core.tuples import field, made
-from dueline.stores.postgres import streams_schema_1
 from dueline.stores.postgres.arrays import columns_of
 from dueline.stores.postgres.database import GREATEST, LEAST, SNAPSHOTS, Database, Query
 
@@ -101,8 +100,6 @@ def _hold(database: Database, rows: Sequence[Row]) -> dict[tuple[str, int], int]
     for row in rows:
         place = row.stream, row.shard
         firsts[place] = min(row.at_us, firsts.get(place, row.at_us))
-    if database.version == 1:
-        return streams_schema_1.hold(database, firsts.keys())
     shards = columns_of(sorted(firsts))
     locks = columns_of(
         (*place, _lock_of(database.schema, *place), at_us)
@@ -152,9 +149,8 @@ def tail(
 
 def mark_of(database: Database, stream: str, shard: int) -> int:
     """Return a shard's watermark."""
-    column = "closed_us" if database.version == 1 else "watermark_us"
     row = database.first(
-        f"SELECT {column} FROM @stream_marks WHERE stream = %s AND shard = %s", (stream, shard)
+        "SELECT watermark_us FROM @stream_marks WHERE stream = %s AND shard = %s", (stream, shard)
     )
     return -1 if row is None else int(row[0])
 

@@ -6,7 +6,6 @@ from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, Connection
-from psycopg.errors import UndefinedColumn
 
 from dueline.core.errors import BadInput, Conflict, StoreUnavailable
 from dueline.core.store import Bindings
@@ -36,13 +35,10 @@ class OpenTransaction:
     def __init__(self, connections: Connections, connection: Connection | AsyncConnection) -> None:
         schema = connections.address.schema
         self.is_pooled = connections.is_pooled
-        self._connections = connections
         self._address = connections.address
         self._connection = connection
         cursor = AwaitedCursor(connection) if isinstance(connection, AsyncConnection) else None
-        self._database = Database(
-            connection, schema, connections.apart, version=connections.version, cursor=cursor
-        )
+        self._database = Database(connection, schema, connections.apart, cursor=cursor)
         self._own = re.compile(rf'{_WRITES}.*\b"?{schema}"?\s*\.', re.IGNORECASE | re.DOTALL)
 
     def has_table(self, name: str) -> bool:
@@ -106,12 +102,6 @@ class OpenTransaction:
             raise self._translated(error) from error
 
     def _translated(self, error: psycopg.Error) -> Exception:
-        if isinstance(error, UndefinedColumn):
-            self._connections.refresh()
-            return StoreUnavailable(
-                f"The tables of {self._address} have been migrated.",
-                hint="Roll the transaction back and repeat it.",
-            )
         if self._connection.closed:
             return StoreUnavailable(
                 f"The transaction on {self._address} was rolled back before its end.",
