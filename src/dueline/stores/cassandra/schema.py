@@ -15,19 +15,14 @@ REPLICAS: Final = 3
 """Number of replicas of a new keyspace in each data centre, if it has that many nodes."""
 
 _NOTE: Final = "INSERT INTO {keyspace}.about (name, value) VALUES (?, ?) IF NOT EXISTS"
-_UPGRADE: Final = "UPDATE {keyspace}.about SET value = ? WHERE name = ? IF value = ?"
 _NOTED: Final = "SELECT value FROM {keyspace}.about WHERE name = ?"
 _UNIFIED: Final = "{'class': 'UnifiedCompactionStrategy', 'scaling_parameters': 'L4'}"
 _LEVELED: Final = "{'class': 'LeveledCompactionStrategy'}"
-_LASTING: Final = (
-    "ALTER TABLE {keyspace}.{table} WITH default_time_to_live = 0 AND gc_grace_seconds = 864000"
-    " AND compaction = {compaction}"
-)
 _MADE: Final = re.compile(r"CREATE TABLE IF NOT EXISTS \w+\.(\w+)")
 
 
 def create(session: CassandraSession) -> Migration:
-    """Create the keyspace and the tables that do not exist; remove old default TTLs.
+    """Create the keyspace and the tables that do not exist.
 
     A new keyspace has three replicas in each data centre, or one for each node if there are fewer.
 
@@ -51,13 +46,7 @@ def create(session: CassandraSession) -> Migration:
     if missing:
         session.define(statement for _, statement in missing)
         made += [f"table {table}" for table, _ in missing]
-    compaction = _compaction(_major(session))
-    for table in _lapsing(session):
-        session.define([_LASTING.format(keyspace=keyspace, table=table, compaction=compaction)])
-        made.append(f"no time to live in {table}")
     session.decide([(_NOTE, ("schema", str(SCHEMA_VERSION)))])
-    if _is_upgradable(session):
-        session.decide([(_UPGRADE, (str(SCHEMA_VERSION), "schema", "1"))])
     return Migration(made, check(session))
 
 
@@ -76,23 +65,9 @@ def _missing(session: CassandraSession) -> Sequence[tuple[str, str]]:
                 f"{session.place} has tables of another program: {', '.join(foreign)}.",
                 hint="Give dueline a keyspace of its own.",
             )
-    elif session.read(_NOTED, ("schema",)) and not _is_upgradable(session):
+    elif session.read(_NOTED, ("schema",)):
         check(session)
     return [(table, made) for table, made in wanted.items() if table not in present]
-
-
-def _lapsing(session: CassandraSession) -> Sequence[str]:
-    """Return the tables with a default TTL, which earlier versions gave to streams."""
-    rows = session.ask(
-        "SELECT table_name, default_time_to_live FROM system_schema.tables"
-        f" WHERE keyspace_name = '{session.place.keyspace}'"
-    )
-    return [table for table, ttl_s in rows if table.startswith("stream_") and ttl_s]
-
-
-def _is_upgradable(session: CassandraSession) -> bool:
-    """Return whether the schema is an older one that only lacks tables."""
-    return session.read(_NOTED, ("schema",)) == [("1",)]
 
 
 def check(session: CassandraSession) -> str:
@@ -106,6 +81,8 @@ def check(session: CassandraSession) -> str:
     if not noted:
         raise ConfigError(f"{session.place} is set up in part only.", hint=MIGRATE)
     ((found,),) = noted
+    if found == "1":
+        raise SchemaMismatch.too_old(f"{session.place} has schema version 1")
     if found != str(SCHEMA_VERSION):
         raise SchemaMismatch(
             f"{session.place} has schema version {found}; this dueline uses {SCHEMA_VERSION}.",
