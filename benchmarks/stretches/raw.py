@@ -14,7 +14,6 @@ from benchmarks.stretches import table
 from dueline.core.ids import Ids
 from dueline.core.process_identity import worker_name
 from dueline.stores.sqlite import job_rows
-from dueline.stores.sqlite.damage import SCHEMAS
 
 LEASE_US: Final = 30_000_000
 AGE_US: Final = 60_000_000
@@ -48,10 +47,9 @@ def open_file(path: Path, jobs: int, synchronous: str) -> apsw.Connection:
     database.execute("PRAGMA journal_mode = WAL")
     for pragma in (f"synchronous = {synchronous}", "cache_size = -16000", "wal_autocheckpoint = 0"):
         database.execute(f"PRAGMA {pragma}")
-    for name in SCHEMAS:
-        script = resources.files("dueline.stores.sqlite").joinpath(name).read_text("utf-8")
-        for _ in database.execute(script):
-            pass
+    script = resources.files("dueline.stores.sqlite").joinpath("schema.sql").read_text("utf-8")
+    for _ in database.execute(script):
+        pass
     database.execute(table.SCHEMA)
     start_us = time.time_ns() // 1000 - AGE_US
     rows = [

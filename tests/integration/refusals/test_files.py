@@ -138,6 +138,19 @@ def test_a_schema_of_another_release_is_refused_and_left_alone(
     data = bytearray(good.read_bytes())
     data[60:64] = version.to_bytes(4, signed=True)
     path.write_bytes(data)
-    with pytest.raises(SchemaMismatch, match="schema"):
+    with pytest.raises(SchemaMismatch, match=rf"has schema {version}; this dueline knows 2\."):
+        everything(path)
+    assert path.read_bytes() == data
+
+
+def test_a_schema_that_no_release_has_made_is_refused_and_left_alone(
+    good: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "queue.db"
+    data = bytearray(good.read_bytes())
+    data[60:64] = (1).to_bytes(4)
+    path.write_bytes(data)
+    words = r"has schema 1: a development version before 1\.0 made it"
+    with pytest.raises(SchemaMismatch, match=words):
         everything(path)
     assert path.read_bytes() == data

@@ -27,14 +27,13 @@ from dueline.core.errors import (
 from dueline.core.store import BESIDE_A_TRANSACTION
 from dueline.core.system import at_fork
 from dueline.stores.sqlite import damage, file
-from dueline.stores.sqlite.damage import SCHEMAS
 from dueline.stores.sqlite.errors import translated
 from dueline.stores.sqlite.wal_checkpointer import Checkpointer
 
 T = TypeVar("T")
 
 Database = apsw.Connection
-SCHEMA_VERSION = len(SCHEMAS)
+SCHEMA_VERSION = 2
 APPLICATION_ID = 0x6475_656C  # "duel"
 LOCK_WAIT_S = 60.0
 """Maximum time that a call waits for other writers, in seconds."""
@@ -467,11 +466,9 @@ class SqliteConnection:
 
     def _set_up(self, database: apsw.Connection) -> None:
         if database.pragma("user_version") != SCHEMA_VERSION:
-            self._transact(database, lambda mine: self._upgrade(mine, mine.pragma("user_version")))
+            self._transact(database, self._create)
         if database.pragma("application_id") != APPLICATION_ID:
             raise self._stranger()
-        if not damage.is_strict(database):
-            self._transact(database, self._make_strict)
 
     @staticmethod
     def _transact(database: apsw.Connection, work: Callable[[apsw.Connection], object]) -> None:
@@ -483,30 +480,31 @@ class SqliteConnection:
             _roll_back(database)
             raise
 
-    def _make_strict(self, database: apsw.Connection) -> None:
-        if not damage.is_strict(database):  # no other process has done it meanwhile
-            damage.make_strict(database, now_us=self._clock.wall_us())
-
-    def _upgrade(self, database: apsw.Connection, version: int) -> None:
+    def _create(self, database: apsw.Connection) -> None:
+        """Create the tables in a new file, unless another process has done it meanwhile."""
+        version = database.pragma("user_version")
         application = database.pragma("application_id")
         tables = database.execute("SELECT count(*) FROM sqlite_schema").get
         if application != APPLICATION_ID and (application or version or tables):
             raise self._stranger()
-        if not 0 <= version <= SCHEMA_VERSION:
+        if version == SCHEMA_VERSION:
+            return
+        if version == 1:
+            raise SchemaMismatch.too_old(f"The queue file {self._path} has schema 1")
+        if version:
             raise SchemaMismatch(
                 f"The queue file {self._path} has schema {version}; this dueline knows "
-                f"schemas up to {SCHEMA_VERSION}.",
+                f"{SCHEMA_VERSION}.",
                 hint="Upgrade dueline on this machine; the file was left as it is.",
             )
-        if tables and not version:
+        if tables:
             raise StoreCorrupt(
                 f"The queue file {self._path} has tables but no schema version: it is damaged.",
                 hint="Restore it from a backup, or save what can be read (`.recover`).",
             )
-        for name in SCHEMAS[version:]:
-            script = resources.files(__package__).joinpath(name).read_text("utf-8")
-            for _ in database.execute(script):
-                pass
+        script = resources.files(__package__).joinpath("schema.sql").read_text("utf-8")
+        for _ in database.execute(script):
+            pass
         database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 

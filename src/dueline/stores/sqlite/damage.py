@@ -1,20 +1,14 @@
-"""Repairs rows of a queue file that other programs or a bad disk have damaged.
+"""Sets rows of a queue file aside that a bad disk or another program has damaged.
 
-Tables are STRICT, so SQLite refuses values of a wrong type. Older files become STRICT when they are
-opened: only the tables' statements change, not the rows, and earlier versions of dueline can still
-use them. Rows that do not fit are converted if that loses nothing. Otherwise they move to
-`dueline_damaged`, each as the statement that inserts it again.
+Tables are STRICT, so SQLite refuses values of a wrong type, but not text that is no UTF-8. Rows
+with such text move to `dueline_damaged`, each as the statement that inserts it again.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
-from importlib import resources
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterator
+from itertools import compress
+from typing import Any, Final
 
 import apsw
-
-SCHEMAS: Final = ("schema.sql", "schema_2.sql")
-"""Scripts of the schema versions; each adds to the one before."""
 
 DAMAGED: Final = "dueline_damaged"
 
@@ -22,14 +16,6 @@ _CREATE: Final = (
     f"CREATE TABLE IF NOT EXISTS {DAMAGED} (found_us INTEGER NOT NULL, place TEXT NOT NULL,"
     " reason TEXT NOT NULL, statement TEXT NOT NULL) STRICT"
 )
-_NUMBER_MAX: Final = 2**62
-"""Maximum of numbers that grow, as in the CHECKs of the tables."""
-
-_BOUNDED: Final = {
-    "marks": ("swept", "closed"),
-    "jobs": ("hop", "fence", "errors", "crashes"),
-    "dueline_stream_marks": ("closed_us",),
-}
 _KEYS: Final = {
     "lanes": ("queue", "shard", "bucket", "priority", "tenant"),
     "marks": ("queue", "shard"),
@@ -46,63 +32,8 @@ _PROGRESS_STEPS: Final = 10_000
 """Number of steps of SQLite's virtual machine between two checks of the time limit."""
 
 
-class _Column(NamedTuple):
-    """A column. kind: INTEGER, TEXT or BLOB."""
-
-    name: str
-    kind: str
-    is_required: bool
-
-
-class _Cell(NamedTuple):
-    """A stored value; text as bytes, since it may not be UTF-8."""
-
-    value: Any
-    kind: Any
-
-
-def tables() -> dict[str, str]:
-    """Return the statements that create the tables of the present schema, by name."""
-    return dict(_tables())
-
-
-@cache
-def _tables() -> Sequence[tuple[str, str]]:
-    database = apsw.Connection(":memory:")
-    for name in SCHEMAS:
-        for _ in database.execute(resources.files(__package__).joinpath(name).read_text("utf-8")):
-            pass
-    query = "SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
-    found = [(str(name), str(statement)) for name, statement in database.execute(query)]
-    database.close()
-    return found
-
-
-def is_strict(database: apsw.Connection) -> bool:
-    """Return whether the tables refuse values of a wrong type."""
-    strict = database.execute("SELECT sql FROM sqlite_schema WHERE name = 'jobs'").get
-    return strict is None or "STRICT" in strict
-
-
-def make_strict(database: apsw.Connection, *, now_us: int) -> None:
-    """Make the tables STRICT, in the caller's transaction; repair or move rows that do not fit."""
-    version = database.pragma("schema_version")
-    database.execute("PRAGMA writable_schema = ON")
-    try:
-        for name, statement in tables().items():
-            database.execute(
-                "UPDATE sqlite_schema SET sql = ? WHERE type = 'table' AND name = ?",
-                (statement, name),
-            )
-        database.execute(f"PRAGMA schema_version = {version + 1}")
-    finally:
-        database.execute("PRAGMA writable_schema = RESET")
-    if any(database.execute(f"PRAGMA quick_check({name})").get != "ok" for name in _KEYS):
-        move_damaged(database, now_us=now_us)
-
-
 def move_damaged(database: apsw.Connection, *, now_us: int) -> int:
-    """Convert rows whose values do not fit their columns, or move them to `dueline_damaged`.
+    """Move rows with text that is no UTF-8 to `dueline_damaged`, and jobs without a lane.
 
     Runs in the caller's transaction, and reads all tables.
 
@@ -114,89 +45,38 @@ def move_damaged(database: apsw.Connection, *, now_us: int) -> int:
 
 
 def _move_damaged(database: apsw.Connection, table: str, now_us: int) -> int:
-    columns = [
-        _Column(name, kind, is_required=bool(required or key))
-        for _, name, kind, required, _, key in database.execute(f"PRAGMA table_info({table})")
-    ]
-    fits = " AND ".join(
-        [*map(_fits, columns), *(f"{name} < {_NUMBER_MAX}" for name in _BOUNDED.get(table, ()))]
-    )
+    about = database.execute(f"PRAGMA table_info({table})").fetchall()
+    names, kinds = [str(row[1]) for row in about], [str(row[2]) for row in about]
+    bytes_of = {name: f"CAST({name} AS BLOB)" for name in compress(names, map(_is_text, kinds))}
+    fits = " AND ".join(f"dueline_is_utf8({text})" for text in bytes_of.values()) or "true"
     if table == "jobs":
         fits += " AND lane IN (SELECT id FROM lanes)"
-    # NULL means that a value does not fit, too.
-    misfit = f"coalesce(NOT ({fits}), 1)"
-    cells = ", ".join(
-        f"iif(typeof({name}) = 'text', CAST({name} AS BLOB), {name}), typeof({name})"
-        for name, *_ in columns
-    )
-    found = database.execute(f"SELECT {cells} FROM {table} WHERE {misfit}").fetchall()  # noqa: S608
-    if not found:
+    cells = ", ".join(bytes_of.get(name, name) for name in names)
+    rows = database.execute(f"SELECT {cells} FROM {table} WHERE NOT ({fits})").fetchall()  # noqa: S608
+    if not rows:
         return 0
-    database.execute(f"DELETE FROM {table} WHERE {misfit}")  # noqa: S608
+    database.execute(f"DELETE FROM {table} WHERE NOT ({fits})")  # noqa: S608
     database.execute(_CREATE)
-    names = ", ".join(column.name for column in columns)
-    marks = ", ".join("?" * len(columns))
-    for row in found:
-        stored = [_Cell(*pair) for pair in zip(row[::2], row[1::2], strict=True)]
-        values = [_healed(column, cell) for column, cell in zip(columns, stored, strict=True)]
-        reasons = [
-            f"{column.name} is {cell.kind}{'' if cell.kind != 'text' else ' that cannot be read'}"
-            for column, cell, value in zip(columns, stored, values, strict=True)
-            if value is None and (column.is_required or cell.kind != "null")
-        ]
-        insert = f"INSERT INTO {table} ({names}) VALUES"
-        if not reasons and (reason := _refused(database, table, f"{insert} ({marks})", values)):
-            reasons = [reason]
-        if reasons:
-            place = [
-                _shown(cell)
-                for column, cell in zip(columns, stored, strict=True)
-                if column.name in _KEYS[table]
-            ]
-            literals = ", ".join(map(_literal, stored))
-            database.execute(
-                f"INSERT INTO {DAMAGED} VALUES (?, ?, ?, ?)",  # noqa: S608
-                (
-                    now_us,
-                    f"{table} {' '.join(place)}",
-                    "; ".join(reasons),
-                    f"{insert} ({literals});",
-                ),
-            )
-    return len(found)
+    for row in rows:
+        values = dict(zip(names, row, strict=True))
+        damaged = [name for name in bytes_of if not _is_utf8(values[name])]
+        place = [_shown(values[name], is_text=name in bytes_of) for name in _KEYS[table]]
+        literals = [_literal(value, is_text=name in bytes_of) for name, value in values.items()]
+        database.execute(
+            f"INSERT INTO {DAMAGED} VALUES (?, ?, ?, ?)",  # noqa: S608
+            (
+                now_us,
+                f"{table} {' '.join(place)}",
+                "; ".join(f"{name} is text that cannot be read" for name in damaged)
+                or "its lane was set aside, or is not there",
+                f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(literals)});",  # noqa: S608
+            ),
+        )
+    return len(rows)
 
 
-def _fits(column: _Column) -> str:
-    name, kind, is_required = column
-    fits = f"typeof({name}) = '{kind.lower()}'"
-    if kind == "TEXT":
-        fits += f" AND dueline_is_utf8(CAST({name} AS BLOB))"
-    return f"({fits})" if is_required else f"({name} IS NULL OR {fits})"
-
-
-def _healed(column: _Column, cell: _Cell) -> int | bytes | str | None:
-    """Return the value in its column's type; None if the conversion would lose something."""
-    value, _ = cell
-    if isinstance(value, bytes) and column.kind == "BLOB":
-        return value
-    if isinstance(value, bytes) and column.kind == "TEXT" and _is_utf8(value):
-        return value.decode()
-    return value if isinstance(value, int) and column.kind == "INTEGER" else None
-
-
-def _refused(
-    database: apsw.Connection, table: str, statement: str, values: Sequence[object]
-) -> str:
-    """Insert a row; return the reason if it is refused, else an empty string."""
-    if table == "jobs":
-        lane = database.execute("SELECT 1 FROM lanes WHERE id = ?", (values[0],)).get
-        if lane is None:
-            return "its lane was set aside, or is not there"
-    try:
-        database.execute(statement, tuple(values))
-    except apsw.ConstraintError as error:
-        return str(error)
-    return ""
+def _is_text(kind: str) -> bool:
+    return kind == "TEXT"
 
 
 def _is_utf8(value: Any = None, *_: Any) -> bool:  # noqa: ANN401  (as SQLite calls it)
@@ -207,24 +87,21 @@ def _is_utf8(value: Any = None, *_: Any) -> bool:  # noqa: ANN401  (as SQLite ca
     return True
 
 
-def _literal(cell: _Cell) -> str:
-    value, kind = cell
+def _literal(value: int | bytes | None, *, is_text: bool) -> str:
     if value is None:
         return "NULL"
-    if isinstance(value, int | float):
-        return repr(value)
-    if kind == "blob":
+    if isinstance(value, int):
+        return str(value)
+    if not is_text:
         return f"x'{value.hex()}'"
     if _is_utf8(value) and b"\0" not in value:
-        text: str = value.decode()
-        return "'" + text.replace("'", "''") + "'"
+        return "'" + value.decode().replace("'", "''") + "'"
     return f"CAST(x'{value.hex()}' AS TEXT)"
 
 
-def _shown(cell: _Cell) -> str:
-    value, kind = cell
+def _shown(value: int | bytes, *, is_text: bool) -> str:
     if isinstance(value, bytes):
-        return value.hex() if kind == "blob" else repr(value.decode(errors="backslashreplace"))
+        return repr(value.decode(errors="backslashreplace")) if is_text else value.hex()
     return str(value)
 
 

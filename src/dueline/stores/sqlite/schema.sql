@@ -1,6 +1,4 @@
--- The tables of a queue file, schema version 1. Run once, in one transaction, on an empty file.
--- Files made before November 2026 have the same tables without STRICT and CHECK, and get them
--- when they are opened (sqlite_damage.py); earlier versions of dueline read and write both.
+-- The tables of a queue file, schema version 2. Run once, in one transaction, on an empty file.
 --
 -- lanes    one row a lane that is listed or holds jobs. Its integer stands for the five columns
 --          in every job (measured: 190-250k claims and drops a second against 128-142k with
@@ -11,6 +9,9 @@
 --          carried along by every update; it then lies in bodies (8 KiB: 54k against 17k jobs/s).
 -- records  small versioned values; absent from expires_us on.
 -- rows     the streams.
+-- dueline_stream_marks
+--          the mark of a stream's shard: rows at or below it never change. It only grows. No row
+--          reads as -1.
 
 CREATE TABLE lanes (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -81,4 +82,12 @@ CREATE TABLE rows (
   id BLOB NOT NULL,
   body BLOB NOT NULL,
   PRIMARY KEY (stream, shard, at_us, id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE dueline_stream_marks (
+  stream TEXT NOT NULL,
+  shard INTEGER NOT NULL,
+  closed_us INTEGER NOT NULL,
+  PRIMARY KEY (stream, shard),
+  CHECK (closed_us < 4611686018427387904)
 ) STRICT, WITHOUT ROWID;
