@@ -35,7 +35,7 @@ from dueline.core.ids import Ids
 from dueline.core.job import UNCLAIMED_TOKEN, Job, JobId
 from dueline.core.lane import Lane
 from dueline.core.store import Row
-from dueline.jobs.history import attempt_of, row_of, rows_of_done
+from dueline.jobs.history import attempt_of, row_of, rows_of_ended
 from dueline.spark import enqueue, read
 from dueline.spark.pipeline.delta import place_of
 from dueline.spark.pipeline.engine import Settings
@@ -101,7 +101,7 @@ def measure(folder: Path, asked: argparse.Namespace) -> Mapping[str, Any]:
     """Measure everything on a store in a folder."""
     rows, rounds = asked.rows, asked.rounds
     url = f"sqlite:///{folder / 'history.db'}?synchronous=NORMAL"
-    fill(url, rows, told=each if asked.singly else rows_of_done)
+    fill(url, rows, told=each if asked.singly else rows_of_ended)
     spark = two_cores("bench")
     takes: dict[str, list[float]] = defaultdict(list)
     uses: dict[str, list[float]] = defaultdict(list)

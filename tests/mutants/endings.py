@@ -43,11 +43,10 @@ def the_key_of_a_retried_job_is_released(patch: Patch) -> None:
         ends: Sequence[Finished],
         others: Sequence[Group],
         *,
-        share: bool,
-        noted: Sequence[AttemptAndJob] | None = None,
+        noted: Sequence[AttemptAndJob] = (),
     ) -> bool:
         completion.release(store, [one.job for group in others for one in group.verdicts])
-        return finish(store, done, settings, ends, others, share=share, noted=noted)
+        return finish(store, done, settings, ends, others, noted=noted)
 
     patch.setattr(settler, "finish_together", finish_and_release)
 

@@ -19,7 +19,7 @@ from dueline.core.queue_settings import shard_of
 from dueline.core.readable_records import value_at
 from dueline.core.store import NO_VERSION, Commit, Drop, Group, Move, Put
 from dueline.jobs import cancel_requests, progress_records, results, unique_records
-from dueline.jobs.json_bundles import ids_in
+from dueline.jobs.history_batch import ids_in
 from dueline.jobs.unique import RESEND_US_MAX, rule_of
 
 PARTITION: Final = "moves"

@@ -91,13 +91,7 @@ def all_records(store: Store) -> Iterator[tuple[str, Put]]:
 
 def copy_features(source: Engine, target: Engine) -> None:
     """Name the features in the target that rows and records of the source use."""
-    brought = {
-        *(features.CALL_TERMS, features.ENDS, features.HEADERS, features.LIMITS),
-        *(features.SCHEDULES, features.SCHEDULE_OPTIONS, features.WORKFLOWS),
-    }
-    if target.store.transactional:
-        brought.add(features.RESULTS)
-    for name in sorted(features.names_of(source.store) & brought):
+    for name in sorted(features.names_of(source.store) & features.KNOWN):
         target.catalog.adopt(name)
 
 

@@ -18,22 +18,18 @@ from dueline.core.version import VERSION
 
 PARTITION: Final = "features"
 
-BUNDLES: Final = "history bundles"
-CALL_TERMS: Final = "options of calls"
-COLUMNS: Final = "history columns"
-ENDS: Final = "schedules that end"
-HEADERS: Final = "headers of jobs"
-LIMITS: Final = "limits"
-RESULTS: Final = "shared results"
-SCHEDULES: Final = "schedules"
-SCHEDULE_OPTIONS: Final = "options of schedules"
-WORKFLOWS: Final = "workflows"
+BASE: Final = "history columns"
+"""Every store names it from its first queue on: stores of development versions before 1.0 lack it.
+"""
 
-BASELINE: Final = frozenset({BUNDLES, LIMITS, SCHEDULES, WORKFLOWS})
-"""Features known to every version that reads the names at all."""
+OF_NEW: Final = (BASE,)
+"""Features that a store uses from its first queue on; others get them from `dueline migrate`."""
 
-KNOWN: Final = BASELINE | {CALL_TERMS, COLUMNS, ENDS, HEADERS, RESULTS, SCHEDULE_OPTIONS}
-"""Features that this version reads and writes."""
+KNOWN: Final = frozenset({
+    BASE, "headers of jobs", "history bundles", "limits", "options of calls",
+    "options of schedules", "schedules", "schedules that end", "shared results", "workflows",
+})  # fmt: skip
+"""Features that this version knows: BASE, and what each store may use."""
 
 MOVED: Final = "moved to "
 """Begins the name that says to which address the store has moved (rule X1)."""
@@ -121,7 +117,7 @@ class Features:
         except Unknown as error:  # the next use reads again
             raise StoreUnavailable(f"The store did not confirm the feature {name}.") from error
         self._used |= {name}
-        return is_new and name not in BASELINE
+        return is_new
 
 
 def names_of(records: Records) -> frozenset[str]:

@@ -1,9 +1,10 @@
 """The queues of a store and their settings."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
+from dueline.core import features
 from dueline.core.clock import SECOND_US, Clock
 from dueline.core.codec import decode, encode
 from dueline.core.errors import (
@@ -15,7 +16,7 @@ from dueline.core.errors import (
     StoreUnavailable,
     Unknown,
 )
-from dueline.core.features import CALL_TERMS, HEADERS, Features
+from dueline.core.features import Features
 from dueline.core.ids import Ids
 from dueline.core.lane import Lane, living_queue
 from dueline.core.pagination import record_at
@@ -68,7 +69,6 @@ class Catalog:
       clock: This machine's clock.
       ids: The source of tokens.
       defaults: Settings of a new queue.
-      of_new: Features that a store uses from its first queue on.
 
     Attributes:
       changes: How often settings were read that had been stored again meanwhile.
@@ -81,13 +81,11 @@ class Catalog:
         clock: Clock,
         ids: Ids,
         defaults: QueueSettings,
-        of_new: Collection[str] = (),
     ) -> None:
         self._records = records
         self._ids = ids
         self._clock = clock
         self._defaults = defaults
-        self._of_new = of_new
         self._settings: dict[str, Entry] = {}
         self._known: dict[str, Entry] = {}
         self.changes = 0
@@ -95,9 +93,7 @@ class Catalog:
 
     def inside(self, records: Records) -> "Catalog":
         """Return a catalog of the same store inside an open transaction; it caches nothing."""
-        made = Catalog(
-            records, clock=self._clock, ids=self._ids, defaults=self._defaults, of_new=self._of_new
-        )
+        made = Catalog(records, clock=self._clock, ids=self._ids, defaults=self._defaults)
         made.features = self.features.inside(records)
         return made
 
@@ -183,13 +179,6 @@ class Catalog:
             for queue in self.names():
                 self.touch(queue)
 
-    def adopt_options(self, *, has_terms: bool, has_headers: bool) -> None:
-        """Record the features of jobs with terms or headers of their own, as `adopt` does."""
-        if has_terms:
-            self.adopt(CALL_TERMS)
-        if has_headers:
-            self.adopt(HEADERS)
-
     def touch(self, queue: str) -> None:
         """Store the settings of a queue again, so that its workers read what depends on them."""
         entry = self.entry(queue)
@@ -201,12 +190,14 @@ class Catalog:
 
         Call it when no process of an older version uses the store: they refuse it from then on.
 
-        Raises: SchemaMismatch: the store uses a feature that this version does not know.
+        Raises: SchemaMismatch: the store uses a feature that this version does not know, or was
+          made by a development version.
         """
-        self.features.check()
-        missing = [one for one in self._of_new if not self.features.has(one)]
-        if not missing or not self.names_after(None, 1):
+        if not self.names_after(None, 1):
+            self.features.check()
             return []
+        self._check_features()
+        missing = [one for one in features.OF_NEW if not self.features.has(one)]
         for feature in missing:
             self.adopt(feature)
         return missing
@@ -308,17 +299,23 @@ class Catalog:
         for _ in range(_ROUNDS_MAX):
             entry = self.entry(queue)
             if entry is not None:
-                self.features.check()
+                self._check_features()
                 known, self._known[queue] = self._known.get(queue), entry
                 self._settings[queue] = entry
                 if known is not None and known.version != entry.version:
                     self.changes += 1
                 return entry
-            if self._of_new and not self.names_after(None, 1):
-                for feature in self._of_new:  # no other process has read the names (rule V3)
+            if not self.names_after(None, 1):
+                for feature in features.OF_NEW:  # no other process has read the names (rule V3)
                     self.features.use(feature)
             self._put(queue, self._defaults, NO_VERSION)
         raise Conflict(f"The queue {queue} cannot be created.", hint="Try again.")
+
+    def _check_features(self) -> None:
+        """Check the features of a store that has a queue."""
+        self.features.check()
+        if not self.features.has(features.BASE):
+            raise SchemaMismatch.too_old(f"The store has queues without {features.BASE}")
 
     def _put(
         self, queue: str, settings: QueueSettings, expect: bytes, leaving_us: int | None = None

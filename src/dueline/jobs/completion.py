@@ -23,7 +23,7 @@ from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Commit, Drop, Group, Move, Row, Store
 from dueline.core.tuples import field, made
 from dueline.jobs import results, unique_records
-from dueline.jobs.history import AttemptAndJob, happened, row_of, rows_of_done, rows_of_ended
+from dueline.jobs.history import AttemptAndJob, happened, row_of, rows_of_ended
 from dueline.workflows import records
 
 OUTCOME_LEASE_US = 30_000_000
@@ -183,8 +183,8 @@ def complete(store: Store, ends: Sequence[Finished]) -> None:
 def _history_of(ends: Sequence[Finished]) -> list[Row]:
     """Return the history rows of endings.
 
-    Attempts that succeeded share rows with those that were claimed with them. An end that another
-    process decided has a row of its own, since its row shows another claim (rule F3).
+    Attempts that succeeded share rows. An end that another process decided has a row of its own,
+    since its row shows another claim (rule F3).
     """
     done: list[Ended] = []
     rows: list[Row] = []
@@ -198,7 +198,7 @@ def _history_of(ends: Sequence[Finished]) -> list[Row]:
             done.append(Ended(job, ending, attempt.started_us, attempt.ended_us))
         else:
             rows.append(row_of(attempt, job))
-    return rows + rows_of_done(done)
+    return rows + rows_of_ended(done)
 
 
 def effects(job: Job, end: Finish) -> Group:
@@ -236,9 +236,7 @@ def end_of(finished: Finished, *, recorded: bool = False) -> Group:
 def successes(
     done: Sequence[Ended],
     settings: Mapping[str, QueueSettings],
-    *,
-    share: bool,
-    noted: Sequence[AttemptAndJob] | None = None,
+    noted: Sequence[AttemptAndJob] = (),
 ) -> Group:
     """Return one group of successful jobs, for stores where a group is a transaction.
 
@@ -248,9 +246,7 @@ def successes(
     Args:
         done: The successful attempts.
         settings: Settings of each queue among them.
-        share: Results may share records.
-        noted: Other attempts, whose history rows are part of the group; None in a store without
-            the feature `history columns`.
+        noted: Other attempts, whose history rows are part of the group.
     """
     recorded: list[Ended] = []
     commits: list[Commit] = []
@@ -260,13 +256,12 @@ def successes(
         for keep_us, some in _by_keeping(same, settings[queue].keep_us):
             jobs, endings, _, ended_us = zip(*some, strict=True)
             values = list(map(_value_of, endings))
-            commits += results.keep_done(jobs, ended_us, values, keep_us=keep_us, share=share)
+            commits += results.keep_done(jobs, ended_us, values, keep_us=keep_us)
     if any(map(_opts_of, map(_job_of, done))):
         steps = [(one.job, one.ended_us, _value(one)) for one in done if one.job.opts]
         commits += records.record_done(steps)
     drops = made(Drop, [(one.job,) for one in done])
-    rows = rows_of_done(recorded) if noted is None else rows_of_ended(recorded, noted)
-    return Group(drops, commits, rows=rows)
+    return Group(drops, commits, rows=rows_of_ended(recorded, noted))
 
 
 _job_of, _value_of = field(Ended, "job"), field(Done, "value")
@@ -303,8 +298,7 @@ def finish_together(
     ends: Sequence[Finished],
     others: Sequence[Group],
     *,
-    share: bool,
-    noted: Sequence[AttemptAndJob] | None = None,
+    noted: Sequence[AttemptAndJob] = (),
 ) -> bool:
     """End successful jobs, end others, and apply groups, in one transaction.
 
@@ -314,23 +308,21 @@ def finish_together(
         settings: Settings of each queue among them.
         ends: Other jobs that end.
         others: Groups to apply.
-        share: Results may share records.
-        noted: The attempts of `others`, if they share history rows with those that end; None in a
-            store without the feature `history columns`.
+        noted: The attempts of `others`; they share history rows with those that end.
 
     Returns:
         Whether all their claims held; otherwise nothing was recorded.
     """
     ended: list[Group] = []
-    attempts = None if noted is None else list(noted)
+    attempts = list(noted)
     for one in ends:
         attempt = one.finish.attempt
-        if attempts is None or attempt is None or not attempt.worker:
+        if attempt is None or not attempt.worker:
             ended.append(end_of(one))
         else:
             attempts.append((attempt, one.job))
             ended.append(end_of(one, recorded=True))
-    group = joined([successes(done, settings, share=share, noted=attempts), *ended, *others])
+    group = joined([successes(done, settings, attempts), *ended, *others])
     if not store.together([group])[0]:
         return False
     keyed = [job for job in (*map(_job_of, done), *(job for job, _ in ends)) if job.opts]

@@ -1,10 +1,10 @@
 """The history of jobs, as a stream."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple
 from itertools import groupby, islice
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from dueline.core.attempt import (
     ARGUMENTS_BYTES_MAX,
@@ -23,7 +23,6 @@ from dueline.core.lane import Lane, limits_text, living_queue, tenant_of
 from dueline.core.pagination import rows_in
 from dueline.core.store import Row, Store, Streams
 from dueline.core.tuples import field
-from dueline.jobs import json_bundles
 from dueline.jobs.history_batch import (
     ENQUEUED,
     NO_CLAIM,
@@ -31,6 +30,7 @@ from dueline.jobs.history_batch import (
     Lines,
     attempts_in,
     bundles_of,
+    one_or_each,
     row_id_of,
 )
 from dueline.log import trimming
@@ -132,8 +132,7 @@ def row_of_event(event: Attempt, job: Job, cause: bytes) -> Row:
 def key_of(row_id: bytes, event: Attempt) -> Key:
     """Return what identifies a claim or an enqueue event in a history; otherwise the row's id.
 
-    Versions that ran at the same time may have given rows of one claim different ids, and an older
-    version may have given rows of two runs of a job the same ids.
+    Two processes may have given rows of one claim different ids.
     """
     if event.worker:
         return event.job, event.enqueued_us, event.fence
@@ -184,7 +183,7 @@ def _lines_of_done(done: Sequence[Ended]) -> Lines:
         *map(_cells_of_claimed, jobs), strict=True
     )
     values = list(map(_value_of, endings))
-    one = json_bundles.one_or_each(values)
+    one = one_or_each(values)
     digests = (
         [_digest(digest_of(one))] * len(jobs)
         if isinstance(one, bytes)
@@ -210,7 +209,7 @@ def _lines_of(others: Sequence[AttemptAndJob]) -> Lines:
 def _lane_columns(jobs: Sequence[Job]) -> tuple[Sequence[str], Sequence[int]]:
     """Return the tenants and priorities of jobs."""
     lanes = list(map(_lane_of, jobs))
-    one = json_bundles.one_or_each(lanes)
+    one = one_or_each(lanes)
     if isinstance(one, Lane):
         return [tenant_of(one)] * len(jobs), [one.priority] * len(jobs)
     known = {lane: (tenant_of(lane), lane.priority) for lane in set(lanes)}
@@ -228,35 +227,8 @@ def _digest(digits: str) -> bytes:
     return bytes.fromhex(digits) or NO_DIGEST
 
 
-def rows_of_done(done: Sequence[Ended]) -> list[Row]:
-    """Return the rows of successful attempts, in stores without the feature `history columns`.
-
-    They contain what `row_of` does; attempts that were claimed together share rows.
-    """
-    most = json_bundles.ATTEMPTS_MAX
-    return [
-        row
-        for same in _alike(done)
-        for start in range(0, len(same), most)
-        for row in _rows_of_some(same[start : start + most])
-    ]
-
-
-def _alike(done: Sequence[Ended]) -> Collection[Sequence[Ended]]:
-    """Group attempts that may share a row."""
-    jobs = list(map(_job_of, done))
-    shards = map(_shard_of, map(_lane_of, jobs))
-    kinds = zip(map(_claim_of, jobs), shards, _limits_of(jobs), strict=True)
-    alike: dict[tuple[Any, ...], list[Ended]] = {}
-    rest = iter(done)
-    for kind, run in groupby(kinds):  # mostly one, or two
-        alike.setdefault(kind, []).extend(islice(rest, len(list(run))))
-    return alike.values()
-
-
 _job_of = field(Ended, "job")
 _value_of = field(Done, "value")
-_claim_of = field(Job, "task", "fence", "worker", "claimed_us")
 _cells_of_new = field(Job, "id", "task", "due_us", "enqueued_us", "fence")
 _cells_of_claimed = field(
     Job, "id", "task", "due_us", "enqueued_us", "fence", "claimed_us", "worker"
@@ -267,12 +239,6 @@ _cells_of_attempt = attrgetter(
 )  # fmt: skip
 _lane_of = field(Job, "lane")
 _shard_of = field(Lane, "queue", "shard")
-
-
-def _rows_of_some(done: Sequence[Ended]) -> list[Row]:
-    if len(done) == 1:
-        return _rows_of_each(done)
-    return [json_bundles.json_bundle_of(done, done[0].job.lane.queue + HISTORY_SUFFIX)]
 
 
 def _rows_of_each(done: Sequence[Ended]) -> list[Row]:

@@ -6,7 +6,7 @@ head and a MessagePack array of columns. A column is one value for all events, o
 of each: numbers of 8 bytes, ids of 16, texts as numbers in a list of the different ones. Readers of
 many rows join the columns of bundles without looking at single events.
 
-Rows of one event are JSON. So are bundles of older versions (`json_bundles`).
+Rows of one event are JSON.
 
 On stores where a verdict and its row are not one transaction, another process may record an attempt
 again, in a row of its own. Readers recognize it by its id (rule F3).
@@ -28,11 +28,13 @@ from dueline.core.errors import StoreCorrupt
 from dueline.core.ids import derived
 from dueline.core.store import Row
 from dueline.jobs import json_bundles
-from dueline.jobs.json_bundles import ID_BYTES, ids_in, one_or_each
 
 ATTEMPTS_MAX: Final = 100
 """Maximum number of events in a row, which bounds what a reader of few rows gets: less than 256,
 so that a byte is the number of a text."""
+
+ID_BYTES: Final = 16
+_ID_DIGITS: Final = 2 * ID_BYTES
 
 ENQUEUED: Final = "enqueued"
 NO_CLAIM: Final = -1
@@ -64,7 +66,6 @@ class Bundle(Cells, frozen=True, gc=False, array_like=True):
       job: The ids of the jobs, ID_BYTES each.
       digest: DIGEST_BYTES for all events or each, NO_DIGEST for none.
       codec, size, payload: Of enqueue events with arguments; empty without.
-      limits, again_us: As an attempt's; bundles of older versions end before them.
     """
 
     job: bytes
@@ -81,12 +82,12 @@ class Bundle(Cells, frozen=True, gc=False, array_like=True):
     error: Texts
     worker: Texts
     fence: Numbers
-    digest: bytes = NO_DIGEST
-    codec: tuple[int, ...] = ()
-    size: tuple[int, ...] = ()
-    payload: tuple[bytes | None, ...] = ()
-    limits: Texts = ""
-    again_us: Numbers = 0
+    digest: bytes
+    codec: tuple[int, ...]
+    size: tuple[int, ...]
+    payload: tuple[bytes | None, ...]
+    limits: Texts
+    again_us: Numbers
 
     @property
     def many(self) -> int:
@@ -168,6 +169,13 @@ def numbers_of(column: Sequence[int]) -> Numbers:
     return one if isinstance(one, int) else pack(f"<{len(column)}q", *column)
 
 
+def one_or_each(column: Sequence[Any]) -> Any:  # noqa: ANN401  (a cell of any kind)
+    """Return the value that all cells of a column have; the column if they differ."""
+    first = column[0]
+    is_same = column[-1] == first and column.count(first) == len(column)
+    return first if is_same else column
+
+
 def _texts_of(column: Sequence[str]) -> Texts:
     one = one_or_each(column)
     if isinstance(one, str):
@@ -177,6 +185,11 @@ def _texts_of(column: Sequence[str]) -> Texts:
 
 
 # Row ids
+
+
+def ids_in(digits: str) -> list[str]:
+    """Return ids that are concatenated, in hexadecimal digits."""
+    return [digits[start : start + _ID_DIGITS] for start in range(0, len(digits), _ID_DIGITS)]
 
 
 def row_ids(jobs: bytes, digests: bytes, enqueued: bytes) -> bytes:
@@ -211,16 +224,9 @@ def row_id_of(job: bytes, fence: int, enqueued_us: int) -> bytes:
     return row_ids(job, digest_of_fence(fence), packed(enqueued_us, 1))
 
 
-def id_parts(row: Row, bundle: Bundle) -> tuple[bytes, bytes]:
-    """Return the digests of fences and the enqueue times from which a bundle's row ids are made.
-
-    If the own id of a JSON bundle does not depend on the enqueue times, an older version wrote it,
-    and the ids of its attempts do not either. They stay, since copies of the history hold them.
-    """
-    many, fence = bundle.many, bundle.fence
-    enqueued_us = bundle.enqueued_us
-    if json_bundles.is_bundle(row) and row.id == derived(bundle.job, int(fence)):
-        enqueued_us = 0
+def id_parts(bundle: Bundle) -> tuple[bytes, bytes]:
+    """Return the digests of fences and the enqueue times from which a bundle's row ids are made."""
+    many, fence, enqueued_us = bundle.many, bundle.fence, bundle.enqueued_us
     if bundle.outcome == ENQUEUED:
         fence = NO_CLAIM
     if isinstance(fence, int):
@@ -245,7 +251,7 @@ def size_of(row: Row) -> int:
 
 
 def bundle_in(row: Row) -> Bundle:
-    """Return the columns of a bundle, of any version.
+    """Return the columns of a bundle.
 
     Raises:
         StoreCorrupt: The row cannot be read.
@@ -295,7 +301,7 @@ def attempts_in(row: Row) -> list[tuple[bytes, Attempt]]:
             event = event if enqueued.codec is None else enqueued
         return [(row.id, event)]
     bundle = bundle_in(row)
-    ids = row_ids(bundle.job, *id_parts(row, bundle))
+    ids = row_ids(bundle.job, *id_parts(bundle))
     each = (ids[start : start + ID_BYTES] for start in range(0, len(ids), ID_BYTES))
     return list(zip(each, _events(bundle), strict=True))
 

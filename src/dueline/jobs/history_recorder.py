@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from dueline.core import features
 from dueline.core.clock import Clock, StoreTime
 from dueline.core.engine import Engine
 from dueline.core.ids import Ids
@@ -20,7 +19,7 @@ from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Group, Move, Row, Store, Verdict
 from dueline.core.tuples import field
 from dueline.core.wakeup import NoWakeups, Wakeups
-from dueline.jobs.history import happened, row_of_enqueue, row_of_event, rows_of_enqueued
+from dueline.jobs.history import happened, row_of_event, rows_of_enqueued
 
 _lane_of = field(Job, "lane")
 
@@ -32,7 +31,6 @@ class RecordingStore:
         self.transactional = store.transactional
         self._store = store
         self._settings = catalog.settings
-        self._features = catalog.features
         self._now_us = now_us
 
     # Recorded calls
@@ -88,13 +86,9 @@ class RecordingStore:
         if not kept:
             return []
         rows: list[Row] = []
-        share = self._features.has(features.COLUMNS)
         for queue, with_arguments in kept.items():
             new = [job for job in jobs if job.lane.queue == queue and not job.hop]
-            if share:
-                rows += rows_of_enqueued(new, with_arguments=with_arguments)
-            else:
-                rows += [row_of_enqueue(job, with_arguments=with_arguments) for job in new]
+            rows += rows_of_enqueued(new, with_arguments=with_arguments)
         return rows
 
     def _rows_of_changed(self, verdicts: Sequence[Verdict]) -> list[Row]:
@@ -120,7 +114,7 @@ def recording(store: Store, catalog: Catalog, now_us: Callable[[], int]) -> Stor
 
     Args:
         store: The store.
-        catalog: Its queues and features.
+        catalog: Its queues.
         now_us: Returns the store's time.
     """
     return cast(Store, RecordingStore(store, catalog, now_us))
@@ -138,8 +132,7 @@ def open_engine(
         defaults: Settings of a new queue.
         wakeups: Wakes workers of the store; None if they cannot be reached.
     """
-    of_new = (features.COLUMNS, *((features.RESULTS,) if store.transactional else ()))
-    catalog = Catalog(store, clock=clock, ids=ids, defaults=defaults, of_new=of_new)
+    catalog = Catalog(store, clock=clock, ids=ids, defaults=defaults)
     time = StoreTime(store.clock_us, clock)
     recording_store = recording(store, catalog, time.latest_us)
     return Engine(store, recording_store, clock, time, ids, catalog, wakeups or NoWakeups())

@@ -5,7 +5,6 @@ from contextlib import suppress
 from itertools import groupby
 from typing import NamedTuple
 
-from dueline.core import features
 from dueline.core.attempt import Outcome
 from dueline.core.call_options import checked_key, read_headers, read_options, read_tags
 from dueline.core.engine import Engine
@@ -204,15 +203,10 @@ class Queues:
             now_us = self._time.earliest_us()
         due_us = now_us if asked_us is None else asked_us
         pos_us = max(due_us, now_us)
-        if limits and any(limits):
-            self._catalog.adopt(features.LIMITS)
         job_ids = self._ids.many(len(bodies), now_us)
         home = Lane(queue, 0, bucket_of(pos_us, settings.width_us), priority, tenant)
         lanes = changes.lanes_of_new_jobs(home, job_ids, settings.shards, limits)
         options = read_options(opts)
-        if opts:
-            has_terms, has_headers = bool(options.terms), bool(options.headers)
-            self._catalog.adopt_options(has_terms=has_terms, has_headers=has_headers)
         if opts or window_us:
             check_options(
                 options, max(asked_us or 0, calls.called_us or now_us) + window_us, window_us
@@ -419,7 +413,6 @@ class Queues:
             raise BadInput(
                 "There is nothing to change.", hint="Pass a priority, tags, headers, or several."
             )
-        self._catalog.adopt_options(has_terms=False, has_headers=bool(own.headers))
         if len(steps) == 1 or not isinstance(self._store, Transactional):
             for step in steps:
                 self._change(job_id, "changed", step)

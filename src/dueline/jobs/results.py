@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from operator import itemgetter
 from struct import error as StructError  # noqa: N812  (it is a class)
-from struct import unpack
+from struct import pack, unpack
 from typing import Final
 
 from dueline.core.attempt import Outcome
@@ -27,7 +27,7 @@ from dueline.core.pagination import records_in
 from dueline.core.queue_settings import KEEP_US_MAX
 from dueline.core.store import NO_VERSION, Commit, Delete, Put, Record, Store, Write
 from dueline.core.tuples import field
-from dueline.jobs.json_bundles import ids_in, instants, instants_of, one_or_each
+from dueline.jobs.history_batch import ids_in, one_or_each
 
 _SLICE_US = 60_000_000
 _SLICES = 4
@@ -105,7 +105,6 @@ def keep_done(
     values: Sequence[bytes],
     *,
     keep_us: int,
-    share: bool,
 ) -> list[Commit]:
     """Return the writes that keep the results of successful jobs.
 
@@ -114,10 +113,9 @@ def keep_done(
         ended_us: When each ended.
         values: The result of each.
         keep_us: How long the results are kept.
-        share: Jobs may share records.
     """
     lines = list(zip(map(bytes.hex, map(_id_of, jobs)), ended_us, values, jobs, strict=True))
-    fit = [one for one in lines if _may_share(*one)] if share else []
+    fit = [one for one in lines if _may_share(*one)]
     cells = _cells_of(sorted(fit, key=_digits_of))
     puts: dict[str, list[Put]] = {}
     for cell, same in cells:
@@ -160,11 +158,26 @@ def _shared(start: str, lines: Sequence[_Line], keep_us: int) -> Put:
     shared = Shared(
         len(ids),
         "".join(ids),
-        instants_of(ended_us),
+        _instants_of(ended_us),
         value.decode() if isinstance(value, bytes) else [one.decode() for one in values],
     )
     key = f"{start}{ids[0]}{jobs[0].token.hex()}"
     return Put(key, jobs[0].token, encode(shared), None, max(ended_us) + keep_us)
+
+
+def _instants_of(column: tuple[int, ...]) -> int | str:
+    """Encode timestamps: as one number, or 16 hexadecimal digits for each, concatenated."""
+    one = one_or_each(column)
+    return one if isinstance(one, int) else pack(f">{len(column)}q", *column).hex()
+
+
+def instants(cell: int | str, many: int) -> bytes:
+    """Decode timestamps to 8 bytes each, big-endian.
+
+    Raises:
+        ValueError: The string is damaged.
+    """
+    return bytes.fromhex(cell) if isinstance(cell, str) else cell.to_bytes(8, signed=True) * many
 
 
 def absent(job_id: JobId) -> Commit:

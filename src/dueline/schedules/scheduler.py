@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from dueline.core import features
 from dueline.core.attempt import Outcome
 from dueline.core.call_options import CallOptions
 from dueline.core.clock import DAY_US, SECOND_US
@@ -71,14 +70,6 @@ def put(
     definition.check(timing)
     now_us = queues.engine.time.latest_us()
     check_call(template.queue, None, template.priority, template.tenant, now_us=now_us)
-    queues.engine.catalog.adopt(features.SCHEDULES)
-    if timing.has_end():
-        queues.engine.catalog.adopt(features.ENDS)
-    if template.terms or template.headers:
-        queues.engine.catalog.adopt(features.SCHEDULE_OPTIONS)
-        queues.engine.catalog.adopt_options(
-            has_terms=bool(template.terms), has_headers=bool(template.headers)
-        )
 
     def change(old: Schedule | None) -> Schedule:
         here = None if old is None or old.is_leaving else old

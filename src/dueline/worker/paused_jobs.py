@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from dueline.coordination.worker_registry import KnownTasks, live_workers
-from dueline.core import features
 from dueline.core.attempt import Ended
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
@@ -148,7 +147,6 @@ class DeferredJobs:
         self._wakeup.set()  # the jobs behind them may be due
         moved = [(one.job, one.tenant) for one in waiting if one.tenant is not None]
         if moved:
-            self._engine.catalog.adopt(features.LIMITS)
             move_to_lanes(self._engine, moved)
             self._move_unknown([job for job, _ in moved if not self._knows(job)])
         self._defer_paused([one.job for one in waiting if one.tenant is None])

@@ -7,7 +7,6 @@ from itertools import compress, groupby, repeat
 from types import MappingProxyType
 from typing import NamedTuple
 
-from dueline.core import features
 from dueline.core.attempt import Crashed, Done, Ended, Expired, Failed, Outcome, Settled, Snoozed
 from dueline.core.call_options import THROTTLED, read_options, terms_of
 from dueline.core.clock import DAY_US, SECOND_US
@@ -151,21 +150,15 @@ class Settler:
                 elif isinstance(change, Finished):
                     over.append((one, decision))
                     ends.append(change)
-        others = len(over) + len(again)
         marks = [Group((self._mark(job),)) for job in started]
         noted = self._attempts_of(again)
-        shares = self._engine.catalog.features.has(features.COLUMNS)
-        held = None
-        if shares or len(done) > others or not others:
-            held = self._finish_done(done, ends, moves, marks, noted=noted, shares=shares)
+        held = self._finish_done(done, ends, moves, marks, noted=noted)
         if held is None:
             settings = self._engine.catalog.settings
             ends = [
                 *(_finished(one, _outcome_of(one), settings(one.job.lane.queue)) for one in done),
                 *ends,
             ]
-            if sum(one.finish.attempt is not None for one in ends) > 1:
-                self._engine.catalog.adopt(features.BUNDLES)
             held = self._finish(ends, [*_with_rows(moves, noted), *marks])
         if again:
             self._engine.wake((one.job.lane, decision.at_us) for one, decision in again)
@@ -189,7 +182,6 @@ class Settler:
         marks: Sequence[Group],
         *,
         noted: Sequence[AttemptAndJob | None],
-        shares: bool,
     ) -> Sequence[bool] | None:
         """End successful jobs in bulk, with others; None if each must be ended separately.
 
@@ -199,7 +191,6 @@ class Settler:
             moves: Retries.
             marks: Marks of started handlers.
             noted: The attempt of each retry that the history records.
-            shares: Whether attempts of all kinds share history rows.
         """
         store, catalog = self._engine.store, self._engine.catalog
         settings = {queue: catalog.settings(queue) for queue in _queues_of(done)}
@@ -210,12 +201,9 @@ class Settler:
             return store.settle([*made(Drop, [(one.job,) for one in done]), *verdicts])
         if not store.transactional:
             return None
-        if has_history and len(done) > 1 and not shares:
-            catalog.adopt(features.BUNDLES)
-        share = catalog.features.has(features.RESULTS)
-        groups = [*(moves if shares else _with_rows(moves, noted)), *marks]
-        attempts = [one for one in noted if one is not None] if shares else None
-        is_held = finish_together(store, done, settings, ends, groups, share=share, noted=attempts)
+        groups = [*moves, *marks]
+        attempts = [one for one in noted if one is not None]
+        is_held = finish_together(store, done, settings, ends, groups, noted=attempts)
         return [True] * (len(done) + len(ends) + len(groups)) if is_held else None
 
     def _attempts_of(self, again: Sequence[tuple[Ended, RetryLater]]) -> list[AttemptAndJob | None]:
@@ -407,7 +395,7 @@ class Settler:
             for _, before in taken
             if before and catalog.settings(before.lane.queue).history != "off"
         ]
-        if noted and self._engine.store.transactional and catalog.features.has(features.COLUMNS):
+        if noted and self._engine.store.transactional:
             self._engine.store.append(rows_of_ended((), noted))
         elif noted:
             self._engine.store.append([row_of(*one) for one in noted])

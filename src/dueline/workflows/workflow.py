@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from dueline.core import features
 from dueline.core.call_options import CallOptions, StepPlace
 from dueline.core.engine import Engine
 from dueline.core.errors import Conflict, EnqueueUnknown, NotFound, StoreUnavailable, Unknown
@@ -75,9 +74,6 @@ def begin(engine: Engine, laid_out: LaidOut, admit: Callable[[str, str, int], ob
         _job(engine, layout, number, job_id, call)
         for number, (job_id, call) in enumerate(zip(ids, each, strict=True))
     ]
-    engine.catalog.adopt_options(
-        has_terms=any(call.terms for call in each), has_headers=any(call.headers for call in each)
-    )
     for (queue, tenant), count in Counter((call.queue, call.tenant) for call in each).items():
         if engine.catalog.settings(queue).quotas:
             admit(queue, tenant, count)
@@ -121,7 +117,6 @@ def send(engine: Engine, start: Start, *, again: bool = False) -> None:
     flow, layout, jobs = start
     for queue in {job.lane.queue for job in jobs}:
         engine.catalog.expect_here(queue)
-    engine.catalog.adopt(features.WORKFLOWS)
     store = engine.recording_store
     commits = records.put_layout(flow, layout, version=flow)
     try:

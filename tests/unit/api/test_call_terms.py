@@ -24,7 +24,6 @@ from dueline.api.job_handle import parse_id
 from dueline.api.task import PlannedCall, Using
 from dueline.core.call_options import headers_of, terms_of
 from dueline.core.clock import to_datetime
-from dueline.core.features import CALL_TERMS, SCHEDULE_OPTIONS, names_of
 from dueline.tasks.hooks import EnqueueEvent
 from tests.harness.clocks import NOW_US, HandClock
 
@@ -104,16 +103,6 @@ def test_a_call_says_how_long_its_result_is_kept(app: Dueline) -> None:
             _ = job.status
 
 
-def test_the_store_names_what_older_versions_would_ignore(app: Dueline) -> None:
-    @app.task(name="add")
-    def add() -> None: ...
-
-    add.using(tags=["a"]).enqueue()
-    assert CALL_TERMS not in names_of(app.store)
-    add.using(timeout=5).enqueue()
-    assert CALL_TERMS in names_of(app.store)
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -158,7 +147,6 @@ def test_the_steps_of_a_workflow_have_their_own_retries_and_time_limits(app: Due
 
     steps = [fails.using(retry=Retry.fixed(3600, attempts=2)).step(), fails.step()]
     flow = app.start(group(*steps, sleeps.using(timeout=0.05).step(), failures="collect"))
-    assert CALL_TERMS in names_of(app.store)
     work(app)
     assert [flow.step(number).status for number in range(3)] == ["retrying", "dead", "dead"]
     assert "JobTimeout" in row_of(app, flow.step(2)).error
@@ -173,7 +161,6 @@ def test_the_jobs_of_a_schedule_have_their_own_retries_and_results(app: Dueline)
     own: Using[[], Any] = fails.using(retry=Retry.fixed(3600, attempts=2), keep=3600)
     app.schedules.set("own", own, every=3600)
     app.schedules.set("plain", fails, every=3600)
-    assert {CALL_TERMS, SCHEDULE_OPTIONS} <= names_of(app.store)
     jobs = [app.schedules.trigger(name) for name in ("own", "plain")]
     work(app)
     assert [job.status for job in jobs] == ["retrying", "dead"]

@@ -9,15 +9,7 @@ import pytest
 
 from dueline import Dueline, pipeline
 from dueline.core.errors import SchemaMismatch
-from dueline.core.features import (
-    COLUMNS,
-    LIMITS,
-    PARTITION,
-    RESULTS,
-    SCHEDULES,
-    WORKFLOWS,
-    names_of,
-)
+from dueline.core.features import BASE, KNOWN, OF_NEW, PARTITION, names_of
 from dueline.core.ids import Ids
 from dueline.core.queue_catalog import SETTINGS_AGE_US_MAX, Catalog
 from dueline.core.queue_settings import QueueSettings
@@ -46,16 +38,7 @@ def plant(store: Store) -> None:
     assert store.commit(PARTITION, (put,))
 
 
-def test_plain_jobs_use_what_a_new_store_does(app: Dueline) -> None:
-    @app.task(name="plain")
-    def plain() -> None: ...
-
-    plain.enqueue()
-    app.run_worker(burst=True)
-    assert used(app) == {COLUMNS, RESULTS}
-
-
-def test_each_feature_is_named_by_its_first_use(app: Dueline) -> None:
+def test_a_store_names_what_a_new_one_does_whatever_runs(app: Dueline) -> None:
     app.semaphore("one", capacity=1)
 
     @app.task(name="limited", limits=["one"])
@@ -65,15 +48,32 @@ def test_each_feature_is_named_by_its_first_use(app: Dueline) -> None:
     def free() -> None: ...
 
     assert used(app) == set()
-    limited.enqueue()
-    assert used(app) == {COLUMNS, RESULTS, LIMITS}
+    limited.using(headers={"by": "ann"}).enqueue()
     app.start(pipeline(free.step(), free.step().alone()))
-    assert used(app) == {COLUMNS, RESULTS, LIMITS, WORKFLOWS}
     app.schedule("nightly", free, cron="0 3 * * *")
-    assert used(app) == {COLUMNS, RESULTS, LIMITS, WORKFLOWS, SCHEDULES}
     free.enqueue_many([()] * 20)
     app.run_worker(burst=True)
-    assert used(app) == {COLUMNS, RESULTS, LIMITS, WORKFLOWS, SCHEDULES}
+    assert used(app) == {BASE}
+
+
+def test_each_feature_is_named_by_its_first_use(
+    app: Dueline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dueline.core.features.KNOWN", KNOWN | {LATER})
+    catalog = app.queues.engine.catalog
+    catalog.settings("default")
+    before = catalog.entry("default")
+    assert used(app) == {BASE}
+    catalog.adopt(LATER)
+    assert used(app) == {BASE, LATER}
+    after = catalog.entry("default")
+    assert before is not None
+    assert after is not None
+    assert before.version != after.version  # every process reads the names again
+    catalog.adopt(LATER)
+    again = catalog.entry("default")
+    assert again is not None
+    assert again.version == after.version
 
 
 def test_a_process_that_does_not_know_a_feature_refuses_the_store(app: Dueline) -> None:
@@ -87,23 +87,37 @@ def test_a_process_that_does_not_know_a_feature_refuses_the_store(app: Dueline) 
         other.queues.engine.catalog.settings("default")
     assert "Upgrade" in refused.value.hint
     with pytest.raises(SchemaMismatch, match=LATER):
-        other.queues.engine.catalog.adopt(LIMITS)
+        other.queues.engine.catalog.adopt(BASE)
     other.close()
-    assert used(app) == {COLUMNS, RESULTS, LATER}
+    assert used(app) == {BASE, LATER}
 
 
-def test_a_migration_uses_what_a_new_store_does(app: Dueline) -> None:
+def test_a_migration_uses_what_a_new_store_does(
+    app: Dueline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     catalog = app.queues.engine.catalog
     assert catalog.upgrade() == []  # no queue yet
     catalog.settings("default")
     assert catalog.upgrade() == []
-    assert app.store.commit(
-        PARTITION, (Delete(COLUMNS), Delete(RESULTS))
-    )  # as an older version leaves a store
-    assert used(app) == set()
-    assert catalog.upgrade() == [COLUMNS, RESULTS]
-    assert used(app) == {COLUMNS, RESULTS}
+    monkeypatch.setattr("dueline.core.features.KNOWN", KNOWN | {LATER})
+    monkeypatch.setattr("dueline.core.features.OF_NEW", (*OF_NEW, LATER))
+    assert catalog.upgrade() == [LATER]
+    assert used(app) == {BASE, LATER}
     assert catalog.upgrade() == []
+
+
+def test_a_store_of_a_development_version_is_refused(app: Dueline) -> None:
+    app.queues.engine.catalog.settings("default")
+    assert app.store.commit(PARTITION, (Delete(BASE),))
+    words = r"queues without history columns: a development version before 1\.0 made it"
+    other = Dueline(app.url)
+    with pytest.raises(SchemaMismatch, match=words) as refused:
+        other.queues.engine.catalog.settings("default")
+    assert "Make a new store" in refused.value.hint
+    with pytest.raises(SchemaMismatch, match=words):
+        other.queues.engine.catalog.upgrade()
+    other.close()
+    assert used(app) == set()
 
 
 def test_a_worker_ends_politely_and_its_jobs_wait(app: Dueline, tmp_path: Path) -> None:
@@ -135,7 +149,7 @@ def test_who_worked_before_stops_within_seconds(
     assert known is not None
     assert older.is_current("mail", known.version)
     with monkeypatch.context() as patch:
-        patch.setattr("dueline.core.features.KNOWN", frozenset({LATER}))
+        patch.setattr("dueline.core.features.KNOWN", KNOWN | {LATER})
         newer.adopt(LATER)
     # Where lane lists are read, they answer that the settings are others now.
     after = newer.entry("mail")
@@ -148,31 +162,26 @@ def test_who_worked_before_stops_within_seconds(
 
 
 def test_a_feature_of_a_transaction_that_is_rolled_back_is_not_named(app: Dueline) -> None:
-    app.semaphore("one", capacity=1)
-
-    @app.task(name="limited")
-    def limited() -> None: ...
+    @app.task(name="plain")
+    def plain() -> None: ...
 
     class Stop(Exception): ...
 
     def enqueue_and_stop() -> None:
         with app.transaction() as tx:
-            limited.using(tx=tx, limits=["one"]).enqueue()
+            plain.using(tx=tx).enqueue()
             raise Stop
 
     with pytest.raises(Stop):
         enqueue_and_stop()
     assert used(app) == set()
-    limited.using(limits=["one"]).enqueue()
-    assert used(app) == {COLUMNS, RESULTS, LIMITS}
+    plain.enqueue()
+    assert used(app) == {BASE}
 
 
 def test_the_doctor_lists_them(app: Dueline) -> None:
-    @app.task(name="plain")
-    def plain() -> None: ...
-
-    app.start(pipeline(plain.step()))
+    app.queues.engine.catalog.settings("default")
     command = [sys.executable, "-m", "dueline", "--store", app.url, "doctor"]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert "features" in shown.stdout
-    assert WORKFLOWS in shown.stdout
+    assert BASE in shown.stdout

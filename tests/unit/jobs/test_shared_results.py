@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from dueline.core import features
 from dueline.core.attempt import Done, Ended, Outcome
 from dueline.core.clock import DAY_US
 from dueline.core.errors import NotFound, StoreCorrupt
@@ -20,7 +19,6 @@ from dueline.worker.settler import Settler
 from tests.harness.calls import calls, claim_all, put, row_of
 from tests.harness.clocks import NOW_US, HandClock
 from tests.harness.failing_store import FailingStore
-from tests.harness.queues import queues_on
 from tests.harness.stepped_store import SteppedMemoryStore
 
 TOKEN = Token(b"t" * 16)
@@ -37,7 +35,7 @@ def writes(
     """Return what keeps the results of jobs that end a microsecond after each other."""
     ended_us = [at_us + number for number in range(len(jobs))]
     values = values or [b"%d" % number for number in range(len(jobs))]
-    return results.keep_done(jobs, ended_us, values, keep_us=DAY_US, share=True)
+    return results.keep_done(jobs, ended_us, values, keep_us=DAY_US)
 
 
 def records(commits: Sequence[Commit]) -> int:
@@ -204,26 +202,7 @@ def test_each_queue_keeps_for_its_own_time(queues: Queues, clock: HandClock) -> 
     ]
     done = [Ended(job, Done(b"7"), NOW_US, NOW_US) for job in jobs]
     settings = {one: queues.engine.catalog.settings(one) for one in ("default", "short")}
-    assert finish_together(queues.engine.store, done, settings, (), (), share=True)
+    assert finish_together(queues.engine.store, done, settings, (), ())
     clock.advance(1)
     kept = found(queues.engine.store, jobs)
     assert [one is not None for one in kept] == [True] * 10 + [False] * 10
-
-
-# Versions
-
-
-def test_a_store_of_an_older_version_stays_as_it_is(
-    store: Store, clock: HandClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # V3: processes of that version may still use it
-    with monkeypatch.context() as older:
-        older.setattr("dueline.jobs.history_recorder.features.RESULTS", features.LIMITS)
-        queues_on(store, clock).engine.catalog.settings("default")
-    queues = queues_on(store, clock)
-    put(queues, calls(0, 20))
-    assert not any(shares(store, job) for job in run_all(queues))
-    assert features.RESULTS not in features.names_of(store)
-    queues.engine.catalog.adopt(features.RESULTS)
-    put(queues, calls(0, 20))
-    assert all(shares(store, job) for job in run_all(queues))

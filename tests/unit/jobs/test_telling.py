@@ -17,7 +17,7 @@ from dueline.jobs.history import (
     forget,
     happened,
     row_of_event,
-    rows_of_done,
+    rows_of_ended,
 )
 from dueline.jobs.queue import Queues
 from dueline.jobs.transaction import transaction
@@ -170,7 +170,7 @@ def test_whoever_follows_reads_an_attempt_once_though_it_has_two_rows(
     queues.engine.catalog.settings("mail")
     events = EventReader(queues.engine, clock=clock, queue="mail")
     done = done_of([claimed(number) for number in range(3)])
-    queues.engine.store.append([*rows_of_done(done), *rows_of_each(done[:2])])
+    queues.engine.store.append([*rows_of_ended(done), *rows_of_each(done[:2])])
     clock.advance(1)
     assert [one.job for one in events.read()] == [one.job.id.hex() for one in done]
     assert events.read() == []

@@ -10,7 +10,6 @@ import pytest
 from dueline import BadInput, Dueline
 from dueline.api.task import Task
 from dueline.core.clock import to_datetime
-from dueline.core.features import ENDS, names_of
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import ENDED_KEEP_US
 from dueline.schedules.timetable import Timetable
@@ -76,7 +75,6 @@ def test_a_schedule_ends(
     assert (after.next, after.is_paused) == (None, False)
     assert app.schedules.next("s") == []
     assert scheduler.overdue(app.engine, 0) == []
-    assert ENDS in names_of(app.store)
     app.schedules.pause("s")
     app.schedules.resume("s")
     app.schedules.remove("s")

@@ -14,7 +14,6 @@ from dueline.core.store import Row, Store
 from dueline.jobs.history import (
     HISTORY_SUFFIX,
     row_of_enqueue,
-    rows_of_done,
     rows_of_ended,
     rows_of_enqueued,
 )
@@ -42,7 +41,7 @@ def bulk(first: int, count: int, at_us: int) -> list[Row]:
 
 def bundle(first: int, count: int, at_us: int) -> list[Row]:
     """Make the row that stands for attempts that ended together."""
-    rows = rows_of_done(done_of([claimed(number) for number in range(first, first + count)]))
+    rows = rows_of_ended(done_of([claimed(number) for number in range(first, first + count)]))
     return [row._replace(at_us=at_us) for row in rows]
 
 

@@ -16,7 +16,6 @@ from dueline.jobs.history import (
     attempt_of,
     row_of,
     row_of_enqueue,
-    rows_of_done,
     rows_of_ended,
     rows_of_enqueued,
 )
@@ -44,7 +43,7 @@ def mixed(done: Sequence[Ended], singles: int, noted: Sequence[AttemptAndJob]) -
         *rows_of_enqueued(jobs, with_arguments=False),
         *rows_of_ended(done[singles:], noted),
         *rows_of_each(list(done[:singles])),
-        *rows_of_done(done),
+        *rows_of_ended(done),
         *rows_of_ended((), noted),
     ]
 
@@ -115,16 +114,3 @@ def test_a_damaged_bundle_is_named(cut: int) -> None:
     broken = Row("mail!history", 0, 5, b"0" * 16, b'{"many":2,"job":7}')
     with pytest.raises(StoreCorrupt, match="cannot be read"):
         table_of([broken], "job_id string")
-
-
-def test_rows_of_a_version_without_digests_have_none() -> None:
-    done = done_of([job_row(number) for number in range(3)])
-    (bundle,), single = rows_of_done(done), rows_of_each(done)[0]
-    for row in (bundle, single):
-        digests = {line["digest"] for line in table_of([row], "digest string, job_id string")}
-        assert None not in digests
-        (digest,) = digests
-        cell = f',"digest":"{digest}"'.encode()
-        assert cell in row.body
-        old = row._replace(body=row.body.replace(cell, b""))
-        assert {line["digest"] for line in table_of([old], COLUMNS)} == {None}

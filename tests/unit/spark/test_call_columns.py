@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from dueline import BadInput, Context, Dueline, Unique
-from dueline.core import features
 from dueline.core.call_options import read_options
 from dueline.core.clock import SECOND_US, SystemClock
 from dueline.core.errors import Duplicate
@@ -238,6 +237,5 @@ def test_headers_travel_with_the_job(app: Dueline, mode: str, tmp_path: Path) ->
     write(app, rows_of(range(2, 3), headers=None), writeMode=mode, writeId="none")
     other.run_worker(burst=True)
     assert sorted(seen, key=len) == [{}, dict(headers), dict(headers)]
-    assert features.HEADERS in features.names_of(app.store)
     with pytest.raises(BadInput, match="A header must have"):
         write(app, rows_of(range(9, 10), headers=[("", "x")]), writeMode=mode, writeId="bad")

@@ -183,12 +183,12 @@ def test_attempts_of_bundles_that_were_written_before_keep_their_ids() -> None:
     from hashlib import sha1
 
     from dueline.core.ids import derived
-    from dueline.jobs.history import rows_of_done
+    from dueline.jobs.history import rows_of_ended
     from dueline.jobs.history_batch import attempts_in
     from tests.harness.history_rows import claimed, done_of
 
     jobs = [claimed(number) for number in (1, 2, 3)]
-    (row,) = rows_of_done(done_of(jobs))
+    (row,) = rows_of_ended(done_of(jobs))
     older = row._replace(id=derived(b"".join(job.id for job in jobs), jobs[0].fence))
     digest = sha1(b"attempt %d" % jobs[0].fence, usedforsecurity=False).digest()[:16]
     ids = [bytes(a ^ b for a, b in zip(job.id, digest, strict=True)) for job in jobs]

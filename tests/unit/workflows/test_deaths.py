@@ -7,7 +7,6 @@ import pytest
 
 from dueline import Dueline, EnqueueUnknown, Flow, group, pipeline
 from dueline.core.errors import StoreUnavailable
-from dueline.core.features import WORKFLOWS
 from dueline.worker.workflow_steps import WorkflowSteps
 from dueline.workflows import release, workflow
 from tests.harness.workflow_tasks import step
@@ -124,7 +123,6 @@ def test_a_start_with_unknown_outcome_is_repeated_without_duplicates(
     app: Dueline, monkeypatch: pytest.MonkeyPatch, cut: int
 ) -> None:
     app.queues.engine.catalog.settings("default")  # known before the store fails
-    app.queues.engine.catalog.adopt(WORKFLOWS)  # noted before the store fails
     part = group(step(app, "add", n) for n in (1, 2)).then(step(app, "count"))
     with monkeypatch.context() as patch:
         stopping(app, patch, cut, StoreUnavailable("It is gone."))

@@ -17,6 +17,7 @@ from dueline.core.errors import StoreCorrupt
 from dueline.core.store import Row
 from dueline.jobs.history_batch import (
     DIGEST_BYTES,
+    ID_BYTES,
     Numbers,
     Texts,
     bundle_in,
@@ -26,7 +27,6 @@ from dueline.jobs.history_batch import (
     row_ids,
     unbundled,
 )
-from dueline.jobs.json_bundles import ID_BYTES
 
 TYPES: Final[Mapping[str, pa.DataType]] = {
     **dict.fromkeys(("job", "task", "queue", "tenant", "outcome", "error", "worker"), pa.string()),
@@ -150,7 +150,7 @@ class _Bundles:
         return numbers.cast(TYPES[key])
 
     def _ids(self) -> bytes:
-        parts = list(map(id_parts, self._rows, self._bundles))
+        parts = list(map(id_parts, self._bundles))
         return row_ids(
             b"".join([one.job for one in self._bundles]),
             b"".join([digests for digests, _ in parts]),

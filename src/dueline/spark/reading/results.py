@@ -13,7 +13,7 @@ from dueline.core.errors import StoreCorrupt
 from dueline.core.job import JobId
 from dueline.core.store import Row, Store
 from dueline.jobs import results
-from dueline.jobs.json_bundles import ID_BYTES, instants
+from dueline.jobs.history_batch import ID_BYTES
 from dueline.spark.reading import history_columns
 
 ENDS_MAX: Final = 100_000
@@ -71,7 +71,7 @@ _PREFIX: Final = len(results.prefix_of("0" * 2 * ID_BYTES))
 def _shared(some: Sequence[results.Shared]) -> pa.Table:
     """Return the results in shared records, which belong to jobs that are done."""
     try:
-        numbers = array("q", b"".join([instants(one.ended_us, one.many) for one in some]))
+        numbers = array("q", b"".join([results.instants(one.ended_us, one.many) for one in some]))
         numbers.byteswap()
         jobs = history_columns.digits_of(
             bytes.fromhex("".join([one.job for one in some])), ID_BYTES

@@ -16,7 +16,6 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from dueline.api.connect import existing_engine, open_existing, shared_url
-from dueline.core import features
 from dueline.core.call_options import Mode
 from dueline.core.clock import DAY_US, SECOND_US, SystemClock
 from dueline.core.codec import decode, encode
@@ -84,14 +83,11 @@ class _Sink:
         self._keep_us = options.number("keepDays", KEEP_DAYS) * DAY_US
         names = schema.fieldNames()
         check_columns(names, self._form)
-        self._has_headers = "headers" in names
 
     @contextmanager
     def _engine(self) -> Iterator[Engine]:
-        """Open the store; older versions refuse it from now on if jobs have headers."""
+        """Open the store."""
         with existing_engine(self._url) as engine:
-            if self._has_headers:
-                engine.catalog.adopt(features.HEADERS)
             yield engine
 
     def _write(self, batches: Iterator[pa.RecordBatch], write: str) -> WriterCommitMessage:
