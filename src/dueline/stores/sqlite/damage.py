@@ -58,7 +58,7 @@ def _move_damaged(database: apsw.Connection, table: str, now_us: int) -> int:
     database.execute(f"DELETE FROM {table} WHERE NOT ({fits})")  # noqa: S608
     database.execute(_CREATE)
     for row in rows:
-        values = dict(zip(names, row, strict=True))
+        values: dict[str, Any] = dict(zip(names, row, strict=True))
         damaged = [name for name in bytes_of if not _is_utf8(values[name])]
         place = [_shown(values[name], is_text=name in bytes_of) for name in _KEYS[table]]
         literals = [_literal(value, is_text=name in bytes_of) for name, value in values.items()]
