@@ -177,7 +177,7 @@ class Verdicts:
             self._cursors.learn_all(lane, [(key_of(job), None) for job in jobs])
 
     def carry(self, stubs: Sequence[Found]) -> None:
-        """Complete stubs: insert their target rows, then delete the stubs.
+        """Complete stubs: insert their target rows, then delete the stubs (rules K3, K4).
 
         If a result stays unknown, the next process that reads the stub completes it. All of this
         may be repeated: the target is inserted once, and a stub is deleted under its token.

@@ -91,6 +91,7 @@ _SET_CLAIM: Final = (
     "UPDATE {keyspace}.jobs SET at_us = ?, fence = ?, claim_token = ?, worker = ?, claimed_us = ?,"
     " state = ?"
 )
+# Tokens are compared for equality, and no condition with null (rule P4).
 _CLAIM_IF: Final = f" WHERE {_ROW} IF claim_token = ? AND at_us = ? AND state = ?"
 _CLAIM: Final = f"{_SET_CLAIM}{_CLAIM_IF}"
 _CLAIM_AFTER_CRASH: Final = f"{_SET_CLAIM}, crashes = ?, alone = ?{_CLAIM_IF}"
@@ -358,7 +359,7 @@ def move(verdict: Move, row: Job | None, *, is_listed: bool) -> list[Call]:
 
 
 def stub(verdict: Move, row: Job) -> Call:
-    """Turn a row into a stub of its future row."""
+    """Turn a row into a stub of its future row (rules K1, K2)."""
     job = verdict.job
     return (_STUB, (stub_of(verdict, row), verdict.token, *place_of(job), job.token))
 
