@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from dueline import Batch, Dueline
+from dueline.api.connect import open_store
 from dueline.core.queue_settings import shard_of
+from dueline.core.store import Transactional
+from dueline.store_tests.calls import NOW_US
 from tests.harness.postgres import expect_server
 
 expect_server()
@@ -175,3 +178,15 @@ def test_a_group_reads_every_event_once_and_in_order(callers: Callers) -> None:
         before.commit()
         callers.await_group()
     assert seen == list(range(30))
+
+
+def test_an_open_transaction_raises_no_watermark(url: str) -> None:
+    """Other processes would not know of it, and it may be rolled back."""
+    store = open_store(url)
+    assert store.close_until("log", 0, at_us=NOW_US) == NOW_US
+    assert isinstance(store, Transactional)
+    with store.transaction() as inside:
+        assert inside.store.close_until("log", 0, at_us=NOW_US + 9) == NOW_US
+        assert inside.store.close_until("log", 0, at_us=NOW_US - 9) == NOW_US
+    assert store.close_until("log", 0, at_us=-1) == NOW_US
+    store.close()

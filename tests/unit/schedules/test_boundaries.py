@@ -306,6 +306,25 @@ def test_the_highest_rank_is_bounded(world: World) -> None:
     assert rests == set(range(1, RANK_MAX + 1))
 
 
+def test_a_worker_remembers_nothing_of_deleted_schedules(world: World) -> None:
+    timetable = timetable_of(world)
+    names = [f"s{number}" for number in range(3)]
+    for name in names:
+        timing = Timing(every_us=STEP_US, overlap="skip", start_us=world.now_us - STEP_US)
+        store(world, Schedule(TEMPLATE, timing, b"seed", world.now_us - 1), name)
+    world.clock.advance(us=OVERDUE_US)
+    timetable.step()
+    assert sorted(timetable._left) == names
+    for left in (["s1", "s2"], []):
+        for name in set(names).difference(left):
+            stored = definition.stored(world.store, name)
+            if stored is not None:
+                commit = definition.remove(stored)
+                assert world.store.commit(commit.partition, commit.writes)
+        timetable.step()
+        assert sorted(timetable._left) == left
+
+
 @pytest.mark.parametrize(
     "change",
     [

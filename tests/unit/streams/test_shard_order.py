@@ -215,7 +215,8 @@ def test_a_busy_or_leaving_shard_is_not_begun(stage: Stage) -> None:
     assert [member.begin(0), member.begin(0), member.begin(1)] == [True, False, True]
     member.end(0)
     assert member.begin(0)
-    member._leaving.add(1)
+    with member._lock:
+        member._leaving.add(1)
     member.end(1)
     assert not member.begin(1)
     assert member.is_unsettled()  # it is idle now, and can be released

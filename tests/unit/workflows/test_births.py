@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from dueline import Dueline, pipeline
-from dueline.core.errors import EnqueueUnknown, StoreUnavailable
-from dueline.workflows import workflow
+from dueline.core.errors import EnqueueUnknown, StoreMoved, StoreUnavailable
+from dueline.core.features import MOVED
+from dueline.workflows import records, workflow
 from tests.harness.cases.workflows_births import born_once
 from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.swaps import swap
@@ -39,6 +40,26 @@ def nothing_is_born_of_a_refusal(folder: Path) -> None:
 def test_a_start_that_was_refused_may_be_made_anew(tmp_path: Path) -> None:
     # W1
     nothing_is_born_of_a_refusal(tmp_path)
+
+
+@pytest.mark.parametrize("when", ["before it is laid out", "before it is sent"])
+def test_a_workflow_does_not_start_in_a_store_that_has_moved(
+    kind: str, tmp_path: Path, when: str
+) -> None:
+    # rule X1
+    stage = stage_of(kind, tmp_path)
+    start = stage.begin(NESTED)
+    if when == "before it is sent":  # the process knows the queue, and not yet of the move
+        queues = stage.queues()
+        queues.engine.catalog.settings("default")
+    stage.onlooker().engine.catalog.features.use(f"{MOVED}sqlite:///other.db")
+    if when == "before it is laid out":
+        queues = stage.queues()
+    stage.clock.advance(3600)
+    with pytest.raises(StoreMoved):
+        workflow.send(queues.engine, start)
+    assert list(records.listed(stage.onlooker().engine.store)) == []
+    stage.close()
 
 
 def test_a_start_without_an_answer_is_sent_again(app: Dueline) -> None:
