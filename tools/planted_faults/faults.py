@@ -18,7 +18,8 @@ _QUIET = re.compile(r"super\(\)|(log|logger|warnings|gc)\b")
 
 _IS_SQL = re.compile(r"\b(SELECT|UPDATE|DELETE|INSERT|WHERE|ORDER BY|JOIN|AND|VALUES)\b")
 _TERM = (
-    r"([\w.@]+ (?:=|<=|>=|<>|<|>|IS NOT|IS) [\w.%:@+ ]+?)(?= AND | OR | FOR | ORDER | LIMIT|[\")])"
+    r"([\w.@]+ (?:=|<=|>=|<>|<|>|IS NOT|IS) [\w.%:@+ ]+?)"
+    r"(?= AND | OR | FOR | ORDER | LIMIT | RETURNING | GROUP |[\")])"
 )
 _SQL = [
     (re.compile(pattern), replacement)
