@@ -21,6 +21,8 @@ from dueline.store_tests.calls import (
     token_of,
 )
 from dueline.stores.postgres import claims
+from dueline.stores.postgres.connection import Connections
+from dueline.stores.postgres.database import Database
 from dueline.stores.postgres.store import PostgresStore
 from tests.harness.clocks import HandClock
 from tests.harness.postgres import schemas, server_url, statement
@@ -177,3 +179,35 @@ def test_behind_a_pooler_a_late_commit_is_found_by_the_next_poll(*, is_pooled: b
         assert len(found) == is_pooled
         store.close()
         other.close()
+
+
+def test_the_head_of_a_lane_that_is_empty_behind_the_cursor_too_is_none() -> None:
+    """Else its worker would poll the lane again and again."""
+    with schemas() as made:
+        store = made.open(made.fresh(), clock=HandClock())
+        store.add(new_jobs(3, lane=lane_of()))
+        for token in (1, 2, 3):
+            (job,) = claim(store, lane_of(), limit=1, token=token).jobs
+            assert store.settle([Drop(job)]) == [True]
+        assert claim(store, lane_of(), token=4).next_at_us == {lane_of(): None}
+        store.close()
+
+
+def test_an_insert_into_a_listed_lane_takes_one_trip(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes: list[object] = []
+    write: Callable[..., object] = Connections.write
+
+    def count(connections: Connections, work: Callable[[Database], object]) -> object:
+        writes.append(work)
+        return write(connections, work)
+
+    monkeypatch.setattr(Connections, "write", count)
+    for number, trips in ((1, 2), (2, 0), (3, 0)):  # the first one lists the lane
+        writes.clear()
+        assert store.add(new_jobs(4, first=10 * number, lane=lane_of())) == [True] * 4
+        assert len(writes) <= trips
+    assert len(claim(store, lane_of()).jobs) == 12
+    assert store.add([new_job(30, lane=lane_of()), new_job(50, lane=lane_of())]) == [True] * 2
+    assert len(claim(store, lane_of(), token=2).jobs) == 1

@@ -136,6 +136,15 @@ def test_a_process_that_declares_the_old_number_goes_on(stage: Stage) -> None:
     assert stage.stream(None).settings.first == 1
 
 
+def test_a_stream_that_was_never_used_is_resharded_and_knows_it(stage: Stage) -> None:
+    orders = stage.stream(1)
+    orders.reshard(3)
+    assert (orders.settings.first, orders.settings.shards) == (1, 3)
+    orders.reshard(2)
+    assert (orders.settings.first, orders.settings.shards) == (4, 2)
+    assert orders.append("x").shard >= 4
+
+
 def test_a_cut_into_no_shards_or_of_no_stream_is_refused(stage: Stage) -> None:
     with pytest.raises(BadInput, match=r"`shards` must be .*got 0"):
         stage.stream(1).reshard(0)
