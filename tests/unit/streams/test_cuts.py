@@ -115,6 +115,28 @@ def test_a_shard_that_goes_away_goes_when_its_batch_is_over(stage: Stage) -> Non
     assert not other.is_unsettled()
 
 
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_only_the_shard_that_is_read_out_is_released(stage: Stage, first: int) -> None:
+    """Whichever shard the member takes first, it keeps the leases of those that it needs."""
+    names = (f"m{number}" for number in range(99))
+    name = next(one for one in names if groups.preferred(one, range(3))[0] == first)
+    orders, member = stage.stream(1), stage.member(name, shards=None)
+    orders.append(0)
+    member.balance()
+    orders.reshard(2)
+    stage.clock.advance(1)
+    member.balance()
+    assert member.held == [0, 1, 2]
+    assert values(member) == [0]
+    batch = orders.append(1)
+    stage.later()
+    held = member.poll(batch.shard)
+    assert held is not None
+    member.balance()
+    assert member.held == [1, 2]
+    member.commit(held)
+
+
 def test_readers_and_lags_go_over_all_cuts(stage: Stage) -> None:
     orders = stage.stream(2)
     orders.append_many([(number, str(number)) for number in range(10)])
