@@ -96,6 +96,17 @@ def test_a_row_that_a_process_puts_behind_its_cursor_is_claimed_next(
     assert claimed.id in {new.id, held[0].id}
 
 
+def test_late_rows_that_a_claim_has_left_are_claimed_by_the_next_ones(store: Store) -> None:
+    now_us = NOW_US + 1000
+    store.add([new_job(number, at_us=NOW_US + number, lane=lane_of()) for number in range(1, 100)])
+    for token in (1, 2):
+        claim(store, lane_of(), limit=10, now_us=now_us, token=token)
+    late = new_jobs(3, first=500, lane=lane_of())
+    store.add(late)
+    found = [claim(store, lane_of(), limit=1, now_us=now_us, token=token) for token in (3, 4, 5)]
+    assert [job.id for claimed in found for job in claimed.jobs] == [job.id for job in late]
+
+
 ROUNDS, JOBS = 20, 50
 
 

@@ -13,7 +13,7 @@ from dueline.core.attempt import Failed
 from dueline.core.errors import Conflict
 from dueline.jobs import group_cancellation, workflow_control
 from dueline.workflows import records, workflow
-from dueline.workflows.parts import group, pipeline, wait_for
+from dueline.workflows.parts import graph, group, pipeline, wait_for
 from tests.harness.cases.workflows_advancing import (
     PARTS,
     SWITCHES_MAX,
@@ -184,6 +184,23 @@ def test_parts_that_fail_together_cancel_the_others(kind: str, tmp_path: Path) -
     # W8
     part = pipeline(group(map(named, "refabcd"), failures="cancel"), named("z"))
     check_cancelled_at_once(kind, tmp_path, part, "e", "f", "a")
+
+
+@pytest.mark.parametrize("both_fail", [False, True])
+def test_each_group_with_a_failed_part_is_cancelled_whatever_becomes_of_others(
+    kind: str, tmp_path: Path, *, both_fail: bool
+) -> None:
+    """Rule W8: the failed part of another group is not its last need, or fails it twice."""
+    a, b, x, e, f = map(named, "abxef")
+    waits = graph({"a": a, "x": x, "b": (b, "a", "x")})
+    other = group(a, x, failures="cancel") if both_fail else group(waits, failures="cancel")
+    stage = stage_with(kind, tmp_path, group(other, group(e, f, failures="cancel")))
+    hand = Hand(stage)
+    claimed = [hand.claim(name) for name in "axe"]
+    failed = claimed if both_fail else [claimed[0], claimed[2]]
+    hand.end(*failed, ending=Failed("ValueError", "no", "", retry=False))
+    assert stage.row("f") is None
+    stage.close()
 
 
 def test_a_part_that_is_cancelled_by_hand_cancels_the_others(kind: str, tmp_path: Path) -> None:
