@@ -93,6 +93,24 @@ def test_the_session_of_a_mute_connection_holds_no_lock(
     assert left == [(0,)]
 
 
+def test_an_open_transaction_of_a_mute_connection_is_ended(
+    url: str, store: PostgresStore, relay: Relay
+) -> None:
+    """Nothing that is sent arrives, so only the server can end the session and its locks."""
+
+    def transact() -> None:
+        with store.transaction() as inside:
+            assert len(claim(inside.store, lane_of()).jobs) == 1
+            relay.mute()
+
+    store.add([new_job(1)])
+    with pytest.raises(StoreUnavailable):
+        transact()
+    assert rows_in(store, lane_of()) == [new_job(1)]
+    with closing(open_store(url)) as other:
+        assert len(claim(other, lane_of(), token=2).jobs) == 1
+
+
 def test_a_slow_server_is_waited_for(url: str, relay: Relay) -> None:
     relay.delay_s = 0.2
     with closing(open_store(f"{relay.url(url)}&timeout=30s")) as store:
