@@ -163,7 +163,7 @@ class BulkRun:
     def _unchanged(self) -> list[Job]:
         """Return the jobs that were in progress when it stopped, and are unchanged."""
         tokens = dict(self._progress.page)
-        fitting = self._fitting([JobId(bytes.fromhex(one)) for one in tokens])
+        fitting = self._fitting([JobId(bytes.fromhex(token)) for token in tokens])
         return [row for row in fitting if row.token.hex() == tokens[row.id.hex()]]
 
     def _lanes(self) -> list[Lane]:

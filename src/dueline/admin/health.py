@@ -79,8 +79,8 @@ def examine(engine: Engine, *, compare_us: int = COMPARE_US, most: int = SCAN_MA
         *_indexes(engine, compare_us),
         *_unreadable(engine, most),
         _clock("this machine", engine.time.skew_us()),
-        *(_clock(f"worker {one.worker}", one.clock_skew_us) for one in workers),
-        *(_strays(one) for one in workers if one.stray_answers),
+        *(_clock(f"worker {worker.worker}", worker.clock_skew_us) for worker in workers),
+        *(_strays(worker) for worker in workers if worker.stray_answers),
         *lost_slots(engine, workers),
         _alive(workers),
     ]
@@ -188,7 +188,7 @@ def _late_queues(
     """Find queues with jobs that wait too long; also return how many were checked."""
     now_us = engine.time.latest_us()
     workers = live_workers(engine)
-    served = {name for one in workers for name in one.queues}
+    served = {name for worker in workers for name in worker.queues}
     waiting = BusyLimits(engine)
     found: list[Check] = []
     first = int.from_bytes(engine.ids.token()) % max(1, len(names))
@@ -243,21 +243,22 @@ def _strays(worker: Presence) -> Check:
 def lost_slots(engine: Engine, workers: Sequence[Presence]) -> Iterator[Check]:
     """Find slots whose handlers have outlived their time limits; a worker without others is bad."""
     now_us = engine.time.latest_us()
-    for one in workers:
-        if one.lost:
-            job, task, since_us = min(one.lost, key=lambda slot: slot[2])
-            verdict: Verdict = "bad" if len(one.lost) >= one.slots else "warning"
+    for worker in workers:
+        if worker.lost:
+            job, task, since_us = min(worker.lost, key=lambda slot: slot[2])
+            lost_for = span_text(max(0, now_us - since_us))
+            verdict: Verdict = "bad" if len(worker.lost) >= worker.slots else "warning"
             yield Check(
-                f"worker {one.worker}",
+                f"worker {worker.worker}",
                 verdict,
-                f"{len(one.lost)} of {one.slots} slots are lost to handlers that have outlived "
-                f"their limits: job {job}, {task}, for {span_text(max(0, now_us - since_us))}",
+                f"{len(worker.lost)} of {worker.slots} slots are lost to handlers that have"
+                f" outlived their limits: job {job}, {task}, for {lost_for}",
                 "Restart it. Run such tasks with --processes, which ends them.",
             )
 
 
 def _alive(workers: Sequence[Presence]) -> Check:
-    held, slots = sum(one.held for one in workers), sum(one.slots for one in workers)
+    held, slots = sum(worker.held for worker in workers), sum(worker.slots for worker in workers)
     finding = f"alive: {len(workers)}, jobs held: {held}, slots: {slots}"
     return Check("workers", "good", finding)
 
@@ -268,7 +269,7 @@ def elected(engine: Engine, workers: Sequence[Presence]) -> Check:
     if grant is not None and grant.until_us > now_us:
         return Check("monitor", "good", f"{grant.holder}, epoch {grant.epoch}")
     finding = "no worker is elected, so nothing is deleted when its retention ends"
-    if any(now_us - one.started_us > ELECTED_WITHIN_US for one in workers):
+    if any(now_us - worker.started_us > ELECTED_WITHIN_US for worker in workers):
         advice = "Run a worker without --no-monitor, or `dueline monitor`."
         return Check("monitor", "warning", finding, advice)
     return Check("monitor", "good", finding)

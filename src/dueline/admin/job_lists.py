@@ -78,7 +78,7 @@ def list_jobs(
     past = search_ended(
         engine, like, limit=limit - len(first), most=most, before=place, within_us=within_us
     )
-    ended = [summary_of_attempt(one) for one in past.attempts]
+    ended = [summary_of_attempt(attempt) for attempt in past.attempts]
     rest = [one for one in ended if one.id not in known]  # a worker may have ended it meanwhile
     last = ended[-1].place if past.more and ended else None
     return JobPage([*first, *rest], _written(last), is_capped or past.is_capped)

@@ -92,7 +92,7 @@ class StoreMetrics(Collector):
             "queue", "shard",
         )  # fmt: skip
         unowned = _gauge("shards_unowned", "Shards that no live worker claims from.", "queue")
-        claiming = {queue for one in workers if one.is_claiming for queue in one.queues}
+        claiming = {queue for worker in workers if worker.is_claiming for queue in worker.queues}
         oldest = _gauge("backlog_oldest_due_seconds", "Age of the oldest due job.", "queue")
         capped = _gauge("jobs_capped", "Whether a queue has more jobs than were counted.", "queue")
         serving = _gauge("queue_workers", "Live workers that serve a queue.", "queue")

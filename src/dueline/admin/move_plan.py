@@ -50,12 +50,12 @@ class Plan(NamedTuple):
 
     def refusals(self) -> list[Line]:
         """Return what a move refuses."""
-        return [one for one in self.lines if one.verdict == REFUSED]
+        return [line for line in self.lines if line.verdict == REFUSED]
 
     def expect_possible(self) -> None:
         """Raise Conflict if something is refused; nothing was changed."""
         if lines := self.refusals():
-            words = "; ".join(f"{one.many} {one.what}: {one.why}" for one in lines)
+            words = "; ".join(f"{line.many} {line.what}: {line.why}" for line in lines)
             raise Conflict(f"The store cannot be moved: {words}.", hint="See `move --dry-run`.")
 
 
@@ -117,7 +117,7 @@ def _records(source: Engine, *, leave_streams: bool) -> Iterator[Line]:
 def _history(source: Engine) -> Iterator[Line]:
     names = source.catalog.names()
     entries = [source.catalog.entry(name) for name in names]
-    kept = [one for one in entries if one is not None and one.settings.history != "off"]
+    kept = [entry for entry in entries if entry is not None and entry.settings.history != "off"]
     if kept:
         yield Line("queues' histories", len(kept), STAYS, "read them in the old store")
 

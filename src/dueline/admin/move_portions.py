@@ -165,7 +165,7 @@ class Portions:
             for place in (progress_records.place_of(row.id) for row in began)
             for one in source.read(place, after=None, limit=1)
         ]
-        target.together([Group(commits=(one,)) for one in reports])
+        target.together([Group(commits=(report,)) for report in reports])
         for job_id in cancel_requests.asked(source, [row.id for row in began]):
             version = self._target.ids.token()
             cancel_requests.remember(target, job_id, now_us=now_us, version=version)
@@ -180,7 +180,7 @@ class Portions:
             for row in rows
             if row.opts and row.state != State.DEAD and (rule := rule_of(row)) is not None
         ]
-        self._target.store.together([Group(commits=(one,)) for one in keys])
+        self._target.store.together([Group(commits=(key,)) for key in keys])
         self._target.announce(rows)
         dropped = self._source.store.settle([Drop(row) for row in taken])  # rule X4
         if not all(dropped):

@@ -110,12 +110,12 @@ class LimitSummary:
     @property
     def held(self) -> int:
         """Number of permits that are held."""
-        return sum(one.held for one in self.usages)
+        return sum(usage.held for usage in self.usages)
 
     @property
     def waiting(self) -> int:
         """Number of workers that wait for permits."""
-        return len({worker for one in self.usages for worker in one.waiting})
+        return len({worker for usage in self.usages for worker in usage.waiting})
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +159,12 @@ class GroupSummary:
     @property
     def unread(self) -> int:
         """Number of unread events."""
-        return sum(one.rows for one in self.lags)
+        return sum(lag.rows for lag in self.lags)
 
     @property
     def waits_us(self) -> int:
         """Age of the oldest unread event, in microseconds."""
-        return max((one.waits_us for one in self.lags), default=0)
+        return max((lag.waits_us for lag in self.lags), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,12 +327,12 @@ class Admin:
         picture = self.stats(max_age=max_age)
         return [
             QueueSummary(
-                one.queue,
-                one,
-                self.engine.catalog.settings(one.queue),
-                picture.rates.get(one.queue, 0),
+                count.queue,
+                count,
+                self.engine.catalog.settings(count.queue),
+                picture.rates.get(count.queue, 0),
             )
-            for one in picture.counts
+            for count in picture.counts
         ]
 
     def shards(self, queue: str) -> Sequence[Shard]:
@@ -380,12 +380,12 @@ class Admin:
         now_us = self.engine.time.latest_us()
         return [
             ScheduleSummary(
-                one.name,
-                one.schedule,
-                coming(one.schedule, now_us, occurrences),
-                one.schedule.has_ended(now_us),
+                schedule.name,
+                schedule.schedule,
+                coming(schedule.schedule, now_us, occurrences),
+                schedule.schedule.has_ended(now_us),
             )
-            for one in scheduler.all_schedules(self.engine)
+            for schedule in scheduler.all_schedules(self.engine)
         ]
 
     def limits(self) -> Sequence[LimitSummary]:
@@ -435,7 +435,7 @@ class Admin:
             raise NotFound(f"There is no workflow {flow.hex()}.", hint="Workflows expire.")
         summary, view = found
         steps = step_statuses(self.engine, view)
-        jobs = [records.job_of(flow, one.step).hex() for one in steps]
+        jobs = [records.job_of(flow, step.step).hex() for step in steps]
         return WorkflowDetails(summary, view, steps, jobs)
 
     def _workflow(self, flow: JobId) -> tuple[WorkflowSummary, WorkflowView] | None:

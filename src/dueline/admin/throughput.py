@@ -61,7 +61,9 @@ def throughput_of(attempts: Iterable[Attempt], span_us: int) -> Throughput:
 def start_latencies(attempts: Iterable[Attempt]) -> list[int]:
     """Return how late first attempts started, in microseconds."""
     return [
-        max(0, one.started_us - one.due_us) for one in attempts if one.fence == 1 and one.started_us
+        max(0, attempt.started_us - attempt.due_us)
+        for attempt in attempts
+        if attempt.fence == 1 and attempt.started_us
     ]
 
 

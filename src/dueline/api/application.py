@@ -283,7 +283,7 @@ class Dueline(
             made = kind(self, handler, replace(options, unique=key, limits=handler.limits))
             self._tasks[handler.name] = handler
             self._noticed.add(queue)
-            self._noticed_limits |= {semaphore_of(one) for one in handler.limits}
+            self._noticed_limits |= {semaphore_of(limit) for limit in handler.limits}
             self._callable[handler.name] = made
             return self._callable[handler.name]
 

@@ -385,12 +385,15 @@ class ClaimSessions:
 
     def _session_of(self, job: Job) -> ClaimSession | None:
         with self._lock:
-            return next((one for one in self._sessions.values() if one.worker == job.worker), None)
+            return next(
+                (session for session in self._sessions.values() if session.worker == job.worker),
+                None,
+            )
 
     def close(self) -> None:
         """Close all sessions."""
         with self._lock:
             sessions = [*self._sessions.values()]
             self._sessions.clear()
-        for one in sessions:
-            one.close()
+        for session in sessions:
+            session.close()

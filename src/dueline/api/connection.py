@@ -115,7 +115,7 @@ class Connection:
             self._noticed.add(check_queue_name(queue))
             if self.engine.catalog.entry(queue) is None:
                 log.warning("The queue %s is new: is the name right?", queue)
-        if limits and (names := {semaphore_of(one) for one in limits} - self._noticed_limits):
+        if limits and (names := {semaphore_of(limit) for limit in limits} - self._noticed_limits):
             self._noticed_limits |= names
             for name in sorted(names - declared_limits(self.engine.store)):
                 log.warning(UNDECLARED_LIMIT, name)

@@ -71,7 +71,7 @@ class Job(Handle[R_co]):
         if found.status != "ready" or found.row is None:
             return
         queue, key = living_queue(found.row.lane.queue), task_key(found.row.task, found.row.codec)
-        serving = [one for one in live_workers(self._queues.engine) if queue in one.queues]
+        serving = [worker for worker in live_workers(self._queues.engine) if queue in worker.queues]
         if not serving:
             log.warning("job %s waits: no live worker serves the queue %s", self.id, queue)
         elif key not in known_tasks(queue, serving):

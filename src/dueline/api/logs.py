@@ -69,12 +69,12 @@ def _is_not_shown(record: logging.LogRecord) -> bool:
     """Return whether no logger below the root has shown a record, as Django's does."""
     logger = logging.getLogger(record.name)
     while logger.parent is not None:
-        for one in logger.handlers:
-            is_console = isinstance(one, logging.StreamHandler) and one.stream in (
+        for handler in logger.handlers:
+            is_console = isinstance(handler, logging.StreamHandler) and handler.stream in (
                 sys.stderr,
                 sys.stdout,
             )
-            if is_console and record.levelno >= one.level and one.filter(record):
+            if is_console and record.levelno >= handler.level and handler.filter(record):
                 return False
         logger = logger.parent
     return True

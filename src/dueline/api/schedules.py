@@ -171,11 +171,14 @@ class Schedules:
         """Return the stored schedules by name, of this application and of others."""
         engine = self._host.engine
         now_us = engine.time.latest_us()
-        return [_info(one.name, one.schedule, now_us) for one in scheduler.all_schedules(engine)]
+        return [
+            _info(schedule.name, schedule.schedule, now_us)
+            for schedule in scheduler.all_schedules(engine)
+        ]
 
     def names(self) -> Sequence[str]:
         """Return the names of the stored schedules."""
-        return [one.name for one in scheduler.all_schedules(self._host.engine)]
+        return [schedule.name for schedule in scheduler.all_schedules(self._host.engine)]
 
     def next(self, name: str, count: int = 1) -> Sequence[datetime]:
         """Return the next occurrences of a schedule in UTC; none while it is paused.

@@ -22,7 +22,9 @@ def traced(
     """Store requests, each in a span if there is a tracer; return their rows."""
     if tracer is None:
         return store(requests)
-    spans = [tracer.enqueue(one.queue, one.task, len(one.bodies)) for one in requests]
+    spans = [
+        tracer.enqueue(request.queue, request.task, len(request.bodies)) for request in requests
+    ]
     with _ended(spans) as ids:
         rows = store([_with_headers(*one) for one in zip(requests, spans, strict=True)])
         rest = iter(rows)

@@ -74,7 +74,9 @@ def words_for(
         if inner is None:
             break
         command = inner
-    options = {name: one for one in command.params for name in (*one.opts, *one.secondary_opts)}
+    options = {
+        name: param for param in command.params for name in (*param.opts, *param.secondary_opts)
+    }
     before_it = options.get(before[-1]) if before else None
     if before_it is not None and not getattr(before_it, "is_flag", False):
         return _starting(getattr(before_it.type, "choices", ()), last)
@@ -83,7 +85,9 @@ def words_for(
         return _starting({*names, *anywhere, "--help"}, last)
     if hasattr(command, "commands"):
         return _starting(command.commands, last)
-    choices = [getattr(one.type, "choices", ()) for one in command.params if not _is_option(one)]
+    choices = [
+        getattr(param.type, "choices", ()) for param in command.params if not _is_option(param)
+    ]
     return _starting((word for some in choices for word in some), last)
 
 

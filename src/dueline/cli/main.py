@@ -163,7 +163,7 @@ def _without_needless_yes(root: Any, words: Sequence[str]) -> list[str]:  # noqa
     command = root
     for word in words:
         command = getattr(command, "commands", {}).get(word, command)
-    if any(_YES.intersection(one.opts) for one in command.params):
+    if any(_YES.intersection(param.opts) for param in command.params):
         return list(words)
     end = words.index("--") if "--" in words else len(words)
     return [word for word in words[:end] if word not in _YES] + list(words[end:])

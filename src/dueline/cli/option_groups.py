@@ -17,13 +17,15 @@ def with_option_groups(command: Callable[..., R]) -> Callable[..., R]:
     """
     parameters = list(inspect.signature(command).parameters.values())
     groups: dict[str, Any] = {
-        one.name: one.annotation for one in parameters if is_dataclass(one.annotation)
+        parameter.name: parameter.annotation
+        for parameter in parameters
+        if is_dataclass(parameter.annotation)
     }
 
     @wraps(command)
     def ungrouped(**given: Any) -> R:  # noqa: ANN401  (whatever the command takes)
         for name, group in groups.items():
-            given[name] = group(**{one.name: given.pop(one.name) for one in fields(group)})
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
         return command(**given)
 
     flat = list(_flat(parameters))
@@ -35,11 +37,11 @@ def with_option_groups(command: Callable[..., R]) -> Callable[..., R]:
 
 def _flat(parameters: list[inspect.Parameter]) -> Iterator[inspect.Parameter]:
     """Yield the parameters, the fields of a group in its place."""
-    for one in parameters:
-        if not is_dataclass(one.annotation):
-            yield one
+    for parameter in parameters:
+        if not is_dataclass(parameter.annotation):
+            yield parameter
             continue
-        for field in fields(one.annotation):
+        for field in fields(parameter.annotation):
             yield inspect.Parameter(
                 field.name,
                 inspect.Parameter.KEYWORD_ONLY,

@@ -81,13 +81,13 @@ def picture_of(picture: Picture, title: str, *, height: int | None) -> Group:
         "-" if one is None else span_text(one) for one in (rates.late_p50_us, rates.late_p99_us)
     ]
     busiest = sorted(counts, key=lambda one: (-one.ready, -one.running, one.queue))
-    backlog = sum(one.ready for one in counts)
+    backlog = sum(count.ready for count in counts)
     return Group(
         Text(f"dueline  {printable(title)}", style="bold", no_wrap=True, overflow="ellipsis"),
         Text(
             f"{rates.per_s():,.1f} done/s   {rates.failed} failed   start latency p50 {late[0]}  "
-            f"p99 {late[1]}   {backlog:,} ready   {sum(one.held for one in workers)}/"
-            f"{sum(one.slots for one in workers)} slots",
+            f"p99 {late[1]}   {backlog:,} ready   {sum(worker.held for worker in workers)}/"
+            f"{sum(worker.slots for worker in workers)} slots",
             no_wrap=True,
             overflow="ellipsis",
         ),
@@ -130,25 +130,25 @@ def _queues(counts: Sequence[Counts], now_us: int) -> Table:
     table = _table(
         "QUEUE", "READY", "RUNNING", "SCHEDULED", "RETRYING", "DEAD", "OLDEST", "WORKERS"
     )
-    for one in counts:
-        oldest = one.oldest_ready_us
+    for count in counts:
+        oldest = count.oldest_ready_us
         table.add_row(
-            Text(one.queue, style="yellow" if one.ready and not one.workers else ""),
-            f"{one.ready:,}{'+' if one.is_capped else ''}",
-            f"{one.running:,}",
-            f"{one.scheduled:,}",
-            f"{one.retrying:,}",
-            Text(f"{one.dead:,}", style="red" if one.dead else ""),
+            Text(count.queue, style="yellow" if count.ready and not count.workers else ""),
+            f"{count.ready:,}{'+' if count.is_capped else ''}",
+            f"{count.running:,}",
+            f"{count.scheduled:,}",
+            f"{count.retrying:,}",
+            Text(f"{count.dead:,}", style="red" if count.dead else ""),
             "" if oldest is None else span_text(now_us - oldest, units=1),
-            str(one.workers),
+            str(count.workers),
         )
     return table
 
 
 def _workers(workers: Sequence[Presence], now_us: int) -> Table:
     table = _table("WORKER", "HELD", "SLOTS", "HEARTBEAT", "QUEUES")
-    for one in workers:
-        beat = distance_text(one.beat_us, now_us, units=1)
-        names = printable(", ".join(one.queues))
-        table.add_row(printable(one.worker), str(one.held), str(one.slots), beat, names)
+    for worker in workers:
+        beat = distance_text(worker.beat_us, now_us, units=1)
+        names = printable(", ".join(worker.queues))
+        table.add_row(printable(worker.worker), str(worker.held), str(worker.slots), beat, names)
     return table

@@ -104,10 +104,10 @@ def send(engine: Engine, kind: RequestKind, workers: Sequence[Presence]) -> str:
     Raises:
       BadInput: one of the workers is too old to read requests; nothing was sent.
     """
-    for one in workers:
-        if not one.takes_requests:
+    for worker in workers:
+        if not worker.takes_requests:
             raise BadInput(
-                f"The worker {one.worker} is of an older version and reads no requests.",
+                f"The worker {worker.worker} is of an older version and reads no requests.",
                 hint="Send SIGTERM to its process.",
             )
     now_us = engine.time.latest_us()
@@ -125,7 +125,7 @@ def send(engine: Engine, kind: RequestKind, workers: Sequence[Presence]) -> str:
 
 def notify(workers: Sequence[Presence], wakeups: Wakeups) -> None:
     """Notify workers that there are requests for them."""
-    wakeups.wake([Wakeup(one.worker) for one in workers])
+    wakeups.wake([Wakeup(worker.worker) for worker in workers])
 
 
 def chosen(workers: Sequence[Presence], worker: str | None) -> Sequence[Presence]:

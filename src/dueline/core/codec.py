@@ -296,7 +296,7 @@ def binary_in(value: object) -> Counter[bytes]:
         plain = to_builtins(value, _BINARY)
     except TypeError:  # a key is one
         plain = msgspec.msgpack.decode(msgspec.msgpack.encode(value, enc_hook=to_plain))
-    keys = (key for one in members(plain) if isinstance(one, dict) for key in one)
+    keys = (key for member in members(plain) if isinstance(member, dict) for key in member)
     return Counter(bytes(one) for one in chain(members(plain), keys) if isinstance(one, _BINARY))
 
 

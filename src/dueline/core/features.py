@@ -126,4 +126,4 @@ def names_of(records: Records) -> frozenset[str]:
 
 
 def _rest_of(names: Iterable[str], start: str) -> str:
-    return next((one.removeprefix(start) for one in sorted(names) if one.startswith(start)), "")
+    return next((name.removeprefix(start) for name in sorted(names) if name.startswith(start)), "")

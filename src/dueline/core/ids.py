@@ -84,7 +84,9 @@ def derived(cause: bytes, number: int) -> bytes:
 
 def derived_each(causes: Iterable[bytes]) -> list[JobId]:
     """Return `derived(cause, 0)` of each cause; all digests are marked at once."""
-    digests = bytearray().join([sha1(one + b"0", usedforsecurity=False).digest() for one in causes])
+    digests = bytearray().join(
+        [sha1(cause + b"0", usedforsecurity=False).digest() for cause in causes]
+    )
     for place, becomes in ((6, _VERSION_BYTES), (8, _VARIANT_BYTES)):
         digests[place::_DIGEST] = digests[place::_DIGEST].translate(becomes)
     return [JobId(one) for (one,) in iter_unpack("16s4x", digests)]

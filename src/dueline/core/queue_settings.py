@@ -269,15 +269,19 @@ def quotas_on(quotas: Sequence[Quota], tenant: str) -> list[Quota]:
 
     Quotas of each tenant do not apply to jobs without a tenant.
     """
-    own = [one for one in quotas if one.scope == "tenant" and one.tenant == tenant]
+    own = [quota for quota in quotas if quota.scope == "tenant" and quota.tenant == tenant]
     if not own and tenant:
-        own = [one._replace(scope="tenant", tenant=tenant) for one in quotas if one.scope == "each"]
-    return [*own, *(one for one in quotas if one.scope == "queue")]
+        own = [
+            quota._replace(scope="tenant", tenant=tenant)
+            for quota in quotas
+            if quota.scope == "each"
+        ]
+    return [*own, *(quota for quota in quotas if quota.scope == "queue")]
 
 
 def with_quota(quotas: Sequence[Quota], new: Quota) -> tuple[Quota, ...]:
     """Replace the quota of the same scope and tenant; an empty quota is removed."""
-    others = [one for one in quotas if one[:2] != new[:2]]
+    others = [quota for quota in quotas if quota[:2] != new[:2]]
     return tuple(sorted([*others, new] if new.depth or new.rate else others))
 
 

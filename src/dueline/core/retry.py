@@ -222,9 +222,9 @@ def _read_delays(delays: object) -> tuple[float, ...]:
             f"`delays` must be a list of waits (got {delays!r:.80}).",
             hint="Use delays=[10, 30, 60], or Retry.fixed(60).",
         )
-    seconds = [one.total_seconds() if isinstance(one, timedelta) else one for one in delays]
-    for one in seconds:
-        check_value(one, _Seconds, "delays")
+    seconds = [delay.total_seconds() if isinstance(delay, timedelta) else delay for delay in delays]
+    for second in seconds:
+        check_value(second, _Seconds, "delays")
     return tuple(map(float, seconds))
 
 

@@ -68,11 +68,11 @@ def read_wakeup(message: bytes) -> Wakeup | None:
 def merged(wakeups: Iterable[Wakeup]) -> list[Wakeup]:
     """Return one wake-up for each channel: without a lane if several differ."""
     found: dict[str, Wakeup] = {}
-    for one in wakeups:
-        known = found.setdefault(one.channel, one)
-        if known is not one:
-            lane = one.lane if one.lane == known.lane else None
-            found[one.channel] = Wakeup(one.channel, min(one.at_us, known.at_us), lane)
+    for wakeup in wakeups:
+        known = found.setdefault(wakeup.channel, wakeup)
+        if known is not wakeup:
+            lane = wakeup.lane if wakeup.lane == known.lane else None
+            found[wakeup.channel] = Wakeup(wakeup.channel, min(wakeup.at_us, known.at_us), lane)
     return list(found.values())
 
 
@@ -314,10 +314,10 @@ class _LocalListener(NoListener):
         self._heard: deque[Wakeup] = deque(maxlen=WAKEUPS_MAX + 1)
 
     def hear(self, wakeups: Collection[Wakeup]) -> None:
-        for one in wakeups:
-            if one.channel in self._channels:
+        for wakeup in wakeups:
+            if wakeup.channel in self._channels:
                 is_full = len(self._heard) >= WAKEUPS_MAX
-                self._heard.append(Wakeup(one.channel) if is_full else one)
+                self._heard.append(Wakeup(wakeup.channel) if is_full else wakeup)
                 self._wakeup.set()
 
     def take(self) -> Sequence[Wakeup]:

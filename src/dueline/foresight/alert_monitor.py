@@ -51,7 +51,7 @@ def watch_queues(queues: Queues, after_name: str | None) -> StepResult:
             found, seen = look(
                 view, name, settings.target(name), before.seen, rates_of(engine, name)
             )
-            raised = frozenset(one.condition.key for one in before.alerts)
+            raised = frozenset(alert.condition.key for alert in before.alerts)
             alerts, news = after(before.alerts, conditions(found, raised=raised), view.now_us)
             changed += news
             made = Note(alerts, seen)

@@ -94,8 +94,8 @@ def look(
     shards = _grouped(by_shard, before.shards, now_us)
     tenants = _grouped(dict(islice(by_tenant.items(), TENANTS_MAX)), before.tenants, now_us)
     moved_us = _moved_us(before, shards, tenants, now_us)
-    serving = [one for one in view.workers if queue in one.queues and one.is_claiming]
-    oldest_us = min((one.oldest_us for one in shards.values()), default=now_us)
+    serving = [worker for worker in view.workers if queue in worker.queues and worker.is_claiming]
+    oldest_us = min((shard.oldest_us for shard in shards.values()), default=now_us)
     looks = [*before.looks, (now_us, now_us - oldest_us)][-RISES_SLOW - 1 :]
     found = Signals(
         queue,

@@ -120,7 +120,11 @@ def learned(record: Record, rates: Collection[str] = ()) -> tuple[list[Simulated
             one.claim(claimed_us, started_us, cause, samples)
     for one in workers:
         one.flush(samples)
-    fleet = [SimulatedWorker(one.slots, one.since_us, one.until_us) for one in workers if one.slots]
+    fleet = [
+        SimulatedWorker(worker.slots, worker.since_us, worker.until_us)
+        for worker in workers
+        if worker.slots
+    ]
     return fleet, _overheads(samples)
 
 

@@ -64,7 +64,7 @@ def check_forecasts(queues: Queues, after: str | None, chance: Callable[[], floa
     """Check the estimates of some queues, and make new ones."""
     engine = queues.engine
     workers = live_workers(engine)
-    served = {name for one in workers for name in one.queues}
+    served = {name for worker in workers for name in worker.queues}
     names = engine.catalog.names_after(after, QUEUES_A_STEP)
     is_last = len(names) < QUEUES_A_STEP
     found: list[Put] = []

@@ -62,7 +62,7 @@ def explain(queues: Queues, job_id: JobId) -> Explanation:
     Where that is unknown, the fact `no_forecast` says why.
     """
     explanation = explain_now(queues, job_id)
-    needs_operator = any(one.change == "operator" for one in explanation.conditions)
+    needs_operator = any(condition.change == "operator" for condition in explanation.conditions)
     if explanation.reason not in REASONS or needs_operator or explanation.ends_as:
         return explanation
     engine = queues.engine
@@ -142,7 +142,9 @@ def estimate_of(
     """
     queue, at_us = job.lane.queue, max(now_us, job.at_us)
     knowing = [
-        one for one in workers if queue in one.queues and one.is_claiming and one.can_run(job)
+        worker
+        for worker in workers
+        if queue in worker.queues and worker.is_claiming and worker.can_run(job)
     ]
     if not knowing:
         return f"no live worker runs the task {job.task} of the queue {queue}"
@@ -158,15 +160,15 @@ def estimate_of(
     )
     if before.is_capped:
         return f"more than {most} rows come before it or were read"
-    rows = [one for one in before.rows if one.id != job.id and status_of(one, now_us) != "running"]
+    rows = [row for row in before.rows if row.id != job.id and status_of(row, now_us) != "running"]
     costs = {
-        (one.lane.queue, one.task): times.cost_us(one.lane.queue, one.task) or mean_us
-        for one in rows
+        (row.lane.queue, row.task): times.cost_us(row.lane.queue, row.task) or mean_us
+        for row in rows
     }
     slots = sum(one.own[queue][0] if queue in one.own else one.slots for one in knowing)
     held = sum(one.own[queue][1] if queue in one.own else one.held for one in knowing)
     lines = [
-        Line(slots, held, mean_us, [(one.at_us, costs[one.lane.queue, one.task]) for one in rows]),
+        Line(slots, held, mean_us, [(row.at_us, costs[row.lane.queue, row.task]) for row in rows]),
         *_limits(engine, job, rows, costs, mean_us, more_permits=more_permits),
     ]
     return estimate(lines, now_us=now_us, due_us=job.at_us)

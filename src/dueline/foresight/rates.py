@@ -163,16 +163,16 @@ def _add(into: dict[K, int], now: Mapping[K, int], before: Mapping[K, int]) -> N
 def counted(attempts: Iterable[Attempt], shards: Mapping[str, int]) -> dict[str, Counted]:
     """Count attempts by queue, in this process. shards: number of shards of each queue."""
     found: dict[str, Counted] = {}
-    for one in attempts:
-        into = found.setdefault(one.queue, Counted())
-        if one.started_us:
-            plus(into.ended, one.task)
-            plus(into.shards, str(shard_of(bytes.fromhex(one.job), shards[one.queue])))
-            plus(into.tenants, one.tenant)
-            if one.fence == 1:
-                plus(into.latencies, step_of(max(0, one.started_us - one.due_us)))
-        if one.outcome in FAILED:
-            plus(into.failed, one.task)
+    for attempt in attempts:
+        into = found.setdefault(attempt.queue, Counted())
+        if attempt.started_us:
+            plus(into.ended, attempt.task)
+            plus(into.shards, str(shard_of(bytes.fromhex(attempt.job), shards[attempt.queue])))
+            plus(into.tenants, attempt.tenant)
+            if attempt.fence == 1:
+                plus(into.latencies, step_of(max(0, attempt.started_us - attempt.due_us)))
+        if attempt.outcome in FAILED:
+            plus(into.failed, attempt.task)
     return found
 
 

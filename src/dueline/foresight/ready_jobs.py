@@ -142,9 +142,11 @@ class ReadyJobs:
 
     def _first(self, now_us: int, blocked: Collection[str], grant: Grant) -> list[int]:
         """Claim one job: `plan` would make a want of the same lane."""
-        for one in self._prospects(1, now_us, blocked):
-            ready = self._by_lane[one.lane]
-            if not ready.limits or grant(ready.limits, 1, one.lane.priority, one.lane.queue):
+        for prospect in self._prospects(1, now_us, blocked):
+            ready = self._by_lane[prospect.lane]
+            if not ready.limits or grant(
+                ready.limits, 1, prospect.lane.priority, prospect.lane.queue
+            ):
                 return self._taken(ready, 1)
         return []
 
@@ -172,10 +174,10 @@ class ReadyJobs:
         """Return the oldest lane of each queue and shard."""
         if len(lanes) > 1:
             first: dict[tuple[str, int], ReadyLane] = {}
-            for one in lanes:
-                best = first.setdefault(one.lane[:2], one)
-                if one.lane.bucket < best.lane.bucket:
-                    first[one.lane[:2]] = one
+            for lane in lanes:
+                best = first.setdefault(lane.lane[:2], lane)
+                if lane.lane.bucket < best.lane.bucket:
+                    first[lane.lane[:2]] = lane
             lanes = list(first.values())
         if not self._aging_us:
             lanes = sorted(lanes, key=lambda one: one.prospect[2:]) if len(lanes) > 1 else lanes

@@ -46,9 +46,13 @@ def merged(workers: Iterable[WorkerTimes]) -> RunTimes:
     """Add up what workers measured."""
     found = RunTimes()
     full_us = run_us = ended = 0
-    for one in workers:
-        full_us, run_us, ended = full_us + one.full_us, run_us + one.run_us, ended + one.full_ended
-        for queue, times in one.queues.items():
+    for worker in workers:
+        full_us, run_us, ended = (
+            full_us + worker.full_us,
+            run_us + worker.run_us,
+            ended + worker.full_ended,
+        )
+        for queue, times in worker.queues.items():
             for task, measured in times.tasks.items():
                 add(found.tasks.setdefault((queue, task), {}), measured.runs)
                 add(found.queues.setdefault(queue, {}), measured.runs)

@@ -116,10 +116,10 @@ def scenario_of(
     )
     workers = list(fleet)
     if changes.slots is not None:
-        workers = [one._replace(slots=changes.slots) for one in workers]
+        workers = [worker._replace(slots=changes.slots) for worker in workers]
     if changes.workers is not None:
-        slots = max(one.slots for one in workers)
-        since_us = min(one.since_us for one in workers)
-        until_us = max(one.until_us for one in workers)
+        slots = max(worker.slots for worker in workers)
+        since_us = min(worker.since_us for worker in workers)
+        until_us = max(worker.until_us for worker in workers)
         workers = [SimulatedWorker(slots, since_us, until_us)] * changes.workers
     return Scenario(merged, workers, overheads, changes.priorities, changes.shards)

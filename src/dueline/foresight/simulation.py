@@ -87,8 +87,8 @@ class Simulation:
         rules = scenario.rules
         self._record = record
         self._kinds, self._kind = _placed(record, scenario)
-        widths_us = [rules.width_of(one.queue) for one in self._kinds]
-        self._limits = [one.limits for one in self._kinds]
+        widths_us = [rules.width_of(kind.queue) for kind in self._kinds]
+        self._limits = [kind.limits for kind in self._kinds]
         self._ready = ReadyJobs(self._kinds, widths_us, rules.aging_us)
         self._held = SimulatedLimits(rules)
         self._is_far = rules.is_far

@@ -63,13 +63,13 @@ class Outcome(msgspec.Struct, frozen=True):
         """Return the outcome of several runs side by side."""
         parts = list(some)
         return cls(
-            [cell for one in parts for cell in one.cells],
-            sum(one.busy_us for one in parts),
-            sum(one.slot_us for one in parts),
-            sum(one.unstarted for one in parts),
-            max((one.slots for one in parts), default=0),
-            min((one.since_us for one in parts if one.cells), default=0),
-            max((one.until_us for one in parts), default=0),
+            [cell for part in parts for cell in part.cells],
+            sum(part.busy_us for part in parts),
+            sum(part.slot_us for part in parts),
+            sum(part.unstarted for part in parts),
+            max((part.slots for part in parts), default=0),
+            min((part.since_us for part in parts if part.cells), default=0),
+            max((part.until_us for part in parts), default=0),
         )
 
     def of_queues(self, names: Sequence[str]) -> "Outcome":
@@ -150,11 +150,11 @@ def outcome_of(
         steps[step] = steps.get(step, 0) + 1
     since_us, until_us = bounds_us
     slot_us = sum(
-        one.slots * max(0, min(one.until_us, until_us) - max(one.since_us, since_us))
-        for one in workers
+        worker.slots * max(0, min(worker.until_us, until_us) - max(worker.since_us, since_us))
+        for worker in workers
     )
     found = [(*name, minute, steps) for (name, minute), steps in cells.items()]
-    slots = max(one.slots for one in workers)
+    slots = max(worker.slots for worker in workers)
     return Outcome(found, busy_us, slot_us, unstarted, slots, since_us, until_us)
 
 

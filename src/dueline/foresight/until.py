@@ -46,11 +46,11 @@ def _until(engine: Engine, job_id: JobId, found: Explanation, until_us: int, now
     row = engine.store.find([job_id])[0]
     if row is None or not (found.conditions or found.reason == "waiting"):
         return Until(until_us, "no", "No change starts it.")
-    needed = [one for one in found.conditions if not _passes(one, until_us)]
+    needed = [condition for condition in found.conditions if not _passes(condition, until_us)]
     fixed = [one for one in needed if one.change != "work"]
     if fixed:
         return _after_changes(until_us, by, fixed)
-    if any(one.kind in _CLAIMED for one in found.conditions):
+    if any(condition.kind in _CLAIMED for condition in found.conditions):
         return Until(until_us, "unknown", f"Whether it starts by {by} is not known.")
     return _by_itself(engine, row, until_us, now_us, by)
 
@@ -82,7 +82,7 @@ def _by_itself(engine: Engine, job: Job, until_us: int, now_us: int, by: str) ->
     workers, times = live_workers(engine), run_times(engine.store)
 
     def start(more_workers: int = 0, more_permits: int = 0) -> int | str:
-        able = [one for one in workers if one.is_claiming and one.can_run(job)]
+        able = [worker for worker in workers if worker.is_claiming and worker.can_run(job)]
         serving = [one for one in able if job.lane.queue in one.queues][:1]
         more = [
             replace(

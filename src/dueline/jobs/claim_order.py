@@ -128,8 +128,8 @@ def next_jobs(engine: Engine, name: str, now_us: int, *, limit: int) -> list[Job
     ready = _Ready(engine, [name], now_us)
     by_rank: defaultdict[int, defaultdict[str, list[_Row]]]
     by_rank = defaultdict(lambda: defaultdict(list))
-    for one in ready.rows(None, PRIORITY_MIN):
-        by_rank[one.rank][tenant_of(one.job.lane)].append(one)
+    for row in ready.rows(None, PRIORITY_MIN):
+        by_rank[row.rank][tenant_of(row.job.lane)].append(row)
     ranks = (by_rank[rank] for rank in sorted(by_rank, reverse=True))
     return list(islice(chain.from_iterable(_in_turns(one, ready) for one in ranks), limit))
 
@@ -190,7 +190,9 @@ class _Ready:
         self._tasks = tasks
         self._now_us = now_us
         self._settings = {name: engine.catalog.settings(name) for name in sorted(names)}
-        self._weights = dict(chain.from_iterable(one.weights for one in self._settings.values()))
+        self._weights = dict(
+            chain.from_iterable(setting.weights for setting in self._settings.values())
+        )
         self._waiting = BusyLimits(engine)
         self._left = most
 

@@ -315,13 +315,13 @@ def finish_together(
     """
     ended: list[Group] = []
     attempts = list(noted)
-    for one in ends:
-        attempt = one.finish.attempt
+    for end in ends:
+        attempt = end.finish.attempt
         if attempt is None or not attempt.worker:
-            ended.append(end_of(one))
+            ended.append(end_of(end))
         else:
-            attempts.append((attempt, one.job))
-            ended.append(end_of(one, recorded=True))
+            attempts.append((attempt, end.job))
+            ended.append(end_of(end, recorded=True))
     group = joined([successes(done, settings, attempts), *ended, *others])
     if not store.together([group])[0]:
         return False

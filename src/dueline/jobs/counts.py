@@ -99,7 +99,7 @@ def count(
         **by_state,
         dead=dead,
         oldest_ready_us=min(oldest.values(), default=None),
-        workers=sum(queue in one.queues for one in workers),
+        workers=sum(queue in worker.queues for worker in workers),
         is_capped=is_late or most in (read, dead),
         ready_by_shard=shards,
         oldest_by_shard=oldest,

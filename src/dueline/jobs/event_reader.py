@@ -110,8 +110,8 @@ class EventReader:
                 if (queue, shard) not in self._sources:
                     self._sources[queue, shard] = self._open(queue, shard)
         sources = self._sources.values()
-        for one in sources:
-            one.fill()
+        for source in sources:
+            source.fill()
         ends = [_position(one.rows[-1]) for one in sources if one.rows and one.reader.has_more]
         until = min(ends, default=None)
         found = [event for one in sources for row in one.take(until) for event in self._new(row)]

@@ -164,9 +164,9 @@ def _later_gates(subject: Subject) -> list[Condition]:
     A limit that is known to open before the job is due is left out.
     """
     limits = [
-        one
-        for one in busy_limits(subject)
-        if not (one.change == "time" and one.at_us <= subject.job.at_us and one.at_us)
+        limit
+        for limit in busy_limits(subject)
+        if not (limit.change == "time" and limit.at_us <= subject.job.at_us and limit.at_us)
     ]
     return [*pauses_of(subject), *workers_missing(subject), *limits]
 
@@ -263,13 +263,13 @@ def _with_expiry(subject: Subject, explanation: Explanation) -> Explanation:
         return explanation
     facts = {"expires_us": expires_us}
     at = when(expires_us, subject.now_us)
-    opens_later = any(one.at_us >= expires_us for one in explanation.conditions)
-    if any(one.kind == "expires" for one in explanation.conditions):
+    opens_later = any(condition.at_us >= expires_us for condition in explanation.conditions)
+    if any(condition.kind == "expires" for condition in explanation.conditions):
         found = replace(explanation, ends_as="expired")
         return found.with_note("Its limit opens after that.") if opens_later else found
     if opens_later:
         return explanation.with_note(f"It expires before that, at {at}.", facts, ends_as="expired")
-    must = any(one.change == "operator" for one in explanation.conditions)
+    must = any(condition.change == "operator" for condition in explanation.conditions)
     still = ", whether or not that has changed" if must else ", unless it has started by then"
     return explanation.with_note(f"It expires at {at}{still}.", facts)
 

@@ -149,9 +149,9 @@ def explanation_of(
         )
         said = f"{said} Also: {numbered}."
     known: dict[str, int | str | bool] = {}
-    for some in [facts or {}, *(one.facts for one in conditions)]:
+    for some in [facts or {}, *(condition.facts for condition in conditions)]:
         known = {**some, **known}
-    unknown = tuple(one.unknown for one in conditions if one.unknown)
+    unknown = tuple(condition.unknown for condition in conditions if condition.unknown)
     return Explanation(first.kind, said, known, tuple(conditions), "", unknown)
 
 

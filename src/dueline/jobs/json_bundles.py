@@ -70,7 +70,7 @@ def columns_in(row: Row) -> tuple[Any, ...]:
         read.priority if isinstance(read.priority, int) else pack(f"<{read.many}q", *read.priority),
         enqueued_us, due_us, read.claimed_us, started_us, ended_us, read.outcome, read.error,
         read.worker, read.fence,
-        b"".join([bytes.fromhex(one) if one else bytes(8) for one in digests]),
+        b"".join([bytes.fromhex(digest) if digest else bytes(8) for digest in digests]),
         (), (), (), read.limits, 0,
     )  # fmt: skip
 

@@ -55,8 +55,8 @@ def resume(
         return replace(
             old,
             is_paused=old.is_paused and bool(tenants or tasks),
-            paused_tenants=tuple(one for one in old.paused_tenants if one not in tenants),
-            paused_tasks=tuple(one for one in old.paused_tasks if one not in tasks),
+            paused_tenants=tuple(tenant for tenant in old.paused_tenants if tenant not in tenants),
+            paused_tasks=tuple(task for task in old.paused_tasks if task not in tasks),
         )
 
     settings = engine.catalog.change(queue, change)

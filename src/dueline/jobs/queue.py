@@ -172,7 +172,7 @@ class Queues:
         some: list[Job] = []
         is_unique = False
         try:
-            rows = [self._rows(one)[0] for one in requests]
+            rows = [self._rows(request)[0] for request in requests]
             for (is_unique, queue), run in groupby(rows, key=_kind_of_write):
                 some = list(run)
                 if is_unique:

@@ -142,9 +142,9 @@ def _cells_of(lines: Sequence[_Line]) -> Sequence[tuple[str, Sequence[_Line]]]:
     """Return the cells of jobs, which are in the order of their ids; none if there are too many."""
     few = len(lines) // _FEWEST
     for size in _CELLS:
-        runs = [(cell, len(list(run))) for cell, run in groupby([one[0][:size] for one in lines])]
+        runs = [(cell, len(list(run))) for cell, run in groupby([line[0][:size] for line in lines])]
         # Ids of one call, ended in any order, have no timestamps to tell them apart.
-        is_one_call = size < _CALL and len({one[0][:_CALL] for one in lines}) < few
+        is_one_call = size < _CALL and len({line[0][:_CALL] for line in lines}) < few
         if len(runs) <= few and not is_one_call:
             rest = iter(lines)
             return [(cell, list(islice(rest, many))) for cell, many in runs]

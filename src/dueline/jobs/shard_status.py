@@ -92,7 +92,7 @@ def shards_of(engine: Engine, queue: str) -> Sequence[Shard]:
 
 def neglected(engine: Engine, names: Iterable[str], workers: Sequence[Presence]) -> Iterator[Check]:
     """Yield shards of some queues with a lag although workers serve them."""
-    served = {name for one in workers for name in one.queues}
+    served = {name for worker in workers for name in worker.queues}
     for name in sorted(served.intersection(names)):
         if engine.catalog.settings(name).is_paused:
             continue

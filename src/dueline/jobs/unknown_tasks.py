@@ -29,7 +29,7 @@ def known_tasks(
     queue: str, workers: Iterable[Presence], also: Iterable[KnownTasks] = ()
 ) -> KnownByAny:
     """Return the tasks that workers of a queue know, unless these claim nothing, and others."""
-    serving = [one.known for one in workers if queue in one.queues and one.is_claiming]
+    serving = [worker.known for worker in workers if queue in worker.queues and worker.is_claiming]
     return KnownByAny([*serving, *also])
 
 

@@ -230,17 +230,17 @@ def usage_of(engine: Engine, queue: str) -> list[QuotaUsage]:
     """Read how much of each quota of a queue is used."""
     now_us = engine.time.latest_us()
     found = []
-    for one in engine.catalog.settings(queue).quotas:
-        if one.scope == "each":
-            found.append(QuotaUsage(one))
+    for quota in engine.catalog.settings(queue).quotas:
+        if quota.scope == "each":
+            found.append(QuotaUsage(quota))
             continue
-        used, _ = read(engine.store, queue, one)
-        is_open = is_to_be_counted(used, one, 1, now_us)
+        used, _ = read(engine.store, queue, quota)
+        is_open = is_to_be_counted(used, quota, 1, now_us)
         found.append(
             QuotaUsage(
-                one,
-                waiting(used) if one.depth and used.counted_us else None,
-                None if is_open else left(used, one, now_us),
+                quota,
+                waiting(used) if quota.depth and used.counted_us else None,
+                None if is_open else left(used, quota, now_us),
             )
         )
     return found

@@ -243,7 +243,7 @@ def change_of(name: str, permits: Permits, *, expect: bytes, ids: Ids) -> Commit
     change: Write
     if permits.holders or permits.waiting or permits.closed_us:
         ends_us = [permits.closed_us]
-        ends_us += [one.until_us for one in permits.holders.values()]
+        ends_us += [holder.until_us for holder in permits.holders.values()]
         ends_us += [one.until_us for one in permits.waiting.values()]
         change = Put(name, ids.token(), encode(permits), expect=expect, expires_us=max(ends_us))
     else:

@@ -31,7 +31,7 @@ class LimitUsage(NamedTuple):
     @property
     def held(self) -> int:
         """Number of permits that are held."""
-        return sum(one.count for one in self.holders.values())
+        return sum(holder.count for holder in self.holders.values())
 
     @property
     def is_full(self) -> bool:

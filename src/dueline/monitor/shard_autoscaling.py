@@ -54,7 +54,7 @@ def autoscale_shards(engine: Engine, after: str | None) -> StepResult:
     for name in names:
         settings = engine.catalog.settings(name)
         if settings.shards_range:
-            serving = sum(name in one.queues for one in workers)
+            serving = sum(name in worker.queues for worker in workers)
             asked = max(1, serving, _asked_by_jobs(engine, name, settings, now_us))
             chosen, span = _chosen(settings, _read(engine, name), asked, now_us)
             if chosen != settings.shards:

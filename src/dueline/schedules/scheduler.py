@@ -200,7 +200,11 @@ def all_schedules(engine: Engine) -> list[Stored]:
 def unfinished(engine: Engine) -> list[str]:
     """Return the names of the schedules that have not ended."""
     now_us = engine.time.latest_us()
-    return [one.name for one in all_schedules(engine) if not one.schedule.has_ended(now_us)]
+    return [
+        schedule.name
+        for schedule in all_schedules(engine)
+        if not schedule.schedule.has_ended(now_us)
+    ]
 
 
 def advance(queues: Queues, name: str) -> list[int]:
@@ -387,7 +391,7 @@ def _rows(engine: Engine, schedule: Schedule, at_us: int) -> list[Row]:
 def _send(engine: Engine, found: Stored, now_us: int) -> list[int]:
     """Insert the jobs whose keys are stored, maybe again; then delete the keys."""
     schedule = found.schedule
-    planned = [PlannedJob(*one) for one in schedule.births]
+    planned = [PlannedJob(*cells) for cells in schedule.births]
     if now_us - schedule.sent_us <= SENT_US_MAX:
         rows = _rows(engine, schedule, schedule.sent_us)
         if rows and None in engine.store.append(rows):

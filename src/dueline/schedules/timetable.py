@@ -106,7 +106,7 @@ class Timetable:
         if self._ranked_us is None or not 0 <= now_us - self._ranked_us < REST_US:
             mine = _order_of(self._worker)
             before = sum(
-                _order_of(one) < mine for one in worker_registry.names(self._queues.engine.store)
+                _order_of(name) < mine for name in worker_registry.names(self._queues.engine.store)
             )
             self._rank, self._ranked_us = min(max(1, before), RANK_MAX), now_us
 

@@ -50,7 +50,7 @@ class PrefetchLaws:
             put_in(store, new_job(number, at_us=at_us, lane=lane))
         claimed = ahead(store, lane)
         if isinstance(store, SupportsPrefetch):
-            starts = [(one.job.id, one.start_us) for one in claimed.jobs]
+            starts = [(job.job.id, job.start_us) for job in claimed.jobs]
             assert starts == [(id_of(1), NOW_US + 1), (id_of(2), UNTIL_US)]
             assert claimed.next_at_us == {lane: NOW_US}
         assert ids_of(claim(store, lane, token=2).jobs) == [id_of(0)]
@@ -84,7 +84,7 @@ class PrefetchLaws:
         put_in(store, *(new_job(number, at_us=NOW_US + 5, lane=lane_of()) for number in range(4)))
         found = [ahead(store, lane_of(), limit=3, token=token) for token in (1, 2, 3)]
         if isinstance(store, SupportsPrefetch):
-            numbers = [ids_of(one.job for one in claimed.jobs) for claimed in found]
+            numbers = [ids_of(job.job for job in claimed.jobs) for claimed in found]
             assert numbers == [[id_of(0), id_of(1), id_of(2)], [id_of(3)], []]
 
     def test_a_verdict_holds_for_what_was_claimed_ahead(self, store: Store) -> None:
@@ -105,7 +105,7 @@ class PrefetchLaws:
             )
         claimed = ahead(store, *reversed(lanes), most=2, limit=5)
         if isinstance(store, SupportsPrefetch):
-            numbers = ids_of(one.job for one in claimed.jobs)
+            numbers = ids_of(job.job for job in claimed.jobs)
             assert numbers == [id_of(n) for n in (22, 21, 12, 11, 2)]
             assert row_with(store, id_of(0)).state == State.WAITING
         assert ahead(store).jobs == []

@@ -115,7 +115,7 @@ class Consumer:
         self._say()
         self._leases.look()
         self._order.look()
-        names = [one.name for one in groups.members(store, self._stream, self._group)]
+        names = [member.name for member in groups.members(store, self._stream, self._group)]
         wanted = groups.share(names, self.name, len(self._order.shards))
         self._give_away(wanted)
         for shard in groups.preferred(self.name, self._order.shards):

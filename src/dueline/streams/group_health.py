@@ -21,7 +21,11 @@ def stuck_groups(engine: Engine, *, max_age_us: int, verdict: Verdict) -> Iterat
     for stream, settings in resharding.streams(store):
         for group in groups.registered(store, stream):
             members = groups.members(store, stream, group)
-            busy = [one for one in members if one.busy_us and now_us - one.busy_us > max_age_us]
+            busy = [
+                member
+                for member in members
+                if member.busy_us and now_us - member.busy_us > max_age_us
+            ]
             shards = resharding.shards_of(settings)
             waits_us = groups.waits_us(store, stream, group, shards, now_us=now_us) or 0
             name = f"group {stream}/{group}"

@@ -80,7 +80,9 @@ class _Seek:
             self._leases.release(self._leases.held)
 
     def _expect_nobody(self) -> None:
-        names = [one.name for one in groups.members(self._engine.store, self._stream, self._group)]
+        names = [
+            member.name for member in groups.members(self._engine.store, self._stream, self._group)
+        ]
         if names:
             raise Conflict(
                 f"The group {self._group} has live members: {', '.join(names)}.",

@@ -50,7 +50,7 @@ class ShardOrder:
         shards = resharding.shards_of(settings)
         if settings.before:
             places = self._places()
-            shards = [one for one in shards if not resharding.is_over(places.get(one))]
+            shards = [shard for shard in shards if not resharding.is_over(places.get(shard))]
         self._settings, self._latest, self.shards = settings, settings, shards
 
     def is_changed(self) -> bool:

@@ -73,7 +73,11 @@ class Arguments:
         """Return the decoder of arrays of positional arguments; created at its first use."""
         read = self._readers.get(form.name)
         if read is None:
-            some = [one for one in self._signature.parameters.values() if one.kind in _POSITIONAL]
+            some = [
+                parameter
+                for parameter in self._signature.parameters.values()
+                if parameter.kind in _POSITIONAL
+            ]
             read = self._readers[form.name] = _reader(some, self._hints, form)
         return read
 
@@ -337,7 +341,7 @@ def _bounded(kind: Any) -> Any:  # noqa: ANN401  (a type)
     own, *metadata = get_args(kind)
     known = [one for one in metadata if isinstance(one, msgspec.Meta)]
     others = [one for one in metadata if one not in known]
-    flat = [*others, *chain.from_iterable(getattr(one, "metadata", ()) for one in others)]
+    flat = [*others, *chain.from_iterable(getattr(other, "metadata", ()) for other in others)]
     bounds = {
         name: getattr(one, name)
         for one in flat

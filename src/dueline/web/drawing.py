@@ -56,7 +56,7 @@ class Bars:
     @property
     def has_expected(self) -> bool:
         """Whether numbers of jobs are expected."""
-        return any(one.expected for one in self.bars)
+        return any(bar.expected for bar in self.bars)
 
 
 _WIDTH, _HEIGHT = 1000, 150
@@ -124,15 +124,15 @@ def spans(details: JobDetails, now_us: int) -> Sequence[Span]:
         return ()
     found: list[tuple[str, int, int]] = []
     at_us = job.enqueued_us
-    for one in attempts:
-        started_us = one.started_us or one.claimed_us
-        due_us = min(max(one.due_us, at_us), started_us) if one.fence == 1 else started_us
+    for attempt in attempts:
+        started_us = attempt.started_us or attempt.claimed_us
+        due_us = min(max(attempt.due_us, at_us), started_us) if attempt.fence == 1 else started_us
         found += [
             ("waits", at_us, due_us),
             ("late", due_us, started_us),
-            ("done" if one.outcome == "done" else "failed", started_us, one.ended_us),
+            ("done" if attempt.outcome == "done" else "failed", started_us, attempt.ended_us),
         ]
-        at_us = one.ended_us
+        at_us = attempt.ended_us
     if job.state == "running":
         found += [("waits", at_us, job.claimed_us), ("running", job.claimed_us, now_us)]
     elif job.state in ("ready", "scheduled", "retrying"):

@@ -85,16 +85,16 @@ class BatchGatherer:
         at_once: dict[_Kind, _Gathering] = {}
         now_us = self._clock.monotonic_us()
         with self._guard:
-            for one in assignments:
-                handler = self._handlers.get(one.job.task)
-                key = None if handler is None or one.alone else handler.key_of(one)
+            for assignment in assignments:
+                handler = self._handlers.get(assignment.job.task)
+                key = None if handler is None or assignment.alone else handler.key_of(assignment)
                 if handler is None or key is None:
-                    ready.append(one)
+                    ready.append(assignment)
                     continue
-                kind = (one.job.task, one.job.lane.queue, key)
-                line = at_once if one.job.claim() in self._marked else self._open
+                kind = (assignment.job.task, assignment.job.lane.queue, key)
+                line = at_once if assignment.job.claim() in self._marked else self._open
                 gathering = line.setdefault(kind, _Gathering(now_us + handler.batch.within_us))
-                gathering.jobs.append(one)
+                gathering.jobs.append(assignment)
                 if len(gathering.jobs) >= handler.batch.size:
                     ready.append(self._joined(line.pop(kind)))
             ready += map(self._joined, at_once.values())
@@ -248,8 +248,8 @@ class BatchGatherer:
         gone: list[Job] = []
         with self._guard:
             for kind, line in [*self._open.items()]:
-                gone += [one.job for one in line.jobs if one.job.claim() in claims]
-                line.jobs = [one for one in line.jobs if one.job.claim() not in claims]
+                gone += [job.job for job in line.jobs if job.job.claim() in claims]
+                line.jobs = [job for job in line.jobs if job.job.claim() not in claims]
                 if not line.jobs:
                     del self._open[kind]
         return gone

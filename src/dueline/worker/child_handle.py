@@ -82,8 +82,8 @@ class ChildHandle:
         self.is_leaving = False
         self._is_exit_asked = False
         self._handlers = handlers
-        self._has_kills = any(one.kill_after_us is not None for one in handlers.values())
-        self._has_limits = any(one.timeout_us is not None for one in handlers.values())
+        self._has_kills = any(handler.kill_after_us is not None for handler in handlers.values())
+        self._has_limits = any(handler.timeout_us is not None for handler in handlers.values())
         self.forced: set[Claim] = set()
         self._overdue: set[Claim] = set()
         self._outlived: set[Claim] = set()  # those of them without kill_after
@@ -128,10 +128,10 @@ class ChildHandle:
 
     def give(self, offset_us: int, now_us: int, assignments: Sequence[Assignment]) -> None:
         """Send it jobs to run. offset_us: the store's time minus the monotonic clock."""
-        claims = [one.job.claim() for one in assignments]
-        terms = [terms_of(one.job) for one in assignments]
-        self._has_kills |= any(one.kill_after_us for one in terms)
-        self._has_limits |= any(one.timeout_us for one in terms)
+        claims = [assignment.job.claim() for assignment in assignments]
+        terms = [terms_of(assignment.job) for assignment in assignments]
+        self._has_kills |= any(term.kill_after_us for term in terms)
+        self._has_limits |= any(term.timeout_us for term in terms)
         self.given.update(zip(claims, assignments, strict=True))
         cells: list[int] = []
         if self._board is not None:

@@ -193,7 +193,7 @@ class _Notes(deque[tuple[Job, Ending, int, int]]):
 
     def add(self, run: Run) -> None:
         """Take the cells of jobs that the runner will get."""
-        claims = [one.job.claim() for one in run.assignments]
+        claims = [assignment.job.claim() for assignment in run.assignments]
         self._cells.update(zip(claims, run.cells, strict=True))
 
     def start(self, job: Job) -> None:

@@ -87,7 +87,7 @@ class Controls:
 
     def extend_more(self, until_us: Mapping[Claim, int]) -> None:
         """Set the ends of some more claims; the oldest are dropped if there are many."""
-        kept = [one for one in self._until_us.items() if one[0] not in until_us]
+        kept = [item for item in self._until_us.items() if item[0] not in until_us]
         self._until_us = dict([*kept, *until_us.items()][-_REMEMBERED_MAX:])
 
     def has_expired(self, assignment: Assignment, now_us: int) -> bool:

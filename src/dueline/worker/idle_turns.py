@@ -61,6 +61,9 @@ class IdleTurns:
         engine, now_us = self._engine, self._engine.time.earliest_us()
         some = present(engine.store)
         return min(
-            sum(one.has_room for one in fresh_workers(engine, some, queue, self._known, now_us))
+            sum(
+                worker.has_room
+                for worker in fresh_workers(engine, some, queue, self._known, now_us)
+            )
             for queue in self._queues
         )

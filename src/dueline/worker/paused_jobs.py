@@ -158,7 +158,7 @@ class DeferredJobs:
             unknown = [row for row in waiting if not self._knows(row)]
             move_to_lanes(self._engine, [(row, _tenant_with_task(row)) for row in unknown])
         places = {(job.lane.queue, task_key(job.task, job.codec)) for job in moved}
-        self._moved |= {one for one in places if self._ask_again_us.get(one, 0) < AWAY_US}
+        self._moved |= {place for place in places if self._ask_again_us.get(place, 0) < AWAY_US}
         self._log_unknown()
 
     def _log_unknown(self) -> None:

@@ -75,7 +75,7 @@ class LaneListPoller:
         wakeups = self._listener.take()
         if not wakeups:
             return
-        places = [(one.lane, one.at_us) for one in wakeups if one.lane is not None]
+        places = [(wakeup.lane, wakeup.at_us) for wakeup in wakeups if wakeup.lane is not None]
         is_stale = self._pace.is_stale(self._clock.monotonic_us())
         must_poll = self._is_pending or is_stale or len(places) < len(wakeups)
         self._is_pending = True  # also if the next call fails

@@ -44,13 +44,13 @@ def placed(
     left_by_queue = dict(room)
     starting: list[Assignment] = []
     left: list[Assignment] = []
-    for one in reversed(assignments):
-        queue = one.job.lane.queue
+    for assignment in reversed(assignments):
+        queue = assignment.job.lane.queue
         if left_by_queue.get(queue, 0) < 0:
             left_by_queue[queue] += 1
-            left.append(one)
+            left.append(assignment)
         else:
-            starting.append(one)
+            starting.append(assignment)
     starting.reverse()
     return starting[: max(0, free)], [*starting[max(0, free) :], *reversed(left)]
 
@@ -98,7 +98,7 @@ class PrefetchedJobs:
     def prepare(self, assignments: Sequence[Assignment]) -> None:
         """Set how held jobs are run: from then on the timer starts them."""
         with self._changed:
-            self._ready |= {one.job.claim(): one for one in assignments}
+            self._ready |= {assignment.job.claim(): assignment for assignment in assignments}
             self._changed.notify()
 
     def run_timer(self) -> None:

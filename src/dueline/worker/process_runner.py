@@ -115,8 +115,8 @@ class ProcessRunner:
     def submit(self, assignments: Sequence[Assignment]) -> None:
         """Take jobs to run, in order; more urgent ones go before those that wait."""
         with self._guard:
-            self._alone.extend(one for one in assignments if one.alone)
-            shared = [one for one in assignments if not one.alone]
+            self._alone.extend(assignment for assignment in assignments if assignment.alone)
+            shared = [assignment for assignment in assignments if not assignment.alone]
             count = overtaking(shared, self._ready)
             self._ready.extendleft(reversed(shared[:count]))
             self._ready.extend(shared[count:])
@@ -289,13 +289,13 @@ class ProcessRunner:
     def _put_back(self, assignments: Sequence[Assignment]) -> deque[Assignment]:
         """Return jobs to the line, except those that were cancelled or whose claims were lost."""
         waiting: deque[Assignment] = deque()
-        for one in assignments:
-            if one.job.claim() in self._lost:
+        for assignment in assignments:
+            if assignment.job.claim() in self._lost:
                 continue
-            if one.job.claim() in self._cancelled:
-                self._ended.append(Ended(one.job, Cancelled(CANCELLED), 0, self._now_us()))
+            if assignment.job.claim() in self._cancelled:
+                self._ended.append(Ended(assignment.job, Cancelled(CANCELLED), 0, self._now_us()))
             else:
-                waiting.append(one)
+                waiting.append(assignment)
         return waiting
 
     def reports(self) -> Mapping[Claim, ProgressReport]:

@@ -31,7 +31,7 @@ def _folders_of_libraries() -> tuple[str, ...]:
     folders = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     if hasattr(site, "getsitepackages"):  # some embedded interpreters have none
         folders += [*site.getsitepackages(), site.getusersitepackages()]
-    return (*(str(Path(one)) + os.sep for one in folders), _OWN, "<frozen ")
+    return (*(str(Path(folder)) + os.sep for folder in folders), _OWN, "<frozen ")
 
 
 _LIBRARIES = _folders_of_libraries()

@@ -102,7 +102,7 @@ class Settler:
             if name in self.batch_handlers
             or (one.takes_context or one.middleware or self._hooks.middleware)
         )
-        self._keeps_lines = any(one.logs != "off" for one in handlers.values())
+        self._keeps_lines = any(handler.logs != "off" for handler in handlers.values())
         self._chance = chance
         self._effects = Effects(engine.store)
 
@@ -194,8 +194,8 @@ class Settler:
         """
         store, catalog = self._engine.store, self._engine.catalog
         settings = {queue: catalog.settings(queue) for queue in _queues_of(done)}
-        has_history = any(one.history != "off" for one in settings.values())
-        leave_something = has_history or any(one.keep_us for one in settings.values())
+        has_history = any(setting.history != "off" for setting in settings.values())
+        leave_something = has_history or any(setting.keep_us for setting in settings.values())
         if not (ends or moves or leave_something or any(map(_opts_of, map(_job_of, done)))):
             verdicts = [verdict for group in marks for verdict in group.verdicts]
             return store.settle([*made(Drop, [(one.job,) for one in done]), *verdicts])

@@ -152,9 +152,9 @@ def preferred_shards(me: str, queue: str, shards: int, living: tuple[Known, ...]
     mine = set()
     for shard in range(shards):
         ranks = _ranked(queue, shard, room)
-        home = next(one for one in ranks if owned[one] < most)
+        home = next(rank for rank in ranks if owned[rank] < most)
         owned[home] += 1
-        helper = home if room[home] else next((one for one in ranks if room[one]), home)
+        helper = home if room[home] else next((rank for rank in ranks if room[rank]), home)
         if me in (home, helper):
             mine.add(shard)
     return frozenset(mine)

@@ -110,5 +110,7 @@ class MarkedStarts:
             source.popleft()
             self._since_us.pop(job.claim(), None)
         self._held.marked.update(job.claim() for job in jobs if job.id not in lost)
-        self._runner.submit([one for one in assignments if one.job.id not in lost])
+        self._runner.submit(
+            [assignment for assignment in assignments if assignment.job.id not in lost]
+        )
         return [job for job in jobs if job.id in lost]

@@ -122,7 +122,7 @@ class Tally:
         with self._lock:
             claims = self._totals.claims
             if isinstance(result, PrefetchResult):
-                claims.update((one.job.lane.queue, "new") for one in result.jobs)
+                claims.update((job.job.lane.queue, "new") for job in result.jobs)
             elif result.jobs:  # wants of one call are of one queue
                 queue, died = result.jobs[0].lane.queue, len(result.died)
                 claims[queue, "new"] += len(result.jobs) - died

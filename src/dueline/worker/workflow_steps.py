@@ -176,9 +176,9 @@ class WorkflowSteps:
         to have ended.
         """
         steps = [one for one in ended if one.job.opts]
-        self._ended += [one.job for one in steps]
+        self._ended += [step.job for step in steps]
         if self._engine.store.transactional and not lost:
-            self._sure.update(one.job.id for one in steps if isinstance(one.ending, Done))
+            self._sure.update(step.job.id for step in steps if isinstance(step.ending, Done))
 
     def advance(self) -> None:
         """Release the steps that waited for those that ended (rule W3)."""

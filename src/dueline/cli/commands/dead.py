@@ -55,7 +55,7 @@ def list_dead(
     with session_of(context).queues() as queues:
         rows = search(queues.engine, JobFilter("dead", queue, task, tenant), limit=limit)
         now_us = queues.engine.time.latest_us()
-        shown = [job_rows.of_row(one, now_us) for one in rows.jobs]
+        shown = [job_rows.of_row(job, now_us) for job in rows.jobs]
         Output.of(context, queues.engine).entries(
             shown, job_rows.DEAD_COLUMNS, count=len(shown), more=rows.more, capped=rows.is_capped
         )
@@ -187,7 +187,7 @@ def list_redrives(context: typer.Context) -> None:
     Example: dueline dead redrives
     """
     with session_of(context).engine() as engine:
-        shown = [redrive_entry(one) for one in redrives(engine)]
+        shown = [redrive_entry(redrive) for redrive in redrives(engine)]
         Output.of(context, engine).entries(shown, REDRIVE_COLUMNS, count=len(shown))
     if not shown:
         note("No redrives.")

@@ -37,7 +37,7 @@ def doctor(
             for one in report.checks
         ]
         store = [{"store": name, "answer": text} for name, text in report.store.items()]
-        workers = [worker_entry(one) for one in report.workers]
+        workers = [worker_entry(worker) for worker in report.workers]
         parts = [
             Part("store", store, ("store", "answer")),
             Part("checks", checks, ("check", "verdict", "finding")),
@@ -46,9 +46,12 @@ def doctor(
         output = Output.of(context, engine)
         output.tables(parts)
         output.data({"store": report.store, "checks": checks, "workers": workers})
-    for one in report.checks:
-        if one.verdict != "good":
+    for check in report.checks:
+        if check.verdict != "good":
             say_failure(
-                f"{one.name}: {one.verdict}", why=one.finding, attempt=one.advice, code=Exit.CHECK
+                f"{check.name}: {check.verdict}",
+                why=check.finding,
+                attempt=check.advice,
+                code=Exit.CHECK,
             )
     return Exit.CHECK if report.is_bad() else Exit.DONE

@@ -121,7 +121,9 @@ def retry(
         look = _view(queues, flow)
         branch = set(look.branch(step))
         dead = sum(
-            one.state == "dead" for one in step_statuses(queues.engine, look) if one.step in branch
+            status.state == "dead"
+            for status in step_statuses(queues.engine, look)
+            if status.step in branch
         )
         shown: dict[str, Value] = {"id": look.flow.hex(), "matching": dead}
         if not dry_run:

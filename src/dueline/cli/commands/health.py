@@ -49,12 +49,13 @@ def health(
     except (StoreUnavailable, StoreCorrupt) as error:
         checks = [Check("store", "bad", error.message, error.hint)]
         output = Output(session.form, 0, {"command": "health"})
-    bad = [one for one in checks if one.verdict == "bad"]
+    bad = [check for check in checks if check.verdict == "bad"]
     text = "; ".join(f"{one.name}: {one.finding}" for one in bad or checks)
     entry: Entry = {
         "healthy": not bad,
         "checks": [
-            {"check": one.name, "verdict": one.verdict, "finding": one.finding} for one in checks
+            {"check": check.name, "verdict": check.verdict, "finding": check.finding}
+            for check in checks
         ],
     }
     output.text(f"{'bad' if bad else 'good'}: {' '.join(text.split())}", entry)

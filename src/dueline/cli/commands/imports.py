@@ -137,7 +137,7 @@ def _import(
     session = session_of(context)
     app = session.application() if apply or session.has_application else None
     try:
-        shown = [_entry(one, app, apply=apply) for one in _with_own_names(found)]
+        shown = [_entry(name, app, apply=apply) for name in _with_own_names(found)]
     finally:
         if app is not None:
             app.close()
@@ -195,7 +195,7 @@ def _entry(found: ForeignSchedule, app: Dueline | None, *, apply: bool) -> Entry
         "when": when,
         "verdict": "refused" if refused else "written" if apply else "maps",
         "finding": refused or ", ".join(_notes_of(found)),
-        "args": [repr(one) for one in found.args],
+        "args": [repr(arg) for arg in found.args],
         "paused": found.is_paused,
     }
 

@@ -104,7 +104,7 @@ def list_jobs(
         has_ended = like.state in ENDED_STATES
         show = job_rows.of_ended if has_ended else job_rows.of_waiting
         columns = job_rows.ENDED_COLUMNS if has_ended else job_rows.LIST_COLUMNS
-        shown, more = [show(one) for one in page.jobs], page.next is not None
+        shown, more = [show(job) for job in page.jobs], page.next is not None
         output.entries(shown, columns, count=len(shown), more=more, capped=page.is_capped)
     empty = NO_UNENDED_MATCH if like.state is None else _NO_MATCH.get(like.state, NO_MATCH)
     note_rest(len(shown), more=more, is_capped=page.is_capped, empty=empty)
@@ -130,7 +130,7 @@ def peek(
         now_us = queues.engine.time.latest_us()
         found = claim_order.next_jobs(queues.engine, name, now_us, limit=limit + 1)
         summaries = summaries_of(queues.engine, found[:limit])
-        shown = [job_rows.of_waiting(one) for one in summaries]
+        shown = [job_rows.of_waiting(summary) for summary in summaries]
         more = len(found) > limit
         output = Output.of(context, queues.engine)
         output.entries(shown, job_rows.LIST_COLUMNS, count=len(shown), more=more)
@@ -197,7 +197,7 @@ def show_job(context: typer.Context, job: str, *, state: State | None) -> None:
                 f"The job {job_id.hex()} is {found}, not {state}.",
                 hint=f"See `dueline jobs show {job_id.hex()}`.",
             )
-        attempts = [job_rows.attempt_entry(one) for one in details.attempts]
+        attempts = [job_rows.attempt_entry(attempt) for attempt in details.attempts]
         parts = [Part("attempts", attempts, job_rows.ATTEMPT_COLUMNS)]
         Output.of(context, queues.engine).entry(job_rows.of_details(details), parts=parts)
 
@@ -216,7 +216,7 @@ def history(context: typer.Context, job: IdArgument) -> None:
         past = attempts_of(queues.engine, job_id, None, limit=LIMIT_MAX)
         if not past.attempts:
             queues.find(job_id)
-        shown = [job_rows.attempt_entry(one) for one in reversed(past.attempts)]
+        shown = [job_rows.attempt_entry(attempt) for attempt in reversed(past.attempts)]
         output = Output.of(context, queues.engine)
         columns = (*job_rows.ATTEMPT_COLUMNS, "error")
         output.entries(shown, columns, count=len(shown), capped=past.is_capped)

@@ -53,7 +53,7 @@ def move(
             plan = rehearse(
                 old.engine, new.engine, is_begun=mover.is_begun(), leave_streams=leave_streams
             )
-            entries: list[Entry] = [one._asdict() for one in plan.lines]
+            entries: list[Entry] = [line._asdict() for line in plan.lines]
             output.entries(entries, COLUMNS)
             return Exit.REFUSED if plan.refusals() else Exit.DONE
         moved = mover.run(leave_streams=leave_streams)

@@ -113,10 +113,10 @@ def status(
     Example: dueline pipeline status --out lake
     """
     tables, shards = _read_tables(context, out, queue, storage_options).status()
-    shown: list[Entry] = [_instants(one) for one in tables]
-    lags: list[Entry] = [_instants(one) for one in shards]
+    shown: list[Entry] = [_instants(table) for table in tables]
+    lags: list[Entry] = [_instants(shard) for shard in shards]
     output_of(context).entry(
-        {"out": out, "behind": sum(one["behind"] for one in shards)},
+        {"out": out, "behind": sum(shard["behind"] for shard in shards)},
         parts=[
             Part("tables", shown, ("table", "rows", "files", "last", "seconds_behind")),
             Part("shards", lags, ("queue", "shard", "behind", "copied")),
@@ -149,12 +149,13 @@ def verify(
 
         checks = archives.verify(place(archive, storage_options), progress(time.monotonic()))
     entries: list[Entry] = [
-        {"check": one.name, "verdict": one.verdict, "finding": one.finding} for one in checks
+        {"check": check.name, "verdict": check.verdict, "finding": check.finding}
+        for check in checks
     ]
     output_of(context).entries(entries, ("check", "verdict", "finding"))
-    if any(one.is_behind for one in checks):
+    if any(check.is_behind for check in checks):
         note("Some tables lack what was copied since: update them with `dueline pipeline run`.")
-    bad = [one for one in checks if one.verdict == "bad"]
+    bad = [check for check in checks if check.verdict == "bad"]
     for one in bad:
         say_failure(
             "the tables are incomplete or damaged"
@@ -238,7 +239,7 @@ def _show_audit(context: typer.Context, said: "Judged") -> None:
     standings: list[Entry] = [
         _instants({**one._asdict(), "since_us": one.since_us or None}) for one in said.queues
     ]
-    findings: list[Entry] = [_instants(one) for one in said.findings[:SHOWN]]
+    findings: list[Entry] = [_instants(finding) for finding in said.findings[:SHOWN]]
     unknown: list[Entry] = [
         {"rule": words, "needs": needs} for words, needs in said.not_known.items()
     ]
@@ -254,16 +255,18 @@ def _show_audit(context: typer.Context, said: "Judged") -> None:
     output.data(
         {
             "queues": standings,
-            "findings": [_instants(one) for one in said.findings],
+            "findings": [_instants(finding) for finding in said.findings],
             "looked_for": list(said.looked_for),
             "not_audited": list(said.not_audited),
             "not_known": dict(said.not_known),
         }
     )
-    for one in said.queues:
-        if one.since_us and one.verdict != "not audited":
-            begin = to_datetime(one.since_us).isoformat(timespec="seconds")
-            note(f"{one.queue}: the tables begin at {begin}; jobs enqueued before are not judged.")
+    for queue in said.queues:
+        if queue.since_us and queue.verdict != "not audited":
+            begin = to_datetime(queue.since_us).isoformat(timespec="seconds")
+            note(
+                f"{queue.queue}: the tables begin at {begin}; jobs enqueued before are not judged."
+            )
     note(f"Audited: {', '.join(said.looked_for)}; not audited: {', '.join(said.not_audited)}")
 
 
@@ -354,7 +357,7 @@ def doctor(context: typer.Context) -> int:
         finding, is_there = f"{error.message} {error.hint}", False
     checks.append({"check": "java", "verdict": _word(is_there), "finding": finding})
     output_of(context).entries(checks, ("check", "verdict", "finding"))
-    return Exit.DONE if all(one["verdict"] == "good" for one in checks) else Exit.CONFIG
+    return Exit.DONE if all(check["verdict"] == "good" for check in checks) else Exit.CONFIG
 
 
 def _read_tables(

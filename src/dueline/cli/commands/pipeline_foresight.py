@@ -200,11 +200,11 @@ def _show_plan(context: typer.Context, found: Plan, aim: Target, shards: int) ->
     evidence += [] if found.held_out is None else [_point("held out", found.held_out)]
     hours: list[Entry] = [
         {
-            "hour": hour_text(one.hour),
-            "starts_per_hour": round(one.starts, 1),
-            **{name: value for name, value in _percentiles(one.found).items() if name != "starts"},
+            "hour": hour_text(hour.hour),
+            "starts_per_hour": round(hour.starts, 1),
+            **{name: value for name, value in _percentiles(hour.found).items() if name != "starts"},
         }
-        for one in found.hours
+        for hour in found.hours
     ]
     busiest = sorted(hours, key=lambda one: -float(str(one["starts_per_hour"])))[:BUSIEST]
     output = output_of(context)

@@ -48,14 +48,14 @@ def redrive(
     deaths = made.deaths(wanted)
     with session_of(context).queues() as queues:
         kinds = by_death.kinds(queues, deaths)
-        matching = sum(one.dead for one in kinds)
+        matching = sum(kind.dead for kind in kinds)
         note(f"Deaths in the tables: {len(deaths)}; jobs still dead from them: {matching}.")
         if matching and not dry_run and not is_agreed("Retry them?", yes=yes):
             return refuse(context, "retried", matching)
         done = 0
         if matching and not dry_run:
             done = by_death.redrive(queues, deaths, progress(time.monotonic()))
-        shown: list[Entry] = [one._asdict() for one in kinds[:SHOWN]]
+        shown: list[Entry] = [kind._asdict() for kind in kinds[:SHOWN]]
         Output.of(context, queues.engine).entry(
             {"deaths": len(deaths), "matching": matching, "redriven": done, "dry_run": dry_run},
             parts=[Part("kinds", shown, ("queue", "task", "error", "deaths", "dead"))],

@@ -92,7 +92,7 @@ def _say(found: "Found", matching: int) -> None:
 
 
 def _parts(found: "Found") -> list[Part]:
-    kinds: list[Entry] = [one._asdict() for one in found.kinds]
+    kinds: list[Entry] = [kind._asdict() for kind in found.kinds]
     left_out: list[Entry] = [one._asdict() for one in found.left_out]
     columns = ("queue", "task", "outcome", "jobs", "replayable", "too_large", "not_kept")
     cannot = Part("cannot", left_out[:SHOWN], ("queue", "job_id", "why"))
@@ -101,7 +101,7 @@ def _parts(found: "Found") -> list[Part]:
 
 def _what_to_set(found: "Found") -> str:
     """Return how to record arguments from now on, if that would have helped."""
-    names: Sequence[str] = sorted({one.queue for one in found.kinds if one.not_kept})
+    names: Sequence[str] = sorted({kind.queue for kind in found.kinds if kind.not_kept})
     if not names:
         return ""
     return (

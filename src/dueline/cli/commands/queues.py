@@ -69,7 +69,7 @@ def show(context: typer.Context, name: NameArgument) -> None:
     """Show a queue's job counts, settings and live workers."""
     with session_of(context).queues() as opened:
         (name,) = opened.engine.catalog.chosen(name)
-        workers = [one for one in live_workers(opened.engine) if name in one.queues]
+        workers = [worker for worker in live_workers(opened.engine) if name in worker.queues]
         counts = count(opened.engine, name, workers)
         settings = opened.engine.catalog.settings(name)
         shown = {
@@ -80,7 +80,7 @@ def show(context: typer.Context, name: NameArgument) -> None:
             "paused_tenants": list(settings.paused_tenants),
             "paused_tasks": list(settings.paused_tasks),
         }
-        parts = [Part("live_workers", [worker_entry(one) for one in workers], WORKER_COLUMNS)]
+        parts = [Part("live_workers", [worker_entry(worker) for worker in workers], WORKER_COLUMNS)]
         if settings.quotas:
             parts.append(Part("quotas", _quotas(opened, name), QUOTA_COLUMNS))
         Output.of(context, opened.engine).entry(shown, parts=parts)

@@ -36,7 +36,8 @@ def list_schedules(context: typer.Context) -> None:
     with session_of(context).queues() as queues:
         now_us = queues.engine.time.latest_us()
         shown = [
-            _entry(one.name, one.schedule, now_us) for one in engine.all_schedules(queues.engine)
+            _entry(schedule.name, schedule.schedule, now_us)
+            for schedule in engine.all_schedules(queues.engine)
         ]
         Output.of(context, queues.engine).entries(shown, COLUMNS, count=len(shown))
         for check in recurring(queues.engine, live_workers(queues.engine)):

@@ -35,7 +35,7 @@ def list_shards(context: typer.Context, *, queue: QueueOption = None) -> None:
     """
     with session_of(context).engine() as engine:
         now_us = engine.time.latest_us()
-        shown = [_entry(one, now_us) for one in _shards(engine, queue)]
+        shown = [_entry(shard, now_us) for shard in _shards(engine, queue)]
         Output.of(context, engine).entries(shown, COLUMNS, count=len(shown))
 
 
@@ -47,7 +47,7 @@ def lag(context: typer.Context, *, queue: QueueOption = None) -> None:
     """
     with session_of(context).engine() as engine:
         now_us = engine.time.latest_us()
-        late = [one for one in _shards(engine, queue) if one.ready_since_us is not None]
+        late = [shard for shard in _shards(engine, queue) if shard.ready_since_us is not None]
         late.sort(key=lambda one: -one.lag_us(now_us))
         shown = [_entry(one, now_us) for one in late]
         Output.of(context, engine).entries(shown, LAG_COLUMNS, count=len(shown))
@@ -121,7 +121,7 @@ def rebalance(
             raise NotFound(f"There is no group {name}.", hint="See `dueline streams list`.")
         now_us = engine.time.earliest_us()
         found = {key: one for key, one in grants(store, scope).items() if one.until_us > now_us}
-        members = [one.name for one in groups.members(store, stream, group)]
+        members = [member.name for member in groups.members(store, stream, group)]
         held = {int(key): one.holder for key, one in found.items()}
         surplus = groups.too_many(held, members, resharding.shards_of(settings))
         freed: list[Entry] = []

@@ -116,7 +116,9 @@ def seek(
         place = read_place(to, engine.time.earliest_us())
         moved = seek_group(engine, SystemClock(), name, group, (place.at_us, place.id))
         settings = settings_of(engine, name)
-        behind = {one["shard"]: one["behind"] for one in lag_entries(engine, name, settings, group)}
+        behind = {
+            entry["shard"]: entry["behind"] for entry in lag_entries(engine, name, settings, group)
+        }
         shown = [
             {
                 "shard": one.shard,
@@ -195,25 +197,25 @@ def event_entry(event: Event) -> Entry:
 
 
 def _group_entry(group: str, shards: list[Entry], members: list[Entry]) -> Entry:
-    own = [one for one in shards if one["group"] == group]
+    own = [shard for shard in shards if shard["group"] == group]
     waits = [one["waits"] for one in own]
     return {
         "group": group,
-        "members": sum(one["group"] == group for one in members),
+        "members": sum(member["group"] == group for member in members),
         "behind": sum(one["behind"] for one in own if isinstance(one["behind"], int)),
-        "waits": Span(max((one.us for one in waits if isinstance(one, Span)), default=0)),
+        "waits": Span(max((wait.us for wait in waits if isinstance(wait, Span)), default=0)),
         "parked": sum(one["parked"] for one in own if isinstance(one["parked"], int)),
     }
 
 
 def _member_entries(engine: Engine, name: str, group: str) -> Iterator[Entry]:
-    for one in groups.members(engine.store, name, group):
+    for member in groups.members(engine.store, name, group):
         yield {
             "group": group,
-            "member": one.name,
-            "shards": list(one.shards),
-            "beat": Instant(one.beat_us),
-            "busy": Span(one.beat_us - one.busy_us) if one.busy_us else None,
+            "member": member.name,
+            "shards": list(member.shards),
+            "beat": Instant(member.beat_us),
+            "busy": Span(member.beat_us - member.busy_us) if member.busy_us else None,
         }
 
 

@@ -172,7 +172,7 @@ def _warn_of_store(app: Dueline, own: Collection[str], serving: Collection[str])
             continue
         what = ["all of it"] * paused.is_paused
         tenants = paused.paused_tenants
-        what += [f"tenant {one}" if one else "jobs without a tenant" for one in tenants]
+        what += [f"tenant {tenant}" if tenant else "jobs without a tenant" for tenant in tenants]
         what += [f"task {one}" for one in paused.paused_tasks]
         if what:
             _log.warning("The queue %s is paused: %s.", name, one_line(", ".join(what)))

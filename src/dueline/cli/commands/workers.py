@@ -51,7 +51,7 @@ def list_workers(context: typer.Context) -> None:
     Example: dueline workers list
     """
     with session_of(context).engine() as engine:
-        shown = [worker_entry(one) for one in live_workers(engine)]
+        shown = [worker_entry(worker) for worker in live_workers(engine)]
         Output.of(context, engine).entries(shown, COLUMNS, count=len(shown))
     if not shown:
         note("No live workers.")
@@ -221,7 +221,9 @@ def wanted(
         for name in queue:
             engine.catalog.chosen(name)
         if slots is None:
-            serving = [one.slots for one in live_workers(engine) if set(queue) & set(one.queues)]
+            serving = [
+                worker.slots for worker in live_workers(engine) if set(queue) & set(worker.queues)
+            ]
             slots = median_low(serving) if serving else CONCURRENCY
         scale = scale_of(engine, queue, slots=slots, target=asked, ahead_us=ahead_us)
         Output.of(context, engine).text(str(scale.desired_workers), asdict(scale))

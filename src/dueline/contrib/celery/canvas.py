@@ -62,8 +62,8 @@ class Canvas(ABC):
 class _Several(Canvas):
     def __init__(self, *tasks: Canvas | Iterable[Canvas]) -> None:
         flat: list[Canvas] = []
-        for one in tasks:
-            flat += [one] if isinstance(one, Canvas) else one
+        for task in tasks:
+            flat += [task] if isinstance(task, Canvas) else task
         self.tasks = flat
 
     @property
@@ -91,11 +91,11 @@ class group(_Several):  # noqa: N801  (Celery's name)
 
     def set(self, **options: Any) -> "group":
         """Return it with options for each of its tasks."""
-        return group(one.set(**options) for one in self.tasks)
+        return group(task.set(**options) for task in self.tasks)
 
     def part(self, *args: Any) -> Part:
         """Return it as a group."""
-        return parts.group(*(one.part(*args) for one in self.tasks))
+        return parts.group(*(task.part(*args) for task in self.tasks))
 
 
 class chord(Canvas):  # noqa: N801  (Celery's name)

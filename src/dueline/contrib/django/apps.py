@@ -20,9 +20,9 @@ class DuelineConfig(AppConfig):
     def ready(self) -> None:
         """Include the modules; they are imported when a worker starts."""
         names = [
-            f"{one.name}.tasks"
-            for one in apps.get_app_configs()
-            if module_has_submodule(one.module, "tasks")
+            f"{config.name}.tasks"
+            for config in apps.get_app_configs()
+            if module_has_submodule(config.module, "tasks")
         ]
         for backend in _backends():
             backend.app.include(*names)

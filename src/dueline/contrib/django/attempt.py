@@ -159,8 +159,8 @@ def handler_of(task: Task, handlers: Handlers) -> Callable[..., Any]:
 def task_of(task: Task, call: Call) -> Task:
     """Return a task with the options of one call; what is stored is not checked again."""
     made = object.__new__(type(task))
-    for one in fields(task):
-        object.__setattr__(made, one.name, getattr(task, one.name))
+    for field in fields(task):
+        object.__setattr__(made, field.name, getattr(task, field.name))
     run_after = None if call.run_after_us is None else time_of(call.run_after_us)
     change(made, queue_name=call.queue, priority=call.priority, run_after=run_after)
     return made

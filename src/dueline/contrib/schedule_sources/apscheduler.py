@@ -106,7 +106,7 @@ def _timing_of(trigger: Any) -> Mapping[str, Any]:  # noqa: ANN401  (a trigger)
             timing = {"every": trigger.interval, "start": trigger.start_date}
         case "CronTrigger":
             check_started(trigger.start_date)
-            fields = {one.name: str(one) for one in trigger.fields}
+            fields = {field.name: str(field) for field in trigger.fields}
             timing = {"cron": _cron_of(fields), "tz": str(trigger.timezone)}
         case "DateTrigger":
             return {"at": trigger.run_date}

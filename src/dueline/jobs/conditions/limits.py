@@ -20,7 +20,7 @@ def busy_limits(subject: Subject) -> list[Condition]:
     if not names:
         return []
     rates, semaphores = usage.look(subject.engine, names)
-    found = [_rate(subject, one) for one in rates]
+    found = [_rate(subject, rate) for rate in rates]
     for use in semaphores:
         found += _semaphore(subject, use)
     return sorted(found, key=_order)
@@ -98,7 +98,10 @@ def _full(subject: Subject, use: LimitUsage) -> Condition:
     spare = use.held - use.capacity + 1
     default = "" if use.is_set else ", as nobody has set it"
     clause = f"its limit {use.name} has no free permit (capacity {use.capacity}{default}): {held}"
-    facts = {**_facts(subject, use), "until_us": min(one.until_us for one in use.holders.values())}
+    facts = {
+        **_facts(subject, use),
+        "until_us": min(holder.until_us for holder in use.holders.values()),
+    }
     command = _set(use, use.capacity + spare)
     if gone_us and spare == 1:
         return Condition("limit", use.name, clause, "time", min(gone_us), command, facts=facts)

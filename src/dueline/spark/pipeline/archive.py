@@ -89,7 +89,7 @@ def write(to: Place, bronze: Table, asked: Asked, period: Period, say: Say) -> A
     files: list[File] = []
     for rows in _tables(bronze, period):
         files += table.writer.write(rows)
-        say(f"archive: {sum(one.rows for one in files):,} rows are written")
+        say(f"archive: {sum(file.rows for file in files):,} rows are written")
     table.commit(files, positions={SINCE: period.since_us, UNTIL: period.until_us})
     return _archived(table, is_new=True)
 
@@ -109,7 +109,7 @@ def view_of(archives: Sequence[Place]) -> Files:
                 hint="Make it with `dueline pipeline archive`.",
             )
         views.append(table.view())
-    paths = [path for one in views for path in one.paths]
+    paths = [path for view in views for path in view.paths]
     return views[0] if len(views) == 1 else Files(paths, BRONZE.inside, "", views[0].system)
 
 
@@ -128,8 +128,8 @@ def verify(place: Place, say: Say) -> list[Check]:
     for number, one in enumerate(files, 1):
         checks.append(_file_check(system, one))
         say(f"verify: {number} of {len(files)} files")
-    words = f"{sum(one.rows for one in files):,} rows in {len(files)} file(s)"
-    good = all(one.is_good for one in checks)
+    words = f"{sum(file.rows for file in files):,} rows in {len(files)} file(s)"
+    good = all(check.is_good for check in checks)
     return [*checks, Check("archive is whole", good, words)]
 
 

@@ -186,11 +186,11 @@ class Auditor:
         )  # fmt: skip
         if with_results:
             said = said.with_rule("another result", [*said.findings, *self._changed_results()])
-        findings = [one for one in said.findings if self._is_judged(one, self._period)]
+        findings = [finding for finding in said.findings if self._is_judged(finding, self._period)]
         shown = [
-            {"queue": one["queue"] or "", "enqueued_us": one["enqueued"],
-             **{name: one[name] for name in ("verdict", "job_id", "attempt", "words")}}
-            for one in findings
+            {"queue": finding["queue"] or "", "enqueued_us": finding["enqueued"],
+             **{name: finding[name] for name in ("verdict", "job_id", "attempt", "words")}}
+            for finding in findings
         ]  # fmt: skip
         standings = self._standings(findings, [] if has_end else whole)
         return Judged(standings, shown, said.looked_for, said.not_audited, said.not_known)
@@ -213,7 +213,7 @@ class Auditor:
         self, findings: Sequence[Mapping[str, Any]], whole: Sequence[str]
     ) -> list[Standing]:
         """Return the result for each queue. whole: queues whose complete history was judged."""
-        counts = Counter(one["queue"] for one in findings)
+        counts = Counter(finding["queue"] for finding in findings)
         unjudged, empty = self._unjudged()
         standings = []
         for name, kept in self._history.items():
@@ -316,17 +316,17 @@ class Auditor:
             begin_us = max(begins[queue], self._period.since_us)
             values: Values = {"queue": queue, "begin_us": begin_us, "until_us": until_us}
             outside = [
-                one for one in files
-                if one.may_hold("queue", queue, queue)
-                and (one.may_hold("enqueued", 0, begin_us - 1)
-                     or one.may_hold("enqueued", until_us, NO_END))
+                file for file in files
+                if file.may_hold("queue", queue, queue)
+                and (file.may_hold("enqueued", 0, begin_us - 1)
+                     or file.may_hold("enqueued", until_us, NO_END))
             ]  # fmt: skip
             views = {"rows": self._bronze.view(outside)}
             unjudged[queue] = lines_of(queries.run(UNJUDGED, views, values))[0]["jobs"]
             inside = [
-                one for one in files
-                if one.may_hold("queue", queue, queue)
-                and one.may_hold("enqueued", begin_us, until_us - 1)
+                file for file in files
+                if file.may_hold("queue", queue, queue)
+                and file.may_hold("enqueued", begin_us, until_us - 1)
             ]  # fmt: skip
             views = {"rows": self._bronze.view(inside)}
             has_begun_late = bool(unjudged[queue] or begins[queue])

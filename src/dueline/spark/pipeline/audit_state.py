@@ -122,7 +122,7 @@ class AuditState:
             times = sorted(compute.unique(runs.column("enqueued").cast(pa.int64())).to_pylist())
             files = earlier(self._bronze, self._last, times)
             rows = self._rows_of(runs, self._bronze.view(files))
-        size = sum(one.rows for one in files)
+        size = sum(file.rows for file in files)
         is_small = isinstance(rows, pa.Table) or size <= rows_max
         queries = small if is_small else large()
         found: list[dict[str, Any]] = []
@@ -143,10 +143,10 @@ class AuditState:
             (small if low else queries).run(text_of("audit_first"), {"rows": new, "state": before})
         )
         if runs is not None:
-            judged = {(one["job_id"], one["enqueued"]) for one in _lines(runs)}
+            judged = {(line["job_id"], line["enqueued"]) for line in _lines(runs)}
             found += [
-                one for one in _lines(before)
-                if one["kind"] == FINDING and (one["job_id"], one["enqueued"]) not in judged
+                line for line in _lines(before)
+                if line["kind"] == FINDING and (line["job_id"], line["enqueued"]) not in judged
             ]  # fmt: skip
         return Sight(found, opened, firsts, size, is_full=not low)
 
@@ -157,17 +157,17 @@ class AuditState:
             sight: The result.
             findings: Its violations that are confirmed, with `is_judged`.
         """
-        ends = {one["rule"] for one in findings} & _OF_TIME
+        ends = {finding["rule"] for finding in findings} & _OF_TIME
         rows = [
-            {**one, "kind": FINDING, "outcome": JUDGED if one["is_judged"] else ""}
-            for one in findings
+            {**finding, "kind": FINDING, "outcome": JUDGED if finding["is_judged"] else ""}
+            for finding in findings
         ]
         rows += [{**one, "kind": OPEN} for one in sight.opened]
         if ends:
-            rows += [{**one, "kind": OPEN} for one in findings if one["rule"] in ends]
-        rows += [{**one, "kind": FIRST} for one in sight.firsts]
-        for one in rows:
-            one.pop("is_judged", None)
+            rows += [{**finding, "kind": OPEN} for finding in findings if finding["rule"] in ends]
+        rows += [{**first, "kind": FIRST} for first in sight.firsts]
+        for row in rows:
+            row.pop("is_judged", None)
         self._table.create()
         names = AUDIT.inside.names
         table = pa.Table.from_pylist([{name: one.get(name) for name in names} for one in rows],

@@ -216,7 +216,7 @@ def _expect_rows(table: Table, rows: Mapping[str, Row]) -> None:
     times = {row.at_us for row in rows.values()}
     ids = {key: [one.id.hex() for one in unbundled(row)] for key, row in rows.items()}
     files = [
-        one for one in table.files() if any(one.may_hold("at", at_us, at_us) for at_us in times)
+        file for file in table.files() if any(file.may_hold("at", at_us, at_us) for at_us in times)
     ]
     found: set[str] = set()
     if files:  # all at once: each read costs more than its rows
@@ -360,7 +360,7 @@ def commit(
     table.commit(files, positions=named)
     made.batch += bool(files)
     made.news = {}
-    return sum(one.rows for one in files)
+    return sum(file.rows for file in files)
 
 
 def queue_of(one: RowSlice) -> str:

@@ -99,7 +99,7 @@ class Written(NamedTuple):
 
     def add(self, name: str, files: Sequence[File]) -> None:
         """Count files of a table."""
-        self.rows[name] += sum(one.rows for one in files)
+        self.rows[name] += sum(file.rows for file in files)
         self.files[name] += len(files)
 
 
@@ -191,7 +191,7 @@ class Increments:
         """Bring tables from one batch to the last."""
         last = self._bronze.position(BATCH) or 0
         files = self._bronze.newer(low)
-        left = sum(one.rows for one in files)
+        left = sum(file.rows for file in files)
         engine: Engine = self._small if left <= self._small_max else self._large()
         begun = time.monotonic()
         for portion in portions(files, low, last, engine.portion):
@@ -268,7 +268,7 @@ class Increments:
         table.create()
         where = None
         if design.instant and days is not None:
-            where = of_days(date.fromisoformat(one) for one in days)
+            where = of_days(date.fromisoformat(day) for day in days)
         view = sums.view(sums.files(where))
         values = {"objective": self._goal.objective, **_THRESHOLDS}
         found = self._small.queries.run(text_of(name), {"sums": view}, values)
@@ -299,9 +299,9 @@ def portions(files: Sequence[File], low: int, last: int, rows_max: int | None) -
 def _holding(files: Sequence[File], low: int, high: int) -> list[File]:
     """Return the files that may hold rows of batches after `low` up to `high`."""
     return [
-        one
-        for one in files
-        if (one.highs.get(BATCH) or high) > low and (one.lows.get(BATCH) or high) <= high
+        file
+        for file in files
+        if (file.highs.get(BATCH) or high) > low and (file.lows.get(BATCH) or high) <= high
     ]
 
 
@@ -327,8 +327,8 @@ def overlapping(bronze: Table, portion: Portion) -> list[File]:
     days = {date.fromisoformat(str(one.day)) for one in portion.files}
     found = bronze.files(of_days(days) & (least.is_null() | (least <= portion.low)))
     ranges: dict[str | None, list[File]] = {}
-    for one in portion.files:
-        ranges.setdefault(one.day, []).append(one)
+    for file in portion.files:
+        ranges.setdefault(file.day, []).append(file)
     return [
         one
         for one in found
@@ -354,7 +354,7 @@ def _hit(files: Sequence[File], name: str, instants: Sequence[int]) -> list[File
         place = bisect_left(instants, low - SLACK_US)
         return place < len(instants) and instants[place] <= high + SLACK_US
 
-    return [one for one in files if is_hit(one)]
+    return [file for file in files if is_hit(file)]
 
 
 def _instants(column: pa.ChunkedArray) -> list[int]:
@@ -374,7 +374,7 @@ def merged(table: Table, sums: Sums, found: pa.Table) -> tuple[list[File], list[
         days = set(compute.unique(days_of(found.column("minute"))).to_pylist())
         of_same = table.files(of_days(days))
         files = _hit(of_same, "minute", _instants(found.column("minute")))
-        for day in set(map(str, days)) - {one.day for one in files}:
+        for day in set(map(str, days)) - {file.day for file in files}:
             some = [one for one in of_same if one.day == day]
             last = max(some, key=lambda one: one.highs.get("minute") or 0, default=None)
             if last is not None and last.rows <= MERGED_ROWS:

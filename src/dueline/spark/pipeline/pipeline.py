@@ -182,7 +182,7 @@ class Pipeline:
     def _names(self, engine: Engine) -> list[str]:
         if not self._settings.queues:
             return engine.catalog.names()
-        return [name for one in self._settings.queues for name in engine.catalog.chosen(one)]
+        return [name for queue in self._settings.queues for name in engine.catalog.chosen(queue)]
 
     def _histories(self, engine: Engine) -> dict[str, str]:
         """Return how much each queue's history holds."""
@@ -194,7 +194,7 @@ class Pipeline:
         with existing_engine(self._settings.store) as engine:
             now_us = engine.store.clock_us()
             shards = behind_of(table, engine, self._names(engine))
-        waiting = [one["copied_us"] or 0 for one in shards if one["behind"]]
+        waiting = [shard["copied_us"] or 0 for shard in shards if shard["behind"]]
         last_us = min(waiting, default=now_us)
         tables: list[Mapping[str, Any]] = []
         for name in DESIGNS:
@@ -396,7 +396,7 @@ class Pipeline:
         rows = self._rows()
         used = what_if.used_in(self._small.queries, rows, period, rules)
         what_if.check(settings, used)
-        with_hashes = any(one.shards for one in settings)
+        with_hashes = any(setting.shards for setting in settings)
         capacities = what_if.capacities_of(used, rules)
         large = self._large()
         if not isinstance(large, DuckEngine):

@@ -297,7 +297,7 @@ def _with_derived(sql: str, derived: Sequence[tuple[str, str]]) -> _Text:
         tree.with_(name, as_=part, copy=False)
     if parts:
         clause = tree.ctes[0].parent
-        clause.set("expressions", [one for one in tree.ctes if one not in own] + own)
+        clause.set("expressions", [cte for cte in tree.ctes if cte not in own] + own)
     return _Text(tree)
 
 

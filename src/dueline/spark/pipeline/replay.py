@@ -101,7 +101,7 @@ class Found(NamedTuple):
 
     def count(self, name: str) -> int:
         """Return the sum of a column."""
-        return sum(getattr(one, name) for one in self.kinds)
+        return sum(getattr(kind, name) for kind in self.kinds)
 
 
 def found(queries: Queries, rows: View, chosen: Chosen) -> Found:
@@ -168,10 +168,10 @@ def chosen_of(
     Raises:
         BadInput: An outcome does not end a job.
     """
-    for one in outcomes or ():
-        if one not in FINAL:
+    for outcome in outcomes or ():
+        if outcome not in FINAL:
             raise BadInput(
-                f"The outcome {one!r:.80} does not end a job.", hint=f"Use {', '.join(FINAL)}."
+                f"The outcome {outcome!r:.80} does not end a job.", hint=f"Use {', '.join(FINAL)}."
             )
     chosen = Chosen(task=task or "", outcomes=outcomes or ("done",), since_us=since_us or 0)
     return chosen if until_us is None else chosen._replace(until_us=until_us)

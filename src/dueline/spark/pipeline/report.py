@@ -234,7 +234,7 @@ class Report:
         if "findings" not in self._views:
             words = f"run dueline pipeline audit {self._about.command}"
             return Tile("Lost jobs", "not audited", words, None)
-        counts = Counter(RULES[one["rule"]].verdict for one in findings)
+        counts = Counter(RULES[finding["rule"]].verdict for finding in findings)
         others = sum(counts.values()) - counts["lost"]
         words = f"{others:,} other findings of the audit" if others else "the audit found nothing"
         return Tile("Lost jobs", f"{counts['lost']:,}", words, not counts)
@@ -270,14 +270,14 @@ class Report:
     def _failures(self, causes: Sequence[Line]) -> str:
         rows = [
             (
-                escape(f"{one['queue']}: {one['task']}"),
-                escape(one["fingerprint"]),
-                f"{one['dead']:,}",
-                f"{one['crashed']:,}",
-                _minute(one["last"]),
-                self._redrive(one) if one["dead"] else "",
+                escape(f"{cause['queue']}: {cause['task']}"),
+                escape(cause["fingerprint"]),
+                f"{cause['dead']:,}",
+                f"{cause['crashed']:,}",
+                _minute(cause["last"]),
+                self._redrive(cause) if cause["dead"] else "",
             )
-            for one in causes
+            for cause in causes
         ]
         heads = ("queue: task", "error", "dead", "crashed", "last", "to retry its dead jobs")
         return table(heads, rows, texts=(0, 1, 5))
@@ -335,14 +335,14 @@ def _sums(lines: Sequence[Line]) -> Counter[int]:
 def _fair(lines: Sequence[Line], bins: Bins) -> Tile:
     if not lines:
         return Tile("Fairness", "one tenant", "no minute had attempts of two", None)
-    mean = sum(one["weighted"] for one in lines) / sum(one["attempts"] for one in lines)
+    mean = sum(line["weighted"] for line in lines) / sum(line["attempts"] for line in lines)
     worst = min(lines, key=lambda one: (one["jain"], one["bin"]))
     words = f"Jain index, mean; lowest {worst['jain']:.2f} in {worst['queue']}"
     return Tile("Fairness", f"{mean:.2f}", f"{words}, {bins.label(worst['bin'])}", mean >= UNFAIR)
 
 
 def _failed(lines: Sequence[Line], causes: Sequence[Line]) -> Tile:
-    dead, crashed, attempts = (sum(one[name] for one in lines)
+    dead, crashed, attempts = (sum(line[name] for line in lines)
                                for name in ("dead", "crashed", "attempts"))  # fmt: skip
     words = f"{crashed:,} crashes; {dead / attempts:.2%} of attempts ended dead"
     if causes:
@@ -351,9 +351,9 @@ def _failed(lines: Sequence[Line], causes: Sequence[Line]) -> Tile:
 
 
 def _done(lines: Sequence[Line], bins: Bins) -> Tile:
-    done = sum(one["done"] for one in lines)
+    done = sum(line["done"] for line in lines)
     seconds = bins.count * bins.width_us / 1e6
-    peak = max(one["attempts"] for one in lines) / bins.width_us * 1e6
+    peak = max(line["attempts"] for line in lines) / bins.width_us * 1e6
     words = f"{_rate(done / seconds)}; peak {_rate(peak, ' attempts')}"
     return Tile("Done", f"{done:,}", words, None)
 

@@ -223,8 +223,8 @@ def _copy(
             with closing(open_existing(url)) as store, collector_paused():
                 rows: list[pa.RecordBatch] = []
                 size = 0
-                for one in tasks[number]:
-                    for page in rows_of(store, one, page=bronze.PAGE):
+                for task in tasks[number]:
+                    for page in rows_of(store, task, page=bronze.PAGE):
                         rows.append(bronze.batch_of(page))
                         size += rows[-1].num_rows
                         if size >= ROWS_MAX:

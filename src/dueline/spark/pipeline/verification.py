@@ -118,9 +118,9 @@ def _missing(bronze: Table, queue: str, shard: int, stored: pa.Table, queries: D
     at = stored.column("at")
     low, high = at[0].value, at[-1].value
     files = [
-        one
-        for one in bronze.files()
-        if one.may_hold("at", low, high) and one.may_hold("queue", queue, queue)
+        file
+        for file in bronze.files()
+        if file.may_hold("at", low, high) and file.may_hold("queue", queue, queue)
     ]
     if not files:
         return int(stored.num_rows)
@@ -152,8 +152,8 @@ def _check_silver(lake: Place, bronze: Table, silver: Table, queries: Duck) -> C
 def _by_day(table: Table, sql: str, queries: Duck, values: Values) -> int:
     """Add up a count over the days of a table, one after the other."""
     days: dict[str | None, list[Any]] = {}
-    for one in table.files():
-        days.setdefault(one.day, []).append(one)
+    for file in table.files():
+        days.setdefault(file.day, []).append(file)
     return sum(
         lines_of(queries.run(sql, {"rows": table.view(some)}, values))[0]["claims"]
         for some in days.values()

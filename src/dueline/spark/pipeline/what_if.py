@@ -70,7 +70,7 @@ class Used(NamedTuple):
 def rules_of(engine: Engine, names: Sequence[str]) -> Rules:
     """Return the settings that are in force."""
     settings = {name: engine.catalog.settings(name) for name in names}
-    weights = {tenant: n for one in settings.values() for tenant, n in one.weights}
+    weights = {tenant: n for setting in settings.values() for tenant, n in setting.weights}
     return Rules(
         semaphore.capacities(engine.store),
         rate.rates(engine.store),

@@ -124,7 +124,7 @@ class _Bundles:
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = rows
         self._bundles = list(map(bundle_in, rows))
-        self._many = [one.many for one in self._bundles]
+        self._many = [bundle.many for bundle in self._bundles]
         self._total = sum(self._many)
 
     def column(self, key: str) -> pa.Array:
@@ -134,7 +134,7 @@ class _Bundles:
         if key == "id":
             return digits_of(self._ids(), ID_BYTES)
         if key == "job":
-            return digits_of(b"".join([one.job for one in self._bundles]), ID_BYTES)
+            return digits_of(b"".join([bundle.job for bundle in self._bundles]), ID_BYTES)
         if key == "digest":
             return self._digests()
         if key in _TEXTS:
@@ -152,7 +152,7 @@ class _Bundles:
     def _ids(self) -> bytes:
         parts = list(map(id_parts, self._bundles))
         return row_ids(
-            b"".join([one.job for one in self._bundles]),
+            b"".join([bundle.job for bundle in self._bundles]),
             b"".join([digests for digests, _ in parts]),
             b"".join([enqueued for _, enqueued in parts]),
         )
@@ -200,15 +200,19 @@ class _Bundles:
         return texts.take(codes)
 
     def _arguments(self, key: str) -> pa.Array:
-        cells = [getattr(one, key) or (None,) * one.many for one in self._bundles if one.codec]
+        cells = [
+            getattr(bundle, key) or (None,) * bundle.many
+            for bundle in self._bundles
+            if bundle.codec
+        ]
         if not cells:
             return pa.nulls(self._total, TYPES[key])
-        each = ((getattr(one, key) or (None,) * one.many) for one in self._bundles)
+        each = ((getattr(bundle, key) or (None,) * bundle.many) for bundle in self._bundles)
         return pa.array(list(chain.from_iterable(each)), TYPES[key])
 
     def _details(self) -> pa.Array:
         """Return the JSON of each event, as its own row would have it."""
-        if any(one.codec for one in self._bundles):
+        if any(bundle.codec for bundle in self._bundles):
             return pa.array([one.body.decode() for row in self._rows for one in unbundled(row)])
         parts: list[Any] = []
         for number, name in enumerate(_FIELDS):

@@ -87,8 +87,11 @@ def plan(store: Store, wholes: Iterable[RowSlice], parts: int) -> list[list[RowS
             omitted from the plan.
         parts: Number of tasks; there are fewer for few rows, and more for very many.
     """
-    return _shares([(one, list(_pieces(partial(_row_at, store, one), one.after, PROBE // 1000)))
-                    for one in wholes], parts)  # fmt: skip
+    cut = [
+        (whole, list(_pieces(partial(_row_at, store, whole), whole.after, PROBE // 1000)))
+        for whole in wholes
+    ]
+    return _shares(cut, parts)
 
 
 def cut_lanes(store: Store, lanes: Sequence[Lane], parts: int) -> list[list[LaneSlice]]:
@@ -97,8 +100,8 @@ def cut_lanes(store: Store, lanes: Sequence[Lane], parts: int) -> list[list[Lane
     if len(wholes) > LANES_PROBED_MAX:
         size = -(-len(wholes) // parts)
         return [wholes[start : start + size] for start in range(0, len(wholes), size)]
-    return _shares([(one, list(_pieces(partial(_job_at, store, one.lane), START, PROBE // 64)))
-                    for one in wholes], parts)  # fmt: skip
+    return _shares([(whole, list(_pieces(partial(_job_at, store, whole.lane), START, PROBE // 64)))
+                    for whole in wholes], parts)  # fmt: skip
 
 
 def _shares(

@@ -207,8 +207,8 @@ def batch_of_values(
 def batches_of_table(rows: pa.Table, schema: pa.Schema, *, page: int) -> list[pa.RecordBatch]:
     """Return the requested columns of a table as batches of up to `page` rows."""
     return [
-        _batch(schema, {}, one.column)
-        for one in rows.combine_chunks().to_batches(max_chunksize=page)
+        _batch(schema, {}, batch.column)
+        for batch in rows.combine_chunks().to_batches(max_chunksize=page)
     ]
 
 

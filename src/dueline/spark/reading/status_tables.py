@@ -43,7 +43,7 @@ def rows_of(table: str, engine: Engine, options: Options) -> Iterator[Values]:
     for stream, settings in resharding.streams(engine.store):
         for group in groups.registered(engine.store, stream):
             numbers = resharding.shards_of(settings)
-            chosen = [one for one in numbers if only is None or one in only]
+            chosen = [number for number in numbers if only is None or number in only]
             for values in _of_group(engine, stream, group, chosen):
                 yield {**values, "takes_new": not resharding.is_old(settings, values["shard"])}
 

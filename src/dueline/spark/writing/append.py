@@ -114,9 +114,9 @@ def commit(delta: DeltaTable, files: Sequence[Any], mark: Transaction) -> None:
     now_ms = time_ns() // 1_000_000
     delta.create_write_transaction(
         [
-            AddAction(one.path, one.size, json.loads(one.parts), now_ms, data_change=True,
-                      stats=one.stats)
-            for one in files
+            AddAction(file.path, file.size, json.loads(file.parts), now_ms, data_change=True,
+                      stats=file.stats)
+            for file in files
         ],
         "append",
         delta.schema(),

@@ -293,7 +293,7 @@ def _lanes(
     if isinstance(starts, repeat) and isinstance(queues, repeat):
         buckets = repeat(next(iter(buckets)))
     parts = (queues, shards, buckets, priorities, tenants)
-    if all(isinstance(one, repeat) for one in parts):
+    if all(isinstance(part, repeat) for part in parts):
         return repeat(Lane(*map(next, map(iter, parts))))
     keys = zip(*parts, strict=False)
     return list(map(_Lanes().__getitem__, islice(keys, len(ids))))

@@ -113,7 +113,7 @@ class _Sink:
 
     def _keep(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Publish what was staged, and store the counts of the write."""
-        staged = [one for one in messages if isinstance(one, Staged)]
+        staged = [message for message in messages if isinstance(message, Staged)]
         if staged:
             with self._engine() as engine, collector_paused():
                 expires_us = engine.store.clock_us() + self._keep_us
@@ -130,7 +130,7 @@ class _Sink:
                     on_conflict=self._on_conflict,
                     on_other_queue=self._on_other_queue,
                 )
-        some = [one for one in messages if isinstance(one, Message)]
+        some = [message for message in messages if isinstance(message, Message)]
         if some:
             done = Written()
             for one in some:
@@ -141,7 +141,7 @@ class _Sink:
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Keep the jobs that were added, and delete staged files."""
-        staging.clear([one for one in messages if isinstance(one, Staged)])
+        staging.clear([message for message in messages if isinstance(message, Staged)])
 
 
 @in_one_sentence

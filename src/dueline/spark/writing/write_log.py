@@ -303,9 +303,9 @@ def _chunk_of(key: str, version: bytes, value: bytes) -> Chunk:
     is_whole = value[:1] == _WHOLE
     size = _ID if is_whole else _ID + _DUE
     entries = [value[place : place + size] for place in range(_HEAD, len(value), size)]
-    ids = [JobId(one[:_ID]) for one in entries]
+    ids = [JobId(entry[:_ID]) for entry in entries]
     dues: dict[JobId, int] = {}
     if not is_whole:
-        due_times = (int.from_bytes(one[_ID:], signed=True) for one in entries)
+        due_times = (int.from_bytes(entry[_ID:], signed=True) for entry in entries)
         dues = {one: due_us for one, due_us in zip(ids, due_times, strict=True) if due_us != _ALIVE}
     return Chunk(key, version, int.from_bytes(value[1:_HEAD]), is_whole, ids, dues)

@@ -195,8 +195,8 @@ class Claims:
                 unread.append((part, missing))
             elif stubs := [part.found[key] for key in keys if part.found[key].stub]:
                 self._carry(stubs)
-                for one in stubs:
-                    part.scan.note(key_of(one.job), None)
+                for stub in stubs:
+                    part.scan.note(key_of(stub.job), None)
             else:
                 part.batch = [part.found[key].job for key in keys]
             if due or left == 0:  # with nothing left: earlier lanes may yield less

@@ -202,7 +202,7 @@ def _mistake(place: Place, error: Exception) -> ConfigError | None:
             f"{place} has a certificate that is not trusted: {text}.", hint=CERTIFICATE
         )
     reasons = list(_reasons(error))
-    if any(isinstance(one, ConnectionRefusedError | AuthenticationFailed) for one in reasons):
+    if any(isinstance(reason, ConnectionRefusedError | AuthenticationFailed) for reason in reasons):
         return None
     from dueline.stores import server_probe  # noqa: PLC0415  (needed after a failure only)
 

@@ -115,7 +115,9 @@ def describe(session: CassandraSession, clock: Clock) -> Mapping[str, str]:
         f" WHERE keyspace_name = '{session.place.keyspace}'"
     )
     silent = sorted(host for host, rows in versions.items() if rows is None)
-    facts = {fact: _all([one.get(name) for one in settings]) for fact, name in _FACTS.items()}
+    facts = {
+        fact: _all([setting.get(name) for setting in settings]) for fact, name in _FACTS.items()
+    }
     if not settings:  # this user may not read them
         facts = {"settings": "hidden"}
     replicas = {

@@ -161,12 +161,12 @@ class LanePages:
         A slice that the server fails for its deleted rows is read in pieces, one after the other.
         The bounds of the pieces are cached for the next read.
         """
-        direct = [one for one in slices if not self._is_cut(one)]
+        direct = [slice_ for slice_ in slices if not self._is_cut(slice_)]
         answers = iter(self._session.try_read_many([one.call() for one in direct]))
         direct_answers: Mapping[int, Rows | DuelineError] = {
             id(one): next(answers) for one in direct
         }
-        return [self._reading_of(one, direct_answers.get(id(one))) for one in slices]
+        return [self._reading_of(slice_, direct_answers.get(id(slice_))) for slice_ in slices]
 
     def _is_cut(self, part: Slice) -> bool:
         return any(part.page.after < cut < part.until for cut in self._cuts.get(part.lane, ()))

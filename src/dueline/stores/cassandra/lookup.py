@@ -51,7 +51,7 @@ def find(
                 best[job.id] = job
         stubs = [one for one in found if one.stub]
         verdicts.carry(stubs)
-        left = list(dict.fromkeys(one.job.id for one in stubs if one.job.id not in best))
+        left = list(dict.fromkeys(stub.job.id for stub in stubs if stub.job.id not in best))
         if not left:
             break
     return [best.get(job_id) for job_id in ids]

@@ -308,7 +308,9 @@ class Verdicts:
         if status is WriteStatus.UNKNOWN:
             # Extended rows keep their tokens, so they do not show whether the batch was applied.
             others = [one for one in batch if not isinstance(one.verdict, Extend)]
-            if not any(one.status(present.get(one.key)) is WriteStatus.OPEN for one in others):
+            if not any(
+                other.status(present.get(other.key)) is WriteStatus.OPEN for other in others
+            ):
                 assert item.lost is not None
                 raise item.lost
             status = WriteStatus.REFUSED  # another row of the batch is as it was before

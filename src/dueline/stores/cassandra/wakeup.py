@@ -102,10 +102,10 @@ class NetworkWakeups:
         """Notify the workers of these channels; messages that would block are not sent."""
         with suppress(OSError, DuelineError):
             self._read_workers()
-            for one in wakeups:
-                targets = self._targets(one.channel)
+            for wakeup in wakeups:
+                targets = self._targets(wakeup.channel)
                 if targets and self._may_send():
-                    body = one.to_bytes(_BODY_BYTES_MAX)
+                    body = wakeup.to_bytes(_BODY_BYTES_MAX)
                     message = sealed(self._key, body, self._clock.wall_us())
                     for target in targets:
                         self._send(target, message)

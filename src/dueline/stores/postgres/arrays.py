@@ -93,7 +93,7 @@ def _dumper(kind: type, oid: int) -> tuple[type, type]:
     )
 
 
-_DUMPERS: Final = [(int, Int8BinaryDumper), *(_dumper(*one) for one in ARRAYS.items())]
+_DUMPERS: Final = [(int, Int8BinaryDumper), *(_dumper(*item) for item in ARRAYS.items())]
 
 
 def register(cursor: Cursor) -> None:

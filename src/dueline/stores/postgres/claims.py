@@ -291,7 +291,7 @@ class Claims:
             lambda database: self._taken(database, wants, limit=limit, lease=lease)
         )
         now_us, visits = lease.now_us, taken.visits
-        heads: dict[Lane, int | None] = {one.want.lane: now_us + 1 for one in visits}
+        heads: dict[Lane, int | None] = {visit.want.lane: now_us + 1 for visit in visits}
         cursors: dict[Lane, Cursor] = {}
         unsure: list[Want] = []
         if rows is not None:
@@ -301,7 +301,7 @@ class Claims:
         if unsure:
             with suppress(DuelineError):
                 heads |= connection.read(lambda database: _whole_heads(database, unsure))
-        heads = {one.want.lane: self._head_of(one, heads[one.want.lane]) for one in visits}
+        heads = {visit.want.lane: self._head_of(visit, heads[visit.want.lane]) for visit in visits}
         self._keep(visits, cursors)
         return Claimed(taken.jobs, taken.died, heads)
 
@@ -474,16 +474,16 @@ def _died_of(lane: Lane, rows: Sequence[tuple[Any, ...]]) -> dict[JobId, Job]:
 def _firsts(visits: Sequence[_Visit], now_us: int) -> list[int]:
     """Return the new positions of cursors."""
     return [
-        min(one.positions, default=one.cursor.pos_us if one.cursor else LEAST)
-        if len(one.positions) == one.want.most
+        min(visit.positions, default=visit.cursor.pos_us if visit.cursor else LEAST)
+        if len(visit.positions) == visit.want.most
         else now_us - COMMIT_US
-        for one in visits
+        for visit in visits
     ]
 
 
 def _heads_query(visits: Sequence[_Visit], now_us: int) -> tuple[str, list[object]]:
-    most = 1 + max((len(one.positions) for one in visits), default=0)
-    wants, cursors = [one.want for one in visits], [one.cursor for one in visits]
+    most = 1 + max((len(visit.positions) for visit in visits), default=0)
+    wants, cursors = [visit.want for visit in visits], [visit.cursor for visit in visits]
     bound = _bound(wants, cursors, _firsts(visits, now_us))
     return _HEADS, [*bound, now_us, now_us, now_us, most, most]
 

@@ -181,8 +181,8 @@ def _drop_locked(database: Database, drops: Sequence[Drop]) -> list[tuple[Any, .
 
 def _extend(database: Database, extends: Sequence[Extend]) -> list[tuple[Any, ...]]:
     extends = _in_order(extends)
-    least = [int(State.STARTED if one.started else State.CLAIMED) for one in extends]
-    return database.fetch(_EXTEND, [*_key_of(extends), [one.at_us for one in extends], least])
+    least = [int(State.STARTED if extend.started else State.CLAIMED) for extend in extends]
+    return database.fetch(_EXTEND, [*_key_of(extends), [extend.at_us for extend in extends], least])
 
 
 def _move(database: Database, moves: Sequence[Move]) -> list[tuple[Any, ...]]:

@@ -362,4 +362,4 @@ def _id_in(database: Database) -> str | None:
 def _places_of(verdicts: Sequence[Verdict]) -> Iterator[tuple[Lane, int]]:
     """Yield where moves put their rows."""
     if Move in set(map(type, verdicts)):
-        yield from (place_of(one) for one in verdicts if isinstance(one, Move))
+        yield from (place_of(verdict) for verdict in verdicts if isinstance(verdict, Move))

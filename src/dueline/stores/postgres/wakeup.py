@@ -172,7 +172,7 @@ class NotifyWakeups:
     def _lose(self) -> None:
         """Have the workers poll while messages may be lost."""
         time.sleep(RECONNECT_S)
-        channels = {channel for one in list(self._listeners) for channel in one.channels}
+        channels = {channel for listener in list(self._listeners) for channel in listener.channels}
         self._local.wake([Wakeup(channel) for channel in channels])
 
     def _pass_on(self, payload: str) -> None:
@@ -255,7 +255,7 @@ def channel_of(schema: str) -> str:
 
 def notify_idle(wakeups: Collection[Wakeup], schema: str) -> tuple[str, Sequence[Any]]:
     """Return the statement that notifies the workers that are idle, and its values."""
-    channels, payloads = [one.channel for one in wakeups], list(map(_payload, wakeups))
+    channels, payloads = [wakeup.channel for wakeup in wakeups], list(map(_payload, wakeups))
     if len(channels) == 1:
         return _NOTIFY_ONE.format(channel=channel_of(schema)), channels + payloads
     return _NOTIFY.format(channel=channel_of(schema)), [channels, payloads]

@@ -111,7 +111,7 @@ def prepare(
 
 def is_sealed(path: Path) -> bool:
     """Return whether a file is read-only and has no log: a copy on a read-only mount."""
-    is_closed = not any(one.exists() for one in _companions(path))
+    is_closed = not any(companion.exists() for companion in _companions(path))
     return is_closed and not any(os.access(one, os.W_OK) for one in (path, path.parent))
 
 

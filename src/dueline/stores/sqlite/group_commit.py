@@ -145,8 +145,8 @@ class GroupCommit:
         return calls
 
     def _put_back(self, calls: Sequence[_Call]) -> None:
-        for one in calls:
-            one.is_taken = False
+        for call in calls:
+            call.is_taken = False
         self._waiting.extendleft(reversed(calls))
 
     def _error_for(self, error: BaseException) -> BaseException:

@@ -65,9 +65,13 @@ class SocketWakeups:
         """Notify the workers; datagrams that would block are not sent."""
         try:
             for name in self._listeners():
-                for one in wakeups:
+                for wakeup in wakeups:
                     reads_lanes = name.endswith(READS_LANES)
-                    said = one.to_bytes(DATAGRAM_BYTES_MAX) if reads_lanes else one.channel.encode()
+                    said = (
+                        wakeup.to_bytes(DATAGRAM_BYTES_MAX)
+                        if reads_lanes
+                        else wakeup.channel.encode()
+                    )
                     self._send(name, said)
         except (OSError, AttributeError):  # no such sockets on this system
             return

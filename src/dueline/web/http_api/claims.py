@@ -155,11 +155,11 @@ def _claim(sessions: ClaimSessions, terms: Terms, most: int) -> list[ClaimedJob]
 
 def _release_all(sessions: ClaimSessions, jobs: Sequence[ClaimedJob]) -> None:
     """Release jobs whose client left; if that fails, their leases end."""
-    for one in jobs:
+    for job in jobs:
         try:
-            sessions.settle(_held(sessions, one.id, one.token), GivenBack())
+            sessions.settle(_held(sessions, job.id, job.token), GivenBack())
         except DuelineError as error:
-            log.info("job %s is not released: %s", one.id, error)
+            log.info("job %s is not released: %s", job.id, error)
 
 
 def _shown(one: HandedJob) -> ClaimedJob:

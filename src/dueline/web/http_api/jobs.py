@@ -126,7 +126,7 @@ def _planned(app: Dueline, job: NewJob, key: tuple[Key, int] | None) -> PlannedC
 def list_jobs(call: Call, query: JobQuery) -> JobList:
     """List jobs by time, a page at a time; ended ones with `state:done`, the latest first."""
     page = call.site.admin.list(query.filter, limit=query.limit, after=query.cursor)
-    return JobList([JobSummary(**_summary(one)) for one in page.jobs], page.next, page.is_capped)
+    return JobList([JobSummary(**_summary(job)) for job in page.jobs], page.next, page.is_capped)
 
 
 @operation("GET", "/jobs/{id}", role=("reader", "producer"))
@@ -148,10 +148,10 @@ def get_job(call: Call) -> JobDetails:
         workflow=details.workflow,
         attempts=[
             AttemptSummary(
-                one.outcome, one.error, one.worker,
-                time_of(one.claimed_us), time_of(one.started_us), time_of(one.ended_us),
+                attempt.outcome, attempt.error, attempt.worker,
+                time_of(attempt.claimed_us), time_of(attempt.started_us), time_of(attempt.ended_us),
             )
-            for one in details.attempts
+            for attempt in details.attempts
         ],
     )  # fmt: skip
 

@@ -112,12 +112,12 @@ def list_workers(call: Call) -> list[Worker]:
     """List the workers that are alive."""
     return [
         Worker(
-            one.worker, _state(quiet=one.is_quiet, draining=one.is_draining), one.queues,
-            one.tasks, one.slots, one.held, one.running, time_of(one.started_us),
-            time_of(one.beat_us), one.version,
-            [LostSlot(job, task, time_of(since_us)) for job, task, since_us in one.lost],
+            worker.worker, _state(quiet=worker.is_quiet, draining=worker.is_draining),
+            worker.queues, worker.tasks, worker.slots, worker.held, worker.running,
+            time_of(worker.started_us), time_of(worker.beat_us), worker.version,
+            [LostSlot(job, task, time_of(since_us)) for job, task, since_us in worker.lost],
         )
-        for one in call.site.admin.workers()
+        for worker in call.site.admin.workers()
     ]  # fmt: skip
 
 
@@ -137,12 +137,12 @@ def list_worker_answers(call: Call) -> list[WorkerAnswer]:
     """List what workers answered in the last minute, each its last answer."""
     return [
         WorkerAnswer(
-            one.worker, one.request, time_of(one.at_us),
-            _state(quiet=one.is_quiet, draining=one.is_draining), time_of(one.started_us),
-            one.memory_bytes, one.running,
-            [RunningJob(job, task, time_of(at_us)) for job, task, at_us in one.jobs],
+            answer.worker, answer.request, time_of(answer.at_us),
+            _state(quiet=answer.is_quiet, draining=answer.is_draining), time_of(answer.started_us),
+            answer.memory_bytes, answer.running,
+            [RunningJob(job, task, time_of(at_us)) for job, task, at_us in answer.jobs],
         )
-        for one in call.site.admin.worker_answers().values()
+        for answer in call.site.admin.worker_answers().values()
     ]  # fmt: skip
 
 
@@ -208,7 +208,7 @@ def _redrive(one: Redrive) -> RedriveProgress:
 def get_job_logs(call: Call) -> list[AttemptLog]:
     """Return what the handler of a job logged, of attempts that keep it."""
     details = call.site.admin.get(call.path["id"])
-    return [AttemptLog(one.fence, time_of(one.ended_us), one.text) for one in details.lines]
+    return [AttemptLog(line.fence, time_of(line.ended_us), line.text) for line in details.lines]
 
 
 class Condition(msgspec.Struct):
@@ -260,10 +260,10 @@ def explain_job(call: Call, query: ExplainQuery) -> Explained:
         found.sentence,
         [
             Condition(
-                one.kind, one.subject, one.clause, one.change,
-                time_of(one.at_us), one.command, one.unknown,
+                condition.kind, condition.subject, condition.clause, condition.change,
+                time_of(condition.at_us), condition.command, condition.unknown,
             )
-            for one in found.conditions
+            for condition in found.conditions
         ],
         found.ends_as,
         found.unknown,

@@ -62,14 +62,14 @@ class Stats(msgspec.Struct):
 @operation("GET", "/queues", role="reader")
 def list_queues(call: Call) -> QueueList:
     """Return all queues."""
-    return QueueList([_queue(one) for one in call.site.admin.queues()])
+    return QueueList([_queue(queue) for queue in call.site.admin.queues()])
 
 
 @operation("GET", "/queues/{name}", role="reader")
 def get_queue(call: Call) -> Queue:
     """Return one queue."""
     name = check_queue_name(call.path["name"])
-    found = next((one for one in call.site.admin.queues() if one.name == name), None)
+    found = next((queue for queue in call.site.admin.queues() if queue.name == name), None)
     if found is None:
         raise NotFound(f"There is no queue {name}.", hint="The first job creates one.")
     return _queue(found)
@@ -99,12 +99,12 @@ def get_stats(call: Call) -> Stats:
     p50, p95, p99 = (None if one is None else one / SECOND_US for one in late_us)
     return Stats(
         now=to_datetime(picture.now_us),
-        ready=sum(one.ready for one in counts),
-        running=sum(one.running for one in counts),
-        scheduled=sum(one.scheduled for one in counts),
-        retrying=sum(one.retrying for one in counts),
-        dead=sum(one.dead for one in counts),
-        is_capped=any(one.is_capped for one in counts),
+        ready=sum(count.ready for count in counts),
+        running=sum(count.running for count in counts),
+        scheduled=sum(count.scheduled for count in counts),
+        retrying=sum(count.retrying for count in counts),
+        dead=sum(count.dead for count in counts),
+        is_capped=any(count.is_capped for count in counts),
         workers=len(picture.workers),
         done_per_second=round(recent.per_s(), 3),
         start_latency_p50=p50,

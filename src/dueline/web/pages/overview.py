@@ -22,15 +22,17 @@ def overview(request: Request) -> Response:
         "overview.html",
         picture=picture,
         throughput=picture.throughput,
-        ready=sum(one.ready for one in counts),
-        running=sum(one.running for one in counts),
-        waiting=sum(one.scheduled + one.retrying for one in counts),
-        dead=sum(one.dead for one in counts),
-        is_capped=any(one.is_capped for one in counts),
-        oldest_us=min((one.oldest_ready_us for one in counts if one.oldest_ready_us), default=0),
-        held=sum(one.held for one in picture.workers),
-        slots=sum(one.slots for one in picture.workers),
-        unserved=[one.queue for one in counts if one.ready and not one.workers],
+        ready=sum(count.ready for count in counts),
+        running=sum(count.running for count in counts),
+        waiting=sum(count.scheduled + count.retrying for count in counts),
+        dead=sum(count.dead for count in counts),
+        is_capped=any(count.is_capped for count in counts),
+        oldest_us=min(
+            (count.oldest_ready_us for count in counts if count.oldest_ready_us), default=0
+        ),
+        held=sum(worker.held for worker in picture.workers),
+        slots=sum(worker.slots for worker in picture.workers),
+        unserved=[count.queue for count in counts if count.ready and not count.workers],
         unknown=sorted({task for some in picture.unknown.values() for task in some}),
         busiest=busiest[:8],
         more=max(0, len(busiest) - 8),
@@ -46,22 +48,25 @@ def series(request: Request) -> Response:
     points = site_of(request).admin.stats(max_age=1.5).series
 
     def rates(name: str) -> list[float | None]:
-        return [getattr(one, name) * 1e6 / STEP_US if one.is_whole else None for one in points]
+        return [
+            getattr(point, name) * 1e6 / STEP_US if point.is_whole else None for point in points
+        ]
 
     def quantile(place: int) -> list[float | None]:
         return [
-            one.latencies[place] / 1e6 if one.latencies and one.is_whole else None for one in points
+            point.latencies[place] / 1e6 if point.latencies and point.is_whole else None
+            for point in points
         ]
 
     return JSONResponse(
         {
-            "at": [one.at_us // 1_000_000 for one in points],
+            "at": [point.at_us // 1_000_000 for point in points],
             "done": rates("done"),
             "failed": rates("failed"),
             "p50": quantile(0),
             "p95": quantile(1),
             "p99": quantile(2),
-            "ready": [one.ready for one in points],
+            "ready": [point.ready for point in points],
         }
     )
 

@@ -31,7 +31,7 @@ def list_queues(request: Request) -> Response:
 def show_queue(request: Request) -> Response:
     """Show one queue, its settings, shards and workers."""
     admin, name = site_of(request).admin, request.path_params["name"]
-    found = next((one for one in admin.queues() if one.name == name), None)
+    found = next((queue for queue in admin.queues() if queue.name == name), None)
     if found is None:
         raise NotFound(f"There is no queue {name:.80}.", hint="The first job creates one.")
     return render(
@@ -39,7 +39,7 @@ def show_queue(request: Request) -> Response:
         "queue.html",
         queue=found,
         shards=admin.shards(name),
-        workers=[one for one in admin.workers() if name in one.queues],
+        workers=[worker for worker in admin.workers() if name in worker.queues],
         spans={word: getattr(found.settings, field) for word, field in SPANS.items()},
     )
 

@@ -16,7 +16,7 @@ from dueline.web.site import back, form_of, operations, site_of
 
 def streams(request: Request) -> Response:
     """Show all streams with their groups, and the lag of each shard."""
-    found = [(one, heat(one)) for one in site_of(request).admin.streams()]
+    found = [(stream, heat(stream)) for stream in site_of(request).admin.streams()]
     return render(request, "streams.html", streams=found)
 
 

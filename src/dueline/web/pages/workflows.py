@@ -36,7 +36,7 @@ def show_workflow(request: Request) -> Response:
         drawing=graph(found),
         steps=steps,
         hidden=max(0, len(found.steps) - STEPS_SHOWN),
-        dead=sum(one.state == "dead" for one in found.steps),
+        dead=sum(step.state == "dead" for step in found.steps),
     )
 
 
