@@ -1,64 +1,15 @@
 """Child processes that only exist in the test: which are replaced, and what is counted."""
 
 import threading
-from queue import SimpleQueue
 
 import pytest
 
 from dueline.worker.child_handle import ChildHandle
-from dueline.worker.child_protocol import Leave, Message, Ready, dump, load
+from dueline.worker.child_protocol import Leave, Ready
 from dueline.worker.process_runner import WEIGH_EVERY_US, ProcessRunner
 from dueline.worker.recycling import RecycleAfter
 from tests.harness.clocks import HandClock
-
-WAIT_S = 60.0
-
-
-class FakeProcess:
-    """A process that ends when it is told to."""
-
-    pid = 1
-
-    def __init__(self) -> None:
-        self.ended = threading.Event()
-
-    def kill(self) -> None:
-        self.ended.set()
-
-    def wait(self) -> int:
-        assert self.ended.wait(WAIT_S)
-        return 0
-
-
-class FakePipe:
-    """What the child says, and what it was sent."""
-
-    def __init__(self, process: FakeProcess) -> None:
-        self._process = process
-        self._said: SimpleQueue[bytes | None] = SimpleQueue()
-        self.sent: list[Message] = []
-
-    def say(self, message: Message) -> None:
-        self._said.put(dump(message))
-
-    def send_bytes(self, data: bytes, /) -> None:
-        self.sent.append(load(data))
-        if isinstance(self.sent[-1], Leave):
-            self._process.ended.set()
-            self._said.put(None)
-
-    def recv_bytes(self) -> bytes:
-        data = self._said.get(timeout=WAIT_S)
-        if data is None:
-            raise EOFError
-        return data
-
-    def close(self) -> None:
-        pass
-
-    def end(self) -> None:
-        self._process.ended.set()
-        self._said.put(None)
+from tests.harness.fake_children import WAIT_S, FakePipe, FakeProcess
 
 
 class Family:
