@@ -103,6 +103,14 @@ def test_what_is_empty_or_due_later_has_no_turn() -> None:
         assert not rota.has_due(NOW_US + 99)
 
 
+def test_who_was_idle_is_last_in_turn_once_something_is_due() -> None:
+    idle, *others = (lane(tenant=name) for name in "abc")
+    rota = rota_of(idle, *others, heads={idle: NOW_US + 5})
+    assert first(rota, 9) == others
+    assert first(rota, 9, now_us=NOW_US + 4) == others
+    assert first(rota, 9, now_us=NOW_US + 5) == [*others, idle]
+
+
 def test_a_queue_without_room_takes_no_turn_from_others() -> None:
     full, free = lane(9, queue="full"), lane(queue="free")
     rota = rota_of(full, free)
