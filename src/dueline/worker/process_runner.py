@@ -306,7 +306,8 @@ class ProcessRunner:
 
     def waiting(self) -> int:
         """Count the jobs that no child has yet."""
-        return len(self._alone) + len(self._ready)
+        with self._guard:
+            return len(self._alone) + len(self._ready)
 
     def interrupt_overdue(self) -> None:
         """Kill children with a handler that runs longer than its task's `kill_after`.

@@ -209,3 +209,12 @@ def test_a_rate_of_which_nothing_is_left_is_not_written(world: World) -> None:
     reading = meters.read("mail", one)
     assert meters.take("mail", one, reading, 1) == (0, reading.next_us)
     assert meters.read("mail", one).version == reading.version
+
+
+def test_permits_that_a_claim_did_not_need_are_for_its_next_lanes(world: World) -> None:
+    permits = permits_of(world)
+    assert take(permits, "s", jobs=5) == 5
+    for count in (5, 2):
+        permits.unused(["s"], count)
+        granted = permits.take(["s"], 9, priority=0, queue="q", lease_us=LEASE_US)
+        assert granted.jobs == count

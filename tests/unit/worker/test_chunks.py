@@ -7,7 +7,7 @@ import pytest
 
 from dueline.core.attempt import Crashed, Done
 from dueline.core.clock import SECOND_US
-from dueline.core.job import State
+from dueline.core.job import Claim, State
 from dueline.core.retry import Retry
 from dueline.core.store import Drop, Extend, Store
 from dueline.jobs import cancel_requests
@@ -283,6 +283,29 @@ def test_a_member_that_is_cancelled_while_it_waits_never_runs(
     bench.run()
     assert chunks(bench) == [[2]]
     assert sorted(words(queues)) == ["cancelled", "done"]
+
+
+def test_members_of_a_batch_that_runs_are_cancelled_and_lost_in_its_runner(
+    queues: Queues, clock: HandClock
+) -> None:
+    put_chunked(queues, 1, 2)
+    bench = bench_of(queues, clock, size=2)
+    claims: list[Claim] = []
+
+    def cancel_and_lose() -> None:
+        bench.runner.begin()
+        gatherer = bench.worker._gatherer
+        if bench.runner.active and gatherer is not None and not claims:
+            claims.extend(job.claim() for job in gatherer.running())
+            gatherer.cancel(claims[:1])
+            gatherer.forget(claims[1:])
+        bench.runner.end()
+
+    bench.wakeup.meanwhile = cancel_and_lose
+    bench.run()
+    assert len(claims) == 2
+    assert bench.runner.cancelled[:1] == claims[:1]
+    assert bench.runner.forgotten[:1] == claims[1:]
 
 
 def test_a_worker_that_stops_gives_back_what_it_gathered(queues: Queues, clock: HandClock) -> None:

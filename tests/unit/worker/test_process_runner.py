@@ -4,10 +4,12 @@ import threading
 
 import pytest
 
+from dueline.worker.assignment import Assignment
 from dueline.worker.child_handle import ChildHandle
-from dueline.worker.child_protocol import Leave, Ready
+from dueline.worker.child_protocol import CancelAsked, Extended, Leave, Lost, Ready, Run
 from dueline.worker.process_runner import WEIGH_EVERY_US, ProcessRunner
-from dueline.worker.recycling import RecycleAfter
+from dueline.worker.recycling import NO_RECYCLING, RecycleAfter
+from tests.harness.calls import row_of
 from tests.harness.clocks import HandClock
 from tests.harness.fake_children import WAIT_S, FakePipe, FakeProcess
 
@@ -54,6 +56,10 @@ class Family:
         self.runner.close()
         for pipe in self.pipes:
             pipe.end()
+
+
+def assignment(number: int, *, since_us: int = 0) -> Assignment:
+    return Assignment(row_of(number)._replace(fence=1), keep=True, since_us=since_us)
 
 
 def test_a_child_that_is_worn_leaves_once_its_replacement_is_ready() -> None:
@@ -106,4 +112,46 @@ def test_memory_is_read_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
             assert family.left() == []
         assert len(weighed) == turns
     assert len(family.pipes) == 1
+    family.close()
+
+
+def test_jobs_wait_for_others_once_all_children_have_loaded() -> None:
+    family = Family(processes=2, wear=NO_RECYCLING)
+    family.ready(0)
+    first, second, third = (assignment(number, since_us=number) for number in (1, 2, 3))
+    alone = assignment(9, since_us=1)._replace(alone=True)
+    family.runner.submit([first, second, third])
+    assert family.runner.waiting_since_us() is None  # a child is loading
+    family.ready(1)
+    assert family.runner.waiting_since_us() == 1  # given, and not started
+    family.children[0].on_started(first.job.claim(), 5)
+    assert family.runner.waiting_since_us() == 2
+    family.runner.submit([alone])
+    assert family.runner.waiting_since_us() == 2
+    assert {job.id for job in family.runner.take_waiting()} == {second.job.id, third.job.id}
+    assert family.runner.waiting_since_us() is None
+    assert [child.has_lone() for child in family.children] == [False, True]
+    assert family.runner.waiting() == 0
+    family.close()
+
+
+def test_a_child_is_told_what_happened_to_claims_while_their_jobs_waited() -> None:
+    family = Family(processes=1, wear=NO_RECYCLING)
+    members = tuple(assignment(number) for number in (1, 2, 3))
+    leader = members[0]._replace(job=members[0].job._replace(fence=-1), chunk=members)
+    plain = [assignment(number) for number in (4, 5)]
+    claims = [one.job.claim() for one in (*members, *plain)]
+    family.runner.submit([leader, *plain])
+    family.runner.extend(dict.fromkeys(claims[:4], 70))
+    family.runner.forget([claims[0], claims[3]])
+    family.runner.cancel([claims[1], claims[4]])
+    assert [one.job for one in family.runner.collect()] == [plain[1].job]
+    family.ready(0)
+    family.runner.spread()
+    sent = family.pipes[0].sent
+    assert [type(one) for one in sent] == [Extended, Lost, CancelAsked, Run]
+    assert sent[0] == Extended(dict.fromkeys(claims[:3], 70))
+    assert [tuple(one) for one in sent[1].claims] == [tuple(claims[0])]  # type: ignore[union-attr]
+    assert [tuple(one) for one in sent[2].claims] == [tuple(claims[1])]  # type: ignore[union-attr]
+    assert family.runner.waiting() == 0
     family.close()
