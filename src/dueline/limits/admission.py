@@ -122,7 +122,7 @@ class Admission:
         self._lends = lends
         self._gates: dict[tuple[str, str], _Gate] = {}
 
-    def admit(self, queue: str, tenant: str, count: int, *, wait_us: int) -> None:
+    def admit(self, queue: str, tenant: str, count: int, *, wait_us: int = 0) -> None:
         """Let a call enqueue `count` jobs.
 
         Args:

@@ -78,6 +78,23 @@ def test_ids_of_separate_calls_share_records_by_their_time(store: Store) -> None
     ]
 
 
+def test_shared_records_are_found_by_the_first_digits_of_ids(store: Store) -> None:
+    calls_of = [of(Ids().many(40, NOW_US + hour * 3_600_000_000)) for hour in range(0, 60, 9)]
+    for jobs in calls_of:
+        keep(store, writes(jobs))
+    digits = {job.id.hex() for jobs in calls_of for job in jobs}
+    prefixes = {results.prefix_of(one) for one in digits}
+    assert len(prefixes) > 1
+    for prefix in prefixes:
+        near = {one for shared in results.shared_near(store, [prefix]) for one in ids_of(shared)}
+        mine = {one for one in digits if one.startswith(prefix)}
+        assert near == (mine if store.transactional else set())
+
+
+def ids_of(shared: results.Shared) -> list[str]:
+    return [shared.job[start : start + 32] for start in range(0, len(shared.job), 32)]
+
+
 def test_records_of_a_cell_stay_few_in_any_order() -> None:
     # otherwise a reader of one result would read all of a large call
     ids = Ids().many(100_000, NOW_US)

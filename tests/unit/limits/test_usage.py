@@ -42,6 +42,14 @@ def test_a_semaphore_is_full_when_all_its_permits_are_held(world: World) -> None
     assert usages_of(engine, "s") == []
 
 
+def test_a_wait_is_reported_until_it_expires(world: World) -> None:
+    world.wait_for("s", "w1")
+    world.clock.advance(us=semaphore.WAIT_US - 1)
+    assert usage_of(world.queues.engine, "s").waiting.keys() == {"w1"}
+    world.clock.advance(us=1)
+    assert usage_of(world.queues.engine, "s").waiting == {}
+
+
 def test_a_semaphore_that_was_never_set_allows_one(world: World) -> None:
     engine = world.queues.engine
     define(world, "set", 1)
