@@ -14,11 +14,13 @@ from dueline.core.lane import Lane
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Drop, Move
 from dueline.core.validation import DUE_AHEAD_US_MAX
+from dueline.jobs import cancel_requests
 from dueline.jobs.queue import Queues
 from dueline.stores.memory.store import MemoryStore
 from dueline.worker.claimer import Claimer
 from tests.harness.calls import WIDTH_US, call, calls, claim_all, number_of, numbers, put, row_in
 from tests.harness.clocks import NOW_US, HandClock
+from tests.harness.failing_store import FailingStore
 from tests.harness.queues import queues_on
 
 PRIORITIES = (2**31 - 1, 50, 0, -1, -(2**31))
@@ -66,6 +68,14 @@ def test_a_job_is_stored_as_it_was_given(queues: Queues) -> None:
 def test_a_job_without_a_due_time_is_due_now(queues: Queues) -> None:
     (job,) = put(queues, call())
     assert job.due_us == job.at_us == NOW_US
+
+
+def test_of_jobs_that_were_never_claimed_no_requests_are_read(queues: Queues) -> None:
+    rows = put(queues, calls(0, 2))
+    counting = FailingStore(queues.engine.store, {})
+    before = counting.calls
+    assert cancel_requests.withdraw(counting, rows) == rows
+    assert counting.calls == before
 
 
 def test_a_due_time_that_is_past_is_kept_and_the_job_is_ready(queues: Queues) -> None:

@@ -42,12 +42,20 @@ def test_a_semaphore_is_full_when_all_its_permits_are_held(world: World) -> None
     assert usages_of(engine, "s") == []
 
 
-def test_a_wait_is_reported_until_it_expires(world: World) -> None:
-    world.wait_for("s", "w1")
+def test_holds_and_waits_are_reported_until_they_expire(world: World) -> None:
+    engine, wait_s = world.queues.engine, semaphore.WAIT_US // SECOND_US
+    world.hold("s", "longer", lasts_s=2 * wait_s)  # the record lasts as long
+    world.hold("s", "holds", lasts_s=wait_s)
+    world.wait_for("s", "waits")
+    suspend(engine, ["s"], world.now_us + semaphore.WAIT_US)
     world.clock.advance(us=semaphore.WAIT_US - 1)
-    assert usage_of(world.queues.engine, "s").waiting.keys() == {"w1"}
+    usage = usage_of(engine, "s")
+    assert {*usage.holders, *usage.waiting} == {"longer", "holds", "waits"}
+    assert usage.closed_us == world.now_us + 1
     world.clock.advance(us=1)
-    assert usage_of(world.queues.engine, "s").waiting == {}
+    usage = usage_of(engine, "s")
+    assert {*usage.holders, *usage.waiting} == {"longer"}
+    assert usage.closed_us == 0
 
 
 def test_a_semaphore_that_was_never_set_allows_one(world: World) -> None:
