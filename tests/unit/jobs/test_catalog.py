@@ -169,7 +169,7 @@ class Overtaken(FailingStore):
         self.times = times
 
     def commit(self, partition, writes):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-        if self.times:
+        if self.times and partition == SETTINGS_PARTITION:
             self.times -= 1
             lease_us = SECOND_US + self.times
             value = encode(QueueSettings(lease_us=lease_us))
