@@ -147,7 +147,7 @@ class BulkRun:
             last,
             lane=lane,
             after=last.last(lane),
-            page=tuple((one.id.hex(), one.token.hex()) for one in page),
+            page=tuple((job.id.hex(), job.token.hex()) for job in page),
             come_to=last.come_to + len(last.page),
         )
         version = self._engine.ids.token()

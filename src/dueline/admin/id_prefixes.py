@@ -37,7 +37,9 @@ def find_id(engine: Engine, text: str) -> JobId:
         found.update(row.id.hex() for row in rows if row.id.hex().startswith(prefix))
     since_us = created_us(JobId(bytes.fromhex(prefix.ljust(32, "0"))))
     past = ends_of(engine, engine.catalog.names(), since_us)
-    found.update(one.job for one in islice(past, SCAN_MAX) if one.job.startswith(prefix))
+    found.update(
+        attempt.job for attempt in islice(past, SCAN_MAX) if attempt.job.startswith(prefix)
+    )
     return _only(found, "job", text)
 
 

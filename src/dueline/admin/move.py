@@ -330,7 +330,12 @@ class Mover:
         listed = flows.put_layout(flow, layout, version=flow)
         move_records.put_new(
             self._target.store,
-            [(one.partition, put) for one in listed for put in one.writes if isinstance(put, Put)],
+            [
+                (commit.partition, put)
+                for commit in listed
+                for put in commit.writes
+                if isinstance(put, Put)
+            ],
         )
         return self._move_rows(rows, flow) == 0
 

@@ -123,8 +123,8 @@ def _new(put: Put) -> Put:
 def of_partitions(store: Store, partitions: Iterable[str]) -> Iterator[tuple[str, Put]]:
     """Yield the records of partitions whose records do not expire."""
     for partition in partitions:
-        for one in records_in(store, partition):
-            yield partition, Put(one.key, one.version, one.value)
+        for record in records_in(store, partition):
+            yield partition, Put(record.key, record.version, record.value)
 
 
 def copy_leases(target: Store, leases: Iterable[tuple[str, Put]]) -> None:

@@ -309,10 +309,12 @@ def search_ended(
     for back_us in _BACK_US:
         budget = _Budget(engine, most, within_us)
         found: list[Attempt] = []
-        for one in history_of(engine, names, end[0] - back_us, until_us=until_us):
+        for attempt in history_of(engine, names, end[0] - back_us, until_us=until_us):
             budget.spend(1)
-            if like.fits_attempt(one) and (before is None or (one.ended_us, one.job) < end):
-                found.append(one)
+            if like.fits_attempt(attempt) and (
+                before is None or (attempt.ended_us, attempt.job) < end
+            ):
+                found.append(attempt)
             if budget.is_spent:
                 break
         if len(found) > limit or budget.is_spent:
@@ -341,10 +343,10 @@ def attempts_of(
     read = 0
     found: list[Attempt] = []
     begin_us = created_us(job_id) if since_us is None else since_us
-    for one in islice(history_of(engine, names, begin_us, until_us=until_us), most):
+    for attempt in islice(history_of(engine, names, begin_us, until_us=until_us), most):
         read += 1
-        if one.job == wanted:
-            found.append(one)
+        if attempt.job == wanted:
+            found.append(attempt)
     found.sort(key=lambda one: one.ended_us, reverse=True)
     return Past(found[:limit], more=len(found) > limit, is_capped=read == most)
 

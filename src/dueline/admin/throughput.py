@@ -49,12 +49,12 @@ def throughput_of(attempts: Iterable[Attempt], span_us: int) -> Throughput:
     return Throughput(
         span_us,
         ended=len(some),
-        done=sum(one.outcome == "done" for one in some),
-        failed=sum(one.outcome in ("retried", "dead", "crashed") for one in some),
+        done=sum(attempt.outcome == "done" for attempt in some),
+        failed=sum(attempt.outcome in ("retried", "dead", "crashed") for attempt in some),
         late_p50_us=quantile(lates, 50),
         late_p99_us=quantile(lates, 99),
         late_p95_us=quantile(lates, 95),
-        expired=sum(one.outcome == "expired" for one in some),
+        expired=sum(attempt.outcome == "expired" for attempt in some),
     )
 
 

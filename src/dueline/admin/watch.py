@@ -151,10 +151,10 @@ class Watch:
             self._start(names, now_us)
         assert self._follower is not None
         shards = {name: engine.catalog.settings(name).shards_read for name in names}
-        for one in self._follower.read(shards):
-            self._recent.append(one)
-            step_us = one.ended_us - one.ended_us % STEP_US
-            self._points.setdefault(step_us, Point(step_us)).add(one)
+        for attempt in self._follower.read(shards):
+            self._recent.append(attempt)
+            step_us = attempt.ended_us - attempt.ended_us % STEP_US
+            self._points.setdefault(step_us, Point(step_us)).add(attempt)
         now_us = engine.time.latest_us()
         while self._recent and self._recent[0].ended_us < now_us - WINDOW_US:
             self._recent.popleft()
@@ -185,7 +185,7 @@ class Watch:
 
     def _counts(self, names: Sequence[str], workers: Sequence[Presence]) -> list[Counts]:
         """Count all queues; what small ones leave of the maximum is for larger ones."""
-        known = {} if self._last is None else {one.queue: one for one in self._last.counts}
+        known = {} if self._last is None else {counts.queue: counts for counts in self._last.counts}
         found: dict[str, Counts] = {}
         left = COUNTED_IN_ALL
         span_us = COUNTED_FIRST_US if self._last is None else COUNTED_US

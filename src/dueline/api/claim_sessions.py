@@ -183,9 +183,9 @@ class ClaimSession:
         ended += self._cancellations.refused([job for job, _ in fit])
         if ended:
             self._settler.settle(ended, [])
-            self._steps.ended(one.job for one in ended)
-            over = {one.job.id for one in ended}
-            fit = [one for one in fit if one.job.id not in over]
+            self._steps.ended(attempt.job for attempt in ended)
+            over = {attempt.job.id for attempt in ended}
+            fit = [claimed for claimed in fit if claimed.job.id not in over]
         steps = self._steps.sort(fit)
         self._limited |= {job.id: job for job, _ in steps.fit if limits_of(job.lane)}
         self._steps.park_and_end(steps)
@@ -196,7 +196,7 @@ class ClaimSession:
         if not found:
             return ()
         flush_claims(self._engine.store)  # clients get the fence
-        jobs = [one.job for one in found]
+        jobs = [handed_job.job for handed_job in found]
         held = self._engine.store.settle([Extend(job, job.at_us, started=True) for job in jobs])
         self._permits.started([job.claim() for job in jobs], self._engine.time.latest_us())
         kept = [one for one, sure in zip(found, held, strict=True) if sure]

@@ -196,13 +196,13 @@ def task_modules(package: str, name: str) -> list[str]:
     import pkgutil  # noqa: PLC0415  (slow to load, and seldom needed)
 
     def found(prefix: str, paths: Sequence[str]) -> Iterator[str]:
-        for one in pkgutil.iter_modules(paths, f"{prefix}."):
-            if name in one.name.removeprefix(f"{package}.").split("."):
-                yield one.name
-            if one.ispkg:
-                spec = importlib.util.find_spec(one.name)
+        for module_info in pkgutil.iter_modules(paths, f"{prefix}."):
+            if name in module_info.name.removeprefix(f"{package}.").split("."):
+                yield module_info.name
+            if module_info.ispkg:
+                spec = importlib.util.find_spec(module_info.name)
                 places = spec.submodule_search_locations if spec else None
-                yield from found(one.name, list(places or ()))
+                yield from found(module_info.name, list(places or ()))
 
     module = load_module(package, "package")
     modules = [*found(package, list(getattr(module, "__path__", ())))]

@@ -259,7 +259,10 @@ def open_wakeups(url: str, store: Store, *, clock: Clock) -> Wakeups:
 
             def workers() -> list[RegisteredWorker]:
                 found = [stored.registration for stored in registrations(store)]
-                return [RegisteredWorker(one.worker, one.queues, one.address) for one in found]
+                return [
+                    RegisteredWorker(worker.worker, worker.queues, worker.address)
+                    for worker in found
+                ]
 
             address = Address(*place.wake, place.hosts[0])
             return NetworkWakeups(store, workers, address, clock=clock)

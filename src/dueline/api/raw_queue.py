@@ -123,14 +123,14 @@ class RawQueue:
             self._settler.complete(found.decided)
             self._settler.record_crashes(found.died)
             self._settler.end(found.over)
-            steps = [one.job for one in found.fit if is_step(one.job)]
+            steps = [claimed.job for claimed in found.fit if is_step(claimed.job)]
             park(
                 self._queues.engine, dict.fromkeys(steps, 0)
             )  # what they are given, only workers tell
-            jobs = [one.job for one in found.fit if not is_step(one.job)]
+            jobs = [claimed.job for claimed in found.fit if not is_step(claimed.job)]
             if ended := self._cancellations.refused(jobs):
                 self._settler.settle(ended, [])
-            refused = {one.job.id for one in ended}
+            refused = {attempt.job.id for attempt in ended}
             fit += [job for job in jobs if job.id not in refused]
         # Marked as started, so that a crash of this process counts, as in workers.
         began_us = self._queues.engine.time.latest_us()

@@ -126,7 +126,14 @@ def _summed(stands: Sequence[StepStatus]) -> Entry:
     """Return one line for many steps: counts by state, and the first failure."""
     states = Counter(stand.state for stand in stands)
     said = ", ".join(f"{count:,} {state}" for state, count in states.most_common())
-    odd = next((one for one in stands if one.why and one.state not in ("done", "waiting")), None)
+    odd = next(
+        (
+            step_status
+            for step_status in stands
+            if step_status.why and step_status.state not in ("done", "waiting")
+        ),
+        None,
+    )
     last_us = max(stand.at_us for stand in stands)
     first, last = stands[0].step, stands[-1].step
     return {

@@ -192,7 +192,7 @@ def live_workers(engine: Engine) -> list[Presence]:
     """
     here = own()
     ended = {one.worker for one, _ in registrations(engine.store) if one.has_ended(here)}
-    return [one for one in present(engine.store) if one.worker not in ended]
+    return [worker for worker in present(engine.store) if worker.worker not in ended]
 
 
 def stopped_workers(records: Records) -> dict[str, int]:

@@ -342,4 +342,7 @@ class Catalog:
 
     def names_after(self, after: str | None, limit: int) -> list[str]:
         """Return some names of queues after `after`, in order."""
-        return [one.key for one in self._records.read(SETTINGS_PARTITION, after=after, limit=limit)]
+        return [
+            record.key
+            for record in self._records.read(SETTINGS_PARTITION, after=after, limit=limit)
+        ]

@@ -80,7 +80,7 @@ def _note(engine: Engine, queue: str) -> Note:
 
 def enqueue_webhook(queues: Queues, queue: str, changed: Sequence[Alert]) -> None:
     """Enqueue a call of the webhook for each alert that was raised or ended."""
-    bodies = [encode([encode(report_of(one)).decode()]) for one in changed]
+    bodies = [encode([encode(report_of(alert)).decode()]) for alert in changed]
     queues.enqueue(EnqueueRequest(queue, WEBHOOK_TASK, JSON, bodies))
 
 

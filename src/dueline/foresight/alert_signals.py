@@ -193,7 +193,7 @@ def _burst(
     view: View, queue: str, target: Target, serving: Sequence[Presence], rates: QueueRates | None
 ) -> Miss | None:
     """Return when jobs that are scheduled within the next hour start too late."""
-    slots = sum(one.own[queue][0] if queue in one.own else one.slots for one in serving)
+    slots = sum(worker.own[queue][0] if queue in worker.own else worker.slots for worker in serving)
     cost_us = view.times.cost_us(queue, "")
     if not slots or cost_us is None:
         return None

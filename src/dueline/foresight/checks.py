@@ -97,13 +97,13 @@ def task_of(queues: Queues, chance: Callable[[], float]) -> MaintenanceTask:
 def _checked(view: _View, name: str, before: Checks) -> Checks:
     errors: dict[str, list[Error]] = {kind: list(some) for kind, some in before.errors.items()}
     still: list[Probe] = []
-    for one in before.open:
-        start_us = _start_us(view.queues, name, one)
+    for probe in before.open:
+        start_us = _start_us(view.queues, name, probe)
         if start_us is None:
-            still.append(one)
+            still.append(probe)
         elif start_us:
-            error = Error(one.wait_us, error_of(one.wait_us, start_us - one.base_us))
-            errors[one.kind] = [*errors.get(one.kind, ()), error][-CHECKED_MAX:]
+            error = Error(probe.wait_us, error_of(probe.wait_us, start_us - probe.base_us))
+            errors[probe.kind] = [*errors.get(probe.kind, ()), error][-CHECKED_MAX:]
     return Checks([*still, *_new_probes(view, name)][-OPEN_MAX:], errors)
 
 

@@ -114,10 +114,10 @@ def errors_of(checks: Checks, now_us: int) -> dict[str, list[Error]]:
     Without the latter, only jobs that started early would count at first.
     """
     found = {kind: list(some) for kind, some in checks.errors.items()}
-    for one in checks.open:
-        error = error_of(one.wait_us, now_us - one.base_us)
+    for probe in checks.open:
+        error = error_of(probe.wait_us, now_us - probe.base_us)
         if error > 1:
-            found.setdefault(one.kind, []).append(Error(one.wait_us, error))
+            found.setdefault(probe.kind, []).append(Error(probe.wait_us, error))
     return found
 
 
@@ -189,7 +189,7 @@ def _limits(
         return []
     rates = rate.rates(engine.store)
     slow, uses = usage.look(engine, names)
-    free_us = {one.name: one.next_us for one in slow}
+    free_us = {exhausted_rate.name: exhausted_rate.next_us for exhausted_rate in slow}
     lines = [
         Line(
             use.capacity + more_permits,

@@ -110,10 +110,10 @@ class _Search:
     def try_capacities(self, workers: int, some: Sequence[Mapping[str, int]]) -> list[bool]:
         """Return whether each of some capacities lets a number of workers keep the target."""
         tasks = [
-            Task(Changes("", workers, self._asked.slots, capacities=one), *self._bounds_us)
-            for one in some
+            Task(Changes("", workers, self._asked.slots, capacities=capacities), *self._bounds_us)
+            for capacities in some
         ]
-        return [self._point(workers, one).meets for one in self._simulator.run(tasks)]
+        return [self._point(workers, outcome).meets for outcome in self._simulator.run(tasks)]
 
     def _changes(self, count: int) -> Changes:
         return Changes(f"{count} workers", count, self._asked.slots, capacities=self.capacities)

@@ -181,16 +181,16 @@ class ReadyJobs:
             lanes = list(first.values())
         if not self._aging_us:
             lanes = sorted(lanes, key=lambda one: one.prospect[2:]) if len(lanes) > 1 else lanes
-            return [one.prospect for one in lanes]
+            return [ready_lane.prospect for ready_lane in lanes]
         return [
-            one.prospect._replace(
+            ready_lane.prospect._replace(
                 priority=aged(
-                    one.lane.priority,
-                    now_us - one.jobs[0][0],
-                    self._aging_us.get(one.lane.queue, 0),
+                    ready_lane.lane.priority,
+                    now_us - ready_lane.jobs[0][0],
+                    self._aging_us.get(ready_lane.lane.queue, 0),
                 )
             )
-            for one in lanes
+            for ready_lane in lanes
         ]
 
     def _taken(self, lane: ReadyLane, count: int) -> list[int]:

@@ -64,8 +64,8 @@ def _passes(condition: Condition, until_us: int) -> bool:
 
 
 def _after_changes(until_us: int, by: str, fixed: Sequence[Condition]) -> Until:
-    commands = tuple(one.command for one in fixed if one.command)
-    firm = [one for one in fixed if not one.command]
+    commands = tuple(condition.command for condition in fixed if condition.command)
+    firm = [condition for condition in fixed if not condition.command]
     if firm:
         said = f"It cannot start by {by}: no command changes that {firm[0].clause}."
         return Until(until_us, "no", said, commands)

@@ -258,9 +258,11 @@ def successes(
             values = list(map(_value_of, endings))
             commits += results.keep_done(jobs, ended_us, values, keep_us=keep_us)
     if any(map(_opts_of, map(_job_of, done))):
-        steps = [(one.job, one.ended_us, _value(one)) for one in done if one.job.opts]
+        steps = [
+            (attempt.job, attempt.ended_us, _value(attempt)) for attempt in done if attempt.job.opts
+        ]
         commits += records.record_done(steps)
-    drops = made(Drop, [(one.job,) for one in done])
+    drops = made(Drop, [(attempt.job,) for attempt in done])
     return Group(drops, commits, rows=rows_of_ended(recorded, noted))
 
 
@@ -275,8 +277,8 @@ def _by_queue(
     if len(queues) == 1:
         return zip(queues, (done,), strict=True)
     groups: dict[str, list[Ended]] = {}
-    for one in done:
-        groups.setdefault(one.job.lane.queue, []).append(one)
+    for attempt in done:
+        groups.setdefault(attempt.job.lane.queue, []).append(attempt)
     return groups.items()
 
 
@@ -285,8 +287,8 @@ def _by_keeping(done: Sequence[Ended], keep_us: int) -> Iterable[tuple[int, Sequ
     if not any(map(_opts_of, map(_job_of, done))):
         return [(keep_us, done)] if keep_us else []
     groups: dict[int, list[Ended]] = {}
-    for one in done:
-        groups.setdefault(results.kept_us(one.job, keep_us), []).append(one)
+    for attempt in done:
+        groups.setdefault(results.kept_us(attempt.job, keep_us), []).append(attempt)
     groups.pop(0, None)
     return groups.items()
 

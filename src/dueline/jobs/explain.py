@@ -75,7 +75,7 @@ def _of_claim(subject: Subject, *, is_asked: bool) -> Explanation:
     workflow = step_wait(subject) if job.state != State.STARTED else StepWait()
     if workflow.condition is not None:  # the worker checks its needs, and releases it
         return explanation_of("", [workflow.condition, *_later_gates(subject)])
-    holder = next((one for one in subject.serving if one.worker == job.worker), None)
+    holder = next((worker for worker in subject.serving if worker.worker == job.worker), None)
     if holder is None:
         gone = held.worker_gone(subject)
         fate = "cancelled" if is_asked else held.fate_of(subject)
@@ -126,7 +126,7 @@ def _of_waiting(subject: Subject, workflow: StepWait) -> Explanation:
     is_ready = not found
     found += _later_gates(subject)
     explanation = _of_ready(subject, found) if is_ready else explanation_of("", found)
-    if explanation.conditions and not any(one.kind == "waiting" for one in found):
+    if explanation.conditions and not any(condition.kind == "waiting" for condition in found):
         unknown = (*explanation.unknown, "which jobs come before it then")
         explanation = replace(explanation, unknown=unknown)
     return _with_expiry(subject, _with_notes(subject, explanation))
@@ -134,7 +134,7 @@ def _of_waiting(subject: Subject, workflow: StepWait) -> Explanation:
 
 def _of_ready(subject: Subject, found: list[Condition]) -> Explanation:
     """Explain a job whose time has come."""
-    may_be_claimed = subject.able and not any(one.kind == "paused" for one in found)
+    may_be_claimed = subject.able and not any(condition.kind == "paused" for condition in found)
     if subject.job.alone:
         found.append(suspect(subject))
     if may_be_claimed:

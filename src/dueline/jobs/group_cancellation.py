@@ -40,7 +40,14 @@ def advance(
     steps, broken = release.advance(engine, layouts, ended, sure)
     cancelled = [job for group in broken for job in _cancel_parts(engine, group)]
     steps += release.advance(engine, layouts, cancelled).steps
-    return Released(steps, [one for one in broken if one.gathers - one.first > AT_ONCE])
+    return Released(
+        steps,
+        [
+            broken_group
+            for broken_group in broken
+            if broken_group.gathers - broken_group.first > AT_ONCE
+        ],
+    )
 
 
 def _cancel_parts(engine: Engine, group: BrokenGroup) -> Sequence[Job]:

@@ -242,7 +242,7 @@ _shard_of = field(Lane, "queue", "shard")
 
 
 def _rows_of_each(done: Sequence[Ended]) -> list[Row]:
-    return [row_of(attempt_of(one, outcome="done", error=""), one.job) for one in done]
+    return [row_of(attempt_of(attempt, outcome="done", error=""), attempt.job) for attempt in done]
 
 
 def died(

@@ -88,7 +88,7 @@ def prospects(
         )
     if hiding:
         least = max(one.priority for kind, one in zip(oldest, found, strict=True) if kind in hiding)
-        found = [one for one in found if one.priority >= least]
+        found = [prospect for prospect in found if prospect.priority >= least]
     return found
 
 
@@ -148,8 +148,8 @@ def weighed(found: Iterable[Prospect], weights: TenantWeights, limit: int) -> li
     wants: list[Want] = []
     for _, same in groupby(ordered, key=_priority_of):
         lanes: dict[tuple[int, str], list[Lane]] = {}
-        for one in same:
-            lanes.setdefault((one.lane.priority, one.tenant), []).append(one.lane)
+        for prospect in same:
+            lanes.setdefault((prospect.lane.priority, prospect.tenant), []).append(prospect.lane)
         shares = weights.shares(lanes, limit)
         rounds = zip_longest(*(lanes[kind] for kind in shares))
         wants += [

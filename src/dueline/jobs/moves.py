@@ -98,7 +98,7 @@ def lanes_of_new_jobs(
     """Return the lanes of new jobs that are alike except for their limits, by their ids."""
     lanes: Iterable[Lane] = repeat(home)
     if shards > 1:
-        lanes = [home._replace(shard=shard_of(one, shards)) for one in job_ids]
+        lanes = [home._replace(shard=shard_of(job_id, shards)) for job_id in job_ids]
     if limits:
         tenants = [lane_tenant(home.tenant, names) for names in limits]
         lanes = [lane._replace(tenant=each) for lane, each in zip(lanes, tenants, strict=False)]

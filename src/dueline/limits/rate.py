@@ -196,7 +196,7 @@ def meters(records: Records, name: str) -> Iterator[tuple[str, Meter]]:
 def damaged(records: Records) -> list[str]:
     """Return the names of the rates whose records are damaged."""
     known = rates(records)
-    return [one.key for one in records_in(records, _RATES) if one.key not in known]
+    return [record.key for record in records_in(records, _RATES) if record.key not in known]
 
 
 def unreadable_of(records: Records, names: Iterable[str]) -> Iterator[Unreadable]:

@@ -244,7 +244,7 @@ def change_of(name: str, permits: Permits, *, expect: bytes, ids: Ids) -> Commit
     if permits.holders or permits.waiting or permits.closed_us:
         ends_us = [permits.closed_us]
         ends_us += [holder.until_us for holder in permits.holders.values()]
-        ends_us += [one.until_us for one in permits.waiting.values()]
+        ends_us += [wait.until_us for wait in permits.waiting.values()]
         change = Put(name, ids.token(), encode(permits), expect=expect, expires_us=max(ends_us))
     else:
         change = Delete(name, expect=expect)
@@ -254,7 +254,7 @@ def change_of(name: str, permits: Permits, *, expect: bytes, ids: Ids) -> Commit
 def in_use(records: Records, semaphore: str) -> Mapping[str, Permits]:
     """Read the permits of all keys of a semaphore, by the name of the limit."""
     partition = _partition(semaphore)
-    return {one.key: decode(one.value, Permits) for one in records_in(records, partition)}
+    return {record.key: decode(record.value, Permits) for record in records_in(records, partition)}
 
 
 @dataclass(frozen=True, slots=True)

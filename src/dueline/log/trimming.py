@@ -39,8 +39,8 @@ def partition_of(stream: str) -> str:
 def places(records: Records, stream: str) -> Mapping[int, Place]:
     """Return the position of the last trimmed row of each shard; untrimmed shards are omitted."""
     return {
-        int(one.key): decode(one.value, _Stored).place
-        for one in records_in(records, partition_of(stream))
+        int(record.key): decode(record.value, _Stored).place
+        for record in records_in(records, partition_of(stream))
     }
 
 

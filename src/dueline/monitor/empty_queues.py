@@ -31,7 +31,7 @@ def remove_empty_queues(engine: Engine, after: str | None) -> StepResult:
     """
     now_us, sure_us = engine.time.latest_us(), engine.time.earliest_us()
     names = engine.catalog.names_after(after, QUEUES_A_STEP)
-    served = {queue for one in present(engine.store) for queue in one.queues}
+    served = {queue for worker in present(engine.store) for queue in worker.queues}
     acts = sum(
         _advance(engine, name, is_served=name in served, now_us=now_us, sure_us=sure_us)
         for name in names

@@ -18,5 +18,5 @@ def report_late_shards(engine: Engine, after: str | None) -> StepResult:
     names = engine.catalog.names_after(after, QUEUES_A_STEP)
     is_last = len(names) < QUEUES_A_STEP
     late = list(neglected(engine, names, present(engine.store)))
-    warnings = [f"{one.name}: {one.finding}" for one in late]
+    warnings = [f"{check.name}: {check.finding}" for check in late]
     return StepResult(len(late), None if is_last else names[-1], warnings=warnings)

@@ -137,7 +137,7 @@ class Monitor:
             return False
         if self._leader is None or self._leader.worker != grant.holder:
             known = (one for one, _ in worker_registry.registrations(self._engine.store))
-            self._leader = next((one for one in known if one.worker == grant.holder), None)
+            self._leader = next((worker for worker in known if worker.worker == grant.holder), None)
         return self._leader is not None and self._leader.space == self._here.space
 
     def _has_leader_ended(self) -> bool:

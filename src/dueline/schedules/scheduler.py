@@ -357,7 +357,7 @@ def _store(engine: Engine, found: Stored, step: definition.Step, now_us: int) ->
         sending = replace(after, births=tuple(planned), sent_us=now_us)
         _commit(engine, _put(engine, found.name, sending, found))
         return []
-    jobs = [_job(found.schedule, one, now_us) for one in planned]
+    jobs = [_job(found.schedule, planned_job, now_us) for planned_job in planned]
     rows = _rows(engine, after, now_us)
     put = _put(engine, found.name, replace(after, untold=()), found)
     if not engine.recording_store.together([Group(commits=(put,), jobs=jobs, rows=rows)])[0]:
@@ -367,7 +367,7 @@ def _store(engine: Engine, found: Stored, step: definition.Step, now_us: int) ->
 
 
 def _skews(planned: Iterable[PlannedJob], now_us: int) -> list[int]:
-    return [max(0, now_us - one.nominal_us) for one in planned]
+    return [max(0, now_us - planned_job.nominal_us) for planned_job in planned]
 
 
 def _to_tell(engine: Engine, schedule: Schedule) -> tuple[Skip, ...]:
@@ -396,7 +396,7 @@ def _send(engine: Engine, found: Stored, now_us: int) -> list[int]:
         rows = _rows(engine, schedule, schedule.sent_us)
         if rows and None in engine.store.append(rows):
             return []
-        jobs = [_job(schedule, one, schedule.sent_us) for one in planned]
+        jobs = [_job(schedule, planned_job, schedule.sent_us) for planned_job in planned]
         if not all(engine.recording_store.add(jobs)):
             return []
         engine.announce(jobs)
@@ -419,8 +419,8 @@ def _recall(queues: Queues, found: Stored) -> None:
     rows = _rows_of(engine, recalled)
     ends = [_cancelled(engine, row) for row in rows if _is_untouched(row)]
     gone = [stored(row) for row in rows if row.outcome]
-    gone = [one for one in gone if one.finish.outcome.state == "cancelled"]
-    cancelled = {one.job.id for one in (*ends, *gone)}
+    gone = [end for end in gone if end.finish.outcome.state == "cancelled"]
+    cancelled = {end.job.id for end in (*ends, *gone)}
     kept = {one: us for one, us in recalled.items() if one not in cancelled}
     living = [row for row in rows if row.id in kept and row.state != State.DEAD]
     last = max(living, key=lambda row: row.due_us).id if living else b""

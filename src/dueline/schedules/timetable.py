@@ -59,10 +59,10 @@ class Timetable:
         self._left = {one.name: self._left[one.name] for one in found if one.name in self._left}
         next_us: int | None = None
         skews_us: list[int] = []
-        for one in found:
-            at_us: int | None = self._overdue_us(one)
+        for stored in found:
+            at_us: int | None = self._overdue_us(stored)
             if at_us is not None and at_us <= now_us:
-                at_us, stored_us = self._advance(one.name)
+                at_us, stored_us = self._advance(stored.name)
                 skews_us += stored_us
             if at_us is not None:
                 next_us = at_us if next_us is None else min(next_us, at_us)

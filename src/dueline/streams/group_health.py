@@ -37,9 +37,15 @@ def stuck_groups(engine: Engine, *, max_age_us: int, verdict: Verdict) -> Iterat
                 finding = f"its oldest event waits for {span_text(waits_us)}"
                 finding += "" if members else ", and it has no live member"
                 advice = "Start more consumers; or `stream.forget_group` if it is not used."
-                paused = [one for one in settings.paused if one.group in (None, group)]
+                paused = [
+                    stream_pause
+                    for stream_pause in settings.paused
+                    if stream_pause.group in (None, group)
+                ]
                 if paused:
-                    finding += f"; paused: {'; '.join(one.text for one in paused)}"
+                    finding += (
+                        f"; paused: {'; '.join(stream_pause.text for stream_pause in paused)}"
+                    )
                     advice = f"See `dueline streams resume {stream}`."
                 yield Check(name, verdict, finding, advice)
 
@@ -48,4 +54,4 @@ def report_late_groups(engine: Engine, after: str | None) -> StepResult:
     """Report the late groups of all streams, for operators who do not run `dueline doctor`."""
     del after  # all of them are one step
     late = list(stuck_groups(engine, max_age_us=LATE_US, verdict="warning"))
-    return StepResult(len(late), warnings=[f"{one.name}: {one.finding}" for one in late])
+    return StepResult(len(late), warnings=[f"{check.name}: {check.finding}" for check in late])

@@ -87,7 +87,9 @@ def forget(records: Records, stream: str, group: str) -> None:
 
 def registered(records: Records, stream: str) -> Mapping[str, Group]:
     """Read the groups of a stream."""
-    return {one.key: decode(one.value, Group) for one in records_in(records, groups_at(stream))}
+    return {
+        record.key: decode(record.value, Group) for record in records_in(records, groups_at(stream))
+    }
 
 
 def beat(
@@ -105,7 +107,9 @@ def leave(records: Records, stream: str, group: str, name: str) -> None:
 
 def members(records: Records, stream: str, group: str) -> Sequence[Member]:
     """Read the live members of a group, by name."""
-    return [decode(one.value, Member) for one in records_in(records, _members_at(stream, group))]
+    return [
+        decode(record.value, Member) for record in records_in(records, _members_at(stream, group))
+    ]
 
 
 def share(names: Collection[str], name: str, shards: int) -> int:
@@ -198,7 +202,7 @@ def needed_us(records: Records, stream: str, shards: Collection[int]) -> Mapping
 def unreadable_of(records: Records, stream: str) -> Iterator[Unreadable]:
     """Yield damaged records of a stream: groups, their members, leases and checkpoints."""
     yield from unreadable(records, groups_at(stream), Group)
-    for group in [one.key for one in records_in(records, groups_at(stream))]:
+    for group in [record.key for record in records_in(records, groups_at(stream))]:
         yield from unreadable(records, _members_at(stream, group), Member)
         yield from unreadable(records, leases_at(stream, group), Grant)
         place = checkpoints_at(stream, group)

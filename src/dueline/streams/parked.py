@@ -10,7 +10,9 @@ from dueline.streams.event import Event
 def names_of(records: Records, stream: str, group: str) -> list[str]:
     """Return the parked keys of a group, sorted."""
     known = groups.places(records, stream, group).values()
-    return sorted({key for one in known for key in dead_letters.read_note(one.note).parked})
+    return sorted(
+        {key for checkpoint in known for key in dead_letters.read_note(checkpoint.note).parked}
+    )
 
 
 def events_of(store: Store, stream: str, group: str) -> list[Event]:

@@ -19,7 +19,10 @@ PAUSES_MAX: Final = 1_000
 
 def is_paused(settings: StreamSettings, group: str, shard: int) -> bool:
     """Return whether a group handles no events of a shard."""
-    return any(one.group in (None, group) and one.shard in (None, shard) for one in settings.paused)
+    return any(
+        stream_pause.group in (None, group) and stream_pause.shard in (None, shard)
+        for stream_pause in settings.paused
+    )
 
 
 def pause(engine: Engine, name: str, *, group: str | None, shard: int | None) -> StreamSettings:
@@ -48,7 +51,9 @@ def resume(engine: Engine, name: str, *, group: str | None, shard: int | None) -
     wanted = _chosen(engine, name, group, shard)
 
     def change(old: StreamSettings) -> StreamSettings:
-        return replace(old, paused=tuple(one for one in old.paused if one != wanted))
+        return replace(
+            old, paused=tuple(stream_pause for stream_pause in old.paused if stream_pause != wanted)
+        )
 
     return resharding.change(engine, name, change)
 

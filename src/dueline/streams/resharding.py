@@ -198,4 +198,4 @@ def streams(store: Store) -> list[tuple[str, StreamSettings]]:
 def streams_after(store: Store, after: str | None, limit: int) -> list[tuple[str, StreamSettings]]:
     """Return up to `limit` streams that were used, by name, past `after`."""
     page = store.read(PARTITION, after=after, limit=limit)
-    return [(one.key, decode(one.value, StreamSettings)) for one in page]
+    return [(record.key, decode(record.value, StreamSettings)) for record in page]

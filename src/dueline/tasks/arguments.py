@@ -339,7 +339,7 @@ def _bounded(kind: Any) -> Any:  # noqa: ANN401  (a type)
     if get_origin(kind) is not Annotated:
         return kind
     own, *metadata = get_args(kind)
-    known = [one for one in metadata if isinstance(one, msgspec.Meta)]
+    known = [meta for meta in metadata if isinstance(meta, msgspec.Meta)]
     others = [one for one in metadata if one not in known]
     flat = [*others, *chain.from_iterable(getattr(other, "metadata", ()) for other in others)]
     bounds = {

@@ -239,8 +239,8 @@ class _Engine:
         self._settler.end(found.over)
         self._steps.ended(found.gone)
         steps = self._steps.sort(found.fit)
-        for one in steps.fit:
-            self._admit(one.job, counts, steps.given.get(one.job.id, b""), raises=raises)
+        for claimed in steps.fit:
+            self._admit(claimed.job, counts, steps.given.get(claimed.job.id, b""), raises=raises)
         self._steps.park_and_end(steps)
         return True
 
@@ -275,7 +275,9 @@ class _Engine:
         left = [one for line in self._gathered.values() for one in line]
         self._gathered.clear()
         if left:
-            self._settler.settle([Ended(one.job, GivenBack(), 0, now_us) for one in left], [])
+            self._settler.settle(
+                [Ended(assignment.job, GivenBack(), 0, now_us) for assignment in left], []
+            )
 
     def _run(self, some: list[Assignment], counts: Drained, *, raises: bool) -> None:
         """Run a job or a batch."""
@@ -286,10 +288,13 @@ class _Engine:
         self._reports.write()
         each = dict(ending.endings) if isinstance(ending, Each) else {first.job.claim(): ending}
         ended_us = queues.engine.time.latest_us()
-        ended = [Ended(one.job, each[one.job.claim()], started_us, ended_us) for one in some]
+        ended = [
+            Ended(assignment.job, each[assignment.job.claim()], started_us, ended_us)
+            for assignment in some
+        ]
         self._steps.settled(ended, self._settler.settle(ended, []))
-        for one in ended:
-            self._count(one.job, one.ending, counts)
+        for attempt in ended:
+            self._count(attempt.job, attempt.ending, counts)
         if raises and isinstance(ending, GivenBack):
             self._app.task_named(first.job.task)  # raises NotFound
         failed = any(isinstance(one.ending, Failed) for one in ended)

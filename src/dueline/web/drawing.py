@@ -268,7 +268,7 @@ def graph(workflow: WorkflowDetails) -> Drawing:
 
 def _box(workflow: WorkflowDetails, steps: list[int], title: str) -> Box:
     some = [workflow.steps[step] for step in steps]
-    counts = Counter(one.state for one in some)
+    counts = Counter(step_status.state for step_status in some)
     urgent = min(counts, key=lambda state: _URGENT.index(state) if state in _URGENT else 0)
     short = title if len(title) <= _TITLE else f"{title[: _TITLE - 1]}…"
     if len(steps) > 1:

@@ -43,8 +43,8 @@ KEY_REUSED = Kind(
 BUSY = Kind(429, "busy", "Too many requests wait.", "Try again later.")
 
 _OF_STATUS = {
-    one.status: one
-    for one in (
+    kind.status: kind
+    for kind in (
         Kind(400, "bad-request", "The request cannot be read."),
         Kind(401, "unauthenticated", "Nobody is logged in.", "Send Authorization: Bearer TOKEN."),
         Kind(403, "forbidden", "This is not allowed.", "Use a token with another role."),

@@ -152,7 +152,9 @@ def _least_useful(connections: list[BoundedProtocol]) -> BoundedProtocol:
     new_from = len(oldest_first) - NEW_MAX
     ranks = [one.rank(is_new=n >= new_from) for n, one in enumerate(oldest_first)]
     some = [one for one, rank in zip(oldest_first, ranks, strict=True) if rank == min(ranks)]
-    counts = Counter(one.client and one.client[0] for one in some)
+    counts = Counter(
+        bounded_protocol.client and bounded_protocol.client[0] for bounded_protocol in some
+    )
     return max(some, key=lambda one: counts[one.client and one.client[0]])  # the first of them
 
 

@@ -124,11 +124,11 @@ class BatchGatherer:
             return some[0]._replace(since_us=self._clock.monotonic_us())
         first = max(some, key=lambda one: one.job.lane.priority)  # the first of the most urgent
         job = first.job._replace(fence=-first.job.fence)
-        self._begun[job.claim()] = {one.job.claim(): one.job for one in some}
+        self._begun[job.claim()] = {assignment.job.claim(): assignment.job for assignment in some}
         return first._replace(
             job=job,
             last=None,
-            firm=any(one.firm for one in some),
+            firm=any(assignment.firm for assignment in some),
             chunk=tuple(some),
             since_us=self._clock.monotonic_us(),
         )
@@ -186,12 +186,14 @@ class BatchGatherer:
         """Return the attempts that ended since the last call, one for each job."""
         with self._guard:
             found, self._ended = self._ended, []
-            for one in self._runner.collect():
-                members = self._begun.pop(one.job.claim(), None) if one.job.fence < 0 else None
+            for attempt in self._runner.collect():
+                members = (
+                    self._begun.pop(attempt.job.claim(), None) if attempt.job.fence < 0 else None
+                )
                 if members is None:
-                    found.append(one)
+                    found.append(attempt)
                 else:
-                    found += _apart(one, members)
+                    found += _apart(attempt, members)
         return found
 
     def running(self) -> list[Job]:

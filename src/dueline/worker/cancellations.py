@@ -68,7 +68,7 @@ class Cancellations:
 
         Unless all have succeeded or are released, the requests are read again.
         """
-        if not all(isinstance(one.ending, Done | Settled | GivenBack) for one in ended):
+        if not all(isinstance(attempt.ending, Done | Settled | GivenBack) for attempt in ended):
             self._read_inbox()
         return self.known
 
@@ -106,13 +106,13 @@ class Cancellations:
     def without_late(self, ended: list[Ended]) -> list[Ended]:
         """Drop how handlers ended that could not be stopped: their jobs were ended by force."""
         kept = []
-        for one in ended:
-            claim = one.job.claim()
+        for attempt in ended:
+            claim = attempt.job.claim()
             if claim in self._ended_by_force:
                 continue
             if claim in self.forced:
                 self._ended_by_force.add([claim])
-            kept.append(one)
+            kept.append(attempt)
         return kept
 
     def refused(self, jobs: Sequence[Job]) -> list[Ended]:

@@ -97,11 +97,13 @@ class ChildHandle:
 
     def has_lone(self) -> bool:
         """Return whether it runs a job that must run alone."""
-        return any(one.alone for one in self.given.values())
+        return any(assignment.alone for assignment in self.given.values())
 
     def having(self, claims: Sequence[Claim]) -> list[Claim]:
         """Return those claims whose jobs it was given, alone or in a batch."""
-        members = {member.job.claim() for one in self.given.values() for member in one.chunk}
+        members = {
+            member.job.claim() for assignment in self.given.values() for member in assignment.chunk
+        }
         return [claim for claim in claims if claim in self.given or claim in members]
 
     def started(self) -> dict[Claim, int]:
@@ -122,7 +124,7 @@ class ChildHandle:
     def unstarted_since_us(self) -> list[int]:
         """Return since when each of its unstarted jobs waits."""
         waiting = [self.given[claim] for claim in self.unstarted()]
-        return [one.since_us for one in waiting if not one.alone]
+        return [assignment.since_us for assignment in waiting if not assignment.alone]
 
     # Messages to the child
 
@@ -143,8 +145,10 @@ class ChildHandle:
     def extend(self, until_us: Mapping[Claim, int]) -> None:
         """Send it the new ends of those of its claims that have not started."""
         unstarted = [self.given[claim] for claim in self.unstarted()]
-        members = [member for one in unstarted for member in one.chunk or (one,)]
-        claims = [one.job.claim() for one in members]
+        members = [
+            member for assignment in unstarted for member in assignment.chunk or (assignment,)
+        ]
+        claims = [assignment.job.claim() for assignment in members]
         if some := {claim: until_us[claim] for claim in claims if claim in until_us}:
             self.send(Extended(some))
 
@@ -183,7 +187,7 @@ class ChildHandle:
 
     def on_returned(self, claims: Sequence[Claim]) -> list[Assignment]:
         """Take back jobs that it will not start."""
-        return [one for one in map(self._take, claims) if one is not None]
+        return [assignment for assignment in map(self._take, claims) if assignment is not None]
 
     def on_finished(self, finished: Finished) -> Ended | None:
         """Note that a handler ended; return that, None if its cell will be reported."""
@@ -200,7 +204,7 @@ class ChildHandle:
         ended = [self._ending(self._claims[cell]) for cell in cells]
         for cell in cells:
             self._take(self._claims[cell])
-        return [one for one in ended if one is not None]
+        return [attempt for attempt in ended if attempt is not None]
 
     def _take(self, claim: Claim) -> Assignment | None:
         """Forget a job that the child will neither start nor end; its cell is free then."""
@@ -260,7 +264,7 @@ class ChildHandle:
     @staticmethod
     def _members(given: Assignment) -> set[Claim]:
         """Return the claims of an assignment, those of a batch without that of its leader."""
-        return {one.job.claim() for one in given.chunk or (given,)}
+        return {assignment.job.claim() for assignment in given.chunk or (given,)}
 
     def recycle_if_due(self, wear: RecycleAfter, *, weigh: bool) -> None:
         """Mark it for replacement if it is due. weigh: check its memory, too."""

@@ -35,8 +35,8 @@ class Effects:
         if self._store.scope != "network":
             complete_decided(self._store, decided)
             return
-        complete_decided(self._store, [one for one in decided if one.job.opts])
-        later = [one for one in decided if not one.job.opts]
+        complete_decided(self._store, [end for end in decided if end.job.opts])
+        later = [end for end in decided if not end.job.opts]
         if not later:
             return
         if self._thread is None:

@@ -50,7 +50,7 @@ class HeldJobs:
     def still(self, taken: Iterable[ClaimedJob]) -> list[ClaimedJob]:
         """Return those claimed jobs that are still held as they were claimed."""
         held = self._jobs
-        return [one for one in taken if held.get(one.job.id) is one.job]
+        return [claimed for claimed in taken if held.get(claimed.job.id) is claimed.job]
 
     def jobs(self) -> list[Job]:
         """Return the jobs."""
@@ -94,8 +94,8 @@ class HeldJobs:
     ) -> list[ClaimedJob]:
         """Keep those claimed jobs that run, with their first arguments; drop the others."""
         if len(fit) < len(of):
-            kept = {one.job.id for one in fit}
-            self.drop([one.job for one in of if one.job.id not in kept])
+            kept = {claimed.job.id for claimed in fit}
+            self.drop([claimed.job for claimed in of if claimed.job.id not in kept])
         self.given |= given
         return fit
 
@@ -127,7 +127,10 @@ class HeldJobs:
         """
         made = assigned(jobs, self._settings, self.last, self.given, now_us)
         if by_us := self.start_by_us:
-            made = [one._replace(start_by_us=by_us.get(one.job.claim(), 0)) for one in made]
+            made = [
+                assignment._replace(start_by_us=by_us.get(assignment.job.claim(), 0))
+                for assignment in made
+            ]
         if all(map(self._jobs.__contains__, map(_id_of, jobs))):  # nearly always, and quickly
             return made
-        return [one for one in made if one.job in self]
+        return [assignment for assignment in made if assignment.job in self]

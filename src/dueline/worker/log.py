@@ -25,7 +25,7 @@ def log_together(done: Sequence[Ended]) -> bool:
     if len(done) <= LINES_MAX or log.isEnabledFor(logging.DEBUG):
         return False
     if log.isEnabledFor(logging.INFO):
-        counts = Counter(one.job.task for one in done).most_common()
+        counts = Counter(attempt.job.task for attempt in done).most_common()
         shown = [f"{one_line(task)} {count}" for task, count in counts[:TASKS_SHOWN]]
         more = ["..."] * (len(counts) > TASKS_SHOWN)
         log.info("jobs done: %d (%s)", len(done), ", ".join(shown + more))

@@ -97,23 +97,23 @@ class DeferredJobs:
         if not (has_unknown or self._limited or any(paused.values())):
             return Deferral(taken, [], [])
         found = Deferral([], [], [])
-        for one in taken:
-            lane, task = one.job.lane, one.job.task
-            if has_unknown and not self._knows(one.job):
-                found.waiting.append(DeferredJob(one.job, _tenant_with_task(one.job)))
+        for claimed in taken:
+            lane, task = claimed.job.lane, claimed.job.task
+            if has_unknown and not self._knows(claimed.job):
+                found.waiting.append(DeferredJob(claimed.job, _tenant_with_task(claimed.job)))
                 continue
             if task in paused[lane.queue]:
-                found.waiting.append(DeferredJob(one.job, None))
+                found.waiting.append(DeferredJob(claimed.job, None))
                 continue
-            limits = contain(self._lacking, one.job)
+            limits = contain(self._lacking, claimed.job)
             if isinstance(limits, Raised):
-                found.failed.append(self._failed(one.job, limits.error))
+                found.failed.append(self._failed(claimed.job, limits.error))
                 self._wakeup.set()  # its ending is stored by the next pass
             elif limits:
                 tenant = lane_tenant(tenant_of(lane), limits, task_of(lane))
-                found.waiting.append(DeferredJob(one.job, tenant))
+                found.waiting.append(DeferredJob(claimed.job, tenant))
             else:
-                found.fit.append(one)
+                found.fit.append(claimed)
         return found
 
     def _has_unknown(self, jobs: Sequence[Job]) -> bool:
@@ -145,11 +145,17 @@ class DeferredJobs:
         if not waiting:
             return
         self._wakeup.set()  # the jobs behind them may be due
-        moved = [(one.job, one.tenant) for one in waiting if one.tenant is not None]
+        moved = [
+            (deferred_job.job, deferred_job.tenant)
+            for deferred_job in waiting
+            if deferred_job.tenant is not None
+        ]
         if moved:
             move_to_lanes(self._engine, moved)
             self._move_unknown([job for job, _ in moved if not self._knows(job)])
-        self._defer_paused([one.job for one in waiting if one.tenant is None])
+        self._defer_paused(
+            [deferred_job.job for deferred_job in waiting if deferred_job.tenant is None]
+        )
 
     def _move_unknown(self, moved: Sequence[Job]) -> None:
         """Move jobs of unknown tasks that wait where some were found, and log the tasks."""

@@ -146,12 +146,20 @@ class PrefetchedJobs:
         with self._changed:
             held = [Prefetched(job, start_us) for start_us, _, job in self._waiting]
             held += self._unplaced
-            mine = [one for one in held if claims is None or one.job.claim() in claims]
+            mine = [
+                prefetched
+                for prefetched in held
+                if claims is None or prefetched.job.claim() in claims
+            ]
             if mine:
-                gone = {one.job.claim() for one in mine}
+                gone = {prefetched.job.claim() for prefetched in mine}
                 self._waiting = [one for one in self._waiting if one[2].claim() not in gone]
                 heapq.heapify(self._waiting)
-                self._unplaced = [one for one in self._unplaced if one.job.claim() not in gone]
+                self._unplaced = [
+                    prefetched
+                    for prefetched in self._unplaced
+                    if prefetched.job.claim() not in gone
+                ]
                 for claim in gone:
                     self._ready.pop(claim, None)
                 self._changed.notify()
@@ -161,7 +169,10 @@ class PrefetchedJobs:
         """Count the jobs that have not been started, by queue."""
         counts: dict[str, int] = {}
         with self._changed:
-            for job in (*(one[2] for one in self._waiting), *(one.job for one in self._unplaced)):
+            for job in (
+                *(one[2] for one in self._waiting),
+                *(prefetched.job for prefetched in self._unplaced),
+            ):
                 counts[job.lane.queue] = counts.get(job.lane.queue, 0) + 1
         return counts
 

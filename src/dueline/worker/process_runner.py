@@ -145,7 +145,11 @@ class ProcessRunner:
                     some = [self._alone.popleft()]
                     self._send_claim_changes(lone, some)
                     lone.give(offset_us, now_us, some)
-            children = [one for one in children if one.is_ready and not one.has_lone()]
+            children = [
+                child_handle
+                for child_handle in children
+                if child_handle.is_ready and not child_handle.has_lone()
+            ]
             for child, count in self._shares(children):
                 some = [self._ready.popleft() for _ in range(count)]
                 self._send_claim_changes(child, some)
@@ -155,11 +159,15 @@ class ProcessRunner:
     def _send_claim_changes(self, child: ChildHandle, coming: Sequence[Assignment]) -> None:
         """Send a child what happened to claims while they waited here, before the jobs."""
         if self._until_us:
-            each = [member.job.claim() for one in coming for member in one.chunk or (one,)]
+            each = [
+                member.job.claim()
+                for assignment in coming
+                for member in assignment.chunk or (assignment,)
+            ]
             known = self._until_us
             if extended := {claim: known[claim] for claim in each if claim in known}:
                 child.send(Extended(extended))
-        claims = [member.job.claim() for one in coming for member in one.chunk]
+        claims = [member.job.claim() for assignment in coming for member in assignment.chunk]
         if lost := [claim for claim in claims if claim in self._lost]:
             child.send(Lost(lost))
         if cancelled := [claim for claim in claims if claim in self._cancelled]:
@@ -199,7 +207,7 @@ class ProcessRunner:
         ended = []
         while self._ended:
             ended.append(self._ended.popleft())
-        took_us = [one.ended_us - one.started_us for one in ended if one.started_us]
+        took_us = [attempt.ended_us - attempt.started_us for attempt in ended if attempt.started_us]
         if took_us:
             self.run_us = learn_run_us(self.run_us, took_us)
         return ended
@@ -237,7 +245,7 @@ class ProcessRunner:
         with self._guard:
             if not all(child.is_ready for child in self._children):
                 return None
-            waiting = [one.since_us for one in self._ready]
+            waiting = [assignment.since_us for assignment in self._ready]
             for child in self._children:
                 waiting += child.unstarted_since_us()
         return min(waiting, default=None)
@@ -357,7 +365,13 @@ class ProcessRunner:
         for child in self._children:
             child.recycle_if_due(self._wear, weigh=weigh)
         self._fill_up()
-        spare = sum(one.is_ready and not one.is_leaving for one in self._children) - self._count
+        spare = (
+            sum(
+                child_handle.is_ready and not child_handle.is_leaving
+                for child_handle in self._children
+            )
+            - self._count
+        )
         for child in self._children:
             if child.is_worn and not child.is_leaving and spare > 0:
                 child.is_leaving = True

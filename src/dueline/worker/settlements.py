@@ -108,7 +108,7 @@ class Settlements:
             raise done
         if done is not None:
             self._held.marked.update([job.claim() for job in done.started])
-            self._held.drop([one.job for one in done.ended])
+            self._held.drop([attempt.job for attempt in done.ended])
         return done
 
     def wait(self) -> None:

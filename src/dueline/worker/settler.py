@@ -140,15 +140,15 @@ class Settler:
         moves: list[Group] = []
         if not kinds <= {Done}:
             done = [one for one in ended if isinstance(one.ending, Done)]
-            for one in ended:
-                if isinstance(one.ending, Done):
+            for attempt in ended:
+                if isinstance(attempt.ending, Done):
                     continue
-                decision, change = self._decide(one, cancelled_claims)
+                decision, change = self._decide(attempt, cancelled_claims)
                 if isinstance(decision, RetryLater) and isinstance(change, Move):
-                    again.append((one, decision))
+                    again.append((attempt, decision))
                     moves.append(Group((change,)))
                 elif isinstance(change, Finished):
-                    over.append((one, decision))
+                    over.append((attempt, decision))
                     ends.append(change)
         marks = [Group((self._mark(job),)) for job in started]
         noted = self._attempts_of(again)
@@ -167,9 +167,9 @@ class Settler:
     def _keep_lines(self, ended: Sequence[Ended]) -> None:
         """Store what handlers logged, before it is stored how they ended."""
         groups = [
-            attempt_lines.written(self._engine, one.job, one.ended_us, one.ending.lines)
-            for one in ended
-            if isinstance(one.ending, Done | Failed) and one.ending.lines
+            attempt_lines.written(self._engine, attempt.job, attempt.ended_us, attempt.ending.lines)
+            for attempt in ended
+            if isinstance(attempt.ending, Done | Failed) and attempt.ending.lines
         ]
         if groups:
             self._engine.store.together(groups)
@@ -198,7 +198,7 @@ class Settler:
         leave_something = has_history or any(setting.keep_us for setting in settings.values())
         if not (ends or moves or leave_something or any(map(_opts_of, map(_job_of, done)))):
             verdicts = [verdict for group in marks for verdict in group.verdicts]
-            return store.settle([*made(Drop, [(one.job,) for one in done]), *verdicts])
+            return store.settle([*made(Drop, [(attempt.job,) for attempt in done]), *verdicts])
         if not store.transactional:
             return None
         groups = [*moves, *marks]
@@ -292,23 +292,25 @@ class Settler:
         """Report attempts whose handlers ended their jobs themselves; return the others."""
         if not any(isinstance(one.ending, Settled) for one in ended):
             return ended
-        for one in ended:
-            if isinstance(one.ending, Settled):
+        for attempt in ended:
+            if isinstance(attempt.ending, Settled):
                 if self._tally is not None:
-                    self._tally.ended([(one, "done")])
-                self._notify(one, Outcome("done", one.ended_us), is_lost=False)
+                    self._tally.ended([(attempt, "done")])
+                self._notify(attempt, Outcome("done", attempt.ended_us), is_lost=False)
         return [one for one in ended if not isinstance(one.ending, Settled)]
 
     def _throttle(self, ended: Sequence[Ended]) -> None:
         """Close the limits of jobs whose handlers request it, before their endings are stored."""
-        for one in ended:
-            if isinstance(one.ending, Snoozed) and one.ending.throttles:
-                after_us = min(one.ending.after_us, SUSPENDED_US_MAX)
-                if after_us < one.ending.after_us:
-                    asked = span_text(one.ending.after_us)
-                    log.warning(THROTTLED_TOO_LONG, one.job.id.hex(), one_line(one.job.task), asked)
-                until_us = one.ended_us + after_us
-                suspend(self._engine, limits_of(one.job.lane), until_us)
+        for attempt in ended:
+            if isinstance(attempt.ending, Snoozed) and attempt.ending.throttles:
+                after_us = min(attempt.ending.after_us, SUSPENDED_US_MAX)
+                if after_us < attempt.ending.after_us:
+                    asked = span_text(attempt.ending.after_us)
+                    log.warning(
+                        THROTTLED_TOO_LONG, attempt.job.id.hex(), one_line(attempt.job.task), asked
+                    )
+                until_us = attempt.ended_us + after_us
+                suspend(self._engine, limits_of(attempt.job.lane), until_us)
 
     def _notify(
         self, ended: Ended, decision: Decision, *, is_lost: bool, is_logged: bool = False
@@ -402,10 +404,10 @@ class Settler:
 
     def _with_cancel_requests(self, over: Sequence[EndedBeforeRun]) -> Sequence[EndedBeforeRun]:
         """Cancel those of the jobs whose cancellation was requested under an earlier claim."""
-        failing = [one for one in over if one.outcome.state in ("dead", "lost", "expired")]
-        before = [one.job.id for one in failing if one.job.fence > 1]
+        failing = [ended for ended in over if ended.outcome.state in ("dead", "lost", "expired")]
+        before = [ended.job.id for ended in failing if ended.job.fence > 1]
         requested = cancel_requests.asked(self._engine.store, before) if before else ()
-        return [_cancelled(one) if one.job.id in requested else one for one in over]
+        return [_cancelled(ended) if ended.job.id in requested else ended for ended in over]
 
     def _decide(
         self, ended: Ended, cancelled_claims: Collection[Claim]

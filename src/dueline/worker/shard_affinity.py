@@ -92,9 +92,9 @@ class ShardAffinity:
         if self._is_strict or not found:
             return found
         self._has_found = True
-        own = [one for one in found if one.lane[:2] not in self.others]
-        top = max(one.priority for one in found)
-        return own if any(one.priority == top for one in own) else found
+        own = [prospect for prospect in found if prospect.lane[:2] not in self.others]
+        top = max(prospect.priority for prospect in found)
+        return own if any(prospect.priority == top for prospect in own) else found
 
     def _mine(
         self, queue: str, shards: int, some: Sequence[Presence], now_us: int
@@ -118,11 +118,11 @@ def fresh_workers(
     """
     oldest_us = now_us - engine.catalog.settings(queue).lease_us // FRESH_SHARE
     return tuple(
-        Known(one.worker, one.held < one.slots and one.is_claiming)
-        for one in some
-        if queue in one.queues
-        and (one.beat_us >= oldest_us or one.worker == me)
-        and one.known.includes(known)
+        Known(worker.worker, worker.held < worker.slots and worker.is_claiming)
+        for worker in some
+        if queue in worker.queues
+        and (worker.beat_us >= oldest_us or worker.worker == me)
+        and worker.known.includes(known)
     )
 
 
@@ -144,9 +144,9 @@ def preferred_shards(me: str, queue: str, shards: int, living: tuple[Known, ...]
     These are its own, and those of workers without room for which it is the next with room. A
     worker that is not registered yet polls all of them.
     """
-    if me not in {one.worker for one in living}:
+    if me not in {known.worker for known in living}:
         return frozenset(range(shards))
-    room = {one.worker: one.has_room for one in living}
+    room = {known.worker: known.has_room for known in living}
     most = -(-shards // len(living))  # shares are even
     owned = dict.fromkeys(room, 0)
     mine = set()

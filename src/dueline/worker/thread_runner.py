@@ -265,7 +265,7 @@ class ThreadRunner:
 
     def waiting_since_us(self) -> int | None:
         """Return when the oldest job arrived that waits for a slot; None if none waits."""
-        return min((one.since_us for one in list(self._ready)), default=None)
+        return min((assignment.since_us for assignment in list(self._ready)), default=None)
 
     def take_waiting(self) -> list[Job]:
         """Take back the jobs that wait for a slot."""
@@ -298,9 +298,11 @@ class ThreadRunner:
         now_us = self._clock.monotonic_us() + self._offset_us
         for slot in self._slots:
             taken, started_us = slot.assignment, slot.started_us + self._offset_us
-            for one in (taken.chunk or (taken,)) if taken else ():
-                if one.job.claim() in forced:
-                    self._ended.append(Ended(one.job, Cancelled(LEFT_RUNNING), started_us, now_us))
+            for assignment in (taken.chunk or (taken,)) if taken else ():
+                if assignment.job.claim() in forced:
+                    self._ended.append(
+                        Ended(assignment.job, Cancelled(LEFT_RUNNING), started_us, now_us)
+                    )
         if self._coroutines is not None:
             self._coroutines.stop_by_force(forced)
         self._wakeup.set()

@@ -44,7 +44,7 @@ class Triage(NamedTuple):
     @property
     def gone(self) -> list[Job]:
         """The jobs that do not run."""
-        return [*self.decided, *(one.job for one in self.over)]
+        return [*self.decided, *(ended.job for ended in self.over)]
 
 
 def triage(
@@ -65,19 +65,19 @@ def triage(
     ):
         return Triage([], [], [], list(taken))
     sorted_ = Triage([], [], [], [])
-    for one in taken:
-        job, before = one
+    for claimed in taken:
+        job, before = claimed
         if job.outcome:
             sorted_.decided.append(job)
             continue
         is_once = job.lane.queue in once
-        over = _over(one, now_us, is_once=is_once)
+        over = _over(claimed, now_us, is_once=is_once)
         if over is not None:
             sorted_.over.append(over)
         else:
-            sorted_.fit.append(one)
+            sorted_.fit.append(claimed)
         if before is not None and (over is None or over.attempt.fence == job.fence):
-            sorted_.died.append(one)
+            sorted_.died.append(claimed)
     return sorted_
 
 

@@ -260,7 +260,7 @@ class Worker:
         if ended:
             if self._is_outlasting:
                 settings = self._engine.catalog.settings
-                ended = [after_stop(one, settings) for one in ended]
+                ended = [after_stop(attempt, settings) for attempt in ended]
             if self._cancellations.forced:
                 ended = self._cancellations.without_late(ended)
             self._buffer.ended()
@@ -272,13 +272,15 @@ class Worker:
         self._take_settled()
         if self._ended and self._buffer.lingers(now_us):
             return
-        over = {one.job.id for one in self._ended} if running else ()
+        over = {attempt.job.id for attempt in self._ended} if running else ()
         starts = self._held.unmarked(running, over)
         if not self._ended and not starts:
             return
         self._flushed_us = now_us
         tasks = self._settler.context_tasks
-        if tasks and (some := [one.job.claim() for one in self._ended if one.job.task in tasks]):
+        if tasks and (
+            some := [attempt.job.claim() for attempt in self._ended if attempt.job.task in tasks]
+        ):
             self._report(some)  # before callers see the end, or another worker runs them
         known = self._cancellations.known_before(self._ended)
         is_full = self._slots.taken() >= self._runner.threads
@@ -299,9 +301,9 @@ class Worker:
 
     def _note_starts(self, ended: Sequence[Ended]) -> None:
         """Record when ended jobs with rates started."""
-        for one in ended:
-            if one.started_us:
-                self._permits.started([one.job.claim()], one.started_us)
+        for attempt in ended:
+            if attempt.started_us:
+                self._permits.started([attempt.job.claim()], attempt.started_us)
 
     def _report(self, only: Collection[Claim] | None = None) -> None:
         """Store what handlers reported, and drop jobs whose claims were lost."""
@@ -373,10 +375,10 @@ class Worker:
             self._guarded(lambda: self._settler.end(sorted_.over))
         self._steps.ended(sorted_.gone)
         fit, waiting, failed = self._deferred.sort(sorted_.fit)
-        self._held.drop([one.job for one in waiting])
+        self._held.drop([deferred_job.job for deferred_job in waiting])
         self._guarded(lambda: self._deferred.defer(waiting))
         self._arrived += fit
-        self._held.add([*(job for job, _ in fit), *(one.job for one in failed)])
+        self._held.add([*(job for job, _ in fit), *(attempt.job for attempt in failed)])
         self._ended += failed
         self._admit()
 
@@ -391,8 +393,8 @@ class Worker:
         jobs = [job for job, _ in taken]
         refused = self._cancellations.refused(jobs)
         if refused:
-            gone = {one.job.id for one in refused}
-            taken = [one for one in taken if one.job.id not in gone]
+            gone = {attempt.job.id for attempt in refused}
+            taken = [claimed for claimed in taken if claimed.job.id not in gone]
         steps = self._steps.sort(taken)
         taken = self._held.keep(steps.fit, steps.given, of=taken)
         jobs = [job for job, _ in taken]
@@ -439,7 +441,7 @@ class Worker:
         settings = self._engine.catalog.settings
         sorted_ = triage(taken, settings, self._engine.time.latest_us())
         plain, _ = parted(self._deferred.sort(sorted_.fit).fit, settings)
-        gone = {one.job.id for one in self._cancellations.refused(plain)}
+        gone = {attempt.job.id for attempt in self._cancellations.refused(plain)}
         jobs = [job for job in plain if job.id not in gone and not is_step(job)]
         self._prepare_context(jobs)
         self._prefetched.prepare(self._held.assignments(jobs))
@@ -451,7 +453,11 @@ class Worker:
         free = self._runner.threads - self._held_by_runner() + len(assignments)
         starting, left = placed(assignments, free, self._slots.room())
         now_us = self._clock.monotonic_us()
-        mine = [one._replace(since_us=now_us) for one in starting if one.job in self._held]
+        mine = [
+            assignment._replace(since_us=now_us)
+            for assignment in starting
+            if assignment.job in self._held
+        ]
         self._runner.submit(mine)
         return left
 
@@ -469,7 +475,9 @@ class Worker:
         except DuelineError:  # they are still held: the next pass retries
             self._prefetched.add([one for some in overdue for one in some if one.job in self._held])
             raise
-        self._prefetched.add([one for one in unplaced if one.job in self._held])
+        self._prefetched.add(
+            [prefetched for prefetched in unplaced if prefetched.job in self._held]
+        )
         self._take(taken)
 
     def _is_moved(self) -> bool:
@@ -556,7 +564,7 @@ class Worker:
         back = [*released(jobs, self._held, settings, dues=dues, now_us=now_us, may_run=may_run)]
         known = self._cancellations.known_before
         if back and self._guarded(lambda: self._lose(self._settler.settle(back, [], known(back)))):
-            self._held.drop([one.job for one in back])
+            self._held.drop([attempt.job for attempt in back])
 
     # The heartbeat, in its own thread
 

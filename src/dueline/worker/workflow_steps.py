@@ -70,25 +70,25 @@ class WorkflowSteps:
             return SortedSteps(list(taken), {}, {}, [], [])
         now_us = self._engine.time.latest_us()
         found = SortedSteps([], {}, {}, [], [])
-        for one in taken:
-            place = records.place_of(one.job)
-            if place is None or (one.job.task and not place.parked_us):
-                found.fit.append(one)  # of no workflow, or one that needs nothing
+        for claimed in taken:
+            place = records.place_of(claimed.job)
+            if place is None or (claimed.job.task and not place.parked_us):
+                found.fit.append(claimed)  # of no workflow, or one that needs nothing
                 continue
             try:
-                word = self._ask(one.job, now_us)
+                word = self._ask(claimed.job, now_us)
             except StoreCorrupt as error:  # checked again later; the others continue
-                log.error("step %s is parked: %s", one.job.id.hex(), error)
+                log.error("step %s is parked: %s", claimed.job.id.hex(), error)
                 word = 0
             if isinstance(word, Broken):
-                found.broken.append(one.job)
+                found.broken.append(claimed.job)
             elif isinstance(word, Runnable):
-                found.given[one.job.id] = word.given
-                found.fit.append(one)
+                found.given[claimed.job.id] = word.given
+                found.fit.append(claimed)
             elif isinstance(word, EndedBeforeRun):
                 found.over.append(word)
             else:
-                found.waiting[one.job] = word
+                found.waiting[claimed.job] = word
         return found
 
     def park_and_end(self, found: SortedSteps) -> None:
@@ -175,7 +175,7 @@ class WorkflowSteps:
         If the store writes the ending and the step's record in one transaction, the step is known
         to have ended.
         """
-        steps = [one for one in ended if one.job.opts]
+        steps = [attempt for attempt in ended if attempt.job.opts]
         self._ended += [step.job for step in steps]
         if self._engine.store.transactional and not lost:
             self._sure.update(step.job.id for step in steps if isinstance(step.ending, Done))

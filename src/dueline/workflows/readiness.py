@@ -134,7 +134,7 @@ def evaluate(layout: Layout, value: Value, ends: Mapping[int, End]) -> str | Fai
         end = ends[value]
         return end.value or _NULL if end.state == "done" else Failure(value, end)
     found = [evaluate(layout, one, ends) for one in value.of]
-    failures = [one for one in found if isinstance(one, Failure)]
+    failures = [failure for failure in found if isinstance(failure, Failure)]
     if value.rule == "last":
         fine = [one for one in found if not isinstance(one, Failure)]
         return fine[-1] if fine else failures[-1]

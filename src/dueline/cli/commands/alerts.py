@@ -23,14 +23,14 @@ def alerts(context: typer.Context) -> int:
         found = [one for name in engine.catalog.names() for one in alerts_of(engine, name)]
         shown: list[Entry] = [
             {
-                "kind": one.condition.kind,
-                "queue": one.condition.queue,
-                "subject": one.condition.subject,
-                "since": Instant(one.since_us),
-                "evidence": one.condition.sentence,
-                "command": one.condition.command,
+                "kind": alert.condition.kind,
+                "queue": alert.condition.queue,
+                "subject": alert.condition.subject,
+                "since": Instant(alert.since_us),
+                "evidence": alert.condition.sentence,
+                "command": alert.condition.command,
             }
-            for one in found
+            for alert in found
         ]
         Output.of(context, engine).entries(shown, COLUMNS, count=len(shown))
     if not shown:

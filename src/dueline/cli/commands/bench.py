@@ -147,13 +147,13 @@ def _start_latency(app: Dueline, noop: Task[[], None], queue: str) -> Entry:
     asyncio.run(_work(app, queue, until_us=due_us + SCHEDULED * EVERY_US))
     shards = queues.engine.catalog.settings(queue).shards_read
     ended = attempts(queues.engine.store, queue, shards, since_us=began_us)
-    scheduled = [one for one in ended if one.due_us >= due_us]
+    scheduled = [attempt for attempt in ended if attempt.due_us >= due_us]
     late = throughput_of(scheduled, SCHEDULED * EVERY_US)
     return {
         "scheduled": len(scheduled),
         "late_p50_ms": _ms(late.late_p50_us),
         "late_p99_ms": _ms(late.late_p99_us),
-        "early": sum(one.started_us < one.due_us for one in scheduled),
+        "early": sum(attempt.started_us < attempt.due_us for attempt in scheduled),
     }
 
 

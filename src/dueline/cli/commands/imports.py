@@ -129,7 +129,10 @@ def _import(
     source = import_module(f"dueline.contrib.schedule_sources.{library}")
     find: Callable[[str], Iterable[ForeignSchedule]] = source.find
     try:
-        found = [replace(one, task=names.get(one.task, one.task)) for one in find(place)]
+        found = [
+            replace(foreign_schedule, task=names.get(foreign_schedule.task, foreign_schedule.task))
+            for foreign_schedule in find(place)
+        ]
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"{error.name} is not installed here.", hint="Run this where the old program runs."
@@ -150,16 +153,16 @@ def _import(
         note("Tasks and arguments were not checked: no application is named (--app).")
     elif not apply:
         note("Nothing was written. Add --apply to write what maps.")
-    return Exit.REFUSED if any(one["verdict"] == "refused" for one in shown) else Exit.DONE
+    return Exit.REFUSED if any(entry["verdict"] == "refused" for entry in shown) else Exit.DONE
 
 
 def _with_own_names(found: Iterable[ForeignSchedule]) -> Iterator[ForeignSchedule]:
     """Number the schedules that share a name, as those of RQ may."""
     counts: Counter[str] = Counter()
-    for one in found:
-        counts[one.name] += 1
-        number = f"-{counts[one.name]}" if counts[one.name] > 1 else ""
-        yield replace(one, name=f"{one.name}{number}")
+    for foreign_schedule in found:
+        counts[foreign_schedule.name] += 1
+        number = f"-{counts[foreign_schedule.name]}" if counts[foreign_schedule.name] > 1 else ""
+        yield replace(foreign_schedule, name=f"{foreign_schedule.name}{number}")
 
 
 def _names_in(words: Iterable[str]) -> dict[str, str]:

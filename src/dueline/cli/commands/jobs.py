@@ -277,9 +277,9 @@ def tail(
             while True:
                 names = queues.engine.catalog.names() if queue is None else [queue]
                 shards = {name: queues.engine.catalog.settings(name).shards_read for name in names}
-                for one in follower.read(shards):
-                    if task in (None, one.task):
-                        shown = job_rows.of_tailed(one)
+                for attempt in follower.read(shards):
+                    if task in (None, attempt.task):
+                        shown = job_rows.of_tailed(attempt)
                         output.line(shown, job_rows.TAIL_COLUMNS, job_rows.TAIL_WIDTHS)
                 clock.sleep(TAIL_EVERY_S)
         except KeyboardInterrupt:

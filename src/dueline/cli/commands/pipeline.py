@@ -90,7 +90,7 @@ def run(
             done = made.run(steps or (), progress(begun), since_us=since_us, until_us=until_us)
         except KeyboardInterrupt:
             return Exit.INTERRUPTED
-        entries: list[Entry] = [one._asdict() for one in done]
+        entries: list[Entry] = [step._asdict() for step in done]
         output_of(context).entries(entries, ("name", "rows", "files"), out=tables.out)
         if every_s is None:
             return Exit.DONE
@@ -237,7 +237,8 @@ def audit(
 
 def _show_audit(context: typer.Context, said: "Judged") -> None:
     standings: list[Entry] = [
-        _instants({**one._asdict(), "since_us": one.since_us or None}) for one in said.queues
+        _instants({**standing._asdict(), "since_us": standing.since_us or None})
+        for standing in said.queues
     ]
     findings: list[Entry] = [_instants(finding) for finding in said.findings[:SHOWN]]
     unknown: list[Entry] = [

@@ -85,7 +85,7 @@ def _numbers(words: Sequence[str], hint: str) -> list[tuple[str, int]]:
     for word, one in zip(words, found, strict=True):
         if one is None:
             raise BadInput(f"{word!r:.80} is not a name and a number.", hint=f"Use {hint}.")
-    return [(one[1], int(one[2])) for one in found if one is not None]
+    return [(match[1], int(match[2])) for match in found if match is not None]
 
 
 def _limits(words: Sequence[str]) -> tuple[dict[str, int], dict[str, Rate]]:
@@ -196,7 +196,7 @@ def _show_plan(context: typer.Context, found: Plan, aim: Target, shards: int) ->
         "limits": dict(found.capacities),
     }  # fmt: skip
     errors = {name: round(one, 4) for name, one in errors_of(found.real, found.replay).items()}
-    evidence = [_point("before", one) for one in found.curve]
+    evidence = [_point("before", point) for point in found.curve]
     evidence += [] if found.held_out is None else [_point("held out", found.held_out)]
     hours: list[Entry] = [
         {
@@ -244,7 +244,9 @@ def _use(runs: Sequence[tuple[str, Outcome]]) -> list[Entry]:
 
 def _error(found: "Replayed", queues: Sequence[str], aim: Target) -> str:
     """Return the error of the simulation in words."""
-    real, simulated = (one.of_queues(queues).latencies(aim) for one in (found.real, found.in_force))
+    real, simulated = (
+        outcome.of_queues(queues).latencies(aim) for outcome in (found.real, found.in_force)
+    )
     parts = [f"{name} {error:+.1%}" for name, error in errors_of(real, simulated).items()]
     return f"Error of the replay with the settings in force: {', '.join(parts)}."
 

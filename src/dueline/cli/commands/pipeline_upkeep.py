@@ -61,5 +61,5 @@ def vacuum(
 def _show(
     context: typer.Context, found: Sequence[Mapping[str, Any]], columns: Sequence[str]
 ) -> None:
-    entries: list[Entry] = [dict(one) for one in found]
+    entries: list[Entry] = [dict(entry) for entry in found]
     output_of(context).entries(entries, columns)

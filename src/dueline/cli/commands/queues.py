@@ -192,15 +192,17 @@ def _quotas(opened: Queues, name: str) -> list[Entry]:
     """Return the output of the quotas of a queue."""
     return [
         {
-            "quota": "each tenant" if one.quota.scope == "each" else one.quota.scope,
-            "tenant": one.quota.tenant if one.quota.scope == "tenant" else None,
-            "depth": one.quota.depth or None,
-            "waiting": one.waiting,
-            "rate": one.quota.rate or None,
-            "per": Span(one.quota.per_us) if one.quota.rate else None,
-            "left": one.left,
+            "quota": "each tenant"
+            if quota_usage.quota.scope == "each"
+            else quota_usage.quota.scope,
+            "tenant": quota_usage.quota.tenant if quota_usage.quota.scope == "tenant" else None,
+            "depth": quota_usage.quota.depth or None,
+            "waiting": quota_usage.waiting,
+            "rate": quota_usage.quota.rate or None,
+            "per": Span(quota_usage.quota.per_us) if quota_usage.quota.rate else None,
+            "left": quota_usage.left,
         }
-        for one in engine.usage_of(opened.engine, name)
+        for quota_usage in engine.usage_of(opened.engine, name)
     ]
 
 

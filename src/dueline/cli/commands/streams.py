@@ -136,7 +136,7 @@ def _entry(engine: Engine, name: str, settings: StreamSettings) -> Entry:
         "shards_read": len(resharding.shards_of(settings)),
         "keep": None if settings.keep_us is None else Span(settings.keep_us),
         "groups": ", ".join(sorted(groups.registered(engine.store, name))),
-        "paused": [one.text for one in settings.paused],
+        "paused": [stream_pause.text for stream_pause in settings.paused],
     }
 
 

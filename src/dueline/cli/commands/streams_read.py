@@ -121,12 +121,12 @@ def seek(
         }
         shown = [
             {
-                "shard": one.shard,
-                "before": _place_text(one.before),
-                "position": _place_text(one.place),
-                "behind": behind.get(one.shard),
+                "shard": seek_result.shard,
+                "before": _place_text(seek_result.before),
+                "position": _place_text(seek_result.place),
+                "behind": behind.get(seek_result.shard),
             }
-            for one in moved
+            for seek_result in moved
         ]
         Output.of(context, engine).entries(shown, SOUGHT_COLUMNS, count=len(shown))
 
@@ -198,13 +198,13 @@ def event_entry(event: Event) -> Entry:
 
 def _group_entry(group: str, shards: list[Entry], members: list[Entry]) -> Entry:
     own = [shard for shard in shards if shard["group"] == group]
-    waits = [one["waits"] for one in own]
+    waits = [lag["waits"] for lag in own]
     return {
         "group": group,
         "members": sum(member["group"] == group for member in members),
-        "behind": sum(one["behind"] for one in own if isinstance(one["behind"], int)),
+        "behind": sum(lag["behind"] for lag in own if isinstance(lag["behind"], int)),
         "waits": Span(max((wait.us for wait in waits if isinstance(wait, Span)), default=0)),
-        "parked": sum(one["parked"] for one in own if isinstance(one["parked"], int)),
+        "parked": sum(lag["parked"] for lag in own if isinstance(lag["parked"], int)),
     }
 
 

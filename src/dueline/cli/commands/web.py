@@ -87,7 +87,7 @@ def read_tokens(text: str) -> dict[str, WebRole]:
     found = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         word, _, token = part.partition(":")
-        role = next((one for one in roles if one == word), None)
+        role = next((literal for literal in roles if literal == word), None)
         if role is None or not token:
             raise ConfigError(
                 f"{TOKENS_VARIABLE} has a part that is not ROLE:TOKEN.",

@@ -174,7 +174,9 @@ def _answers_to(engine: Engine, request: str, some: Sequence[Presence]) -> dict[
         if len(found) >= len(some) or now_s >= until_s:
             return found
         if now_s >= remind_s:  # a notification may be lost, and idle workers poll rarely
-            worker_requests.notify([one for one in some if one.worker not in found], engine.wakeups)
+            worker_requests.notify(
+                [worker for worker in some if worker.worker not in found], engine.wakeups
+            )
             remind_s = now_s + REMIND_EVERY_S
         time.sleep(0.05)
 

@@ -83,7 +83,7 @@ class chain(_Several):  # noqa: N801  (Celery's name)
         if not self.tasks:
             raise BadInput("The chain has no tasks.", hint="Pass signatures.")
         first, *rest = self.tasks
-        return parts.pipeline(first.part(*args), *(one.part() for one in rest))
+        return parts.pipeline(first.part(*args), *(canvas.part() for canvas in rest))
 
 
 class group(_Several):  # noqa: N801  (Celery's name)

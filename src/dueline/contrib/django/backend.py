@@ -226,7 +226,7 @@ class DuelineBackend(BaseTaskBackend):
         most = HISTORY_ROWS_MAX
         found = attempts_of(self.app.engine, job_id, queue, limit=most, most=most).attempts
         # Not the other events of a history with all of them, and no attempt that does not count.
-        counted = [one for one in found if one.worker and one.outcome in COUNTED]
+        counted = [attempt for attempt in found if attempt.worker and attempt.outcome in COUNTED]
         return counted[:count][::-1]
 
     def _of_outcome(self, job_id: JobId, outcome: Outcome) -> TaskResult | None:

@@ -87,12 +87,18 @@ def result_of(
         ended_us: When it ended, in microseconds UTC; 0 if it has not.
         past: Its attempts that have ended, as far as the history has them.
     """
-    worker_ids = ([one.worker for one in past] + [call.worker] * call.attempts)[: call.attempts]
+    worker_ids = ([attempt.worker for attempt in past] + [call.worker] * call.attempts)[
+        : call.attempts
+    ]
     last, traceback = error
-    errors = [_error_of(one.error, traceback, f"{one.error}\n") for one in past if one.error]
+    errors = [
+        _error_of(attempt.error, traceback, f"{attempt.error}\n")
+        for attempt in past
+        if attempt.error
+    ]
     if last:
         errors[-1:] = [_error_of(last, traceback, traceback or f"{last}\n")]
-    started_us = min([one.claimed_us for one in past], default=call.started_us)
+    started_us = min([attempt.claimed_us for attempt in past], default=call.started_us)
     result = TaskResult(
         task=task,
         id=job_id.hex(),

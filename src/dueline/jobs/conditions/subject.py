@@ -75,4 +75,6 @@ class Subject:
     @cached_property
     def able(self) -> Sequence[Presence]:
         """The live workers that claim jobs of its queue and can run it."""
-        return [one for one in self.serving if self.can_claim(one) and one.can_run(self.job)]
+        return [
+            worker for worker in self.serving if self.can_claim(worker) and worker.can_run(self.job)
+        ]

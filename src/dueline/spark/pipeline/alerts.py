@@ -95,9 +95,9 @@ class Watch:
         self._table = None if table is None else Table(table.below(ALERTS.name), ALERTS)
         if self._table is not None:
             self._table.create()
-            for one in _raised_in(self._table, self.engine.time.latest_us()):
-                if not names or one.condition.queue in names:
-                    self.alerts.setdefault(one.condition.queue, []).append(one)
+            for alert in _raised_in(self._table, self.engine.time.latest_us()):
+                if not names or alert.condition.queue in names:
+                    self.alerts.setdefault(alert.condition.queue, []).append(alert)
         self._changed: list[Alert] = []
         self._unsent: list[Alert] = []
         self._unwritten: list[Alert] = []
@@ -126,14 +126,16 @@ class Watch:
         view = view_of(engine)
         names = self.names()
         for name in {*self.alerts} - {*names}:  # the queue was removed
-            self._changed += [replace(one, ended_us=view.now_us) for one in self.alerts.pop(name)]
+            self._changed += [
+                replace(alert, ended_us=view.now_us) for alert in self.alerts.pop(name)
+            ]
         for name in names:
             target = self._targets.get(name, self._targets.get("*", settings.target(name)))
             with self._lock:
                 rates = self._rates.get(name)
             before = self.alerts.get(name, [])
             found, self._seen[name] = look(view, name, target, self._seen.get(name, Seen()), rates)
-            raised = frozenset(one.condition.key for one in before)
+            raised = frozenset(alert.condition.key for alert in before)
             self.alerts[name], news = after(before, conditions(found, raised=raised), view.now_us)
             self._changed += news
         changed, self._changed = self._changed, []
@@ -141,8 +143,8 @@ class Watch:
         return changed
 
     def _report(self, changed: Sequence[Alert], settings: AlertSettings, now_us: int) -> None:
-        for one in changed:
-            (log.info if one.ended_us else log.warning)("%s", one.text())
+        for alert in changed:
+            (log.info if alert.ended_us else log.warning)("%s", alert.text())
         self._unsent += changed
         self._unwritten += changed
         if not settings.webhook_queue:

@@ -169,7 +169,9 @@ class Auditor:
         sight = state.look(Duck(), queries, rows, is_full=is_full, rows_max=SMALL)
         self._begins = self._whole_since(whole, since_us, sight.firsts)
         found = self._confirmed(sight.found, since_us)
-        state.keep(sight, [{**one, "is_judged": self._is_judged(one, ALL)} for one in found])
+        state.keep(
+            sight, [{**finding, "is_judged": self._is_judged(finding, ALL)} for finding in found]
+        )
         if promises.capacities or promises.passed is not None or expected is not None:
             ids = None
             if expected is not None:
@@ -180,7 +182,7 @@ class Auditor:
             )  # fmt: skip
             found = self._confirmed(all_found, since_us)
         said = audited(
-            [finding_of(one) for one in found],
+            [finding_of(finding) for finding in found],
             has_living=not has_end, has_expected=expected is not None, has_results=False,
             promises=promises, known=known,
         )  # fmt: skip
@@ -233,7 +235,7 @@ class Auditor:
         """
         begins = begins_of(self._bronze, self._history)
         for name in whole:
-            first = {one["outcome"]: one["enqueued"] for one in grouped if one["queue"] == name}
+            first = {row["outcome"]: row["enqueued"] for row in grouped if row["queue"] == name}
             event_us = first.pop("enqueued", now_us)
             if begins.get(name, 0) < min(first.values(), default=event_us) < event_us:
                 begins[name] = event_us + LATE_US
@@ -248,7 +250,7 @@ class Auditor:
         that an open transaction holds back.
         """
         found_all = list(findings)
-        seeming = sorted({one["job_id"] for one in found_all if one["rule"] in _LOST})
+        seeming = sorted({finding["job_id"] for finding in found_all if finding["rule"] in _LOST})
         enqueued_us: dict[str, int] = {}
         for place in range(0, len(seeming), PAGE):
             some = [one for one in seeming[place : place + PAGE] if len(one) == 2 * 16]
@@ -265,7 +267,9 @@ class Auditor:
             is_new = enqueued >= since_us or (job_id, enqueued) in later
             return not is_new and enqueued_us.get(job_id) != enqueued
 
-        return [one for one in found_all if one["rule"] not in _LOST or is_lost(one)]
+        return [
+            finding for finding in found_all if finding["rule"] not in _LOST or is_lost(finding)
+        ]
 
     def _not_copied(self) -> Iterator[tuple[str, int]]:
         """Yield the runs of jobs that have rows in the history which are not copied yet."""

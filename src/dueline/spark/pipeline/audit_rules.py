@@ -177,7 +177,9 @@ class Audited(NamedTuple):
     def with_rule(self, name: str, findings: Any) -> "Audited":  # noqa: ANN401
         """Return the result after one more rule, with all findings."""
         verdict, words, _ = RULES[name]
-        looked_for = [one for one in AUDITED if one in self.looked_for or one == verdict]
+        looked_for = [
+            literal for literal in AUDITED if literal in self.looked_for or literal == verdict
+        ]
         not_known = {rule: needs for rule, needs in self.not_known.items() if rule != words}
         return Audited(findings, looked_for, not_known)
 

@@ -162,7 +162,7 @@ class AuditState:
             {**finding, "kind": FINDING, "outcome": JUDGED if finding["is_judged"] else ""}
             for finding in findings
         ]
-        rows += [{**one, "kind": OPEN} for one in sight.opened]
+        rows += [{**entry, "kind": OPEN} for entry in sight.opened]
         if ends:
             rows += [{**finding, "kind": OPEN} for finding in findings if finding["rule"] in ends]
         rows += [{**first, "kind": FIRST} for first in sight.firsts]
@@ -192,10 +192,10 @@ def _portions(files: Sequence[File]) -> Iterator[tuple[list[File], int]]:
     some: list[File] = []
     for _, group in groupby(sorted(files, key=lambda one: str(one.day)), key=lambda one: one.day):
         day = list(group)
-        if some and sum(one.rows for one in (*some, *day)) > PORTION:
+        if some and sum(file.rows for file in (*some, *day)) > PORTION:
             yield some, 1
             some = []
-        rows = sum(one.rows for one in day)
+        rows = sum(file.rows for file in day)
         if rows > PORTION:
             yield day, -(-rows // PORTION)
         else:

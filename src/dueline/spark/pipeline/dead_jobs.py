@@ -93,7 +93,7 @@ def _dead(queues: Queues, deaths: Sequence[Death]) -> Iterator[list[tuple[Death,
     """Yield pages of deaths whose jobs are still dead, with their rows."""
     for start in range(0, len(deaths), PAGE):
         page = deaths[start : start + PAGE]
-        rows = queues.engine.store.find([JobId(bytes.fromhex(one.job_id)) for one in page])
+        rows = queues.engine.store.find([JobId(bytes.fromhex(death.job_id)) for death in page])
         pairs = zip(page, rows, strict=True)
         yield [(one, row) for one, row in pairs if row is not None and _died_so(one, row)]
 

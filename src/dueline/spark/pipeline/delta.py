@@ -308,11 +308,12 @@ class Table:
         delta = self.delta()
         now_ms = time.time_ns() // 1_000_000
         actions: list[AddAction | RemoveAction] = [
-            AddAction(one.path, one.size, _values(one), now_ms, _IS_CHANGE, self._stats(one))
-            for one in added
+            AddAction(file.path, file.size, _values(file), now_ms, _IS_CHANGE, self._stats(file))
+            for file in added
         ]
         actions += [
-            RemoveAction(one.path, _IS_CHANGE, now_ms, one.size, _values(one)) for one in removed
+            RemoveAction(file.path, _IS_CHANGE, now_ms, file.size, _values(file))
+            for file in removed
         ]
         marks = [Transaction(name, at) for name, at in sorted((positions or {}).items())]
         with _errors(self.place, self.design.name):
@@ -366,7 +367,7 @@ class Table:
 
     def view(self, files: Iterable[File] | None = None) -> Files:
         """Return files as a view for queries; all of the table's by default."""
-        paths = [one.path for one in (self.files() if files is None else files)]
+        paths = [file.path for file in (self.files() if files is None else files)]
         if self.place.is_local:
             paths = [str(Path(self.place.root, path)) for path in paths]
             return Files(paths, self.design.shape, self.place.root)

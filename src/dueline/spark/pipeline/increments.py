@@ -405,12 +405,12 @@ def without(table: Table, gone: pa.Table) -> tuple[list[File], list[File]]:
     added: list[File] = []
     removed: list[File] = []
     count = 0
-    for one in _hit(table.files(), "ended", _instants(gone.column("ended"))):
-        rows = table.view([one]).dataset().to_table()
+    for file in _hit(table.files(), "ended", _instants(gone.column("ended"))):
+        rows = table.view([file]).dataset().to_table()
         kept = rows.join(gone.select(keys), keys, join_type="left anti")
         if kept.num_rows < rows.num_rows:
             count += rows.num_rows - kept.num_rows
-            removed.append(one)
+            removed.append(file)
             added += table.writer.write(kept)
     if count != gone.num_rows:
         raise LakeCorrupt(

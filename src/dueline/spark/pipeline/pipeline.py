@@ -134,7 +134,7 @@ class Pipeline:
                     sum(counts.get(table, 0) for table in TABLES[name]) for counts in written
                 )
                 done.append(Step(name, rows, files))
-        return [one for one in done if one.name in chosen]
+        return [step for step in done if step.name in chosen]
 
     def _increments(self) -> Increments:
         goal = Goal(self._settings.target_us, self._settings.objective)

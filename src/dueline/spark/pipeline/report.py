@@ -373,7 +373,7 @@ def _waiting(backlog: Mapping[str, Sequence[int]], bins: Bins) -> Tile:
 
 
 def _heat(backlog: Mapping[str, Sequence[int]], bins: Bins) -> str:
-    top = max((max(one) for one in backlog.values()), default=0)
+    top = max((max(sequence) for sequence in backlog.values()), default=0)
     if not top:
         return ""
     most = sorted(backlog, key=lambda name: max(backlog[name]), reverse=True)[:SHARDS_MAX]

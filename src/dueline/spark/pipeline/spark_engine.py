@@ -192,15 +192,19 @@ def whole_groups(
         tasks: list[list[RowSlice]] = []
         for task in group:
             slices = []
-            for one in task:
-                shard = _shard_of(one)
-                cut = one._replace(after=max(one.after, begins.get(shard, one.after)))
-                if one is last[shard] and shard in later:
-                    cut = cut._replace(until=behind(one.until[0]))
+            for row_slice in task:
+                shard = _shard_of(row_slice)
+                cut = row_slice._replace(
+                    after=max(row_slice.after, begins.get(shard, row_slice.after))
+                )
+                if row_slice is last[shard] and shard in later:
+                    cut = cut._replace(until=behind(row_slice.until[0]))
                     begins[shard] = cut.until
-                    positions[bronze.key_of(bronze.queue_of(one), one.shard)] = one.until[0]
-                elif one is last[shard]:
-                    key = bronze.key_of(bronze.queue_of(one), one.shard)
+                    positions[bronze.key_of(bronze.queue_of(row_slice), row_slice.shard)] = (
+                        row_slice.until[0]
+                    )
+                elif row_slice is last[shard]:
+                    key = bronze.key_of(bronze.queue_of(row_slice), row_slice.shard)
                     positions[key] = ends[key]
                 if cut.after < cut.until:
                     slices.append(cut)

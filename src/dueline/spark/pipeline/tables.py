@@ -101,8 +101,8 @@ def _sums(name: str, source: str = "changes", *, text: str, counts: str) -> Sums
 
 
 SUMS: Final[Mapping[str, Sums]] = {
-    one.design.name: one
-    for one in (
+    sums.design.name: sums
+    for sums in (
         _sums(
             "gold_minute",
             text="queue tenant",

@@ -71,15 +71,18 @@ _PREFIX: Final = len(results.prefix_of("0" * 2 * ID_BYTES))
 def _shared(some: Sequence[results.Shared]) -> pa.Table:
     """Return the results in shared records, which belong to jobs that are done."""
     try:
-        numbers = array("q", b"".join([results.instants(one.ended_us, one.many) for one in some]))
+        numbers = array(
+            "q", b"".join([results.instants(shared.ended_us, shared.many) for shared in some])
+        )
         numbers.byteswap()
         jobs = history_columns.digits_of(
-            bytes.fromhex("".join([one.job for one in some])), ID_BYTES
+            bytes.fromhex("".join([shared.job for shared in some])), ID_BYTES
         )
     except ValueError as error:
         raise StoreCorrupt(f"A record of shared results is damaged: {error}.") from error
     values = chain.from_iterable(
-        repeat(one.value, one.many) if isinstance(one.value, str) else one.value for one in some
+        repeat(shared.value, shared.many) if isinstance(shared.value, str) else shared.value
+        for shared in some
     )
     texts = pa.array([value or None for value in values], pa.string())
     if not len(jobs) == len(numbers) == len(texts):

@@ -81,7 +81,7 @@ def now_us(store: Store) -> int:
 
 def close(store: Store, some: Sequence[Shard]) -> dict[Shard, int]:
     """Raise the watermarks to the present, which freezes rows below; return the watermarks."""
-    return {one: close_one(store, one) for one in some}
+    return {shard: close_one(store, shard) for shard in some}
 
 
 def close_one(store: Store, one: Shard) -> int:

@@ -25,8 +25,8 @@ class StatusTable(NamedTuple):
 def rows_of(table: str, engine: Engine, options: Options) -> Iterator[Values]:
     """Yield the rows of a small table."""
     if table == "workers":
-        for one in worker_registry.present(engine.store):
-            yield _worker(one)
+        for worker in worker_registry.present(engine.store):
+            yield _worker(worker)
         return
     only = options.shards()
     for name in chosen_queues(options, engine.catalog):

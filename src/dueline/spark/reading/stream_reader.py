@@ -259,8 +259,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return True
         if time.monotonic() < self._due_s:
             left = self._least
-            for one in waiting:
-                left -= sum(map(size_of, slices.first_rows(store, one, left))) if left > 0 else 0
+            for row_slice in waiting:
+                left -= (
+                    sum(map(size_of, slices.first_rows(store, row_slice, left))) if left > 0 else 0
+                )
             if left > 0:
                 return False
         self._due_s = time.monotonic() + self._delay_s

@@ -156,8 +156,8 @@ class Fleet(ProcessRunner):
     def collect(self) -> list[Ended]:
         """Return the attempts that ended since the last call."""
         ended = super().collect()
-        for one in ended:
-            word = type(one.ending).__name__
+        for attempt in ended:
+            word = type(attempt.ending).__name__
             self._ended_counts[word] = self._ended_counts.get(word, 0) + 1
         return ended
 

@@ -54,7 +54,7 @@ class ManyRunner(ThreadRunner):
             return self._run(slot, first, now_us)
         some = [first, *self._like(first)]
         started_us = now_us + self._offset_us
-        refusals = [self._execution.begin(one, started_us) for one in some]
+        refusals = [self._execution.begin(assignment, started_us) for assignment in some]
         running = [one for one, refusal in zip(some, refusals, strict=True) if refusal is None]
         endings = iter(run_many(many, self._handlers[first.job.task], running, self._execution))
         ended_us = self._clock.monotonic_us() + self._offset_us
@@ -70,8 +70,8 @@ class ManyRunner(ThreadRunner):
             return ()
         with self._work:
             like = [one for one in self._ready if one.job.task == first.job.task and _is_sound(one)]
-            for one in like:
-                self._ready.remove(one)
+            for assignment in like:
+                self._ready.remove(assignment)
         return like
 
 
@@ -99,7 +99,9 @@ def run_many(
             answer = many.function(table.to_pandas() if many.kind == "pandas" else table)
             remaining = iter(_endings_of(answer, fit, handler))
     except BaseException as error:  # noqa: BLE001  (SystemExit in a handler is a failure too)
-        remaining = iter([execution.ending_of(error, handler, one.job) for one in fit])
+        remaining = iter(
+            [execution.ending_of(error, handler, assignment.job) for assignment in fit]
+        )
     return [endings[place] if place in endings else next(remaining) for place in range(len(some))]
 
 

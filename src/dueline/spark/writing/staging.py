@@ -140,15 +140,15 @@ def publish(
 
 def clear(some: Sequence[Staged]) -> None:
     """Delete the staged files."""
-    for one in some:
+    for staged in some:
         with suppress(FileNotFoundError):
-            Path(one.path).unlink()
+            Path(staged.path).unlink()
 
 
 def _staged_jobs(some: Sequence[Staged]) -> pa.RecordBatch:
     tables = []
-    for one in some:
-        with pa.ipc.open_file(one.path) as reader:
+    for staged in some:
+        with pa.ipc.open_file(staged.path) as reader:
             tables.append(reader.read_all())
     (batch,) = pa.concat_tables(tables).combine_chunks().to_batches() or [
         pa.RecordBatch.from_pylist([], NEW_JOBS)

@@ -143,20 +143,20 @@ class Ledger:
         for _ in range(ROUNDS_MAX):
             fresh = ids
             if not self._put.isdisjoint(ids):
-                fresh = [one for one in ids if one not in self._put]
-                own = self._store.find([one for one in ids if one in self._put])
+                fresh = [job_id for job_id in ids if job_id not in self._put]
+                own = self._store.find([job_id for job_id in ids if job_id in self._put])
                 check([row for row in own if row is not None])
             begun = self._begun(fresh)
             again = Added()
             for key, some in begun.items():
                 chunk = self._chunks[key]
-                due = [one for one in some if one in chunk.dues]
+                due = [job_id for job_id in some if job_id in chunk.dues]
                 jobs = make(due, chunk.now_us, chunk.dues) if due else ()
                 held = self._store_all(jobs)
                 again = Added(again.new + len(due) - held, again.held + held)
             if begun:
                 of_begun = {one for some in begun.values() for one in some}
-                fresh = [one for one in fresh if one not in of_begun]
+                fresh = [job_id for job_id in fresh if job_id not in of_begun]
             rows = self._store.find(fresh)
             new = [one for one, row in zip(fresh, rows, strict=True) if row is None]
             living = [row for row in rows if row is not None]
@@ -192,7 +192,7 @@ class Ledger:
         """Return whether another run may have written chunks; record this run before its first."""
         place = f"{self._place}/runs"
         some = next(iter(records_in(self._store, self._place, after="", page_size=1)), None)
-        runs = {one.key for one in records_in(self._store, place, after="", page_size=_PAGE)}
+        runs = {record.key for record in records_in(self._store, place, after="", page_size=_PAGE)}
         mine = {run} if run else set()
         if not runs and (some is not None or not run):
             mine.add(EARLIER)
@@ -253,9 +253,9 @@ class Ledger:
         if not chunk_of:
             return {}
         found: dict[str, list[JobId]] = {}
-        for one in ids:
-            if one in chunk_of:
-                found.setdefault(chunk_of[one], []).append(one)
+        for job_id in ids:
+            if job_id in chunk_of:
+                found.setdefault(chunk_of[job_id], []).append(job_id)
         return found
 
     def _read(self) -> None:
@@ -273,7 +273,7 @@ class Ledger:
         if dues is not None:
             state = _BEGUN
             entries = b"".join(
-                one + dues.get(one, _ALIVE).to_bytes(_DUE, signed=True) for one in ids
+                job_id + dues.get(job_id, _ALIVE).to_bytes(_DUE, signed=True) for job_id in ids
             )
         value = state + now_us.to_bytes(8) + entries
         return Put(key, self._token(), value, expect=expect, expires_us=self._expires_us)

@@ -128,9 +128,9 @@ class NetworkWakeups:
 
     def _targets(self, channel: str) -> list[str]:
         found = [
-            one.address
-            for one in (self._workers if self._key else ())
-            if channel == one.name or channel in one.queues
+            registered_worker.address
+            for registered_worker in (self._workers if self._key else ())
+            if channel == registered_worker.name or channel in registered_worker.queues
         ]
         return found if len(found) <= WORKERS_MAX else random.sample(found, WORKERS_MAX)
 

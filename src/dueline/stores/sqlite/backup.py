@@ -39,9 +39,9 @@ def copy_checked(source: Path, target: Path) -> int:
 def _copy_checked(source: Path, target: Path, wait: DiskWait) -> int:
     if not source.is_file():
         raise NotFound(f"There is no file {source}.")
-    for one in (target, *(target.with_name(target.name + suffix) for suffix in COMPANIONS)):
-        if one.exists():
-            raise Conflict(f"The file {one} exists already.", hint="Choose another, or move it.")
+    for path in (target, *(target.with_name(target.name + suffix) for suffix in COMPANIONS)):
+        if path.exists():
+            raise Conflict(f"The file {path} exists already.", hint="Choose another, or move it.")
     draft = target.with_name(f"{target.name}.part")
     try:
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR | NO_LINK, 0o600))

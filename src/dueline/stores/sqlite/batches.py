@@ -70,7 +70,7 @@ def _apply(database: Database, groups: Sequence[Group], now_us: int) -> None:
 
 
 def _commit(database: Database, commit: Commit, now_us: int) -> bool:
-    puts = [one for one in commit.writes if isinstance(one, Put) and one.expect is None]
+    puts = [put for put in commit.writes if isinstance(put, Put) and put.expect is None]
     if len(puts) == len(commit.writes):
         _put(database, commit.partition, puts, now_us)
         return True

@@ -23,7 +23,7 @@ from dueline.web.sessions import EndedSessions
 from dueline.web.site import Site
 
 MODULES: Final = (jobs, queues, claims, operators)
-OPERATIONS: Final[Sequence[Operation]] = tuple(op for one in MODULES for op in one.OPERATIONS)
+OPERATIONS: Final[Sequence[Operation]] = tuple(op for module in MODULES for op in module.OPERATIONS)
 
 
 def api(
@@ -65,7 +65,10 @@ def api(
 def routes_of(site: Site) -> Starlette:
     """Return the operations, without a check of who sends a request."""
     routes = Starlette(
-        routes=[Route("/openapi.json", _document), *(one.route() for one in OPERATIONS)],
+        routes=[
+            Route("/openapi.json", _document),
+            *(operation.route() for operation in OPERATIONS),
+        ],
         exception_handlers={HTTPException: _refused},
     )
     routes.router.redirect_slashes = False

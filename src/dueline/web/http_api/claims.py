@@ -144,12 +144,12 @@ async def claim_jobs(call: Call, body: NewClaim) -> ClaimedJobs:
 
 def _claim(sessions: ClaimSessions, terms: Terms, most: int) -> list[ClaimedJob]:
     shown: list[ClaimedJob] = []
-    for one in sessions.session(terms).claim(most):
+    for handed_job in sessions.session(terms).claim(most):
         try:
-            shown.append(_shown(one))
+            shown.append(_shown(handed_job))
         except BadInput as error:  # another worker may read them
-            log.warning("job %s is released: %s", one.job.id.hex(), error)
-            sessions.leave(one.job)
+            log.warning("job %s is released: %s", handed_job.job.id.hex(), error)
+            sessions.leave(handed_job.job)
     return shown
 
 

@@ -82,9 +82,11 @@ def enqueue_jobs(call: Call, body: NewJobs) -> list[Enqueued]:
 def _enqueue(call: Call, jobs: list[NewJob]) -> list[Enqueued]:
     app = call.site.producer
     key = call.request.headers.get(KEY_HEADER)
-    checked = [one.task in app.tasks for one in jobs]
+    checked = [new_job.task in app.tasks for new_job in jobs]
     if key is None:
-        stored = app.enqueue_many([_planned(app, one, None) for one in jobs], chunk=BULK_MAX)
+        stored = app.enqueue_many(
+            [_planned(app, new_job, None) for new_job in jobs], chunk=BULK_MAX
+        )
         is_new = True
     else:
         with request_key(app.engine, key, sender=call.identity.name, body=call.raw) as used:

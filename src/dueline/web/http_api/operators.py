@@ -129,7 +129,7 @@ def ask_workers(call: Call, body: WorkerRequest) -> AskedWorkers:
     "stop-now" as a second one.
     """
     request, some = call.operations().ask_workers(body.what, body.worker)
-    return AskedWorkers(request, [one.worker for one in some])
+    return AskedWorkers(request, [worker.worker for worker in some])
 
 
 @operation("GET", "/workers/answers", role="reader")
