@@ -22,8 +22,8 @@ YOUNG_OBJECTS = 20_000
 """Python looks for garbage among so many new objects; there are far more that stay."""
 
 UNMEASURED = {
-    "api", "benchmarks", "cli", "contrib", "docs", "failures", "foresight", "kills", "monitor",
-    "power", "simulation", "spark", "testing", "tools", "web", "worker",
+    "benchmarks", "cli", "contrib", "docs", "failures", "foresight", "kills", "monitor", "power",
+    "simulation", "spark",
 }  # fmt: skip
 """Folders whose tests are of rooms of which no coverage is asked; the others have their own."""
 
