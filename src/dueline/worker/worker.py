@@ -278,9 +278,7 @@ class Worker:
             return
         self._flushed_us = now_us
         tasks = self._settler.context_tasks
-        if tasks and (
-            some := [attempt.job.claim() for attempt in self._ended if attempt.job.task in tasks]
-        ):
+        if tasks and (some := [end.job.claim() for end in self._ended if end.job.task in tasks]):
             self._report(some)  # before callers see the end, or another worker runs them
         known = self._cancellations.known_before(self._ended)
         is_full = self._slots.taken() >= self._runner.threads
@@ -453,11 +451,7 @@ class Worker:
         free = self._runner.threads - self._held_by_runner() + len(assignments)
         starting, left = placed(assignments, free, self._slots.room())
         now_us = self._clock.monotonic_us()
-        mine = [
-            assignment._replace(since_us=now_us)
-            for assignment in starting
-            if assignment.job in self._held
-        ]
+        mine = [early._replace(since_us=now_us) for early in starting if early.job in self._held]
         self._runner.submit(mine)
         return left
 
@@ -475,9 +469,7 @@ class Worker:
         except DuelineError:  # they are still held: the next pass retries
             self._prefetched.add([one for some in overdue for one in some if one.job in self._held])
             raise
-        self._prefetched.add(
-            [prefetched for prefetched in unplaced if prefetched.job in self._held]
-        )
+        self._prefetched.add([ahead for ahead in unplaced if ahead.job in self._held])
         self._take(taken)
 
     def _is_moved(self) -> bool:
