@@ -25,7 +25,7 @@ class Screen:
         self.page = browser.new_context(
             base_url=address, **{"viewport": DESK, **options}
         ).new_page()
-        self.page.set_default_timeout(20_000)
+        self.page.set_default_timeout(60_000)  # milliseconds; other tests run beside it
         self.errors: list[str] = []
         self.page.on("console", self._said)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
