@@ -15,7 +15,7 @@ from dueline.jobs.history import attempts
 from tests.harness.spark import replay_oracle
 from tests.harness.spark.audits import audit
 from tests.harness.spark.past_oracle import state_at
-from tests.harness.spark.readers import reader_of, rows_of, table_of
+from tests.harness.spark.readers import reader_of, rows_of
 from tests.harness.spark.tables import BORN, SECOND, attempt, history_of, made, quiet, rows_in
 
 KEYS = 40
@@ -177,21 +177,3 @@ def test_spark_makes_the_same_tables_and_the_same_audit(
     assert sum(rows_in(tmp_path / "spark", "silver").values()) == 3 * (KEYS + FAILING)
     assert len(said["duckdb"].findings) == 1
     assert said["spark"].findings == said["duckdb"].findings
-
-
-def test_attempts_of_bundles_that_were_written_before_keep_their_ids() -> None:
-    from hashlib import sha1
-
-    from dueline.core.ids import derived
-    from dueline.jobs.history import rows_of_ended
-    from dueline.jobs.history_batch import attempts_in
-    from tests.harness.history_rows import claimed, done_of
-
-    jobs = [claimed(number) for number in (1, 2, 3)]
-    (row,) = rows_of_ended(done_of(jobs))
-    older = row._replace(id=derived(b"".join(job.id for job in jobs), jobs[0].fence))
-    digest = sha1(b"attempt %d" % jobs[0].fence, usedforsecurity=False).digest()[:16]
-    ids = [bytes(a ^ b for a, b in zip(job.id, digest, strict=True)) for job in jobs]
-    assert [row_id for row_id, _ in attempts_in(older)] == ids
-    assert [one["id"] for one in table_of([older], "id string")] == [one.hex() for one in ids]
-    assert {one["id"] for one in table_of([row], "id string")}.isdisjoint(map(bytes.hex, ids))
