@@ -74,13 +74,13 @@ def list_jobs(
             has_more = bool(search_ended(engine, like, limit=1, within_us=within_us).attempts)
             start = (engine.time.latest_us(), _LAST_ID)
             return JobPage(first, _written(start) if has_more else None, is_capped)
-    known = {job_summary.id for job_summary in first}
+    known = {summary.id for summary in first}
     past = search_ended(
         engine, like, limit=limit - len(first), most=most, before=place, within_us=within_us
     )
     ended = [summary_of_attempt(attempt) for attempt in past.attempts]
     rest = [
-        job_summary for job_summary in ended if job_summary.id not in known
+        summary for summary in ended if summary.id not in known
     ]  # a worker may have ended it meanwhile
     last = ended[-1].place if past.more and ended else None
     return JobPage([*first, *rest], _written(last), is_capped or past.is_capped)

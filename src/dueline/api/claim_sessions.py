@@ -196,7 +196,7 @@ class ClaimSession:
         if not found:
             return ()
         flush_claims(self._engine.store)  # clients get the fence
-        jobs = [handed_job.job for handed_job in found]
+        jobs = [handed.job for handed in found]
         held = self._engine.store.settle([Extend(job, job.at_us, started=True) for job in jobs])
         self._permits.started([job.claim() for job in jobs], self._engine.time.latest_us())
         kept = [one for one, sure in zip(found, held, strict=True) if sure]

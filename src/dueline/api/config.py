@@ -196,13 +196,13 @@ def task_modules(package: str, name: str) -> list[str]:
     import pkgutil  # noqa: PLC0415  (slow to load, and seldom needed)
 
     def found(prefix: str, paths: Sequence[str]) -> Iterator[str]:
-        for module_info in pkgutil.iter_modules(paths, f"{prefix}."):
-            if name in module_info.name.removeprefix(f"{package}.").split("."):
-                yield module_info.name
-            if module_info.ispkg:
-                spec = importlib.util.find_spec(module_info.name)
+        for module in pkgutil.iter_modules(paths, f"{prefix}."):
+            if name in module.name.removeprefix(f"{package}.").split("."):
+                yield module.name
+            if module.ispkg:
+                spec = importlib.util.find_spec(module.name)
                 places = spec.submodule_search_locations if spec else None
-                yield from found(module_info.name, list(places or ()))
+                yield from found(module.name, list(places or ()))
 
     module = load_module(package, "package")
     modules = [*found(package, list(getattr(module, "__path__", ())))]

@@ -258,10 +258,9 @@ def open_wakeups(url: str, store: Store, *, clock: Clock) -> Wakeups:
             )
 
             def workers() -> list[RegisteredWorker]:
-                found = [stored.registration for stored in registrations(store)]
                 return [
                     RegisteredWorker(worker.worker, worker.queues, worker.address)
-                    for worker in found
+                    for worker, _ in registrations(store)
                 ]
 
             address = Address(*place.wake, place.hosts[0])

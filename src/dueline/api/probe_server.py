@@ -104,15 +104,11 @@ class ProbeServer:
 
     def _make_room(self) -> None:
         """Close a connection if there are too many."""
-        waiting = (
-            stream_writer for stream_writer in self._open if stream_writer not in self._answering
-        )
+        waiting = (writer for writer in self._open if writer not in self._answering)
         if len(self._open) - len(self._answering) >= CONNECTIONS_MAX:
             oldest = next(waiting)
         elif len(self._answering) >= CONNECTIONS_MAX:
-            oldest = next(
-                stream_writer for stream_writer in self._open if stream_writer in self._answering
-            )
+            oldest = next(writer for writer in self._open if writer in self._answering)
         else:
             return
         del self._open[oldest]

@@ -127,11 +127,7 @@ def _summed(stands: Sequence[StepStatus]) -> Entry:
     states = Counter(stand.state for stand in stands)
     said = ", ".join(f"{count:,} {state}" for state, count in states.most_common())
     odd = next(
-        (
-            step_status
-            for step_status in stands
-            if step_status.why and step_status.state not in ("done", "waiting")
-        ),
+        (step for step in stands if step.why and step.state not in ("done", "waiting")),
         None,
     )
     last_us = max(stand.at_us for stand in stands)

@@ -181,16 +181,16 @@ class ReadyJobs:
             lanes = list(first.values())
         if not self._aging_us:
             lanes = sorted(lanes, key=lambda one: one.prospect[2:]) if len(lanes) > 1 else lanes
-            return [ready_lane.prospect for ready_lane in lanes]
+            return [ready.prospect for ready in lanes]
         return [
-            ready_lane.prospect._replace(
+            ready.prospect._replace(
                 priority=aged(
-                    ready_lane.lane.priority,
-                    now_us - ready_lane.jobs[0][0],
-                    self._aging_us.get(ready_lane.lane.queue, 0),
+                    ready.lane.priority,
+                    now_us - ready.jobs[0][0],
+                    self._aging_us.get(ready.lane.queue, 0),
                 )
             )
-            for ready_lane in lanes
+            for ready in lanes
         ]
 
     def _taken(self, lane: ReadyLane, count: int) -> list[int]:

@@ -47,11 +47,9 @@ def merged(workers: Iterable[WorkerTimes]) -> RunTimes:
     found = RunTimes()
     full_us = run_us = ended = 0
     for worker in workers:
-        full_us, run_us, ended = (
-            full_us + worker.full_us,
-            run_us + worker.run_us,
-            ended + worker.full_ended,
-        )
+        full_us += worker.full_us
+        run_us += worker.run_us
+        ended += worker.full_ended
         for queue, times in worker.queues.items():
             for task, measured in times.tasks.items():
                 add(found.tasks.setdefault((queue, task), {}), measured.runs)

@@ -53,9 +53,9 @@ def release_dead_worker(
     """
     store = engine.store
     entries = [
-        stored_registration
-        for stored_registration in worker_registry.registrations(store)
-        if after is None or stored_registration.registration.worker > after
+        stored
+        for stored in worker_registry.registrations(store)
+        if after is None or stored.registration.worker > after
     ]
     alive = {one.worker for one in present(store)}  # read later: the registered were in it
     for registration, version in entries:

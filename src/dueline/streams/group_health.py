@@ -37,15 +37,9 @@ def stuck_groups(engine: Engine, *, max_age_us: int, verdict: Verdict) -> Iterat
                 finding = f"its oldest event waits for {span_text(waits_us)}"
                 finding += "" if members else ", and it has no live member"
                 advice = "Start more consumers; or `stream.forget_group` if it is not used."
-                paused = [
-                    stream_pause
-                    for stream_pause in settings.paused
-                    if stream_pause.group in (None, group)
-                ]
+                paused = [pause for pause in settings.paused if pause.group in (None, group)]
                 if paused:
-                    finding += (
-                        f"; paused: {'; '.join(stream_pause.text for stream_pause in paused)}"
-                    )
+                    finding += f"; paused: {'; '.join(pause.text for pause in paused)}"
                     advice = f"See `dueline streams resume {stream}`."
                 yield Check(name, verdict, finding, advice)
 

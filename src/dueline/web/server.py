@@ -152,9 +152,7 @@ def _least_useful(connections: list[BoundedProtocol]) -> BoundedProtocol:
     new_from = len(oldest_first) - NEW_MAX
     ranks = [one.rank(is_new=n >= new_from) for n, one in enumerate(oldest_first)]
     some = [one for one, rank in zip(oldest_first, ranks, strict=True) if rank == min(ranks)]
-    counts = Counter(
-        bounded_protocol.client and bounded_protocol.client[0] for bounded_protocol in some
-    )
+    counts = Counter(connection.client and connection.client[0] for connection in some)
     return max(some, key=lambda one: counts[one.client and one.client[0]])  # the first of them
 
 

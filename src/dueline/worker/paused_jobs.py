@@ -146,16 +146,12 @@ class DeferredJobs:
             return
         self._wakeup.set()  # the jobs behind them may be due
         moved = [
-            (deferred_job.job, deferred_job.tenant)
-            for deferred_job in waiting
-            if deferred_job.tenant is not None
+            (deferred.job, deferred.tenant) for deferred in waiting if deferred.tenant is not None
         ]
         if moved:
             move_to_lanes(self._engine, moved)
             self._move_unknown([job for job, _ in moved if not self._knows(job)])
-        self._defer_paused(
-            [deferred_job.job for deferred_job in waiting if deferred_job.tenant is None]
-        )
+        self._defer_paused([deferred.job for deferred in waiting if deferred.tenant is None])
 
     def _move_unknown(self, moved: Sequence[Job]) -> None:
         """Move jobs of unknown tasks that wait where some were found, and log the tasks."""

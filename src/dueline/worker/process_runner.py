@@ -145,11 +145,7 @@ class ProcessRunner:
                     some = [self._alone.popleft()]
                     self._send_claim_changes(lone, some)
                     lone.give(offset_us, now_us, some)
-            children = [
-                child_handle
-                for child_handle in children
-                if child_handle.is_ready and not child_handle.has_lone()
-            ]
+            children = [child for child in children if child.is_ready and not child.has_lone()]
             for child, count in self._shares(children):
                 some = [self._ready.popleft() for _ in range(count)]
                 self._send_claim_changes(child, some)
@@ -366,11 +362,7 @@ class ProcessRunner:
             child.recycle_if_due(self._wear, weigh=weigh)
         self._fill_up()
         spare = (
-            sum(
-                child_handle.is_ready and not child_handle.is_leaving
-                for child_handle in self._children
-            )
-            - self._count
+            sum(child.is_ready and not child.is_leaving for child in self._children) - self._count
         )
         for child in self._children:
             if child.is_worn and not child.is_leaving and spare > 0:

@@ -373,7 +373,7 @@ class Worker:
             self._guarded(lambda: self._settler.end(sorted_.over))
         self._steps.ended(sorted_.gone)
         fit, waiting, failed = self._deferred.sort(sorted_.fit)
-        self._held.drop([deferred_job.job for deferred_job in waiting])
+        self._held.drop([deferred.job for deferred in waiting])
         self._guarded(lambda: self._deferred.defer(waiting))
         self._arrived += fit
         self._held.add([*(job for job, _ in fit), *(attempt.job for attempt in failed)])

@@ -55,9 +55,7 @@ def test_failures_are_raised_within_a_minute(
     lake = place_of(str(tmp_path / "lake"))
     with alerts(spark, app.url, table=lake, every_s=1) as watch:
         began = time.monotonic()
-        for number in range(40):
-            app.send("work", [number])
-        app.run_worker(burst=True)
+        failing(app)
         while not watch.alerts.get("mail") and time.monotonic() - began < 60:
             time.sleep(0.2)
         (found,) = watch.alerts["mail"]
@@ -76,9 +74,7 @@ def test_without_spark_this_process_counts(shop_of_alerts: Dueline) -> None:
     app.run_worker(burst=True)
     watch = Watch(app.queues, ["mail"])
     with counting_here(watch) as count:
-        for number in range(40):
-            app.send("work", [number])
-        app.run_worker(burst=True)
+        failing(app)
         count()
         (found,) = watch.judge()
     assert (found.condition.kind, found.condition.subject) == ("failures", "work")
@@ -96,7 +92,7 @@ def test_a_queue_without_history_is_refused(shop_of_alerts: Dueline) -> None:
 
 
 def failing(app: Dueline) -> None:
-    """Let most attempts of a task fail."""
+    """Let the next attempts of a task fail, all of them."""
     for number in range(1, 80, 2):
         app.send("work", [number])
     app.run_worker(burst=True)

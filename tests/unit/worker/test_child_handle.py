@@ -33,13 +33,13 @@ SINCE_US = 5
 LIMIT_US, KILL_US = 2 * SECOND_US, 3 * SECOND_US
 
 
-def one(number: int, task: str = "plain", **rest: Any) -> Assignment:  # noqa: ANN401
+def assignment(number: int, task: str = "plain", **rest: Any) -> Assignment:  # noqa: ANN401
     job = row_of(number, task=task)._replace(fence=1)
     return Assignment(job, keep=True, since_us=SINCE_US, **rest)
 
 
 def batch(*numbers: int) -> Assignment:
-    members = tuple(map(one, numbers))
+    members = tuple(map(assignment, numbers))
     leader = members[0].job._replace(fence=-1)
     return members[0]._replace(job=leader, chunk=members)
 
@@ -88,7 +88,7 @@ def child(request: pytest.FixtureRequest) -> Iterator[Child]:
 
 
 def test_a_child_has_the_jobs_that_it_was_given_until_they_end(child: Child) -> None:
-    jobs = [one(1), batch(2, 3), one(4, alone=True)]
+    jobs = [assignment(1), batch(2, 3), assignment(4, alone=True)]
     claims = [each.job.claim() for each in jobs]
     members = [row_of(number)._replace(fence=1).claim() for number in (2, 3)]
     assert not child.has_lone()
@@ -97,24 +97,24 @@ def test_a_child_has_the_jobs_that_it_was_given_until_they_end(child: Child) -> 
     assert isinstance(run, Run)
     assert (run.offset_us, len(run.assignments)) == (OFFSET_US, 3)
     assert child.has_lone()
-    assert child.having([*claims, *members, one(9).job.claim()]) == [*claims, *members]
+    assert child.having([*claims, *members, assignment(9).job.claim()]) == [*claims, *members]
     assert (child.started(), child.unstarted()) == ({}, claims)
     assert child.unstarted_since_us() == [SINCE_US, SINCE_US]
     child.start(jobs[0], at_us=70)
     assert (child.started(), child.unstarted()) == ({claims[0]: 70}, claims[1:])
     assert child.unstarted_since_us() == [SINCE_US]
-    assert child.on_returned([claims[2], one(9).job.claim()]) == [jobs[2]]
+    assert child.on_returned([claims[2], assignment(9).job.claim()]) == [jobs[2]]
     assert not child.has_lone()
     assert list(child.given) == claims[:2]
-    child.on_started(one(9).job.claim(), 70)
+    child.on_started(assignment(9).job.claim(), 70)
     assert list(child.started()) == claims[:1]
 
 
 def test_a_child_is_notified_only_of_what_concerns_it(child: Child) -> None:
-    started, waits, many = one(1), one(2), batch(3, 4)
+    started, waits, many = assignment(1), assignment(2), batch(3, 4)
     child.take(started, waits, many)
     child.start(started)
-    others = [one(number).job.claim() for number in range(1, 7)]
+    others = [assignment(number).job.claim() for number in range(1, 7)]
     child.extend(dict.fromkeys(others, 50))
     child.extend(dict.fromkeys(others[4:], 60))
     unstarted = [waits.job.claim(), *(each.job.claim() for each in many.chunk)]
@@ -128,7 +128,7 @@ def test_a_child_is_notified_only_of_what_concerns_it(child: Child) -> None:
 
 
 def test_a_child_returns_what_it_has_not_started_and_exits_once_it_is_idle(child: Child) -> None:
-    started, waits = one(1), one(2)
+    started, waits = assignment(1), assignment(2)
     child.recall()
     assert child.sent(Recall) == []  # it has nothing
     child.take(started, waits)
@@ -151,13 +151,13 @@ def test_a_dead_child_is_sent_nothing(child: Child, monkeypatch: pytest.MonkeyPa
         raise BrokenPipeError
 
     monkeypatch.setattr(child.fake_pipe, "send_bytes", send_bytes)
-    child.take(one(1))
-    assert child.endings() == ([one(1)], [])
+    child.take(assignment(1))
+    assert child.endings() == ([assignment(1)], [])
 
 
 def test_jobs_that_ended_are_counted_and_their_places_used_again(child: Child) -> None:
     for number in range(1, 30):
-        job = one(number)
+        job = assignment(number)
         child.take(job)
         child.start(job)
         claim = job.job.claim()
@@ -169,7 +169,7 @@ def test_jobs_that_ended_are_counted_and_their_places_used_again(child: Child) -
             (ended,) = child.on_written([child._cells[claim]])
         assert ended == Ended(job.job, Done(b"7"), 100, 200)
         assert (child.ran, child.given, child.started()) == (number, {}, {})
-    assert child.on_finished(Finished(one(1).job.claim(), Done(b"7"), 1, 2)) is None
+    assert child.on_finished(Finished(assignment(1).job.claim(), Done(b"7"), 1, 2)) is None
 
 
 @pytest.mark.parametrize(("after_us", "is_lost"), [(LOST_AFTER_US - 1, False),
@@ -177,7 +177,7 @@ def test_jobs_that_ended_are_counted_and_their_places_used_again(child: Child) -
 def test_a_child_is_killed_once_it_runs_only_handlers_that_outlived_their_limits(
     child: Child, after_us: int, *, is_lost: bool
 ) -> None:
-    limited, plain = one(1, "limited"), one(2)
+    limited, plain = assignment(1, "limited"), assignment(2)
     child.take(limited, plain)
     child.start(limited, plain)
     now_us = 100 + LIMIT_US + after_us
@@ -205,7 +205,7 @@ def test_a_child_is_killed_once_it_runs_only_handlers_that_outlived_their_limits
 def test_a_handler_beyond_its_kill_after_fails_and_what_ran_beside_it_is_released(
     child: Child, after_us: int, *, own: bool
 ) -> None:
-    late, beside, waits = one(1, "plain" if own else "killed"), one(2), one(3)
+    late, beside, waits = assignment(1, "plain" if own else "killed"), assignment(2), assignment(3)
     if own:
         late = late._replace(
             job=late.job._replace(
@@ -228,7 +228,7 @@ def test_a_handler_beyond_its_kill_after_fails_and_what_ran_beside_it_is_release
 
 
 def test_jobs_that_end_by_force_are_cancelled_and_those_beside_them_released(child: Child) -> None:
-    alone, many, beside, waits = one(1), batch(2, 3), one(4), one(5)
+    alone, many, beside, waits = assignment(1), batch(2, 3), assignment(4), assignment(5)
     child.take(alone, many, beside, waits)
     child.start(alone, many, beside)
     forced = [alone.job.claim(), many.chunk[1].job.claim(), waits.job.claim()]
@@ -249,7 +249,7 @@ def test_jobs_that_end_by_force_are_cancelled_and_those_beside_them_released(chi
 
 
 def test_what_had_ended_before_its_child_died_has_ended(child: Child) -> None:
-    job = one(1)
+    job = assignment(1)
     child.take(job)
     child.start(job)
     ended = child.on_finished(Finished(job.job.claim(), Done(b"7"), 100, 200))

@@ -190,7 +190,7 @@ def _entry(look: WorkflowView) -> dict[str, Value]:
 def _more(look: WorkflowView, every: list[StepStatus]) -> dict[str, Value]:
     """Return its duration, and its result or the reason why it has none."""
     shown: dict[str, Value] = {}
-    last_us = max((step_status.at_us for step_status in every), default=0)
+    last_us = max((step.at_us for step in every), default=0)
     if not look.progress().left and last_us:
         shown["took"] = Span(max(0, last_us - look.layout.started_us))
     outcome = look.outcome()

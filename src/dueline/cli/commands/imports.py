@@ -130,8 +130,8 @@ def _import(
     find: Callable[[str], Iterable[ForeignSchedule]] = source.find
     try:
         found = [
-            replace(foreign_schedule, task=names.get(foreign_schedule.task, foreign_schedule.task))
-            for foreign_schedule in find(place)
+            replace(schedule, task=names.get(schedule.task, schedule.task))
+            for schedule in find(place)
         ]
     except ModuleNotFoundError as error:
         raise ConfigError(
@@ -159,10 +159,10 @@ def _import(
 def _with_own_names(found: Iterable[ForeignSchedule]) -> Iterator[ForeignSchedule]:
     """Number the schedules that share a name, as those of RQ may."""
     counts: Counter[str] = Counter()
-    for foreign_schedule in found:
-        counts[foreign_schedule.name] += 1
-        number = f"-{counts[foreign_schedule.name]}" if counts[foreign_schedule.name] > 1 else ""
-        yield replace(foreign_schedule, name=f"{foreign_schedule.name}{number}")
+    for schedule in found:
+        counts[schedule.name] += 1
+        number = f"-{counts[schedule.name]}" if counts[schedule.name] > 1 else ""
+        yield replace(schedule, name=f"{schedule.name}{number}")
 
 
 def _names_in(words: Iterable[str]) -> dict[str, str]:

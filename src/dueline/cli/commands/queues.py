@@ -192,17 +192,15 @@ def _quotas(opened: Queues, name: str) -> list[Entry]:
     """Return the output of the quotas of a queue."""
     return [
         {
-            "quota": "each tenant"
-            if quota_usage.quota.scope == "each"
-            else quota_usage.quota.scope,
-            "tenant": quota_usage.quota.tenant if quota_usage.quota.scope == "tenant" else None,
-            "depth": quota_usage.quota.depth or None,
-            "waiting": quota_usage.waiting,
-            "rate": quota_usage.quota.rate or None,
-            "per": Span(quota_usage.quota.per_us) if quota_usage.quota.rate else None,
-            "left": quota_usage.left,
+            "quota": "each tenant" if usage.quota.scope == "each" else usage.quota.scope,
+            "tenant": usage.quota.tenant if usage.quota.scope == "tenant" else None,
+            "depth": usage.quota.depth or None,
+            "waiting": usage.waiting,
+            "rate": usage.quota.rate or None,
+            "per": Span(usage.quota.per_us) if usage.quota.rate else None,
+            "left": usage.left,
         }
-        for quota_usage in engine.usage_of(opened.engine, name)
+        for usage in engine.usage_of(opened.engine, name)
     ]
 
 

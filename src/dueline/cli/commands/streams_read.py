@@ -121,12 +121,12 @@ def seek(
         }
         shown = [
             {
-                "shard": seek_result.shard,
-                "before": _place_text(seek_result.before),
-                "position": _place_text(seek_result.place),
-                "behind": behind.get(seek_result.shard),
+                "shard": result.shard,
+                "before": _place_text(result.before),
+                "position": _place_text(result.place),
+                "behind": behind.get(result.shard),
             }
-            for seek_result in moved
+            for result in moved
         ]
         Output.of(context, engine).entries(shown, SOUGHT_COLUMNS, count=len(shown))
 

@@ -270,13 +270,13 @@ def check_kept(store: Store, made: Plan, some: Sequence[RowSlice]) -> None:
         HistoryExpired: Rows expired.
     """
     trimmed = shards.trimmed_of(store, [one.stream for one in some])
-    for row_slice in some:
-        name = queue_of(row_slice)
-        last = trimmed[row_slice.stream].get(row_slice.shard)
-        if last is not None and last > row_slice.after and last[0] >= made.begins[name]:
+    for part in some:
+        name = queue_of(part)
+        last = trimmed[part.stream].get(part.shard)
+        if last is not None and last > part.after and last[0] >= made.begins[name]:
             raise HistoryExpired(
-                f"The history of {key_of(name, row_slice.shard)} was copied up to"
-                f" {_instant(row_slice.after[0] - 1)}, but has expired up to {_instant(last[0])}.",
+                f"The history of {key_of(name, part.shard)} was copied up to"
+                f" {_instant(part.after[0] - 1)}, but has expired up to {_instant(last[0])}.",
                 hint="Make the tables again in another folder. Run more often, or keep history"
                 " longer.",
             )

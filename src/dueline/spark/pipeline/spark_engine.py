@@ -192,19 +192,15 @@ def whole_groups(
         tasks: list[list[RowSlice]] = []
         for task in group:
             slices = []
-            for row_slice in task:
-                shard = _shard_of(row_slice)
-                cut = row_slice._replace(
-                    after=max(row_slice.after, begins.get(shard, row_slice.after))
-                )
-                if row_slice is last[shard] and shard in later:
-                    cut = cut._replace(until=behind(row_slice.until[0]))
+            for part in task:
+                shard = _shard_of(part)
+                cut = part._replace(after=max(part.after, begins.get(shard, part.after)))
+                if part is last[shard] and shard in later:
+                    cut = cut._replace(until=behind(part.until[0]))
                     begins[shard] = cut.until
-                    positions[bronze.key_of(bronze.queue_of(row_slice), row_slice.shard)] = (
-                        row_slice.until[0]
-                    )
-                elif row_slice is last[shard]:
-                    key = bronze.key_of(bronze.queue_of(row_slice), row_slice.shard)
+                    positions[bronze.key_of(bronze.queue_of(part), part.shard)] = part.until[0]
+                elif part is last[shard]:
+                    key = bronze.key_of(bronze.queue_of(part), part.shard)
                     positions[key] = ends[key]
                 if cut.after < cut.until:
                     slices.append(cut)

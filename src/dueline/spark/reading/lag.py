@@ -59,10 +59,10 @@ def lag_of(store: Store, left: Iterable[RowSlice], *, now_us: int) -> Lag:
     """Count the rows of slices, up to `COUNTED_MAX` rows of the store."""
     budget, rows, is_more = COUNTED_MAX, 0, False
     oldest_us = now_us
-    for row_slice in left:
-        if row_slice.until <= row_slice.after:
+    for part in left:
+        if part.until <= part.after:
             continue
-        some = first_rows(store, row_slice, max(1, budget))
+        some = first_rows(store, part, max(1, budget))
         if some:
             oldest_us = min(oldest_us, some[0].at_us)
         is_more |= len(some) >= max(1, budget)

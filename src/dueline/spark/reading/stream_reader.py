@@ -259,10 +259,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return True
         if time.monotonic() < self._due_s:
             left = self._least
-            for row_slice in waiting:
-                left -= (
-                    sum(map(size_of, slices.first_rows(store, row_slice, left))) if left > 0 else 0
-                )
+            for part in waiting:
+                left -= sum(map(size_of, slices.first_rows(store, part, left))) if left > 0 else 0
             if left > 0:
                 return False
         self._due_s = time.monotonic() + self._delay_s

@@ -128,9 +128,9 @@ class NetworkWakeups:
 
     def _targets(self, channel: str) -> list[str]:
         found = [
-            registered_worker.address
-            for registered_worker in (self._workers if self._key else ())
-            if channel == registered_worker.name or channel in registered_worker.queues
+            worker.address
+            for worker in (self._workers if self._key else ())
+            if channel == worker.name or channel in worker.queues
         ]
         return found if len(found) <= WORKERS_MAX else random.sample(found, WORKERS_MAX)
 

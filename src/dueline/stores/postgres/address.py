@@ -18,7 +18,6 @@ CONNECT_TIMEOUT_S: Final = 5
 TIMEOUT_US: Final = 10 * SECOND_US
 """Default time limit of a trip to the server, in microseconds."""
 
-
 _KEEPALIVES: Final = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
 """Parameters of libpq, in seconds: an idle connection to a dead machine is closed after 11 s."""
 

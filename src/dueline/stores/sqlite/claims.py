@@ -236,14 +236,7 @@ def prefetch(
         database.execute(
             "UPDATE jobs SET at_us = at_us + ?, fence = fence + 1, token = ?, worker = ?,"
             " claimed_us = ?, state = ? WHERE id IN (SELECT value FROM carray(?))",
-            (
-                lease_us,
-                token,
-                worker,
-                now_us,
-                State.CLAIMED,
-                blobs([prefetched.job.id for prefetched in found]),
-            ),
+            (lease_us, token, worker, now_us, State.CLAIMED, blobs([job.id for job, _ in found])),
         )
     head = "SELECT at_us FROM jobs WHERE lane = ? ORDER BY at_us LIMIT 1"
     return PrefetchResult(

@@ -5,7 +5,6 @@ with such text move to `dueline_damaged`, each as the statement that inserts it 
 """
 
 from collections.abc import Callable, Iterator
-from itertools import compress
 from typing import Any, Final
 
 import apsw
@@ -45,20 +44,19 @@ def move_damaged(database: apsw.Connection, *, now_us: int) -> int:
 
 
 def _move_damaged(database: apsw.Connection, table: str, now_us: int) -> int:
-    about = database.execute(f"PRAGMA table_info({table})").fetchall()
-    names, kinds = [str(row[1]) for row in about], [str(row[2]) for row in about]
-    bytes_of = {name: f"CAST({name} AS BLOB)" for name in compress(names, map(_is_text, kinds))}
+    kinds = {name: kind for _, name, kind, *_ in database.execute(f"PRAGMA table_info({table})")}
+    bytes_of = {name: f"CAST({name} AS BLOB)" for name, kind in kinds.items() if kind == "TEXT"}
     fits = " AND ".join(f"dueline_is_utf8({text})" for text in bytes_of.values()) or "true"
     if table == "jobs":
         fits += " AND lane IN (SELECT id FROM lanes)"
-    cells = ", ".join(bytes_of.get(name, name) for name in names)
+    cells = ", ".join(bytes_of.get(name, name) for name in kinds)
     rows = database.execute(f"SELECT {cells} FROM {table} WHERE NOT ({fits})").fetchall()  # noqa: S608
     if not rows:
         return 0
     database.execute(f"DELETE FROM {table} WHERE NOT ({fits})")  # noqa: S608
     database.execute(_CREATE)
     for row in rows:
-        values: dict[str, Any] = dict(zip(names, row, strict=True))
+        values: dict[str, Any] = dict(zip(kinds, row, strict=True))
         damaged = [name for name in bytes_of if not _is_utf8(values[name])]
         place = [_shown(values[name], is_text=name in bytes_of) for name in _KEYS[table]]
         literals = [_literal(value, is_text=name in bytes_of) for name, value in values.items()]
@@ -69,14 +67,10 @@ def _move_damaged(database: apsw.Connection, table: str, now_us: int) -> int:
                 f"{table} {' '.join(place)}",
                 "; ".join(f"{name} is text that cannot be read" for name in damaged)
                 or "its lane was set aside, or is not there",
-                f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(literals)});",  # noqa: S608
+                f"INSERT INTO {table} ({', '.join(kinds)}) VALUES ({', '.join(literals)});",  # noqa: S608
             ),
         )
     return len(rows)
-
-
-def _is_text(kind: str) -> bool:
-    return kind == "TEXT"
 
 
 def _is_utf8(value: Any = None, *_: Any) -> bool:  # noqa: ANN401  (as SQLite calls it)

@@ -65,14 +65,12 @@ class SocketWakeups:
         """Notify the workers; datagrams that would block are not sent."""
         try:
             for name in self._listeners():
+                reads_lanes = name.endswith(READS_LANES)
                 for wakeup in wakeups:
-                    reads_lanes = name.endswith(READS_LANES)
-                    said = (
-                        wakeup.to_bytes(DATAGRAM_BYTES_MAX)
-                        if reads_lanes
-                        else wakeup.channel.encode()
-                    )
-                    self._send(name, said)
+                    if reads_lanes:
+                        self._send(name, wakeup.to_bytes(DATAGRAM_BYTES_MAX))
+                    else:
+                        self._send(name, wakeup.channel.encode())
         except (OSError, AttributeError):  # no such sockets on this system
             return
 

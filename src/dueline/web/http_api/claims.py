@@ -144,12 +144,12 @@ async def claim_jobs(call: Call, body: NewClaim) -> ClaimedJobs:
 
 def _claim(sessions: ClaimSessions, terms: Terms, most: int) -> list[ClaimedJob]:
     shown: list[ClaimedJob] = []
-    for handed_job in sessions.session(terms).claim(most):
+    for handed in sessions.session(terms).claim(most):
         try:
-            shown.append(_shown(handed_job))
+            shown.append(_shown(handed))
         except BadInput as error:  # another worker may read them
-            log.warning("job %s is released: %s", handed_job.job.id.hex(), error)
-            sessions.leave(handed_job.job)
+            log.warning("job %s is released: %s", handed.job.id.hex(), error)
+            sessions.leave(handed.job)
     return shown
 
 
