@@ -68,6 +68,7 @@ def test_the_port_is_not_longer_by_more_than_a_tenth() -> None:
     assert lines_of("after") <= LONGER_MAX * lines_of("before")
 
 
+@pytest.mark.long
 def test_the_shop_on_celery_does_what_the_port_does() -> None:
     pytest.importorskip("django")
     *mail, tasks = run(EAGER)
@@ -75,6 +76,7 @@ def test_the_shop_on_celery_does_what_the_port_does() -> None:
     assert int(tasks) == TASKS
 
 
+@pytest.mark.long
 def test_the_shop_on_celery_runs_with_another_import(tmp_path: Path) -> None:
     pytest.importorskip("django")
     settings = {"SHOP_FILE": str(tmp_path / "shop.sqlite"), "SHOP_PAUSE": "0.1"}

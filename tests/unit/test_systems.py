@@ -92,6 +92,7 @@ WITHOUT_PROCESSES = """
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("lacking", "more"),
     [

@@ -71,6 +71,7 @@ def test_a_database_cut_inside_a_page_is_corrupt(good: Path, tmp_path: Path, cut
         everything(path)
 
 
+@pytest.mark.long
 def test_a_flipped_byte_of_the_header_is_an_error_or_harmless(
     good: Path, intact: tuple[object, ...], tmp_path: Path
 ) -> None:

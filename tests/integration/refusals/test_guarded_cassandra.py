@@ -67,6 +67,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 # A node that does not let everybody in
 
 
+@pytest.mark.long
 def test_a_wrong_password_names_the_user_and_shows_no_password(guarded: Guarded) -> None:
     url = guarded.url(login="ann:secret")
     error = refusal(url)
@@ -240,6 +241,7 @@ def send_again(url: str, file: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", [*TABLES_WRITTEN, HALF, LOOK])
 def test_jobs_of_unknown_fate_are_neither_lost_nor_doubled_by_another_process(
     guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
@@ -275,6 +277,7 @@ def test_jobs_of_unknown_fate_are_neither_lost_nor_doubled_by_another_process(
     assert sorted(ran) == [*OLD_NUMBERS, *NUMBERS]
 
 
+@pytest.mark.long
 def test_a_node_that_was_silent_from_the_start_exits_3(
     guarded: Guarded, capsys: pytest.CaptureFixture[str]
 ) -> None:

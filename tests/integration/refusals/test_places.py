@@ -153,6 +153,7 @@ def test_a_companion_that_is_a_link_is_refused(tmp_path: Path, suffix: str, kind
     assert kind == "folder" or (tmp_path / "elsewhere").read_bytes() == b"\0" * 4096
 
 
+@pytest.mark.long
 @AS_ROOT
 def test_users_of_a_group_share_a_file_if_asked_to(open_folder: Path) -> None:
     os.chown(open_folder, 0, NOBODY)

@@ -150,6 +150,7 @@ def test_the_thread_ends_with_the_last_listener(wakeups: Wakeups) -> None:
     assert not thread.is_alive()
 
 
+@pytest.mark.long
 def test_another_process_wakes_a_worker(url: str) -> None:
     worker = subprocess.Popen([sys.executable, "-c", WORKER, url], stdout=subprocess.PIPE)
     try:

@@ -26,12 +26,14 @@ def test_steps_and_schedules_have_options_of_their_own() -> None:
         steps_and_schedules_have_options_of_their_own(keyspaces.fresh())
 
 
+@pytest.mark.long
 def test_reports_are_there_when_the_end_is() -> None:
     # C18
     with keyspaces_on_a_node(1) as keyspaces:
         reports_are_there_when_the_end_is(keyspaces.fresh())
 
 
+@pytest.mark.long
 def test_a_request_before_an_end_decides_what_it_is_called() -> None:
     # C19
     with keyspaces_on_a_node(1) as keyspaces:

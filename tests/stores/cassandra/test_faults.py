@@ -76,6 +76,7 @@ def lanes(count: int) -> list[Job]:
     ]
 
 
+@pytest.mark.long
 def test_a_node_that_answers_on_stream_0_confuses_no_read(
     store: CassandraStore, proxy: Proxy
 ) -> None:

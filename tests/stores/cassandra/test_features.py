@@ -376,6 +376,7 @@ def test_a_feature_is_there_as_on_other_stores(
     feature(ground)
 
 
+@pytest.mark.long
 def test_every_page_of_the_dashboard_shows_and_steers_a_store(ground: Ground) -> None:
     web_pages.every_page_shows_and_steers_a_store(ground.url)
 

@@ -170,6 +170,7 @@ def test_a_scan_finds_what_was_moved_in_its_order(store: CassandraStore, page_si
     assert rows_in(store, lane, page_size=page_size, until_us=until_us) == early
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page_size", [1, 7, 1000])
 @pytest.mark.parametrize("until_us", [None, NOW_US + 5])
 def test_lanes_that_are_scanned_together_are_as_each_by_itself(

@@ -9,6 +9,7 @@ expect_node()
 pytestmark = pytest.mark.cassandra
 
 
+@pytest.mark.long
 def test_a_new_task_waits_for_a_worker_that_knows_it() -> None:
     with keyspaces_on_a_node(1) as keyspaces:
         two_versions_share_a_store(keyspaces.fresh())

@@ -179,6 +179,7 @@ def line(backlog: Line, traced: list[Sent]) -> Line:
     return backlog
 
 
+@pytest.mark.long
 def test_a_claim_from_the_backlog_reads_no_tombstones(line: Line, traced: list[Sent]) -> None:
     met = [sent.tombstones() for sent in traced]
     _tell(f"backlog: {line.done} done, {len(met)} claims traced, tombstones {met}")

@@ -67,6 +67,7 @@ def settings() -> Iterator[dict[str, str]]:
         yield {**os.environ, "DUELINE_STORE": url, "SHOP_PAUSE": "0.1"}
 
 
+@pytest.mark.long
 def test_the_ported_shop_sells(settings: dict[str, str]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PORTED],

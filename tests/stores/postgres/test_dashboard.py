@@ -14,6 +14,7 @@ from tests.harness.cases import (
 pytestmark = pytest.mark.postgres
 
 
+@pytest.mark.long
 def test_every_page_shows_and_steers_a_store(url: str) -> None:
     web_pages.every_page_shows_and_steers_a_store(url)
 

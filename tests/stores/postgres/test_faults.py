@@ -364,6 +364,7 @@ def test_an_insert_that_gave_no_sign_is_unknown(
     assert rows_in(store, lane_of()) == new_jobs(2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_reused", [True, False])
 def test_a_number_that_a_crash_gives_to_another_transaction_says_nothing(
     own: Cluster, monkeypatch: pytest.MonkeyPatch, *, is_reused: bool
@@ -434,6 +435,7 @@ def last_number(url: str) -> int:
     return int(number)
 
 
+@pytest.mark.long
 def test_a_killed_server_that_comes_back_has_lost_and_doubled_nothing(own: Cluster) -> None:
     store = open_store(own.url)
     assert isinstance(store, Migratable)

@@ -20,6 +20,7 @@ NEEDING = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("path", NEEDING, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_page_does_what_it_says(path: Path, tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ def told(found: Claimed) -> tuple[Sequence[Job], dict[JobId, Job], dict[Lane, in
     return list(found.jobs), dict(found.died), dict(found.next_at_us)
 
 
+@pytest.mark.long
 @given(
     jobs=JOBS,
     wants=st.one_of(WANTS, WANTS.map(lambda some: some[:1])),

@@ -43,6 +43,7 @@ def moved(job: Job, number: int) -> Move:
     return Move(job, job.at_us, token_of(100 + number), job.lane.bucket, 0, 0)
 
 
+@pytest.mark.long
 @given(
     lanes=st.lists(st.integers(0, 1), min_size=COUNT, max_size=COUNT),
     at_once=st.booleans(),

@@ -44,6 +44,7 @@ def test_signals_within_half_a_second_are_one_request(gaps_s: list[float], count
     assert sum(new) == counted
 
 
+@pytest.mark.long
 def test_a_forked_process_gets_what_handled_signals_before() -> None:
     """Also for a signal that is sent as soon as the process is there."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)

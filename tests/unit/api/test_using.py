@@ -238,6 +238,7 @@ for number in range(20):
 """
 
 
+@pytest.mark.long
 def test_processes_race_for_keys(tmp_path: Path) -> None:
     # C12
     producers = [

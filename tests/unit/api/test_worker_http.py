@@ -388,6 +388,7 @@ def done_by(port: int) -> list[str]:
     return [one["value"][1] for one in some if one["metric"]["outcome"] == "done"]
 
 
+@pytest.mark.long
 def test_prometheus_scrapes_a_real_worker_with_child_processes(tmp_path: Path) -> None:
     program, port = Program(tmp_path, PROGRAM), free_port()
     try:

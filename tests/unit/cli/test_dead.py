@@ -123,6 +123,7 @@ def test_many_are_retried_only_with_a_yes(shell: Shell, dead: list[str]) -> None
     assert sorted(shell.ids("--state", "dead")) == sorted(dead[:2])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("said", "code", "left"), [("y", 0, 0), ("n", 5, 3)])
 def test_a_person_is_asked(shell: Shell, dead: list[str], said: str, code: int, left: int) -> None:
     ours, theirs = pty.openpty()

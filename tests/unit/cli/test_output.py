@@ -36,6 +36,7 @@ def on_a_terminal(shell: Shell, *words: str, **environment: str) -> str:
     return shown.decode().replace("\r\n", "\n")
 
 
+@pytest.mark.long
 def test_a_terminal_gets_colours_unless_they_are_unwanted(shell: Shell) -> None:
     job_id = shell.enqueue("tasks.add", "1")
     assert "\x1b[" in on_a_terminal(shell, "jobs", "list")
@@ -50,6 +51,7 @@ def test_what_draws_on_terminals_is_not_loaded_without_one() -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
+@pytest.mark.long
 def test_a_table_fits_80_columns_and_keeps_ids_whole(shell: Shell) -> None:
     ids = [shell.enqueue("tasks.add", "1"), shell.enqueue("tasks.fail", "long " * 40)]
     shell.work()

@@ -25,6 +25,7 @@ def test_every_part_is_on_a_page() -> None:
     assert sorted(found) == sorted(reference.PARTS)
 
 
+@pytest.mark.long
 def test_each_command_accepts_yes_and_has_its_options_on_the_page(bare_shell: Shell) -> None:
     for words in COMMANDS:
         answer = bare_shell(*words, "--yes", "-y", "--help")

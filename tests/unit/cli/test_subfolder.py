@@ -57,6 +57,7 @@ def test_a_store_of_the_command_line_is_in_the_current_folder(
     assert not (below / "own.db").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("app", "processes"), [("shop.app:app", "2"), ("main.py:app", "0")])
 def test_workers_import_the_modules_of_the_project(below: Path, app: str, processes: str) -> None:
     (below / "dueline.toml").write_text(f'app = "{app}"\nstore = "sqlite:///data/jobs.db"\n')

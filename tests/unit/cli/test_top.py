@@ -83,6 +83,7 @@ def test_a_pipe_gets_one_picture(shell: Shell) -> None:
     assert "\x1b" not in answer.out
 
 
+@pytest.mark.long
 def test_q_ends_it_on_a_terminal(shell: Shell) -> None:
     shell.enqueue("tasks.add", "1")
     ours, theirs = pty.openpty()

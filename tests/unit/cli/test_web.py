@@ -15,6 +15,7 @@ from dueline.core.errors import ConfigError
 from tests.harness.shell import Shell
 
 
+@pytest.mark.long
 def test_it_serves_a_store_that_only_this_machine_reads(shell: Shell, tmp_path: Path) -> None:
     job_id = shell.enqueue("tasks.add", "1")
     line = [sys.executable, "-m", "dueline", "--store", "sqlite:///jobs.db", "web", "--port", "0"]

@@ -228,6 +228,7 @@ def anything(*args: Any, **kwargs: Any) -> Given:  # noqa: ANN401
     return args, kwargs
 
 
+@pytest.mark.long
 @given(
     st.lists(json_values, max_size=4), st.dictionaries(st.text(min_size=1), json_values, max_size=3)
 )

@@ -127,6 +127,7 @@ def test_a_name_that_is_refused_is_not_made(catalog: Catalog, name: str) -> None
     assert catalog.names() == []
 
 
+@pytest.mark.long
 def test_a_queue_is_told_from_all_whose_names_begin_alike(catalog: Catalog) -> None:
     # more names of one beginning than fit a page
     for number in range(520):

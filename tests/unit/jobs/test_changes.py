@@ -347,6 +347,7 @@ def test_of_two_who_redrive_a_dead_job_one_puts_it_back(
     assert len(claim_all(queues)) == 1
 
 
+@pytest.mark.long
 def test_redriving_many_leaves_those_that_changed_meanwhile(queues: Queues) -> None:
     rows = [dead(queues, job) for job in put(queues, calls(0, 1200))]
     queues.retry(rows[3].id)

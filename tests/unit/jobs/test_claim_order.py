@@ -74,6 +74,7 @@ def check_all(world: World, job_ids: list[JobId], *names: str) -> None:
             assert place == ahead.jobs
 
 
+@pytest.mark.long
 @given(strategies.lists(PUTS, min_size=1, max_size=12), strategies.sampled_from([0, 1]))
 def test_the_place_of_a_job_is_that_in_which_it_is_claimed(puts: list[Put], aging_s: int) -> None:
     # V4

@@ -9,6 +9,7 @@ from tests.harness.explain_oracle import KINDS, situations, situations_of
 from tests.harness.world import world_on
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("of", KINDS)
 @pytest.mark.parametrize(
     "kind",

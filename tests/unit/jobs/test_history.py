@@ -67,6 +67,7 @@ def unplaced(rows: Iterable[Row]) -> list[Row]:
     return sorted(row._replace(at_us=0) for row in rows)
 
 
+@pytest.mark.long
 @given(jobs=st.lists(JOBS, max_size=9, unique_by=lambda job: job.id))
 def test_rows_of_many_that_are_done_stand_for_those_of_each(jobs: list[Job]) -> None:
     done = done_of(jobs)

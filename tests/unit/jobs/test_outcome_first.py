@@ -27,6 +27,7 @@ FEW = ("done", "dead without history", "killed with its child")
 pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", long_but(LIVES, *FEW, "cancelled by an operator"))
 def test_a_job_has_one_end_wherever_its_worker_is_stopped(name: str) -> None:
     cases.a_job_has_one_end_wherever_its_worker_is_stopped(name)
@@ -64,6 +65,7 @@ def telling(stage: Stage) -> list[int]:
     return [number for number, both in enumerate(pairs, 1) if both != (True, True)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", long_but(LIVES, *FEW))
 def test_a_worker_that_resumes_late_changes_no_end(name: str) -> None:
     """It is paused before one step; others see the job through, then it goes on."""

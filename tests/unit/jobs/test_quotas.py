@@ -64,6 +64,7 @@ def test_a_call_of_many_is_stored_whole_or_not_at_all(world: World) -> None:
     assert enqueue(world.queues, 2) == 2
 
 
+@pytest.mark.long
 def test_several_who_race_stay_within_the_depth(world: World) -> None:
     # F9, rules D1 and D2
     quota.set_quota(world.queues.engine, "q", Quota(depth=100))  # a process takes one ahead
@@ -168,6 +169,7 @@ def test_a_count_is_worth_a_minute(world: World) -> None:
 # --- how many come in a time --------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_no_span_has_more_than_the_rate_allows(world: World) -> None:
     # F9, rules D1 and D3
     no_span_has_more(world)

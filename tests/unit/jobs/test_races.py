@@ -58,11 +58,13 @@ def test_a_worker_and_an_operator_with_the_same_token_make_one_end() -> None:
     assert ends == {"done", "cancelled"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("state", long_but(["done", "dead"], "done"))
 def test_a_late_worker_and_the_next_claimer_make_one_end(state: FinalState) -> None:
     cases.a_late_worker_and_the_next_claimer_make_one_end(state)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("state", long_but(["done", "dead"], "done"))
 def test_a_finisher_and_who_takes_its_outcome_over_repeat_the_same(state: FinalState) -> None:
     """The lease on the outcome ends while its finisher is on the way."""
@@ -146,6 +148,7 @@ def test_jobs_are_there_once_wherever_adding_them_is_stopped() -> None:
     cases.jobs_are_there_once_wherever_adding_them_is_stopped()
 
 
+@pytest.mark.long
 def test_two_who_add_the_same_jobs_add_them_once() -> None:
     rows = rows_in_two_lanes()
 

@@ -87,6 +87,7 @@ def test_nothing_is_kept_where_keep_is_nothing(queues: Queues) -> None:
         queues.find(job.id)
 
 
+@pytest.mark.long
 def test_each_result_is_found_among_its_neighbours(store: Store) -> None:
     # ids of one batch differ in their last digits only, and share partitions
     ids = Ids().many(3000, NOW_US)

@@ -66,6 +66,7 @@ def test_no_window_sees_more_and_an_hour_sees_all(seed: int) -> None:
     assert len(taken) >= 36_000 * (1 - 1 / GRAINS - 0.01)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 def test_a_bucket_lets_jobs_start_evenly_but_for_its_burst(seed: int) -> None:
     # F5

@@ -43,6 +43,7 @@ def note(app: Dueline, ran: list[str]) -> Task[[str], None]:
     return note
 
 
+@pytest.mark.long
 def test_a_declared_schedule_runs_in_the_workers(
     app: Dueline, note: Task[[str], None], ran: list[str], clock: HandClock
 ) -> None:

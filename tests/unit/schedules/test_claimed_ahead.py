@@ -89,6 +89,7 @@ def test_a_change_while_an_occurrence_is_claimed_early_leaves_one_start(
     assert starts == ({2: 1, 3: 1, 4: 1} if change == "cancel the job" else {1: 1})
 
 
+@pytest.mark.long
 def test_an_occurrence_with_a_limit_is_not_claimed_early(world: World) -> None:
     # F1: closing the limit just before it holds it back
     engine, first_us, closed_us = world.queues.engine, world.now_us + EVERY_US, list[int]()

@@ -66,6 +66,7 @@ def test_whichever_call_fails_each_time_is_one_job(kind: str, fault: Fault) -> N
     each_time_is_one_job(kind, fault)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", Fault)
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_a_change_that_breaks_off_is_seen_through_or_has_changed_nothing(
@@ -154,6 +155,7 @@ def test_a_schedule_that_cannot_be_is_refused_and_nothing_is_written(world: Worl
     assert definition.all_stored(world.store) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_what_was_begun_with_a_schedule_is_finished_before_it_moves(kind: str) -> None:
     """Fail each call of each change in turn; `finish_started` leaves nothing to withdraw."""

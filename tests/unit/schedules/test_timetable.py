@@ -176,6 +176,7 @@ def test_a_burst_stores_what_is_due_and_runs_it(folder: Path) -> None:
     app.close()
 
 
+@pytest.mark.long
 @pytest.mark.sqlite
 def test_a_monitor_that_is_killed_stops_no_schedule(folder: Path) -> None:
     # T10: a lease of 20 s is not waited for

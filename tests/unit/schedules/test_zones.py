@@ -180,6 +180,7 @@ def check_change(zone: ZoneInfo, change: tuple[datetime, timedelta, timedelta]) 
             assert last_times(timing, to_us(begin), from_us, 3) == earlier, expression
 
 
+@pytest.mark.long
 def test_odd_zones_run_as_the_clock_on_the_wall_says() -> None:
     # T8
     for name in ODD:

@@ -41,6 +41,7 @@ def let_leases_lapse(app: Dueline) -> None:
         groups.leave(store, "events", "group", member.name)
 
 
+@pytest.mark.long
 @pytest.mark.sqlite
 def test_an_event_that_kills_its_process_is_dead_lettered(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/queue.db?synchronous=NORMAL"

@@ -220,6 +220,7 @@ def test_what_is_small_or_would_grow_is_not_compressed() -> None:
     assert handler.write((noise,), {}) == (2, b'["%s"]' % noise.encode())
 
 
+@pytest.mark.long
 def test_a_bomb_is_refused_before_it_is_whole() -> None:
     bomb = zlib.compress(b"[" + b" " * 200_000_000 + b"1]", 9)
     tracemalloc.start()

@@ -51,6 +51,7 @@ def folder(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
+@pytest.mark.long
 def test_the_configuration_names_the_application(folder: pytest.Pytester) -> None:
     # A5
     folder.makeini(f"[pytest]\ndueline_app = shop:app\naddopts = {PLUGIN} --strict-markers\n")
@@ -58,6 +59,7 @@ def test_the_configuration_names_the_application(folder: pytest.Pytester) -> Non
     folder.runpytest_subprocess("-q").assert_outcomes(passed=4)
 
 
+@pytest.mark.long
 def test_a_fixture_may_name_it_instead(folder: pytest.Pytester) -> None:
     folder.makeini(f"[pytest]\naddopts = {PLUGIN}\n")
     folder.makeconftest(
@@ -68,6 +70,7 @@ def test_a_fixture_may_name_it_instead(folder: pytest.Pytester) -> None:
     folder.runpytest_subprocess("-q").assert_outcomes(passed=4)
 
 
+@pytest.mark.long
 def test_without_a_name_it_says_what_to_write(folder: pytest.Pytester) -> None:
     folder.makeini(f"[pytest]\naddopts = {PLUGIN}\n")
     folder.makepyfile(TESTS)

@@ -92,6 +92,7 @@ def test_an_explained_fault_has_a_reason() -> None:
     assert explained(EXPLAINED.read_text(encoding="utf-8"))
 
 
+@pytest.mark.long
 def test_a_sample_depends_on_its_seed_only() -> None:
     faults = [fault for file, source in read_sources().items() for fault in faults_of(file, source)]
     first = sample(faults, ["jobs", "limits"], 5, "a")

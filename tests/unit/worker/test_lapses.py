@@ -138,6 +138,7 @@ def nap(ctx: Context, number: int, seconds: float) -> None:
 """
 
 
+@pytest.mark.long
 @pytest.mark.sqlite
 @pytest.mark.parametrize("processes", ["0", "1"])
 def test_a_worker_that_stood_still_starts_nothing_that_others_have_run(

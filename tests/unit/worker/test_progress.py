@@ -136,6 +136,7 @@ def copy(ctx: Context) -> None:
 """
 
 
+@pytest.mark.long
 @pytest.mark.sqlite
 def test_nothing_is_skipped_when_a_worker_wakes_after_another_died(tmp_path: Path) -> None:
     # rule L2: the first stands still, the second takes over and dies, the third goes on
@@ -159,6 +160,7 @@ def test_nothing_is_skipped_when_a_worker_wakes_after_another_died(tmp_path: Pat
         program.close()
 
 
+@pytest.mark.long
 @pytest.mark.sqlite
 def test_the_progress_of_a_job_that_is_done_stays_where_it_was(tmp_path: Path) -> None:
     # rule L2: the first worker wakes when the second has ended the job

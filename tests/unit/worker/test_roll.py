@@ -172,6 +172,7 @@ def test_a_lane_that_a_sweep_would_leave_asks_for_none(
 # --- a worker that looks, and others, in every order of their steps ----------------------------
 
 
+@pytest.mark.long
 @pytest.mark.no_cover  # thousands of orders of the same
 @pytest.mark.parametrize("switches_max", long_but([2, 3], 2))
 @pytest.mark.parametrize(

@@ -176,6 +176,7 @@ def test_wherever_a_pause_is_stopped_the_job_runs_once() -> None:
     wherever_one_is_stopped_the_job_runs_once()
 
 
+@pytest.mark.long
 def test_in_whatever_order_a_worker_and_the_end_of_a_pause_come_the_job_runs_once() -> None:
     # rule P9
     def lead(turns: Turns) -> None:

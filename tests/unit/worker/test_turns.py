@@ -108,6 +108,7 @@ def test_tenants_with_few_jobs_start_in_turn_within_a_large_claim(
     assert_share(began, range(5, 85, 40), range(1000, 2000), fair)
 
 
+@pytest.mark.long
 def test_weights_hold_in_small_claims_from_many_shards(queues: Queues, clock: HandClock) -> None:
     # F8: each shard of a tenant is a lane of its own, and a claim takes less than each holds.
     # The ids decide which jobs are in a shard: where one runs empty early, a claim later makes up

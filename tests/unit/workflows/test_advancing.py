@@ -44,16 +44,19 @@ pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by other
 # --- the last two to end, in every order ------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_last_two_steps_let_the_next_go_on_in_every_order(kind: str, tmp_path: Path) -> None:
     # W2, W3
     assert two_end(kind, tmp_path) > SWITCHES_MAX
 
 
+@pytest.mark.long
 def test_those_of_a_group_that_lies_in_many_places_do_so_too(kind: str, tmp_path: Path) -> None:
     # W3
     assert two_end_in_many_places(kind, tmp_path) > SWITCHES_MAX
 
 
+@pytest.mark.long
 def test_a_step_that_is_parked_while_its_last_need_ends_goes_on(kind: str, tmp_path: Path) -> None:
     # W3, W5
     assert end_against_ask(kind, tmp_path) > SWITCHES_MAX
@@ -75,6 +78,7 @@ def test_a_step_that_is_moved_too_early_does_no_harm(kind: str, tmp_path: Path) 
 # --- stopped, or standing still, at every step ------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_workflow_comes_to_its_end_wherever_a_worker_is_stopped(
     kind: str, tmp_path: Path
 ) -> None:
@@ -82,6 +86,7 @@ def test_a_workflow_comes_to_its_end_wherever_a_worker_is_stopped(
     assert stopped_anywhere(kind, tmp_path) > 1
 
 
+@pytest.mark.long
 def test_a_worker_that_wakes_up_late_runs_no_later_step(kind: str, tmp_path: Path) -> None:
     # W2
     def lead(stage: FlowStage) -> None:
@@ -166,6 +171,7 @@ def test_a_death_that_is_recorded_late_changes_no_end(kind: str, tmp_path: Path)
 # --- groups that are cancelled ------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_group_whose_part_fails_is_cancelled_wherever_a_worker_is_stopped(
     kind: str, tmp_path: Path
 ) -> None:
@@ -256,6 +262,7 @@ def test_a_signal_whose_sender_was_stopped_is_heard_when_it_is_sent_again(
     stage.close()
 
 
+@pytest.mark.long
 def test_a_signal_is_heard_in_every_order(kind: str, tmp_path: Path) -> None:
     # W5
     def lead(turns: Turns) -> None:
