@@ -28,6 +28,7 @@ def shop_of_alerts(tmp_path: Path) -> Dueline:
     return app
 
 
+@pytest.mark.long
 def test_spark_counts_what_this_process_counts(spark: Any, shop: Dueline) -> None:
     from dueline.spark import read
     from dueline.spark.pipeline.alerts import counted_on_spark
@@ -41,6 +42,7 @@ def test_spark_counts_what_this_process_counts(spark: Any, shop: Dueline) -> Non
     assert counted_on_spark(frame) == expected
 
 
+@pytest.mark.long
 def test_failures_are_raised_within_a_minute(
     spark: Any, shop_of_alerts: Dueline, tmp_path: Path
 ) -> None:

@@ -42,6 +42,7 @@ def orders(tmp_path: Path) -> Dueline:
     return app
 
 
+@pytest.mark.long
 def test_a_driver_that_is_killed_before_or_after_a_commit_appends_each_row_once(
     spark: Any, orders: Dueline, tmp_path: Path
 ) -> None:
@@ -75,6 +76,7 @@ def test_a_driver_that_is_killed_before_or_after_a_commit_appends_each_row_once(
     assert sorted(map(int, some.column("id").to_pylist())) == [*range(50, 100)]
 
 
+@pytest.mark.long
 def test_a_batch_is_appended_once_to_an_object_store_and_one_that_does_not_fit_is_refused(
     spark: Any, tmp_path: Path
 ) -> None:

@@ -83,6 +83,7 @@ def test_each_planted_violation_is_named_and_nothing_else(past: Past, name: str)
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_spark_names_the_same(spark: Any, past: Past) -> None:
     from dueline.spark.pipeline.audit_rules import Known, Promises
     from dueline.spark.pipeline.queries import Spark

@@ -56,6 +56,7 @@ def open_runs(rows: Any, random: Random) -> list[tuple[str, int]]:
     return [run for run in sorted(runs - ended) if random.random() < 0.6]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(6))
 def test_many_audits_find_what_one_of_all_finds(seed: int, tmp_path: Path) -> None:
     from dueline.spark.pipeline.audit_rules import RULES, Known, Promises
@@ -142,6 +143,7 @@ def test_two_audits_at_once_do_not_both_leave_their_result(tmp_path: Path) -> No
         late.keep(sight, ())
 
 
+@pytest.mark.long
 def test_spark_judges_the_same(spark: Any, tmp_path: Path) -> None:
     from dueline.spark.pipeline.queries import Spark
 

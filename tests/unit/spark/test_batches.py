@@ -214,6 +214,7 @@ def test_what_a_bulk_call_enqueues_is_followed_once(tmp_path: Path) -> None:
     app.close()
 
 
+@pytest.mark.long
 def test_a_bulk_call_is_followed_once_on_spark(spark: Any, tmp_path: Path) -> None:
     app = Dueline(f"sqlite:///{tmp_path / 'jobs.db'}?synchronous=NORMAL")
     app.queue("mail", history="all")

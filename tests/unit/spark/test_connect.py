@@ -4,11 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.harness.spark.environment import TIMEOUT_S
 
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.mark.long
 def test_a_client_reads_writes_and_follows_by_spark_connect(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.unit.spark.connected", str(tmp_path)]
     ran = subprocess.run(

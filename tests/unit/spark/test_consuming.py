@@ -37,6 +37,7 @@ def dead(app: Dueline) -> list[Job]:
     return list(app.queues.engine.jobs_of("work!dead"))
 
 
+@pytest.mark.long
 def test_each_job_runs_once_and_what_its_handler_does_becomes_of_it_alone(
     spark: Any, app: Dueline, tmp_path: Path
 ) -> None:
@@ -86,6 +87,7 @@ def test_each_job_runs_once_and_what_its_handler_does_becomes_of_it_alone(
     }
 
 
+@pytest.mark.long
 def test_many_jobs_are_run_at_once_and_one_that_kills_its_process_harms_none(
     spark: Any, app: Dueline, tmp_path: Path
 ) -> None:
@@ -171,6 +173,7 @@ def test_spark_is_let_go_of_while_there_is_nothing_to_do(
     assert notes(tmp_path) == {0: 1, 1: 1}
 
 
+@pytest.mark.long
 def test_an_application_that_executors_cannot_load_ends_the_query(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

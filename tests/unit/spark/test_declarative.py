@@ -40,6 +40,7 @@ def test_the_project_counts_outcomes_that_a_history_has(tmp_path: Path) -> None:
     assert named == {"done", "retried", "dead"} <= set(SUMS["gold_minute"].counts)
 
 
+@pytest.mark.long
 def test_the_project_runs_again_and_again(tmp_path: Path) -> None:
     import pyspark
 

@@ -32,6 +32,7 @@ COMMANDS = [path for path in PAGES if needing(path, "console")]
 PROGRAMS = [path for path in PAGES if needing(path, "python")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", COMMANDS, ids=lambda path: path.name)
 def test_the_commands_of_a_page_print_what_it_shows(path: Path, tmp_path: Path) -> None:
     page = path.read_text(encoding="utf-8")
@@ -44,6 +45,7 @@ def test_the_commands_of_a_page_print_what_it_shows(path: Path, tmp_path: Path) 
                 raise WrongPage(f"line {block.line}: {wrong}") from None
 
 
+@pytest.mark.long
 def test_the_programs_of_all_pages_run_in_one_session(tmp_path: Path) -> None:
     names: list[str] = []
     for path in PROGRAMS:

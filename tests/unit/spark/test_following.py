@@ -243,6 +243,7 @@ def test_a_batch_waits_for_its_least_rows_or_for_the_delay(
     assert reader.latestOffset(third, limit_of(reader)) != third
 
 
+@pytest.mark.long
 def test_the_progress_of_a_query_tells_how_far_behind_it_is(
     spark: Any, shop: Dueline, tmp_path: Path
 ) -> None:
@@ -264,6 +265,7 @@ def test_the_progress_of_a_query_tells_how_far_behind_it_is(
     assert [one.seconds > 1_000_000 for one in found] == [True, True, False]  # since 1970
 
 
+@pytest.mark.long
 def test_a_query_whose_last_commit_is_lost_reads_no_row_twice(
     spark: Any, shop: Dueline, tmp_path: Path
 ) -> None:

@@ -30,6 +30,7 @@ def bare(rows: Sequence[Line]) -> Counter[Any]:
     return Counter(tuple(sorted(row.items())) for row in rows)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("pieces", [1, 3, 12])
 def test_increments_are_a_full_build(tmp_path: Path, seed: int, pieces: int) -> None:
@@ -45,6 +46,7 @@ def test_increments_are_a_full_build(tmp_path: Path, seed: int, pieces: int) -> 
     compare(lake, rows)
 
 
+@pytest.mark.long
 def test_spark_makes_the_same_tables(tmp_path: Path, spark: Any) -> None:
     lake = Lake(tmp_path, spark)
     rows = history(7)

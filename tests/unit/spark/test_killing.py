@@ -5,6 +5,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dueline import Dueline
 from tests.harness.spark.crew import Crew, expect_on_a_cluster
 from tests.unit.spark.standalone import Cluster
@@ -12,6 +14,7 @@ from tests.unit.spark.standalone import Cluster
 EACH = 80
 
 
+@pytest.mark.long
 def test_drivers_that_die_or_stand_still_lose_nothing_and_end_nothing_twice(
     spark: Any, tmp_path: Path
 ) -> None:
@@ -43,6 +46,7 @@ def test_drivers_that_die_or_stand_still_lose_nothing_and_end_nothing_twice(
     assert len(ended) == len(set(ended)) == last + 2 * EACH
 
 
+@pytest.mark.long
 def test_executors_that_are_killed_lose_nothing_and_double_nothing(
     machines: Cluster, tmp_path: Path
 ) -> None:

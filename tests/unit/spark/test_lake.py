@@ -101,6 +101,7 @@ def test_spans_and_counts_are_what_people_mean_by_them(tmp_path: Path) -> None:
     assert {one["step"]: one["attempts"] for one in steps} == {24: 1, 25: 1}
 
 
+@pytest.mark.long
 def test_both_engines_audit_alike(spark: Any, shop: Dueline) -> None:
     import pyarrow as pa
 
@@ -128,6 +129,7 @@ def test_both_engines_audit_alike(spark: Any, shop: Dueline) -> None:
     assert bare(audit(lines, **named).findings) == bare(said.findings)
 
 
+@pytest.mark.long
 def test_the_history_of_real_workers_is_clean(spark: Any, shop: Dueline) -> None:
     from dueline.spark import read
     from dueline.spark.pipeline import audit_queries

@@ -88,6 +88,7 @@ def rows_on_s3(pipe: Any, table: str) -> Counter[Any]:
     return Counter(tuple(sorted(line.items())) for line in left)
 
 
+@pytest.mark.long
 def test_tables_on_an_object_store_are_those_of_a_folder(
     app: Dueline, tmp_path: Path, s3: dict[str, str]
 ) -> None:
@@ -118,6 +119,7 @@ def test_tables_on_an_object_store_are_those_of_a_folder(
     assert rows_on_s3(pipe, "bronze") == stored(app)
 
 
+@pytest.mark.long
 def test_spark_reads_and_writes_on_an_object_store(
     spark: Any, app: Dueline, s3: dict[str, str]
 ) -> None:
@@ -168,6 +170,7 @@ def test_other_programs_read_each_table_by_its_address(app: Dueline, tmp_path: P
     assert done == ran > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_a_driver_that_is_killed_loses_and_doubles_nothing(
     app: Dueline, tmp_path: Path, seed: int
@@ -203,6 +206,7 @@ main()
 """
 
 
+@pytest.mark.long
 def test_duckdb_needs_no_spark(app: Dueline, tmp_path: Path) -> None:
     command = [sys.executable, "-c", WITHOUT_SPARK, "--store", app.url, "pipeline"]
     for words in (

@@ -60,6 +60,7 @@ def breaking(batches: Iterator[Any]) -> Iterator[Any]:
         yield batch
 
 
+@pytest.mark.long
 def test_a_table_is_enqueued_once_and_what_became_of_it_is_followed_and_audited(
     spark: Any, app: Dueline, tmp_path: Path
 ) -> None:
@@ -109,6 +110,7 @@ def test_a_table_is_enqueued_once_and_what_became_of_it_is_followed_and_audited(
     assert rows_in(tmp_path / "lake", "bronze").total() == 2 * ROWS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("on_unique", ["existing", "reject"])
 def test_a_write_takes_the_key_of_a_job_that_has_expired(app: Dueline, on_unique: str) -> None:
     # C12, C15
@@ -145,6 +147,7 @@ def followed(spark: Any, app: Dueline, checkpoint: Path) -> Counter[tuple[str, s
     return Counter(found)
 
 
+@pytest.mark.long
 def test_jobs_run_on_spark_each_once_and_that_of_a_process_that_died_again(
     spark: Any, app: Dueline, tmp_path: Path
 ) -> None:
@@ -190,6 +193,7 @@ def test_a_staged_write_to_postgres_shows_as_a_whole() -> None:
         app.close()
 
 
+@pytest.mark.long
 def test_executors_of_a_cluster_that_are_killed_lose_nothing_and_double_nothing(
     url: str, machines: Cluster, tmp_path: Path
 ) -> None:

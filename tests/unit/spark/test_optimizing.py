@@ -31,6 +31,7 @@ def tables(root: Path) -> dict[str, Counter[Any]]:
     return {table: rows_in(root, table) for table in TABLES}
 
 
+@pytest.mark.long
 def test_no_row_is_changed_and_later_runs_go_on(
     lake: tuple[Path, Dueline, Any], tmp_path: Path
 ) -> None:

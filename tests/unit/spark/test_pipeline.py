@@ -60,6 +60,7 @@ def test_what_comes_later_gives_the_tables_that_all_at_once_gives(
         assert rows_in(tmp_path / "steps", table) or table == "suspicious", table
 
 
+@pytest.mark.long
 def test_a_step_that_died_is_done_again(
     app: Dueline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,6 +318,7 @@ def test_what_came_and_went_is_told_by_the_minute(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_both_engines_agree_to_the_row(spark: Any, app: Dueline, tmp_path: Path) -> None:
     from dueline.spark.pipeline.dead_jobs import Wanted
 

@@ -45,6 +45,7 @@ def ids(app: Dueline) -> Counter[bytes]:
     return Counter(event.row.id for event in app.stream("live").read())
 
 
+@pytest.mark.long
 def test_a_query_sees_new_shards_while_it_runs_and_rests_when_nothing_is_new(
     spark: Any, app: Dueline, tmp_path: Path
 ) -> None:
@@ -68,6 +69,7 @@ def test_a_query_sees_new_shards_while_it_runs_and_rests_when_nothing_is_new(
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 
 
+@pytest.mark.long
 def test_what_is_available_now_ends_and_a_crash_before_the_first_commit_loses_nothing(
     spark: Any, app: Dueline, tmp_path: Path
 ) -> None:

@@ -159,6 +159,7 @@ def test_what_is_replayed_are_the_arguments_of_the_run_that_ended_last(app: Duel
     assert all(b"tuesday" in one["payload"] for one in calls)
 
 
+@pytest.mark.long
 def test_spark_makes_the_same_tables_and_the_same_audit(
     spark: Any, app: Dueline, tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ def test_a_read_that_is_refused_says_so_on_top(spark: Any, shop: Dueline) -> Non
     told(caught.value, BadInput, "No stream is named.")
 
 
+@pytest.mark.long
 def test_a_write_that_is_refused_says_so_on_top(spark: Any, shop: Dueline) -> None:
     from pyspark.errors import PySparkException
 
@@ -51,6 +52,7 @@ def test_a_query_that_fails_says_so_on_top(spark: Any, shop: Dueline, tmp_path: 
     told(caught.value, StoreCorrupt, "the store went back in time")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "words"),
     [

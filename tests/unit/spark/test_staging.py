@@ -91,6 +91,7 @@ def test_rows_are_checked_before_the_commit(app: Dueline) -> None:
         writer_of(app, writeMode="stage")
 
 
+@pytest.mark.long
 def test_a_job_of_spark_that_fails_in_one_task_shows_nothing(
     spark: Any, app: Dueline, tmp_path: Path
 ) -> None:

@@ -85,6 +85,7 @@ def test_what_does_not_exist_is_named(lake: tuple[Path, Dueline]) -> None:
         simulator(lake, queues=("mute",))
 
 
+@pytest.mark.long
 def test_both_engines_simulate_the_same(lake: tuple[Path, Dueline], spark: Any) -> None:
     tasks = [Task(None), Task(Changes()), *map(Task, SETTINGS)]
     local = simulator(lake, "duckdb", *SETTINGS).run(tasks)

@@ -215,6 +215,7 @@ def test_what_cannot_be_written_is_refused(app: Dueline, tmp_path: Path) -> None
     assert not (tmp_path / "none.db").exists()
 
 
+@pytest.mark.long
 def test_a_task_that_fails_on_spark_doubles_nothing_and_counts_are_answered(
     spark: Any, app: Dueline, ran: list[int]
 ) -> None:
@@ -244,6 +245,7 @@ def test_a_task_that_fails_on_spark_doubles_nothing_and_counts_are_answered(
     assert Counter(ran) == Counter(range(1000))
 
 
+@pytest.mark.long
 def test_a_batch_that_is_replayed_after_its_jobs_have_run_adds_nothing(
     spark: Any, app: Dueline, ran: list[int], tmp_path: Path
 ) -> None:
