@@ -225,17 +225,18 @@ class LaneListLaws:
         assert reader.poll(NOW_US + 5 * WIDTH_US) == {lane_of()}
 
     def test_an_insert_into_a_lane_that_was_forgotten_is_seen(self, store: Store) -> None:
-        later_us = NOW_US + 5 * WIDTH_US
-        put_in(store, new_job(1), new_job(2))
-        first, second = claim(store, lane_of()).jobs
-        store.settle([Drop(first)])
+        later_us, other, open_one = NOW_US + 5 * WIDTH_US, lane_of(priority=1), lane_of(shard=1)
+        put_in(store, new_job(1), new_job(2, lane=other), new_job(3, lane=open_one))
+        jobs = claim(store, lane_of(), other).jobs
         close_buckets(store, later_us)
         reader = Reader(store)
-        assert reader.poll(later_us) == {lane_of()}
-        store.settle([Drop(second)])
+        assert reader.poll(later_us) == {lane_of(), other}
+        store.settle([Drop(job) for job in jobs])
         reader.forget()
-        put_in(store, new_job(3))
+        put_in(store, new_job(4))
         assert reader.poll(later_us) == {lane_of()}
+        put_in(store, new_job(5), new_job(6, lane=other))
+        assert reader.poll(later_us) == {lane_of(), other}
 
     def test_a_job_that_is_moved_forward_is_seen(self, store: Store) -> None:
         far_us = NOW_US + 1000 * WIDTH_US

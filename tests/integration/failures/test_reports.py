@@ -1,6 +1,6 @@
 """What handlers report in child processes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -27,9 +27,12 @@ def jobs(tmp_path: Path) -> Iterator[Program]:
     program.close()
 
 
-def test_reports_of_child_processes_are_there_when_the_end_is(jobs: Program) -> None:
-    jobs.work("--processes", "1")
-    for number in range(9):
+@pytest.mark.parametrize("more", [(), ("--recycle-jobs", "1")], ids=["", "each leaves"])
+def test_reports_of_child_processes_are_there_when_the_end_is(
+    jobs: Program, more: Sequence[str]
+) -> None:
+    jobs.work("--processes", "1", *more)
+    for number in range(5):
         job = jobs.module.count.enqueue(number)
         assert job.result(timeout=WAIT_S) == number
         assert (job.meta, job.progress.done) == ({"rows": number}, number)
