@@ -1,8 +1,8 @@
 """Plant usual mistakes in the code, one at a time, and report which of them the tests notice.
 
-The faults are a random sample of each package. For each, the tests of the package are run until
-one fails, the nearest first. A fault that no test notices needs a test of what it breaks, or a
-line in equivalent.txt that says why it breaks nothing.
+The faults are a random sample of each package. For each, the tests that run its function are run
+until one fails, the nearest first. A fault that no test notices needs a test of what it breaks, or
+a line in equivalent.txt that says why it breaks nothing.
 """
 
 import argparse
@@ -11,16 +11,15 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tools.planted_faults.faults import Fault, faults_of
-from tools.planted_faults.selection import ROOT, SOURCE, TESTS, nearest
+from tools.planted_faults.selection import choose, file_of, package_of
+from tools.planted_faults.suite import CACHE, PACKAGES, SOURCE, measured
 from tools.planted_faults.trial import Bench, Verdict, import_libraries
 
-CACHE = ROOT / ".cache" / "planted"
 EXPLAINED = Path(__file__).parent / "equivalent.txt"
-PACKAGES = tuple(TESTS)
 
 
 def read_sources() -> dict[str, bytes]:
@@ -38,11 +37,6 @@ def explained(text: str) -> dict[str, str]:
     return {fault: reason.strip() for fault, reason in zip(lines[::2], lines[1::2], strict=True)}
 
 
-def package_of(file: str) -> str:
-    """Return the package of a file."""
-    return file.rpartition("/")[0]
-
-
 def sample(faults: Sequence[Fault], packages: Sequence[str], size: int, seed: str) -> list[Fault]:
     """Choose faults of each package at random; the packages take turns."""
     chosen = []
@@ -57,16 +51,23 @@ def run(
     faults: Sequence[Fault], sources: Mapping[str, bytes], *, processes: int, only: Sequence[str]
 ) -> Iterator[tuple[Fault, Verdict]]:
     """Run the tests of each fault, or `only` these files."""
+    tests = measured(processes)
     import_libraries()
     benches = [Bench(sources) for _ in range(processes)]
+    trials: list[tuple[Fault, Generator[None, None, Verdict]] | None] = [None] * processes
     pending = list(reversed(faults))
-    while pending or any(bench.fault for bench in benches):
-        for bench in benches:
-            if (fault := bench.fault) is not None and (verdict := bench.poll()) is not None:
-                yield fault, verdict
-            if bench.fault is None and pending:
+    while pending or any(trials):
+        for place, trial in enumerate(trials):
+            if trial is None and pending:
                 fault = pending.pop()
-                bench.start(fault, only or nearest(fault))
+                names = [name for name in tests if file_of(name) in only] or choose(fault, tests)
+                trials[place] = fault, benches[place].run(fault, {n: tests[n] for n in names})
+            elif trial is not None:
+                try:
+                    next(trial[1])
+                except StopIteration as end:
+                    yield trial[0], end.value
+                    trials[place] = None
         time.sleep(0.02)
 
 

@@ -1,67 +1,50 @@
-"""Chooses the tests that may notice a fault: those of its package, the nearest ones first."""
+"""Chooses the tests that may notice a fault: those that run its function, the nearest first."""
 
-import re
-from functools import cache
-from pathlib import Path
+from collections.abc import Mapping
+from pathlib import PurePath
 
 from tools.planted_faults.faults import Fault
-
-ROOT = Path(__file__).parent.parent.parent
-SOURCE = ROOT / "src" / "dueline"
-FOLDER = ROOT / "tests"
-
-TESTS = {
-    "jobs": ("unit/jobs/*",),
-    "limits": ("unit/limits/*", "unit/jobs/*quota*", "unit/worker/*limits*", "unit/worker/*rates*"),
-    "schedules": ("unit/schedules/*", "unit/monitor/*schedule*"),
-    "stores/postgres": (
-        "stores/postgres/test_[!cd]*",
-        "stores/postgres/*cal*",
-        "stores/postgres/*claims",
-        "integration/wakeups/*postgres*",
-    ),
-    "streams": ("unit/streams/*",),
-    "worker": ("unit/worker/*",),
-    "workflows": ("unit/workflows/*",),
-}
-"""The packages, and the tests that may notice a fault, besides those that import its module."""
-
-IN_CHILDREN = [f"tests/integration/failures/test_{name}.py" for name in ("boards", "crashes")]
-"""Tests of the worker's code that only child processes run."""
-
-OF_LOCKS = "tests/unit/test_locks.py"
+from tools.planted_faults.suite import IN_CHILDREN, Measured
 
 
-def nearest(fault: Fault) -> list[str]:
-    """Return test files: those first that name the place of a fault, then its module."""
-    package, _, module = fault.file.removesuffix(".py").rpartition("/")
-    imported = re.compile(rf"\bdueline\.{package.replace('/', '.')}(\.| import .*\b){module}\b")
-    own = {
-        path
-        for pattern in TESTS[package]
-        for path in FOLDER.glob(f"{pattern}.py")
-        if path.stem.startswith("test_")
-    }
-    words = {word.lstrip("_") for word in fault.where.split(".")} - {"module"}
-    ranks: dict[str, tuple[bool, bool, bool, int]] = {}
-    for path in own.union(FOLDER.glob("unit/*/test_*.py")):
-        text = _text_of(path)
-        is_of_module = bool(imported.search(text))
-        if path in own or is_of_module:
-            named = sum(bool(re.search(rf"\b{word}\b", text)) for word in words)
-            is_own = path.stem.removeprefix("test_") == module
-            ranks[str(path.relative_to(ROOT))] = (
-                not is_own,
-                path not in own,
-                not is_of_module,
-                -named,
-            )
-    files = sorted(ranks, key=lambda file: (ranks[file], file))
-    if "nullcontext" in fault.text:
-        return [OF_LOCKS, *files]
-    return IN_CHILDREN + files if module.startswith(("child", "process_runner")) else files
+def package_of(file: str) -> str:
+    """Return the package of a file."""
+    return file.rpartition("/")[0]
 
 
-@cache
-def _text_of(path: Path) -> str:
-    return path.read_text(encoding="utf-8")
+def file_of(test: str) -> str:
+    """Return the file of a test."""
+    return test.partition("::")[0]
+
+
+def choose(fault: Fault, tests: Mapping[str, Measured]) -> list[str]:
+    """Return the names of tests: first those of the module, then of its package, quick files first.
+
+    For a constant, and for a function that no test runs in its own process, these are all tests
+    that run anything of the package. Tests in its folder that start processes may run it, too.
+    """
+    package, place = package_of(fault.file), f"{fault.file} {fault.where}"
+    folder = f"tests/{package}/" if package.startswith("stores/") else f"tests/unit/{package}/"
+    own = (folder, *IN_CHILDREN) if package == "worker" else (folder,)
+    chosen = {name for name, test in tests.items() if place in test.functions}
+    runs_in_child = not chosen and fault.where != "module"
+    if not chosen:
+        prefix = f"{package}/"
+        chosen = {
+            name
+            for name, test in tests.items()
+            if any(function.startswith(prefix) for function in test.functions)
+        }
+    opaque = {name for name, test in tests.items() if test.is_opaque and name.startswith(own)}
+    chosen |= opaque
+    first = {file_of(name) for name in opaque} if runs_in_child else set()
+    seconds = dict.fromkeys(map(file_of, chosen), 0.0)
+    for name in chosen:
+        seconds[file_of(name)] += tests[name].seconds
+
+    def rank(name: str) -> tuple[bool, bool, bool, float, str]:
+        file = file_of(name)
+        is_of_module = PurePath(file).stem == f"test_{PurePath(fault.file).stem}"
+        return not is_of_module, file not in first, not file.startswith(own), seconds[file], name
+
+    return sorted(chosen, key=rank)

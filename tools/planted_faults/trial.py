@@ -12,26 +12,26 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from tools.planted_faults.faults import Fault
-from tools.planted_faults.selection import IN_CHILDREN, ROOT
+from tools.planted_faults.selection import file_of
+from tools.planted_faults.suite import OPTIONS, ROOT, TEST_TIMEOUT_S, Measured
 
 LIBRARIES = (
     "hypothesis", "apsw", "psycopg", "cassandra.cluster", "msgspec", "cronsim", "asyncio",
     "multiprocessing", "starlette.applications", "typer", "xdist", "pytest_timeout",
 )  # fmt: skip
 
-TEST_TIMEOUT_S = 60
-"""Maximum duration of a test: with some faults a test never ends."""
-
-FAULT_TIMEOUT_S = 900
-"""Maximum duration of all tests of a fault."""
+SPARE_S = 600
+LOAD = 10
+"""The tests of a fault may take LOAD times their processor time, and SPARE_S more."""
 
 _IMPORT = "import"
 """What stands in a report for the name of a test if a file of tests cannot be imported."""
@@ -51,31 +51,33 @@ class Verdict(NamedTuple):
 
 
 class _Reports:
-    """Limits the time of each test, and reports the one that failed.
+    """Chooses tests, limits the time of each, and reports the one that failed.
 
     Args:
+      tests: The tests to run.
       report: Where the failing test is written.
     """
 
-    def __init__(self, report: int) -> None:
+    def __init__(self, tests: Collection[str], report: int) -> None:
+        self._tests = set(tests)
         self._report = report
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Limit the time of each test."""
+        """Leave out other tests; limit the time of each."""
+        items[:] = [item for item in items if item.nodeid in self._tests]
         for item in items:
             item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Report that a file of tests cannot be imported."""
         if report.failed:
-            os.write(self._report, _IMPORT.encode())
+            os.write(self._report, f"{_IMPORT}\n".encode())
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Report the test that failed."""
         if report.failed:
-            late = " (timeout)" if "from pytest-timeout" in report.longreprtext else ""
-            os.write(self._report, f"{report.nodeid}{late}".encode())
+            os.write(self._report, f"{report.nodeid}\n".encode())
 
 
 class Bench:
@@ -91,64 +93,61 @@ class Bench:
         self._sources = sources
         shutil.copytree(ROOT / "src", self._folder / "src")
         self._changed_s = int(time.time())
-        self._process = 0
-        self._fault: Fault | None = None
-        self._began_s = self._ends_s = 0.0
-        self._report = 0
 
-    @property
-    def fault(self) -> Fault | None:
-        """The fault whose tests run."""
-        return self._fault
+    def run(self, fault: Fault, tests: Mapping[str, Measured]) -> Generator[None, None, Verdict]:
+        """Run tests until one fails twice: among the others, and by itself; yield while they run.
 
-    def start(self, fault: Fault, files: Sequence[str]) -> None:
-        """Plant a fault, and start the tests of files."""
+        One that passes by itself fails by chance, so the others are run without it.
+        """
+        began_s = time.monotonic()
+        left = dict(tests)
+        while True:
+            verdict = yield from self._run(fault, left)
+            if verdict.test in left:
+                again = yield from self._run(fault, {verdict.test: left[verdict.test]})
+                if again.word == "survived":
+                    del left[verdict.test]
+                    continue
+            return verdict._replace(took_s=round(time.monotonic() - began_s, 1))
+
+    def _run(self, fault: Fault, tests: Mapping[str, Measured]) -> Generator[None, None, Verdict]:
+        """Run tests until one fails."""
         path = self._folder / "src" / "dueline" / fault.file
         self._write(path, fault.applied_to(self._sources[fault.file]))
-        self._fault, self._began_s = fault, time.monotonic()
-        self._ends_s = self._began_s + FAULT_TIMEOUT_S
-        self._report, write = os.pipe()
-        os.set_blocking(self._report, False)
-        self._temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        self._process = os.fork()
-        if not self._process:
-            _run_tests(self._folder, self._temporary.name, files, write)
-        os.close(write)
+        report, write = os.pipe()
+        os.set_blocking(report, False)
+        ends_s = time.monotonic() + SPARE_S + LOAD * sum(test.seconds for test in tests.values())
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
+            child = os.fork()
+            if not child:
+                _run_tests(self._folder, temporary, list(tests), write)
+            os.close(write)
+            ended = status = 0
+            while not ended and time.monotonic() < ends_s:
+                yield
+                ended, status = os.waitpid(child, os.WNOHANG)
+            with suppress(ProcessLookupError):  # processes that tests started and left
+                os.killpg(child, signal.SIGKILL)
+            if not ended:
+                os.waitpid(child, 0)
+        lines = b""
+        with suppress(BlockingIOError):  # a process that a test left may have it open
+            lines = os.read(report, 4096)
+        os.close(report)
+        self._write(path, self._sources[fault.file])
+        test = lines.decode().partition("\n")[0]
+        if not ended:
+            return Verdict("caught", "timeout", 0)
+        code = os.waitstatus_to_exitcode(status)
+        if code in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
+            return Verdict("survived", "", 0)
+        return Verdict("unusable" if test == _IMPORT else "caught", test or "exit", 0)
 
     def _write(self, path: Path, source: bytes) -> None:
         """Write a module; Python compiles it again if its time has changed."""
         path.write_bytes(source)
         self._changed_s += 1
         os.utime(path, (self._changed_s, self._changed_s))
-
-    def poll(self) -> Verdict | None:
-        """Return what became of the fault; None while its tests run."""
-        assert self._fault is not None
-        process, status = os.waitpid(self._process, os.WNOHANG)
-        is_late = not process and time.monotonic() > self._ends_s
-        if not process and not is_late:
-            return None
-        with suppress(ProcessLookupError):  # processes that tests started and left
-            os.killpg(self._process, signal.SIGKILL)
-        if is_late:
-            os.waitpid(self._process, 0)
-        test = ""
-        with suppress(BlockingIOError):  # a process that a test left may have it open
-            test = os.read(self._report, 4096).decode()
-        os.close(self._report)
-        self._temporary.cleanup()
-        path = self._folder / "src" / "dueline" / self._fault.file
-        self._write(path, self._sources[self._fault.file])
-        self._fault = None
-        took_s = round(time.monotonic() - self._began_s, 1)
-        code = os.waitstatus_to_exitcode(status) if process else 0
-        if is_late:
-            return Verdict("caught", "timeout", took_s)
-        if code in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
-            return Verdict("survived", "", took_s)
-        if test.startswith(_IMPORT):
-            return Verdict("unusable", test, took_s)
-        return Verdict("caught", test or "exit", took_s)
 
 
 def import_libraries() -> None:
@@ -158,7 +157,7 @@ def import_libraries() -> None:
     assert "dueline" not in sys.modules
 
 
-def _run_tests(folder: Path, temporary: str, files: Sequence[str], report: int) -> None:
+def _run_tests(folder: Path, temporary: str, tests: Sequence[str], report: int) -> None:
     """Run the tests in this process, until one fails; ends the process."""
     code: int = pytest.ExitCode.INTERNAL_ERROR
     try:
@@ -174,17 +173,15 @@ def _run_tests(folder: Path, temporary: str, files: Sequence[str], report: int) 
         os.environ["PYTHONPATH"] = source  # of the processes that tests start
         os.environ["PYTEST_DEBUG_TEMPROOT"] = temporary
         code = pytest.ExitCode.OK
-        for some in (files[:2], files[2:4], files[4:9], files[9:]):  # to collect few, most often
-            # What SQLite shows, the memory store shows sooner.
-            mark = (
-                "" if some[:1] == IN_CHILDREN[:1] else "not sqlite and not cassandra and not long"
-            )
-            if some and code in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
+        files = list(dict.fromkeys(map(file_of, tests)))
+        for first, end in pairwise([0, 2, 5, 15, 40, max(41, len(files))]):  # most often few
+            if files[first:end] and code in {
+                pytest.ExitCode.OK,
+                pytest.ExitCode.NO_TESTS_COLLECTED,
+            }:
                 code = pytest.main(
-                    ["-q", "-x", "--tb=short", "-p", "no:cacheprovider", "-m", mark,
-                     "-W", "ignore::pytest.PytestAssertRewriteWarning", *some],
-                    plugins=[_Reports(report)],
-                )  # fmt: skip
+                    [*OPTIONS, "-x", *files[first:end]], plugins=[_Reports(tests, report)]
+                )
     except BaseException:  # noqa: BLE001  (told in the output)
         traceback.print_exc()
     finally:

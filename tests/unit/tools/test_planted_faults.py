@@ -1,13 +1,13 @@
 """Planted faults: which changes are made to a module, and which tests are run on them."""
 
 import ast
-from pathlib import Path
 
 import pytest
 
 from tools.planted_faults.__main__ import EXPLAINED, explained, read_sources, sample
 from tools.planted_faults.faults import faults_of
-from tools.planted_faults.selection import IN_CHILDREN, OF_LOCKS, nearest
+from tools.planted_faults.selection import choose
+from tools.planted_faults.suite import Measured, files, functions_of
 
 
 def changes(code: str, file: str = "jobs/a.py") -> list[str]:
@@ -73,16 +73,38 @@ def test_the_name_of_a_fault_stays_when_lines_move() -> None:
     assert [fault.key for fault in faults_of("jobs/a.py", b"\n\n" + code)] == names
 
 
-def test_the_tests_nearest_to_a_fault_come_first() -> None:
-    code = b"def finish_together(a):\n    return a < 1\n"
-    (fault,) = faults_of("jobs/completion.py", code)
-    files = nearest(fault)
-    assert "tests/unit/jobs/test_shared_results.py" in files[:3]
-    assert {str(path) for path in Path("tests/unit/jobs").glob("test_*.py")} <= set(files)
-    (fault,) = faults_of("worker/child_process.py", code)
-    assert nearest(fault)[: len(IN_CHILDREN)] == IN_CHILDREN
-    (fault,) = faults_of("worker/settler.py", b"def count():\n    with lock:\n        pass\n")
-    assert nearest(fault)[:2] == [OF_LOCKS, "tests/unit/worker/test_settler.py"]
+def test_the_tests_that_run_a_function_are_chosen_the_nearest_first() -> None:
+    (fault,) = faults_of("jobs/completion.py", b"def finish(a):\n    return a < 1\n")
+    runs = frozenset({"jobs/completion.py finish"})
+    tests = {
+        "tests/stores/sqlite/test_laws.py::test_a": Measured(1, runs, is_opaque=False),
+        "tests/unit/jobs/test_bulk.py::test_a": Measured(2, runs, is_opaque=False),
+        "tests/unit/jobs/test_bulk.py::test_b": Measured(1, frozenset(), is_opaque=False),
+        "tests/unit/jobs/test_races.py::test_a": Measured(1, runs, is_opaque=False),
+        "tests/unit/jobs/test_races.py::test_b": Measured(9, frozenset(), is_opaque=True),
+        "tests/unit/jobs/test_completion.py::test_a": Measured(9, runs, is_opaque=False),
+        "tests/unit/worker/test_loop.py::test_a": Measured(1, frozenset(), is_opaque=True),
+    }
+    assert choose(fault, tests) == [
+        "tests/unit/jobs/test_completion.py::test_a",
+        "tests/unit/jobs/test_bulk.py::test_a",
+        "tests/unit/jobs/test_races.py::test_a",
+        "tests/unit/jobs/test_races.py::test_b",
+        "tests/stores/sqlite/test_laws.py::test_a",
+    ]
+    (constant,) = faults_of("jobs/queue.py", b"LEAST = max(A, B)\n")
+    assert set(choose(constant, tests)) == set(choose(fault, tests))
+
+
+def test_the_suite_holds_each_store_but_cassandra() -> None:
+    folders = {path.rpartition("/")[0] for path in files()}
+    assert {"tests/unit/jobs", "tests/stores", "tests/stores/postgres"} <= folders
+    assert not {"tests/stores/cassandra", "tests/unit/spark"} & folders
+
+
+def test_functions_are_found_by_the_lines_of_their_bodies() -> None:
+    code = "class A:\n    def f(self):\n        def g():\n            return 1\n        return g\n"
+    assert list(functions_of(code)) == [("A.f", 3, 5), ("A.f.g", 4, 4)]
 
 
 def test_an_explained_fault_has_a_reason() -> None:
