@@ -33,7 +33,7 @@ LONG = {"failures", "kills", "moving", "simulation"}
 LONG_PAGES = [f"[docs/{one}/" for one in ("coming-from", "how-to", "operations", "pipeline")]
 """Pages whose blocks are many processes; `make test` runs the others."""
 
-pytest.register_assert_rewrite("tests.harness.cases", "tests.harness.store_comparison")
+pytest.register_assert_rewrite("tests.harness.late_landing", "tests.harness.store_comparison")
 
 EXTRA_STORES["memory://?transactional=off"] = SteppedMemoryStore
 

@@ -274,3 +274,30 @@ class Bench:
         self.worker.run()
         assert self.runner.is_closed
         return self.runner.began
+
+
+def wait_bound(lower: int, higher: int, aging_us: int) -> int:
+    """Return how much later jobs of a higher priority may become due and still go first.
+
+    A job of priority `higher` that becomes due this long or more after a job of priority `lower` is
+    claimed after it. So an endless load of more urgent jobs that a worker keeps up with delays a
+    job by no more than this, besides the jobs that the worker holds already and the 250 ms that a
+    lane list may be old. A load that it cannot keep up with delays the job until what became due
+    before is done.
+
+    Args:
+        lower: Priority of the job that waits.
+        higher: Priority of the more urgent jobs.
+        aging_us: How long a job waits to gain one step, > 0.
+    """
+    assert aging_us > 0, "without aging there is no bound"
+    return (higher - lower + 1) * aging_us
+
+
+def settler_of(queues: Queues, retry: Retry | None = None) -> Settler:
+    """Make a settler of one task."""
+    handlers: Mapping[str, Handler] = {}
+    if retry is not None:
+        handler = Handler(lambda _: None, name="tests.task", retry=retry, timeout_us=None)
+        handlers = {"tests.task": handler}
+    return Settler(queues.engine, handlers, random.Random(1))

@@ -168,3 +168,14 @@ def world_on(kind: str, folder: Path) -> World:
     """Make a world on a fresh store of a kind."""
     clock = HandClock()
     return World(store_on(kind, folder, clock), clock)
+
+
+def dead_jobs(world: World, count: int = 14, queue: str = "q") -> list[JobId]:
+    """Have so many jobs of several lanes die."""
+    ids = [
+        world.put(queue=queue, priority=number % 2, tenant="ab"[number % 3 == 0])
+        for number in range(count)
+    ]
+    for job_id in ids:
+        world.die(job_id)
+    return ids

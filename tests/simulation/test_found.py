@@ -16,7 +16,6 @@ from dueline.worker.claimer import Claimer
 from simulation.deploying import in_vain
 from simulation.people import Version
 from tests.harness.calls import LEASE_US, WIDTH_US, call, claim_all, number_of, put, row_of
-from tests.harness.cases import simulation_found as cases
 from tests.harness.clocks import NOW_US, HandClock
 from tests.harness.cluster import Cluster
 from tests.harness.queues import queues_on
@@ -113,7 +112,11 @@ def test_verdicts_of_which_some_were_applied_are_not_told_as_refused() -> None:
 def test_what_has_ended_is_not_run_again_when_it_is_sent_again(
     queues: Queues, clock: HandClock
 ) -> None:
-    cases.what_has_ended_is_not_run_again_when_it_is_sent_again(queues, clock)
+    ended, waits = put(queues, call(1), call(2)._replace(due_us=NOW_US + 60 * SECOND_US))
+    assert Bench(queues, clock).run() == [1]
+    queues.enqueue_again([ended, waits, row_of(7)])
+    found = queues.engine.store.find([ended.id, waits.id, row_of(7).id])
+    assert [row is not None for row in found] == [False, True, True]
 
 
 def test_what_has_ended_and_had_a_key_is_not_run_again_when_it_is_sent_again(

@@ -1,19 +1,46 @@
 """Requests that land late, on the memory store without transactions (rule U5)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 
 import pytest
 
-from dueline.core.errors import Unknown
+from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.readback import WriteStatus
 from dueline.core.store import NO_VERSION, Put, Write
 from dueline.store_tests.calls import token_of
-from tests.harness import late_landing
-from tests.harness.cases.stores_late_landing import LateStore
 from tests.harness.clocks import HandClock
 from tests.harness.cluster import Cluster, GivenUp, Node
 from tests.harness.late_answers import ON_TIME, LateClient
+from tests.harness.late_landing import Late, LateLandingLaws, Silence
+
+
+class LateStore(LateClient):
+    """A store that gives up its next conditional write on request."""
+
+    def __init__(self) -> None:
+        """Start empty, with an answer to each request."""
+        self.armed: list[int] = []
+        super().__init__(HandClock(), cluster=Cluster(), turns=self._turns())
+
+    def _turns(self) -> Iterator[int]:
+        while True:
+            yield self.armed.pop() if self.armed else ON_TIME
+
+    def silence(self) -> Callable[[], None]:
+        """Answer no reading of rows, until what is returned is called."""
+
+        def fail(*_: object) -> None:
+            raise StoreUnavailable
+
+        some = self._node.some
+        self._node.some = fail  # type: ignore[method-assign, assignment]
+
+        def speak() -> None:
+            self._node.some = some  # type: ignore[method-assign]
+
+        return speak
+
 
 pytestmark = pytest.mark.memory
 
@@ -23,43 +50,15 @@ def store() -> LateStore:
     return LateStore()
 
 
-@pytest.fixture(params=range(5), ids=lambda skips: f"after {skips} steps")
-def late(request: pytest.FixtureRequest, store: LateStore) -> late_landing.Late:
-    skips: int = request.param
-    return lambda: store.armed.append(skips)
+class TestMemory(LateLandingLaws):
+    @pytest.fixture(params=range(5), ids=lambda skips: f"after {skips} steps")
+    def late(self, request: pytest.FixtureRequest, store: LateStore) -> Late:
+        skips: int = request.param
+        return lambda: store.armed.append(skips)
 
-
-def test_a_claim_has_its_rows(store: LateStore, late: late_landing.Late) -> None:
-    late_landing.a_claim_has_its_rows(store, late)
-
-
-def test_a_claim_of_another_is_not_taken_for_ones_own(
-    store: LateStore, late: late_landing.Late
-) -> None:
-    late_landing.a_claim_of_another_is_not_taken_for_ones_own(store, late)
-
-
-@pytest.mark.parametrize("verdict", late_landing.VERDICTS)
-def test_a_verdict_holds(store: LateStore, late: late_landing.Late, verdict: str) -> None:
-    late_landing.a_verdict_holds(store, late, verdict)
-
-
-def test_verdicts_beside_it_hold(store: LateStore, late: late_landing.Late) -> None:
-    late_landing.verdicts_beside_it_hold(store, late)
-
-
-def test_a_commit_holds(store: LateStore, late: late_landing.Late) -> None:
-    late_landing.a_commit_holds(store, late)
-
-
-def test_an_outcome_is_known_by_whoever_repeats_it(
-    store: LateStore, late: late_landing.Late
-) -> None:
-    late_landing.an_outcome_is_known_by_whoever_repeats_it(store, late, store.silence)
-
-
-def test_another_outcome_under_the_same_claim_is_refused(store: LateStore) -> None:
-    late_landing.another_outcome_under_the_same_claim_is_refused(store)
+    @pytest.fixture
+    def silence(self, store: LateStore) -> Silence:
+        return store.silence
 
 
 def test_a_commit_that_another_may_have_overwritten_is_unknown(store: LateStore) -> None:

@@ -16,12 +16,14 @@ from dueline.core.wakeup import Signal, Wakeup
 from dueline.stores.sqlite.wakeup import (
     DATAGRAM_BYTES_MAX,
     DATAGRAMS_MAX,
+    DATAGRAMS_SURE,
     SOCKETS_AGE_US_MAX,
     SocketListener,
     SocketWakeups,
 )
-from tests.harness.cases import wakeups_sockets
 from tests.harness.clocks import HandClock
+
+ROUNDS = 20
 
 WAIT_S = 60.0
 
@@ -122,8 +124,17 @@ def test_a_lane_that_is_too_long_for_a_datagram_is_left_out(
 
 
 def test_where_one_may_be_lost_the_lane_lists_are_read(wakeups: SocketWakeups) -> None:
+    """Send more wake-ups than a socket surely holds: the lane lists must be read."""
     # T3: a more urgent lane may be among those that were dropped
-    wakeups_sockets.lost(wakeups)
+    listener = wakeups.listen(["mail"], Signal())
+    try:
+        for count in (1, DATAGRAMS_SURE, DATAGRAMS_SURE + 1, 40):
+            for shard in range(count):
+                wakeups.wake([Wakeup("mail", 17, LANE._replace(shard=shard))])
+            names_all = all(one.lane for one in listener.take())
+            assert names_all == (count <= DATAGRAMS_SURE)
+    finally:
+        listener.close()
 
 
 @pytest.mark.parametrize("said", [b"mail", b"\xff", b"[", b'["mail", 1, ["mail"]]', b""])
@@ -146,8 +157,29 @@ def test_a_worker_of_an_earlier_version_gets_the_name_of_the_queue(
 
 
 def test_several_threads_wait_and_all_are_woken(wakeups: SocketWakeups) -> None:
+    """Let several threads wait: one wake-up ends all waits.
+
+    If all of them see the datagram before one takes it, all wake up in any case: so, many rounds.
+    """
     # O1
-    wakeups_sockets.all_threads(wakeups)
+    signal = Signal()
+    listener = wakeups.listen(["mail"], signal)
+    try:
+        for _ in range(ROUNDS):
+            signal.clear()
+            threads = [
+                threading.Thread(target=listener.wait, args=(60.0,), daemon=True) for _ in range(3)
+            ]
+            for thread in threads:
+                thread.start()
+            wakeups.wake([Wakeup("post")])
+            wakeups.wake([Wakeup("mail")])
+            for thread in threads:
+                thread.join(10.0)
+                assert not thread.is_alive()
+            listener.take()
+    finally:
+        listener.close()
 
 
 def test_its_event_ends_a_wait(listener: SocketListener, wakeup: Signal) -> None:

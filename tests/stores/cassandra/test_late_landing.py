@@ -10,8 +10,8 @@ import pytest
 from dueline.api.connect import open_store
 from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.store_tests.calls import claim, lane_of, new_jobs, put_in
-from tests.harness import late_landing
 from tests.harness.cassandra_node import Keyspaces, expect_node, keyspaces_on_a_node
+from tests.harness.late_landing import Late, LateLandingLaws, Silence
 
 if TYPE_CHECKING:  # the driver may be absent
     from dueline.stores.cassandra.session import Call
@@ -37,66 +37,38 @@ def store(keyspaces: Keyspaces) -> Iterator[CassandraStore]:
     store.close()
 
 
-@pytest.fixture
-def late(store: CassandraStore, monkeypatch: pytest.MonkeyPatch) -> late_landing.Late:
-    """Hold the next conditional batches back, and send them just before those that follow."""
-    session = store._session
-    send = session.decide_many
-    held: list[Sequence[Sequence[Call]]] = []
-    armed: list[bool] = []
+class TestCassandra(LateLandingLaws):
+    @pytest.fixture
+    def late(self, store: CassandraStore, monkeypatch: pytest.MonkeyPatch) -> Late:
+        """Hold the next conditional batches back, and send them just before those that follow."""
+        session = store._session
+        send = session.decide_many
+        held: list[Sequence[Sequence[Call]]] = []
+        armed: list[bool] = []
 
-    def decide_many(batches: Sequence[Sequence[Call]]) -> Sequence[object]:
-        if armed and batches:
-            armed.clear()
-            held.append(batches)
-            return [Unknown("the answer was lost") for _ in batches]
-        while held:
-            send(held.pop())
-        return send(batches)
+        def decide_many(batches: Sequence[Sequence[Call]]) -> Sequence[object]:
+            if armed and batches:
+                armed.clear()
+                held.append(batches)
+                return [Unknown("the answer was lost") for _ in batches]
+            while held:
+                send(held.pop())
+            return send(batches)
 
-    monkeypatch.setattr(session, "decide_many", decide_many)
-    return lambda: armed.append(True)
+        monkeypatch.setattr(session, "decide_many", decide_many)
+        return lambda: armed.append(True)
 
-
-def test_a_claim_has_its_rows(store: CassandraStore, late: late_landing.Late) -> None:
-    late_landing.a_claim_has_its_rows(store, late)
-
-
-def test_a_claim_of_another_is_not_taken_for_ones_own(
-    store: CassandraStore, late: late_landing.Late
-) -> None:
-    late_landing.a_claim_of_another_is_not_taken_for_ones_own(store, late)
-
-
-@pytest.mark.parametrize("verdict", late_landing.VERDICTS)
-def test_a_verdict_holds(store: CassandraStore, late: late_landing.Late, verdict: str) -> None:
-    late_landing.a_verdict_holds(store, late, verdict)
-
-
-def test_verdicts_beside_it_hold(store: CassandraStore, late: late_landing.Late) -> None:
-    late_landing.verdicts_beside_it_hold(store, late)
-
-
-def test_a_commit_holds(store: CassandraStore, late: late_landing.Late) -> None:
-    late_landing.a_commit_holds(store, late)
-
-
-def test_an_outcome_is_known_by_whoever_repeats_it(
-    store: CassandraStore, late: late_landing.Late, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def silence() -> Callable[[], None]:
+    @pytest.fixture
+    def silence(self, store: CassandraStore, monkeypatch: pytest.MonkeyPatch) -> Silence:
         def fail(*_: object) -> None:
             raise StoreUnavailable
 
-        read_serial = store._session.read_serial
-        monkeypatch.setattr(store._session, "read_serial", fail)
-        return lambda: monkeypatch.setattr(store._session, "read_serial", read_serial)
+        def say_nothing() -> Callable[[], None]:
+            read_serial = store._session.read_serial
+            monkeypatch.setattr(store._session, "read_serial", fail)
+            return lambda: monkeypatch.setattr(store._session, "read_serial", read_serial)
 
-    late_landing.an_outcome_is_known_by_whoever_repeats_it(store, late, silence)
-
-
-def test_another_outcome_under_the_same_claim_is_refused(store: CassandraStore) -> None:
-    late_landing.another_outcome_under_the_same_claim_is_refused(store)
+        return say_nothing
 
 
 def test_a_claim_whose_every_answer_is_lost_is_unknown(

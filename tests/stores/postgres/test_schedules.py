@@ -4,11 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.harness.cases import schedules_changes as cases
-from tests.harness.cases.schedules_changes import CHANGES
 from tests.harness.clocks import HandClock
 from tests.harness.postgres import schemas
 from tests.harness.world import World
+from tests.unit.schedules.test_changes import CHANGES, an_occurrence_is_one_job
 
 
 @pytest.fixture
@@ -27,4 +26,4 @@ def test_an_occurrence_is_one_job_whatever_changes_just_before_it(
     pg_world: World, change: str, had: str
 ) -> None:
     # T8, rule Z7
-    cases.an_occurrence_is_one_job(pg_world, change, had, "allow")
+    an_occurrence_is_one_job(pg_world, change, had, "allow")

@@ -8,20 +8,53 @@ from functools import partial
 import pytest
 
 from dueline.admin import bulk_runs
-from dueline.admin.bulk_runs import BulkRun
+from dueline.admin.bulk_runs import PARTITION, BulkRun, Change
 from dueline.admin.search import JobFilter
 from dueline.core.attempt import Outcome
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import Conflict, StoreUnavailable
-from dueline.core.job import Job, State
+from dueline.core.job import Job, JobId, State
 from dueline.core.store import Lease, Want
 from dueline.jobs.bulk import BulkResult, reschedule_all, retry_all
 from dueline.jobs.queue import Queues
-from tests.harness.cases import admin_bulk_runs as cases
-from tests.harness.cases.admin_bulk_runs import DEAD, Killed, Told, dead_jobs, records, total
 from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.queues import queues_on
-from tests.harness.world import LEASE_US, World
+from tests.harness.world import LEASE_US, World, dead_jobs
+
+JOBS = 14
+DEAD = JobFilter(state="dead", queue="q")
+
+
+class Killed(BaseException):
+    """A process is killed."""
+
+
+class Told:
+    """Changes jobs as asked, and keeps which were changed; the process may be killed after any."""
+
+    def __init__(self, change: Change, killed_after: int = 10**9) -> None:
+        self.change = change
+        self.killed_after = killed_after
+        self.came_to: Counter[JobId] = Counter()
+
+    def __call__(self, rows: Sequence[Job]) -> Iterator[BulkResult]:
+        for row in rows:
+            if self.came_to.total() == self.killed_after:
+                raise Killed
+            changed = next(iter(self.change([row])))
+            self.came_to[row.id] += changed.done + changed.asked
+            yield changed
+
+
+def total(pages: Iterator[BulkResult]) -> BulkResult:
+    changed = BulkResult()
+    for page in pages:
+        changed = changed.plus(page)
+    return changed
+
+
+def records(world: World) -> int:
+    return len(world.store.read(PARTITION, after=None, limit=9))
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +70,18 @@ def later(queues: Queues, rows: Sequence[Job]) -> Iterator[BulkResult]:
 
 
 def test_all_that_match_are_come_to_and_nothing_is_left_of_it(world: World) -> None:
-    cases.all_that_match_are_come_to_and_nothing_is_left_of_it(world)
+    # O6
+    ids = dead_jobs(world)
+    other, living = world.put(queue="other"), world.put()
+    world.die(other)
+    said = Told(partial(retry_all, world.queues))
+    one = BulkRun(world.queues.engine, DEAD, "retry")
+    assert (one.count(), one.is_begun) == (JOBS, False)
+    assert total(one.run(said)) == BulkResult(done=JOBS)
+    assert said.came_to == Counter(ids)
+    assert world.queues.find(other).status == "dead"
+    assert world.queues.find(living).status == "ready"
+    assert records(world) == 0
 
 
 @pytest.mark.parametrize("state", ["dead", None])

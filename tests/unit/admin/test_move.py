@@ -30,9 +30,8 @@ from dueline.tasks.progress import Progress
 from dueline.workflows import records as flow_records
 from dueline.workflows import workflow
 from dueline.workflows.graph import lay_out
-from tests.harness.cases.monitor_departed import claim
 from tests.harness.clocks import HandClock
-from tests.harness.dead_workers import LONG_US, SHORT_S, beat
+from tests.harness.dead_workers import LONG_US, SHORT_S, beat, claim
 from tests.harness.queues import queues_on
 from tests.harness.schedules import EVERY_US, TEMPLATE
 from tests.harness.unique_jobs import keyed

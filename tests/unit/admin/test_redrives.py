@@ -8,18 +8,56 @@ import pytest
 
 from dueline.admin import redrives
 from dueline.admin.redrives import STALE_US, PacedRedrive, read_rate
+from dueline.admin.search import JobFilter
+from dueline.core.clock import SECOND_US
 from dueline.core.durations import instant_text
 from dueline.core.errors import BadInput, Conflict, NotFound
+from dueline.core.job import JobId
 from dueline.core.process_identity import Whereabouts
-from tests.harness.cases import admin_redrives as cases
-from tests.harness.cases.admin_bulk_runs import dead_jobs
-from tests.harness.cases.admin_redrives import LIKE, living, paced
-from tests.harness.world import World
+from tests.harness.world import World, dead_jobs
+
+LIKE = JobFilter(queue="q")
+
+
+def paced(world: World, rate: float = 4) -> PacedRedrive:
+    """Begin a redrive."""
+    made = PacedRedrive(world.queues, LIKE, "queue:q", rate, "ann")
+    made.begin()
+    return made
+
+
+def living(world: World, ids: list[JobId]) -> int:
+    """Count the jobs that are no longer dead."""
+    return sum(world.queues.find(one).status != "dead" for one in ids)
 
 
 def test_a_redrive_keeps_its_rate_and_is_stopped_and_resumed(world: World) -> None:
+    """Redrive fourteen jobs at four a second; stop after some, resume, and leave none."""
     # R17
-    cases.a_redrive_keeps_its_rate_and_is_stopped_and_resumed(world)
+    ids = dead_jobs(world)
+    began_us = world.clock.monotonic_us()
+    first = paced(world)
+    pages = first.run()
+    for _ in range(4):  # of two jobs at most
+        next(pages)
+    took_s = (world.clock.monotonic_us() - began_us) / SECOND_US
+    assert living(world, ids) - 2 <= 4 * took_s <= living(world, ids)
+    redrives.stop(world.queues.engine, first.redrive.id)
+    before = living(world, ids)
+    assert sum(1 for _ in pages) <= 2  # within a second
+    assert living(world, ids) - before <= 4
+    assert first.redrive.state == "stopped"
+    done = living(world, ids)
+    (stored,) = redrives.redrives(world.queues.engine)
+    assert (stored.state, stored.done, stored.matching) == ("stopped", done, len(ids))
+    again = redrives.chosen(world.queues.engine, None, to_resume=True)
+    second = PacedRedrive(world.queues, again.like, again.written, 100, "bob")
+    second.begin()
+    results = list(second.run())
+    assert sum(one.done for one in results) == len(ids) - done
+    assert living(world, ids) == len(ids)
+    (stored,) = redrives.redrives(world.queues.engine)
+    assert (stored.state, stored.done, stored.who) == ("done", len(ids), "bob")
 
 
 def test_who_dies_is_resumed_after_a_while_and_no_job_is_retried_twice(world: World) -> None:

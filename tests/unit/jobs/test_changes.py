@@ -25,11 +25,35 @@ from tests.harness.calls import (
     put,
     row_in,
 )
-from tests.harness.cases import jobs_cancels as cases
 from tests.harness.clocks import NOW_US, HandClock
 from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.queues import queues_on
 from tests.harness.swaps import swap
+
+
+def just_before(name: str, act: Callable[[], object], patch: pytest.MonkeyPatch) -> None:
+    """Let something happen just before the next call of a function of `cancel_requests`."""
+    function = getattr(cancel_requests, name)
+
+    def call(*args: object, **terms: object) -> object:
+        patch.setattr(cancel_requests, name, function)
+        act()
+        return function(*args, **terms)
+
+    patch.setattr(cancel_requests, name, call)
+
+
+def _fail(queues: Queues, job: Job, *, for_good: bool = False) -> None:
+    engine = queues.engine
+    if for_good:
+        outcome = Outcome("dead", engine.time.latest_us(), error="OSError: no")
+        end = finish_of(job, outcome, None, engine.catalog.settings("default"))
+        assert finish(engine.store, [Finished(job, end)], ()) == [True]
+    else:
+        at_us = NOW_US
+        move = Move(job, at_us, engine.ids.token(), at_us // WIDTH_US, errors=1, crashes=0)
+        assert engine.store.settle([move]) == [True]
+
 
 Answer = TypeVar("Answer")
 
@@ -149,19 +173,51 @@ def test_a_retry_by_hand_takes_back_the_wish_for_an_end(queues: Queues, clock: H
     assert cancel_requests.asked(queues.engine.store, [waiting.id, buried.id]) == {}
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        cases.a_retry_leaves_the_request_for_a_later_claim,
-        cases.a_request_that_came_too_late_ends_no_later_retry,
-        cases.a_request_reaches_the_claim_that_holds,
-    ],
-)
-def test_cancels_and_retries_that_meet(
-    case: Callable[[Queues, HandClock], None], queues: Queues, clock: HandClock
-) -> None:
-    # rules P11 and P12
-    case(queues, clock)
+def test_a_retry_leaves_the_request_for_a_later_claim(queues: Queues) -> None:
+    """Claim and cancel a job after a retry by hand has read its row."""
+    # rule P12
+    (job,) = put(queues, call(1))
+    (taken,) = claim_all(queues)
+    _fail(queues, taken)
+
+    def meanwhile() -> None:
+        claim_all(queues)
+        assert not queues.cancel(job.id)
+
+    with pytest.MonkeyPatch.context() as patch:
+        just_before("withdraw", meanwhile, patch)
+        with pytest.raises(Conflict, match="running"):
+            queues.retry(job.id)
+    assert cancel_requests.asked(queues.engine.store, [job.id]).keys() == {job.id}
+
+
+def test_a_request_that_came_too_late_ends_no_later_retry(queues: Queues) -> None:
+    """Let a job die after a cancel has read its row."""
+    # rule P12
+    (job,) = put(queues, call(1))
+    (taken,) = claim_all(queues)
+    with pytest.MonkeyPatch.context() as patch:
+        just_before("ask", lambda: _fail(queues, taken, for_good=True), patch)
+        with pytest.raises(Conflict, match="dead"):
+            queues.cancel(job.id)
+    assert cancel_requests.asked(queues.engine.store, [job.id]) == {}
+
+
+def test_a_request_reaches_the_claim_that_holds(queues: Queues, clock: HandClock) -> None:
+    """Let another worker claim a job after a cancel has read its row."""
+    # rule P11
+    (job,) = put(queues, call(1))
+    claim_all(queues)
+
+    def meanwhile() -> None:
+        clock.advance(us=LEASE_US)
+        claim_all(queues, worker="second")
+
+    with pytest.MonkeyPatch.context() as patch:
+        just_before("ask", meanwhile, patch)
+        assert not queues.cancel(job.id)
+    found = cancel_requests.of_worker(queues.engine.store, "second")
+    assert [claim.fence for claim in found] == [2]
 
 
 @pytest.mark.parametrize("then", ["ends", "is claimed again", "waits again"])

@@ -13,7 +13,6 @@ from dueline.core.clock import SECOND_US, to_datetime
 from dueline.core.deadlines import EPOCH_S, LARGEST, deadline_of, late_us, priority_of
 from dueline.core.lane import PRIORITY_MAX, PRIORITY_MIN
 from dueline.tasks.hooks import SettleEvent, SettleName
-from tests.harness.cases import jobs_deadlines as cases
 from tests.harness.clocks import NOW_US, HandClock
 
 STORES = [
@@ -85,7 +84,18 @@ def test_the_earliest_deadline_goes_first_whenever_the_jobs_came(app: Dueline) -
 
 
 def test_a_worker_starts_them_in_that_order(app: Dueline) -> None:
-    cases.a_worker_starts_them_in_that_order(app)
+    # T6
+    ran: list[int] = []
+
+    @app.task(name="notes")
+    def note(number: int) -> None:
+        ran.append(number)
+
+    minutes = [7, 3, 9, 1, 8, 2]
+    for number in minutes:
+        app.task_named("notes").using(deadline=60 * number).enqueue(number)
+    app.run_worker(burst=True, concurrency=1)
+    assert ran == sorted(minutes)
 
 
 def test_within_a_second_the_one_that_became_due_first_goes_first(app: Dueline) -> None:

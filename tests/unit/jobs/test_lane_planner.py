@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dueline.core.lane import Lane, Pointer
 from dueline.core.store import Want
 from dueline.jobs.lane_planner import SHARD_SHARE_MIN, Prospect, aged, plan, prospects
-from tests.harness.cases.worker_turns import wait_bound
+from tests.harness.worker_bench import wait_bound
 
 NOW_US = 1_000_000
 

@@ -10,7 +10,6 @@ from dueline import BadInput, Dueline, LeaseLost
 from dueline.admin.health import examine
 from dueline.api.raw_queue import RawQueue
 from dueline.tasks.hooks import SettleEvent
-from tests.harness.cases import jobs_lowlevel as cases
 from tests.harness.clocks import HandClock
 from tests.harness.worker_bench import Bench
 
@@ -39,7 +38,21 @@ def bodies(raw: RawQueue) -> list[bytes]:
 
 
 def test_what_was_put_in_is_claimed_and_acked(app: Dueline, raw: RawQueue) -> None:
-    cases.what_was_put_in_is_claimed_and_acked(app, raw)
+    # A3, C4: ack ends it
+    ids = raw.put([b"[1]", b"[2]"], task="of.another.framework")
+    first, second = raw.claim(10)
+    assert [first.id, second.id] == ids
+    assert (first.body, first.task, first.attempt, first.fence) == (
+        *(b"[1]", "of.another.framework"),
+        *(1, 1),
+    )
+    assert app.job(first.id).status == "running"
+    first.ack()
+    assert app.job(first.id).status == "done"
+    assert app.job(first.id).result(timeout=0) is None
+    with pytest.raises(LeaseLost):
+        first.ack()
+    assert raw.ack([second, second]) == [second.id]
 
 
 def test_the_most_urgent_come_first_and_none_early(raw: RawQueue, clock: HandClock) -> None:

@@ -1,6 +1,6 @@
 """Many jobs changed at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -8,6 +8,7 @@ from dueline.core.attempt import Outcome
 from dueline.core.call_options import CallOptions
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import BadInput, StoreUnavailable
+from dueline.core.job import JobId
 from dueline.jobs import bulk
 from dueline.jobs.bulk import (
     BulkResult,
@@ -20,12 +21,21 @@ from dueline.jobs.bulk import (
     waiting_in,
 )
 from dueline.jobs.counts import Counts
-from tests.harness.cases import jobs_mass as cases
-from tests.harness.cases.jobs_mass import status, total
 from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.queues import queues_on
 from tests.harness.unique_jobs import keyed
 from tests.harness.world import World
+
+
+def status(world: World, job_id: JobId) -> str:
+    return world.queues.find(job_id).status
+
+
+def total(pages: Iterator[BulkResult]) -> BulkResult:
+    changed = BulkResult()
+    for page in pages:
+        changed = changed.plus(page)
+    return changed
 
 
 def test_all_that_waits_is_cancelled(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +57,12 @@ def test_what_runs_does_not_wait(world: World) -> None:
 
 
 def test_what_runs_is_asked_to_stop(world: World) -> None:
-    cases.what_runs_is_asked_to_stop(world)
+    running, waiting = world.put(), world.put(after_s=60)
+    world.claim(running, start=True)
+    rows = [world.row(running), world.row(waiting)]
+    assert total(cancel_all(world.queues, rows)) == BulkResult(done=1, asked=1)
+    assert status(world, running) == "running"
+    assert status(world, waiting) == "cancelled"
 
 
 def test_what_has_changed_since_it_was_read_is_left(world: World) -> None:

@@ -13,7 +13,6 @@ from dueline.jobs import pauses
 from dueline.jobs.history import attempts
 from dueline.jobs.paused_tasks import PAGE, clear, waiting_in
 from dueline.jobs.shard_status import LATE_US, shards_of
-from tests.harness.cases import jobs_pauses as cases
 from tests.harness.clocks import HandClock
 from tests.harness.cluster import Cluster
 from tests.harness.interleaving import Turns, every_order
@@ -46,7 +45,30 @@ def test_an_app_pauses_a_queue_and_resumes_it(url: str) -> None:
 
 @pytest.mark.parametrize("url", URLS)
 def test_a_paused_tenant_waits_and_the_others_go_on(url: str, tmp_path: Path) -> None:
-    cases.a_paused_tenant_waits_and_the_others_go_on(url, tmp_path)
+    # F10
+    app = Dueline(url.format(tmp_path))
+    ran: list[str] = []
+
+    @app.task(name="note", queue="q")
+    def note(text: str) -> None:
+        ran.append(text)
+
+    app.pause("q", tenant="a")
+    app.pause("q", tenant="")
+    jobs = [note.using(tenant=tenant).enqueue(tenant) for tenant in ("a", "b", "", "c") * 2]
+    app.run_worker(burst=True)
+    assert sorted(ran) == ["b", "b", "c", "c"]
+    assert [job.status for job in jobs[::2]] == ["ready"] * 4
+    app.resume("q", tenant="")
+    app.run_worker(burst=True)
+    assert sorted(ran[4:]) == ["", ""]
+    app.resume("q")  # which is not paused
+    app.run_worker(burst=True)
+    assert jobs[0].status == "ready"
+    app.resume("q", tenant="a")
+    app.run_worker(burst=True)
+    assert ran[6:] == ["a", "a"]
+    app.close()
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)

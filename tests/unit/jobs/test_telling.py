@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from dueline.admin.search import attempts_of
 from dueline.core.attempt import ARGUMENTS_BYTES_MAX, Attempt, EnqueuedEvent
 from dueline.core.call_options import Mode
 from dueline.core.clock import SECOND_US
@@ -22,14 +23,23 @@ from dueline.jobs.history import (
 from dueline.jobs.queue import Queues
 from dueline.jobs.transaction import transaction
 from tests.harness.calls import call, put
-from tests.harness.cases import jobs_telling as cases
-from tests.harness.cases.jobs_telling import told, words
 from tests.harness.clocks import NOW_US, HandClock
 from tests.harness.history_rows import claimed, done_of, rows_of_each
 from tests.harness.queues import queues_on
 from tests.harness.stream_stage import Stage
 from tests.harness.unique_jobs import keyed
 from tests.harness.world import EVERY_KIND, KINDS, store_on
+
+
+def told(queues: Queues, queue: str = "default") -> list[tuple[str, str]]:
+    """Read what was told, in order: what happened, and to which job."""
+    found = attempts(queues.engine.store, queue, 1, everything=True)
+    return [(one.outcome, one.job) for one in found]
+
+
+def words(queues: Queues) -> list[str]:
+    """Read what happened, in order."""
+    return [word for word, _ in told(queues)]
 
 
 @pytest.fixture(params=EVERY_KIND)
@@ -74,7 +84,19 @@ def test_unique_births_and_what_becomes_of_them_are_told(queues: Queues, mode: M
 
 
 def test_changes_are_told(queues: Queues, clock: HandClock) -> None:
-    cases.changes_are_told(queues, clock)
+    (job,) = put(queues, call(1, due_us=NOW_US + 60 * SECOND_US))
+    for change in (
+        lambda: queues.reschedule(job.id, NOW_US + 90 * SECOND_US),
+        lambda: queues.change(job.id, priority=5),
+        lambda: queues.retry(job.id),
+        lambda: queues.cancel(job.id),
+    ):
+        clock.advance(1)
+        change()
+    assert words(queues) == ["enqueued", "changed", "changed", "changed", "cancelled"]
+    past = attempts_of(queues.engine, job.id, "default", limit=10)
+    assert past.attempts[0].outcome == "cancelled"
+    assert past.attempts[0].priority == 5
 
 
 def test_many_changes_are_told(queues: Queues, clock: HandClock) -> None:

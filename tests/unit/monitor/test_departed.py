@@ -1,5 +1,7 @@
 """Freeing what the dead hold."""
 
+from dataclasses import replace
+
 from dueline.coordination import worker_registry
 from dueline.coordination.worker_registry import Registration, present
 from dueline.core.attempt import Outcome
@@ -8,11 +10,9 @@ from dueline.core.store import Drop, Extend, Lease, Want
 from dueline.jobs.history import died
 from dueline.monitor.dead_workers import release_dead_worker
 from dueline.worker.heartbeat import Load, PresenceReporter
-from tests.harness.cases import monitor_departed as cases
-from tests.harness.cases.monitor_departed import claim
 from tests.harness.clocks import HandClock
 from tests.harness.cluster import Cluster
-from tests.harness.dead_workers import LONG_US, SHORT_S, beat, free_all
+from tests.harness.dead_workers import LONG_US, SHORT_S, beat, claim, free_all
 from tests.harness.interleaving import Turns, every_order
 from tests.harness.queues import queues_on
 from tests.harness.stepped_store import SteppedMemoryStore
@@ -20,11 +20,38 @@ from tests.harness.world import LEASE_US, World
 
 
 def test_what_a_dead_worker_held_is_due_long_before_its_lease_ends(world: World) -> None:
-    cases.what_a_dead_worker_held_is_due_long_before_its_lease_ends(world)
+    # R7
+    world.queues.engine.catalog.configure("q", lease_us=LONG_US)
+    job_id = world.put()
+    beat(world, queues=("q", "other"))  # whose lease, 30 s, is the shortest: three beats
+    job = claim(world, lease_us=LONG_US)
+    assert world.store.settle([Extend(job, job.at_us, started=True)]) == [True]
+    world.clock.advance(SHORT_S)
+    assert not present(world.store)
+    assert free_all(world) == 1
+    row = world.row(job_id)
+    assert row.at_us <= world.now_us
+    assert (row.state, row.worker) == (State.STARTED, "w1")
+    again = claim(world, "w2")
+    assert (again.id, again.fence, again.crashes) == (job_id, 2, 1)
+    assert worker_registry.registrations(world.store) == []
 
 
 def test_a_worker_of_this_very_process_is_not_dead_when_it_was_silent(world: World) -> None:
-    cases.a_worker_of_this_very_process_is_not_dead_when_it_was_silent(world)
+    # M3: the machine stood still, and the monitor beside it looks before it has beaten again
+    world.queues.engine.catalog.configure("q", lease_us=LONG_US)
+    job_id = world.put()
+    beat(world, queues=("q", "other"))
+    claim(world, lease_us=LONG_US)
+    world.clock.advance(SHORT_S)
+    assert not present(world.store)
+    before = world.row(job_id)
+    assert release_dead_worker(world.queues.engine, None).acts == 0
+    assert world.row(job_id) == before
+    assert len(worker_registry.registrations(world.store)) == 1
+    ((here, _),) = worker_registry.registrations(world.store)
+    worker_registry.register(world.store, replace(here, born=f"{here.born}1"), version=b"1" * 16)
+    assert release_dead_worker(world.queues.engine, None).acts == 1
 
 
 def test_whoever_claims_it_next_tells_who_died_on_it(world: World) -> None:
@@ -55,7 +82,13 @@ def test_no_claim_of_a_worker_that_beats_is_touched(world: World) -> None:
 
 
 def test_no_claim_is_touched_of_somebody_who_was_never_on_the_roster(world: World) -> None:
-    cases.no_claim_is_touched_of_somebody_who_was_never_on_the_roster(world)
+    job_id = world.put()
+    beat(world, "w2")
+    claim(world, "by hand")
+    world.clock.advance(SHORT_S)
+    before = world.row(job_id)
+    assert free_all(world, "w2", "by hand") == 0
+    assert world.row(job_id) == before
 
 
 def test_a_process_that_has_ended_for_certain_needs_miss_no_beat(world: World) -> None:
@@ -85,7 +118,26 @@ def test_a_worker_that_only_stood_still_has_its_verdict_refused(world: World) ->
 
 
 def test_a_worker_that_comes_back_meanwhile_keeps_its_claims(world: World) -> None:
-    cases.a_worker_that_comes_back_meanwhile_keeps_its_claims(world)
+    """It beats again after it was found to be silent, before the verdict."""
+    world.queues.engine.catalog.configure("q", lease_us=LONG_US)
+    job_id = world.put()
+    reporter = PresenceReporter(world.queues.engine, "w1", serving=("q", "other"), tasks=())
+    reporter.report(Load(slots=4, held=0))
+    claim(world, lease_us=LONG_US)
+    world.clock.advance(SHORT_S)
+    before = world.row(job_id)
+    lanes = world.store.lanes
+
+    def lanes_and_a_beat(*args: object, **kwargs: object) -> object:
+        reporter.report(Load(slots=4, held=1))
+        return lanes(*args, **kwargs)  # type: ignore[arg-type]
+
+    world.store.lanes = lanes_and_a_beat  # type: ignore[method-assign, assignment]
+    assert free_all(world) == 0
+    assert world.row(job_id) == before
+    assert [entry.registration.worker for entry in worker_registry.registrations(world.store)] == [
+        "w1"
+    ]
 
 
 def test_an_end_that_is_decided_is_left_to_who_repeats_its_effects(world: World) -> None:
@@ -161,8 +213,9 @@ def test_the_dead_are_seen_to_one_by_one_in_all_their_queues(world: World) -> No
     assert due == [True, False, True]
 
 
-def lead_a_return() -> int:
+def test_a_return_in_any_order_ends_the_job_once() -> None:
     """Let a worker go on while what it holds is freed, in every order of their steps."""
+    # P2, M1
     ends = set()
 
     def lead(turns: Turns) -> None:
@@ -198,9 +251,4 @@ def lead_a_return() -> int:
 
     count = every_order(lead)
     assert ends == {True, False}
-    return count
-
-
-def test_a_return_in_any_order_ends_the_job_once() -> None:
-    # P2, M1
-    assert lead_a_return() > 10
+    assert count > 10

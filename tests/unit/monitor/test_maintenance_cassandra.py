@@ -16,7 +16,6 @@ from dueline.monitor.sampling import sample, samples_of
 from dueline.store_tests.calls import lane_of, new_job
 from dueline.streams.retention import trim_streams
 from tests.harness.audits import look, wait
-from tests.harness.cases import monitor_departed_permits
 from tests.harness.cassandra_node import expect_node, session_on_a_node
 from tests.harness.clocks import HandClock
 from tests.harness.old_streams import kept, old_stream, one_more
@@ -66,11 +65,6 @@ def test_a_job_that_landed_late_in_a_lane_listed_nowhere_is_recovered(
     (finding,) = findings(world.store)
     assert (finding.queue, finding.job) == ("hidden", job.id.hex())
     assert look(world) == 0
-
-
-def test_permits_of_a_dead_worker_are_given_back_and_others_stay(world: World) -> None:
-    # F1
-    monitor_departed_permits.what_another_changes_meanwhile_stays_changed(world)
 
 
 def test_a_sample_says_how_deep_and_how_late_a_queue_is(world: World) -> None:

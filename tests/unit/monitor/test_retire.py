@@ -3,9 +3,13 @@
 from dueline.core.clock import DAY_US
 from dueline.core.store import Drop
 from dueline.monitor.lane_sweep import QUEUES_A_STEP, sweep_lanes
-from tests.harness.cases import monitor_retire as cases
-from tests.harness.cases.monitor_retire import listed
 from tests.harness.world import World
+
+
+def listed(world: World, queue: str) -> int:
+    """Count a queue's pointers."""
+    page = world.store.lanes(queue, 0, until_bucket=2**40, after=None, limit=100)
+    return len(page.pointers)
 
 
 def test_a_lane_that_is_past_and_empty_is_retired_though_no_worker_serves_it(world: World) -> None:
@@ -20,7 +24,18 @@ def test_a_lane_that_is_past_and_empty_is_retired_though_no_worker_serves_it(wor
 
 
 def test_the_lanes_of_dead_jobs_are_retired_too_and_only_when_they_are_empty(world: World) -> None:
-    cases.the_lanes_of_dead_jobs_are_retired_too_and_only_when_they_are_empty(world)
+    job_id = world.put()
+    world.die(job_id)
+    for _ in range(3):
+        world.clock.advance(us=2 * DAY_US)
+        sweep_lanes(world.queues.engine, None)
+    assert listed(world, "q!dead") == 1
+    world.queues.retry(job_id)
+    for _ in range(3):
+        world.clock.advance(us=2 * DAY_US)
+        sweep_lanes(world.queues.engine, None)
+    assert listed(world, "q!dead") == 0
+    assert world.queues.find(job_id).status == "ready"
 
 
 def test_a_step_looks_at_some_queues_and_the_next_goes_on_there(world: World) -> None:

@@ -10,24 +10,22 @@ from dueline.core.errors import EnqueueUnknown, StoreUnavailable
 from dueline.core.job import Job
 from dueline.core.queue_catalog import LATE_US
 from dueline.core.store import Record
+from dueline.jobs.queue import Queues
 from dueline.monitor.empty_queues import QUEUES_A_STEP, WAIT_US, remove_empty_queues
 from dueline.monitor.lane_sweep import sweep_lanes
 from dueline.monitor.retention import expire_history
 from dueline.stores.memory.store import MemoryStore
-from tests.harness.cases import monitor_vanish as cases
-from tests.harness.cases.monitor_vanish import (
-    hurried_producer_against_monitor,
-    names,
-    producer_against_monitor,
-)
 from tests.harness.clocks import HandClock
 from tests.harness.cluster import Cluster
 from tests.harness.empty_queues import (
     CALL,
     HISTORY_US,
     STAGES,
+    Put,
+    against_monitor,
     check_known,
     engine_of,
+    hurried_against_monitor,
     nothing,
     rounds,
 )
@@ -35,6 +33,26 @@ from tests.harness.failing_store import FailingStore
 from tests.harness.interleaving import Turns, every_order
 from tests.harness.queues import queues_on
 from tests.harness.world import World
+
+
+def names(world: World) -> list[str]:
+    """Name the queues."""
+    return world.queues.engine.catalog.names()
+
+
+def a_queue(_monitor: Queues, _clock: HandClock) -> Put:
+    """Prepare nothing: the queue that is read of first is empty."""
+    return lambda producer: producer.enqueue(CALL)
+
+
+def producer_against_monitor() -> int:
+    """Let a job be put while the monitor lets its queue vanish."""
+    return against_monitor(a_queue)
+
+
+def hurried_producer_against_monitor() -> int:
+    """Let a job be put late while the monitor lets its queue vanish."""
+    return hurried_against_monitor(a_queue)
 
 
 def use_once(world: World) -> None:
@@ -46,7 +64,12 @@ def use_once(world: World) -> None:
 
 
 def test_a_queue_that_nobody_uses_vanishes(world: World) -> None:
-    cases.a_queue_that_nobody_uses_vanishes(world)
+    # C16
+    world.queues.engine.catalog.settings("q")
+    world.queues.engine.catalog.settings("r")
+    assert rounds(world) == [2, 2, 2]
+    assert names(world) == []
+    assert rounds(world, 1) == [0]
 
 
 def test_it_stays_as_long_as_its_history_is_kept(world: World) -> None:

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dueline import Batch, Dueline, LeaseLost
+from dueline import Batch, Conflict, Dueline, LeaseLost
 from dueline.core.errors import BadInput, NotFound
-from tests.harness.cases import streams_app as cases
 
 WAIT_S = 60
 
@@ -87,11 +86,27 @@ def test_a_handler_that_fails_is_called_again(app: Dueline) -> None:
 
 
 def test_a_lease_has_one_holder_at_a_time(app: Dueline) -> None:
-    cases.a_lease_has_one_holder_at_a_time(app)
+    with app.lease("nightly", ttl=60) as lease:
+        assert (lease.epoch, lease.is_held) == (1, True)
+        lease.check()
+        with pytest.raises(Conflict, match="held by"), app.lease("nightly", ttl=60):
+            raise AssertionError
+        with app.lease("weekly") as other:
+            assert other.epoch == 1
+    assert not lease.is_held
+    with pytest.raises(LeaseLost):
+        lease.check()
+    with app.lease("nightly", ttl=60, wait=60) as again:
+        assert again.epoch == 2
+    app.close()
 
 
 def test_sequences_of_one_name_give_each_number_once(app: Dueline) -> None:
-    cases.sequences_of_one_name_give_each_number_once(app)
+    one, two = app.sequence("orders", block=10), app.sequence("orders", block=10)
+    numbers = [one.next(), two.next(), *one.many(12), two.next()]
+    assert len(set(numbers)) == len(numbers)
+    assert numbers[0] == 1
+    app.close()
 
 
 REFUSED: dict[str, Callable[[Dueline], object]] = {

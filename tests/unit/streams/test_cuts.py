@@ -9,7 +9,6 @@ from dueline.core.watermark import SEALED_US
 from dueline.jobs.transaction import transaction
 from dueline.streams import groups, resharding
 from dueline.streams.consumer import Consumer
-from tests.harness.cases import streams_cuts as cases
 from tests.harness.clocks import HandClock
 from tests.harness.stepped_store import SteppedMemoryStore
 from tests.harness.stream_stage import Stage, run, values
@@ -67,7 +66,24 @@ def test_nothing_is_lost_doubled_or_out_of_order_when_a_stream_is_cut_anew(stage
 
 
 def test_new_shards_wait_until_the_old_ones_are_read(stage: Stage) -> None:
-    cases.new_shards_wait_until_the_old_ones_are_read(stage)
+    orders = stage.stream(1)
+    orders.append_many([(number, "k") for number in range(30)])
+    orders.reshard(4)
+    orders.append(30, key="k")
+    stage.later()
+    slow, quick = stage.member(shards=None), stage.member(shards=None)
+    stage.settle_down(slow, quick, beats=4)
+    (old,) = [member for member in (slow, quick) if 0 in member.held]
+    new = quick if old is slow else slow
+    assert values(new) == []
+    first = old.poll(0)
+    assert first is not None
+    old.commit(first)
+    assert values(new) == []
+    rest = values(old)
+    stage.clock.advance(1)
+    rest += values(new) + values(old)
+    assert rest == list(range(10, 31))
 
 
 def test_an_idle_member_sees_a_cut_soon_and_without_a_beat(stage: Stage) -> None:

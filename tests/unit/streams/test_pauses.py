@@ -4,13 +4,47 @@ import pytest
 
 from dueline.core.errors import BadInput, NotFound
 from dueline.streams.group_health import stuck_groups
-from tests.harness.cases import streams_pauses as cases
-from tests.harness.stream_stage import Stage
+from tests.harness.stream_stage import Stage, values
+
+SHARD = 1
 
 
 def test_what_is_paused_waits_and_continues_where_it_stopped(stage: Stage) -> None:
+    """Pause a group, then one of its shards, then that shard for all groups."""
     # rule O2
-    cases.what_is_paused_waits_and_continues_where_it_stopped(stage)
+    orders = stage.stream(3)
+    members = {
+        group: stage.member(shards=None, group=group, batch=2) for group in ("billing", "mail")
+    }
+
+    def read() -> dict[str, list[int]]:
+        stage.later()
+        return {group: sorted(values(member)) for group, member in members.items()}
+
+    def append(first: int) -> set[int]:
+        """Append twelve events; return those in the shard that is paused."""
+        events = orders.append_many([(first + n, str(n)) for n in range(12)])
+        return {event.value for event in events if event.shard == SHARD}
+
+    append(0)
+    stage.settle_down(*members.values())
+    orders.pause(group="billing")
+    assert read() == {"billing": [], "mail": list(range(12))}
+    assert members["billing"].held == [0, 1, 2]
+    orders.resume(group="billing")
+    assert read() == {"billing": list(range(12)), "mail": []}
+    orders.pause(group="mail", shard=SHARD)
+    in_shard = append(20)
+    everything = set(range(20, 32))
+    found = read()
+    assert (set(found["billing"]), set(found["mail"])) == (everything, everything - in_shard)
+    orders.pause(shard=SHARD)
+    orders.resume(group="mail", shard=SHARD)
+    assert read()["mail"] == []
+    orders.reshard(4)  # the pause stays
+    assert read()["mail"] == []
+    orders.resume(shard=SHARD)
+    assert set(read()["mail"]) == in_shard
 
 
 def test_a_pause_is_noticed_between_two_batches(stage: Stage) -> None:

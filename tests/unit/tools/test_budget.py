@@ -27,7 +27,7 @@ def test_loops_whose_variable_says_nothing_are_counted() -> None:
 
 def test_tests_that_only_call_their_body_are_counted() -> None:
     source = (
-        "from tests.harness.cases import claims as cases, bodies\n"
+        "from tests.harness import claims as cases, bodies\n"
         "def test_a(): cases.a()\n"
         "def test_b():\n    b = 1\n    bodies.b(b)\n"
         "def test_c(): check()\n"

@@ -11,7 +11,6 @@ from dueline import BadInput, Context, Dueline, Retry
 from dueline.jobs import attempt_lines
 from dueline.jobs.attempt_lines import ATTEMPTS_MAX
 from dueline.worker.job_lines import LINE_CHARACTERS_MAX, LINES_CHARACTERS_MAX, JobLines
-from tests.harness.cases import worker_lines as cases
 from tests.harness.programs import Program, wait_for
 
 log = logging.getLogger("shop")
@@ -24,11 +23,6 @@ def app() -> Dueline:
 
 def burst(app: Dueline) -> None:
     app.run_worker(["default"], burst=True, monitor=False)
-
-
-def test_the_log_of_a_failed_attempt_is_kept(tmp_path: Path) -> None:
-    # V11
-    cases.the_log_of_a_failed_attempt_is_kept(f"sqlite:///{tmp_path}/jobs.db")
 
 
 def test_the_last_lines_are_kept_and_long_ones_are_cut(app: Dueline) -> None:

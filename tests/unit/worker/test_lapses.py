@@ -1,24 +1,73 @@
 """Handlers are not called under claims that have lapsed."""
 
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from dueline.core.attempt import Done, Each, GivenBack
+from dueline.core.attempt import Done, Each, Ended, GivenBack
+from dueline.core.job import Job, State
 from dueline.core.retry import Retry
 from dueline.jobs.queue import Queues
 from dueline.tasks.batch_handler import BatchHandler, Call
 from dueline.tasks.batch_options import BatchOptions
+from dueline.tasks.handler import Context, Handler
 from dueline.worker.assignment import Assignment
 from dueline.worker.context_controls import Controls
 from dueline.worker.execution import Execution
-from tests.harness.calls import call, put
-from tests.harness.cases import worker_lapses as cases
-from tests.harness.cases.worker_lapses import HANDLERS, LEASE_US, calls, claimed, run
+from dueline.worker.thread_runner import ThreadRunner
+from tests.harness.calls import call, put, row_of
 from tests.harness.clocks import NOW_US, HandClock
+from tests.harness.crew import Crew
 from tests.harness.programs import Program, wait_for
 from tests.harness.worker_bench import Bench
+
+LEASE_US = 1_000_000
+
+
+calls: list[int] = []
+
+
+def plain(number: int) -> None:
+    """Take the short way."""
+    calls.append(number)
+
+
+def told(context: Context, number: int) -> None:
+    """Take the longer way."""
+    calls.append(number + context.fence * 0)
+
+
+async def awaited(number: int) -> None:
+    """Take the way of coroutines."""
+    calls.append(number)
+
+
+HANDLERS = {
+    function.__name__: Handler(function, name=function.__name__, retry=Retry(), timeout_us=None)
+    for function in (plain, told, awaited)
+}
+
+
+def claimed(number: int, task: str) -> Job:
+    """Make a row that was claimed now."""
+    row = row_of(number, task=task)
+    return row._replace(at_us=NOW_US + LEASE_US, fence=1, state=State.CLAIMED)
+
+
+def run(some: list[Assignment], clock: HandClock, execution: Execution) -> list[Ended]:
+    """Give jobs to a runner."""
+    wakeup = threading.Event()
+    runner = ThreadRunner(execution, threads=1, clock=clock, now_us=clock.wall_us, wakeup=wakeup)
+    crew = Crew(runner, wakeup)
+    runner.start()
+    runner.submit(some)
+    try:
+        return crew.take(len(some))
+    finally:
+        crew.close()
+
 
 AFTER_US = NOW_US + LEASE_US + 1
 
@@ -33,7 +82,11 @@ def nothing_called() -> None:
 def test_no_handler_is_called_once_the_claim_has_lapsed(
     clock: HandClock, task: str, keep: int
 ) -> None:
-    cases.no_handler_is_called_once_the_claim_has_lapsed(clock, task, keep)
+    # rule H2
+    job = claimed(1, task)
+    clock.advance(us=LEASE_US + 1)
+    (ended,) = run([Assignment(job, bool(keep))], clock, Execution(HANDLERS))
+    assert (ended.ending, ended.started_us, calls) == (GivenBack(), 0, [])
 
 
 @pytest.mark.parametrize("task", list(HANDLERS))

@@ -7,11 +7,6 @@ from typing import Any
 import pytest
 
 from dueline import BadInput, Context, Dueline, Retry
-from tests.harness.cases.worker_cancels import a_request_before_an_end_decides_what_it_is_called
-from tests.harness.cases.worker_reports import (
-    reports_are_there_when_a_transaction_is_committed,
-    reports_are_there_when_the_end_is,
-)
 
 STORES = ("memory://", "memory://?transactional=off", "sqlite:///jobs.db")
 
@@ -49,30 +44,6 @@ def test_notes_are_read_by_callers_and_by_the_next_attempt(app: Dueline) -> None
     assert job.meta == {**second, "attempt 3": [True, None], "file": "b.csv"}
     assert job.progress is not None
     assert job.progress.done == 5
-
-
-@pytest.mark.parametrize("url", STORES)
-def test_reports_are_there_when_the_end_is(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    reports_are_there_when_the_end_is(url)
-
-
-@pytest.mark.parametrize("url", ["memory://", "sqlite:///jobs.db"])
-def test_reports_are_there_when_a_transaction_is_committed(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    reports_are_there_when_a_transaction_is_committed(url)
-
-
-@pytest.mark.parametrize("url", STORES)
-def test_a_request_before_an_end_decides_what_it_is_called(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    a_request_before_an_end_decides_what_it_is_called(url)
 
 
 def test_notes_alone_are_no_progress(app: Dueline) -> None:

@@ -7,15 +7,36 @@ import pytest
 
 from dueline.coordination import worker_requests
 from dueline.coordination.worker_registry import Presence, present
+from dueline.coordination.worker_requests import EFFECTIVE_US, RequestKind
 from dueline.core.errors import BadInput, NotFound
 from dueline.core.wakeup import FALLBACK_US
+from dueline.jobs.explain import explain
 from dueline.jobs.queue import Queues
 from tests.harness.calls import call, put
-from tests.harness.cases import worker_requests as cases
 from tests.harness.clocks import HandClock
 from tests.harness.queues import queues_on
+from tests.harness.steering import answer_to, ask, presence_of
 from tests.harness.worker_bench import Bench
 from tests.harness.world import EVERY_KIND, store_on
+
+
+def act_by_act(bench: Bench, clock: HandClock, acts: Iterator[int]) -> None:
+    """Let a worker run; each act yields for how long the worker is left alone after it."""
+    until_us, beat_us = [0], [0]
+
+    def meanwhile() -> None:
+        bench.worker._attend()
+        if clock.monotonic_us() >= beat_us[0]:
+            beat_us[0] = clock.monotonic_us() + bench.beat() // 3
+        if clock.monotonic_us() >= until_us[0]:
+            wait_us = next(acts, None)
+            if wait_us is None:
+                bench.worker.stop()
+            else:
+                until_us[0] = clock.monotonic_us() + wait_us
+
+    bench.wakeup.meanwhile = meanwhile
+    bench.run()
 
 
 @pytest.fixture(params=EVERY_KIND)
@@ -26,18 +47,66 @@ def queues(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> 
 
 
 def test_an_idle_worker_is_quieted_resumed_and_stopped(queues: Queues, clock: HandClock) -> None:
+    """Steer an idle worker that no wake-up reaches."""
     # O13, rule O1
-    cases.an_idle_worker_is_quieted_resumed_and_stopped(queues, clock)
+    engine = queues.engine
+    bench = Bench(queues, clock, burst=False, gap_us_max=FALLBACK_US)
+
+    def asked(kind: RequestKind) -> Iterator[int]:
+        asked_us = clock.wall_us()
+        request = ask(engine, kind)
+        yield 2 * EFFECTIVE_US
+        answer = answer_to(engine, request)
+        assert answer is not None
+        assert answer.at_us - asked_us <= EFFECTIVE_US
+        assert answer.is_quiet is presence_of(engine).is_quiet is (kind == "quiet")
+
+    def acts() -> Iterator[int]:
+        yield 60_000_000  # then it polls rarely
+        yield from asked("ping")
+        yield from asked("quiet")
+        (job,) = put(queues, call(1))
+        yield 2 * EFFECTIVE_US
+        bench.run_all()
+        assert bench.runner.began == []
+        assert "quiet" in explain(queues, job.id).sentence
+        yield from asked("resume")
+        bench.run_all()
+        assert bench.runner.began == [1]
+        yield 60_000_000
+        ask(engine, "stop")
+        yield EFFECTIVE_US
+        raise AssertionError("it did not stop")
+
+    act_by_act(bench, clock, acts())
+    assert bench.worker.is_stopped_by_request
 
 
 def test_a_busy_worker_answers_and_then_takes_nothing_more(
     queues: Queues, clock: HandClock
 ) -> None:
-    cases.a_busy_worker_answers_and_then_takes_nothing_more(queues, clock)
+    """Ping and quiet a worker whose only slot is taken, and which does not poll."""
+    engine = queues.engine
+    put(queues, call(1), call(2))
+    bench = Bench(queues, clock, threads=1, burst=False, gap_us_max=FALLBACK_US)
 
+    def acts() -> Iterator[int]:
+        bench.runner.begin()
+        yield 10_000_000  # the other job is released meanwhile
+        request = ask(engine, "ping")
+        yield EFFECTIVE_US
+        answer = answer_to(engine, request)
+        assert answer is not None
+        assert (answer.running, answer.jobs[0][1], answer.is_quiet) == (1, "tests.task", False)
+        assert answer.memory_bytes > 1_000_000
+        ask(engine, "quiet")
+        yield EFFECTIVE_US
+        bench.runner.end()
+        yield EFFECTIVE_US
+        bench.run_all()
+        assert (bench.runner.began, presence_of(engine).held) == ([1], 0)
 
-def test_a_worker_is_steered(tmp_path: Path) -> None:
-    cases.a_worker_is_steered(f"sqlite:///{tmp_path}/jobs.db")
+    act_by_act(bench, clock, acts())
 
 
 def test_the_inbox_is_read_once_for_each_request_while_the_worker_is_idle(
@@ -59,11 +128,11 @@ def test_the_inbox_is_read_once_for_each_request_while_the_worker_is_idle(
     def acts() -> Iterator[int]:
         yield 120_000_000
         assert reads == []
-        cases.ask(queues.engine, "ping")
+        ask(queues.engine, "ping")
         yield 120_000_000
         assert len(reads) == 1
 
-    cases.act_by_act(bench, clock, acts())
+    act_by_act(bench, clock, acts())
 
 
 def test_a_quiet_worker_lets_jobs_of_cancel_requests_be(queues: Queues, clock: HandClock) -> None:
@@ -75,13 +144,13 @@ def test_a_quiet_worker_lets_jobs_of_cancel_requests_be(queues: Queues, clock: H
         bench.runner.begin()
         (job,) = bench.runner.active
         queues.cancel(job.id)
-        cases.ask(queues.engine, "quiet")
+        ask(queues.engine, "quiet")
         yield 5_000_000
         assert bench.runner.cancelled == [job.claim()]
-        assert cases.presence_of(queues.engine).is_quiet
+        assert presence_of(queues.engine).is_quiet
         bench.runner.end()
 
-    cases.act_by_act(bench, clock, acts())
+    act_by_act(bench, clock, acts())
 
 
 def test_a_worker_of_an_older_version_is_not_asked(queues: Queues) -> None:

@@ -8,9 +8,10 @@ import pytest
 from dueline.core.attempt import Crashed, Done, Ended, Ending, Expired, Failed, GivenBack, Snoozed
 from dueline.core.call_options import CallOptions
 from dueline.core.clock import SECOND_US, SystemClock
-from dueline.core.job import State
+from dueline.core.job import Job, State
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.retry import Retry, decide
+from dueline.core.store import Extend
 from dueline.jobs.history import attempts
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.tasks.handler import Handler, Snooze
@@ -19,10 +20,15 @@ from dueline.worker.child_protocol import Finished, dump, load
 from dueline.worker.execution import Execution
 from dueline.worker.thread_runner import ThreadRunner
 from tests.harness.calls import LEASE_US, call, claim_all, put, row_of
-from tests.harness.cases import worker_rules as cases
 from tests.harness.clocks import NOW_US, HandClock
 from tests.harness.lives import ChildDied, Killed, Stage, put_one
 from tests.harness.worker_bench import Bench, words
+
+
+def mark(queues: Queues, job: Job) -> None:
+    """Mark a job as started, as a worker does before it calls the handler."""
+    assert queues.engine.store.settle([Extend(job, job.at_us, started=True)])[0]
+
 
 FAILED = Failed("ValueError", "no", "", retry=True)
 ONCE = QueueSettings(deliver="at_most_once")
@@ -186,7 +192,17 @@ def test_every_job_is_marked_before_its_handler_is_called(
 
 
 def test_a_job_whose_worker_died_after_its_start_is_lost(once: Queues, clock: HandClock) -> None:
-    cases.a_job_whose_worker_died_after_its_start_is_lost(once, clock)
+    # C8
+    started, _ = put(once, call(1), call(2))
+    claimed = claim_all(once)
+    mark(once, claimed[0])
+    clock.advance(us=LEASE_US + 1)
+    assert Bench(once, clock).run() == [2]
+    assert sorted(words(once)) == ["crashed", "done", "lost"]
+    outcome = once.find(started.id).outcome
+    assert outcome is not None
+    assert outcome.state == "lost"
+    assert "may have run" in outcome.error
 
 
 def test_a_handler_that_is_not_waited_for_leaves_a_lost_job(once: Queues, clock: HandClock) -> None:

@@ -3,22 +3,25 @@
 import logging
 import random
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
 from dueline.core.attempt import (
+    Attempt,
     Cancelled,
     Crashed,
     Done,
     Ended,
     Ending,
+    Failed,
     GivenBack,
     Outcome,
     Snoozed,
 )
-from dueline.core.call_options import CallOptions
+from dueline.core.call_options import CallOptions, Rule
 from dueline.core.clock import SECOND_US
-from dueline.core.errors import NotFound, Unknown
+from dueline.core.errors import Duplicate, NotFound, Unknown
 from dueline.core.job import Job, State
 from dueline.core.retry import Retry
 from dueline.core.store import Extend
@@ -28,20 +31,29 @@ from dueline.jobs.queue import Queues
 from dueline.worker.claimer import ClaimedJob
 from dueline.worker.triage import EndedBeforeRun, triage
 from tests.harness.calls import LEASE_US, WIDTH_US, call, calls, claim_all, put, row_in
-from tests.harness.cases.worker_settler import (
-    FAILED,
-    RUN_US,
-    ended,
-    retried_in_a_batch,
-    settler_of,
-    told,
-    words,
-)
 from tests.harness.clocks import NOW_US, HandClock
 from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.swaps import swap
 from tests.harness.unique_jobs import keyed, keys_held
-from tests.harness.worker_bench import Bench
+from tests.harness.worker_bench import Bench, settler_of
+
+RUN_US = 250_000
+FAILED = Failed("ValueError", "no", "Traceback …\nValueError: no", retry=True, retry_after_us=None)
+
+
+def ended(job: Job, ending: Ending) -> Ended:
+    """End an attempt of a claimed job now."""
+    return Ended(job, ending, NOW_US + 5, NOW_US + RUN_US)
+
+
+def told(queues: Queues) -> list[Attempt]:
+    """Read the history."""
+    return list(attempts(queues.engine.store, "default", 1))
+
+
+def words(queues: Queues) -> list[str]:
+    """Read what history calls the attempts."""
+    return [attempt.outcome for attempt in told(queues)]
 
 
 def claimed(queues: Queues, clock: HandClock) -> Job:
@@ -61,8 +73,18 @@ def over_of(queues: Queues, taken: ClaimedJob) -> list[EndedBeforeRun]:
 
 
 def test_a_retried_job_of_a_batch_keeps_its_unique_key(queues: Queues, clock: HandClock) -> None:
+    """End two jobs and retry one with a unique key, all at once; call with the key again."""
     # C12
-    retried_in_a_batch(queues, clock)
+    keyed = call(3)._replace(opts=CallOptions(unique=Rule("order 7", "reject", 0)).to_bytes())
+    put(queues, call(1), call(2), keyed)
+    jobs = claim_all(queues)
+    clock.advance(us=RUN_US)
+    ends = [ended(job, FAILED if job.opts else Done(b"7")) for job in jobs]
+    assert settler_of(queues, Retry(attempts=3)).settle(ends, []) == []
+    with suppress(Duplicate):
+        put(queues, keyed)
+        raise AssertionError("the key of a job that is retried was released")
+    assert sorted(words(queues)) == ["done", "done", "retried"]
 
 
 def test_done_drops_the_row_and_keeps_result_and_history(queues: Queues, clock: HandClock) -> None:

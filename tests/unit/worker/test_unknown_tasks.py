@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -9,22 +10,26 @@ import pytest
 from dueline.admin.health import examine
 from dueline.core.clock import SECOND_US
 from dueline.core.lane import limits_of, task_key, task_of, tenant_of
+from dueline.core.queue_settings import QueueSettings
 from dueline.core.wakeup import FALLBACK_US, LocalWakeups
 from dueline.jobs.explain import explain
 from dueline.jobs.paused_tasks import PAGE
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.worker.paused_jobs import ASK_EVERY_US
 from tests.harness.calls import call, put
-from tests.harness.cases import worker_unknown_tasks as cases
-from tests.harness.cases.worker_unknown_tasks import OTHER, TASK
 from tests.harness.clocks import HandClock
 from tests.harness.failing_store import FailingStore
 from tests.harness.interleaving import Turns, every_order
-from tests.harness.lives import Stage, put_one
+from tests.harness.lives import Stage, Stopped, put_one
 from tests.harness.queues import queues_on
 from tests.harness.swaps import swap
 from tests.harness.worker_bench import Bench
 from tests.harness.world import EVERY_KIND, store_on
+
+TASK, OTHER = "tests.task", "tests.other"
+
+
+LEASE_US = QueueSettings().lease_us
 
 
 @pytest.fixture(params=EVERY_KIND)
@@ -36,18 +41,53 @@ def queues(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> 
 
 
 def test_a_worker_without_its_task_claims_it_once(queues: Queues, clock: HandClock) -> None:
+    """Have workers that do not know a task come again and again, then one that does."""
     # rule P10
-    cases.a_worker_without_its_task_claims_it_once(queues, clock)
+    put(queues, *(call(n, tenant="a", priority=n % 2) for n in range(5)), call(9, task=OTHER))
+    began_us = clock.wall_us()
+    assert Bench(queues, clock, tasks=[OTHER], threads=2).run() == [9]
+    rows = list(queues.engine.jobs_of("default"))
+    for _ in range(3):
+        assert Bench(queues, clock, tasks=[OTHER]).run() == []
+        clock.advance(3600)
+    assert list(queues.engine.jobs_of("default")) == rows
+    assert {task_of(row.lane) for row in rows} == {TASK}
+    assert {(row.errors, row.crashes, row.alone, row.fence <= 1) for row in rows} == {
+        (0, 0, False, True)
+    }
+    assert {row.at_us for row in rows} == {began_us}
+    assert Bench(queues, clock, tasks=[TASK], threads=1).run() == [1, 3, 0, 2, 4]
 
 
 def test_it_is_not_claimed_again(queues: Queues, clock: HandClock) -> None:
+    """Have a worker that does not know a task go on for a while."""
     # rule P10
-    cases.it_is_not_claimed_again(queues, clock)
+    put(queues, call(1))
+    bench = Bench(queues, clock, tasks=[OTHER], burst=False)
+    for _ in range(20):
+        bench.worker._step()
+        clock.advance(1)
+    (row,) = queues.engine.jobs_of("default")
+    assert (row.fence, bench.runner.began) == (1, [])
 
 
 def test_wherever_a_worker_is_stopped_the_job_runs_once() -> None:
+    """Stop a worker that does not know the task at each of its steps."""
     # rule P10
-    cases.wherever_one_is_stopped_the_job_runs_once()
+    for number in range(1, 400):
+        stage = Stage(lambda _: 1)
+        put_one(stage)
+        stage.stop_at = frozenset({number})
+        with suppress(Stopped):
+            stage.work(OTHER)
+        is_over, stage.stop_at = stage.steps < number, frozenset()
+        stage.clock.advance(us=LEASE_US + SECOND_US)
+        stage.work_to_the_end()
+        assert stage.calls == 1, f"stopped at step {number}"
+        assert [outcome.state for outcome in stage.ends.values()] == ["done"]
+        if is_over:
+            return
+    raise AssertionError("there are too many steps")
 
 
 @pytest.mark.long
@@ -60,7 +100,7 @@ def test_in_whatever_order_two_workers_come_the_job_runs_once() -> None:
         stage.turns = turns
         turns.run([lambda: stage.work(OTHER), stage.work])
         stage.turns = None
-        stage.clock.advance(us=cases.LEASE_US + SECOND_US)
+        stage.clock.advance(us=LEASE_US + SECOND_US)
         stage.work_to_the_end()
         assert stage.calls == 1
         assert [outcome.state for outcome in stage.ends.values()] == ["done"]

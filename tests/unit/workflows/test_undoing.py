@@ -10,7 +10,7 @@ from dueline import Dueline, Retry, graph, group, pipeline
 from dueline.core.errors import BadInput
 from dueline.workflows.graph import Gathered, Node, lay_out
 from dueline.workflows.parts import Step, StepCall
-from tests.harness.cases.workflows_undoing import undone_if_it_fails
+from tests.harness.workflow_stage import named, stage_of
 from tests.harness.workflow_tasks import FAILING, ran, step
 
 A, B, U = (Step(name, lambda _given: StepCall("", "default", 0, b"[]")) for name in ("a", "b", "u"))
@@ -109,8 +109,17 @@ def test_who_undoes_may_be_given_nothing(shop: Dueline) -> None:
 def test_what_undoes_runs_where_something_failed_and_nowhere_else(
     kind: str, tmp_path: Path
 ) -> None:
+    """Let the last of three steps fail, then none: the two before it are undone, or are not."""
     # W2
-    undone_if_it_fails(kind, tmp_path)
+    steps = [named(name).undone_by(named(f"not {name}")) for name in "ab"]
+    for failing, undone in (({"z"}, ["not b", "not a"]), (set[str](), list[str]())):
+        stage = stage_of(kind, tmp_path)
+        stage.put(pipeline(*steps, named("z")))
+        stage.failing_steps = failing
+        stage.work()
+        assert [name for name, _ in stage.ran] == ["a", "b", "z", *undone]
+        assert stage.look().progress().left == 0
+        stage.close()
 
 
 def test_few_are_named_by_many() -> None:

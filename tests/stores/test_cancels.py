@@ -1,4 +1,4 @@
-"""Jobs that were asked to stop, and then fail in all ways."""
+"""Jobs that were asked to stop, and then fail in all ways, on each kind of store."""
 
 import sys
 import time
@@ -6,8 +6,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import pytest
+
 from dueline import BatchOptions, Call, Context, Dueline, Job, Retry, Snooze, Throttled, pipeline
 from dueline.core.errors import JobFailed
+from tests.harness.addresses import IN_MEMORY, LONG_ON_CASSANDRA
 
 WAIT_S = 60.0
 
@@ -47,8 +50,10 @@ WAYS: dict[str, Callable[[Context], None]] = {
 }
 
 
-def a_request_before_an_end_decides_what_it_is_called(url: str) -> None:
+@pytest.mark.parametrize("url", [*IN_MEMORY, *LONG_ON_CASSANDRA], indirect=True)
+def test_a_request_before_an_end_decides_what_it_is_called(url: str) -> None:
     """Let handlers ask for the end of their own jobs, which the worker has not read then."""
+    # C19
     app = Dueline(url)
     app.semaphore("api", capacity=5)
     app.queue("once", deliver="at_most_once")

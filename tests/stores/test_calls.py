@@ -1,4 +1,4 @@
-"""What calls have of their own, on stores of servers."""
+"""Options of single calls, on each store that several processes can open."""
 
 from typing import Any, NoReturn
 
@@ -8,8 +8,9 @@ from dueline import Context, Dueline, Duplicate, Job, NotFound, Retry, pipeline
 from dueline.api.task import Using
 
 
-def calls_have_options_of_their_own(url: str) -> None:
+def test_calls_have_options_of_their_own(url: str) -> None:
     """Enqueue, find, run and follow calls with options of their own."""
+    # A12, C22, C23, T17, V3, V9
     app = Dueline(url)
     app.queue("default", history="all")
     seen: list[str] = []
@@ -69,8 +70,9 @@ def _rest(app: Dueline, cursor: str, *, count: int) -> list[Any]:
     return found
 
 
-def steps_and_schedules_have_options_of_their_own(url: str) -> None:
+def test_steps_and_schedules_have_options_of_their_own(url: str) -> None:
     """Run steps and a job of a schedule with headers and retries of their own."""
+    # A12, C21
     app = Dueline(url)
     seen: list[tuple[int, dict[str, str]]] = []
 

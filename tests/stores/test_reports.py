@@ -1,10 +1,13 @@
-"""What handlers report is there when their ends are."""
+"""What handlers report is there when their ends are, on each kind of store."""
 
 import asyncio
 import time
 from contextlib import suppress
 
+import pytest
+
 from dueline import BatchOptions, Call, Cancel, Context, Dueline, Job, JobFailed, Retry, Snooze
+from tests.harness.addresses import IN_MEMORY, LONG_ON_CASSANDRA, WITH_ADDRESS
 
 ROUNDS = 5
 WAIT_S = 60.0
@@ -13,8 +16,10 @@ SCHEDULED = ("retried", "snoozed")
 OUTCOMES = ("done", "dead", "cancelled", *SCHEDULED)
 
 
-def reports_are_there_when_the_end_is(url: str) -> None:
+@pytest.mark.parametrize("url", [*IN_MEMORY, *LONG_ON_CASSANDRA], indirect=True)
+def test_reports_are_there_when_the_end_is(url: str) -> None:
     """Read the notes and the progress of jobs as soon as their ends are seen."""
+    # C18
     app = Dueline(url)
     try:
         _expect_reports(app)
@@ -44,8 +49,10 @@ def _expect_reports(app: Dueline) -> None:
             expect_report(batch.enqueue("done"), "done")
 
 
-def reports_are_there_when_a_transaction_is_committed(url: str) -> None:
+@pytest.mark.parametrize("url", [IN_MEMORY[0], *WITH_ADDRESS[:2]], indirect=True)
+def test_reports_are_there_when_a_transaction_is_committed(url: str) -> None:
     """Read what handlers reported as soon as the transactions are committed that end their jobs."""
+    # C18
     app = Dueline(url)
 
     @app.task(name="finishing")

@@ -1,7 +1,12 @@
-"""Situations that combine causes, explained as an independent oracle says, and as workers do."""
+"""`explain` in situations that combine causes, against an independent oracle and a worker."""
+
+from pathlib import Path
+
+import pytest
 
 from dueline.jobs.explanation import Explanation
-from tests.harness.explain_oracle import Situation, expected
+from tests.harness.addresses import WITH_ADDRESS, world_of
+from tests.harness.explain_oracle import KINDS, Situation, expected, situations, situations_of
 from tests.harness.explain_situations import Scene
 from tests.harness.world import World
 
@@ -9,13 +14,42 @@ _OF_THE_JOB = (
     "scheduled", "retrying", "put back", "expires", "steps", "held", "waiting", "claimed",
 )  # fmt: skip
 
+ALL = situations()
+CHOSEN = {
+    "sqlite": ALL,
+    "steps": ALL,
+    "postgres": [one for place, one in enumerate(ALL) if place % 7 < 4],
+    "cassandra": ALL[::20],
+}
+"""The situations of each store: one is some round trips, on Cassandra some hundred."""
 
-def every_condition_is_named_and_changed_in_order(world: World, situation: Situation) -> None:
-    """Explain a situation, then make the changes that were named.
+LONG = [
+    pytest.param("sqlite", marks=[pytest.mark.sqlite, pytest.mark.long]),
+    pytest.param("steps", marks=[pytest.mark.memory, pytest.mark.long]),
+]
+
+
+def test_there_are_enough_situations() -> None:
+    assert len(set(ALL)) >= 80
+    assert len(CHOSEN["postgres"]) > 80
+
+
+@pytest.mark.parametrize("of", KINDS)
+@pytest.mark.parametrize("kind", [*LONG, *WITH_ADDRESS[1:]])
+def test_every_condition_is_named_and_changed_in_order(kind: str, of: str, tmp_path: Path) -> None:
+    """Explain each situation, then make the changes that were named.
 
     The conditions, their order and the end are those of the oracle. A worker starts the job after
     the last change, and not before.
     """
+    # V4
+    with world_of(kind, tmp_path) as world:
+        for situation in situations_of(of):
+            if situation in CHOSEN[kind]:
+                _explain_and_change(world, situation)
+
+
+def _explain_and_change(world: World, situation: Situation) -> None:
     scene = Scene(world, situation, f"q{len(world.queues.engine.catalog.names())}")
     try:
         found = scene.explain()

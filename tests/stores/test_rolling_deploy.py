@@ -1,9 +1,11 @@
-"""Two versions of an application on one store."""
+"""Two versions of an application on one store, of which one has a new task."""
 
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+
+import pytest
 
 from dueline import Dueline, Job, pipeline
 from dueline.admin.health import examine, is_ready
@@ -13,6 +15,7 @@ from dueline.api.worker_plan import plan_of
 from dueline.core.clock import SECOND_US
 from dueline.core.job import Job as JobRow
 from dueline.core.lane import dead_queue, task_of
+from tests.harness.addresses import LONG_ON_CASSANDRA
 
 PATIENCE_S = 30
 
@@ -57,8 +60,10 @@ def _turned(body: bytes) -> bytes:
     return body[::-1]
 
 
-def two_versions_share_a_store(url: str) -> None:
+@pytest.mark.parametrize("url", LONG_ON_CASSANDRA, indirect=True)
+def test_a_new_task_waits_for_a_worker_that_knows_it(url: str) -> None:
     """Deploy a version with a new task: the producer first, then the second worker."""
+    # O9
     old, new = version(url, "sell"), version(url, "sell", "send")
     sell, send = new.task_named("shop.sell"), new.task_named("shop.send")
     with working(old):

@@ -1,1 +1,0 @@
-"""Tests that several test modules run: on other stores, or against mutants."""
