@@ -96,8 +96,9 @@ check: $(VENV)/.project ## format, lint, types, layers, module lengths, structur
 words: $(VENV)/.project ## find words that the project does not use (tools/words.txt)
 	$(PY) -m tools.words
 
-reference: $(VENV)/.project ## write the generated parts of docs/reference from the code
+reference: $(VENV)/.project ## write the generated parts of docs/reference from the code and the tests
 	$(PY) -m tools.reference
+	$(PY) -m tools.features
 
 structure: $(VENV)/.project ## count packages, imports, lines, and questions about the kind of store
 	$(PY) -m tools.structure

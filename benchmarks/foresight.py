@@ -1,4 +1,4 @@
-"""Simulated against real: three recorded workloads, then run with other settings.
+"""Simulated against real: three recorded workloads, then run with other settings (P7, P9).
 
 `.venv-spark/bin/python -m benchmarks.foresight` runs each workload with real workers, simulates
 two other settings from its history, and really runs these. It prints Markdown tables: the start

@@ -1,4 +1,4 @@
-"""How long simulations of many jobs take.
+"""How long simulations of many jobs take (P9).
 
 `.venv-spark/bin/python -m benchmarks.foresight_size` writes tables with that many recorded jobs, of
 four tenants and three priorities, and times one setting and two side by side: in this process

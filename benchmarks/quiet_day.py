@@ -1,4 +1,4 @@
-"""Alerts of a quiet day: the recorded workloads of `benchmarks.foresight`, with enough workers.
+"""Alerts of a quiet day: the workloads of `benchmarks.foresight`, with enough workers (P12).
 
 `python -m benchmarks.quiet_day` runs a day of each in virtual time. The simulator says when each
 attempt starts; every fifteen seconds a store holds the jobs that wait at that moment and what the

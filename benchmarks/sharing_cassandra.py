@@ -1,4 +1,4 @@
-"""What workers cost a Cassandra node who share a queue of several shards.
+"""What workers cost a Cassandra node who share a queue of several shards (H10).
 
 `python -m benchmarks.sharing_cassandra 127.0.0.1` runs four workers, each with connections of its
 own, and prints as JSON what they send while they are idle, while a light load comes, and while

@@ -1,4 +1,4 @@
-"""Run 144 checks in parallel, then create a report; kill one of four workers.
+"""Run 144 checks in parallel, then create a report; kill one of four workers (W1).
 
 Why: a semaphore limits jobs across all processes, and the step after a group runs once.
 """

@@ -1,4 +1,4 @@
-"""Run jobs from another language: everything here is HTTP and JSON.
+"""Run jobs from another language: everything here is HTTP and JSON (A7).
 
 Why: a worker needs no dueline, only the HTTP API. This one is Python without packages; it can be
 written the same way in Ruby, Go or a shell.

@@ -1,4 +1,4 @@
-"""Retry jobs: Retry, retry_after, Snooze.
+"""Retry jobs: Retry, retry_after, Snooze (R2).
 
 Why: most failures are temporary, and only the task knows which ones, and for how long.
 """

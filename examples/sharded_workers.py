@@ -1,4 +1,4 @@
-"""Consume six shards with six processes; kill two of them without losing a message.
+"""Consume six shards with six processes; kill two of them without losing a message (H6).
 
 Why: processes share a log in order, and agree by themselves which shard each reads.
 DUELINE_STORE selects the store (on Cassandra, run `dueline migrate` first); default: a file.

@@ -1,4 +1,4 @@
-"""The watermark of a stream's shard, where appends are committed long after they were made.
+"""The watermark of a stream's shard, where appends are committed long after they were made (T12).
 
 An append runs in a transaction of its caller, which may stay open. It takes a lock that names the
 lowest position it may use, then looks which positions are closing, inserts its row above them, and

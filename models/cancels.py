@@ -1,4 +1,4 @@
-"""Cancelling a job that runs, by force.
+"""Cancelling a job that runs, by force (C19).
 
 A canceller reads a claimed row, writes its request under the job and under the worker that holds
 the claim, and then reads the row again. Two workers claim the job; one that claims it again asks

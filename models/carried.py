@@ -1,4 +1,4 @@
-"""One write decides, and carries the rest.
+"""One write decides, and carries the rest (R13).
 
 A *place* is a job's row or a record. Two processes decide about it by one conditional write each,
 which also writes the consequences of the decision into the place's cell: a conditional write of

@@ -1,4 +1,4 @@
-"""Claims and outcomes of one row.
+"""Claims and outcomes of one row (C7).
 
 Two workers read the row, claim it, run it, extend it, and end or release it. An operator cancels
 it with the token that it read. Any conditional write may have no response: then it arrives at any

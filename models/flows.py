@@ -1,4 +1,4 @@
-"""Workflows: a step runs when its dependencies have ended.
+"""Workflows: a step runs when its dependencies have ended (W1).
 
 Two workers end a child each and check the callback. A third claims the callback when it is due,
 checks its dependencies, and runs or postpones it. The store has no transactions: an outcome is

@@ -1,4 +1,4 @@
-"""A row moves forward while cleanup reads its lane.
+"""A row moves forward while cleanup reads its lane (H4).
 
 The lane holds a row of the far future, and before it a later one that may be deleted. An operator
 lists the lane, moves the row to the present (in its place, or by a hop to the lane's start), and

@@ -1,4 +1,4 @@
-"""The lane list and its two watermarks.
+"""The lane list and its two watermarks (H4).
 
 Producers list a lane, insert their rows and check. Cleanup passes unlist the lane when it appears
 empty, and raise the watermarks by arbitrary clocks. Workers delete rows. All rows are inserted

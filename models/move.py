@@ -1,4 +1,4 @@
-"""Moving a job to another store.
+"""Moving a job to another store (H16).
 
 Two movers take a row of the old store and insert it in the new one; each may die anywhere, and the
 other one continues. A worker of the old store claims and ends the row, or its claim expires; a

@@ -1,4 +1,4 @@
-"""Permits of a limit.
+"""Permits of a limit (F1).
 
 Two workers share the record of a limit with one permit, which has the number that each holds. A
 worker reads it, writes its own number if the other leaves room, claims as many jobs, ends them,

@@ -1,4 +1,4 @@
-"""Workers that know different tasks and codecs.
+"""Workers that know different tasks and codecs (O9).
 
 A job needs a task and a codec. One worker knows the task, one the codec, one both; they poll the
 same shard. A worker that claimed the job without knowing all that it needs lists the lane of what

@@ -1,4 +1,4 @@
-"""Events that kill their process, and processes that are killed for other reasons.
+"""Events that kill their process, and processes that are killed for other reasons (R4).
 
 One shard has two events. Processes handle it one after the other, because a lease excludes others
 (rules L1 and L2). One of the events, or none, kills the process that handles it. A process may

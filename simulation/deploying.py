@@ -1,4 +1,4 @@
-"""One run of a queue during a deployment, from a seed to a verdict.
+"""One run of a queue during a deployment, from a seed to a verdict (C19, O9).
 
 Workers of three versions know different tasks and codecs. Operators cancel running jobs by force,
 and retry jobs by hand.

@@ -54,8 +54,7 @@ def bodies_elsewhere(source: str) -> int:
     borrowed = {
         alias.asname or alias.name
         for node in tree.body
-        if isinstance(node, ast.ImportFrom)
-        and (node.module or "").startswith("tests.")
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests.")
         for alias in node.names
     }
     calls = [

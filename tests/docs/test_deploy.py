@@ -1,4 +1,4 @@
-"""The files of deploy/: each is read by what it is for, or by a parser of its format."""
+"""The files of deploy/: each is read by what it is for, or by a parser of its format (V5, O12)."""
 
 import configparser
 import json

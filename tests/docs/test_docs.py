@@ -1,4 +1,4 @@
-"""README and docs, run."""
+"""README and docs, run (O10)."""
 
 from pathlib import Path
 

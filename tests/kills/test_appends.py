@@ -1,4 +1,4 @@
-"""The short run of kills among transactions that append events."""
+"""The short run of kills among transactions that append events (T12)."""
 
 from pathlib import Path
 

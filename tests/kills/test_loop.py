@@ -1,4 +1,4 @@
-"""Short loops."""
+"""Short loops (C1, R1, R13)."""
 
 from pathlib import Path
 

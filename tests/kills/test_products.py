@@ -1,4 +1,4 @@
-"""The short run of kills among products."""
+"""The short run of kills among products (C10)."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Lives of streams: they end well, and go wrong where a rule is broken."""
+"""Lives of streams: they end well, and go wrong where a rule is broken (H7)."""
 
 import time
 from collections import Counter

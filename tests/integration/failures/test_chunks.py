@@ -9,7 +9,7 @@ from tests.harness.failing_world import TAKEN_OVER_S, World
 
 
 def test_a_chunk_that_dies_with_its_child_runs_again_one_by_one(world: World) -> None:
-    # W6, A1: a crash counts for each of them, and each is a suspect
+    # W6, rule A1: a crash counts for each of them, and each is a suspect
     jobs = [world.put("hold_all", tag) for tag in "abc"]
     worker = world.worker(processes=1, concurrency=1)
     world.until_started("a", "b", "c")

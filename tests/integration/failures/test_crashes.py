@@ -1,4 +1,4 @@
-"""Workers and their children that die."""
+"""Workers and their children that die (R4)."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Handlers that outlive their limits, or their worker."""
+"""Handlers that outlive their limits, or their worker (R9)."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Processes whose store's server answers nothing, or is not there when they start."""
+"""Processes whose store's server answers nothing, or is not there when they start (R11)."""
 
 import os
 import subprocess

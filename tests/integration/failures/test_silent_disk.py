@@ -1,4 +1,4 @@
-"""Processes whose disk stands still."""
+"""Processes whose disk stands still (R11)."""
 
 import os
 import select

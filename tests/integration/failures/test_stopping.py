@@ -1,4 +1,4 @@
-"""Workers that are told to stop, or stalled."""
+"""Workers that are told to stop, or stalled (H11, R9)."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Stores that move while processes enqueue and work, and while the mover is killed."""
+"""Stores that move while processes enqueue and work, and while the mover is killed (H16)."""
 
 import os
 import random

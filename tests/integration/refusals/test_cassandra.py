@@ -1,4 +1,4 @@
-"""Cassandra nodes that are absent, empty, of another version, or too old."""
+"""Cassandra nodes that are absent, empty, of another version, or too old (R15)."""
 
 import secrets
 import socket
@@ -103,7 +103,7 @@ def test_a_keyspace_is_set_up_once(url: str) -> None:
 
 
 def test_nothing_of_a_stream_goes_by_a_time_to_live(url: str) -> None:
-    # A5
+    # rule A5
     migrate(url)
     with session_on(url) as session:
         name = session.place.keyspace

@@ -1,4 +1,4 @@
-"""Files that are damaged, or no queue."""
+"""Files that are damaged, or no queue (R15)."""
 
 import random
 import shutil

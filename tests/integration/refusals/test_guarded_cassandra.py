@@ -1,4 +1,4 @@
-"""A Cassandra node with passwords and TLS that falls silent in the middle."""
+"""A Cassandra node with passwords and TLS that falls silent in the middle (H15)."""
 
 from __future__ import annotations
 

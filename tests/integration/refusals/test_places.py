@@ -1,4 +1,4 @@
-"""Places that cannot hold a queue, and a full disk."""
+"""Places that cannot hold a queue, and a full disk (R14)."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Commit leaves the jobs, rollback leaves none."""
+"""Commit leaves the jobs, rollback leaves none (C11)."""
 
 import threading
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A product and its job's end are one, or neither is."""
+"""A product and its job's end are one, or neither is (C10)."""
 
 import logging
 import random

@@ -1,4 +1,4 @@
-"""Workers on PostgreSQL that start a job only because they were notified."""
+"""Workers on PostgreSQL that start a job only because they were notified (O1)."""
 
 import signal
 import subprocess

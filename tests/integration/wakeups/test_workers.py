@@ -1,4 +1,4 @@
-"""Workers that start a job only because they were woken."""
+"""Workers that start a job only because they were woken (F3)."""
 
 import signal
 import subprocess

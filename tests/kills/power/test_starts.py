@@ -1,4 +1,4 @@
-"""What was begun when the power failed, and what a restart finds."""
+"""What was begun when the power failed, and what a restart finds (C7, C8)."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Answers of a real node that belong to another question, as far as they show it."""
+"""Answers of a real node that belong to another question, as far as they show it (C1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node whose answers are mixed up or cut on the way, by a server in between."""
+"""A node whose answers are mixed up or cut on the way, by a server in between (C1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that land late on a real node, just before their repeats."""
+"""Requests that land late on a real node, just before their repeats (R13)."""
 
 from __future__ import annotations
 

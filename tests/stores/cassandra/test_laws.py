@@ -1,4 +1,4 @@
-"""The Cassandra store and the contract, on a real node."""
+"""The Cassandra store and the contract (C1, C3, C4, C5, C7, T12, H4, H5, H14, R1)."""
 
 from collections.abc import Iterator
 

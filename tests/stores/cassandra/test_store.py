@@ -1,4 +1,4 @@
-"""What the Cassandra store does that no contract can ask for, on a real node."""
+"""What the Cassandra store does that no contract can ask for, on a real node (H1)."""
 
 from __future__ import annotations
 

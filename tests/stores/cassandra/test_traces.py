@@ -1,4 +1,4 @@
-"""What claims on Cassandra read of rows that are done, as the server traces it.
+"""What claims on Cassandra read of rows that are done, as the server traces it (H3).
 
 Many jobs go through one queue while some run all the time. The environment variable
 DUELINE_TRACED_JOBS says how many, and with `-s` the figures are printed.

@@ -1,4 +1,4 @@
-"""Wake-ups between machines: who is told, and what a message must be to be heard."""
+"""Wake-ups between machines: who is told, and what a message must be to be heard (O1)."""
 
 import socket
 import time

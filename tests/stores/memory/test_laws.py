@@ -1,4 +1,4 @@
-"""The memory store and the contract."""
+"""The memory store and the contract (C3, C4, C5, C7, H14)."""
 
 import pytest
 

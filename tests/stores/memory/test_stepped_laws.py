@@ -1,4 +1,4 @@
-"""The memory store without transactions and the contract."""
+"""The memory store without transactions and the contract (R13)."""
 
 from collections.abc import Callable, Iterator
 from functools import partial

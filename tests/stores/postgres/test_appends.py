@@ -1,4 +1,4 @@
-"""Events that callers append in transactions that stay open."""
+"""Events that callers append in transactions that stay open (T12)."""
 
 import time
 from collections.abc import Iterator

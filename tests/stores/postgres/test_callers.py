@@ -1,4 +1,4 @@
-"""Jobs in a transaction that the caller has open on a connection of its own."""
+"""Jobs in a transaction that the caller has open on a connection of its own (C11)."""
 
 import asyncio
 import subprocess

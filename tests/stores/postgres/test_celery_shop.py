@@ -1,4 +1,4 @@
-"""The shop that was ported from Celery, with a worker, in Django's own database."""
+"""The shop that was ported from Celery, with a worker, in Django's own database (A8)."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Django's tasks in Django's own database: jobs are part of its transactions."""
+"""Django's tasks in Django's own database: jobs are part of its transactions (A9)."""
 
 from collections.abc import Iterator
 from urllib.parse import urlsplit

@@ -1,4 +1,4 @@
-"""What the store does when the server or a connection fails, and what it refuses."""
+"""What the store does when the server or a connection fails, and what it refuses (C11)."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""Jobs that their handlers finish on connections of their own."""
+"""Jobs that their handlers finish on connections of their own (C10)."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The PostgreSQL store and the contract, on a real server."""
+"""The PostgreSQL store and the contract, on a real server (C1, C3, C4, C5, C7, H14, R1)."""
 
 from collections.abc import Iterator
 

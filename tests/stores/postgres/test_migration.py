@@ -1,4 +1,4 @@
-"""Tables of another schema version: refused, and left as they are."""
+"""Tables of another schema version: refused, and left as they are (R15)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A real PgBouncer between dueline and the server, in transaction mode."""
+"""A real PgBouncer between dueline and the server, in transaction mode (O1)."""
 
 import asyncio
 import os

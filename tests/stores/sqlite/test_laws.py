@@ -1,4 +1,4 @@
-"""The SQLite store and the contract."""
+"""The SQLite store and the contract (C1, C3, C4, C5, C7, C20, T2, T11, T12, H5, H14, R1)."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A queue file on a mount that is read-only can be read, and stays as it is."""
+"""A queue file on a mount that is read-only can be read, and stays as it is (P1)."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The conditions that must change before a job can start, by their kinds."""
+"""The conditions that must change before a job can start, by their kinds (F1, F7)."""
 
 from collections.abc import Iterator
 from pathlib import Path

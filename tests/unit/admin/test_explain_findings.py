@@ -1,4 +1,4 @@
-"""Explanations that once named one cause, or the wrong one."""
+"""Explanations that once named one cause, or the wrong one (V4)."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Filters as people write them."""
+"""Filters as people write them (V1)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is made of the facts that a store states."""
+"""What is made of the facts that a store states (H15, H17)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Moving a store to another one: each job is in one of them, whatever process dies."""
+"""Moving a store to another one: each job is in one of them, whatever process dies (H16)."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -316,7 +316,7 @@ def test_settings_limits_and_schedules_move(stores: Two) -> None:
 def test_older_versions_refuse_the_new_store_as_they_refused_the_old_one(
     stores: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # V1, V2: an older version would ignore the end and the headers
+    # rules V1 and V2: an older version would ignore the end and the headers
     monkeypatch.setattr("dueline.core.features.KNOWN", KNOWN | {"telepathy"})
     old, new = stores.old, stores.new
     template = replace(TEMPLATE, headers=(("by", "ann"),))

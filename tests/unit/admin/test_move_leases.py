@@ -12,7 +12,7 @@ NAMES = ("old", "new")
 
 
 def test_epochs_of_leases_continue(tmp_path: Path) -> None:
-    # L1, X6
+    # rules L1 and X6
     clock = HandClock()
     apps = [Dueline(f"sqlite:///{tmp_path / name}.db", clock=clock) for name in NAMES]
     epochs = []

@@ -1,4 +1,4 @@
-"""`app.admin`: lists, counts, statistics and what operators did."""
+"""`app.admin`: lists, counts, statistics and what operators did (C15, V1)."""
 
 from collections.abc import Iterator
 from dataclasses import replace

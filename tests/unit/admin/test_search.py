@@ -1,4 +1,4 @@
-"""Jobs found by what they are like."""
+"""Jobs found by what they are like (V1)."""
 
 from collections.abc import Iterator
 from dataclasses import replace

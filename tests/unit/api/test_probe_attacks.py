@@ -1,4 +1,4 @@
-"""Clients that keep a worker's port busy: its probes and metrics are answered nevertheless."""
+"""Clients that keep a worker's port busy: its probes and metrics still answer (O12)."""
 
 import random
 import socket

@@ -1,4 +1,4 @@
-"""Functions that cannot be tasks, and the words of other queues."""
+"""Functions that cannot be tasks, and the words of other queues (A1)."""
 
 import copy
 from collections.abc import AsyncIterator, Callable, Iterator

@@ -1,4 +1,4 @@
-"""What systemd hears from a worker."""
+"""What systemd hears from a worker (O12)."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""What a worker answers by HTTP: metrics, probes, and how many workers are needed."""
+"""What a worker answers by HTTP: metrics, probes, and how many workers are needed (C15, V5, O8)."""
 
 import json
 import random

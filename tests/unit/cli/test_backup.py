@@ -1,4 +1,4 @@
-"""`dueline backup`, `dueline restore`, and stores that do not exist."""
+"""`dueline backup`, `dueline restore`, and stores that do not exist (R16)."""
 
 import threading
 from pathlib import Path

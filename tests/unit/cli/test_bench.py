@@ -1,4 +1,4 @@
-"""A quick benchmark from the command line."""
+"""A quick benchmark from the command line (V7)."""
 
 import pytest
 

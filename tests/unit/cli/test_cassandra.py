@@ -1,4 +1,4 @@
-"""`dueline migrate` and `dueline doctor` on a real Cassandra node."""
+"""`dueline migrate` and `dueline doctor` on a real Cassandra node (H15)."""
 
 import secrets
 import stat

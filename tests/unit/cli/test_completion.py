@@ -1,4 +1,4 @@
-"""Shell completion."""
+"""Shell completion (V7)."""
 
 import os
 import shutil
@@ -35,7 +35,6 @@ def test_words_are_completed(line: str, words: list[str] | None) -> None:
 
 
 def test_a_finding_of_the_first_hour() -> None:
-    # B11
     environment = {**os.environ, "_DUELINE_COMPLETE": "complete_bash"}
     command = [sys.executable, "-m", "dueline", "sche"]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

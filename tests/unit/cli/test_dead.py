@@ -1,4 +1,4 @@
-"""`dueline dead`."""
+"""`dueline dead` (R3)."""
 
 import json
 import os

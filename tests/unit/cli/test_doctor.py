@@ -1,4 +1,4 @@
-"""`dueline doctor` and `dueline version`."""
+"""`dueline doctor` and `dueline version` (H15)."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`dueline enqueue --file`."""
+"""`dueline enqueue --file` (V7)."""
 
 import io
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What cannot be done, told in three lines."""
+"""What cannot be done, told in three lines (R15)."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""`dueline jobs explain` in each situation, beside real workers."""
+"""`dueline jobs explain` in each situation, beside real workers (V3, V4)."""
 
 import asyncio
 import importlib.util

@@ -1,4 +1,4 @@
-"""What a new user sees: the worker's banner, its log, and words of other queues."""
+"""What a new user sees: the worker's banner, its log, and words of other queues (H11)."""
 
 import re
 import subprocess

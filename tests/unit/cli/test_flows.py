@@ -1,4 +1,4 @@
-"""`dueline flows`."""
+"""`dueline flows` (W7)."""
 
 import importlib
 import sys

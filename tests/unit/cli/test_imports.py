@@ -1,4 +1,4 @@
-"""`dueline import`: schedules of the real libraries."""
+"""`dueline import`: schedules of the real libraries (A8)."""
 
 import json
 import sqlite3

@@ -1,4 +1,4 @@
-"""`dueline limits`, and what `jobs` says of limits."""
+"""`dueline limits`, and what `jobs` says of limits (V7)."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""`dueline streams`, and the shards of groups."""
+"""`dueline streams`, and the shards of groups (V7)."""
 
 import json
 import signal

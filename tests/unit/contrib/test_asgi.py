@@ -1,4 +1,4 @@
-"""A worker that runs as long as a web application is up."""
+"""A worker that runs as long as a web application is up (A9)."""
 
 import threading
 from collections.abc import Callable

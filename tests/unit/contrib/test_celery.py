@@ -1,4 +1,4 @@
-"""Celery's words on dueline."""
+"""Celery's words on dueline (A8)."""
 
 import sys
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""The codec that encrypts arguments."""
+"""The codec that encrypts arguments (C13)."""
 
 from typing import cast
 

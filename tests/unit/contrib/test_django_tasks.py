@@ -1,4 +1,4 @@
-"""The contract of Django's tasks, as its own tests of backends have it.
+"""The contract of Django's tasks, as its own tests of backends have it (A9).
 
 From tests/tasks of Django and tests of django-tasks and django-tasks-db: what is asked of a backend
 that stores tasks for workers. Left out is what these say of their own tables and of a backend that
@@ -278,7 +278,7 @@ def test_each_attempt_has_its_worker_and_error(backend: DuelineBackend) -> None:
 
 @pytest.mark.parametrize("history", ["attempts", "all"])
 def test_attempts_are_those_that_count(backend: DuelineBackend, history: History) -> None:
-    # F3: neither the success nor a snooze, nor other events of the history
+    # rule F3: neither the success nor a snooze, nor other events of the history
     backend.app.queue("default", history=history)
     result = tasks.refuse_snooze_and_return.enqueue()
     job = backend.app.job(result.id)

@@ -1,4 +1,4 @@
-"""Jobs of a Flask application."""
+"""Jobs of a Flask application (A9)."""
 
 from importlib import import_module
 from pathlib import Path

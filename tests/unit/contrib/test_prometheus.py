@@ -1,4 +1,4 @@
-"""The counter of what a process enqueues."""
+"""The counter of what a process enqueues (V5)."""
 
 from prometheus_client import CollectorRegistry
 

@@ -1,4 +1,4 @@
-"""What becomes of a job whose attempt is over."""
+"""What becomes of a job whose attempt is over (C4, H11)."""
 
 import math
 from datetime import timedelta

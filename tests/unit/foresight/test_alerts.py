@@ -1,4 +1,4 @@
-"""Alerts: each kind provoked on a queue and raised within a minute, and none on a quiet day."""
+"""Alerts: each kind provoked on a queue and raised within a minute, none on a quiet day (P12)."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Estimates of starts, and the intervals that their errors make."""
+"""Estimates of starts, and the intervals that their errors make (V10)."""
 
 import heapq
 import random

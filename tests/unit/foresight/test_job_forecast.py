@@ -1,4 +1,4 @@
-"""Forecasts of the jobs of a store."""
+"""Forecasts of the jobs of a store (V10)."""
 
 import random
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Plans: the least number of workers that keeps a target, and the limits in the way."""
+"""Plans: the least number of workers that keeps a target, and the limits in the way (P7)."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The simulation of workers: order, turns, limits, retries, slots, and what a start costs."""
+"""The simulation of workers: order, turns, limits, retries, slots, and what a start costs (P9)."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""How many workers keep a target."""
+"""How many workers keep a target (O8)."""
 
 import heapq
 import random

@@ -1,4 +1,4 @@
-"""Cancel, retry, redrive: also while the row changes under the hand."""
+"""Cancel, retry, redrive: also while the row changes under the hand (C20)."""
 
 from collections.abc import Callable
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""Dead jobs keep what they died of."""
+"""Dead jobs keep what they died of (R3)."""
 
 import random
 from collections.abc import Iterator

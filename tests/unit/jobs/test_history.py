@@ -118,7 +118,7 @@ def test_a_damaged_bundle_is_told_as_damage(cut: int) -> None:
 
 
 def test_attempts_of_bundles_are_read_like_others_and_once(store: Store) -> None:
-    # F3: by the ids of attempts, whatever rows they are told in
+    # rule F3: by the ids of attempts, whatever rows they are told in
     jobs = [claimed(n) for n in range(1, 31)]
     done = done_of(jobs)
     store.append([*rows_of_ended(done[:25]), *rows_of_each(done[25:])])
@@ -187,7 +187,7 @@ def test_attempts_are_read_from_an_instant_on(store: Store) -> None:
 
 
 def test_a_claim_whose_rows_have_other_ids_is_read_once_and_each_run_of_a_job(store: Store) -> None:
-    # F3: as versions side by side write them, and as the version before wrote two runs of a job
+    # rule F3: as versions side by side write them, and the version before two runs of a job
     job = claimed()
     again = job._replace(enqueued_us=job.enqueued_us + 7)
     rows = [row_of(ended(job), job), row_of(died(job), job)._replace(id=b"7" * 16)]

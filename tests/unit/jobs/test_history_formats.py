@@ -1,4 +1,4 @@
-"""Rows of a history as they are stored."""
+"""Rows of a history as they are stored (V2)."""
 
 from collections import Counter
 from collections.abc import Iterator

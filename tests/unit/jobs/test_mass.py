@@ -1,4 +1,4 @@
-"""Many jobs changed at once."""
+"""Many jobs changed at once (O6)."""
 
 from collections.abc import Callable, Iterator
 

@@ -1,4 +1,4 @@
-"""A job has one end, wherever its worker is stopped.
+"""A job has one end, wherever its worker is stopped (R13).
 
 Each life is led once for every step of it: the worker is stopped right before that step, for
 good, and others go on when its leases are over (rule P5).

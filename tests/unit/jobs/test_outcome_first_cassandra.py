@@ -1,4 +1,4 @@
-"""A job has one end on a real Cassandra, wherever its worker is stopped.
+"""A job has one end on a real Cassandra, wherever its worker is stopped (R13).
 
 The lives of `test_outcome_first`, fewer of them: each is led once for every call that
 changes something, and one once for every write.

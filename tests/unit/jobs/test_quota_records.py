@@ -1,4 +1,4 @@
-"""What is taken of quotas, whatever fails, and what is told of it."""
+"""What is taken of quotas, whatever fails, and what is told of it (F9)."""
 
 from collections.abc import Callable
 from pathlib import Path

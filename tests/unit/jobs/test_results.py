@@ -1,4 +1,4 @@
-"""How jobs ended, kept for a while."""
+"""How jobs ended, kept for a while (O7)."""
 
 from pathlib import Path
 

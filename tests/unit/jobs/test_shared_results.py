@@ -1,4 +1,4 @@
-"""Results of jobs that end together, in records that they share."""
+"""Results of jobs that end together, in records that they share (C17)."""
 
 import random
 from collections.abc import Sequence
@@ -111,7 +111,7 @@ def test_records_of_a_cell_stay_few_in_any_order() -> None:
     ],
 )
 def test_some_jobs_have_records_of_their_own(store: Store, strange: tuple[Job, bytes]) -> None:
-    # E7: others may enqueue such a job at the same time; a long result is read for itself
+    # rule E7: others may enqueue such a job at the same time; a long result is read for itself
     job, value = strange
     jobs = [*of(Ids().many(100, NOW_US)), job]
     commits = writes(jobs, [b"null"] * 100 + [value])
@@ -203,7 +203,7 @@ def test_nothing_is_shared_where_nothing_is_kept(queues: Queues) -> None:
 
 
 def test_an_ended_job_is_not_enqueued_again(queues: Queues) -> None:
-    # E7: its call got no answer, but it was stored, and has run since
+    # rule E7: its call got no answer, but it was stored, and has run since
     put(queues, calls(0, 20))
     jobs = run_all(queues)
     queues.enqueue_again([job._replace(token=row_of(1).token) for job in jobs])

@@ -86,7 +86,7 @@ def test_what_is_given_back_can_be_taken_again(rate: Rate) -> None:
 
 
 def test_what_is_given_back_late_makes_no_room_where_others_took() -> None:
-    # N5: what was taken first goes, and not what another took a moment ago.
+    # rule N5: what was taken first goes, and not what another took a moment ago.
     first = after_taking(Meter(), WINDOW, 4, NOW_US)
     then_us = NOW_US + WINDOW.per_us - 50_000
     both = after_taking(first, WINDOW, 6, then_us)
@@ -133,7 +133,7 @@ def test_a_take_counts_until_its_part_is_a_period_old() -> None:
 
 
 def test_who_does_not_know_the_time_well_forgets_nothing_for_others() -> None:
-    # N5: what a worker writes is read by those who know that it is earlier.
+    # rule N5: what a worker writes is read by those who know that it is earlier.
     then_us = NOW_US + WINDOW.per_us - 20_000
     first = after_taking(Meter(), WINDOW, 4, NOW_US)
     both = after_taking(first, WINDOW, 1, then_us + 100_000, earliest_us=then_us - 100_000)
@@ -141,7 +141,7 @@ def test_who_does_not_know_the_time_well_forgets_nothing_for_others() -> None:
 
 
 def test_a_bucket_is_given_back_less_by_what_would_have_flowed_over() -> None:
-    # N5: without what was taken it would have been full until another took.
+    # rule N5: without what was taken it would have been full until another took.
     first = after_taking(Meter(), BUCKET, 2, NOW_US)
     then_us = NOW_US + SECOND_US
     both = after_taking(first, BUCKET, 3, then_us)

@@ -38,7 +38,7 @@ def test_what_a_dead_worker_held_is_due_long_before_its_lease_ends(world: World)
 
 
 def test_a_worker_of_this_very_process_is_not_dead_when_it_was_silent(world: World) -> None:
-    # M3: the machine stood still, and the monitor beside it looks before it has beaten again
+    # rule M3: the machine stood still, and the monitor beside it looks before it has beaten again
     world.queues.engine.catalog.configure("q", lease_us=LONG_US)
     job_id = world.put()
     beat(world, queues=("q", "other"))
@@ -102,7 +102,7 @@ def test_a_process_that_has_ended_for_certain_needs_miss_no_beat(world: World) -
 
 
 def test_a_worker_that_only_stood_still_has_its_verdict_refused(world: World) -> None:
-    # P2
+    # rule P2
     world.queues.engine.catalog.configure("q", lease_us=LONG_US)
     job_id = world.put()
     beat(world, queues=("q", "other"))
@@ -215,7 +215,7 @@ def test_the_dead_are_seen_to_one_by_one_in_all_their_queues(world: World) -> No
 
 def test_a_return_in_any_order_ends_the_job_once() -> None:
     """Let a worker go on while what it holds is freed, in every order of their steps."""
-    # P2, M1
+    # rules P2 and M1
     ends = set()
 
     def lead(turns: Turns) -> None:

@@ -1,4 +1,4 @@
-"""Giving back the permits of the dead."""
+"""Giving back the permits of the dead (F3)."""
 
 from collections.abc import Callable, Sequence
 
@@ -40,7 +40,7 @@ def once_read(world: World, then: Callable[[], object]) -> None:
 def test_permits_of_a_dead_worker_are_free_long_before_they_expire(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # F1, M3
+    # F1, rule M3
     semaphore.define(world.store, "warehouse", 3, ids=world.queues.engine.ids)
     semaphore.define(world.store, "host", 1, ids=world.queues.engine.ids)
     beat(world)
@@ -97,7 +97,7 @@ def test_no_permits_are_touched_of_a_worker_that_beats_or_was_never_on_the_roste
 
 def test_a_worker_that_comes_back_meanwhile_keeps_its_permits(world: World) -> None:
     """It beats again after it was found to be silent, before the write."""
-    # M3
+    # rule M3
     semaphore.define(world.store, "warehouse", 3, ids=world.queues.engine.ids)
     reporter = PresenceReporter(world.queues.engine, "w1", serving=("q",), tasks=())
     reporter.report(Load(slots=4, held=0))
@@ -121,7 +121,7 @@ def test_what_another_changes_meanwhile_stays_changed(world: World) -> None:
 def test_a_paused_worker_takes_the_remaining_permits_and_loses_other_jobs(
     world: World,
 ) -> None:
-    # P2
+    # rule P2
     world.queues.engine.catalog.configure("q", lease_us=LONG_US)
     semaphore.define(world.store, "warehouse", 2, ids=world.queues.engine.ids)
     ids = [world.put(limits=["warehouse"]) for _ in range(2)]

@@ -103,7 +103,7 @@ def test_one_with_a_step_that_lives_stays(stage: FlowStage) -> None:
 
 
 def test_one_with_a_dead_step_stays_until_that_is_retried(stage: FlowStage) -> None:
-    # W6: whether others wait for the dead one, or it is the last
+    # rule W6: whether others wait for the dead one, or it is the last
     stage.failing_steps = {"b", "z"}
     held = begun(stage, pipeline(named("a"), named("b"), named("c")))
     last = begun(stage, pipeline(named("a"), named("z")))

@@ -1,4 +1,4 @@
-"""Letting go of old history."""
+"""Letting go of old history (V2, O7)."""
 
 import pytest
 

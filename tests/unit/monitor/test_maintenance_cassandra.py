@@ -1,4 +1,4 @@
-"""The monitor's chores on a real Cassandra: hidden jobs, samples, old events."""
+"""The monitor's chores on a real Cassandra: hidden jobs, samples, old events (O7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The elected monitor: one at a time, fenced, and needed by nobody."""
+"""The elected monitor: one at a time, fenced, and needed by nobody (R1)."""
 
 import subprocess
 from collections.abc import Callable, Sequence
@@ -255,7 +255,7 @@ def test_two_at_once_elect_one_in_any_order() -> None:
 
 def test_a_stale_monitor_is_fenced_off_in_any_order() -> None:
     """Let a monitor go on in the middle of a chore while another is elected."""
-    # R6, L2
+    # R6, rule L2
     outcomes = set()
 
     def lead(turns: Turns) -> None:

@@ -1,4 +1,4 @@
-"""The thread that does the chores, beside a worker and alone."""
+"""The thread that does the chores, beside a worker and alone (R7)."""
 
 import os
 import signal

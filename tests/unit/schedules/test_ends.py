@@ -1,4 +1,4 @@
-"""Schedules with one occurrence, or with an end."""
+"""Schedules with one occurrence, or with an end (T8)."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Each time of a schedule is one job, whatever is lost."""
+"""Each time of a schedule is one job, whatever is lost (V5)."""
 
 import random
 from collections.abc import Callable

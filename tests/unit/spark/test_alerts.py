@@ -1,4 +1,4 @@
-"""Alerts on the stream: the counts of a streaming query, and the table of alerts."""
+"""Alerts on the stream: the counts of a streaming query, and the table of alerts (P12)."""
 
 import logging
 import time

@@ -1,4 +1,4 @@
-"""Streams appended to Delta tables, each batch once."""
+"""Streams appended to Delta tables, each batch once (P3)."""
 
 import os
 import signal

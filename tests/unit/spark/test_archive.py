@@ -1,4 +1,4 @@
-"""Archives: whole or not at all, and what is damaged is named."""
+"""Archives: whole or not at all, and what is damaged is named (P10)."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Violations planted in a copy of a real history: the audit names each of them."""
+"""Violations planted in a copy of a real history: the audit names each of them (P11)."""
 
 import json
 from collections import defaultdict

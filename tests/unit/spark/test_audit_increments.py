@@ -1,4 +1,4 @@
-"""Audits of what is new: many of them find what one audit of all finds."""
+"""Audits of what is new: many of them find what one audit of all finds (P11)."""
 
 from pathlib import Path
 from random import Random

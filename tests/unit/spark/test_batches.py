@@ -1,4 +1,4 @@
-"""A followed stream in batches: whatever their size, each row is in one of them."""
+"""A followed stream in batches: whatever their size, each row is in one of them (P3)."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What a history tells, whatever rows it is noted in: no Spark is started."""
+"""What a history tells, whatever rows it is noted in: no Spark is started (P1)."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Columns that say of a job what a call in Python can: unique key, expiry, jitter, tags."""
+"""Columns that say of a job what a call in Python can: key, expiry, jitter, tags (C21, P2)."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Jobs run on Spark: a query is one worker among others."""
+"""Jobs run on Spark: a query is one worker among others (R4)."""
 
 import threading
 from collections import Counter

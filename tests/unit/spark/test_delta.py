@@ -1,4 +1,4 @@
-"""Tables in Delta: commits once, conflicts, and refusals."""
+"""Tables in Delta: commits once, conflicts, and refusals (P5)."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Streams as they grow: the reader by hand, then a query on Spark."""
+"""Streams as they grow: the reader by hand, then a query on Spark (P3)."""
 
 import json
 from collections import Counter

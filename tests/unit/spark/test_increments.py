@@ -1,4 +1,4 @@
-"""Tables of a lake: N increments, one full build and the oracle agree to the row."""
+"""Tables of a lake: N increments, one full build and the oracle agree to the row (P5)."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Ids of jobs from what names them in data: in Python, Spark, and the sink."""
+"""Ids of jobs from what names them in data: in Python, Spark, and the sink (P2)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Tables made of a history, by two engines that agree to the row."""
+"""Tables made of a history, by two engines that agree to the row (P11)."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Lakes elsewhere: an S3 server, readers of other programs, and drivers that are killed."""
+"""Lakes elsewhere: an S3 server, readers of other programs, and drivers that are killed (P5)."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What has expired below a reader is told."""
+"""What has expired below a reader is told (P3)."""
 
 import json
 import logging

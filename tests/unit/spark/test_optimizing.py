@@ -1,4 +1,4 @@
-"""Many small files made few, without a row changed; files without use deleted."""
+"""Many small files made few, without a row changed; files without use deleted (P5)."""
 
 import json
 from collections import Counter

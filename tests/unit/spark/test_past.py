@@ -1,4 +1,4 @@
-"""A queue's state at any instant: what a history tells is what was seen then."""
+"""A queue's state at any instant: what a history tells is what was seen then (P8)."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The pipeline's tables: whole, in steps, the same by both engines."""
+"""The pipeline's tables: whole, in steps, the same by both engines (P5, P6, P10, P11)."""
 
 from contextlib import suppress
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""What else should hold: how many at once, and who before whom."""
+"""What else should hold: how many at once, and who before whom (P11)."""
 
 import json
 import time

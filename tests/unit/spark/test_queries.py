@@ -1,4 +1,4 @@
-"""Queries on a real Spark that run while the store changes."""
+"""Queries on a real Spark that run while the store changes (P3)."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Tables read once."""
+"""Tables read once (P1)."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Streams that are cut anew while they are followed."""
+"""Streams that are cut anew while they are followed (P3)."""
 
 import threading
 from collections import defaultdict

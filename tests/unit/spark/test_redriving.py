@@ -1,4 +1,4 @@
-"""Dead jobs that are run again, by how they died."""
+"""Dead jobs that are run again, by how they died (P10)."""
 
 import json
 from pathlib import Path

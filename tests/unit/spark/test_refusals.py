@@ -1,4 +1,4 @@
-"""What is refused says why; no Spark is started."""
+"""What is refused says why; no Spark is started (P1)."""
 
 from pathlib import Path
 from types import SimpleNamespace

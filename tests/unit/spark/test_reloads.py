@@ -1,4 +1,4 @@
-"""A reload: data enqueues the same ids again after their jobs ended."""
+"""A reload: data enqueues the same ids again after their jobs ended (P5)."""
 
 from collections import Counter
 from collections.abc import Iterator

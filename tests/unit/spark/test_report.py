@@ -1,4 +1,4 @@
-"""The page of pictures: whole, on its own, and without empty pictures."""
+"""The page of pictures: whole, on its own, and without empty pictures (P7)."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Jobs made of data."""
+"""Jobs made of data (P2)."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""Readers, driven by hand: no Spark is started."""
+"""Readers, driven by hand: no Spark is started (P1)."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

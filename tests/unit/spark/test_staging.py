@@ -1,4 +1,4 @@
-"""Writes that show as a whole."""
+"""Writes that show as a whole (P2)."""
 
 import tempfile
 from collections.abc import Iterator

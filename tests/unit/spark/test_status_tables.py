@@ -1,4 +1,4 @@
-"""Tables of what stands in the store now."""
+"""Tables of what stands in the store now (P1)."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Histories whose watermark differs from the clock."""
+"""Histories whose watermark differs from the clock (P11)."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Simulations of the copied history: the same on both engines, and what they refuse."""
+"""Simulations of the copied history: the same on both engines, and what they refuse (P7, P9)."""
 
 import json
 from pathlib import Path

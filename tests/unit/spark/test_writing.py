@@ -1,4 +1,4 @@
-"""Tables enqueued: the writer by hand, then a write on Spark."""
+"""Tables enqueued: the writer by hand, then a write on Spark (P4)."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Events that kill their consumer's process, in processes that are killed."""
+"""Events that kill their consumer's process, in processes that are killed (R4)."""
 
 import signal
 import subprocess

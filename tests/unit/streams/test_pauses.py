@@ -1,4 +1,4 @@
-"""Groups and shards of a stream that are paused by hand."""
+"""Groups and shards of a stream that are paused by hand (O13)."""
 
 import pytest
 

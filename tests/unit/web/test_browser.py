@@ -1,4 +1,4 @@
-"""The dashboard in a real browser: Chromium, which is skipped where it is absent."""
+"""The dashboard in a real browser: Chromium, which is skipped where it is absent (V8)."""
 
 from collections.abc import Iterator
 from pathlib import Path

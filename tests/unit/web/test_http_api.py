@@ -1,4 +1,4 @@
-"""The HTTP API: enqueue, read, errors, access and its description."""
+"""The HTTP API: enqueue, read, errors, access and its description (A7)."""
 
 import re
 from collections.abc import Iterator

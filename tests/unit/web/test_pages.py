@@ -1,4 +1,4 @@
-"""What the pages show and change, on memory and SQLite."""
+"""What the pages show and change, on memory and SQLite (V8)."""
 
 import hashlib
 import re

@@ -1,4 +1,4 @@
-"""Who sees and changes what: hosts, tokens, roles, forged and oversized requests."""
+"""Who sees and changes what: hosts, tokens, roles, forged and oversized requests (V8)."""
 
 from collections.abc import Iterator
 

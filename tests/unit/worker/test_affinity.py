@@ -1,4 +1,4 @@
-"""Which shards several workers look at."""
+"""Which shards several workers look at (O3)."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How long a claimed job waits behind others in one worker."""
+"""How long a claimed job waits behind others in one worker (T3, H11)."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Jobs that are gathered, in time that the test moves."""
+"""Jobs that are gathered, in time that the test moves (W6)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -215,7 +215,7 @@ def test_each_job_of_a_chunk_ends_in_its_own_way(queues: Queues, clock: HandCloc
 def test_a_chunk_whose_process_died_makes_suspects_that_run_alone(
     queues: Queues, clock: HandClock
 ) -> None:
-    # A1
+    # rule A1
     jobs = put_chunked(queues, 1, 2, 3)
     bench = bench_of(queues, clock, isolates=True, threads=4)
 
@@ -394,7 +394,7 @@ def test_a_chunk_that_was_not_begun_is_given_back_whole(
 def test_at_most_once_what_is_marked_as_started_waits_for_nothing(
     queues: Queues, clock: HandClock
 ) -> None:
-    # P7: a job that was marked and then waited would be lost though nobody called its handler.
+    # rule P7: a job that was marked and then waited would be lost though nobody called its handler.
     queues.engine.catalog.configure("default", deliver="at_most_once")
     put_chunked(queues, *range(5))
     bench = bench_of(queues, clock, threads=2)

@@ -186,7 +186,7 @@ def test_a_limit_that_is_refused_is_asked_for_once_for_all_buckets(
 def test_no_more_keys_of_a_limit_are_asked_for_than_there_are_slots(
     queues: Queues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # S8: there may be ten thousand keys with a job each
+    # there may be ten thousand keys with a job each
     for number in range(100):
         put(queues, call(number)._replace(limits=[(f"host:{number}",)]))
     asked: list[Sequence[str]] = []

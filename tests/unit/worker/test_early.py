@@ -1,4 +1,4 @@
-"""Jobs that are claimed before their time."""
+"""Jobs that are claimed before their time (H11)."""
 
 import threading
 import time

@@ -29,7 +29,7 @@ def test_jobs_are_given_what_they_are_to_be_given() -> None:
 
 
 def test_a_job_that_is_lost_before_it_is_said_how_it_is_run_is_not_run() -> None:
-    # W4: it would be called without what other steps gave
+    # rule W4: it would be called without what other steps gave
     one, two = row_of(1), row_of(2)
     found = held(one, two)
     found.drop([one])

@@ -1,4 +1,4 @@
-"""What handlers log is kept with the attempt."""
+"""What handlers log is kept with the attempt (V11)."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Coroutine handlers beside each other."""
+"""Coroutine handlers beside each other (A4)."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Middleware: context managers around handlers."""
+"""Middleware: context managers around handlers (A11)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator

@@ -1,4 +1,4 @@
-"""Progress is fenced: a lost claim never replaces what its successor reported."""
+"""Progress is fenced: a lost claim never replaces what its successor reported (C7, C18)."""
 
 import os
 import signal

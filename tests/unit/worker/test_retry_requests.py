@@ -1,4 +1,4 @@
-"""Handlers that ask for a retry, and policies for some exceptions, in a worker."""
+"""Handlers that ask for a retry, and policies for some exceptions, in a worker (R2)."""
 
 from collections.abc import Callable
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""A time limit ends a handler, and leaves nothing of the process held."""
+"""A time limit ends a handler, and leaves nothing of the process held (R9)."""
 
 import dis
 import logging

@@ -136,7 +136,7 @@ def test_a_heartbeat_reports_no_job_that_is_being_settled(
 def test_a_worker_in_a_hurry_waits_for_a_settlement(
     store_of: OneAtATime, queues: Queues, clock: HandClock
 ) -> None:
-    # A3
+    # rule A3
     put(queues, call(1), call(2))
     bench = bench_on(store_of, clock, burst=False)
 

@@ -1,4 +1,4 @@
-"""Endings become verdicts and effects, together."""
+"""Endings become verdicts and effects, together (C4)."""
 
 import logging
 import random

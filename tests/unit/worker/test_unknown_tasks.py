@@ -1,4 +1,4 @@
-"""Jobs of unknown tasks wait in a lane of their task."""
+"""Jobs of unknown tasks wait in a lane of their task (O9)."""
 
 import logging
 from collections.abc import Iterator

@@ -517,7 +517,7 @@ def test_a_worker_that_polls_in_turn_starts_a_job_at_its_time(
 def test_a_worker_that_polls_in_turn_sees_a_pause_before_it_claims(
     store: Store, clock: HandClock, *, is_known: bool
 ) -> None:
-    # G4: also if nothing has told it of the pause; the job was known before, or comes later
+    # also if nothing has told it of the pause; the job was known before, or comes later
     queues, silent = (
         engine(store, clock, wakeups) for wakeups in (LocalWakeups(), Lossy())
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The loop that claims, runs and settles."""
+"""The loop that claims, runs and settles (O4)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The rules of workflows, on every kind of store, whatever the order.
+"""The rules of workflows, on every kind of store, whatever the order (W1).
 
 Two workers take their steps in every order, or one is stopped, or stands still, before each.
 """
@@ -156,13 +156,13 @@ pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by other
 
 @pytest.mark.long
 def test_the_last_two_steps_let_the_next_go_on_in_every_order(kind: str, tmp_path: Path) -> None:
-    # W2, W3
+    # rules W2 and W3
     assert two_end(kind, tmp_path) > SWITCHES_MAX
 
 
 @pytest.mark.long
 def test_those_of_a_group_that_lies_in_many_places_do_so_too(kind: str, tmp_path: Path) -> None:
-    # W3
+    # rule W3
     assert two_end_in_many_places(kind, tmp_path) > SWITCHES_MAX
 
 
@@ -170,7 +170,7 @@ def test_those_of_a_group_that_lies_in_many_places_do_so_too(kind: str, tmp_path
 def test_a_step_that_is_parked_while_its_last_need_ends_goes_on(kind: str, tmp_path: Path) -> None:
     """Have one worker end the last step while another asks whether the next may run."""
 
-    # W3, W5
+    # rules W3 and W5
     def lead(turns: Turns) -> None:
         stage = stage_with(kind, tmp_path, chord("a", "b"))
         ending, asking = Hand(stage), Hand(stage)
@@ -191,7 +191,7 @@ def test_a_step_that_is_parked_while_its_last_need_ends_goes_on(kind: str, tmp_p
 
 
 def test_two_that_end_together_let_the_next_go_on(kind: str, tmp_path: Path) -> None:
-    # W3
+    # rule W3
     stage = stage_with(kind, tmp_path, chord("a", "b"))
     hand = Hand(stage)
     hand.end(hand.claim("a"), hand.claim("b"))
@@ -200,7 +200,7 @@ def test_two_that_end_together_let_the_next_go_on(kind: str, tmp_path: Path) -> 
 
 def test_a_step_that_is_moved_too_early_does_no_harm(kind: str, tmp_path: Path) -> None:
     """Bring a step forward by hand; it must not run before what it needs."""
-    # W4
+    # rule W4
     stage = stage_with(kind, tmp_path, chord("a", "b"))
     hand = Hand(stage)
     jobs = [hand.claim("a"), hand.claim("b")]
@@ -221,13 +221,13 @@ def test_a_workflow_comes_to_its_end_wherever_a_worker_is_stopped(
     kind: str, tmp_path: Path
 ) -> None:
     """Stop a worker before each of its steps, for good; others go on when claims have lapsed."""
-    # W2, W7
+    # rules W2 and W7
     assert every_stop(kind, tmp_path, FlowStage.work_to_the_end) > 1
 
 
 @pytest.mark.long
 def test_a_worker_that_wakes_up_late_runs_no_later_step(kind: str, tmp_path: Path) -> None:
-    # W2
+    # rule W2
     def lead(stage: FlowStage) -> None:
         stage.meanwhile = stage.others_go_on
         stage.work()
@@ -239,7 +239,7 @@ def test_a_step_that_nobody_moves_looks_for_itself_after_a_minute(
     kind: str, tmp_path: Path
 ) -> None:
     """Stop each worker that ended a step before it looks at what needs that."""
-    # W7
+    # rule W7
     stage = stage_with(kind, tmp_path, chord("a", "b"))
     hand = Hand(stage)
     jobs = [hand.claim("a"), hand.claim("b")]
@@ -253,7 +253,7 @@ def test_a_step_that_nobody_moves_looks_for_itself_after_a_minute(
 
 def test_a_step_looks_less_often_the_longer_it_waits(kind: str, tmp_path: Path) -> None:
     """Let a step look for itself while what it needs runs and runs."""
-    # W7
+    # rule W7
     stage = stage_with(kind, tmp_path, chord("a", "b"))
     hand = Hand(stage)
     jobs = [hand.claim("a"), hand.claim("b")]
@@ -297,7 +297,7 @@ def test_who_ended_all_of_a_group_reads_nothing_of_it(
 
 def test_what_is_to_be_tried_again_has_not_ended(kind: str, tmp_path: Path) -> None:
     """End one of two steps, and let the other be tried again: the next one waits for that."""
-    # W3
+    # rule W3
     stage = stage_with(kind, tmp_path, chord("a", "b"))
     stage.retry = Retry(attempts=2)
     hand = Hand(stage)
@@ -330,7 +330,7 @@ def test_who_lost_a_claim_knows_nothing_of_its_step(kind: str, tmp_path: Path) -
 def test_what_waits_for_a_dead_step_goes_on_when_that_was_retried(
     kind: str, tmp_path: Path
 ) -> None:
-    # W6
+    # rule W6
     stage = stage_with(kind, tmp_path, chord("a", "b"))
     stage.failing_steps = {"b"}
     stage.work()
@@ -344,7 +344,7 @@ def test_what_waits_for_a_dead_step_goes_on_when_that_was_retried(
 
 def test_a_death_that_is_recorded_late_changes_no_end(kind: str, tmp_path: Path) -> None:
     """Write how a step died after it was retried, and is done, together with the one before it."""
-    # W6
+    # rule W6
     stage = stage_with(kind, tmp_path, chord("a", "b"))
     hand = Hand(stage)
     first, job = hand.claim("a"), hand.claim("b")
@@ -368,7 +368,7 @@ def test_a_death_that_is_recorded_late_changes_no_end(kind: str, tmp_path: Path)
 def test_a_group_whose_part_fails_is_cancelled_wherever_a_worker_is_stopped(
     kind: str, tmp_path: Path
 ) -> None:
-    # W8
+    # rule W8
     assert a_part_fails(kind, tmp_path) > 1
 
 
@@ -376,13 +376,13 @@ def test_the_others_of_a_group_are_cancelled_while_no_worker_is_free(
     kind: str, tmp_path: Path
 ) -> None:
     """Let a part fail of a group of steps, of pipelines, of groups, while no worker is free."""
-    # W8
+    # rule W8
     for part in (PARTS, OF_MANY_STEPS, NESTED_GROUPS):
         check_cancelled_at_once(kind, tmp_path, part, "a")
 
 
 def test_parts_that_fail_together_cancel_the_others(kind: str, tmp_path: Path) -> None:
-    # W8
+    # rule W8
     part = pipeline(group(map(named, "refabcd"), failures="cancel"), named("z"))
     check_cancelled_at_once(kind, tmp_path, part, "e", "f", "a")
 
@@ -405,7 +405,7 @@ def test_each_group_with_a_failed_part_is_cancelled_whatever_becomes_of_others(
 
 
 def test_a_part_that_is_cancelled_by_hand_cancels_the_others(kind: str, tmp_path: Path) -> None:
-    # W8
+    # rule W8
     stage = stage_with(kind, tmp_path, PARTS)
     row = stage.row("a")
     assert row is not None
@@ -418,7 +418,7 @@ def test_a_part_that_is_cancelled_by_hand_cancels_the_others(kind: str, tmp_path
 def test_a_worker_cancels_all_of_a_large_group_other_processes_a_part(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # W8
+    # rule W8
     monkeypatch.setattr(group_cancellation, "AT_ONCE", 4)
     names = "abcdefgh"
     part = pipeline(group(map(named, names), failures="cancel"), named("z"))
@@ -441,7 +441,7 @@ def test_a_worker_cancels_all_of_a_large_group_other_processes_a_part(
 def test_a_signal_whose_sender_was_stopped_is_heard_when_it_is_sent_again(
     kind: str, tmp_path: Path
 ) -> None:
-    # W3
+    # rule W3
     stage = stage_with(kind, tmp_path, pipeline(wait_for("go"), named("z")))
     stage.work()
     sender = stage.onlooker()
@@ -459,7 +459,7 @@ def test_a_signal_whose_sender_was_stopped_is_heard_when_it_is_sent_again(
 
 @pytest.mark.long
 def test_a_signal_is_heard_in_every_order(kind: str, tmp_path: Path) -> None:
-    # W5
+    # rule W5
     def lead(turns: Turns) -> None:
         stage = stage_with(kind, tmp_path, pipeline(wait_for("go"), named("z")))
         asking, sender = Hand(stage), Hand(stage)

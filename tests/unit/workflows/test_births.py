@@ -55,7 +55,7 @@ def test_a_workflow_is_born_once_however_often_it_is_sent(
     kind: str, fault: Fault, tmp_path: Path
 ) -> None:
     """Send the start again after a worker ran what was stored of it, and after its end."""
-    # W1
+    # rule W1
     for stage in Births(kind, tmp_path, fault).stages(NESTED):
         stage.clock.advance(us=PARK_US)
         stage.work()
@@ -71,7 +71,7 @@ def test_a_workflow_is_born_once_however_often_it_is_sent(
 
 def test_a_start_that_was_refused_may_be_made_anew(tmp_path: Path) -> None:
     """Refuse the one transaction of a start."""
-    # W1
+    # rule W1
     stage = stage_of("memory", tmp_path)
     start = stage.begin(NESTED)
     stage.steps, stage.failing = 0, {"call": 1}
@@ -104,7 +104,7 @@ def test_a_workflow_does_not_start_in_a_store_that_has_moved(
 
 
 def test_a_start_without_an_answer_is_sent_again(app: Dueline) -> None:
-    # W1
+    # rule W1
     queues = app.queues
     queues.engine.catalog.settings("default")
     part = pipeline(step(app, "add", 1), step(app, "add"))
@@ -124,7 +124,7 @@ def test_a_start_without_an_answer_is_sent_again(app: Dueline) -> None:
 
 
 def test_a_workflow_is_started_with_the_transaction_that_it_stands_in(tmp_path: Path) -> None:
-    # W1
+    # rule W1
     app = Dueline(f"sqlite:///{tmp_path}/a.db?synchronous=NORMAL")
     app.task(name="add")(lambda a, b=1: a + b)
     part = pipeline(step(app, "add", 1), step(app, "add"))

@@ -1,4 +1,4 @@
-"""Workflows laid out as numbered steps."""
+"""Workflows laid out as numbered steps (W3)."""
 
 import zlib
 

@@ -1,4 +1,4 @@
-"""What is refused of a workflow, before anything of it is stored."""
+"""What is refused of a workflow, before anything of it is stored (W2)."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

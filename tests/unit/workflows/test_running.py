@@ -1,4 +1,4 @@
-"""Workflows, run by a worker."""
+"""Workflows, run by a worker (W7)."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""The typed API: checked by mypy, never run.
+"""The typed API: checked by mypy, never run (A1).
 
 A line that ends in `# type: ignore[code]` is a deliberate mistake. Under mypy strict an ignore
 that is not needed is an error itself, so each of these lines must err, and with that code.

@@ -1,0 +1,113 @@
+"""Write docs/reference/feature-tests.md: which tests and programs show each feature.
+
+A test names features by their ids in a comment that begins with them (`# C12, T13`), a module at
+the end of the first line of its docstring (`Unique jobs (C12).`), a test of features on Cassandra
+at the beginning of its name. A rule of docs/protocols.md is cited as `rule P1`.
+"""
+
+import argparse
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[1]
+FEATURES: Final = ROOT / "docs" / "features.md"
+PAGE: Final = ROOT / "docs" / "reference" / "feature-tests.md"
+FOLDERS: Final = ("tests", "models", "simulation", "benchmarks", "examples")
+
+_ID: Final = r"[A-Z]\d{1,2}"
+_IDS: Final = rf"{_ID}(?:(?:, | and ){_ID})*"
+_COMMENT: Final = re.compile(rf"^\s*# ({_IDS})\b")
+_MODULE: Final = re.compile(rf"\(({_IDS})\)\.$")
+_NAMED: Final = re.compile(rf"({_IDS}): ")
+_ROW: Final = re.compile(rf"^\| ({_ID}) \| (.+?) \| (.+?) \|", re.MULTILINE)
+
+WHOLE: Final = ""
+"""Stands for all tests of a module."""
+
+Shown = Mapping[str, Mapping[str, Sequence[str]]]
+"""The modules that show a feature by its id, each with its tests that do."""
+
+
+def features() -> dict[str, str]:
+    """Return the names of the features that exist, by their ids."""
+    text = FEATURES.read_text(encoding="utf-8").partition("\n## Not yet")[0]
+    return {found[1]: found[2] for found in _ROW.finditer(text)}
+
+
+def cited_in(source: str) -> Iterator[tuple[str, str]]:
+    """Yield each id that a module cites, and the test that does: empty for the whole module."""
+    tree = ast.parse(source)
+    heading = (ast.get_docstring(tree) or "").partition("\n")[0]
+    if found := _MODULE.search(heading):
+        yield from ((feature, WHOLE) for feature in _split(found[1]))
+    lines = source.splitlines()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            for line in lines[node.lineno - 1 : node.end_lineno]:
+                if found := _COMMENT.match(line):
+                    yield from ((feature, node.name) for feature in _split(found[1]))
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "feature"
+            and isinstance(node.args[0], ast.Constant)
+            and (found := _NAMED.match(str(node.args[0].value)))
+        ):
+            yield from ((feature, str(node.args[0].value)) for feature in _split(found[1]))
+
+
+def _split(ids: str) -> list[str]:
+    return re.findall(_ID, ids)
+
+
+def shown() -> Shown:
+    """Read which tests and programs show which feature."""
+    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            module = path.relative_to(ROOT).as_posix()
+            for feature, test in cited_in(path.read_text(encoding="utf-8")):
+                if test not in found[feature][module]:
+                    found[feature][module].append(test)
+    return found
+
+
+def rendered() -> str:
+    """Return the page."""
+    by_feature = shown()
+    rows = [
+        f"| {feature} | {name} | {', '.join(f'`{module}`' for module in by_feature[feature])} |"
+        for feature, name in features().items()
+    ]
+    return "\n".join([_HEAD, *rows, ""])
+
+
+_HEAD: Final = """\
+# Features and their tests
+
+`make reference` writes this page from the ids in tests, models and programs.
+`python -m tools.features C12` prints the tests of a feature by their names.
+[Features](../features.md) explains the ids.
+
+| id | feature | shown by |
+| --- | --- | --- |"""
+
+
+def main() -> None:
+    """Write the page; print the tests of the features that are named."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("ids", nargs="*", help="ids of features, such as C12")
+    ids = parser.parse_args().ids
+    for feature in ids:
+        for module, tests in shown()[feature].items():
+            print(module, *(f"  {test}" for test in tests if test != WHOLE), sep="\n")
+    if not ids:
+        PAGE.write_text(rendered(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
