@@ -6,7 +6,6 @@ at the beginning of its name. A rule of docs/protocols.md is cited as `rule P1`.
 """
 
 import argparse
-import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,8 +20,9 @@ FOLDERS: Final = ("tests", "models", "simulation", "benchmarks", "examples")
 _ID: Final = r"[A-Z]\d{1,2}"
 _IDS: Final = rf"{_ID}(?:(?:, | and ){_ID})*"
 _COMMENT: Final = re.compile(rf"^\s*# ({_IDS})\b")
-_MODULE: Final = re.compile(rf"\(({_IDS})\)\.$")
-_NAMED: Final = re.compile(rf"({_IDS}): ")
+_FUNCTION: Final = re.compile(r"(\s*)(?:async )?def (\w+)")
+_MODULE: Final = re.compile(rf"^r?\"\"\".*\(({_IDS})\)\.(?:\"\"\")?$")
+_NAMED: Final = re.compile(rf"\s*feature\(\"(({_IDS}): .*?)\"")
 _ROW: Final = re.compile(rf"^\| ({_ID}) \| (.+?) \| (.+?) \|", re.MULTILINE)
 
 WHOLE: Final = ""
@@ -40,24 +40,17 @@ def features() -> dict[str, str]:
 
 def cited_in(source: str) -> Iterator[tuple[str, str]]:
     """Yield each id that a module cites, and the test that does: empty for the whole module."""
-    tree = ast.parse(source)
-    heading = (ast.get_docstring(tree) or "").partition("\n")[0]
-    if found := _MODULE.search(heading):
-        yield from ((feature, WHOLE) for feature in _split(found[1]))
     lines = source.splitlines()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-            for line in lines[node.lineno - 1 : node.end_lineno]:
-                if found := _COMMENT.match(line):
-                    yield from ((feature, node.name) for feature in _split(found[1]))
-        elif (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Name)
-            and node.func.id == "feature"
-            and isinstance(node.args[0], ast.Constant)
-            and (found := _NAMED.match(str(node.args[0].value)))
-        ):
-            yield from ((feature, str(node.args[0].value)) for feature in _split(found[1]))
+    if lines and (found := _MODULE.search(lines[0])):
+        yield from ((feature, WHOLE) for feature in _split(found[1]))
+    test, indent = WHOLE, 0
+    for line in lines:
+        if (found := _FUNCTION.match(line)) and (not test or len(found[1]) <= indent):
+            test, indent = found[2] if found[2].startswith("test_") else WHOLE, len(found[1])
+        elif test and (found := _COMMENT.match(line)):
+            yield from ((feature, test) for feature in _split(found[1]))
+        elif found := _NAMED.match(line):
+            yield from ((feature, found[1]) for feature in _split(found[2]))
 
 
 def _split(ids: str) -> list[str]:

@@ -8,20 +8,28 @@ from tools.features import PAGE, cited_in, features, rendered, shown
 
 
 def test_ids_are_read_from_modules_tests_and_names() -> None:
-    source = '''"""Unique jobs (C12, T13)."""
-def test_a():
-    # F9, rules D1 and D2
-    pass
-def test_b():
-    pass  # rule F1
-class TestC:
-    def test_c(self):
-        # C2 and C22: in one call
-        pass
-FEATURES = [feature("H5, H6: a dead member's shards", test_b), feature("a sequence", test_a)]
-'''
-    assert set(cited_in(source)) == {
-        ("C12", ""), ("T13", ""), ("F9", "test_a"), ("C2", "test_c"), ("C22", "test_c"),
+    lines = [
+        '"""Unique jobs (C12, T13)."""',
+        "def test_a():",
+        "    # F9, rules D1 and D2",
+        "def test_b():",
+        "    pass  # rule F1",
+        "    # rule F2",
+        "    def meanwhile():",
+        "        pass",
+        "    # F5",
+        "def helper():",
+        "    # F3",
+        "class TestC:",
+        "    def test_c(self):",
+        "        # C2 and C22: in one call",
+        "FEATURES = [",
+        '    feature("H5, H6: a dead member\'s shards", test_b),',
+        '    feature("a sequence", test_a),',
+    ]
+    assert set(cited_in("\n".join(lines))) == {
+        ("C12", ""), ("T13", ""), ("F9", "test_a"), ("F5", "test_b"), ("C2", "test_c"),
+        ("C22", "test_c"),
         ("H5", "H5, H6: a dead member's shards"), ("H6", "H5, H6: a dead member's shards"),
     }  # fmt: skip
 
