@@ -1,7 +1,7 @@
-"""Claims of jobs that run outside this process, such as those of HTTP clients.
+"""Claims of jobs that no worker runs: those of HTTP clients, and of raw queues.
 
 Each session is a worker without handlers: it claims by the rules of a worker, and hands the jobs
-out. A client extends and ends its claims by the token; nothing of that is kept here but for jobs
+out. A client extends and ends its claims by their rows; nothing of that is kept here but for jobs
 with limits, whose permits the session holds. A client that stops does nothing more: its claims
 end with their leases.
 """
@@ -9,20 +9,21 @@ end with their leases.
 import random
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from dueline.coordination.worker_registry import BEATS_A_LEASE, KnownTasks, Presence, announce
 from dueline.core.attempt import Done, Ended, Ending, GivenBack
 from dueline.core.call_options import is_step
-from dueline.core.codec import encode_result
+from dueline.core.codec import encode, encode_result
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, Conflict, LeaseLost
-from dueline.core.job import Job, JobId, Token
+from dueline.core.job import Claim, Job, JobId, Token
 from dueline.core.lane import limits_of
+from dueline.core.logging import log
 from dueline.core.process_identity import worker_name
 from dueline.core.store import Extend
 from dueline.core.store_capabilities import flush_claims
@@ -42,6 +43,8 @@ from dueline.worker.triage import triage
 from dueline.worker.workflow_steps import WorkflowSteps
 from dueline.workflows.records import Layouts
 
+Read = TypeVar("Read")
+
 LIMITED_MAX: Final = 1_000
 """Maximum number of jobs with limits that one session holds."""
 
@@ -53,16 +56,18 @@ class Terms(NamedTuple):
     """What a client claims.
 
     Attributes:
-      client: Its name, a part of the name of the worker.
+      client: Its name, a part of the name of the worker; empty for none.
       queues: Names of queues.
       tasks: Names of the tasks that it knows; None for all.
       lease_us: Duration of its claims; None for that of each queue.
+      is_raw: It takes arguments of any codec.
     """
 
     client: str
     queues: tuple[str, ...]
     tasks: frozenset[str] | None = None
     lease_us: int | None = None
+    is_raw: bool = False
 
 
 class HandedJob(NamedTuple):
@@ -89,12 +94,16 @@ class HandedJob(NamedTuple):
                 return [*given, *args], {}
         raise BadInput("The arguments are not a list.")
 
+    def body(self) -> bytes:
+        """Return the body; of a step with first arguments, a JSON document with all of them.
 
-class Extension(NamedTuple):
-    """The new end of a claim, and whether the end of its job was requested."""
-
-    until_us: int
-    is_cancelled: bool
+        Raises:
+          BadInput: They cannot be read.
+        """
+        if not self.given:
+            return self.job.body
+        args, kwargs = self.arguments()
+        return encode({"args": args, "kwargs": kwargs})
 
 
 class _AnyTask(frozenset[str]):
@@ -122,14 +131,14 @@ class ClaimSession:
     def __init__(
         self, engine: Engine, settler: Settler, terms: Terms, known: Sequence[str]
     ) -> None:
-        self.worker = f"{worker_name()}:{terms.client}"
+        self.worker = f"{worker_name()}:{terms.client}" if terms.client else worker_name()
         self._engine = engine
         self._terms = terms
         self._is_closed = False
         self._known = known if terms.tasks is None else sorted(terms.tasks)
         self._settler = settler
         self._permits = HeldPermits(engine, self.worker)
-        own = KnownTasks(_AnyTask() if terms.tasks is None else terms.tasks)
+        own = KnownTasks(_AnyTask() if terms.tasks is None else terms.tasks, is_raw=terms.is_raw)
         self._claimer = Claimer(
             engine, terms.queues, self.worker,
             lease_us=terms.lease_us, permits=self._permits, known=own,
@@ -205,11 +214,11 @@ class ClaimSession:
                 self._limited.pop(job.id, None)
         return kept
 
-    def extend(self, job: Job, until_us: int) -> int:
-        """Extend the permits of a claim with limits; return until when the claim may last.
+    def extend(self, job: Job, until_us: int) -> int | None:
+        """Extend the permits of a claim with limits.
 
-        Raises:
-            LeaseLost: Other workers have its permits.
+        Returns:
+            Until when the claim may last; None if other workers have its permits.
         """
         with self._lock:
             self._drop_ended()
@@ -218,7 +227,7 @@ class ClaimSession:
             held = self._limited.get(job.id)
             lost = self._permits.keep(self._held())
             if held is None or held.claim() != claim or held in lost:
-                raise LeaseLost(f"The permits of the job {job.id.hex()} were lost.")
+                return None
             until_us = min(until_us, self._permits.ends_us([job]).get(claim, until_us))
             self._limited[job.id] = held._replace(at_us=max(held.at_us, until_us))
             return until_us
@@ -247,28 +256,30 @@ class ClaimSession:
         self._limited = {id_: job for id_, job in self._limited.items() if job.at_us > now_us}
 
     def _announce(self) -> None:
-        """Report that clients serve the queues, for people; it is not registered as a process."""
+        """Report that clients serve the queues, for people, until three leases after a claim.
+
+        It is not registered as a process, since its claims last to their ends.
+        """
         engine, now_us = self._engine, self._engine.time.latest_us()
-        settings = engine.catalog.settings
-        every_us = min(settings(queue).lease_us for queue in self._terms.queues) // BEATS_A_LEASE
-        if now_us - self._announced_us >= every_us:
+        lease_us = min(engine.catalog.settings(name).lease_us for name in self._terms.queues)
+        if now_us - self._announced_us >= lease_us // BEATS_A_LEASE:
             self._announced_us = now_us
             presence = Presence(
                 worker=self.worker,
                 queues=self._terms.queues,
                 tasks=tuple(self._known),
-                slots=0,
+                slots=0,  # clients take as many jobs as they ask for
                 held=0,
                 started_us=self._started_us,
                 beat_us=now_us,
                 clock_skew_us=engine.time.skew_us(),
                 is_raw=self._terms.tasks is None,
             )
-            announce(engine.store, presence, version=engine.ids.token(), beat_every_us=every_us)
+            announce(engine.store, presence, version=engine.ids.token(), beat_every_us=lease_us)
 
 
 class ClaimSessions:
-    """The sessions of one server, and the ends of claims; threads may share it.
+    """The sessions of one process, and the ends of claims; threads may share it.
 
     Args:
       engine: The engine.
@@ -285,7 +296,28 @@ class ClaimSessions:
         self._sessions: OrderedDict[Terms, ClaimSession] = OrderedDict()
         self._lock = threading.Lock()
 
-    def session(self, terms: Terms) -> ClaimSession:
+    def claim(self, terms: Terms, most: int, read: Callable[[HandedJob], Read]) -> list[Read]:
+        """Claim due jobs, the most urgent first.
+
+        Args:
+            terms: What is claimed.
+            most: Maximum number of jobs.
+            read: Makes of a job what the client gets. If it raises BadInput, the job is released
+                for other workers.
+
+        Raises:
+            StoreUnavailable: Jobs that were claimed are due again when their leases end.
+        """
+        found: list[Read] = []
+        for handed in self._session(terms).claim(most):
+            try:
+                found.append(read(handed))
+            except BadInput as error:
+                log.warning("job %s is released: %s", handed.job.id.hex(), error)
+                self.settle([(handed.job, GivenBack(UNKNOWN_TASK_WAIT_US))])
+        return found
+
+    def _session(self, terms: Terms) -> ClaimSession:
         """Return the session of some clients."""
         with self._lock:
             found = self._sessions.get(terms)
@@ -320,68 +352,85 @@ class ClaimSessions:
             )
         return row
 
-    def extend(self, job: Job, lease_us: int | None) -> Extension:
-        """Extend a claim; it never becomes shorter.
+    def extend(self, jobs: Sequence[Job], lease_us: int | None) -> list[int | None]:
+        """Extend claims; they never become shorter.
 
         Args:
-            job: The row of the claim.
+            jobs: The rows of the claims.
             lease_us: New duration from now; None for that of the queue.
 
+        Returns:
+            The new end of each claim; None for one that was lost.
+
         Raises:
-            LeaseLost: The claim was lost.
-            Conflict: The job has limits, and another process holds its permits.
+            Conflict: A job has limits, and another process holds its permits.
         """
-        engine = self.engine
-        if lease_us is None:
-            lease_us = engine.catalog.settings(job.lane.queue).lease_us
-        until_us = engine.time.latest_us() + lease_us
-        if limits_of(job.lane):
-            session = self._session_of(job)
-            if session is None:
-                raise Conflict(
-                    f"Another process claimed the job {job.id.hex()}, which has limits.",
-                    hint="Send all requests of a client to the same server.",
-                )
-            until_us = session.extend(job, until_us)
-        if not engine.store.settle([Extend(job, until_us, started=True)])[0]:
-            raise LeaseLost(f"The claim on the job {job.id.hex()} was lost.")
-        requests = cancel_requests.of_worker(engine.store, job.worker)
-        return Extension(max(until_us, job.at_us), job.claim() in requests)
+        engine, now_us = self.engine, self.engine.time.latest_us()
+        wanted: list[Extend] = []
+        for job in jobs:
+            own_us = engine.catalog.settings(job.lane.queue).lease_us
+            end_us = now_us + (own_us if lease_us is None else lease_us)
+            until_us = self._extend_permits(job, end_us) if limits_of(job.lane) else end_us
+            if until_us is not None:
+                wanted.append(Extend(job, until_us, started=True))
+        held = engine.store.settle(wanted)
+        ends_us = {
+            extended.job.claim(): max(extended.at_us, extended.job.at_us)
+            for extended, sure in zip(wanted, held, strict=True)
+            if sure
+        }
+        return [ends_us.get(job.claim()) for job in jobs]
 
-    def complete(self, job: Job, result: object) -> None:
-        """End a job as done, with its result if that is kept.
+    def _extend_permits(self, job: Job, until_us: int) -> int | None:
+        session = self._session_of(job)
+        if session is None:
+            raise Conflict(
+                f"Another process claimed the job {job.id.hex()}, which has limits.",
+                hint="Send all requests of a client to the same server.",
+            )
+        return session.extend(job, until_us)
+
+    def is_cancelled(self, job: Job) -> bool:
+        """Return whether the end of a claimed job was requested."""
+        return job.claim() in cancel_requests.of_worker(self.engine.store, job.worker)
+
+    def done(self, job: Job, result: object) -> Done:
+        """Return the ending of a job that is done, with its result if that is kept.
 
         Raises:
-            BadInput: The result is too large; nothing was recorded.
-            LeaseLost: As `settle`.
+            BadInput: The result is too large.
         """
         value = encode_result(result, job.task)
         keep_us = self.engine.catalog.settings(job.lane.queue).keep_us
-        is_kept = kept_us(job, keep_us) > 0 or is_step(job)
-        self.settle(job, Done(value if is_kept else b""))
+        return Done(value if kept_us(job, keep_us) > 0 or is_step(job) else b"")
 
-    def settle(self, job: Job, ending: Ending) -> None:
-        """Store how an attempt ended.
+    def settle(self, endings: Sequence[tuple[Job, Ending]]) -> list[Job]:
+        """Store how attempts ended; a job whose end was requested is cancelled unless it is done.
 
-        Raises:
-            LeaseLost: The claim was lost; nothing was recorded.
+        Returns:
+            The jobs whose claims were lost; nothing was recorded for them.
         """
-        store = self.engine.store
-        requests = cancel_requests.of_worker(store, job.worker)
-        ended = Ended(job, ending, job.claimed_us, self.engine.time.latest_us())
+        now_us = self.engine.time.latest_us()
+        ended = [Ended(job, ending, job.claimed_us, now_us) for job, ending in endings]
+        requested = self._requested(ended)
         with closing(self._settler()) as settler:
-            if settler.settle([ended], [], requests):
-                raise LeaseLost(f"The claim on the job {job.id.hex()} was lost.")
-        if job.claim() in requests:
-            cancel_requests.note(store, job.worker, [job.claim()])
-        if job.opts:
-            advance(self.engine, Layouts(), [job])
-        if limits_of(job.lane) and (session := self._session_of(job)) is not None:
-            session.drop(job)
+            lost = settler.settle(ended, [], requested)
+        missing = {job.claim() for job in lost}
+        held = [job for job, _ in endings if job.claim() not in missing]
+        for job in held:
+            if job.claim() in requested:
+                cancel_requests.note(self.engine.store, job.worker, [job.claim()])
+            if limits_of(job.lane) and (session := self._session_of(job)) is not None:
+                session.drop(job)
+        if steps := [job for job in held if job.opts]:
+            advance(self.engine, Layouts(), steps)
+        return lost
 
-    def leave(self, job: Job) -> None:
-        """Release a job that no client can read, for other workers."""
-        self.settle(job, GivenBack(UNKNOWN_TASK_WAIT_US))
+    def _requested(self, ended: Sequence[Ended]) -> Collection[Claim]:
+        """Return the claims whose ends were requested, of the workers of attempts (rule P11)."""
+        workers = {attempt.job.worker for attempt in ended if not isinstance(attempt.ending, Done)}
+        store = self.engine.store
+        return {claim for worker in workers for claim in cancel_requests.of_worker(store, worker)}
 
     def _session_of(self, job: Job) -> ClaimSession | None:
         with self._lock:

@@ -1,29 +1,20 @@
 """A queue without tasks, for other frameworks."""
 
 import json
-import random
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
+from dueline.api.claim_sessions import ClaimSessions, HandedJob, Terms
 from dueline.api.connection import Connection
-from dueline.coordination.worker_registry import Presence, announce
-from dueline.core.attempt import Done, Ended, Ending, Failed, GivenBack
-from dueline.core.call_options import is_step
+from dueline.core.attempt import Ending, Failed, GivenBack
 from dueline.core.clock import asked_instant_us, asked_span_us, duration_us, to_datetime
-from dueline.core.codec import JSON, PAYLOAD_BYTES_MAX, encode_result
+from dueline.core.codec import JSON, PAYLOAD_BYTES_MAX
 from dueline.core.constraints import check_value, integer
 from dueline.core.errors import BadInput, LeaseLost
 from dueline.core.job import Claim, Job
-from dueline.core.process_identity import worker_name
 from dueline.core.queue_settings import check_queue_name
-from dueline.core.store import Extend
 from dueline.jobs.queue import EnqueueRequest
-from dueline.worker.cancellations import Cancellations
-from dueline.worker.claimer import Claimer
-from dueline.worker.settler import Settler
-from dueline.worker.triage import triage
-from dueline.workflows.release import park
 
 TASK = "raw"
 CLAIM_MAX = 1000
@@ -54,12 +45,8 @@ class RawQueue:
         self._lease_us = None if lease is None else duration_us(lease)
         if self._lease_us is not None and self._lease_us <= 0:
             raise BadInput(f"`lease` must be more than 0 s (got {lease!r}).", hint="Use 30.")
-        self._worker, self._reported_us = worker_name(), 0
-        self._since_us = app.queues.engine.time.latest_us()
-        self._claimer = Claimer(app.queues.engine, [queue], self._worker, lease_us=self._lease_us)
-        self._settler = Settler(app.queues.engine, app.tasks, random.Random(), app.hooks)
-        engine = app.queues.engine
-        self._cancellations = Cancellations(engine, self._worker, engine.clock)
+        self._terms = Terms("", (self._queue,), lease_us=self._lease_us, is_raw=True)
+        self._claims = ClaimSessions(app.queues.engine, app.tasks, app.hooks)
 
     def put(
         self,
@@ -112,47 +99,10 @@ class RawQueue:
             BadInput: `most` is out of range.
         """
         check_value(most, Annotated[int, integer(1, CLAIM_MAX)], "most")
-        self._claimer.refresh()
-        fit: list[Job] = []
-        while len(fit) < most:
-            taken = self._claimer.claim(most - len(fit), {})
-            if not taken:
-                break
-            now_us = self._queues.engine.time.latest_us()
-            found = triage(taken, self._queues.engine.catalog.settings, now_us)
-            self._settler.complete(found.decided)
-            self._settler.record_crashes(found.died)
-            self._settler.end(found.over)
-            steps = [claimed.job for claimed in found.fit if is_step(claimed.job)]
-            park(
-                self._queues.engine, dict.fromkeys(steps, 0)
-            )  # what they are given, only workers tell
-            jobs = [claimed.job for claimed in found.fit if not is_step(claimed.job)]
-            if ended := self._cancellations.refused(jobs):
-                self._settler.settle(ended, [])
-            refused = {attempt.job.id for attempt in ended}
-            fit += [job for job in jobs if job.id not in refused]
-        # Marked as started, so that a crash of this process counts, as in workers.
-        began_us = self._queues.engine.time.latest_us()
-        held = self._extend(fit, self._lease_us)
-        self._report(most, len(fit), began_us)
-        return [Leased(self, job, began_us) for job, sure in zip(fit, held, strict=True) if sure]
+        return self._claims.claim(self._terms, most, self._leased)
 
-    def _report(self, most: int, held: int, now_us: int) -> None:
-        """Be listed as a worker until three leases after the latest claim.
-
-        It is not registered, since its claims last to their end.
-        """
-        engine = self._queues.engine
-        lease_us = self._lease_us or engine.catalog.settings(self._queue).lease_us
-        if now_us - self._reported_us < lease_us:
-            return
-        presence = Presence(
-            self._worker, (self._queue,), (), most, held, self._since_us, now_us,
-            engine.time.skew_us(), is_raw=True,
-        )  # fmt: skip
-        announce(engine.store, presence, version=engine.ids.token(), beat_every_us=lease_us)
-        self._reported_us = now_us
+    def _leased(self, handed: HandedJob) -> "Leased":
+        return Leased(self, handed.job, handed.body())
 
     def ack(self, leased: Sequence["Leased"]) -> list[str]:
         """Mark jobs as done.
@@ -163,7 +113,7 @@ class RawQueue:
         Returns:
             The ids of the jobs whose claims were lost.
         """
-        return self._settle([(one, Done(encode_result(None, one.task))) for one in leased])
+        return self._settle([(held, self._claims.done(held.job, None)) for held in leased])
 
     def nack(
         self,
@@ -184,7 +134,7 @@ class RawQueue:
         """
         delay_us = None if delay is None else duration_us(delay)
         failed = Failed("Nack", reason, "", retry=True, retry_after_us=delay_us)
-        return self._settle([(one, failed) for one in leased])
+        return self._settle([(held, failed) for held in leased])
 
     def release(self, leased: Sequence["Leased"]) -> list[str]:
         """Release jobs without using up an attempt.
@@ -195,7 +145,7 @@ class RawQueue:
         Returns:
             The ids of the jobs whose claims were lost.
         """
-        return self._settle([(one, GivenBack()) for one in leased])
+        return self._settle([(held, GivenBack()) for held in leased])
 
     def reject(self, leased: Sequence["Leased"], reason: str) -> list[str]:
         """Move jobs to the dead-letter list.
@@ -208,7 +158,7 @@ class RawQueue:
             The ids of the jobs whose claims were lost.
         """
         failed = Failed("Rejected", reason, "", retry=False)
-        return self._settle([(one, failed) for one in leased])
+        return self._settle([(held, failed) for held in leased])
 
     def extend(
         self, leased: Sequence["Leased"], lease: timedelta | float | None = None
@@ -222,37 +172,24 @@ class RawQueue:
         Returns:
             The ids of the jobs whose claims were lost.
         """
-        held = self._extend(
-            [one.job for one in leased], self._lease_us if lease is None else duration_us(lease)
-        )
-        return [one.id for one, sure in zip(leased, held, strict=True) if not sure]
-
-    def _extend(self, jobs: Sequence[Job], lease_us: int | None) -> Sequence[bool]:
-        if lease_us is None:
-            lease_us = self._queues.engine.catalog.settings(self._queue).lease_us
-        until_us = self._queues.engine.time.latest_us() + lease_us
-        return self._queues.engine.store.settle(
-            [Extend(job, until_us, started=True) for job in jobs]
-        )
+        lease_us = self._lease_us if lease is None else duration_us(lease)
+        ends_us = self._claims.extend([held.job for held in leased], lease_us)
+        return [held.id for held, end_us in zip(leased, ends_us, strict=True) if end_us is None]
 
     def _settle(self, endings: Sequence[tuple["Leased", Ending]]) -> list[str]:
-        now_us = self._queues.engine.time.latest_us()
         lost: list[str] = []
         waiting: dict[Claim, tuple[Leased, Ending]] = {}
-        for one, ending in endings:
+        for held, ending in endings:
             # A store may take the same outcome at the same time for a retry (rule U5).
-            if one.is_settled or one.job.claim() in waiting:
-                lost.append(one.id)
+            if held.is_settled or held.job.claim() in waiting:
+                lost.append(held.id)
             else:
-                waiting[one.job.claim()] = (one, ending)
+                waiting[held.job.claim()] = (held, ending)
         if waiting:
-            ended = [
-                Ended(one.job, ending, one.claimed_us, now_us) for one, ending in waiting.values()
-            ]
-            known = self._cancellations.known_before(ended)
-            lost += [job.id.hex() for job in self._settler.settle(ended, [], known)]
-            for one, _ in waiting.values():
-                one.is_settled = True
+            jobs = [(held.job, ending) for held, ending in waiting.values()]
+            lost += [job.id.hex() for job in self._claims.settle(jobs)]
+            for held, _ in waiting.values():
+                held.is_settled = True
         return lost
 
 
@@ -261,16 +198,16 @@ class Leased:
 
     Attributes:
         job: Its row in the store.
-        claimed_us: Time of the claim, in microseconds UTC.
+        body: Its body. That of a workflow step has the arguments that the workflow gives it.
         is_settled: Whether an outcome was reported and answered.
     """
 
-    __slots__ = ("_queue", "claimed_us", "is_settled", "job")
+    __slots__ = ("_queue", "body", "is_settled", "job")
 
-    def __init__(self, queue: RawQueue, job: Job, claimed_us: int) -> None:
+    def __init__(self, queue: RawQueue, job: Job, body: bytes) -> None:
         self._queue = queue
         self.job = job
-        self.claimed_us = claimed_us
+        self.body = body
         self.is_settled = False
 
     def __repr__(self) -> str:
@@ -285,11 +222,6 @@ class Leased:
     def task(self) -> str:
         """The task name of the job."""
         return self.job.task
-
-    @property
-    def body(self) -> bytes:
-        """The body of the job."""
-        return self.job.body
 
     @property
     def attempt(self) -> int:

@@ -1,12 +1,13 @@
 """Queues by hand, without tasks."""
 
+import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from dueline import BadInput, Dueline, LeaseLost
+from dueline import BadInput, Dueline, LeaseLost, pipeline
 from dueline.admin.health import examine
 from dueline.api.raw_queue import RawQueue
 from dueline.tasks.hooks import SettleEvent
@@ -193,6 +194,58 @@ def test_wrong_numbers_are_refused(app: Dueline, raw: RawQueue) -> None:
         RawQueue(app, "raw", lease=0)
     with pytest.raises(BadInput):
         raw.put([b"1"], due=datetime(2026, 1, 1))  # noqa: DTZ001  (the mistake)
+
+
+def test_jobs_with_limits_are_claimed_within_them(
+    app: Dueline, raw: RawQueue, clock: HandClock
+) -> None:
+    app.semaphore("gpu", capacity=2)
+    jobs = [app.unchecked("x", queue="raw").using(limits=["gpu"]).enqueue() for _ in range(4)]
+    first, second = raw.claim(10)
+    other = RawQueue(app, "raw", lease=30)
+    assert (raw.claim(10), other.claim(10)) == ([], [])
+    first.ack()
+    (third,) = raw.claim(10) + other.claim(10)  # both waited: it is the turn of one
+    clock.advance(20)
+    second.extend()
+    clock.advance(15)  # the lease and the permit of the third have ended
+    (fourth,) = raw.claim(10) or other.claim(10)
+    with pytest.raises(LeaseLost):
+        third.extend()
+    second.ack()
+    fourth.ack()
+    clock.advance(60)
+    while left := raw.claim(10) or other.claim(10):
+        assert raw.ack(left) == []
+    assert {job.status for job in jobs} == {"done"}
+
+
+def test_jobs_of_paused_tasks_wait(app: Dueline, raw: RawQueue, clock: HandClock) -> None:
+    raw.put([b"1"], task="one")
+    raw.put([b"2"], task="two")
+    app.pause("raw", task="two")
+    assert bodies(raw) == [b"1"]
+    app.resume("raw", task="two")
+    clock.advance(10)
+    assert bodies(raw) == [b"2"]
+
+
+def test_a_step_has_the_arguments_that_its_workflow_gives_it(app: Dueline, raw: RawQueue) -> None:
+    @app.task(name="fetch", queue="raw")
+    def fetch(page: str) -> str:
+        return page
+
+    @app.task(name="count", queue="raw")
+    def count(text: str, word: str, *, at: int = 0) -> int:
+        return text.count(word, at)
+
+    flow = app.start(pipeline(fetch.step("index"), count.step("a", at=1)))
+    (step,) = raw.claim(10)
+    step.ack()
+    (last,) = raw.claim(10)
+    assert json.loads(last.body) == {"args": [None, "a"], "kwargs": {"at": 1}}
+    last.ack()
+    assert flow.status == "done"
 
 
 def test_it_counts_as_a_worker_that_knows_every_task(

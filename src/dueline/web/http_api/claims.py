@@ -14,7 +14,7 @@ from dueline.core.attempt import Ending, Failed, GivenBack, Snoozed
 from dueline.core.call_options import headers_of
 from dueline.core.clock import SECOND_US, to_datetime
 from dueline.core.codec import RESULT_BYTES_MAX
-from dueline.core.errors import BadInput, DuelineError
+from dueline.core.errors import DuelineError, LeaseLost
 from dueline.core.job import Job, Token
 from dueline.core.lane import tenant_of
 from dueline.core.logging import log
@@ -133,7 +133,7 @@ async def claim_jobs(call: Call, body: NewClaim) -> ClaimedJobs:
 
     async def claim() -> list[ClaimedJob] | None:
         sessions = call.site.claims
-        return await run_in_threadpool(_claim, sessions, terms, body.most) or None
+        return await run_in_threadpool(sessions.claim, terms, body.most, _shown) or None
 
     found = await poll(call.request, claim, body.wait)
     if found and await call.request.is_disconnected():
@@ -142,22 +142,11 @@ async def claim_jobs(call: Call, body: NewClaim) -> ClaimedJobs:
     return ClaimedJobs(found or [])
 
 
-def _claim(sessions: ClaimSessions, terms: Terms, most: int) -> list[ClaimedJob]:
-    shown: list[ClaimedJob] = []
-    for handed in sessions.session(terms).claim(most):
-        try:
-            shown.append(_shown(handed))
-        except BadInput as error:  # another worker may read them
-            log.warning("job %s is released: %s", handed.job.id.hex(), error)
-            sessions.leave(handed.job)
-    return shown
-
-
 def _release_all(sessions: ClaimSessions, jobs: Sequence[ClaimedJob]) -> None:
     """Release jobs whose client left; if that fails, their leases end."""
     for job in jobs:
         try:
-            sessions.settle(_held(sessions, job.id, job.token), GivenBack())
+            _settle(sessions, _held(sessions, job.id, job.token), GivenBack())
         except DuelineError as error:
             log.info("job %s is not released: %s", job.id, error)
 
@@ -190,8 +179,11 @@ def extend_claim(call: Call, body: Extend) -> Extended:
     """
     claims = call.site.claims
     lease_us = None if body.lease is None else round(body.lease * SECOND_US)
-    made = claims.extend(_held(claims, call.path["id"], body.token), lease_us)
-    return Extended(to_datetime(made.until_us), made.is_cancelled)
+    job = _held(claims, call.path["id"], body.token)
+    (until_us,) = claims.extend([job], lease_us)
+    if until_us is None:
+        raise _lost(job)
+    return Extended(to_datetime(until_us), claims.is_cancelled(job))
 
 
 @operation("POST", "/claims/{id}/complete", role="worker", bytes_max=RESULT_BODY_BYTES_MAX)
@@ -199,8 +191,7 @@ def complete_claim(call: Call, body: Complete) -> Done:
     """End a job as done."""
     claims = call.site.claims
     job = _held(claims, call.path["id"], body.token)
-    claims.complete(job, body.result)
-    return Done()
+    return _settle(claims, job, claims.done(job, body.result))
 
 
 @operation("POST", "/claims/{id}/fail", role="worker")
@@ -228,8 +219,13 @@ def _held(claims: ClaimSessions, job_id: str, token: str) -> Job:
 
 
 def _settle(claims: ClaimSessions, job: Job, ending: Ending) -> Done:
-    claims.settle(job, ending)
+    if claims.settle([(job, ending)]):
+        raise _lost(job)
     return Done()
+
+
+def _lost(job: Job) -> LeaseLost:
+    return LeaseLost(f"The claim on the job {job.id.hex()} was lost.")
 
 
 OPERATIONS = (claim_jobs, extend_claim, complete_claim, fail_claim, release_claim)
