@@ -1,7 +1,6 @@
 """The rules of alerts: what is wrong with a queue, from what is known of it at one time.
 
-Pure functions: the maintenance leader applies them to the store's counters, a streaming query to
-the history.
+Pure functions, which `alert_engine` applies.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +38,7 @@ this many standard deviations above it.
 """
 
 UNSEEN_MIN: Final = 20
-"""Number of attempts of a task in the day before, below which half of all must fail."""
+"""Number of attempts of a task in the day before, below which half of all must fail or more."""
 
 CALM_US: Final = 60 * SECOND_US
 """An alert ends after its condition has not held for this time."""
@@ -92,11 +91,11 @@ class Alert:
 
     def text(self) -> str:
         """Return the alert as a line for a log."""
-        one = self.condition
-        where = f"queue {one.queue}{f', {one.kind} {one.subject}' if one.subject else ''}"
+        kind, queue, subject = self.condition.kind, self.condition.queue, self.condition.subject
+        where = f"queue {queue}{f', {kind} {subject}' if subject else ''}"
         if self.ended_us:
             return f"alert ended after {span_text(self.ended_us - self.since_us)}: {where}"
-        return f"alert: {where}: {one.sentence} Run: {one.command}"
+        return f"alert: {where}: {self.condition.sentence} Run: {self.condition.command}"
 
 
 class Wait(NamedTuple):
@@ -144,122 +143,124 @@ class Signals:
     miss: Miss | None = None
 
 
-def conditions(one: Signals, *, raised: frozenset[str] = frozenset()) -> list[Condition]:
+def conditions(signals: Signals, *, raised: frozenset[str] = frozenset()) -> list[Condition]:
     """Return what is wrong with a queue. raised: keys of alerts that are raised already."""
     return [
-        *_still_shards(one),
-        *_budget(one, raised),
-        *_starving(one),
-        *_failures(one),
-        *_miss(one),
+        *_still_shards(signals),
+        *_budget(signals, raised),
+        *_starving(signals),
+        *_failures(signals),
+        *_miss(signals),
     ]
 
 
-def _still_shards(one: Signals) -> Iterator[Condition]:
-    for shard, wait in one.shards.items():
-        still_us = one.now_us - wait.still_us
-        others_move = one.moved_us > wait.still_us
-        if still_us < STILL_US or not (others_move or one.has_room or not one.workers):
+def _still_shards(signals: Signals) -> Iterator[Condition]:
+    for shard, wait in signals.shards.items():
+        still_us = signals.now_us - wait.still_us
+        others_move = signals.moved_us > wait.still_us
+        if still_us < STILL_US or not (others_move or signals.has_room or not signals.workers):
             continue
         why = (
             "no live worker claims from the queue"
-            if not one.workers
+            if not signals.workers
             else ("other shards go on" if others_move else "workers have free slots")
         )
         yield Condition(
             "shard",
-            one.queue,
+            signals.queue,
             shard,
             f"No ready job of the shard was claimed for {span_text(still_us)}, and {why}; the "
-            f"oldest waits for {span_text(one.now_us - wait.oldest_us)}.",
-            f"dueline shards lag --queue {quote(one.queue)}",
+            f"oldest waits for {span_text(signals.now_us - wait.oldest_us)}.",
+            f"dueline shards lag --queue {quote(signals.queue)}",
             {
                 "still_us": still_us,
-                "oldest_us": one.now_us - wait.oldest_us,
-                "workers": one.workers,
+                "oldest_us": signals.now_us - wait.oldest_us,
+                "workers": signals.workers,
             },
         )
 
 
-def _budget(one: Signals, raised: frozenset[str]) -> Iterator[Condition]:
-    if one.target is None:
+def _budget(signals: Signals, raised: frozenset[str]) -> Iterator[Condition]:
+    target = signals.target
+    if target is None:
         return
-    starts = late = float(one.overdue)
+    starts = late = float(signals.overdue)
     hour = hour_late = 0.0
-    if one.rates is not None:
-        all_, slow = one.rates.starts(), one.rates.late(one.target.most_us)
+    if signals.rates is not None:
+        all_, slow = signals.rates.starts(), signals.rates.late(target.most_us)
         starts, late = starts + all_.minute, late + slow.minute
         hour, hour_late = all_.hour, slow.hour
-    budget = 1 - one.target.share
+    budget = 1 - target.share
     burn = late / starts / budget if starts else 0.0
-    burn_hour = (hour_late + one.overdue) / (hour + one.overdue) / budget if hour else burn
-    key = Condition("budget", one.queue, "", "", "").key
+    burn_hour = (hour_late + signals.overdue) / (hour + signals.overdue) / budget if hour else burn
+    key = Condition("budget", signals.queue, "", "", "").key
     least = min(BURN_MIN, LATE_SHARE_MAX / budget) / (2 if key in raised else 1)
     if late >= LATE_MIN and burn >= least and burn_hour >= 1:
         yield Condition(
             "budget",
-            one.queue,
+            signals.queue,
             "",
             f"{late / starts:.0%} of the starts of the last minute were later than "
-            f"{span_text(one.target.most_us)}: the error budget of {one.target} burns {burn:.0f} "
+            f"{span_text(target.most_us)}: the error budget of {target} burns {burn:.0f} "
             "times too fast.",
-            f"dueline queues show {quote(one.queue)}",
+            f"dueline queues show {quote(signals.queue)}",
             {"burn": round(burn, 1), "burn_hour": round(burn_hour, 1), "late": round(late, 1)},
         )
 
 
-def _starving(one: Signals) -> Iterator[Condition]:
-    for tenant, wait in one.tenants.items():
-        still_us = one.now_us - wait.still_us
-        if still_us >= STILL_US and one.moved_us > wait.still_us + STILL_US // 2:
+def _starving(signals: Signals) -> Iterator[Condition]:
+    for tenant, wait in signals.tenants.items():
+        still_us = signals.now_us - wait.still_us
+        if still_us >= STILL_US and signals.moved_us > wait.still_us + STILL_US // 2:
             who = f"the tenant {tenant}" if tenant else "jobs without a tenant"
             yield Condition(
                 "tenant",
-                one.queue,
+                signals.queue,
                 tenant,
                 f"No job of {who} was claimed for {span_text(still_us)} while others were; the "
-                f"oldest waits for {span_text(one.now_us - wait.oldest_us)}.",
-                f"{_LIST} {quote(one.queue)} --state ready --tenant {quote(tenant)}",
-                {"still_us": still_us, "oldest_us": one.now_us - wait.oldest_us},
+                f"oldest waits for {span_text(signals.now_us - wait.oldest_us)}.",
+                f"{_LIST} {quote(signals.queue)} --state ready --tenant {quote(tenant)}",
+                {"still_us": still_us, "oldest_us": signals.now_us - wait.oldest_us},
             )
 
 
-def _failures(one: Signals) -> Iterator[Condition]:
-    if one.rates is None:
+def _failures(signals: Signals) -> Iterator[Condition]:
+    if signals.rates is None:
         return
-    for task, failed in one.rates.failed.items():
-        ended = one.rates.ended[task]
+    for task, failed in signals.rates.failed.items():
+        ended = signals.rates.ended[task]
         number, most = failed.minute, max(ended.minute, failed.minute)
         if number < FAILED_MIN:
             continue
         before = max(0.0, ended.day - most)
         usual = max(0.0, failed.day - number) / before if before >= UNSEEN_MIN else 0.5 / JUMP
-        share, expected = number / most, usual * most
+        share, expected = round(number / most, 3), usual * most  # sums are rounded
         is_jump = share >= max(SHARE_MIN, min(0.9, JUMP * usual))
         if is_jump and number - expected >= DEVIATIONS * sqrt(expected * (1 - usual) + 1):
             yield Condition(
                 "failures",
-                one.queue,
+                signals.queue,
                 task,
                 f"{share:.0%} of the attempts of {task} failed in the last minute; usually "
                 f"{usual:.0%} do."
                 if before >= UNSEEN_MIN
                 else f"{share:.0%} of the attempts of {task} failed in the last minute.",
-                f"{_LIST} {quote(one.queue)} --state retrying --task {quote(task)}",
-                {"failed": round(number, 1), "share": round(share, 3), "usual": round(usual, 3)},
+                f"{_LIST} {quote(signals.queue)} --state retrying --task {quote(task)}",
+                {"failed": round(number, 1), "share": share, "usual": round(usual, 3)},
             )
 
 
-def _miss(one: Signals) -> Iterator[Condition]:
-    if one.miss is None or one.target is None:
+def _miss(signals: Signals) -> Iterator[Condition]:
+    miss, target = signals.miss, signals.target
+    if miss is None or target is None:
         return
     yield Condition(
         "forecast",
-        one.queue,
+        signals.queue,
         "",
-        f"It will miss {one.target} from {instant_text(one.miss.at_us)} on: {one.miss.cause}",
-        f'dueline workers wanted --queue {quote(one.queue)} --target "{one.target}"',
-        {"at_us": one.miss.at_us, "late": round(one.miss.late, 3)},
+        f"It will miss {target} from {instant_text(miss.at_us)} on: {miss.cause}",
+        f'dueline workers wanted --queue {quote(signals.queue)} --target "{target}"',
+        {"at_us": miss.at_us, "late": round(miss.late, 3)},
     )
 
 
@@ -273,7 +274,7 @@ def after(
       found: What is wrong now.
       now_us: The time.
     """
-    holding = {one.key: one for one in found}
+    holding = {condition.key: condition for condition in found}
     kept: list[Alert] = []
     changed: list[Alert] = []
     for alert in alerts:

@@ -3,7 +3,8 @@
 from dueline import Dueline
 from dueline.coordination import notes
 from dueline.core.codec import encode
-from dueline.foresight.alert_monitor import KIND, Note
+from dueline.foresight.alert_engine import Note
+from dueline.foresight.alert_monitor import KIND
 from dueline.foresight.alerts import Alert, Condition
 from tests.harness.shell import STORE, Shell
 

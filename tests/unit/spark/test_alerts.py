@@ -138,7 +138,7 @@ def test_an_alert_that_could_not_be_written_is_written_later(
 def test_an_alert_of_a_process_that_was_stopped_ends_in_the_next_one(
     shop_of_alerts: Dueline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dueline.foresight.alert_signals import view_of
+    from dueline.foresight.alert_engine import view_of
     from dueline.spark.pipeline import alerts
     from dueline.spark.pipeline.alerts import Watch, counting_here
     from dueline.spark.pipeline.delta import place_of

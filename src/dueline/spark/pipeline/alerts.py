@@ -1,4 +1,4 @@
-"""Alerts on the stream: the rules of `foresight.alerts`, applied to attempts as they end.
+"""Alerts on the stream: `foresight.alert_engine`, fed with attempts as they end.
 
 A structured streaming query counts the attempts on Spark's executors; without Spark this process
 reads the history itself. What waits comes from the store's lanes. Alerts go to the log, to a Delta
@@ -18,10 +18,10 @@ from dueline.core.clock import to_datetime, to_us
 from dueline.core.codec import decode, encode
 from dueline.core.errors import BadInput, DuelineError
 from dueline.core.logging import log
-from dueline.foresight.alert_monitor import enqueue_webhook
+from dueline.foresight.alert_engine import Note, judge, view_of
+from dueline.foresight.alert_monitor import enqueue_webhook, report_of
 from dueline.foresight.alert_settings import AlertSettings, read_settings
-from dueline.foresight.alert_signals import Seen, look, view_of
-from dueline.foresight.alerts import Alert, Condition, after, conditions
+from dueline.foresight.alerts import Alert, Condition
 from dueline.foresight.rates import Counted, QueueRates, after_counting, counted, plus
 from dueline.foresight.target import target_of
 from dueline.jobs.history import Follower
@@ -91,19 +91,24 @@ class Watch:
                     hint=f"Use `dueline queues set {name} --history attempts`.",
                 )
         self._targets = {name: target_of(text) for name, text in (targets or {}).items()}
-        self.alerts: dict[str, list[Alert]] = {}
+        self._notes: dict[str, Note] = {}
         self._table = None if table is None else Table(table.below(ALERTS.name), ALERTS)
         if self._table is not None:
             self._table.create()
-            for alert in _raised_in(self._table, self.engine.time.latest_us()):
-                if not names or alert.condition.queue in names:
-                    self.alerts.setdefault(alert.condition.queue, []).append(alert)
+            raised = _raised_in(self._table, self.engine.time.latest_us())
+            for name in names or {alert.condition.queue for alert in raised}:
+                own = [alert for alert in raised if alert.condition.queue == name]
+                self._notes |= {name: Note(own)} if own else {}
         self._changed: list[Alert] = []
         self._unsent: list[Alert] = []
         self._unwritten: list[Alert] = []
         self._lock = threading.Lock()
         self._rates: dict[str, QueueRates] = {}
-        self._seen: dict[str, Seen] = {}
+
+    @property
+    def alerts(self) -> Mapping[str, Sequence[Alert]]:
+        """What is raised now, by queue; any thread may read this."""
+        return {name: note.alerts for name, note in self._notes.copy().items()}
 
     def names(self) -> Sequence[str]:
         """Return the watched queues."""
@@ -116,7 +121,7 @@ class Watch:
             for queue, more in counted.items():
                 self._rates[queue] = after_counting(self._rates.get(queue), more, now_us)
 
-    def judge(self) -> list[Alert]:
+    def judge(self) -> Sequence[Alert]:
         """Judge all queues; return the alerts that were raised or ended.
 
         What an error keeps from being reported is reported by the next call.
@@ -125,18 +130,15 @@ class Watch:
         settings = read_settings(engine.store)
         view = view_of(engine)
         names = self.names()
-        for name in {*self.alerts} - {*names}:  # the queue was removed
-            self._changed += [
-                replace(alert, ended_us=view.now_us) for alert in self.alerts.pop(name)
-            ]
+        for name in {*self._notes} - {*names}:  # the queue was removed
+            alerts = self._notes.pop(name).alerts
+            self._changed += [replace(alert, ended_us=view.now_us) for alert in alerts]
         for name in names:
             target = self._targets.get(name, self._targets.get("*", settings.target(name)))
             with self._lock:
                 rates = self._rates.get(name)
-            before = self.alerts.get(name, [])
-            found, self._seen[name] = look(view, name, target, self._seen.get(name, Seen()), rates)
-            raised = frozenset(alert.condition.key for alert in before)
-            self.alerts[name], news = after(before, conditions(found, raised=raised), view.now_us)
+            before = self._notes.get(name, Note())
+            self._notes[name], news = judge(view, name, target, before, rates)
             self._changed += news
         changed, self._changed = self._changed, []
         self._report(changed, settings, view.now_us)
@@ -155,7 +157,7 @@ class Watch:
         if self._table is None:
             self._unwritten = []
         elif self._unwritten:
-            rows = [row_of(one, now_us) for one in self._unwritten]
+            rows = [row_of(alert, now_us) for alert in self._unwritten]
             self._table.commit(self._table.writer.write(pa.Table.from_pylist(rows, ALERTS.shape)))
             self._unwritten = []
 
@@ -179,21 +181,15 @@ def _raised_in(table: Table, now_us: int) -> list[Alert]:
 
 
 def row_of(alert: Alert, now_us: int) -> Mapping[str, object]:
-    """Return an alert as a row of the table."""
-    one, at = alert.condition, to_datetime(now_us)
+    """Return an alert as a row of the table: the report of the webhook, with times as such."""
+    at = to_datetime(now_us)
     return {
+        **report_of(alert),
         "day": at.date(),
-        "id": alert.id,
-        "status": "ended" if alert.ended_us else RAISED,
-        "kind": one.kind,
-        "queue": one.queue,
-        "subject": one.subject,
-        "evidence": one.sentence,
-        "command": one.command,
-        "facts": encode(dict(one.facts)).decode(),
         "at": at,
         "since": to_datetime(alert.since_us),
         "ended": to_datetime(alert.ended_us) if alert.ended_us else None,
+        "facts": encode(dict(alert.condition.facts)).decode(),
     }
 
 

@@ -1,4 +1,8 @@
-"""What alerts are judged by, read from a store: its lanes, counters and workers."""
+"""The engine of alerts: judges a queue by its lanes, its workers, and what was counted.
+
+Two faces feed it: the maintenance leader with the counters of workers (`alert_monitor`), and
+`dueline.spark.alerts` with what it counts in the history as that grows.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +16,7 @@ from dueline.core.durations import span_text
 from dueline.core.engine import Engine
 from dueline.core.job import JobId
 from dueline.core.lane import Lane, bucket_of, tenant_of
-from dueline.foresight.alerts import Miss, Signals, Wait
+from dueline.foresight.alerts import Alert, Miss, Signals, Wait, after, conditions
 from dueline.foresight.rates import QueueRates, after_counting
 from dueline.foresight.run_times import RunTimes, run_times
 from dueline.foresight.target import Target
@@ -60,6 +64,14 @@ class Seen:
     looks: Sequence[tuple[int, int]] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Note:
+    """The alerts of a queue, and what was seen of it."""
+
+    alerts: Sequence[Alert] = ()
+    seen: Seen = field(default_factory=Seen)
+
+
 class View(NamedTuple):
     """What all queues have in common."""
 
@@ -74,14 +86,25 @@ def view_of(engine: Engine) -> View:
     return View(engine, live_workers(engine), run_times(engine.store), engine.time.latest_us())
 
 
-def look(
-    view: View, queue: str, target: Target | None, before: Seen, rates: QueueRates | None
-) -> tuple[Signals, Seen]:
-    """Return what is known of a queue now, and what to remember of it.
+def judge(
+    view: View, queue: str, target: Target | None, before: Note, rates: QueueRates | None
+) -> tuple[Note, Sequence[Alert]]:
+    """Return what to keep of a queue, and its alerts that were raised or ended.
 
     Args:
+      before: What the last call kept.
       rates: What the queue did.
     """
+    signals, seen = _look(view, queue, target, before.seen, rates)
+    raised = frozenset(alert.condition.key for alert in before.alerts)
+    alerts, changed = after(before.alerts, conditions(signals, raised=raised), view.now_us)
+    return Note(alerts, seen), changed
+
+
+def _look(
+    view: View, queue: str, target: Target | None, before: Seen, rates: QueueRates | None
+) -> tuple[Signals, Seen]:
+    """Return what is known of a queue now, and what to remember of it."""
     now_us = view.now_us
     by_shard: dict[str, dict[int, int]] = {}
     by_tenant: dict[str, dict[int, int]] = {}
@@ -106,7 +129,7 @@ def look(
         tenants=_waits(tenants, {} if rates is None else rates.tenants),
         overdue=overdue,
         workers=len(serving),
-        has_room=any(one.held < one.slots for one in serving),
+        has_room=any(worker.held < worker.slots for worker in serving),
         moved_us=max(moved_us, 0 if rates is None else rates.moved_us),
         miss=None
         if target is None
@@ -154,8 +177,8 @@ def _grouped(
 def _waits(groups: Mapping[str, Group], ran_us: Mapping[str, int]) -> dict[str, Wait]:
     """Return the waits of groups. ran_us: when a job of each was last seen to have run."""
     return {
-        name: Wait(one.oldest_us, max(one.since_us, ran_us.get(name, 0)))
-        for name, one in groups.items()
+        name: Wait(group.oldest_us, max(group.since_us, ran_us.get(name, 0)))
+        for name, group in groups.items()
     }
 
 
