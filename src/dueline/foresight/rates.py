@@ -35,6 +35,9 @@ TASKS_MAX: Final = 200
 
 _LEAST: Final = 0.01
 
+_DIGITS: Final = 6
+"""Decimal places of sums: with three, a sum of 2 in a day would never fall."""
+
 FAILED: Final = ("retried", "dead", "crashed")
 """Outcomes of attempts that failed."""
 
@@ -51,8 +54,8 @@ class Sums(NamedTuple):
         """Return the sums after some time, with more events."""
         return type(self)(
             *(
-                round(one * exp(-passed_us / window_us) + more, 3)
-                for one, window_us in zip(self, WINDOWS_US, strict=True)
+                round(number * exp(-passed_us / window_us) + more, _DIGITS)
+                for number, window_us in zip(self, WINDOWS_US, strict=True)
             )
         )
 

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from itertools import count
+from math import exp
 from pathlib import Path
 from typing import Self
 
@@ -21,7 +22,7 @@ from dueline.core.job import Job
 from dueline.core.store import Drop, Lease, Want
 from dueline.foresight import alert_monitor, rates
 from dueline.foresight.alert_settings import AlertSettings, read_settings, write_settings
-from dueline.foresight.alerts import CALM_US, Alert, Condition, after
+from dueline.foresight.alerts import CALM_US, Alert, Condition, Signals, after, conditions
 from tests.harness.world import EVERY_KIND, World, world_on
 
 STEP_S = 5
@@ -196,6 +197,26 @@ def test_failures_that_jump(world: World) -> None:
     assert found.condition.subject == "t"
     assert re.search("usually [56]% do", found.condition.sentence)
     run.until_ended(some(world), seconds=400)
+
+
+def test_a_new_task_of_which_just_half_fails_is_named_whenever_it_is_counted() -> None:
+    for failed in range(20, 40):
+        for gap_s in (5, 7, 15, 16):
+            found, now_us = None, 1_000 * SECOND_US
+            for _ in range(2):
+                now_us += gap_s * SECOND_US
+                counted = rates.Counted(ended={"t": 2 * failed}, failed={"t": failed})
+                found = rates.after_counting(found, counted, now_us)
+            (condition,) = conditions(Signals("q", now_us, found))
+            assert (condition.kind, condition.facts["share"]) == ("failures", 0.5)
+
+
+def test_what_is_rare_is_forgotten() -> None:
+    # A sum that is rounded to more than what a step takes away would stay for ever.
+    sums = rates.Sums().after(0, 2)
+    for _ in range(4 * 24 * 60 * 4):
+        sums = sums.after(15 * SECOND_US, 0)
+    assert sums.day == pytest.approx(2 * exp(-4), rel=0.01)
 
 
 def test_a_burst_to_come_that_is_too_large(world: World) -> None:
