@@ -140,8 +140,8 @@ def test_endings_are_handed_to_the_thread_in_turn(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.postgres
 def test_rows_that_come_late_are_noted_in_turn() -> None:
-    claims = pytest.importorskip("dueline.stores.postgres.claims")
-    late = claims.LateRows()
+    late_rows = pytest.importorskip("dueline.stores.postgres.late_rows")
+    late = late_rows.LateRows()
     for call in (
         lambda: late.note([(lane_of(), 5)]),
         lambda: late.of(lane_of()),

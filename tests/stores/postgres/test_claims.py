@@ -20,7 +20,7 @@ from dueline.store_tests.calls import (
     row_of,
     token_of,
 )
-from dueline.stores.postgres import claims
+from dueline.stores.postgres import claims, cursors
 from dueline.stores.postgres.connection import Connections
 from dueline.stores.postgres.database import Database
 from dueline.stores.postgres.store import PostgresStore
@@ -155,7 +155,7 @@ def test_a_job_is_started_that_is_committed_while_a_claim_moves_the_cursor(
         assert claim(store, lane_of(), limit=1, now_us=NOW_US, token=1).jobs
         late = new_job(9, at_us=NOW_US + 5 * SECOND_US, lane=lane_of())
 
-        heads: Callable[..., object] = claims._heads
+        heads: Callable[..., object] = cursors._heads
 
         def heads_and_then(*bound: object, **named: object) -> object:
             found = heads(*bound, **named)
@@ -165,7 +165,7 @@ def test_a_job_is_started_that_is_committed_while_a_claim_moves_the_cursor(
 
         now_us = NOW_US + 10 * SECOND_US
         with monkeypatch.context() as patch:
-            patch.setattr(claims, "_heads", heads_and_then)
+            patch.setattr(cursors, "_heads", heads_and_then)
             assert len(claim(store, lane_of(), limit=9, now_us=now_us, token=2).jobs) == 3
         found = claim(store, lane_of(), limit=9, now_us=now_us, token=3)
         assert [job.id for job in found.jobs] == [late.id]

@@ -38,7 +38,7 @@ expect_server()
 
 import psycopg  # noqa: E402
 
-from dueline.stores.postgres import claims, trips  # noqa: E402
+from dueline.stores.postgres import claims, cursors, trips  # noqa: E402
 from dueline.stores.postgres.connection import RESTED_US  # noqa: E402
 from dueline.stores.postgres.store import PostgresStore  # noqa: E402
 
@@ -307,7 +307,7 @@ def test_a_claim_stays_whose_heads_cannot_be_read(
 ) -> None:
     store.add(new_jobs(2))
     with monkeypatch.context() as patch:
-        patch.setattr(claims, "_HEADS", claims._HEADS + " WHERE 1 / (SELECT 0) = 1")
+        patch.setattr(cursors, "HEADS", claims.HEADS + " WHERE 1 / (SELECT 0) = 1")
         claimed = claim(store, lane_of(), limit=1)
     assert [job.fence for job in claimed.jobs] == [1]
     assert claimed.next_at_us == {lane_of(): NOW_US + 1}

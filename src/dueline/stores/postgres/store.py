@@ -45,8 +45,8 @@ from dueline.stores.postgres import (
 )
 from dueline.stores.postgres import jobs as postgres_jobs
 from dueline.stores.postgres.address import Address
-from dueline.stores.postgres.claims import Claims
 from dueline.stores.postgres.connection import Connections
+from dueline.stores.postgres.cursors import Claims
 from dueline.stores.postgres.database import NOW_US, RECOVERY, Database, Executor
 from dueline.stores.postgres.errors import IdExists, LockNotAvailable
 from dueline.stores.postgres.transaction import OpenTransaction
