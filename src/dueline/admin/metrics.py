@@ -207,9 +207,8 @@ class WorkerMetrics(Collector):
         _fill(runs, totals.runs.items())
         _fill(lates, totals.latencies.items())
         slots = _gauge("worker_slots", "Slots of this worker.", "state")
-        busy = load.held if load.running is None else load.running
-        slots.add_metric(["busy"], busy)
-        slots.add_metric(["free"], max(0, load.slots - busy))
+        slots.add_metric(["busy"], load.running)
+        slots.add_metric(["free"], max(0, load.slots - load.running))
         slots.add_metric(["lost"], len(load.lost))  # of the busy ones
         yield from (finished, requeued, lost, claims, runs, lates, waits, calls, skews, slots)
         draining = "Whether this worker claims nothing any more."

@@ -249,7 +249,7 @@ class Operations:
 
         Raises:
             NotFound: No live worker has this id.
-            BadInput: Several have it, or a worker is too old to be asked.
+            BadInput: Several have it, or a worker is a program that claims by hand.
         """
         engine = self._queues.engine
         some = worker_requests.chosen(live_workers(engine), worker)

@@ -56,12 +56,12 @@ class Presence:
 
     worker: `<host>:<pid>:<random>`. queues, tasks: the names that it serves and knows.
     slots, held: jobs that it can run at once, and has claimed now. clock_skew_us: its wall clock
-    minus the store's. version: of dueline; empty where the worker is too old to say.
+    minus the store's. version: of dueline.
     stray_answers: answers of the store's server that belonged to no request of the worker.
-    running: handlers that run now; None where the worker is too old to say.
+    running: handlers that run now; None for clients that claim by hand.
     gathering: claimed jobs that wait for more jobs of their batch. is_draining: it claims
     nothing any more. is_quiet: it claims nothing until an operator resumes it. takes_requests:
-    operators can send it requests; False where the worker is too old.
+    operators can send it requests; False for clients that claim by hand.
     own: per queue with slots of its own, these and the claimed jobs that take one. batches: per
     task whose jobs are gathered, their maximum number and how long they wait.
     lost: slots whose handlers have outlived their time limits: job, task, and since when; at most

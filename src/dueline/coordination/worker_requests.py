@@ -102,13 +102,13 @@ def send(engine: Engine, kind: RequestKind, workers: Sequence[Presence]) -> str:
     """Send a request to workers; return its key, under which they answer.
 
     Raises:
-      BadInput: one of the workers is too old to read requests; nothing was sent.
+      BadInput: one of the workers claims by hand, and reads no requests; nothing was sent.
     """
     for worker in workers:
         if not worker.takes_requests:
             raise BadInput(
-                f"The worker {worker.worker} is of an older version and reads no requests.",
-                hint="Send SIGTERM to its process.",
+                f"{worker.worker} is a program that claims by hand: it reads no requests.",
+                hint="Stop that program.",
             )
     now_us = engine.time.latest_us()
     request = WorkerRequest(f"{now_us:016x}{engine.ids.token().hex()[:8]}", kind, now_us)

@@ -67,8 +67,7 @@ _NO_TERMS = CallTerms()
 
 
 THROTTLED: Final = "throttled"
-"""How the last attempt released a job whose handler raised `Throttled`; older versions read any
-string here."""
+"""How the last attempt released a job whose handler raised `Throttled`."""
 
 
 class CallOptions(Cells, frozen=True, gc=False):

@@ -35,7 +35,7 @@ _BY_FORCE = b"force"
 def ask(records: Records, job: Job, *, now_us: int, version: bytes, by_force: bool = False) -> None:
     """Request the end of a claimed job. version: random, for the records."""
     remember(records, job.id, now_us=now_us, version=version)
-    value = _BY_FORCE if by_force else _PLAIN  # older workers read both as a plain request
+    value = _BY_FORCE if by_force else _PLAIN
     copy = Put(f"{job.id.hex()}/{job.fence}", version, value, expires_us=now_us + HELD_US)
     records.commit(inbox_of(job.worker), (copy,))
 

@@ -24,7 +24,6 @@ from dueline.core.errors import StoreCorrupt
 from dueline.core.ids import created_us
 from dueline.core.job import Job, JobId
 from dueline.core.pagination import records_in
-from dueline.core.queue_settings import KEEP_US_MAX
 from dueline.core.store import NO_VERSION, Commit, Delete, Put, Record, Store, Write
 from dueline.core.tuples import field
 from dueline.jobs.history_batch import ids_in, one_or_each
@@ -81,9 +80,7 @@ def _shared_in(digits: str, size: int) -> tuple[str, str]:
 def kept_us(job: Job, of_queue_us: int) -> int:
     """Return how long a job's outcome is kept: as its call says, or its queue."""
     own_us = terms_of(job).keep_us
-    if own_us is None:
-        return of_queue_us
-    return min(own_us, KEEP_US_MAX)  # of earlier versions, which stored any number
+    return of_queue_us if own_us is None else own_us
 
 
 def keep(job_id: JobId, outcome: Outcome, *, keep_us: int) -> Commit:

@@ -129,7 +129,7 @@ class Load(NamedTuple):
 
     slots: int
     held: int
-    running: int | None = None
+    running: int = 0
     gathering: int = 0
     is_draining: bool = False
     own: Mapping[str, tuple[int, int]] = _NO_SLOTS

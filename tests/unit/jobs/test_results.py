@@ -1,16 +1,12 @@
 """How jobs ended, kept for a while (O7)."""
 
-from pathlib import Path
-
 import pytest
 
 from dueline.core.attempt import Outcome
-from dueline.core.call_options import CallOptions, CallTerms
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import NotFound
 from dueline.core.ids import Ids
 from dueline.core.job import Job, JobId
-from dueline.core.queue_settings import KEEP_US_MAX
 from dueline.core.store import Commit, Delete, Put, Store
 from dueline.jobs import results
 from dueline.jobs.completion import Finished, finish, finish_of
@@ -18,8 +14,6 @@ from dueline.jobs.queue import Queues
 from tests.harness.calls import call, claim_all, put
 from tests.harness.clocks import NOW_US, HandClock
 from tests.harness.failing_store import FailingStore
-from tests.harness.queues import queues_on
-from tests.harness.world import EVERY_KIND, store_on
 
 
 def keep(store: Store, job_id: JobId, outcome: Outcome, keep_us: int = DAY_US) -> None:
@@ -57,25 +51,6 @@ def test_a_result_is_gone_when_its_time_is_over(queues: Queues, clock: HandClock
     clock.advance(us=1)
     with pytest.raises(NotFound, match="kept long enough"):
         queues.find(job.id)
-
-
-@pytest.mark.parametrize("kind", EVERY_KIND)
-def test_what_a_call_would_keep_too_long_is_kept_for_ten_years(
-    kind: str, tmp_path: Path, clock: HandClock
-) -> None:
-    # C17: a call of an earlier version, which stored any number
-    store = store_on(kind, tmp_path, clock)
-    queues = queues_on(store, clock)
-    opts = CallOptions(terms=CallTerms(keep_us=10**30)).to_bytes()
-    put(queues, call(1)._replace(opts=opts))
-    (job,) = claim_all(queues)
-    done(queues, job)
-    clock.advance(us=KEEP_US_MAX - 1)
-    assert queues.find(job.id).status == "done"
-    clock.advance(us=1)
-    with pytest.raises(NotFound):
-        queues.find(job.id)
-    store.close()
 
 
 def test_nothing_is_kept_where_keep_is_nothing(queues: Queues) -> None:

@@ -203,8 +203,4 @@ def written(store: Store, write: str) -> Written:
 
 
 def _counts(write: str, done: Written, expires_us: int) -> Put:
-    counts = done._asdict()
-    for name in ("elsewhere", "held"):  # earlier versions read records without them
-        if not counts[name]:
-            del counts[name]
-    return Put(write, Ids().token(), encode(counts), expires_us=expires_us)
+    return Put(write, Ids().token(), encode(done._asdict()), expires_us=expires_us)

@@ -21,8 +21,8 @@ from dueline.jobs.unique import UniqueJobs
 from dueline.spark.writing.conflicts import reject
 
 ROUNDS_MAX: Final = 20
-EARLIER: Final = "earlier"
-"""Stands for a run of a version that did not record its runs."""
+UNNAMED: Final = "unnamed"
+"""Stands for the runs of repeated attempts, which do not know their names."""
 
 _PAGE: Final = 20
 _ID: Final = 16
@@ -191,11 +191,8 @@ class Ledger:
     def _is_repeated(self, run: str) -> bool:
         """Return whether another run may have written chunks; record this run before its first."""
         place = f"{self._place}/runs"
-        some = next(iter(records_in(self._store, self._place, after="", page_size=1)), None)
         runs = {record.key for record in records_in(self._store, place, after="", page_size=_PAGE)}
-        mine = {run} if run else set()
-        if not runs and (some is not None or not run):
-            mine.add(EARLIER)
+        mine = {run or UNNAMED} if run or not runs else set()
         if new := mine - runs:
             puts = [Put(key, self._token(), b"", expires_us=self._expires_us) for key in new]
             self._store.commit(place, puts)
