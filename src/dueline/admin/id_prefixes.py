@@ -49,7 +49,7 @@ def find_flow(engine: Engine, text: str) -> JobId:
     Raises: NotFound: no workflow has such an id. BadInput: several have.
     """
     each = (flow.hex() for flow, _ in workflow_records.listed(engine.store))
-    return _only({one for one in each if one.startswith(text.lower())}, "workflow", text)
+    return _only({known for known in each if known.startswith(text.lower())}, "workflow", text)
 
 
 def _only(found: Collection[str], what: str, text: str) -> JobId:

@@ -97,22 +97,22 @@ class StoreMetrics(Collector):
         capped = _gauge("jobs_capped", "Whether a queue has more jobs than were counted.", "queue")
         serving = _gauge("queue_workers", "Live workers that serve a queue.", "queue")
         paused = _gauge("queue_paused", "Whether a queue is paused.", "queue")
-        for one in counts:
+        for tally in counts:
             for state in (*WAITING_STATES, "dead"):
-                jobs.add_metric([one.queue, state], getattr(one, state))
-            settings = engine.catalog.settings(one.queue)
+                jobs.add_metric([tally.queue, state], getattr(tally, state))
+            settings = engine.catalog.settings(tally.queue)
             for shard in range(settings.shards_read):
-                due.add_metric([one.queue, str(shard)], one.ready_by_shard.get(shard, 0))
-                since_us = one.oldest_by_shard.get(shard, now_us)
+                due.add_metric([tally.queue, str(shard)], tally.ready_by_shard.get(shard, 0))
+                since_us = tally.oldest_by_shard.get(shard, now_us)
                 age_s = max(0, now_us - since_us) / SECOND_US
-                checkpoints.add_metric([one.queue, str(shard)], age_s)
-            is_owned = one.queue in claiming
-            unowned.add_metric([one.queue], 0 if is_owned else settings.shards_read)
-            since_us = now_us if one.oldest_ready_us is None else one.oldest_ready_us
-            oldest.add_metric([one.queue], max(0, now_us - since_us) / SECOND_US)
-            capped.add_metric([one.queue], one.is_capped)
-            serving.add_metric([one.queue], one.workers)
-            paused.add_metric([one.queue], settings.is_paused)
+                checkpoints.add_metric([tally.queue, str(shard)], age_s)
+            is_owned = tally.queue in claiming
+            unowned.add_metric([tally.queue], 0 if is_owned else settings.shards_read)
+            since_us = now_us if tally.oldest_ready_us is None else tally.oldest_ready_us
+            oldest.add_metric([tally.queue], max(0, now_us - since_us) / SECOND_US)
+            capped.add_metric([tally.queue], tally.is_capped)
+            serving.add_metric([tally.queue], tally.workers)
+            paused.add_metric([tally.queue], settings.is_paused)
         yield from (jobs, due, checkpoints, unowned, oldest, capped, serving, paused)
         yield self._stream_lags(now_us)
         overdue = scheduler.overdue(engine, OVERDUE_US)
@@ -238,7 +238,7 @@ def _single(name: str, help_: str, value: float) -> GaugeMetricFamily:
 def _fill(
     family: HistogramMetricFamily, values: Iterable[tuple[tuple[str, ...], Histogram]]
 ) -> None:
-    bounds = [*(str(float(one)) for one in BUCKETS_S), "+Inf"]
+    bounds = [*(str(float(bound)) for bound in BUCKETS_S), "+Inf"]
     for labels, one in values:
         sums, total = [], 0
         for bound, number in zip(bounds, one.counts, strict=True):

@@ -300,7 +300,7 @@ class Mover:
     def _list_unmoved(self) -> None:
         """List the workflows and schedules that are still in the source."""
         self._flows = {flow for flow, _ in flows.listed(self._source.store)}
-        self._schedules = [one.name for one in definition.all_stored(self._source.store)]
+        self._schedules = [stored.name for stored in definition.all_stored(self._source.store)]
 
     def _move_parts(self) -> None:
         """Move workflows and schedules of which no job runs."""
@@ -347,7 +347,7 @@ class Mover:
         schedule = found.schedule
         now_us = self._source.time.latest_us()
         named = [*definition.withdrawn(schedule, now_us), schedule.last]
-        ids = [JobId(one) for one in named if one]
+        ids = [JobId(raw_id) for raw_id in named if raw_id]
         self._move_rows(row for row in self._source.store.find(ids) if row is not None)
         if schedule.last and self._source.store.find([JobId(schedule.last)])[0] is not None:
             return False  # its end decides about the next occurrence (rules Z4 and X6)
@@ -359,7 +359,7 @@ class Mover:
 
     def _records(self, *kinds: str) -> Iterator[tuple[str, Put]]:
         found = move_records.all_records(self._source.store)
-        return (one for one in found if move_records.kind_of(one[0]) in kinds)
+        return (record for record in found if move_records.kind_of(record[0]) in kinds)
 
     def _copy_results(self) -> None:
         self._report("copying results", self.moved)

@@ -205,7 +205,7 @@ def copy_results(target: Store, found: Iterable[tuple[str, Put]]) -> int:
             put_new(target, some)
         else:
             commits = [commit for _, put in some for commit in _separate(put)]
-            target.together([Group(commits=(one,)) for one in commits])
+            target.together([Group(commits=(commit,)) for commit in commits])
     return count
 
 

@@ -350,7 +350,7 @@ class Admin:
     def alerts(self) -> Sequence[Alert]:
         """Return the alerts that are raised, by queue."""
         engine = self.engine
-        return [one for name in engine.catalog.names() for one in alerts_of(engine, name)]
+        return [alert for name in engine.catalog.names() for alert in alerts_of(engine, name)]
 
     def workers(self) -> Sequence[Presence]:
         """Return the workers that are alive."""
@@ -416,7 +416,7 @@ class Admin:
         flows = [flow for flow, _ in islice(listed, limit)]
         found = at_once(self.engine.store, self._workflow, flows)
         is_more = next(listed, None) is not None
-        shown = [one[0] for one in found if one is not None]
+        shown = [flow[0] for flow in found if flow is not None]
         return WorkflowPage(shown, after + limit if is_more else None)
 
     def workflow(self, flow_id: str) -> WorkflowDetails:

@@ -115,15 +115,15 @@ def chosen(engine: Engine, redrive: str | None, *, to_resume: bool) -> Redrive:
     """
     now_us = engine.time.latest_us()
     some = [
-        one
-        for one in redrives(engine)
-        if one.id.startswith(redrive or "")
-        and (one.is_resumable(now_us) if to_resume else one.state == "running")
+        run
+        for run in redrives(engine)
+        if run.id.startswith(redrive or "")
+        and (run.is_resumable(now_us) if to_resume else run.state == "running")
     ]
     if not some:
-        for one in redrives(engine) if to_resume else ():
-            if one.id.startswith(redrive or "") and one.state == "running":
-                raise one.conflict(now_us)
+        for run in redrives(engine) if to_resume else ():
+            if run.id.startswith(redrive or "") and run.state == "running":
+                raise run.conflict(now_us)
         what = "can be resumed" if to_resume else "is running"
         raise NotFound(f"No such redrive {what}.", hint="See `dueline dead redrives`.")
     if len(some) > 1:

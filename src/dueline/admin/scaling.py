@@ -73,10 +73,12 @@ def scale_of(
     """
     now_us, workers = engine.time.latest_us(), live_workers(engine)
     counts = [count(engine, name, workers, most=JOBS_MAX, ahead_us=ahead_us) for name in queues]
-    active = [one.queue for one in counts if not engine.catalog.settings(one.queue).is_paused]
-    due = sum(one.ready for one in counts if one.queue in active)
-    running = sum(one.running for one in counts)
-    since = [one.oldest_ready_us for one in counts if one.queue in active and one.oldest_ready_us]
+    active = [count.queue for count in counts if not engine.catalog.settings(count.queue).is_paused]
+    due = sum(count.ready for count in counts if count.queue in active)
+    running = sum(count.running for count in counts)
+    since = [
+        count.oldest_ready_us for count in counts if count.queue in active and count.oldest_ready_us
+    ]
     times, runs = run_times(engine.store), Histogram()
     for name in queues:
         add(runs, times.queues.get(name, {}))
@@ -97,7 +99,7 @@ def scale_of(
         cost_us / SECOND_US,
         round(per_s, 3),
         slots,
-        any(one.is_capped for one in counts),
+        any(count.is_capped for count in counts),
     )
 
 
@@ -107,7 +109,7 @@ def _calmed(engine: Engine, key: str, needed: int, now_us: int) -> int:
     Of the numbers before, only those are kept that are larger than all later ones.
     """
     before = value_at(engine.store, PARTITION, key, list[tuple[int, int]])[0] or []
-    kept = [one for one in before if one[0] > now_us - CALM_US and one[1] > needed]
+    kept = [demand for demand in before if demand[0] > now_us - CALM_US and demand[1] > needed]
     wanted = [*kept, (now_us, needed)]
     if kept or needed:
         put = Put(key, engine.ids.token(), encode(wanted), expires_us=now_us + CALM_US,

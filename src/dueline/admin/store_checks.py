@@ -68,9 +68,9 @@ def _server(versions: str, store: Mapping[str, str]) -> Check:
     """Check the versions of all nodes: the session sees only the first one that it asks."""
     needed = store.get("server needed", "0")
     several = versions.split(", ")
-    if any(_version(one) < _version(needed) for one in several):
+    if any(_version(release) < _version(needed) for release in several):
         return Check("server", "bad", versions, f"Bring every node to {needed} or later.")
-    if "stream guard" in store and any(_version(one) < STREAMS_SAFE for one in several):
+    if "stream guard" in store and any(_version(release) < STREAMS_SAFE for release in several):
         return _misroutes(versions, is_guarded=store["stream guard"] == "on")
     if len(several) > 1:
         return Check("server", "warning", versions, "Finish the upgrade of the servers.")
@@ -136,7 +136,7 @@ def _replicas(replicas: str, _: Mapping[str, str]) -> Check:
 
 
 def _least(replicas: str) -> int:
-    return min(int(one.rpartition(": ")[2]) for one in replicas.split(", "))
+    return min(int(centre.rpartition(": ")[2]) for centre in replicas.split(", "))
 
 
 def _consistency(level: str, store: Mapping[str, str]) -> Check:
@@ -282,7 +282,7 @@ def _oldest_transaction(fact: str, _: Mapping[str, str]) -> Check:
 
 
 def _lag(fact: str, _: Mapping[str, str]) -> Check:
-    lags = [parse_span(one) for one in re.findall(r": (\S+) behind", fact)]
+    lags = [parse_span(lag) for lag in re.findall(r": (\S+) behind", fact)]
     if max(lags, default=0) <= LAG_US_MAX:
         return Check("replication lag", "good", fact)
     advice = "Find out why it falls behind; a failover to it would lose the last commits."

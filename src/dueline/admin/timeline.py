@@ -107,7 +107,7 @@ def timeline(engine: Engine, *, read_us_max: int = READ_US_MAX) -> Timeline:
             until_us = readers[-1].at_us if until_us is None else until_us
             break
         some = [readers.pop() for _ in range(min(LANES_AT_ONCE, len(readers)))]
-        places = [(one.lane, one.after) for one in some]
+        places = [(page.lane, page.after) for page in some]
         pages = scan_each(engine.store, places, until_us=end_us, limit=_PAGE)
         for one, page in zip(some, pages, strict=True):
             _count(one, page, slots, now_us)

@@ -164,14 +164,14 @@ class Watch:
         if len(self._recent) == ATTEMPTS_MAX:
             since_us = self._recent[0].ended_us
         span_us = min(WINDOW_US, max(1, now_us - since_us))
-        done = Counter(one.queue for one in self._recent if one.outcome == "done")
+        done = Counter(attempt.queue for attempt in self._recent if attempt.outcome == "done")
         rates = {name: number * WINDOW_US // span_us for name, number in done.items()}
         unknown = {
-            one.queue: sorted(
-                unknown_tasks(engine, one.queue, known_tasks(one.queue, workers), now_us)
+            count.queue: sorted(
+                unknown_tasks(engine, count.queue, known_tasks(count.queue, workers), now_us)
             )
-            for one in counts
-            if one.ready and one.workers
+            for count in counts
+            if count.ready and count.workers
         }
         return Picture(
             now_us,
@@ -179,7 +179,7 @@ class Watch:
             counts,
             workers,
             rates,
-            self._series(now_us, sum(one.ready for one in counts)),
+            self._series(now_us, sum(count.ready for count in counts)),
             unknown,
         )
 

@@ -108,16 +108,16 @@ def _check_owner(path: Path) -> None:
     Raises: ConfigError: the file or its folder belongs neither to this user nor to root, or any
       user may write there.
     """
-    for one in (path, path.parent):
-        found = one.stat()
+    for entry in (path, path.parent):
+        found = entry.stat()
         if found.st_mode & stat.S_IWOTH and os.name == "posix":
             raise ConfigError(
-                f"{path} is not read: any user may write to {one}, and it names code to import.",
-                hint=f"Run chmod o-w {one}, or pass --store and --app.",
+                f"{path} is not read: any user may write to {entry}, and it names code to import.",
+                hint=f"Run chmod o-w {entry}, or pass --store and --app.",
             )
         if not is_own_or_of_root(found):
             raise ConfigError(
-                f"{path} is not read: {one} belongs to another user (uid {found.st_uid}).",
+                f"{path} is not read: {entry} belongs to another user (uid {found.st_uid}).",
                 hint="Change its owner with chown, or pass --store and --app.",
             )
 

@@ -30,7 +30,8 @@ def with_option_groups(command: Callable[..., R]) -> Callable[..., R]:
 
     flat = list(_flat(parameters))
     result = command.__annotations__["return"]
-    ungrouped.__annotations__ = {one.name: one.annotation for one in flat} | {"return": result}
+    named = {parameter.name: parameter.annotation for parameter in flat}
+    ungrouped.__annotations__ = named | {"return": result}
     vars(ungrouped)["__signature__"] = inspect.Signature(flat, return_annotation=result)
     return ungrouped
 

@@ -187,7 +187,7 @@ class Output:
                 return str(value)
         if isinstance(value, Mapping):
             return ", ".join(f"{name}: {self._cell(one)}" for name, one in value.items())
-        return ", ".join(self._cell(one) for one in value)
+        return ", ".join(self._cell(item) for item in value)
 
 
 def note(text: str) -> None:

@@ -144,7 +144,7 @@ def place(address: str, options: Path | None) -> "Place":
         ) from error
     except ValueError:
         read = None
-    if not isinstance(read, dict) or not all(isinstance(one, str) for one in read.values()):
+    if not isinstance(read, dict) or not all(isinstance(text, str) for text in read.values()):
         raise BadInput(
             f"{options} is not a JSON object of strings.",
             hint='Write {"AWS_REGION": "eu-central-1"}.',

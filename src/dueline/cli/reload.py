@@ -60,7 +60,7 @@ def _files(folder: Path) -> dict[str, int]:
     """Return the Python files below a folder and when they were changed."""
     found: dict[str, int] = {}
     for path, folders, names in os.walk(folder):
-        folders[:] = [one for one in folders if one[0] != "." and one not in SKIPPED]
+        folders[:] = [name for name in folders if name[0] != "." and name not in SKIPPED]
         for name in names:
             if name.endswith(".py"):
                 with suppress(OSError):  # it was just deleted

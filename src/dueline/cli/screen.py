@@ -77,9 +77,7 @@ def picture_of(picture: Picture, title: str, *, height: int | None) -> Group:
     """
     now_us, rates, counts, workers, *_ = picture
     queue_lines, worker_lines = _shares(len(counts), len(workers), height)
-    late = [
-        "-" if one is None else span_text(one) for one in (rates.late_p50_us, rates.late_p99_us)
-    ]
+    late = ["-" if us is None else span_text(us) for us in (rates.late_p50_us, rates.late_p99_us)]
     busiest = sorted(counts, key=lambda one: (-one.ready, -one.running, one.queue))
     backlog = sum(count.ready for count in counts)
     return Group(

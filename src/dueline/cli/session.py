@@ -176,7 +176,7 @@ def _words(given: Mapping[str, object]) -> Iterator[str]:
     """Yield parameters as words: names of what is changed, then options."""
     for word, value in given.items():
         some = value if isinstance(value, list | tuple) else [value]
-        yield from (f"{word}={one}" for one in some)
+        yield from (f"{word}={item}" for item in some)
 
 
 def operator_name() -> str:

@@ -53,8 +53,8 @@ def with_suggestion(message: str, names: Collection[str], *, is_root: bool) -> s
     close = [
         name
         for cutoff, some in (
-            (_ALIKE, [one for one in names if one not in _CHANGING]),
-            (_ALMOST, [one for one in names if one in _CHANGING]),
+            (_ALIKE, [name for name in names if name not in _CHANGING]),
+            (_ALMOST, [name for name in names if name in _CHANGING]),
         )
         for name in get_close_matches(word, some, cutoff=cutoff)
         if name[:1] == word[:1]

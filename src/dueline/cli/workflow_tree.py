@@ -78,16 +78,18 @@ def _fold(branch: _Branch) -> None:
     folded: list[_Branch] = []
     for _, some in groupby(branch.parts, key=_Branch.shape):
         alike = list(some)
-        is_many = len(alike) > 1 and sum(one.count for one in alike) > ALIKE_MAX
+        is_many = len(alike) > 1 and sum(branch.count for branch in alike) > ALIKE_MAX
         folded += [_merged(alike)] if is_many else alike
     branch.parts = folded
 
 
 def _merged(alike: Sequence[_Branch]) -> _Branch:
     first = alike[0]
-    steps = [step for one in alike for step in one.steps]
-    parts = [_merged([one.parts[place] for one in alike]) for place in range(len(first.parts))]
-    merged = _Branch(first.label, sorted(steps), parts, sum(one.count for one in alike))
+    steps = [step for branch in alike for step in branch.steps]
+    parts = [
+        _merged([branch.parts[place] for branch in alike]) for place in range(len(first.parts))
+    ]
+    merged = _Branch(first.label, sorted(steps), parts, sum(branch.count for branch in alike))
     _fold(merged)
     return merged
 
@@ -104,8 +106,8 @@ def _lines(
         yield {"part": part, **_summed(some)}
     else:
         yield {"part": part}
-    for one in branch.parts:
-        yield from _lines(layout, one, stands, depth + 1)
+    for inner in branch.parts:
+        yield from _lines(layout, inner, stands, depth + 1)
 
 
 def entry(layout: Layout, stand: StepStatus) -> Entry:

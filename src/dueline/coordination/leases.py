@@ -282,7 +282,7 @@ class Leases:
 
     def _read_back(self, name: str) -> None:
         """Read the holder of a lease: an epoch is granted once, so it is decisive."""
-        record = next((one for one in self._all() if one.key == name), None)
+        record = next((record for record in self._all() if record.key == name), None)
         held = self._held.get(name)
         if record is not None:
             self._note(record, self._clock.monotonic_us())

@@ -115,9 +115,9 @@ def send(engine: Engine, kind: RequestKind, workers: Sequence[Presence]) -> str:
     put = Put(
         f"{_PREFIX}{request.key}", engine.ids.token(), encode(request), expires_us=now_us + DAY_US
     )
-    for one in workers:
-        engine.store.commit(inbox_of(one.worker), (put,))
-    for queue in sorted({one.queues[0] for one in workers}):
+    for presence in workers:
+        engine.store.commit(inbox_of(presence.worker), (put,))
+    for queue in sorted({presence.queues[0] for presence in workers}):
         engine.catalog.touch(queue)
     notify(workers, engine.wakeups)
     return request.key
@@ -137,8 +137,8 @@ def chosen(workers: Sequence[Presence], worker: str | None) -> Sequence[Presence
     """
     if worker is None:
         return workers
-    exact = [one for one in workers if one.worker == worker]
-    found = exact or [one for one in workers if worker and one.worker.startswith(worker)]
+    exact = [live for live in workers if live.worker == worker]
+    found = exact or [live for live in workers if worker and live.worker.startswith(worker)]
     if not found:
         raise NotFound(f"No live worker {worker:.80}.", hint="See `dueline workers list`.")
     if len(found) > 1:

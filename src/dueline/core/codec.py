@@ -84,7 +84,9 @@ def is_model(kind: type) -> bool:
 def unknown_kind(kind: Any) -> type | None:  # noqa: ANN401  (a type)
     """Return a class in an annotation whose values cannot be encoded; None without one."""
     if kinds := get_args(kind):
-        return next((found for one in kinds if (found := unknown_kind(one)) is not None), None)
+        return next(
+            (found for argument in kinds if (found := unknown_kind(argument)) is not None), None
+        )
     if not isinstance(kind, type) or kind.__module__ in _WITHOUT_VALUES:
         return None
     if kind is object or issubclass(kind, PurePath) or is_model(kind):
@@ -297,16 +299,18 @@ def binary_in(value: object) -> Counter[bytes]:
     except TypeError:  # a key is one
         plain = msgspec.msgpack.decode(msgspec.msgpack.encode(value, enc_hook=to_plain))
     keys = (key for member in members(plain) if isinstance(member, dict) for key in member)
-    return Counter(bytes(one) for one in chain(members(plain), keys) if isinstance(one, _BINARY))
+    return Counter(
+        bytes(member) for member in chain(members(plain), keys) if isinstance(member, _BINARY)
+    )
 
 
 def depth_of(value: object) -> int:
     """Return the nesting depth of arrays and objects in a plain value."""
     level = [value]
     depth = 0
-    while level := [one for one in level if isinstance(one, list | dict)]:
+    while level := [member for member in level if isinstance(member, list | dict)]:
         depth += 1
-        level = [child for one in level for child in _children(one)]
+        level = [child for member in level for child in _children(member)]
     return depth
 
 
@@ -315,7 +319,7 @@ def members(value: object) -> Iterator[object]:
     level = [value]
     while level:
         yield from level
-        level = [child for one in level for child in _children(one)]
+        level = [child for member in level for child in _children(member)]
 
 
 def _children(value: object) -> Iterable[object]:

@@ -69,7 +69,9 @@ class Features:
         names = names_of(self._records)
         moved_to = _rest_of(names, MOVED)
         filled_from = _rest_of(names, FILLING)
-        if unknown := sorted(one for one in names - KNOWN if not one.startswith((MOVED, FILLING))):
+        if unknown := sorted(
+            name for name in names - KNOWN if not name.startswith((MOVED, FILLING))
+        ):
             raise SchemaMismatch(
                 f"The store uses features unknown to dueline {VERSION}: {', '.join(unknown)}.",
                 hint="Upgrade this process to the version that wrote them.",

@@ -18,8 +18,8 @@ _MILLISECOND_US = 1000
 _NAMED_VERSION = (5 << 76) | (0b10 << 62)
 _NAMED_REST = ~((0xF << 76) | (0b11 << 62))
 _DIGEST = 20  # bytes
-_VERSION_BYTES = bytes(0x50 | one & 0xF for one in range(256))  # what a byte becomes
-_VARIANT_BYTES = bytes(0x80 | one & 0x3F for one in range(256))
+_VERSION_BYTES = bytes(0x50 | byte & 0xF for byte in range(256))  # what a byte becomes
+_VARIANT_BYTES = bytes(0x80 | byte & 0x3F for byte in range(256))
 
 
 class Ids:

@@ -197,7 +197,7 @@ class Catalog:
             self.features.check()
             return []
         self._check_features()
-        missing = [one for one in features.OF_NEW if not self.features.has(one)]
+        missing = [feature for feature in features.OF_NEW if not self.features.has(feature)]
         for feature in missing:
             self.adopt(feature)
         return missing

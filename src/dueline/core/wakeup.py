@@ -297,7 +297,7 @@ class LocalWakeups:
     def forget(self, listener: "_LocalListener") -> None:
         """Remove a listener."""
         with self._guard:
-            self._listeners = tuple(one for one in self._listeners if one is not listener)
+            self._listeners = tuple(other for other in self._listeners if other is not listener)
 
 
 class _LocalListener(NoListener):

@@ -118,8 +118,8 @@ def learned(record: Record, rates: Collection[str] = ()) -> tuple[list[Simulated
         else:
             cause = (max(free_us, ready_us), free_us > ready_us)
             one.claim(claimed_us, started_us, cause, samples)
-    for one in workers:
-        one.flush(samples)
+    for worker in workers:
+        worker.flush(samples)
     fleet = [
         SimulatedWorker(worker.slots, worker.since_us, worker.until_us)
         for worker in workers

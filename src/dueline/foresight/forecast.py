@@ -48,7 +48,7 @@ class Forecast:
         """Return the forecast in words, with the date if it is not today, UTC."""
         first, last = self.earliest_us, -(-self.latest_us // SECOND_US) * SECOND_US
         expected, first_text, last_text = (
-            _time_text(one, now_us) for one in (self.expected_us, first, last)
+            _time_text(time_us, now_us) for time_us in (self.expected_us, first, last)
         )
         return f"expected start {expected}, between {first_text} and {last_text} ({SHARE} %)"
 

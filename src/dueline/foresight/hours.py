@@ -73,9 +73,9 @@ def expected(hours: Hours, at_us: int, span_us: int) -> tuple[int, int] | None:
     if not places:
         return None
     part = span_us / HOUR_US
-    mean = sum(hours.means[one] for one in places) / len(places) * part
-    spread = sum((hours.means[one] * part - mean) ** 2 for one in places) / len(places)
-    away = max(hours.deviations[one] for one in places) * part
+    mean = sum(hours.means[place] for place in places) / len(places) * part
+    spread = sum((hours.means[place] * part - mean) ** 2 for place in places) / len(places)
+    away = max(hours.deviations[place] for place in places) * part
     deviation = sqrt(max(away**2, mean) + spread)
     return max(0, round(mean - WIDTH * deviation)), round(mean + WIDTH * deviation)
 

@@ -154,7 +154,7 @@ def estimate_of(
     before = min(
         (
             rows_before(engine, job, names, at_us, tasks, most=most)
-            for names, tasks in {(one.queues, one.known) for one in knowing}
+            for names, tasks in {(worker.queues, worker.known) for worker in knowing}
         ),
         key=lambda one: len(one.rows),
     )
@@ -165,8 +165,8 @@ def estimate_of(
         (row.lane.queue, row.task): times.cost_us(row.lane.queue, row.task) or mean_us
         for row in rows
     }
-    slots = sum(one.own[queue][0] if queue in one.own else one.slots for one in knowing)
-    held = sum(one.own[queue][1] if queue in one.own else one.held for one in knowing)
+    slots = sum(worker.own[queue][0] if queue in worker.own else worker.slots for worker in knowing)
+    held = sum(worker.own[queue][1] if queue in worker.own else worker.held for worker in knowing)
     lines = [
         Line(slots, held, mean_us, [(row.at_us, costs[row.lane.queue, row.task]) for row in rows]),
         *_limits(engine, job, rows, costs, mean_us, more_permits=more_permits),
@@ -196,9 +196,9 @@ def _limits(
             use.held,
             mean_us,
             [
-                (one.at_us, costs[one.lane.queue, one.task])
-                for one in rows
-                if use.name in limits_of(one.lane)
+                (row.at_us, costs[row.lane.queue, row.task])
+                for row in rows
+                if use.name in limits_of(row.lane)
             ],
             use.closed_us,
         )

@@ -306,12 +306,12 @@ _NONE: Final[frozenset[str]] = frozenset()
 def _placed(record: Record, scenario: Scenario) -> tuple[Sequence[Kind], Sequence[int]]:
     """Return the kinds with their priorities and shards in a scenario, and each attempt's."""
     kinds = [
-        one._replace(priority=scenario.priorities.get(one.task, one.priority))
-        for one in record.kinds
+        kind._replace(priority=scenario.priorities.get(kind.task, kind.priority))
+        for kind in record.kinds
     ]
     if scenario.shards is None:
         return kinds, record.kind
-    spread = [one._replace(shard=shard) for one in kinds for shard in range(scenario.shards)]
+    spread = [kind._replace(shard=shard) for kind in kinds for shard in range(scenario.shards)]
     many = scenario.shards
     placed = array(
         "q",

@@ -131,7 +131,7 @@ def outcome_of(
         workers: The workers.
         bounds_us: The period in which their slots count.
     """
-    names = [(one.queue, one.tenant) for one in record.kinds]
+    names = [(kind.queue, kind.tenant) for kind in record.kinds]
     cells: dict[tuple[tuple[str, str], int], dict[int, int]] = {}
     busy_us = unstarted = 0
     columns = (record.kind, times.ready_us, times.started_us, record.started_us, record.ended_us)

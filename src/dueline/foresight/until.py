@@ -47,7 +47,7 @@ def _until(engine: Engine, job_id: JobId, found: Explanation, until_us: int, now
     if row is None or not (found.conditions or found.reason == "waiting"):
         return Until(until_us, "no", "No change starts it.")
     needed = [condition for condition in found.conditions if not _passes(condition, until_us)]
-    fixed = [one for one in needed if one.change != "work"]
+    fixed = [condition for condition in needed if condition.change != "work"]
     if fixed:
         return _after_changes(until_us, by, fixed)
     if any(condition.kind in _CLAIMED for condition in found.conditions):
@@ -83,7 +83,7 @@ def _by_itself(engine: Engine, job: Job, until_us: int, now_us: int, by: str) ->
 
     def start(more_workers: int = 0, more_permits: int = 0) -> int | str:
         able = [worker for worker in workers if worker.is_claiming and worker.can_run(job)]
-        serving = [one for one in able if job.lane.queue in one.queues][:1]
+        serving = [worker for worker in able if job.lane.queue in worker.queues][:1]
         more = [
             replace(
                 one,

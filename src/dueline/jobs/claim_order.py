@@ -93,18 +93,18 @@ def rows_before(
     ready = _Ready(engine, names, at_us, tasks, most=most)
     least, mine = ready.rank(job), tenant_of(job.lane)
     rows = list(ready.rows(job, least))
-    place = next((one.place for one in rows if one.job.id == job.id), None)
+    place = next((row.place for row in rows if row.job.id == job.id), None)
     earlier: list[_Row] = []  # of larger priorities, and of its own tenant
     others: defaultdict[str, list[_Row]] = defaultdict(list)
     own = 0
-    for one in rows:
-        tenant = tenant_of(one.job.lane)
-        if one.rank > least:
-            earlier.append(one)
+    for row in rows:
+        tenant = tenant_of(row.job.lane)
+        if row.rank > least:
+            earlier.append(row)
         elif tenant != mine:
-            others[tenant].append(one)
-        elif place is not None and one.place < place:
-            earlier.append(one)
+            others[tenant].append(row)
+        elif place is not None and row.place < place:
+            earlier.append(row)
             own += 1
     for tenant, behind in others.items():
         # The newest tenant has its turn last, so the other one is assumed to be first.
@@ -131,7 +131,7 @@ def next_jobs(engine: Engine, name: str, now_us: int, *, limit: int) -> list[Job
     for row in ready.rows(None, PRIORITY_MIN):
         by_rank[row.rank][tenant_of(row.job.lane)].append(row)
     ranks = (by_rank[rank] for rank in sorted(by_rank, reverse=True))
-    return list(islice(chain.from_iterable(_in_turns(one, ready) for one in ranks), limit))
+    return list(islice(chain.from_iterable(_in_turns(rank, ready) for rank in ranks), limit))
 
 
 def _in_turns(tenants: Mapping[str, list["_Row"]], ready: "_Ready") -> Iterator[Job]:

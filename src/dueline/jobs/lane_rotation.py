@@ -67,7 +67,7 @@ class LaneRotation:
         """
         lane = pointer.lane
         mine = self._lanes.setdefault((lane.priority, lane.tenant), [])
-        is_new = all(one.lane != lane for one in mine)
+        is_new = all(pointer.lane != lane for pointer in mine)
         if is_new:
             mine.append(pointer)
             self.lanes += 1

@@ -22,7 +22,7 @@ class KnownByAny:
     each: Sequence[KnownTasks]
 
     def __contains__(self, key: object) -> bool:
-        return any(key in one for one in self.each)
+        return any(key in known for known in self.each)
 
 
 def known_tasks(

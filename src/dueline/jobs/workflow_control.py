@@ -23,11 +23,11 @@ def cancel(queues: Queues, look: WorkflowView, step: int | None = None) -> BulkR
 def cancel_group(queues: Queues, flow: JobId, layout: Layout, step: int) -> None:
     """End the live steps of a group; `step` gathers the group (rule W8)."""
     steps = range(layout.nodes[step].cancels_from, step)
-    blocks = {one // BLOCK for one in steps}
+    blocks = {step // BLOCK for step in steps}
     ends = records.ends(queues.engine.store, flow, blocks, with_values=False)
-    left = [one for one in steps if one not in ends]
+    left = [step for step in steps if step not in ends]
     for begin in range(0, len(left), _PAGE):
-        ids = [records.job_of(flow, one) for one in left[begin : begin + _PAGE]]
+        ids = [records.job_of(flow, step) for step in left[begin : begin + _PAGE]]
         for _ in cancel_all(
             queues, [row for row in queues.engine.store.find(ids) if row is not None]
         ):
@@ -39,6 +39,6 @@ def retry(queues: Queues, look: WorkflowView, step: int | None = None) -> BulkRe
     dead = [one for one, end in look.ends().items() if not end.is_final]
     branch = set(look.branch(step))
     total = BulkResult()
-    for changed in retry_all(queues, look.rows(one for one in dead if one in branch)):
+    for changed in retry_all(queues, look.rows(step for step in dead if step in branch)):
         total = total.plus(changed)
     return total

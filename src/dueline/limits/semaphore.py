@@ -275,7 +275,7 @@ def forget(records: Records, semaphore: str) -> None:
 
 def capacities(records: Records) -> Mapping[str, int]:
     """Read the capacities of all semaphores that were set, by name; 0 for damaged records."""
-    found = {one.key: 0 for one in records_in(records, _SEMAPHORES)}
+    found = {record.key: 0 for record in records_in(records, _SEMAPHORES)}
     some = readable(records, _SEMAPHORES, _Semaphore)
     return found | {record.key: semaphore.capacity for record, semaphore in some}
 

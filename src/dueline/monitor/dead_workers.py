@@ -57,7 +57,7 @@ def release_dead_worker(
         for stored in worker_registry.registrations(store)
         if after is None or stored.registration.worker > after
     ]
-    alive = {one.worker for one in present(store)}  # read later: the registered were in it
+    alive = {live.worker for live in present(store)}  # read later: the registered were in it
     for registration, version in entries:
         worker, ended = registration.worker, has_ended(registration)
         if ended is False:
@@ -102,7 +102,7 @@ def _expire_claims(engine: Engine, worker: str, jobs: Sequence[Job]) -> int:
     if store.transactional:
         is_absent = Commit(worker_registry.PARTITION, (Delete(worker, expect=NO_VERSION),))
         held = store.together([Group((move,), commits=(is_absent,)) for move in moves])
-    elif any(one.worker == worker for one in present(store)):
+    elif any(presence.worker == worker for presence in present(store)):
         return 0
     else:
         held = store.settle(moves)
@@ -159,6 +159,6 @@ def _write_permits(engine: Engine, worker: str, limit: str, left: Permits, versi
     if store.transactional:
         is_absent = Commit(worker_registry.PARTITION, (Delete(worker, expect=NO_VERSION),))
         return store.together([Group(commits=(is_absent, change))])[0]
-    if any(one.worker == worker for one in worker_registry.present(store)):
+    if any(presence.worker == worker for presence in worker_registry.present(store)):
         return False
     return store.commit(change.partition, change.writes)

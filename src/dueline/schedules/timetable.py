@@ -56,7 +56,9 @@ class Timetable:
             self._left.clear()
             return Checked(REST_US * self._rank, [])
         now_us = queues.engine.time.latest_us()
-        self._left = {one.name: self._left[one.name] for one in found if one.name in self._left}
+        self._left = {
+            stored.name: self._left[stored.name] for stored in found if stored.name in self._left
+        }
         next_us: int | None = None
         skews_us: list[int] = []
         for stored in found:

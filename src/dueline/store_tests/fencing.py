@@ -206,7 +206,7 @@ class FencingLaws:
         rows = [row_with(store, id_of(number)) for number in (1, 2, 3)]
         changes = [row.due_us - old.due_us for row, old in zip(rows, before, strict=True)]
         assert changes == [60_000_000, 2, -7]
-        assert [row.at_us for row in rows] == [one.at_us for one in moves]
+        assert [row.at_us for row in rows] == [move.at_us for move in moves]
         kept = move(rows[0], NOW_US, token=10)  # without one, the due time stays
         assert list(store.settle([kept])) == [True]
         assert row_with(store, id_of(1)).due_us == rows[0].due_us

@@ -41,6 +41,6 @@ def unpark(engine: Engine, stream: str, group: str, name: str | None = None) -> 
             hint=f"See `dueline streams parked {stream} --group {group}`.",
         )
     asked = parked if name is None else [name]
-    for one in asked:
-        dead_letters.ask(engine.store, stream, group, one, engine.ids.token())
+    for key in asked:
+        dead_letters.ask(engine.store, stream, group, key, engine.ids.token())
     return len(asked)

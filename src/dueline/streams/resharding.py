@@ -43,7 +43,7 @@ def shards_of(settings: StreamSettings) -> list[int]:
 def before(settings: StreamSettings, shard: int) -> list[int]:
     """Return the shards that must be read to their ends before this one is started."""
     own = max((first for first, _ in _cuts(settings) if first <= shard), default=0)
-    return [one for one in _in(settings.before) if one < own]
+    return [shard for shard in _in(settings.before) if shard < own]
 
 
 def is_old(settings: StreamSettings, shard: int) -> bool:
@@ -85,8 +85,8 @@ def inherited(
 ) -> Mapping[str, tuple[int, str]]:
     """Return the keys that start parked in a new shard: their events in old shards are parked."""
     found = {}
-    for one in before(settings, shard):
-        note = dead_letters.read_note(places[one].note) if one in places else Note()
+    for earlier in before(settings, shard):
+        note = dead_letters.read_note(places[earlier].note) if earlier in places else Note()
         for name in note.parked:
             key = dead_letters.key_in(name)
             own = None if key is None else settings.first + shard_of(key.encode(), settings.shards)

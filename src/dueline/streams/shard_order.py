@@ -103,7 +103,7 @@ class ShardOrder:
         """Return whether parked events of this key in an old shard come first."""
         earlier = resharding.before(self._settings, shard)
         places = self._places() if earlier else {}
-        notes = [dead_letters.read_note(places[one].note) for one in earlier if one in places]
+        notes = [dead_letters.read_note(places[shard].note) for shard in earlier if shard in places]
         return any(key in note.parked for note in notes)
 
     def goes_on(self, shard: int, key: str) -> bool:

@@ -340,13 +340,13 @@ def _bounded(kind: Any) -> Any:  # noqa: ANN401  (a type)
         return kind
     own, *metadata = get_args(kind)
     known = [meta for meta in metadata if isinstance(meta, msgspec.Meta)]
-    others = [one for one in metadata if one not in known]
+    others = [item for item in metadata if item not in known]
     flat = [*others, *chain.from_iterable(getattr(other, "metadata", ()) for other in others)]
     bounds = {
-        name: getattr(one, name)
-        for one in flat
+        name: getattr(item, name)
+        for item in flat
         for name in _BOUNDS
-        if getattr(one, name, None) is not None
+        if getattr(item, name, None) is not None
     }
     return Annotated[own, *known, msgspec.Meta(**bounds)] if bounds else kind
 
@@ -368,12 +368,12 @@ def _annotation_of(value: object) -> str:
     name = "Path" if isinstance(value, Path) else type(value).__name__
     if isinstance(value, dict) and value:
         odd = next((key for key in value if type(key) is not str), "")
-        inner = [one for one in value.values() if type(one) not in _SCALARS]
+        inner = [item for item in value.values() if type(item) not in _SCALARS]
         return f"dict[{_annotation_of(odd)}, {_annotation_of([*inner, *value.values()][0])}]"
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return name  # a named tuple
     if isinstance(value, list | tuple | set | frozenset) and value:
-        inner = [one for one in value if type(one) not in _SCALARS]
+        inner = [item for item in value if type(item) not in _SCALARS]
         member = _annotation_of([*inner, *value][0])
         return f"{name}[{member}, ...]" if isinstance(value, tuple) else f"{name}[{member}]"
     return name

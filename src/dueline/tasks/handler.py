@@ -360,10 +360,10 @@ def read_middleware(middleware: object, *, is_async: bool) -> tuple[Middleware, 
             f"Middleware must be functions that return context managers (got {middleware!r:.80}).",
             hint="Use functions of a Context with @contextlib.contextmanager.",
         )
-    for one in read:
-        if not is_async and inspect.isasyncgenfunction(inspect.unwrap(one)):
+    for wrapper in read:
+        if not is_async and inspect.isasyncgenfunction(inspect.unwrap(wrapper)):
             raise BadInput(
-                f"The middleware {one.__qualname__} is asynchronous, but its task is not.",
+                f"The middleware {wrapper.__qualname__} is asynchronous, but its task is not.",
                 hint="Use contextlib.contextmanager, or make the task a coroutine function.",
             )
     return read

@@ -272,7 +272,7 @@ class _Engine:
     def give_back(self) -> None:
         """Release jobs of batches that did not run."""
         now_us = self._queues.engine.time.latest_us()
-        left = [one for line in self._gathered.values() for one in line]
+        left = [gathered for line in self._gathered.values() for gathered in line]
         self._gathered.clear()
         if left:
             self._settler.settle(
@@ -297,7 +297,7 @@ class _Engine:
             self._count(attempt.job, attempt.ending, counts)
         if raises and isinstance(ending, GivenBack):
             self._app.task_named(first.job.task)  # raises NotFound
-        failed = any(isinstance(one.ending, Failed) for one in ended)
+        failed = any(isinstance(attempt.ending, Failed) for attempt in ended)
         if raises and failed and self._execution.error is not None:
             raise self._execution.error
 

@@ -67,7 +67,7 @@ def bars(timeline: Timeline) -> Bars:
     """Return the timeline as bars, high priorities at the bottom."""
     slots = timeline.slots
     step = _WIDTH / len(slots)
-    top = max(1, *(max(one.total, (one.expected or (0, 0))[1]) for one in slots))
+    top = max(1, *(max(slot.total, (slot.expected or (0, 0))[1]) for slot in slots))
     found, ticks = [], []
     for place, one in enumerate(slots):
         at = datetime.fromtimestamp(one.at_us / SECOND_US, UTC)
@@ -91,8 +91,8 @@ def bars(timeline: Timeline) -> Bars:
         x = round(place * step + step * 0.1, 1)
         found.append(Bar(x, parts, label, one.is_capped, within))
     now_x = (timeline.now_us - slots[0].at_us) / SLOT_US * step
-    is_capped = any(one.is_capped for one in slots)
-    total = sum(one.total for one in slots)
+    is_capped = any(slot.is_capped for slot in slots)
+    total = sum(slot.total for slot in slots)
     until = None
     if timeline.until_us is not None:
         slot = min(max(0, (timeline.until_us - slots[0].at_us) // SLOT_US), len(slots) - 1)
@@ -119,7 +119,7 @@ class Span(NamedTuple):
 def spans(details: JobDetails, now_us: int) -> Sequence[Span]:
     """Return the periods of a job: it waits, is late, and runs, attempt by attempt."""
     job = details.summary
-    attempts = [one for one in reversed(details.attempts) if one.worker]
+    attempts = [attempt for attempt in reversed(details.attempts) if attempt.worker]
     if not job.enqueued_us or details.is_capped:
         return ()
     found: list[tuple[str, int, int]] = []
@@ -235,7 +235,7 @@ def graph(workflow: WorkflowDetails) -> Drawing:
     layout = workflow.view.layout
     depth: list[int] = []
     for node in layout.nodes:  # steps only need steps with smaller numbers
-        before = (depth[one] for one in node.needs() if one < len(depth))
+        before = (depth[need] for need in node.needs() if need < len(depth))
         depth.append(1 + max(before, default=-1))
     alike: dict[tuple[int, str], list[int]] = defaultdict(list)
     for number, node in enumerate(layout.nodes):
@@ -245,7 +245,7 @@ def graph(workflow: WorkflowDetails) -> Drawing:
     for (level, title), steps in sorted(alike.items(), key=lambda one: (one[0][0], one[1][0])):
         for some in [steps] if len(steps) > _ALIKE_MAX else [[step] for step in steps]:
             columns[level].append(_box(workflow, some, title))
-    tallest = max(len(one) for one in columns.values())
+    tallest = max(len(column) for column in columns.values())
     for level, column in columns.items():
         for place, box in enumerate(column):
             box.x = _MARGIN + level * (BOX_WIDTH + _GAP_X)

@@ -29,7 +29,7 @@ class Redaction:
             case dict():
                 return {key: self._named(str(key), one) for key, one in value.items()}
             case list():
-                return [self.value(one) for one in value]
+                return [self.value(item) for item in value]
         return value
 
     def arguments(self, arguments: Any, names: Sequence[str]) -> Any:  # noqa: ANN401

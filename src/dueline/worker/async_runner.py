@@ -179,7 +179,7 @@ class CoroutineRunner:
     def jobs(self) -> list[Job]:
         """Return the jobs, those of a batch each by itself."""
         taken = [run.assignment for run in list(self._runs.values())]
-        return [one.job for assignment in taken for one in assignment.chunk or (assignment,)]
+        return [part.job for assignment in taken for part in assignment.chunk or (assignment,)]
 
     def running(self) -> list[Job]:
         """Return the jobs whose handlers run now."""
@@ -241,10 +241,10 @@ class CoroutineRunner:
         now_us = self._clock.monotonic_us()
         for run in list(self._runs.values()):
             assignment = run.assignment
-            for one in assignment.chunk or (assignment,):
-                if one.job.claim() in claims:
+            for part in assignment.chunk or (assignment,):
+                if part.job.claim() in claims:
                     ending = Cancelled(LEFT_RUNNING)
-                    self._ended(Ended(one.job, ending, run.started_us, now_us))
+                    self._ended(Ended(part.job, ending, run.started_us, now_us))
 
     def close(self) -> None:
         """Cancel what still runs, and end the loop if it is the runner's own."""

@@ -40,8 +40,8 @@ class BatchRun:
         self._all = assignment.chunk or (assignment,)
         self._in: list[Assignment] = []
         self._endings: dict[Claim, Ending] = {}
-        for one in self._all:
-            self._invite(one, started_us)
+        for member in self._all:
+            self._invite(member, started_us)
 
     def _invite(self, one: Assignment, started_us: int) -> None:
         judge, handler, job = self._judge, self._handler, one.job

@@ -108,7 +108,7 @@ class BatchGatherer:
         now_us = self._clock.monotonic_us()
         with self._guard:
             kinds = [kind for kind, one in self._open.items() if one.until_us <= now_us]
-            left = sum(len(one.jobs) for one in self._open.values()) - GATHERED_MAX
+            left = sum(len(line.jobs) for line in self._open.values()) - GATHERED_MAX
             for kind, one in self._open.items():  # as they began
                 if left > 0 and kind not in kinds:
                     kinds.append(kind)
@@ -138,7 +138,7 @@ class BatchGatherer:
         if not self._open:
             return most_us
         with self._guard:
-            until_us = min((one.until_us for one in self._open.values()), default=None)
+            until_us = min((line.until_us for line in self._open.values()), default=None)
         if until_us is None:
             return most_us
         return max(0, min(most_us, until_us - self._clock.monotonic_us()))
@@ -156,7 +156,7 @@ class BatchGatherer:
     def gathered(self) -> int:
         """Number of jobs that wait for more jobs of their batch."""
         with self._guard:
-            return sum(len(one.jobs) for one in self._open.values())
+            return sum(len(line.jobs) for line in self._open.values())
 
     def by_queue(self) -> Counter[str]:
         """Count the jobs that take no slot, by queue."""
@@ -204,7 +204,7 @@ class BatchGatherer:
         """Take back the jobs that have not started."""
         taken = self._all_of(self._runner.take_back())
         with self._guard:
-            taken += [one.job for line in self._open.values() for one in line.jobs]
+            taken += [gathered.job for line in self._open.values() for gathered in line.jobs]
             self._open.clear()
         return taken
 

@@ -158,7 +158,7 @@ class Buffer:
             return []
         self._checked_us = now_us
         waits_us = (self._runner.waiting_since_us(), self._marked_starts.waiting_since_us())
-        since_us = min((one for one in waits_us if one is not None), default=now_us)
+        since_us = min((wait_us for wait_us in waits_us if wait_us is not None), default=now_us)
         if now_us - since_us <= self.wait_us_max():
             return []
         self._is_full = True

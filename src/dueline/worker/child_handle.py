@@ -308,8 +308,8 @@ class ChildHandle:
                 ending = Cancelled(BY_FORCE)
                 if given.chunk:
                     rest = self._members(given) - forced
-                    released = [(one, GivenBack()) for one in rest]
-                    ending = Each([*((one, ending) for one in forced), *released])
+                    released = [(claim, GivenBack()) for claim in rest]
+                    ending = Each([*((claim, ending) for claim in forced), *released])
             else:
                 ending = GivenBack() if self._is_killed else Crashed(detail)
             all_ended.append(Ended(given.job, ending, started[claim] + offset_us, now_us))

@@ -121,7 +121,7 @@ class Controls:
 
     def expire(self, assignment: Assignment) -> None:
         """Mark the claims of a handler that runs longer than its time limit."""
-        self.overdue.add(one.job.claim() for one in assignment.chunk or (assignment,))
+        self.overdue.add(part.job.claim() for part in assignment.chunk or (assignment,))
 
     def is_overdue(self, claim: Claim) -> bool:
         """Return whether the job runs longer than its time limit."""

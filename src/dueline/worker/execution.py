@@ -391,8 +391,8 @@ def job_here() -> Job | None:
 
 
 _CALLERS = frozenset(
-    one.__code__
-    for one in (Execution.run_plainly, Execution._run, Execution.arun)  # noqa: SLF001
+    caller.__code__
+    for caller in (Execution.run_plainly, Execution._run, Execution.arun)  # noqa: SLF001
 )
 
 
@@ -444,8 +444,8 @@ def _arguments(
 def entered(wrapping: Sequence[Middleware], context: Context) -> Iterator[None]:
     """Wrap a call of a plain function in its middleware."""
     with ExitStack() as stack:
-        for one in wrapping:
-            stack.enter_context(one(context))  # type: ignore[arg-type]  # raises TypeError itself
+        for wrapper in wrapping:
+            stack.enter_context(wrapper(context))  # type: ignore[arg-type]  # raises TypeError itself
         yield
 
 
@@ -453,8 +453,8 @@ def entered(wrapping: Sequence[Middleware], context: Context) -> Iterator[None]:
 async def aentered(wrapping: Sequence[Middleware], context: Context) -> AsyncIterator[None]:
     """Wrap a call of a coroutine function in its middleware, asynchronous where it can be."""
     async with AsyncExitStack() as stack:
-        for one in wrapping:
-            manager = one(context)
+        for wrapper in wrapping:
+            manager = wrapper(context)
             if isinstance(manager, AbstractAsyncContextManager):
                 await stack.enter_async_context(manager)
             else:

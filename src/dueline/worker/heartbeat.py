@@ -186,7 +186,7 @@ class PresenceReporter:
         # An idle worker reads no settings for its heartbeat: it needs none before it claims.
         age_us_max = SETTINGS_AGE_US_MAX if load.held else 2 * FALLBACK_US_MAX
         settings = engine.catalog.settings
-        lease_us = min(settings(one, age_us_max=age_us_max).lease_us for one in self._serving)
+        lease_us = min(settings(queue, age_us_max=age_us_max).lease_us for queue in self._serving)
         follow_lease(engine.store, lease_us)
         now_us = engine.time.about_us()
         presence = Presence(

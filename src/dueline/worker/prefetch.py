@@ -124,7 +124,9 @@ class PrefetchedJobs:
             # The most urgent first, should there not be a slot for each.
             some.sort(key=lambda one: -one.job.lane.priority)
             left = self._start(some) if some else []
-            self._unplaced += [Prefetched(one.job, due[one.job.claim()]) for one in left]
+            self._unplaced += [
+                Prefetched(prefetched.job, due[prefetched.job.claim()]) for prefetched in left
+            ]
             if left:
                 self._wakeup.set()
 
@@ -153,7 +155,7 @@ class PrefetchedJobs:
             ]
             if mine:
                 gone = {prefetched.job.claim() for prefetched in mine}
-                self._waiting = [one for one in self._waiting if one[2].claim() not in gone]
+                self._waiting = [entry for entry in self._waiting if entry[2].claim() not in gone]
                 heapq.heapify(self._waiting)
                 self._unplaced = [
                     prefetched
@@ -170,7 +172,7 @@ class PrefetchedJobs:
         counts: dict[str, int] = {}
         with self._changed:
             for job in (
-                *(one[2] for one in self._waiting),
+                *(entry[2] for entry in self._waiting),
                 *(prefetched.job for prefetched in self._unplaced),
             ):
                 counts[job.lane.queue] = counts.get(job.lane.queue, 0) + 1

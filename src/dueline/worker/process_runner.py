@@ -336,7 +336,7 @@ class ProcessRunner:
         offset_us = self._now_us() - now_us
         with self._guard:
             return [
-                one for child in self._children for one in child.lost(now_us, offset_us).values()
+                slot for child in self._children for slot in child.lost(now_us, offset_us).values()
             ]
 
     def stop_running(self) -> None:

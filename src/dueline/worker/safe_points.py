@@ -59,7 +59,7 @@ def points_of(code: CodeType) -> CodePoints:
     # Not the end of a `with`: it has the line of its beginning, and is no code of its own.
     clauses = [place for place in handled if steps[place + 1].opname != "WITH_EXCEPT_START"]
     clean_up_lines = frozenset(
-        line for one in _clean_up(steps, clauses) if (line := lines.get(one)) is not None
+        line for step in _clean_up(steps, clauses) if (line := lines.get(step)) is not None
     )
     turns = {
         step.offset

@@ -21,7 +21,7 @@ BUCKETS_S: Final = (
 )
 """Upper bounds of the histograms, in seconds."""
 
-_BOUNDS_US: Final = tuple(round(one * 1e6) for one in BUCKETS_S)
+_BOUNDS_US: Final = tuple(round(bound_s * 1e6) for bound_s in BUCKETS_S)
 
 
 class Histogram:
@@ -92,7 +92,7 @@ class Tally:
                     counted = (lane.queue, job.task, outcome)
                     run = runs[lane.queue, job.task]
                     latency = latencies[lane.queue, band_of(lane.priority)]
-                    limits = sorted({semaphore_of(one) for one in limits_of(lane)})
+                    limits = sorted({semaphore_of(limit) for limit in limits_of(lane)})
                 attempts[counted] += 1
                 if started_us:
                     run.add(ended_us - started_us)

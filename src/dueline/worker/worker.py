@@ -467,7 +467,8 @@ class Worker:
                 self._give_back([job for job, _ in unplaced], times_of(unplaced))
             taken = self._sorted([ClaimedJob(job, None) for job, _ in unready if job in self._held])
         except DuelineError:  # they are still held: the next pass retries
-            self._prefetched.add([one for some in overdue for one in some if one.job in self._held])
+            late = (ahead for some in overdue for ahead in some)
+            self._prefetched.add([ahead for ahead in late if ahead.job in self._held])
             raise
         self._prefetched.add([ahead for ahead in unplaced if ahead.job in self._held])
         self._take(taken)

@@ -288,9 +288,9 @@ class _GraphBuilder:
         self._depth += 1
         first = len(self._undoing)
         is_own = self._can_undo or part.on_failure != "stop"
-        for one in part.parts:
+        for member in part.parts:
             before = came
-            came = self.lay(one, before, is_lenient=is_lenient or is_own)
+            came = self.lay(member, before, is_lenient=is_lenient or is_own)
             if part.on_failure == "skip" and before.value is not None and came.value is not None:
                 came = came._replace(value=Gathered((before.value, came.value), "last"))
         unless = came.value if came.value is not None else _NOTHING
@@ -319,8 +319,8 @@ class _GraphBuilder:
         """
         if not isinstance(unless, int):  # it may have thousands of steps: name them only once
             unless = self._add(Node("", (unless,), (), is_lenient=True), None)
-        for one in self._undoing[first:]:
-            one.unless.append(unless)
+        for undoing in self._undoing[first:]:
+            undoing.unless.append(unless)
         before_it: tuple[int, ...] = ()
         while self._undoing and not self._depth:
             number, step, values = self._undoing.pop()
@@ -334,12 +334,12 @@ class _GraphBuilder:
     def _group(self, part: Group, came: _Upstream, *, is_lenient: bool) -> _Upstream:
         is_own = part.failures != "stop" or part.at_least is not None
         first = len(self.nodes)
-        each = [self.lay(one, came, is_lenient=is_lenient or is_own) for one in part.parts]
-        values = tuple(one.value if one.value is not None else _NOTHING for one in each)
+        each = [self.lay(member, came, is_lenient=is_lenient or is_own) for member in part.parts]
+        values = tuple(end.value if end.value is not None else _NOTHING for end in each)
         rule: Rule = "stop" if part.failures == "cancel" else part.failures
         if part.failures == "stop" and part.at_least is not None:
             rule = "skip"
-        after = dict.fromkeys(chain.from_iterable(one.after for one in each))
+        after = dict.fromkeys(chain.from_iterable(end.after for end in each))
         if not part.parts:
             after = dict.fromkeys(came.steps())
         value = Gathered(values, rule, _count(part))
@@ -351,18 +351,18 @@ class _GraphBuilder:
     def _graph(self, part: Graph, came: _Upstream, *, is_lenient: bool) -> _Upstream:
         numbers: dict[str, int] = {}
         for name, (step, before) in part.steps.items():
-            given: tuple[Value, ...] = tuple(numbers[one] for one in before)
+            given: tuple[Value, ...] = tuple(numbers[name] for name in before)
             after: tuple[int, ...] = ()
             if not before:
                 takes = step.takes and came.value is not None
                 given = (came.value,) if takes and came.value is not None else ()
                 after = came.after if takes else came.steps()
             elif not step.takes:
-                given, after = (), tuple(numbers[one] for one in before)
+                given, after = (), tuple(numbers[name] for name in before)
             node = Node(step.task, given, after, None, is_lenient)
             numbers[name] = self._add(node, step.write(len(given)))
             self._note(step, numbers[name])
-        needed = {one for _, before in part.steps.values() for one in before}
+        needed = {name for _, before in part.steps.values() for name in before}
         last = [numbers[name] for name in part.steps if name not in needed]
         return _Upstream(last[0] if len(last) == 1 else Gathered(tuple(last)))
 

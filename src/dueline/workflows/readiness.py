@@ -133,10 +133,10 @@ def evaluate(layout: Layout, value: Value, ends: Mapping[int, End]) -> str | Fai
     if isinstance(value, int):
         end = ends[value]
         return end.value or _NULL if end.state == "done" else Failure(value, end)
-    found = [evaluate(layout, one, ends) for one in value.of]
+    found = [evaluate(layout, part, ends) for part in value.of]
     failures = [failure for failure in found if isinstance(failure, Failure)]
     if value.rule == "last":
-        fine = [one for one in found if not isinstance(one, Failure)]
+        fine = [result for result in found if not isinstance(result, Failure)]
         return fine[-1] if fine else failures[-1]
     if failures and (value.rule == "stop" or len(found) - len(failures) < value.at_least):
         return failures[0]
@@ -144,11 +144,11 @@ def evaluate(layout: Layout, value: Value, ends: Mapping[int, End]) -> str | Fai
 
 
 def _members(layout: Layout, value: Gathered, found: list[str | Failure]) -> Iterator[str]:
-    for one in found:
-        if not isinstance(one, Failure):
-            yield one
+    for result in found:
+        if not isinstance(result, Failure):
+            yield result
         elif value.rule == "collect":
-            yield encode(account(layout, one)).decode()
+            yield encode(account(layout, result)).decode()
 
 
 def account(layout: Layout, failure: Failure) -> Mapping[str, Any]:

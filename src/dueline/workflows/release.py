@@ -110,7 +110,7 @@ def _complete(
 
     Args: known: steps that have ended, by block; reads are added.
     """
-    needing = sorted({one for step in steps for one in layout.needed_by.get(step, ())})
+    needing = sorted({need for step in steps for need in layout.needed_by.get(step, ())})
     touched = {step // BLOCK for step in steps}
     read: set[int] = set()
     complete: list[int] = []
@@ -137,12 +137,12 @@ def _broken_by(
 
     A failed step fails a group also through steps that need it, and end without being run.
     """
-    groups = [span for span in layout.cancelled_spans if any(one in span for one in steps)]
+    groups = [span for span in layout.cancelled_spans if any(step in span for step in steps)]
     if not groups:
         return ()
-    blocks = {one // BLOCK for one in steps if any(one in span for span in groups)}
+    blocks = {step // BLOCK for step in steps if any(step in span for span in groups)}
     ends = records.ends(engine.store, flow, blocks, with_values=False)
-    causes = {one: one for one in steps if one in ends and ends[one].state != "done"}
+    causes = {step: step for step in steps if step in ends and ends[step].state != "done"}
     reached = [(need, cause) for cause in causes for need in layout.needed_by.get(cause, ())]
     heapify(reached)
     broken: list[BrokenGroup] = []

@@ -20,7 +20,7 @@ def alerts(context: typer.Context) -> int:
     Example: dueline alerts
     """
     with session_of(context).engine() as engine:
-        found = [one for name in engine.catalog.names() for one in alerts_of(engine, name)]
+        found = [alert for name in engine.catalog.names() for alert in alerts_of(engine, name)]
         shown: list[Entry] = [
             {
                 "kind": alert.condition.kind,

@@ -33,8 +33,8 @@ def doctor(
     with session_of(context).engine() as engine:
         report = examine(engine, compare_us=compare_us)
         checks = [
-            {"check": one.name, "verdict": one.verdict, "finding": one.finding}
-            for one in report.checks
+            {"check": check.name, "verdict": check.verdict, "finding": check.finding}
+            for check in report.checks
         ]
         store = [{"store": name, "answer": text} for name, text in report.store.items()]
         workers = [worker_entry(worker) for worker in report.workers]

@@ -50,7 +50,7 @@ def health(
         checks = [Check("store", "bad", error.message, error.hint)]
         output = Output(session.form, 0, {"command": "health"})
     bad = [check for check in checks if check.verdict == "bad"]
-    text = "; ".join(f"{one.name}: {one.finding}" for one in bad or checks)
+    text = "; ".join(f"{check.name}: {check.finding}" for check in bad or checks)
     entry: Entry = {
         "healthy": not bad,
         "checks": [

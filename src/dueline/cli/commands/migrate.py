@@ -22,7 +22,7 @@ def migrate(context: typer.Context) -> None:
             done = store.migrate()
         else:
             done = Migration([], store.describe().get("schema", "none"))
-        features = [f"feature {one}" for one in queues.engine.catalog.upgrade()]
+        features = [f"feature {feature}" for feature in queues.engine.catalog.upgrade()]
         made = [*done.made, *features]
         Output.of(context, queues.engine).entry({"schema": done.version, "made": made})
     if not made:

@@ -76,7 +76,7 @@ def run(
     if not 0 < objective < 1:
         raise BadInput(f"--objective must be between 0 and 1 (got {objective}).", hint="Use 0.99.")
     if print_submit:
-        names = [word for one in tables.queue or () for word in ("--queue", one)]
+        names = [word for queue in tables.queue or () for word in ("--queue", queue)]
         names += [] if tables.since is None else ["--since", tables.since]
         names += [] if tables.until is None else ["--until", tables.until]
         print(_submit(context, [*(steps or ()), *names], tables))  # noqa: T201
@@ -156,12 +156,12 @@ def verify(
     if any(check.is_behind for check in checks):
         note("Some tables lack what was copied since: update them with `dueline pipeline run`.")
     bad = [check for check in checks if check.verdict == "bad"]
-    for one in bad:
+    for finding in bad:
         say_failure(
             "the tables are incomplete or damaged"
             if archive is None
             else "the archive is incomplete or damaged",
-            why=f"{one.name}: {one.finding}",
+            why=f"{finding.name}: {finding.finding}",
             attempt="Run `dueline pipeline run` again; if that does not help, rebuild the tables."
             if archive is None
             else "Restore a copy, or delete the folder and archive again.",
@@ -381,7 +381,7 @@ def _submit(context: typer.Context, words_of_run: Collection[str], tables: Table
     assert found.origin is not None
     entry = Path(found.origin).with_name("submitted.py")
     words = ["spark-submit", "--master", tables.master]
-    words += [word for one in tables.conf or () for word in ("--conf", one)]
+    words += [word for setting in tables.conf or () for word in ("--conf", setting)]
     words += ["--py-files", "dueline.zip", str(entry), "pipeline", "run", *words_of_run]
     words += ["--out", tables.out]
     if tables.storage_options is not None:

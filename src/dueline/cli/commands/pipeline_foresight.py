@@ -62,7 +62,7 @@ class SettingOptions:
         changes = Changes("", None, self.slots, priorities, capacities, rates, weights, self.shards)
         words = [
             *([f"{self.slots} slots"] if self.slots else ()),
-            *(f"{one}" for one in (*(self.priority or ()), *(self.limit or ()), *some)),
+            *(f"{change}" for change in (*(self.priority or ()), *(self.limit or ()), *some)),
             *([f"{self.shards} shards"] if self.shards else ()),
         ]
         if self.workers is None:

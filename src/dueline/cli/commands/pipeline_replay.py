@@ -53,7 +53,7 @@ def replay(
         order_of,
     )
 
-    archives = [place(one, tables.storage_options) for one in archive or ()]
+    archives = [place(archived, tables.storage_options) for archived in archive or ()]
     chosen = chosen_of(task, outcome, since_us, until_us)
     with session_of(context).queues() as queues:
         order = order_of(name, queues.engine.time.latest_us(), rate)
@@ -93,7 +93,7 @@ def _say(found: "Found", matching: int) -> None:
 
 def _parts(found: "Found") -> list[Part]:
     kinds: list[Entry] = [kind._asdict() for kind in found.kinds]
-    left_out: list[Entry] = [one._asdict() for one in found.left_out]
+    left_out: list[Entry] = [run._asdict() for run in found.left_out]
     columns = ("queue", "task", "outcome", "jobs", "replayable", "too_large", "not_kept")
     cannot = Part("cannot", left_out[:SHOWN], ("queue", "job_id", "why"))
     return [Part("kinds", kinds, columns), cannot]

@@ -57,7 +57,7 @@ def list_queues(context: typer.Context) -> None:
     with session_of(context).queues() as opened:
         workers = live_workers(opened.engine)
         counts = [count(opened.engine, name, workers) for name in opened.engine.catalog.names()]
-        shown = [numbers_of(one) for one in counts]
+        shown = [numbers_of(count) for count in counts]
         Output.of(context, opened.engine).entries(shown, COLUMNS, count=len(shown))
     _note_capped(counts)
     if not counts:
@@ -326,6 +326,6 @@ def numbers_of(counts: Counts) -> Entry:
 
 
 def _note_capped(counts: list[Counts]) -> None:
-    capped = [one.queue for one in counts if one.is_capped]
+    capped = [count.queue for count in counts if count.is_capped]
     if capped:
         note(f"Not all jobs were counted in {', '.join(capped)}.")

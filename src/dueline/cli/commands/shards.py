@@ -49,7 +49,7 @@ def lag(context: typer.Context, *, queue: QueueOption = None) -> None:
         now_us = engine.time.latest_us()
         late = [shard for shard in _shards(engine, queue) if shard.ready_since_us is not None]
         late.sort(key=lambda one: -one.lag_us(now_us))
-        shown = [_entry(one, now_us) for one in late]
+        shown = [_entry(shard, now_us) for shard in late]
         Output.of(context, engine).entries(shown, LAG_COLUMNS, count=len(shown))
     if not late:
         note("No jobs are ready.")
@@ -67,9 +67,9 @@ def owners(context: typer.Context, *, scope: ScopeOption = None) -> None:
     with session_of(context).engine() as engine:
         now_us = engine.time.earliest_us()
         shown = [
-            _owner(one, name, grant, now_us)
-            for one in scope or [ELECTIONS, *_scopes(engine)]
-            for name, grant in grants(engine.store, one).items()
+            _owner(election, name, grant, now_us)
+            for election in scope or [ELECTIONS, *_scopes(engine)]
+            for name, grant in grants(engine.store, election).items()
         ]
         Output.of(context, engine).entries(shown, OWNER_COLUMNS, count=len(shown))
     if not shown:

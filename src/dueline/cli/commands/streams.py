@@ -46,9 +46,9 @@ def show(context: typer.Context, name: NameArgument) -> None:
     with session_of(context).engine() as engine:
         settings = settings_of(engine, name)
         shown = [
-            one
+            entry
             for group in sorted(groups.registered(engine.store, name))
-            for one in lag_entries(engine, name, settings, group)
+            for entry in lag_entries(engine, name, settings, group)
         ]
         parts = [Part("lags", shown, PART_COLUMNS)] if shown else []
         Output.of(context, engine).entry(_entry(engine, name, settings), parts=parts)

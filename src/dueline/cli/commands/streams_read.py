@@ -84,8 +84,10 @@ def list_groups(context: typer.Context, name: NameArgument) -> None:
     with session_of(context).engine() as engine:
         settings = settings_of(engine, name)
         known = sorted(groups.registered(engine.store, name))
-        shards = [one for group in known for one in _shard_entries(engine, name, settings, group)]
-        members = [one for group in known for one in _member_entries(engine, name, group)]
+        shards = [
+            entry for group in known for entry in _shard_entries(engine, name, settings, group)
+        ]
+        members = [entry for group in known for entry in _member_entries(engine, name, group)]
         shown = [_group_entry(group, shards, members) for group in known]
         parts = [
             Part("groups", shown, GROUP_COLUMNS),

@@ -108,7 +108,7 @@ def worker(
         return code
     if reload:
         folder = Path() if app else session_of(context).source_folder
-        return run_again_and_again([one for one in sys.argv[1:] if one != "--reload"], folder)
+        return run_again_and_again([word for word in sys.argv[1:] if word != "--reload"], folder)
     drain_s = parse_span(drain) / SECOND_US
     serving = _slots(queue) if queue else None
     settings = _log_settings(log_level, log_format, quiet=quiet, verbose=verbose)
@@ -161,7 +161,7 @@ def _warn_of_store(app: Dueline, own: Collection[str], serving: Collection[str])
     known = {*own, *catalog.names()}
     workers, now_us = live_workers(app.engine), app.engine.time.latest_us()
     own_tasks = KnownTasks(app.tasks, app.payloads.numbers)
-    _warn_of_names(app, {*tasks, *(task for one in workers for task in one.tasks)})
+    _warn_of_names(app, {*tasks, *(task for live in workers for task in live.tasks)})
     for name in serving:
         if name not in known:
             _log.warning("The queue %s is new, and no task uses it: is the name right?", name)
@@ -173,7 +173,7 @@ def _warn_of_store(app: Dueline, own: Collection[str], serving: Collection[str])
         what = ["all of it"] * paused.is_paused
         tenants = paused.paused_tenants
         what += [f"tenant {tenant}" if tenant else "jobs without a tenant" for tenant in tenants]
-        what += [f"task {one}" for one in paused.paused_tasks]
+        what += [f"task {task}" for task in paused.paused_tasks]
         if what:
             _log.warning("The queue %s is paused: %s.", name, one_line(", ".join(what)))
         for key in unknown_tasks(app.engine, name, known_tasks(name, workers, [own_tasks]), now_us):

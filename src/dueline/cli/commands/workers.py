@@ -145,7 +145,7 @@ def _ask(
         request, some = Operations(queues, operator_name()).ask_workers(kind, worker)
         answers = _answers_to(engine, request, some)
         Output.of(context, engine).entries(
-            [_entry(one.worker, answers.get(one.worker)) for one in some],
+            [_entry(worker.worker, answers.get(worker.worker)) for worker in some],
             ANSWER_COLUMNS,
             count=len(some),
         )

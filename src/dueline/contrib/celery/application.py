@@ -37,7 +37,7 @@ class Settings:
 
     def update(self, *settings: Mapping[str, Any], **named: Any) -> None:
         """Change several settings."""
-        for name, value in [*(one for some in settings for one in some.items()), *named.items()]:
+        for name, value in [*(item for some in settings for item in some.items()), *named.items()]:
             setattr(self, name, value)
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -36,7 +36,7 @@ class crontab:  # noqa: N801  (Celery's name)
         month_of_year: Field = "*",
     ) -> None:
         given = (minute, hour, day_of_month, month_of_year, day_of_week)
-        fields = [_text_of(one) for one in given]
+        fields = [_text_of(field) for field in given]
         check_days(fields[2], fields[4])
         self.expression = " ".join(fields)
 

@@ -149,7 +149,7 @@ class CeleryTask:
         if link is None:
             return with_error(step, link_error)
         links = [link] if isinstance(link, Canvas) else list(link)
-        after = [one.part() for one in links]
+        after = [link.part() for link in links]
         return with_error(
             step.then(after[0] if len(after) == 1 else parts.group(after)), link_error
         )

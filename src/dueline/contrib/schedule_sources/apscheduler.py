@@ -123,7 +123,7 @@ def _cron_of(fields: Mapping[str, str]) -> str:
                 hint="Use every=... for less than a minute.",
             )
     day, weekday = fields["day"], fields["day_of_week"]
-    nth = [one.split() for one in day.split(",") if " " in one]
+    nth = [weekday.split() for weekday in day.split(",") if " " in weekday]
     if nth and len(nth) == len(day.split(",")) and weekday == "*":
         day, weekday = "*", ",".join(f"{_NAMES.index(name)}{_NTH[which]}" for which, name in nth)
     elif not nth:
@@ -145,7 +145,7 @@ def _weekdays(text: str) -> str:
         from_, to = (0, 6) if span == "*" else (_day(first), _day(last or first))
         if step and not last and span != "*":
             to = 6
-        days += [_NAMES[(one + 1) % 7] for one in range(from_, to + 1, int(step or 1))]
+        days += [_NAMES[(weekday + 1) % 7] for weekday in range(from_, to + 1, int(step or 1))]
     return ",".join(days)
 
 

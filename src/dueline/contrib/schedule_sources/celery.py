@@ -51,8 +51,8 @@ def timing_of(schedule: Any) -> Mapping[str, Any]:  # noqa: ANN401  (one of Cele
         return {"every": timedelta(seconds=schedule)}
     if isinstance(schedule, timedelta):
         return {"every": schedule}
-    if all(hasattr(schedule, one) for one in _FIELDS):
-        return {"cron": cron_of([getattr(schedule, one) for one in _FIELDS])}
+    if all(hasattr(schedule, field) for field in _FIELDS):
+        return {"cron": cron_of([getattr(schedule, field) for field in _FIELDS])}
     if isinstance(every := getattr(schedule, "run_every", None), timedelta):
         if getattr(schedule, "relative", False):
             raise BadInput("It is relative to the clock.", hint="Use a cron expression.")

@@ -22,7 +22,7 @@ _CRON: Final = ("minute", "hour", "day_of_week", "day_of_month", "month_of_year"
 _COLUMNS: Final = (
     *("p.name", "p.task", "p.args", "p.kwargs", "p.queue", "p.priority", "p.expires"),
     *("p.expire_seconds", "p.enabled", "p.one_off", "p.start_time", "p.solar_id"),
-    *("i.every", "i.period", "k.clocked_time", *(f"c.{one}" for one in _CRON), "c.timezone"),
+    *("i.every", "i.period", "k.clocked_time", *(f"c.{field}" for field in _CRON), "c.timezone"),
 )
 _TABLES: Final = " ".join(
     (
@@ -58,7 +58,7 @@ def find(place: str) -> Iterator[ForeignSchedule]:
             hint="Use the settings module of the site, such as mysite.settings.",
         ) from error
     for row in rows:
-        columns = (one[2:] for one in _COLUMNS)
+        columns = (column[2:] for column in _COLUMNS)
         yield _found(
             dict(zip(columns, row, strict=True)), getattr(settings, "CELERY_BROKER_URL", "")
         )

@@ -23,7 +23,7 @@ def find(place: str) -> Iterator[ForeignSchedule]:
     registry = getattr(huey, "_registry", None)
     if registry is None:
         raise BadInput(f"{place} is not a Huey.", hint="Use shop:huey.")
-    kinds: list[Any] = [type(one) for one in registry.periodic_tasks]
+    kinds: list[Any] = [type(task) for task in registry.periodic_tasks]
     for task in kinds:
         name = f"{task.__module__}.{task.__name__}"
         try:
@@ -41,7 +41,7 @@ def _cron_of(validate: Any) -> str:  # noqa: ANN401  (a function of Huey)
     try:
         inner = inspect.getclosurevars(validate).nonlocals["validate_datetime"]
         month, day, weekday, hour, minute = inspect.getclosurevars(inner).nonlocals["cron_settings"]
-        return cron_of([minute, hour, day, month, {one % 7 for one in weekday}])
+        return cron_of([minute, hour, day, month, {number % 7 for number in weekday}])
     except (KeyError, TypeError, ValueError):
         raise BadInput(
             "Its times are a function of its own, not a crontab(...).",

@@ -38,7 +38,7 @@ def turn_of(subject: Subject) -> Turn:
     ahead = min(
         (
             jobs_before(engine, job, names, subject.now_us, tasks)
-            for names, tasks in {(one.queues, one.known) for one in subject.able}
+            for names, tasks in {(worker.queues, worker.known) for worker in subject.able}
         ),
         key=lambda each: each.jobs,
     )

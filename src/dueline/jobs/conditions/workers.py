@@ -15,10 +15,10 @@ def workers_missing(subject: Subject) -> Iterator[Condition]:
     if subject.able:
         return
     knowing = [worker for worker in subject.serving if worker.can_run(subject.job)]
-    quiet = [one for one in knowing if one.is_quiet and not one.is_draining]
-    heard = [one for one in quiet if not subject.silence_of(one)]
-    silent = [one for one in knowing if one.is_claiming]
-    lost = [one for one in silent if one.has_lost_all and not subject.silence_of(one)]
+    quiet = [worker for worker in knowing if worker.is_quiet and not worker.is_draining]
+    heard = [worker for worker in quiet if not subject.silence_of(worker)]
+    silent = [worker for worker in knowing if worker.is_claiming]
+    lost = [worker for worker in silent if worker.has_lost_all and not subject.silence_of(worker)]
     if lost:
         yield _lost(subject, lost)
     elif heard:
@@ -106,7 +106,7 @@ def _none(subject: Subject) -> Condition:
     clause = f"no live worker serves the queue {queue}"
     if serving:
         names = listed(worker.worker for worker in serving)
-        how = "quiet or stopping" if any(one.is_quiet for one in serving) else "stopping"
+        how = "quiet or stopping" if any(worker.is_quiet for worker in serving) else "stopping"
         clause += f" any more: those that did are {how}, and claim nothing ({names})"
         knows = any(worker.can_run(subject.job) for worker in serving)
         if not knows:

@@ -153,7 +153,9 @@ def _tables(bronze: Table, period: Period) -> Iterator[pa.Table]:
     where = (at >= _instant(period.since_us)) & (at < _instant(period.until_us))
     if period.queues:
         where &= field("queue").isin(list(period.queues))
-    files = [one for one in bronze.files() if one.may_hold("at", period.since_us, period.until_us)]
+    files = [
+        file for file in bronze.files() if file.may_hold("at", period.since_us, period.until_us)
+    ]
     some: list[pa.RecordBatch] = []
     count = 0
     for one in sorted(files, key=lambda file: (str(file.day), file.path)):

@@ -201,7 +201,9 @@ class Auditor:
         """Check that each task has rows, so that no rule is left out because of a wrong name."""
         if not names or not self._bronze.rows():
             return
-        known = [one["task"] for one in lines_of(Duck().run(TASKS, {"rows": self._bronze.view()}))]
+        known = [
+            line["task"] for line in lines_of(Duck().run(TASKS, {"rows": self._bronze.view()}))
+        ]
         for name in names:
             if name not in known:
                 some = get_close_matches(name, known, 5, 0)
@@ -253,8 +255,8 @@ class Auditor:
         seeming = sorted({finding["job_id"] for finding in found_all if finding["rule"] in _LOST})
         enqueued_us: dict[str, int] = {}
         for place in range(0, len(seeming), PAGE):
-            some = [one for one in seeming[place : place + PAGE] if len(one) == 2 * 16]
-            rows = self._engine.store.find([JobId(bytes.fromhex(one)) for one in some])
+            some = [job_id for job_id in seeming[place : place + PAGE] if len(job_id) == 2 * 16]
+            rows = self._engine.store.find([JobId(bytes.fromhex(job_id)) for job_id in some])
             found = zip(some, rows, strict=True)
             enqueued_us |= {one: row.enqueued_us for one, row in found if row is not None}
         later = set(self._not_copied()) if seeming else set()

@@ -170,7 +170,7 @@ class AuditState:
             row.pop("is_judged", None)
         self._table.create()
         names = AUDIT.inside.names
-        table = pa.Table.from_pylist([{name: one.get(name) for name in names} for one in rows],
+        table = pa.Table.from_pylist([{name: row.get(name) for name in names} for row in rows],
                                      AUDIT.inside)  # fmt: skip
         positions = {BATCH: self._last, TERMS: self._terms}
         self._table.commit(self._table.writer.write(table), self._table.files(), positions)
@@ -207,7 +207,7 @@ def _portions(files: Sequence[File]) -> Iterator[tuple[list[File], int]]:
 def _runs_of(new: pa.Table, before: pa.Table) -> pa.Table:
     """Return the runs that new rows are of, and those that were open."""
     opened = before.filter(compute.equal(before.column("kind"), OPEN))
-    both = pa.concat_tables([one.select(list(RUN)) for one in (new, opened)])
+    both = pa.concat_tables([table.select(list(RUN)) for table in (new, opened)])
     return both.group_by(list(RUN), use_threads=False).aggregate([])
 
 

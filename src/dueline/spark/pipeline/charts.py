@@ -109,7 +109,7 @@ def lines(rows: Rows, kinds: Sequence[str], axis: Axis, *, width: int, is_time: 
     if is_time:
         low, high = low / 1.3, max(high * 1.3, low * 20)
         scale = {"type": "log", "domain": [low, high], "nice": False}
-        marks = {"values": [one for one in _SECOND_MARKS if low <= one <= high],
+        marks = {"values": [second for second in _SECOND_MARKS if low <= second <= high],
                  "labelExpr": _SECONDS}  # fmt: skip
     marks |= {"domain": False, "ticks": False}
     encoding: Spec = {

@@ -204,7 +204,7 @@ class Increments:
                     added, removed = self._change(name, changes, portion, positions)
                     written.add(name, added)
                     if name == "gold_minute" and days is not None:
-                        days.update(str(one.day) for one in (*added, *removed))
+                        days.update(str(file.day) for file in (*added, *removed))
             finally:
                 changes.close()
             left -= portion.rows
@@ -324,17 +324,19 @@ def earlier(bronze: Table, low: int, enqueued_us: Sequence[int]) -> list[File]:
 def overlapping(bronze: Table, portion: Portion) -> list[File]:
     """Return the files with earlier rows that may be of the runs in a portion."""
     least = compute.field(f"min.{BATCH}")
-    days = {date.fromisoformat(str(one.day)) for one in portion.files}
+    days = {date.fromisoformat(str(file.day)) for file in portion.files}
     found = bronze.files(of_days(days) & (least.is_null() | (least <= portion.low)))
     ranges: dict[str | None, list[File]] = {}
     for file in portion.files:
         ranges.setdefault(file.day, []).append(file)
     return [
-        one
-        for one in found
+        file
+        for file in found
         if any(
-            one.may_hold("enqueued", new.lows.get("enqueued", 0), new.highs.get("enqueued", NO_END))
-            for new in ranges[one.day]
+            file.may_hold(
+                "enqueued", new.lows.get("enqueued", 0), new.highs.get("enqueued", NO_END)
+            )
+            for new in ranges[file.day]
         )
     ]
 
@@ -375,7 +377,7 @@ def merged(table: Table, sums: Sums, found: pa.Table) -> tuple[list[File], list[
         of_same = table.files(of_days(days))
         files = _hit(of_same, "minute", _instants(found.column("minute")))
         for day in set(map(str, days)) - {file.day for file in files}:
-            some = [one for one in of_same if one.day == day]
+            some = [file for file in of_same if file.day == day]
             last = max(some, key=lambda one: one.highs.get("minute") or 0, default=None)
             if last is not None and last.rows <= MERGED_ROWS:
                 files.append(last)

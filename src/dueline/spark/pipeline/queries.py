@@ -146,7 +146,7 @@ class DuckResult:
         """Return the rows in batches, of which only one is in memory."""
         reader = self._relation.to_arrow_reader(BATCH_ROWS)
         found = schema or pa.schema([_spark_field(field) for field in reader.schema])
-        return pa.RecordBatchReader.from_batches(found, (_cast(one, found) for one in reader))
+        return pa.RecordBatchReader.from_batches(found, (_cast(batch, found) for batch in reader))
 
     def table(self, schema: pa.Schema | None = None) -> pa.Table:
         """Return the rows."""
@@ -234,7 +234,7 @@ class Spark:
         if files.base:
             reader = reader.option("basePath", files.base)
         frame = reader.parquet(*files.paths)
-        return frame.select(*[F.col(one.name).cast(one.dataType) for one in schema])
+        return frame.select(*[F.col(field.name).cast(field.dataType) for field in schema])
 
 
 def _read(files: Files, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

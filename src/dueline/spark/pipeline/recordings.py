@@ -34,7 +34,7 @@ def _record(rows: pa.Table, *, with_hashes: bool) -> Record:
     hashes: Sequence[int] = ()
     if with_hashes:
         ids = rows.column("job_id").to_pylist()
-        hashes = array("Q", (zlib.crc32(bytes.fromhex(one)) for one in ids))
+        hashes = array("Q", (zlib.crc32(bytes.fromhex(job_id)) for job_id in ids))
     parts = [list(map(_kind_of, kinds)), kind, *numbers, worker, workers, hashes]
     return Record._make(parts)
 

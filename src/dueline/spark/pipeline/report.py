@@ -107,7 +107,7 @@ class Bins:
     def __init__(self, first_us: int, end_us: int, grain_us: int = MINUTE_US) -> None:
         length_us = max(end_us - first_us, 1)
         wanted_us = max(-(-length_us // BINS_MAX), grain_us)
-        fitting = (one for one in _WIDTHS_US if one >= wanted_us)
+        fitting = (width_us for width_us in _WIDTHS_US if width_us >= wanted_us)
         self.width_us = next(fitting, -(-length_us // (BINS_MAX * _WIDTHS_US[-1])) * _WIDTHS_US[-1])
         self.first = first_us // self.width_us
         self.count = (end_us - 1) // self.width_us - self.first + 1
@@ -248,7 +248,7 @@ class Report:
         share, is_good = "", None
         slo = self._all("slo") if self._about.span.is_all else []
         if slo:
-            kept = sum(one["in_time"] for one in slo) / sum(one["started"] for one in slo)
+            kept = sum(line["in_time"] for line in slo) / sum(line["started"] for line in slo)
             share, is_good = f"; {kept:.1%} on time", kept >= self._about.objective
         value = f"p99 {step_text(percentile(steps, 0.99))}"
         return Tile("Start latency", value, shown + share, is_good)
@@ -361,12 +361,12 @@ def _done(lines: Sequence[Line], bins: Bins) -> Tile:
 def _rate(per_second: float, things: str = "") -> str:
     """Return a rate per second, minute or hour: the first that is at least 1."""
     rates = (("second", per_second), ("minute", per_second * 60), ("hour", per_second * 3600))
-    unit, rate = next((one for one in rates if one[1] >= 1), rates[-1])
+    unit, rate = next((rate for rate in rates if rate[1] >= 1), rates[-1])
     return f"{rate:,.1f}{things} per {unit}"
 
 
 def _waiting(backlog: Mapping[str, Sequence[int]], bins: Bins) -> Tile:
-    sums = [sum(one) for one in zip(*backlog.values(), strict=True)] or [0]
+    sums = [sum(point) for point in zip(*backlog.values(), strict=True)] or [0]
     most = max(sums)
     at = bins.label(bins.first + sums.index(most))
     return Tile("Backlog at the end", f"{sums[-1]:,}", f"most {most:,}, {at}", None)

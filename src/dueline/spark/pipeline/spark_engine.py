@@ -62,7 +62,7 @@ class SparkEngine:
         for some, positions, is_last in whole_groups(groups, ends):
             work = partial(_copy, url, table.writer, made.batch + 1, some)
             files = self._tasks(work, len(some))
-            bronze.check_kept(store, made, [one for task in some for one in task])
+            bronze.check_kept(store, made, [shard for task in some for shard in task])
             count = bronze.commit(table, made, files, positions, is_last=is_last)
             if is_last:
                 made.slices.clear()
@@ -186,8 +186,8 @@ def whole_groups(
     begins: dict[tuple[str, int], Any] = {}
     for place, group in enumerate(groups):
         is_last = place == len(groups) - 1
-        later = {} if is_last else {_shard_of(one) for task in groups[place + 1] for one in task}
-        last = {_shard_of(one): one for task in group for one in task}
+        later = {} if is_last else {_shard_of(part) for task in groups[place + 1] for part in task}
+        last = {_shard_of(part): part for task in group for part in task}
         positions: dict[str, int] = {}
         tasks: list[list[RowSlice]] = []
         for task in group:

@@ -92,8 +92,8 @@ class Sums(NamedTuple):
 
 def _sums(name: str, source: str = "changes", *, text: str, counts: str) -> Sums:
     """Return counts in each minute."""
-    strings = " ".join(one for one in text.split() if one not in ("shard", "step"))
-    numbers = " ".join(one for one in text.split() if one in ("shard", "step"))
+    strings = " ".join(name for name in text.split() if name not in ("shard", "step"))
+    numbers = " ".join(name for name in text.split() if name in ("shard", "step"))
     shape = _shape(day=DAY, string=strings, int=numbers, instant="minute", long=counts)
     keys = text.split()
     design = Design(name, shape, ("minute", *keys), ("minute",), "minute")

@@ -105,7 +105,7 @@ def _stored(bronze: Table, store: Store, queue: str, shard: int) -> Iterator[pa.
     rows = rows_in(store, queue + HISTORY_SUFFIX, shard, after=(since_us, b""))
     some: list[dict[str, Any]] = []
     for row in takewhile(lambda one: one.at_us <= end_us, rows):
-        some += [{"id": one.id.hex(), "at": row.at_us} for one in unbundled(row)]
+        some += [{"id": attempt.id.hex(), "at": row.at_us} for attempt in unbundled(row)]
         if len(some) >= PORTION:
             yield pa.Table.from_pylist(some, IDS)
             some = []

@@ -41,8 +41,8 @@ def read(
         StoreCorrupt: Rows expired before they were read.
     """
     if table == "results":
-        for one in results.tables_of(store, _pages(store, planned, losses, page)):
-            yield from schemas.batches_of_table(one, schema, page=page)
+        for chunk in results.tables_of(store, _pages(store, planned, losses, page)):
+            yield from schemas.batches_of_table(chunk, schema, page=page)
     elif table == "jobs":
         now_us = store.clock_us()
         for lane in planned:
@@ -57,7 +57,7 @@ def read(
 def _pages(
     store: Store, planned: Sequence[RowSlice | LaneSlice], losses: Losses, page: int
 ) -> Iterator[Sequence[Row]]:
-    for one in planned:
-        assert isinstance(one, RowSlice), "histories and streams are in shards"
-        yield from partitions.rows_of(store, one, page=page)
-        losses.was_read(store, one)
+    for rows in planned:
+        assert isinstance(rows, RowSlice), "histories and streams are in shards"
+        yield from partitions.rows_of(store, rows, page=page)
+        losses.was_read(store, rows)

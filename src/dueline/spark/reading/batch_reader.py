@@ -159,14 +159,18 @@ class PruningReader(BatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
         """Collect conditions on keys; Spark still applies all of them to each row."""
-        for one in filters:
+        for condition in filters:
             values = None
-            if isinstance(one, EqualTo):
-                values = frozenset([one.value])
-            elif isinstance(one, In):
-                values = frozenset(one.value)
-            if values is not None and len(one.attribute) == 1 and one.attribute[0] in _PRUNED:
-                key = one.attribute[0]
+            if isinstance(condition, EqualTo):
+                values = frozenset([condition.value])
+            elif isinstance(condition, In):
+                values = frozenset(condition.value)
+            if (
+                values is not None
+                and len(condition.attribute) == 1
+                and condition.attribute[0] in _PRUNED
+            ):
+                key = condition.attribute[0]
                 self._only[key] = self._only.get(key, values) & values
         return filters
 
@@ -193,7 +197,7 @@ def batches(how: Reading, planned: Sequence[Slice], schema: pa.Schema) -> Iterat
         StoreCorrupt: Rows expired before they were read.
     """
     with closing(open_existing(how.url)) as store, collector_paused():
-        some = [one for one in planned if not isinstance(one, StatusTable)]
+        some = [part for part in planned if not isinstance(part, StatusTable)]
         yield from read(store, how.table, some, schema, losses=how.losses, page=how.page)
 
 

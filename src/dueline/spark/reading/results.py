@@ -36,10 +36,10 @@ def tables_of(store: Store, pages: Iterable[Sequence[Row]]) -> Iterator[pa.Table
     for rows in pages:
         page = pa.table(history_columns.columns(rows, _KEYS))
         waiting.append(page.filter(compute.is_in(page["outcome"], pa.array(_FINAL))))
-        if sum(one.num_rows for one in waiting) >= ENDS_MAX:
+        if sum(table.num_rows for table in waiting) >= ENDS_MAX:
             yield _with_results(store, pa.concat_tables(waiting))
             waiting = []
-    if any(one.num_rows for one in waiting):
+    if any(table.num_rows for table in waiting):
         yield _with_results(store, pa.concat_tables(waiting))
 
 
@@ -95,7 +95,7 @@ def _shared(some: Sequence[results.Shared]) -> pa.Table:
 
 def _own(store: Store, jobs: Sequence[str]) -> pa.Table:
     """Return the results that have records of their own."""
-    kept = results.read_many(store, [JobId(bytes.fromhex(one)) for one in jobs])
+    kept = results.read_many(store, [JobId(bytes.fromhex(job_id)) for job_id in jobs])
     cells = [
         (job.hex(), one.ended_us, one.state, one.value or None, one.error or None,
          one.traceback or None)

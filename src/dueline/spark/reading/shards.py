@@ -64,13 +64,15 @@ def history_shards(engine: Engine, name: str) -> range:
     All rows of a removed shard are trimmed; a reader inside it may have missed some.
     """
     once = trimming.places(engine.store, name + HISTORY_SUFFIX)
-    return range(max([engine.catalog.settings(name).shards_read, *(one + 1 for one in once)]))
+    return range(max([engine.catalog.settings(name).shards_read, *(number + 1 for number in once)]))
 
 
 def _of_stream(store: Store, name: str) -> Iterator[Shard]:
     settings = resharding.settings_of(store, name) or StreamSettings()
     for shard in range(settings.first + settings.shards):
-        older = tuple(str(Shard(name, name, one)) for one in resharding.before(settings, shard))
+        older = tuple(
+            str(Shard(name, name, number)) for number in resharding.before(settings, shard)
+        )
         yield Shard(name, name, shard, is_old=resharding.is_old(settings, shard), older=older)
 
 

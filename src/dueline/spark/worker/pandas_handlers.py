@@ -69,7 +69,8 @@ class ManyRunner(ThreadRunner):
         if not _is_sound(first):
             return ()
         with self._work:
-            like = [one for one in self._ready if one.job.task == first.job.task and _is_sound(one)]
+            task = first.job.task
+            like = [ready for ready in self._ready if ready.job.task == task and _is_sound(ready)]
             for assignment in like:
                 self._ready.remove(assignment)
         return like

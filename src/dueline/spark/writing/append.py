@@ -217,7 +217,7 @@ def _write(
     for batch in batches:
         if batch.num_rows:
             some.append(batch)
-        if sum(one.num_rows for one in some) >= ROWS_MAX:
+        if sum(batch.num_rows for batch in some) >= ROWS_MAX:
             yield from _files(files, pa.Table.from_batches(some).cast(schema), parts)
             some = []
     if some:

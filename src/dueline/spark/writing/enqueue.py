@@ -122,7 +122,7 @@ def put_all(
 
         def make(ids: Sequence[JobId], enqueued_us: int, dues: Dues) -> Sequence[Job]:
             rows = only(some, ids)  # noqa: B023  (called at once)
-            asked = [dues[one] for one in rows.column("id").to_pylist()] if dues else ()
+            asked = [dues[job_id] for job_id in rows.column("id").to_pylist()] if dues else ()
             settings = engine.catalog.settings
             made[:] = jobs_of(rows, now_us=enqueued_us, settings=settings, dues=asked)  # noqa: B023
             return made  # noqa: B023

@@ -133,8 +133,8 @@ class _Sink:
         some = [message for message in messages if isinstance(message, Message)]
         if some:
             done = Written()
-            for one in some:
-                done = done.plus(one.done)
+            for message in some:
+                done = done.plus(message.done)
             with closing(open_existing(self._url)) as store:
                 expires_us = store.clock_us() + self._keep_us
                 store.commit(WRITES_PARTITION, [_counts(some[0].write, done, expires_us)])

@@ -110,7 +110,7 @@ def publish(
         alive = {job.id for job in living}
         rows_alive = by_id(rows, list(alive))
         found = elsewhere(living, rows_alive)
-        new = only(rows, [one for one in ids if one not in alive]) if alive else rows
+        new = only(rows, [job_id for job_id in ids if job_id not in alive]) if alive else rows
         try:
             if on_other_queue == REJECT:
                 reject_elsewhere(split(rows, repeats) | found)

@@ -155,7 +155,7 @@ class Ledger:
                 held = self._store_all(jobs)
                 again = Added(again.new + len(due) - held, again.held + held)
             if begun:
-                of_begun = {one for some in begun.values() for one in some}
+                of_begun = {job_id for some in begun.values() for job_id in some}
                 fresh = [job_id for job_id in fresh if job_id not in of_begun]
             rows = self._store.find(fresh)
             new = [one for one, row in zip(fresh, rows, strict=True) if row is None]
@@ -186,7 +186,7 @@ class Ledger:
 
     def _known(self) -> set[JobId]:
         """Return the ids that this write has added or started to add."""
-        return {one for chunk in self._chunks.values() for one in chunk.ids} | self._put
+        return {job_id for chunk in self._chunks.values() for job_id in chunk.ids} | self._put
 
     def _is_repeated(self, run: str) -> bool:
         """Return whether another run may have written chunks; record this run before its first."""
@@ -242,10 +242,10 @@ class Ledger:
     def _begun(self, ids: Sequence[JobId]) -> Mapping[str, list[JobId]]:
         """Find ids of incomplete chunks, by chunk."""
         chunk_of = {
-            one: chunk.key
+            job_id: chunk.key
             for chunk in self._chunks.values()
             if not chunk.is_whole
-            for one in chunk.ids
+            for job_id in chunk.ids
         }
         if not chunk_of:
             return {}

@@ -141,7 +141,7 @@ class Connections:
             if not connection.is_quick or not trips.is_silent(connection):
                 return None, False
             results = Results(connection)
-            both = [self._numbered(one) for one in (write, then) if one]
+            both = [self._numbered(query) for query in (write, then) if query]
             (written, *after), error = trips.run_each(connection, both)
         finally:
             self._give_back(connection)

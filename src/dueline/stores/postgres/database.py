@@ -151,7 +151,7 @@ class Database:
         return row is not None and row[0] in SNAPSHOTS
 
     def _run(self, statement: str, bound: Sequence[Any]) -> Any:  # noqa: ANN401
-        values = [packed(one) if type(one) is list else one for one in bound]
+        values = [packed(value) if type(value) is list else value for value in bound]
         return self._cursor.execute(named(statement, self.schema), values)
 
     def _run_quickly(

@@ -68,7 +68,7 @@ _KINDS: Final = {errors.LockNotAvailable: LockNotAvailable, errors.UniqueViolati
 def translated(error: psycopg.Error, address: Address) -> DuelineError:
     """Translate an error after which nothing was written."""
     text = _text_of(error)
-    state = error.sqlstate or ("53300" if any(one in text for one in _CROWDED) else "")
+    state = error.sqlstate or ("53300" if any(word in text for word in _CROWDED) else "")
     if state in _REJECTED or "authentication failed" in text or "no password supplied" in text:
         return ConfigError(
             f"{address} rejects the connection: {text}.",
@@ -103,7 +103,7 @@ def refused(error: psycopg.Error, address: Address) -> DuelineError:
         if sign.search(text):
             return ConfigError(f"{address} rejects the connection: {text}.", hint=hint)
     place = conninfo.conninfo_to_dict(address.conninfo) if _SILENT.search(text) else {}
-    host, port = (str(place.get(one) or "").partition(",")[0] for one in ("host", "port"))
+    host, port = (str(place.get(part) or "").partition(",")[0] for part in ("host", "port"))
     if host and not host.startswith("/"):
         from dueline.stores import server_probe  # noqa: PLC0415  (needed after a failure only)
 

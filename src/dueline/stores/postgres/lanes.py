@@ -194,7 +194,7 @@ def page(
             max(until_bucket, marks.closed + 1), *past, limit,
         ),
     )  # fmt: skip
-    pointers = [Pointer(one[0], Lane(queue, shard, *one[1:4])) for one in rows]
+    pointers = [Pointer(row[0], Lane(queue, shard, *row[1:4])) for row in rows]
     heads = {pointer.lane: one[5] for pointer, one in zip(pointers, rows, strict=True)
              if not one[4]}  # fmt: skip
     more = pointers[-1] if len(pointers) == limit else None

@@ -112,18 +112,18 @@ def prepare(
 def is_sealed(path: Path) -> bool:
     """Return whether a file is read-only and has no log: a copy on a read-only mount."""
     is_closed = not any(companion.exists() for companion in _companions(path))
-    return is_closed and not any(os.access(one, os.W_OK) for one in (path, path.parent))
+    return is_closed and not any(os.access(entry, os.W_OK) for entry in (path, path.parent))
 
 
 def restrict(path: Path, mode: int = OWNER_ONLY) -> None:
     """Give a queue file and its companions of this user the permissions of group and others."""
-    for one in (path, *_companions(path)):
+    for file in (path, *_companions(path)):
         with suppress(FileNotFoundError):
-            found = one.stat(follow_symlinks=False)
+            found = file.stat(follow_symlinks=False)
             old = stat.S_IMODE(found.st_mode)
             new = old & stat.S_IRWXU | mode & ~stat.S_IRWXU
-            if old != new and os.access(one, os.W_OK) and is_own(found):
-                one.chmod(new)
+            if old != new and os.access(file, os.W_OK) and is_own(found):
+                file.chmod(new)
 
 
 def is_of_us(found: os.stat_result, mode: int) -> bool:

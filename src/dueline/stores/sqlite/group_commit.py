@@ -129,8 +129,8 @@ class GroupCommit:
                 other.end(self._error_for(error))
             call.is_over = True
             raise
-        for one in calls:
-            one.end(one.error)
+        for joined in calls:
+            joined.end(joined.error)
 
     def _take(self, call: _Call) -> list[_Call]:
         self._waiting.remove(call)
@@ -140,8 +140,8 @@ class GroupCommit:
             if other.process == call.process:  # not those of the parent process of a fork
                 calls.append(other)
                 count += len(other.jobs)
-        for one in calls:
-            one.is_taken = True
+        for joined in calls:
+            joined.is_taken = True
         return calls
 
     def _put_back(self, calls: Sequence[_Call]) -> None:

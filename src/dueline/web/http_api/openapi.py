@@ -37,7 +37,7 @@ def document(operations: Sequence[Operation], *, server: str) -> dict[str, Any]:
         operations: The operations.
         server: Path below which they are.
     """
-    kinds = [one for op in operations for one in (op.body, op.answer) if one is not None]
+    kinds = [kind for op in operations for kind in (op.body, op.answer) if kind is not None]
     kinds += [op.query for op in operations if op.query is not None]
     _, schemas = msgspec.json.schema_components([*kinds, Problem], ref_template=_REFERENCE)
     paths: dict[str, dict[str, Any]] = {}

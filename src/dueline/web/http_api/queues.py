@@ -96,7 +96,7 @@ def get_stats(call: Call) -> Stats:
     counts = picture.counts
     recent = picture.throughput
     late_us = (recent.late_p50_us, recent.late_p95_us, recent.late_p99_us)
-    p50, p95, p99 = (None if one is None else one / SECOND_US for one in late_us)
+    p50, p95, p99 = (None if us is None else us / SECOND_US for us in late_us)
     return Stats(
         now=to_datetime(picture.now_us),
         ready=sum(count.ready for count in counts),
