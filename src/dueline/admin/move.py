@@ -350,7 +350,7 @@ class Mover:
         ids = [JobId(raw_id) for raw_id in named if raw_id]
         self._move_rows(row for row in self._source.store.find(ids) if row is not None)
         if schedule.last and self._source.store.find([JobId(schedule.last)])[0] is not None:
-            return False  # its end decides about the next occurrence (rules Z4 and X6)
+            return False  # the end of the job decides about the next occurrence (rules Z4 and X6)
         put = Put(name, found.version, encode(schedule))
         move_records.put_new(self._target.store, [(definition.PARTITION, put)])
         return True

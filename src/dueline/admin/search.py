@@ -181,7 +181,7 @@ def search(
     lanes = [place for place in _places(engine, like, now_us) if not leave_out(place[1])]
     begun: list[Iterator[Job]] = []
     matching_us: list[int] = []
-    # Those that may be due come first, by themselves.
+    # Jobs that may be due come first, by themselves.
     by_time = (list(some) for _, some in groupby(lanes, key=lambda place: place[0] > 0))
     for some in chain.from_iterable(parts_of(part, LANES_AT_ONCE) for part in by_time):
         begin_us = some[0][0]  # no job in these lanes, and in later ones, is due earlier

@@ -64,7 +64,7 @@ def _unreadable_streams(engine: Engine) -> Iterator[Unreadable]:
     ]
     for stream, _ in streams:
         yield from groups.unreadable_of(store, stream)
-    if store.transactional:  # its tables refuse such marks
+    if store.transactional:  # tables with transactions refuse such marks
         return
     known = readable(store, SETTINGS_PARTITION, QueueSettings)
     histories = ((one.key + HISTORY_SUFFIX, range(own.shards_read)) for one, own in known)

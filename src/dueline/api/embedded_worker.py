@@ -154,7 +154,7 @@ class EmbeddedWorker:
             raise
         finally:
             if self._ended.is_set():
-                self._thread.join()  # it has nothing left to do
+                self._thread.join()  # the thread has nothing left to do
         self._report(error)
 
     async def _wait_ended(self, *, hurry: bool = False) -> None:

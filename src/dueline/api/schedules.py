@@ -273,7 +273,7 @@ def timing_of(
         )
     if count is not None:
         check_value(count, _Count, "count")
-    if at is not None:  # it is not worth less because no worker ran at its time
+    if at is not None:  # a single time is not worth less because no worker ran then
         policies["catch_up"] = "last"
     timing = Timing(
         NICKNAMES.get(cron, cron) if cron else "", tz, every_us, start_us, at_us=at_us,

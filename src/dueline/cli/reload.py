@@ -63,6 +63,6 @@ def _files(folder: Path) -> dict[str, int]:
         folders[:] = [name for name in folders if name[0] != "." and name not in SKIPPED]
         for name in names:
             if name.endswith(".py"):
-                with suppress(OSError):  # it was just deleted
+                with suppress(OSError):  # the file was just deleted
                     found[f"{path}/{name}"] = Path(path, name).stat().st_mtime_ns
     return found

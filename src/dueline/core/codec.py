@@ -93,7 +93,7 @@ def unknown_kind(kind: Any) -> type | None:  # noqa: ANN401  (a type)
         return None
     try:
         described = learned(lambda: msgspec.inspect.type_info(kind))
-    except (TypeError, NameError):  # it may be one that is completed later
+    except (TypeError, NameError):  # an annotation may be completed later
         return None
     return kind if isinstance(described, msgspec.inspect.CustomType) else None
 

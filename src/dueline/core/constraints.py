@@ -49,7 +49,7 @@ def check_constraints(made: object) -> None:
 
     Raises: BadInput: a field breaks its constraint.
     """
-    for name, kind in constraints_of(type(made)).items():  # type: ignore[arg-type]  # it is hashable
+    for name, kind in constraints_of(type(made)).items():  # type: ignore[arg-type]  # the type is hashable
         check_value(getattr(made, name), kind, name)
 
 

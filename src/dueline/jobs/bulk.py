@@ -76,7 +76,7 @@ def _cancel_waiting(queues: Queues, rows: Sequence[Job], now_us: int) -> BulkRes
 def _cancel_running(queues: Queues, row: Job) -> BulkResult:
     try:
         has_ended = queues.cancel(row.id)
-    except (NotFound, Conflict):  # it ended first
+    except (NotFound, Conflict):  # the job ended first
         return BulkResult()
     return BulkResult(done=1, left=-1) if has_ended else BulkResult(asked=1, left=-1)
 
@@ -105,7 +105,7 @@ def reschedule_all(queues: Queues, rows: Iterable[Job], at_us: int) -> Iterator[
 def _is_rescheduled(queues: Queues, row: Job, at_us: int) -> bool:
     try:
         queues.reschedule(row.id, at_us)
-    except (NotFound, Conflict, BadInput):  # it runs, ended first, or would never run
+    except (NotFound, Conflict, BadInput):  # the job runs, ended first, or would never run
         return False
     return True
 

@@ -81,7 +81,7 @@ def count(
             is_late = True
             break
         read += 1
-        if job.outcome:  # it has ended; its row is about to be deleted
+        if job.outcome:  # the job has ended; its row is about to be deleted
             continue
         state = status_of(job, now_us)
         if state in ("scheduled", "retrying") and job.at_us <= now_us + ahead_us:

@@ -110,7 +110,7 @@ _ENDS_ON_REQUEST = "Its end was asked for: the worker that claims it next ends i
 def _of_waiting(subject: Subject, workflow: StepWait) -> Explanation:
     """Explain a job that no worker has claimed, or whose claim has expired."""
     job, now_us = subject.job, subject.now_us
-    if job.is_claimed() and (fate := held.fate_of(subject)):  # its lease has expired
+    if job.is_claimed() and (fate := held.fate_of(subject)):  # the lease has expired
         sentence = (
             f"It will not run again: worker {job.worker} claimed it and died, so "
             f"{held.fate_text(subject)}. The next worker that claims it records that."
@@ -190,7 +190,7 @@ def _released_later(subject: Subject) -> Condition:
     )
 
 
-# Its end
+# The end of a job
 
 
 def _of_outcome(job_id: JobId, outcome: Outcome, now_us: int) -> Explanation:

@@ -86,7 +86,7 @@ class LaneRotation:
             turns = self._turns.get(priority)
             if turns is not None and tenant in turns:
                 if at_us is None and len(self._lanes[kind]) == 1:
-                    turns.remove(tenant)  # its only lane is empty
+                    turns.remove(tenant)  # the tenant's only lane is empty
                 else:
                     turns.had(tenant)
             elif at_us is not None and kind in self._lanes:

@@ -289,7 +289,7 @@ class HeldPermits:
                     continue
                 try:
                     self._lower(name, used[name], wakes=count - used[name] > raised[name])
-                except StoreCorrupt as error:  # they expire instead
+                except StoreCorrupt as error:  # the permits expire instead
                     log.warning("permits of %s cannot be released: %s", name, error)
                     del self._stored[name]
 
@@ -337,7 +337,7 @@ class HeldPermits:
                 lease_us = max(self._lease_us(job) for job in mine)
                 try:
                     kept = self._renew(name, lease_us)
-                except StoreCorrupt as error:  # they last as long as was last written
+                except StoreCorrupt as error:  # the permits last as long as was last written
                     log.warning("permits of %s cannot be extended: %s", name, error)
                     continue
                 lost += mine[kept:] if kept < used[name] else []

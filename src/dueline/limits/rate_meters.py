@@ -127,7 +127,7 @@ class RateMeters:
                 reading = self.read(name, one)
                 if self._write(name, one, reading, reading.meter):
                     return
-        except (StoreUnavailable, StoreCorrupt):  # it counts as used
+        except (StoreUnavailable, StoreCorrupt):  # what is not given back counts as used
             return
 
     def _write(self, name: str, one: Rate, reading: MeterReading, meter: Meter) -> bool:

@@ -65,7 +65,7 @@ class CoordinationLaws:
         clock = MovedClock()
         one, two = (leases_of(store, holder, clock) for holder in ("one", "two"))
         assert one.take("a") == 1
-        assert two.take("a") is None  # it has not read the lease
+        assert two.take("a") is None  # the second holder has not read the lease
         two.look()
         assert (two.is_free("a"), two.take("a"), two.epoch("a")) == (False, None, None)
         assert (one.epoch("a"), list(one.held), list(two.held)) == (1, ["a"], [])
@@ -130,7 +130,7 @@ class CoordinationLaws:
         assert one.renew() == ["a"]
         assert (one.epoch("a"), one.epoch("b")) == (None, 1)
         assert two.renew() == []
-        assert one.release(["a"]) is None  # type: ignore[func-returns-value]  # it has no lease
+        assert one.release(["a"]) is None  # type: ignore[func-returns-value]  # the first holder has no lease
         assert two.epoch("a") == 2
 
     def test_an_office_is_held_by_one_and_goes_on(self, store: Store) -> None:

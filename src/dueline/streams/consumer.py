@@ -388,7 +388,7 @@ class Consumer:
     def _park(self, batch: Batch) -> bool:
         """Park an event; return False if no more keys can be parked."""
         hold = batch.hold
-        if batch.key is not None:  # it stays where it is
+        if batch.key is not None:  # an event of a parked key stays where it is
             dead_letters.withdraw(self._engine.store, self._stream, self._group, batch.key)
             self._wishes.discard(batch.key)
             if hold.note.trial is not None:

@@ -103,7 +103,7 @@ class _Seek:
         if self._may_stay(shard, present, place):
             return SeekResult(shard, present.place, present.place)
         note = dead_letters.read_note(present.note)
-        if present.place is None:  # its initial note
+        if present.place is None:  # the initial note of the shard
             note = Note(resharding.inherited(self._settings, shard, known))
         token = self._engine.ids.token()
         text = dead_letters.write_note(note.from_place(place))

@@ -284,7 +284,7 @@ class Arguments:
         elif text.startswith("Expected `array` of"):
             try:
                 self._bind(_call_in(body, form).args, {})
-            except BadInput as wrong:  # it names the parameter
+            except BadInput as wrong:  # the error names the parameter
                 return wrong
             except UNREADABLE:
                 pass  # the body is damaged

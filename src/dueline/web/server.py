@@ -64,7 +64,7 @@ def bound(host: str, port: int) -> socket.socket:
         raise ConfigError(
             f"Cannot listen on {host:.80}, port {port}: {error.strerror}.", hint="Use --port 8322."
         ) from error
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # its connections inherit it
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit this
     return listening
 
 

@@ -86,7 +86,7 @@ class ChildHandle:
         self._has_limits = any(handler.timeout_us is not None for handler in handlers.values())
         self.forced: set[Claim] = set()
         self._overdue: set[Claim] = set()
-        self._outlived: set[Claim] = set()  # those of them without kill_after
+        self._outlived: set[Claim] = set()  # outlived claims without kill_after
         self._is_killed = False
         self._started: dict[Claim, int] = {}  # without a board
         self._finished: dict[Claim, Finished] = {}  # what its cell is too small for

@@ -484,7 +484,7 @@ def failure(error: BaseException, handler: Handler) -> Failed:
     policy, kind = handler.retry, type(error)
     is_asked = issubclass(kind, RetryRequested)
     retry = is_asked or (policy.wants(error) and not _is_of_its_input(kind))
-    cause = error.__cause__ if is_asked else None  # it decides on the policy
+    cause = error.__cause__ if is_asked else None  # the cause decides on the policy
     case = policy.case_of(error if cause is None else cause) if policy.per_error else 0
     name, text, traceback = describe(error)
     if is_asked:  # where it asked is of no interest, but what it had caught may be

@@ -288,7 +288,7 @@ class _Tracing:
         try:
             raise raised
         finally:
-            del raised  # its traceback refers to this frame
+            del raised  # the traceback refers to this frame
 
 
 class _Dropped:

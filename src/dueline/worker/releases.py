@@ -37,5 +37,5 @@ def released(
 def after_stop(ended: Ended, settings: Callable[[str], QueueSettings]) -> Ended:
     """Return how an attempt ended that may have been interrupted because its worker stops."""
     if type(ended.ending) is GivenBack and settings(ended.job.lane.queue).is_once:
-        return ended._replace(ending=Crashed(STOPPED_FIRST))  # it must not run again
+        return ended._replace(ending=Crashed(STOPPED_FIRST))  # the job must not run again
     return ended

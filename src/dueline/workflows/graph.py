@@ -317,7 +317,7 @@ class _GraphBuilder:
 
         They run after the outermost pipeline, in sequence, the last first.
         """
-        if not isinstance(unless, int):  # it may have thousands of steps: name them only once
+        if not isinstance(unless, int):  # a value may name thousands of steps: once only
             unless = self._add(Node("", (unless,), (), is_lenient=True), None)
         for undoing in self._undoing[first:]:
             undoing.unless.append(unless)

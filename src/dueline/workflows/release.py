@@ -88,7 +88,7 @@ def advance(
     count = 0
     broken: list[BrokenGroup] = []
     for flow, steps in steps_of.items():
-        with suppress(StoreCorrupt):  # its steps check for themselves, and report the damage
+        with suppress(StoreCorrupt):  # the steps check for themselves, and report the damage
             layout = layouts.get(engine.store, flow)
             if layout is None:
                 continue

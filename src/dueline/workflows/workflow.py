@@ -89,7 +89,7 @@ def _job(engine: Engine, layout: Layout, number: int, job_id: JobId, call: StepC
     if any(True for _ in node.needs()):
         pos_us = parked_us = max(pos_us, now_us + PARK_US)
     elif node.given or node.unless is not None:
-        parked_us = 1  # it waits for nothing, and still has to read its arguments
+        parked_us = 1  # the step waits for nothing, and still has to read its arguments
     options = CallOptions(
         call.expires_us, None, call.tags, None, StepPlace(number, parked_us),
         terms=call.terms, headers=call.headers,

@@ -113,7 +113,7 @@ class AsyncResult:
             refuse(["terminate"] * terminate, {}, "`revoke` of a workflow")
             self.handle.cancel()
             return
-        with suppress(Conflict, NotFound):  # it has ended, which Celery does not say either
+        with suppress(Conflict, NotFound):  # the job has ended, which Celery does not say either
             self.handle.cancel(force=terminate)
 
     def __getattr__(self, name: str) -> NoReturn:

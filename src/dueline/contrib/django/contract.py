@@ -19,7 +19,7 @@ except ImportError:  # Django 5.2
     from django_tasks.signals import task_enqueued, task_finished, task_started
     from django_tasks.utils import normalize_json
 
-    InvalidTaskBackend = getattr(  # its name until django-tasks 0.12
+    InvalidTaskBackend = getattr(  # the name until django-tasks 0.12
         exceptions, "InvalidTaskBackend", getattr(exceptions, "InvalidTaskBackendError", None)
     )
 

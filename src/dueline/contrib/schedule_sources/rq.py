@@ -56,7 +56,7 @@ def _scheduled(redis: Any) -> Iterator[ForeignSchedule]:  # noqa: ANN401  (of a 
         for job_id in registry.get_job_ids():
             job = queue.fetch_job(job_id)
             if job is None:
-                continue  # it has expired
+                continue  # the job has expired
             own: dict[str, Any] = {"name": valid_name(f"rq-{job_id}"), "task": job.func_name}
             try:
                 call: dict[str, Any] = {"args": list(job.args), "kwargs": dict(job.kwargs)}
@@ -87,7 +87,7 @@ def _configured(place: str) -> Iterator[ForeignSchedule]:
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     scheduler = Scheduler(connection=Redis(), logging_level=logging.CRITICAL)  # not connected
-    logging.getLogger("rq.cron").setLevel(logging.CRITICAL + 1)  # its failures are in `refused`
+    logging.getLogger("rq.cron").setLevel(logging.CRITICAL + 1)  # failures are in `refused`
     scheduler.load_config_from_file(place)
     yield from map(_found, scheduler.get_jobs())
     yield from refused

@@ -353,7 +353,7 @@ class Connections:
                     row = connection.execute(_OUTCOME, (number,), prepare=False).fetchone()
                 finally:
                     self._give_back(connection)
-            except InvalidParameterValue:  # it has not come to that number since a crash
+            except InvalidParameterValue:  # since a crash, the server has given no such number
                 return False
             except (psycopg.Error, StoreUnavailable, ConfigError):
                 pass

@@ -71,7 +71,7 @@ class PostgresStore:
         self._claims = Claims(clock)
         self._notified = Notified()
         self._own_id: str | None = None
-        self._shards: frozenset[tuple[str, int]] = frozenset()  # those with marks
+        self._shards: frozenset[tuple[str, int]] = frozenset()  # shards with marks
 
     def migrate(self) -> Migration:
         """Create the schema and the tables that do not exist."""

@@ -21,7 +21,7 @@ def together(connection: Executor, groups: Sequence[Group], now_us: int) -> Sequ
     group adds a job that another one settles. Both are rare.
     """
     if _may_mix(groups):
-        with suppress(_Refused):  # it rolls back the transaction: a savepoint would cost more
+        with suppress(_Refused):  # rolls back the transaction: a savepoint would cost more
             connection.write(lambda database: _apply(database, groups, now_us))
             return [True] * len(groups)
         if len(groups) == 1:

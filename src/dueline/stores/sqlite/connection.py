@@ -125,7 +125,7 @@ class SqliteConnection:
         self._mode = mode
         self._may_be_shared = may_be_shared
         self._synchronous = synchronous
-        self._flushes = ""  # its present setting; "" if unknown
+        self._flushes = ""  # the present setting of `synchronous`; "" if unknown
         self._clock = clock
         self._lock = threading.RLock()  # re-entered by a thread that has a transaction open
         self._examining = threading.Lock()

@@ -58,7 +58,7 @@ class _Call:
 
     def wake(self) -> None:
         if self.turn is not None:
-            with suppress(RuntimeError):  # it was woken already
+            with suppress(RuntimeError):  # the waiting thread was woken already
                 self.turn.release()
 
 

@@ -107,7 +107,7 @@ class SocketWakeups:
             self._refused.add(name)
             if name in self._suspects:
                 self._folder.remove(name)
-        except OSError:  # its queue is full, or it was just removed
+        except OSError:  # the socket's queue is full, or the socket was just removed
             return
 
 

@@ -156,7 +156,7 @@ class Checkpointer:
         Appending overwrites nothing, even if other processes write at the same time.
         """
         self._is_extended = True
-        with suppress(OSError):  # it is gone, or the disk is full
+        with suppress(OSError):  # the file is gone, or the disk is full
             log = os.open(f"{self._path}-wal", os.O_WRONLY | os.O_APPEND)
             try:
                 lacking = min(PAGES, PAGES_MAX) * 5 // 4 * _FRAME_BYTES - os.fstat(log).st_size

@@ -43,7 +43,7 @@ def document(operations: Sequence[Operation], *, server: str) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for op in operations:
         paths.setdefault(op.path, {})[op.method.lower()] = _described(op, schemas)
-    for op in operations:  # its fields are parameters
+    for op in operations:  # the fields of a query are parameters
         if op.query is not None:
             schemas.pop(op.query.__name__, None)
     return {
