@@ -129,14 +129,14 @@ def notify(workers: Sequence[Presence], wakeups: Wakeups) -> None:
 
 
 def chosen(workers: Sequence[Presence], worker: str | None) -> Sequence[Presence]:
-    """Return one live worker by its id or the first letters of it, or all for None.
+    """Return one live worker by its id or the first letters of it; all that listen for None.
 
     Raises:
       NotFound: No live worker has this id.
       BadInput: Several have it.
     """
     if worker is None:
-        return workers
+        return [live for live in workers if live.takes_requests]
     exact = [live for live in workers if live.worker == worker]
     found = exact or [live for live in workers if worker and live.worker.startswith(worker)]
     if not found:

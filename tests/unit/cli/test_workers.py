@@ -1,5 +1,7 @@
 """`dueline workers`."""
 
+from dueline import Dueline
+from dueline.api.raw_queue import RawQueue
 from tests.harness.shell import STORE, WAIT_S, Shell
 
 
@@ -28,6 +30,19 @@ def test_who_is_meant_must_be_said(shell: Shell) -> None:
     assert shell.app("workers", "ping", "x").code == 4
     answer = shell.app("workers", "ping", "--all")
     assert (answer.code, answer.err) == (0, "No live workers.\n")
+
+
+def test_programs_that_claim_by_hand_are_not_asked(shell: Shell) -> None:
+    shell.enqueue("tasks.add", "1")
+    app = Dueline(STORE)
+    assert RawQueue(app, "default").claim(1)
+    app.close()
+    (client,) = shell("workers", "list", "-o", "json", "--store", STORE).data
+    answer = shell.app("workers", "ping", "--all")
+    assert (answer.code, answer.err) == (0, "No live workers.\n")
+    answer = shell.app("workers", "ping", client["worker"])
+    assert answer.code == 2
+    assert "is a program that claims by hand: it reads no requests" in answer.err
 
 
 def test_the_wanted_workers_are_a_number(shell: Shell) -> None:

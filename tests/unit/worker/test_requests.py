@@ -153,11 +153,11 @@ def test_a_quiet_worker_lets_jobs_of_cancel_requests_be(queues: Queues, clock: H
     act_by_act(bench, clock, acts())
 
 
-def test_a_worker_of_an_older_version_is_not_asked(queues: Queues) -> None:
-    # it would not understand what it reads
-    old = Presence("old", ("default",), (), 1, 0, 0, 0, 0)
-    with pytest.raises(BadInput, match="older version"):
-        worker_requests.send(queues.engine, "stop", [old])
+def test_a_program_that_claims_by_hand_is_not_asked(queues: Queues) -> None:
+    client = Presence("client", ("default",), (), 0, 0, 0, 0, 0)
+    with pytest.raises(BadInput, match="claims by hand"):
+        worker_requests.send(queues.engine, "stop", [client])
+    assert worker_requests.chosen([client], None) == []
 
 
 def test_a_worker_is_chosen_by_the_first_letters_of_its_id(
