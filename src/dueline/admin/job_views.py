@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from dueline.admin.search import Place, attempts_of
+from dueline.admin.search import Past, Place, attempts_of
 from dueline.core.attempt import Attempt, Outcome, read_epitaph
-from dueline.core.call_options import read_options, tags_of
+from dueline.core.call_options import Carried, read_options, tags_of
 from dueline.core.deadlines import deadline_of, late_us
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, NotFound, StoreCorrupt
@@ -113,6 +113,7 @@ class JobDetails:
       attempts: Ended attempts and other events, the latest first.
       is_capped: Not all of the history was read.
       meta: What the handler noted with `set_meta`.
+      carried: Options of the call that the job carries.
       workflow: Id of the workflow that the job is a step of; empty without one.
       lines: What the handler logged, of attempts that keep it.
     """
@@ -129,12 +130,18 @@ class JobDetails:
     expires_us: int = 0
     deadline_us: int = 0
     unique: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    carried: Carried = field(default_factory=Carried)
     workflow: str = ""
     step: int = 0
     attempts: Sequence[Attempt] = ()
     is_capped: bool = False
     lines: Sequence[AttemptLines] = ()
+
+
+_SUMMARY = frozenset(JobSummary.__dataclass_fields__)
+_OF_ROW = tuple(_SUMMARY.intersection(Job._fields) - {"id", "state", "error"})
+_OF_ATTEMPT = tuple(_SUMMARY.intersection(Attempt.__dataclass_fields__) - {"limits"})
+"""Fields of a row, and of an attempt, that a summary has as they are."""
 
 
 def summary_of_row(job: Job, now_us: int) -> JobSummary:
@@ -144,22 +151,14 @@ def summary_of_row(job: Job, now_us: int) -> JobSummary:
         id=job.id.hex(),
         state=state,
         queue=living_queue(job.lane.queue),
-        task=job.task,
         tenant=tenant_of(job.lane),
         priority=job.lane.priority,
-        at_us=job.at_us,
-        due_us=job.due_us,
-        enqueued_us=job.enqueued_us,
-        claimed_us=job.claimed_us,
         ended_us=(read_options(job.opts).expires_us or 0) if state == "expired" else 0,
         claims=job.fence,
-        errors=job.errors,
-        crashes=job.crashes,
-        worker=job.worker,
         error=read_epitaph(job.error)[0],
         tags=tags_of(job),
         limits=limits_of(job.lane),
-        alone=job.alone,
+        **{name: getattr(job, name) for name in _OF_ROW},
     )
 
 
@@ -189,20 +188,10 @@ def summary_of_attempt(one: Attempt) -> JobSummary:
     return JobSummary(
         id=one.job,
         state=one.outcome,
-        queue=one.queue,
-        task=one.task,
-        tenant=one.tenant,
-        priority=one.priority,
         at_us=one.ended_us,
-        due_us=one.due_us,
-        enqueued_us=one.enqueued_us,
-        claimed_us=one.claimed_us,
-        started_us=one.started_us,
-        ended_us=one.ended_us,
         claims=one.fence,
-        worker=one.worker,
-        error=one.error,
         late_us=late_us(one.priority, one.ended_us) if one.claimed_us else 0,
+        **{name: getattr(one, name) for name in _OF_ATTEMPT},
     )
 
 
@@ -235,22 +224,14 @@ def _details_of(queues: Queues, job_id: JobId) -> JobDetails:
         assert found.outcome is not None
         return _of_outcome(engine, job_id, found.outcome)
     row = found.row
-    past = attempts_of(
-        engine,
-        job_id,
-        living_queue(row.lane.queue),
-        limit=ATTEMPTS_SHOWN,
-        most=ATTEMPTS_READ_MAX if row.fence else 0,
-        since_us=row.enqueued_us,
-    )
+    most = ATTEMPTS_READ_MAX if row.fence else 0
+    past = _past(engine, job_id, living_queue(row.lane.queue), most, since_us=row.enqueued_us)
     options: dict[str, Any] = {}
     with suppress(StoreCorrupt):  # the worker that runs it reports that
         read = read_options(row.opts)
-        options = {"expires_us": read.expires_us or 0}
+        options = {"expires_us": read.expires_us or 0, "carried": read}
         if read.unique is not None:
             options["unique"] = read.unique.key
-        if read.headers:
-            options["headers"] = dict(read.headers)
         if (step := step_of(row)) is not None:
             options |= {"workflow": step[0].hex(), "step": step[1]}
     (summary,) = summaries_of(engine, [row])
@@ -262,6 +243,16 @@ def _details_of(queues: Queues, job_id: JobId) -> JobDetails:
         is_capped=bool(row.fence) and (past.is_capped or past.more),
         **_arguments(row),
         **options,
+    )
+
+
+def _past(
+    engine: Engine, job_id: JobId, queue: str | None = None, most: int = ATTEMPTS_READ_MAX,
+    *, since_us: int | None = None, until_us: int | None = None,
+) -> Past:  # fmt: skip
+    """Return the latest events of a job."""
+    return attempts_of(
+        engine, job_id, queue, limit=ATTEMPTS_SHOWN, most=most, since_us=since_us, until_us=until_us
     )
 
 
@@ -279,29 +270,13 @@ def _arguments(row: Job) -> dict[str, Any]:
 
 def _of_outcome(engine: Engine, job_id: JobId, outcome: Outcome) -> JobDetails:
     """Return an ended job; the attempt that ended it is found by its time."""
-    last = attempts_of(
-        engine,
-        job_id,
-        None,
-        limit=ATTEMPTS_SHOWN,
-        most=ATTEMPTS_READ_MAX,
-        since_us=outcome.ended_us,
-        until_us=outcome.ended_us + LATE_US,
-    )
-    past = last
+    ended_us = outcome.ended_us
+    past = last = _past(engine, job_id, since_us=ended_us, until_us=ended_us + LATE_US)
     if last.attempts and last.attempts[0].fence > 1:
         first = last.attempts[0]
-        past = attempts_of(
-            engine,
-            job_id,
-            first.queue,
-            limit=ATTEMPTS_SHOWN,
-            most=ATTEMPTS_READ_MAX,
-            since_us=first.enqueued_us,
-        )
+        past = _past(engine, job_id, first.queue, since_us=first.enqueued_us)
     attempts = past.attempts or last.attempts
     known = summary_of_attempt(attempts[0]) if attempts else JobSummary(job_id.hex(), "")
-    ended_us = outcome.ended_us
     return JobDetails(
         replace(known, state=outcome.state, at_us=ended_us, ended_us=ended_us, error=outcome.error),
         has_result=bool(outcome.value),
@@ -322,7 +297,7 @@ def _decoded(value: str) -> Any:  # noqa: ANN401  (JSON)
 
 def _from_history(engine: Engine, job_id: JobId) -> JobDetails | None:
     """Return a job of which only the history is left."""
-    past = attempts_of(engine, job_id, None, limit=ATTEMPTS_SHOWN, most=ATTEMPTS_READ_MAX)
+    past = _past(engine, job_id)
     if not past.attempts:
         return None
     return JobDetails(

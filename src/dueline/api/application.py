@@ -17,6 +17,7 @@ from typing import (
 )
 
 from dueline.api.alerts import AlertMethods
+from dueline.api.call_options import Options
 from dueline.api.config import load_module, task_modules
 from dueline.api.coordination import CoordinationMethods
 from dueline.api.job_handle import Job
@@ -25,7 +26,6 @@ from dueline.api.limits import LimitMethods
 from dueline.api.schedules import ScheduleMethods
 from dueline.api.task import CHUNK, AsyncTask, PlannedCall, Task, Using, enqueue_all
 from dueline.api.task_declaration import (
-    Options,
     check_retry,
     handler_of,
     limits_us,
@@ -280,7 +280,7 @@ class Dueline(
                 )
             kind: type[Any] = AsyncTask if handler.is_async else Task
             key = None if unique is None else read_unique(unique, handler)
-            made = kind(self, handler, replace(options, unique=key, limits=handler.limits))
+            made = kind(self, handler, options.changed(unique=key, limits=handler.limits))
             self._tasks[handler.name] = handler
             self._noticed.add(queue)
             self._noticed_limits |= {semaphore_of(limit) for limit in handler.limits}

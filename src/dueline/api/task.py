@@ -1,6 +1,5 @@
 """Tasks and their calls."""
 
-import inspect
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -18,21 +17,13 @@ from typing import (
     cast,
 )
 
+from dueline.api.call_options import NAMES, Options, check_recurring, check_step, with_options
 from dueline.api.connection import Connection
 from dueline.api.handle import R_co
 from dueline.api.job_handle import Job
-from dueline.api.task_declaration import (
-    Call,
-    Options,
-    as_call,
-    read_deadline,
-    read_expiry,
-    read_terms,
-    read_unique,
-)
+from dueline.api.task_declaration import Call, as_call
 from dueline.api.tracing import traced
-from dueline.core.call_options import CallOptions, Rule, Unique, read_headers, read_tags
-from dueline.core.clock import asked_instant_us, asked_span_us
+from dueline.core.call_options import CallOptions, Rule, Unique
 from dueline.core.codec import JSON
 from dueline.core.constraints import check_value, integer
 from dueline.core.deadlines import priority_of
@@ -147,42 +138,11 @@ class Using(Generic[P, R]):
             BadInput: A value is out of range, `due` has no time zone, or options exclude each
                 other.
         """
+        given = locals()  # the options by name; each is read as the table says
         if unknown:
-            own = inspect.signature(self.using).parameters
-            check_options(unknown, CALL_OPTIONS, own, "`using`")
-        changes: dict[str, Any] = {
-            name: value
-            for name, value in (("priority", priority), ("queue", queue), ("tenant", tenant))
-            if value is not None
-        }
-        if due is not None and after is not None:
-            raise BadInput("`due` and `after` exclude each other.", hint="Pass one of them.")
-        if due is not None:
-            changes |= {"due_us": asked_instant_us(due, "due"), "after_us": None}
-        if after is not None:
-            changes |= {"after_us": asked_span_us(after, "after"), "due_us": None}
-        if tx is not None:
-            changes["tx"] = self._host.join(tx, changes.get("queue", self._options.queue))
-        if expires is not None:
-            changes |= read_expiry(expires)
-        if window is not None:
-            changes["window_us"] = asked_span_us(window, "window")
-        if unique is not None:
-            changes["unique"] = read_unique(unique, self._handler)
-        if tags is not None:
-            changes["tags"] = read_tags(tags)
-        if limits is not None:
-            changes["limits"] = self._handler.read_limits(limits)
-        changes["headers"] = self._options.headers if headers is None else read_headers(headers)
-        if wait is not None:
-            changes["wait_us"] = asked_span_us(wait, "wait")
-        if priority is not None or deadline is not None:
-            changes |= read_deadline(deadline, priority)
-        changes["terms"] = read_terms(
-            self._options.terms, self._handler,
-            retry=retry, timeout=timeout, kill_after=kill_after, keep=keep,
-        )  # fmt: skip
-        return Using(self._host, self._handler, replace(self._options, **changes))
+            check_options(unknown, CALL_OPTIONS, NAMES, "`using`")
+        options = with_options(self._options, given, host=self._host, handler=self._handler)
+        return Using(self._host, self._handler, options)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Enqueue a call durably; a worker runs it.
@@ -295,13 +255,13 @@ class Using(Generic[P, R]):
             BadInput: The arguments do not fit, or an option does not apply to schedules.
         """
         own = self._options
-        own.check_recurring(self._handler.name)
+        check_recurring(own, self._handler.name)
         codec, body = self._handler.write(args, kwargs)
         late_us = own.expires_after_us or 0
         limits = limits_of_call(own.limits, self._handler.arguments.named(args, kwargs))
         return Template(
-            self._handler.name, own.queue, codec, body, own.priority, own.tenant, own.tags,
-            late_us, own.window_us, limits, own.terms, own.headers,
+            self._handler.name, own.queue, codec, body, own.priority, own.tenant, late_us,
+            own.window_us, limits, **own.carried(),
         )  # fmt: skip
 
     def step(self, *args: Any, **kwargs: Any) -> Step:  # noqa: ANN401  (see below)
@@ -316,13 +276,7 @@ class Using(Generic[P, R]):
         Raises:
             BadInput: An option does not apply to steps.
         """
-        own = self._options
-        keep_us = None if own.terms is None else own.terms.keep_us
-        if any((own.tx, own.unique, own.window_us, keep_us is not None)):
-            raise BadInput(
-                "A step of a workflow does not support `tx`, `unique`, `window` and `keep`.",
-                hint="Use app.start(..., tx=tx) to store a whole workflow in a transaction.",
-            )
+        check_step(self._options)
         return Step(self._handler.name, lambda given: self._step_call(args, kwargs, given))
 
     def _step_call(self, args: Sequence[Any], kwargs: Mapping[str, Any], given: int) -> StepCall:
@@ -337,8 +291,8 @@ class Using(Generic[P, R]):
             limits = limits_of_call(limits, named)
         due_us, expires_us, _ = self._instants()
         return StepCall(
-            handler.name, own.queue, codec, body, self._priority(), own.tenant, own.tags, due_us,
-            expires_us, limits, own.terms, own.headers,
+            handler.name, own.queue, codec, body, self._priority(), own.tenant, due_us, expires_us,
+            limits, **own.carried(),
         )  # fmt: skip
 
     def _instants(self) -> tuple[int | None, int | None, int]:
@@ -416,26 +370,14 @@ class Using(Generic[P, R]):
         """Return what stores some calls, with times that count from now."""
         options, (codec, bodies, rule, limits) = self._options, written
         due_us, expires_us, called_us = self._instants()
-        opts = b""
-        more = (options.terms, options.headers)
-        if rule is not None or expires_us is not None or options.tags or any(more):
-            opts = CallOptions(
-                expires_us, rule, options.tags, terms=options.terms, headers=options.headers
-            ).to_bytes()
+        opts, carried = b"", options.carried()
+        if carried or rule is not None or expires_us is not None:
+            opts = CallOptions(expires_us, rule, **carried).to_bytes()
         return EnqueueRequest(
-            options.queue,
-            self._handler.name,
-            codec,
-            bodies,
-            due_us,
-            self._priority(),
-            options.tenant,
-            opts,
-            options.window_us,
-            limits if options.limits else (),
-            0 if options.tx else options.wait_us,
-            called_us,
-        )
+            options.queue, self._handler.name, codec, bodies, due_us, self._priority(),
+            options.tenant, opts, options.window_us, limits if options.limits else (),
+            0 if options.tx else options.wait_us, called_us,
+        )  # fmt: skip
 
     def _jobs(self, rows: Iterable[Row]) -> list[Job[R]]:
         queues, clock, kind = self._host.queues, self._host.clock, self._handler.result_kind

@@ -11,7 +11,7 @@ from dueline.tasks.hooks import EnqueueSpan, Tracer
 from dueline.workflows.graph import LaidOut
 from dueline.workflows.workflow import Start
 
-Headers = Sequence[tuple[str, str]]
+Headers = tuple[tuple[str, str], ...]
 
 
 def traced(
@@ -43,7 +43,7 @@ def traced_start(
     span = tracer.enqueue(calls[0].queue, calls[0].task, len(calls))
     with _ended([span]) as (ids,):
         traced_calls = [
-            call and call._replace(headers=_added(call.headers, span)) for call in laid_out.calls
+            call and call.changed(headers=_added(call.headers, span)) for call in laid_out.calls
         ]
         start = store(laid_out._replace(calls=traced_calls))
         ids += [job.id.hex() for job in start.jobs]

@@ -1,9 +1,12 @@
 """The output of a job, its attempts, progress and outcome."""
 
+from collections.abc import Iterable
+
 from dueline.admin.job_views import JobDetails, JobSummary, summary_of_attempt, summary_of_row
 from dueline.admin.search import ENDED_STATES
 from dueline.cli.output import Entry, Instant, Raw, Span, Value
 from dueline.core.attempt import Attempt
+from dueline.core.call_options import CARRIED, Carried
 from dueline.core.codec import encode
 from dueline.core.job import Job
 from dueline.jobs.explanation import Condition, Explanation, Facts, Until
@@ -21,50 +24,37 @@ def of_row(job: Job, now_us: int) -> dict[str, Value]:
     return of_waiting(summary_of_row(job, now_us))
 
 
+_OF_BOTH = ("id", "state", "queue", "task", "tenant", "priority")
+_WAITING = (
+    *_OF_BOTH, "at_us", "due_us", "enqueued_us", "errors", "crashes", "alone", "claims",
+    "claimed_us", "worker", "error", "tags", "limits",
+)  # fmt: skip
+_ENDED = (*_OF_BOTH, "ended_us", "due_us", "enqueued_us", "claimed_us", "started_us")
+
+
+def _shown(job: JobSummary, names: Iterable[str]) -> dict[str, Value]:
+    """Return fields of a job by the names of columns, which say nothing of units."""
+    shown: dict[str, Value] = {}
+    for name in names:
+        value = getattr(job, name)
+        if name.endswith("_us"):
+            is_missing = not value and name in ("claimed_us", "started_us")
+            shown[name.removesuffix("_us")] = None if is_missing else Instant(value)
+        else:
+            shown[name] = list(value) if isinstance(value, tuple) else value
+    return shown
+
+
 def of_waiting(job: JobSummary) -> dict[str, Value]:
     """Return the output of the summary of a job with a row."""
-    return {
-        "id": job.id,
-        "state": job.shown_state,
-        "queue": job.queue,
-        "task": job.task,
-        "tenant": job.tenant,
-        "priority": job.priority,
-        "at": Instant(job.at_us),
-        "due": Instant(job.due_us),
-        "enqueued": Instant(job.enqueued_us),
-        "errors": job.errors,
-        "crashes": job.crashes,
-        "alone": job.alone,
-        "claims": job.claims,
-        "claimed": Instant(job.claimed_us) if job.claimed_us else None,
-        "worker": job.worker,
-        "error": job.error,
-        "tags": list(job.tags),
-        "limits": list(job.limits),
-    }
+    return _shown(job, _WAITING) | {"state": job.shown_state}
 
 
 def of_ended(job: JobSummary) -> dict[str, Value]:
     """Return the output of the summary of a job that has ended, or expired."""
-    began_us = job.started_us
-    return {
-        "id": job.id,
-        "state": job.state,
-        "queue": job.queue,
-        "task": job.task,
-        "tenant": job.tenant,
-        "priority": job.priority,
-        "ended": Instant(job.ended_us),
-        "due": Instant(job.due_us),
-        "enqueued": Instant(job.enqueued_us),
-        "claimed": Instant(job.claimed_us) if job.claimed_us else None,
-        "started": Instant(began_us) if began_us else None,
-        "took": Span(job.ended_us - began_us) if began_us else None,
-        "worker": job.worker,
-        "error": job.error,
-        **({"late": Span(job.late_us)} if job.late_us else {}),
-    }
+    took = Span(job.ended_us - job.started_us) if job.started_us else None
+    late = {"late": Span(job.late_us)} if job.late_us else {}
+    return {**_shown(job, _ENDED), "took": took, "worker": job.worker, "error": job.error, **late}
 
 
 def of_details(details: JobDetails) -> dict[str, Value]:
@@ -89,7 +79,7 @@ def of_details(details: JobDetails) -> dict[str, Value]:
         "deadline": Instant(details.deadline_us) if details.deadline_us else None,
         "expires": Instant(details.expires_us) if details.expires_us else None,
         "unique": details.unique,
-        "headers": dict(details.headers),
+        **shown_options(details.carried),
         "progress": _progress_of(details),
         "meta": Raw(encode(details.meta).decode()) if details.meta else None,
     }
@@ -98,6 +88,13 @@ def of_details(details: JobDetails) -> dict[str, Value]:
     if details.traceback:
         shown["traceback"] = f"\n{details.traceback}"
     return shown
+
+
+def shown_options(carried: Carried) -> dict[str, Value]:
+    """Return the output of the options that a job or a schedule carries, without its tags."""
+    return {
+        name: form.show(getattr(carried, name)) for name, form in CARRIED.items() if name != "tags"
+    }
 
 
 def of_attempt(attempt: Attempt) -> dict[str, Value]:

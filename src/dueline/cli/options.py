@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
 import typer
@@ -53,24 +53,8 @@ TagsOption = Annotated[list[str] | None, option("TAG", "Tag of the job; repeatab
 HeadersOption = Annotated[
     list[str] | None, option("NAME=VALUE", "Header of the job; repeatable.", "--header")
 ]
-AfterOption = Annotated[
-    str | None, option("DURATION", "Start after this duration: 90s, 10m, 2h, 3d.")
-]
-DueOption = Annotated[
-    str | None, option("TIMESTAMP", "Start at this time: 2027-01-01T09:00:00+02:00.")
-]
 FileOption = Annotated[
     str | None, option("PATH", "Read one job per line as JSON; - for stdin.", "--file")
-]
-DeadlineOption = Annotated[
-    str | None,
-    option("DURATION", "Finish within this duration; instead of --priority.", "--deadline"),
-]
-ExpiresOption = Annotated[
-    str | None, option("DURATION", "Expire after this duration: 90s, 10m, 2h, 3d.")
-]
-WindowOption = Annotated[
-    str | None, option("DURATION", "Start at a random time within this duration.")
 ]
 LimitOption = Annotated[
     int, option("N", "Maximum number of jobs.", "--limit", min=1, max=LIMIT_MAX)
@@ -124,12 +108,17 @@ def read_instant(text: str) -> datetime:
         ) from error
 
 
-def read_header_words(words: Sequence[str] | None) -> dict[str, str] | None:
-    """Read headers as NAME=VALUE; None without any.
+def read_span(text: str) -> timedelta:
+    """Read a duration such as 90s."""
+    return timedelta(microseconds=parse_span(text))
+
+
+def read_pairs(words: Sequence[str], name: str) -> dict[str, str]:
+    """Read words of the form NAME=VALUE of an option.
 
     Raises: BadInput: a word has no equals sign.
     """
-    for word in words or ():
+    for word in words:
         if "=" not in word:
-            raise BadInput(f"`--header` must be NAME=VALUE (got {word!r:.80}).")
-    return dict(word.split("=", 1) for word in words or ()) or None
+            raise BadInput(f"`--{name}` must be NAME=VALUE (got {word!r:.80}).")
+    return dict(word.split("=", 1) for word in words)

@@ -1,11 +1,11 @@
 """Options of a call: unique key, tags, expiry, step of a workflow."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
 from string import Formatter
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from dueline.core.clock import duration_us
 from dueline.core.codec import Cells, decode, encode
@@ -70,41 +70,44 @@ THROTTLED: Final = "throttled"
 """How the last attempt released a job whose handler raised `Throttled`."""
 
 
-class CallOptions(Cells, frozen=True, gc=False):
+class Carried(Cells, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """Options that a call passes on to its job as they are: the one list of them.
+
+    A call, the template of a schedule, the call of a step and the stored options of a job have
+    these fields by inheritance. CARRIED checks those that callers give as a value of their own.
+
+    tags: sorted. terms: what the call has instead of its task or queue. headers: names and values
+    that travel with the job, such as a trace context.
+    """
+
+    tags: tuple[str, ...] = ()
+    terms: CallTerms | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+
+    def carried(self) -> dict[str, Any]:
+        """Return the fields of this class that are set, by name, to pass them on."""
+        return {name: value for name in Carried.__struct_fields__ if (value := getattr(self, name))}
+
+
+class CallOptions(Carried, frozen=True, gc=False):
     """The cell `opts` of a job, JSON; empty bytes if nothing is set.
 
     expires_us: the job does not run from this time on. unique: the key that it holds.
-    tags: sorted. aside: for a job whose task is paused, its time before it was deferred, and the
-      time until which it is; invalid once the row is due at another time.
+    aside: for a job whose task is paused, its time before it was deferred, and the time until
+      which it is; invalid once the row is due at another time.
     step: of a job of a workflow. put_back: the outcome of its last attempt and the time until
       which the job is deferred; invalid once the row is due at another time.
-    terms: what the call has instead of its task or queue.
-    headers: names and values that travel with the job, such as a trace context.
     """
 
     expires_us: int | None = None
     unique: Rule | None = None
-    tags: tuple[str, ...] = ()
     aside: tuple[int, int] | None = None
     step: StepPlace | None = None
     put_back: tuple[str, int] | None = None
-    terms: CallTerms | None = None
-    headers: Sequence[tuple[str, str]] = ()
 
     def to_bytes(self) -> bytes:
         """Return the options that are set as JSON."""
-        cells = {
-            "expires_us": self.expires_us,
-            "unique": self.unique,
-            "tags": self.tags or None,
-            "aside": self.aside,
-            "step": self.step,
-            "put_back": self.put_back,
-            "terms": self.terms,
-            "headers": self.headers or None,
-        }
-        given = {name: value for name, value in cells.items() if value is not None}
-        return encode(given) if given else b""
+        return b"" if self == _NONE else encode(self)
 
 
 _NONE = CallOptions()
@@ -134,22 +137,22 @@ def is_step(job: Job) -> bool:
         return False
 
 
+def carried_by(job: Job) -> Carried:
+    """Return what a job carries; nothing if its options cannot be read."""
+    try:
+        return read_options(job.opts)
+    except StoreCorrupt:  # the worker that runs it reports that
+        return _NONE
+
+
 def tags_of(job: Job) -> tuple[str, ...]:
     """Return a job's tags; none if its options cannot be read."""
-    try:
-        return read_options(job.opts).tags
-    except StoreCorrupt:  # the worker that runs it reports that
-        return ()
+    return carried_by(job).tags
 
 
 def terms_of(job: Job) -> CallTerms:
     """Return what a job's call has instead of its task; nothing if its options cannot be read."""
-    if not job.opts:
-        return _NO_TERMS
-    try:
-        return read_options(job.opts).terms or _NO_TERMS
-    except StoreCorrupt:  # the worker that runs it reports that
-        return _NO_TERMS
+    return carried_by(job).terms or _NO_TERMS if job.opts else _NO_TERMS
 
 
 def read_tags(tags: object) -> tuple[str, ...]:
@@ -183,10 +186,7 @@ def read_tags(tags: object) -> tuple[str, ...]:
 
 def headers_of(job: Job) -> dict[str, str]:
     """Return a job's headers; none if its options cannot be read."""
-    try:
-        return dict(read_options(job.opts).headers)
-    except StoreCorrupt:  # the worker that runs it reports that
-        return {}
+    return dict(carried_by(job).headers)
 
 
 def read_headers(headers: object) -> tuple[tuple[str, str], ...]:
@@ -214,6 +214,23 @@ def read_headers(headers: object) -> tuple[tuple[str, str], ...]:
             hint=f"Use up to {HEADERS_MAX}, of {HEADERS_CHARACTERS_MAX} characters altogether.",
         )
     return tuple(sorted(headers.items()))
+
+
+class CarriedForm(NamedTuple):
+    """How a field of `Carried` is read and shown.
+
+    read: checks a value of a call; raises BadInput. show: returns the field as JSON has it.
+    """
+
+    read: Callable[[object], Any]
+    show: Callable[[Any], Any]
+
+
+CARRIED: Final[Mapping[str, CarriedForm]] = {
+    "tags": CarriedForm(read_tags, list),
+    "headers": CarriedForm(read_headers, dict),
+}
+"""The fields of `Carried` that callers give as a value of their own, by the option's name."""
 
 
 def is_past(job: Job, now_us: int) -> bool:

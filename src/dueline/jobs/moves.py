@@ -1,8 +1,9 @@
 """Changes that move waiting jobs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from itertools import repeat
+from types import MappingProxyType
 from typing import NamedTuple
 
 from dueline.core.call_options import read_options
@@ -18,14 +19,13 @@ class Change(NamedTuple):
 
     Attributes:
       at_us: When it is due.
-      tags, headers: Replace its own. Another priority is another lane, to which the row is moved
-          unchanged (rule P6), so it cannot be combined with these.
+      carried: Fields of `Carried` that replace its own. Another priority is another lane, to which
+          the row is moved unchanged (rule P6), so it cannot be combined with these.
     """
 
     at_us: int | None = None
     priority: int | None = None
-    tags: Sequence[str] | None = None
-    headers: Sequence[tuple[str, str]] | None = None
+    carried: Mapping[str, object] = MappingProxyType({})
 
 
 def changed(row: Job, change: Change, *, token: Token, width_us: int) -> Move:
@@ -37,7 +37,7 @@ def changed(row: Job, change: Change, *, token: Token, width_us: int) -> Move:
         token: A fresh token.
         width_us: Width of the queue's buckets.
     """
-    at_us, priority, tags, headers = change
+    at_us, priority, carried = change
     assert not row.outcome, "what has ended accepts nothing but its completion"
     assert not row.is_claimed()
     if at_us is None:
@@ -47,13 +47,9 @@ def changed(row: Job, change: Change, *, token: Token, width_us: int) -> Move:
     if priority is not None and priority != row.lane.priority:
         home = row.lane._replace(priority=priority, bucket=bucket)
     opts = None
-    if tags is not None or headers is not None:
+    if carried:
         assert home is None, "what is carried keeps its options"
-        own = read_options(row.opts)
-        opts = own.changed(
-            tags=own.tags if tags is None else tuple(tags),
-            headers=own.headers if headers is None else tuple(headers),
-        ).to_bytes()
+        opts = read_options(row.opts).changed(**carried).to_bytes()
     return Move(row, at_us, token, bucket, row.errors, row.crashes, row.alone,
                 error=row.error, to=home, opts=opts, due_us=change.at_us)  # fmt: skip
 

@@ -1,12 +1,12 @@
 """Queues: enqueue, find and change jobs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import groupby
 from typing import NamedTuple
 
 from dueline.core.attempt import Outcome
-from dueline.core.call_options import checked_key, read_headers, read_options, read_tags
+from dueline.core.call_options import CARRIED, checked_key, read_options
 from dueline.core.engine import Engine
 from dueline.core.errors import (
     BadInput,
@@ -388,27 +388,19 @@ class Queues:
         check_due(at_us, now_us=now_us)
         self._change(job_id, "rescheduled", Change(at_us=max(at_us, now_us)))
 
-    def change(
-        self,
-        job_id: JobId,
-        *,
-        priority: int | None = None,
-        tags: Sequence[str] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        """Change the priority, the tags or the headers of a waiting job.
+    def change(self, job_id: JobId, *, priority: int | None = None, **carried: object) -> None:
+        """Change the priority of a waiting job, or what it carries: fields of `Carried`.
 
-        This is one step on stores with transactions; on others the priority is changed last.
+        None keeps a value. This is one step on stores with transactions; on others the priority is
+        changed last.
 
         Raises: As `reschedule`, and BadInput if there is nothing to change.
         """
         if priority is not None:
             check_priority(priority)
-        own = Change(
-            tags=None if tags is None else read_tags(tags),
-            headers=None if headers is None else read_headers(headers),
-        )
-        steps = [one for one in (own, Change(priority=priority)) if one != Change()]
+        given = {name: value for name, value in carried.items() if value is not None}
+        own = Change(carried={name: CARRIED[name].read(value) for name, value in given.items()})
+        steps = [step for step in (own, Change(priority=priority)) if step != Change()]
         if not steps:
             raise BadInput(
                 "There is nothing to change.", hint="Pass a priority, tags, headers, or several."

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSimError
 
-from dueline.core.call_options import CallTerms
+from dueline.core.call_options import Carried
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.codec import encode
 from dueline.core.errors import BadInput
@@ -60,12 +60,10 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
 _COUNTED_MAX: Final = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(Carried, frozen=True, gc=False):
     """The call of each occurrence.
 
-    expires_us: how long after its time it may start; 0: always. terms: what the call has instead
-    of its task or queue.
+    expires_us: how long after its time it may start; 0: always.
     """
 
     task: str
@@ -74,12 +72,9 @@ class Template:
     body: bytes
     priority: int = 0
     tenant: str = ""
-    tags: tuple[str, ...] = ()
     expires_us: int = 0
     window_us: int = 0
     limits: tuple[str, ...] = ()
-    terms: CallTerms | None = None
-    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,17 +170,10 @@ def trigger(queues: Queues, name: str) -> Job:
     opts = _options(one, None).to_bytes()
     return queues.enqueue(
         EnqueueRequest(
-            one.queue,
-            one.task,
-            one.codec,
-            [one.body],
-            None,
-            one.priority,
-            one.tenant,
-            opts,
+            one.queue, one.task, one.codec, [one.body], None, one.priority, one.tenant, opts,
             limits=[one.limits],
         )
-    )[0]
+    )[0]  # fmt: skip
 
 
 def find(engine: Engine, name: str) -> Schedule:
@@ -473,7 +466,7 @@ def _planned(engine: Engine, schedule: Schedule, nominal_us: int, now_us: int) -
 
 
 def _options(call: Template, expires_us: int | None) -> CallOptions:
-    return CallOptions(expires_us, None, call.tags, terms=call.terms, headers=call.headers)
+    return CallOptions(expires_us, **call.carried())
 
 
 def _job(schedule: Schedule, planned: PlannedJob, sent_us: int) -> Job:

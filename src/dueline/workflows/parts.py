@@ -5,12 +5,12 @@ sequence, a group in parallel, and a graph runs each step after the steps that i
 of a part is the first argument of the next step.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Final, Literal, get_args
 
-from dueline.core.call_options import CallTerms
+from dueline.core.call_options import Carried
 from dueline.core.clock import duration_us
 from dueline.core.errors import BadInput
 from dueline.core.retry import WAIT_US_MAX
@@ -22,11 +22,8 @@ NAME_CHARACTERS_MAX: Final = 128
 _HINT: Final = 'Write pipeline(fetch.step("a"), store.step()).'
 
 
-class StepCall(NamedTuple):
-    """A call as it is stored. due_us: None for now. expires_us: None for never.
-
-    terms: what the call has instead of its task; None: nothing.
-    """
+class StepCall(Carried, frozen=True, gc=False):
+    """A call as it is stored. due_us: None for now. expires_us: None for never."""
 
     task: str
     queue: str
@@ -34,12 +31,9 @@ class StepCall(NamedTuple):
     body: bytes
     priority: int = 0
     tenant: str = ""
-    tags: tuple[str, ...] = ()
     due_us: int | None = None
     expires_us: int | None = None
     limits: tuple[str, ...] = ()
-    terms: CallTerms | None = None
-    headers: Sequence[tuple[str, str]] = ()
 
 
 class _Chained:

@@ -65,7 +65,7 @@ def begin(engine: Engine, laid_out: LaidOut, admit: Callable[[str, str, int], ob
     layout = replace(layout, started_us=now_us)
     home = next((call for call in calls if call is not None), StepCall("", "default", 0, b""))
     waiting = StepCall(
-        "", home.queue, 0, b"[]", home.priority, home.tenant, home.tags, limits=home.limits
+        "", home.queue, 0, b"[]", home.priority, home.tenant, limits=home.limits, tags=home.tags
     )
     each = [call or waiting for call in calls]
     for place in {(call.queue, call.due_us, call.priority, call.tenant) for call in each}:
@@ -90,10 +90,8 @@ def _job(engine: Engine, layout: Layout, number: int, job_id: JobId, call: StepC
         pos_us = parked_us = max(pos_us, now_us + PARK_US)
     elif node.given or node.unless is not None:
         parked_us = 1  # the step waits for nothing, and still has to read its arguments
-    options = CallOptions(
-        call.expires_us, None, call.tags, None, StepPlace(number, parked_us),
-        terms=call.terms, headers=call.headers,
-    )  # fmt: skip
+    place = StepPlace(number, parked_us)
+    options = CallOptions(call.expires_us, step=place, **call.carried())
     if call.expires_us is not None:
         check_options(options, max(due_us, now_us), 0)
     bucket = bucket_of(pos_us, settings.width_us)

@@ -319,7 +319,7 @@ def test_older_versions_refuse_the_new_store_as_they_refused_the_old_one(
     # rules V1 and V2: an older version would ignore the end and the headers
     monkeypatch.setattr("dueline.core.features.KNOWN", KNOWN | {"telepathy"})
     old, new = stores.old, stores.new
-    template = replace(TEMPLATE, headers=(("by", "ann"),))
+    template = TEMPLATE.changed(headers=(("by", "ann"),))
     scheduler.put(old.queues, "s", template, Timing(every_us=EVERY_US, times=5))
     old.queues.engine.catalog.adopt("telepathy")
     stores.mover().run()

@@ -115,12 +115,12 @@ def test_the_tags_of_a_job_that_waits_are_changed(queues: Queues, clock: HandClo
 def test_a_change_of_tags_leaves_the_rest_of_what_was_asked(
     queues: Queues, clock: HandClock
 ) -> None:
-    asked = CallOptions(clock.wall_us() + SECOND_US, Rule("k"), ("x",))
+    asked = CallOptions(clock.wall_us() + SECOND_US, Rule("k"), tags=("x",))
     (job,) = put(queues, call(1)._replace(opts=asked.to_bytes()))
     queues.change(job.id, tags=["y"], priority=7)
     row = queues.find(job.id).row
     assert row is not None
-    assert read_options(row.opts) == CallOptions(asked.expires_us, asked.unique, ("y",))
+    assert read_options(row.opts) == CallOptions(asked.expires_us, asked.unique, tags=("y",))
     assert row.lane.priority == 7
     (claimed,) = claim_all(queues)
     assert tags_of(claimed) == ("y",)

@@ -201,7 +201,7 @@ def test_a_changed_schedule_keeps_its_counts_and_its_pause(world: World) -> None
     stored, skipped = found(world).stored, found(world).skipped
     assert (stored, skipped) == (3, 6)
     scheduler.pause(world.queues, "s")
-    assert put(world.queues, "s", replace(TEMPLATE, body=b"[3]"), Timing(every_us=STEP_US))
+    assert put(world.queues, "s", TEMPLATE.changed(body=b"[3]"), Timing(every_us=STEP_US))
     assert (found(world).is_paused, found(world).stored, found(world).skipped) == (True, 3, 6)
     assert put(world.queues, "s", TEMPLATE, Timing(every_us=STEP_US), is_dynamic=True)
     assert found(world).is_dynamic

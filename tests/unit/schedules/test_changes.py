@@ -42,7 +42,7 @@ CALLS_MAX = 80
 
 
 def _declare(queues: Queues, timing: Timing, **changes: object) -> None:
-    put(queues, "s", replace(TEMPLATE, **changes), timing)  # type: ignore[arg-type]
+    put(queues, "s", TEMPLATE.changed(**changes), timing)
 
 
 def _remove_and_set(queues: Queues, timing: Timing) -> None:
@@ -243,7 +243,7 @@ def test_an_occurrence_that_came_just_before_a_change_is_one_job(
         runs.run()
         start_us = found(world).timing.start_us
         timing = Timing(every_us=every_us, overlap=overlap, start_us=start_us)
-        put(world.other(), "s", replace(TEMPLATE, body=body), timing)
+        put(world.other(), "s", TEMPLATE.changed(body=body), timing)
         runs.run()
     assert runs.starts == {began_us + number * EVERY_US: 1 for number in (1, 2, 3)}
 
@@ -255,7 +255,7 @@ def test_missed_occurrences_are_made_up_for_after_a_deploy_with_other_arguments(
     put(world.queues, "s", TEMPLATE, timing)
     began_us = world.now_us
     world.clock.advance(us=20 * EVERY_US)  # no process runs
-    put(world.other(), "s", replace(TEMPLATE, body=b"[2]"), timing)
+    put(world.other(), "s", TEMPLATE.changed(body=b"[2]"), timing)
     runs.run()
     assert runs.starts == {began_us + number * EVERY_US: 1 for number in range(1, 21)}
 
@@ -329,7 +329,7 @@ def test_a_schedule_that_changes_all_the_time_runs_each_occurrence_once(tmp_path
 
 OPERATIONS = {
     "put": lambda queues: put(
-        queues, "s", replace(TEMPLATE, body=b"[2]"), Timing(every_us=7 * SECOND_US)
+        queues, "s", TEMPLATE.changed(body=b"[2]"), Timing(every_us=7 * SECOND_US)
     ),
     "pause": lambda queues: scheduler.pause(queues, "s"),
     "resume": lambda queues: scheduler.resume(queues, "s"),

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from tests.harness.schedules import EVERY_US, TEMPLATE
 from tests.harness.worker_bench import Bench
 from tests.harness.world import World, world_on
 
-CALL = replace(TEMPLATE, task="tests.task", tenant="a")
+CALL = TEMPLATE.changed(task="tests.task", tenant="a")
 
 
 def _cancel(world: World, job: Job) -> None:
@@ -102,5 +101,5 @@ def test_an_occurrence_with_a_limit_is_not_claimed_early(world: World) -> None:
                 closed_us.append(world.now_us)
                 semaphore.define(world.store, "api", 0, ids=engine.ids)
 
-    assert starts_of(world, replace(CALL, limits=("api",)), look) == {}
+    assert starts_of(world, CALL.changed(limits=("api",)), look) == {}
     assert closed_us

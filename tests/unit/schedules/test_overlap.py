@@ -162,7 +162,7 @@ def test_a_change_a_pause_and_a_trigger_leave_the_job_before_what_it_was(world: 
     running = world.claim(waiting(world)[0].id, start=True)
     for change in (
         lambda: put(world.queues, "s", TEMPLATE, ALONE),
-        lambda: put(world.queues, "s", replace(TEMPLATE, body=b"[2]"), ALONE),
+        lambda: put(world.queues, "s", TEMPLATE.changed(body=b"[2]"), ALONE),
         lambda: off_and_on(world),
     ):
         change()

@@ -3,7 +3,6 @@
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,7 +44,7 @@ def times(world: World, began_us: int) -> list[int]:
 
 def changes(world: World) -> list[Callable[[Queues], object]]:
     """List what people do to a schedule."""
-    other = replace(TEMPLATE, body=b"[2]")
+    other = TEMPLATE.changed(body=b"[2]")
     return [
         lambda queues: put(queues, "s", other, TIMING),
         lambda queues: put(queues, "s", TEMPLATE, Timing(every_us=7 * SECOND_US)),
@@ -68,7 +67,7 @@ def expected(timing: Timing, from_us: int) -> list[int]:
 def test_each_time_is_one_job_with_what_it_asks_for(world: World) -> None:
     # T8
     began_us = world.now_us
-    template = Template("t", "q", 0, b'["a"]', 3, "acme", ("nightly",), 5 * SECOND_US)
+    template = Template("t", "q", 0, b'["a"]', 3, "acme", 5 * SECOND_US, tags=("nightly",))
     assert put(world.queues, "s", template, TIMING)
     jobs = waiting(world)
     assert [job.due_us - began_us for job in jobs] == [EVERY_US, 2 * EVERY_US, 3 * EVERY_US]
@@ -89,7 +88,7 @@ def test_each_time_is_one_job_with_what_it_asks_for(world: World) -> None:
 
 def test_a_job_is_spread_over_its_window_the_same_each_time(world: World) -> None:
     # T7
-    put(world.queues, "s", replace(TEMPLATE, window_us=10 * SECOND_US), TIMING)
+    put(world.queues, "s", TEMPLATE.changed(window_us=10 * SECOND_US), TIMING)
     spread = [job.at_us - job.due_us for job in waiting(world)]
     assert len(set(spread)) == len(spread) == 3
     assert all(0 <= us < 10 * SECOND_US for us in spread)

@@ -190,7 +190,7 @@ def test_a_change_keeps_what_waits_and_a_pause_lets_go_of_it(
     running = begun(world)
     world.clock.advance(us=EVERY_US)
     advance(world.queues, "s")
-    put(world.queues, "s", replace(TEMPLATE, body=b"[2]"), one_by_one(overlap))
+    put(world.queues, "s", TEMPLATE.changed(body=b"[2]"), one_by_one(overlap))
     assert found(world).held_us
     world.end(running, Outcome("done", world.now_us))
     advance_all(world.queues)

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from dueline import BadInput, Context, Dueline, Unique
+from dueline.api.call_options import Option, Shape
 from dueline.core.call_options import read_options
 from dueline.core.clock import SECOND_US, SystemClock
 from dueline.core.errors import Duplicate
 from dueline.jobs.history import attempts
+from tests.harness.carried_options import GIVEN, PASSED, expected, shown
 from tests.harness.queues import queues_on
 from tests.harness.spark.writers import new_batch_of, new_jobs_of
 from tests.harness.stepped_store import SteppedMemoryStore
@@ -239,3 +241,23 @@ def test_headers_travel_with_the_job(app: Dueline, mode: str, tmp_path: Path) ->
     assert sorted(seen, key=len) == [{}, dict(headers), dict(headers)]
     with pytest.raises(BadInput, match="A header must have"):
         write(app, rows_of(range(9, 10), headers=[("", "x")]), writeMode=mode, writeId="bad")
+
+
+@pytest.mark.parametrize("option", PASSED, ids=[option.name for option in PASSED])
+def test_a_row_has_a_column_for_each_option_that_a_job_carries(option: Option) -> None:
+    import pyarrow as pa
+
+    from dueline.spark.writing.rows_to_jobs import Form, check_columns, new_jobs
+
+    value = GIVEN[option.shape]
+    is_map = option.shape is Shape.PAIRS
+    kind = pa.map_(pa.string(), pa.string()) if is_map else pa.list_(pa.string())
+    cells = pa.array([list(value.items()) if is_map else value, None, []], kind)
+    columns = {"job_id": ["a", "b", "c"], "payload": ["[1]"] * 3, option.column: cells}
+    form = Form("default", "echo")
+    check_columns(list(columns), form)
+    with_it, *others = new_jobs(
+        pa.RecordBatch.from_pydict(columns), form, now_us=SystemClock().wall_us()
+    ).to_pylist()
+    assert shown(read_options(with_it["opts"]), option) == expected(option)
+    assert [row["opts"] for row in others] == [b"", b""]

@@ -33,7 +33,7 @@ def store(clock: HandClock) -> MemoryStore:
 
 def job_of(step: int, *, flow: JobId = FLOW, token: int = 1) -> Job:
     """Return the claimed job of a step."""
-    opts = CallOptions(None, None, (), None, StepPlace(step)).to_bytes()
+    opts = CallOptions(step=StepPlace(step)).to_bytes()
     job = new_job(1)._replace(id=records.job_of(flow, step), opts=opts)
     return job._replace(token=token_of(token), state=State.STARTED)
 
@@ -176,7 +176,7 @@ def test_a_day_is_listed_until_its_last_workflow_is_forgotten(
 
 def test_only_a_step_that_was_parked_and_never_started_may_be_held() -> None:
     def held(state: State, parked_us: int = 5, result: bytes = b"") -> bool:
-        opts = CallOptions(None, None, (), None, StepPlace(1, parked_us)).to_bytes()
+        opts = CallOptions(step=StepPlace(1, parked_us)).to_bytes()
         return may_be_held(new_job(1)._replace(opts=opts, state=state, outcome=result))
 
     assert [held(state) for state in State] == [

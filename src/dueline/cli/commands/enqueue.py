@@ -11,31 +11,19 @@ import typer
 from dueline.api.application import Dueline
 from dueline.api.connect import check_exists
 from dueline.api.job_handle import Job
+from dueline.cli.call_options import CallOptions
 from dueline.cli.errors import Exit, say_failure
 from dueline.cli.json_lines import enqueue_calls, read_calls
-from dueline.cli.options import (
-    AfterOption,
-    DeadlineOption,
-    DueOption,
-    ExpiresOption,
-    FileOption,
-    HeadersOption,
-    TagsOption,
-    WindowOption,
-    argument,
-    option,
-    read_header_words,
-    read_instant,
-)
+from dueline.cli.option_groups import with_option_groups
+from dueline.cli.options import FileOption, argument, option, read_span
 from dueline.cli.output import Output, Raw, note
 from dueline.cli.session import OF_THIS_PROCESS, is_of_this_process, session_of
-from dueline.core.call_options import Mode, Unique
-from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput, JobFailed
 
 _NAMED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
+@with_option_groups
 def enqueue(
     context: typer.Context,
     task: Annotated[str, argument("TASK", "Name of the task.")],
@@ -44,20 +32,7 @@ def enqueue(
     ] = None,
     *,
     file: FileOption = None,
-    after: AfterOption = None,
-    due: DueOption = None,
-    priority: Annotated[int | None, option("N", "Priority; default: the task's own.")] = None,
-    deadline: DeadlineOption = None,
-    queue: Annotated[str | None, option("NAME", "Queue; default: the task's own.")] = None,
-    tenant: Annotated[str | None, option("NAME", "Tenant of the job.")] = None,
-    tag: TagsOption = None,
-    header: HeadersOption = None,
-    expires: ExpiresOption = None,
-    window: WindowOption = None,
-    unique: Annotated[str | None, option("KEY", "Unique key; see --mode.")] = None,
-    mode: Annotated[
-        Mode | None, typer.Option("--mode", help="Set what happens if the key is taken.")
-    ] = None,
+    options: CallOptions,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the result and print it.")] = False,
     timeout: Annotated[str | None, option("DURATION", "Limit the duration of --wait.")] = None,
     unchecked: Annotated[
@@ -76,7 +51,7 @@ def enqueue(
     Example: dueline enqueue tasks.send ann@example.org --after 10m
     """
     most = _most(timeout, wait=wait)
-    if file is not None and (argument or wait or unique):
+    if file is not None and (argument or wait or options.unique):
         raise BadInput(
             "--file cannot be combined with arguments, --wait or --unique.",
             hint="Put the arguments into the file.",
@@ -85,25 +60,13 @@ def enqueue(
     app = application_of(context, unchecked=unchecked)
     try:
         own = app.unchecked(task) if unchecked else app.task_named(task)
-        using = own.using(
-            due=None if due is None else read_instant(due),
-            after=_span(after),
-            priority=priority,
-            deadline=_span(deadline),
-            queue=queue,
-            tenant=tenant,
-            expires=_span(expires),
-            window=_span(window),
-            unique=_key(unique, mode),
-            tags=tag,
-            headers=read_header_words(header),
-        )
+        using = own.using(**options.read())
         if file is not None:
             done = enqueue_calls(using, read_calls(file, own))
             Output.of(context, app.queues.engine).entry({"task": task, "enqueued": done})
             return Exit.DONE
         if wait:
-            _check_kept(app, queue or own.queue)
+            _check_kept(app, options.queue or own.queue)
         job = using.enqueue(*args, **kwargs)
         if is_of_this_process(app.url):
             note(OF_THIS_PROCESS)
@@ -173,21 +136,7 @@ def _refuse(word: str) -> None:
 def _most(timeout: str | None, *, wait: bool) -> timedelta | None:
     if timeout is not None and not wait:
         raise BadInput("--timeout needs --wait.", hint="Add --wait.")
-    return _span(timeout)
-
-
-def _key(key: str | None, mode: Mode | None) -> Unique | None:
-    """Return a key with its braces escaped: they do not name arguments here."""
-    if key is None:
-        if mode is not None:
-            raise BadInput("--mode needs --unique.", hint="Add --unique KEY.")
-        return None
-    plain = key.replace("{", "{{").replace("}", "}}")
-    return Unique(plain) if mode is None else Unique(plain, mode=mode)
-
-
-def _span(text: str | None) -> timedelta | None:
-    return None if text is None else timedelta(microseconds=parse_span(text))
+    return None if timeout is None else read_span(timeout)
 
 
 def _check_kept(app: Dueline, queue: str) -> None:

@@ -36,8 +36,8 @@ from dueline.cli.options import (
     TenantOption,
     argument,
     option,
-    read_header_words,
     read_instant,
+    read_pairs,
 )
 from dueline.cli.output import Entry, Output, Part, note
 from dueline.cli.session import session_of
@@ -447,7 +447,7 @@ def change(
     if header and no_headers:
         raise BadInput("--header and --no-headers exclude each other.", hint="Pass one of them.")
     tags = [] if no_tags else tag or None
-    headers = {} if no_headers else read_header_words(header)
+    headers = {} if no_headers else read_pairs(header or (), "header") or None
 
     def change(queues: Queues, job_id: JobId) -> str:
         queues.change(job_id, priority=priority, tags=tags, headers=headers)

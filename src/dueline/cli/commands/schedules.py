@@ -7,7 +7,10 @@ import typer
 
 from dueline.admin.health import recurring
 from dueline.api.schedules import timing_of
+from dueline.cli.call_options import ScheduleCallOptions
 from dueline.cli.commands.enqueue import application_of, read_arguments
+from dueline.cli.job_rows import shown_options
+from dueline.cli.option_groups import with_option_groups
 from dueline.cli.options import argument, option, read_instant
 from dueline.cli.output import Entry, Instant, Output, Raw, Span, note
 from dueline.cli.session import session_of
@@ -61,7 +64,7 @@ def show(context: typer.Context, name: NameArgument) -> None:
             "priority": template.priority,
             "tenant": template.tenant,
             "tags": ", ".join(template.tags),
-            "headers": dict(template.headers) or None,
+            **{name: value or None for name, value in shown_options(template).items()},
             "catch_up": timing.catch_up,
             "catch_up_max": timing.catch_up_max if timing.catch_up == "all" else None,
             "overlap": timing.overlap,
@@ -102,6 +105,7 @@ def list_next(
 
 
 @schedules.command("add")
+@with_option_groups
 def add(
     context: typer.Context,
     name: NameArgument,
@@ -116,7 +120,6 @@ def add(
     tz: Annotated[str, option("ZONE", "Time zone of --cron: Europe/Vilnius.")] = "UTC",
     until: Annotated[str | None, option("TIME", "End of the occurrences; ISO 8601.")] = None,
     count: Annotated[int | None, option("N", "Maximum number of occurrences.")] = None,
-    jitter: Annotated[str | None, option("DURATION", "Spread starts over this duration.")] = None,
     catch_up: Annotated[
         CatchUp, typer.Option("--catch-up", help="Set which missed occurrences run later.")
     ] = "skip",
@@ -124,9 +127,7 @@ def add(
         Overlap,
         typer.Option("--overlap", help="Set what happens if the previous job has not ended."),
     ] = "allow",
-    queue: Annotated[str | None, option("NAME", "Queue; default: the task's own.")] = None,
-    priority: Annotated[int | None, option("N", "Priority; default: the task's own.")] = None,
-    tenant: Annotated[str | None, option("NAME", "Tenant of the jobs.")] = None,
+    options: ScheduleCallOptions,
     unchecked: Annotated[
         bool, typer.Option("--unchecked", help="Create it without the application's code.")
     ] = False,
@@ -143,10 +144,7 @@ def add(
     app = application_of(context, unchecked=unchecked)
     try:
         own = app.unchecked(task) if unchecked else app.task_named(task)
-        using = own.using(queue=queue, priority=priority, tenant=tenant)
-        if jitter is not None:
-            using = using.using(window=timedelta(microseconds=parse_span(jitter)))
-        template = using.recurring(args, kwargs)
+        template = own.using(**options.read()).recurring(args, kwargs)
         timing = timing_of(
             cron,
             None if every is None else timedelta(microseconds=parse_span(every)),

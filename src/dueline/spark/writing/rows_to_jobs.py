@@ -15,7 +15,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dueline.core.call_options import CallOptions, Mode, Rule, checked_key, read_headers, read_tags
+from dueline.api.call_options import OPTIONS, Shape
+from dueline.core.call_options import CARRIED, CallOptions, Mode, Rule, checked_key
 from dueline.core.clock import SECOND_US
 from dueline.core.codec import JSON, OWN_MAX, PAYLOAD_BYTES_MAX, encode
 from dueline.core.errors import BadInput
@@ -28,18 +29,26 @@ from dueline.core.validation import DUE_AHEAD_US_MAX, check_call, check_due, che
 from dueline.jobs.moves import spread_us
 from dueline.spark.writing.keys import GIVEN, UUID_DIGITS, key_in, uuid_of
 
-COLUMNS: Final = (
-    "queue", "task", "payload", "codec", "due", "priority", "tenant", "job_id", "dedupe_key",
-    "unique_key", "expires", "jitter", "tags", "headers",
-)  # fmt: skip
 INSTANT: Final = pa.timestamp("us", "UTC")
 
+_SHAPES: Final = {
+    "task": Shape.TEXT, "payload": Shape.TEXT, "codec": Shape.NUMBER, "job_id": Shape.TEXT,
+    "dedupe_key": Shape.TEXT,
+    **{option.column: option.shape for option in OPTIONS if option.column},
+}  # fmt: skip
+"""What each column holds."""
+
+COLUMNS: Final = tuple(_SHAPES)
+
 _HOLDS: Final = {
-    "due": "timestamps", "expires": "timestamps", "priority": "integers", "codec": "integers",
-    "jitter": "seconds or intervals", "tags": "arrays of strings", "headers": "maps of strings",
+    Shape.NUMBER: "integers", Shape.DURATION: "seconds or intervals", Shape.INSTANT: "timestamps",
+    Shape.END: "timestamps", Shape.WORDS: "arrays of strings", Shape.PAIRS: "maps of strings",
 }  # fmt: skip
 """What a column must hold, if not strings."""
 
+_ARROW: Final = {
+    Shape.WORDS: pa.list_(pa.string()), Shape.PAIRS: pa.map_(pa.string(), pa.string()),
+}  # fmt: skip
 
 _UNCLAIMED: Final = tuple(Job._field_defaults.values())
 """Initial values of the fields that claims and outcomes change."""
@@ -151,12 +160,12 @@ def new_jobs(batch: pa.RecordBatch, form: Form, *, now_us: int) -> pa.RecordBatc
     _check_bodies(codecs, bodies, tasks)
     windows = _windows(batch) if "jitter" in names else column("", pa.int64(), 0)
     opts = column("", pa.binary(), b"")
-    if not {"unique_key", "expires", "tags", "headers"}.isdisjoint(names):
-        keys, tags = column("unique_key", pa.string()), column("tags", pa.list_(pa.string()))
-        ends = column("expires", INSTANT).cast(pa.int64())
-        headers = column("headers", pa.map_(pa.string(), pa.string()))
-        some = [one.to_pylist() for one in (keys, ends, tags, headers, dues, windows)]
-        opts = pa.array([_opts(_Asked(*cells), form) for cells in zip(*some, strict=True)])
+    if not {"unique_key", "expires", *CARRIED}.isdisjoint(names):
+        keys, ends = column("unique_key", pa.string()), column("expires", INSTANT).cast(pa.int64())
+        given = [name for name in CARRIED if name in names]
+        carried = [column(name, _ARROW[_SHAPES[name]]) for name in given]
+        cells = [each.to_pylist() for each in (keys, ends, dues, windows, *carried)]
+        opts = pa.array([_opts(row, given, form) for row in zip(*cells, strict=True)])
     ids = pa.array(_ids(batch, form, queues), pa.binary())
     cells = [ids, queues, tasks, codecs, bodies, dues, priorities, tenants, opts, windows]
     return pa.RecordBatch.from_arrays(cells, schema=NEW_JOBS)
@@ -173,7 +182,7 @@ def _cast(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
         return given.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         words = str(error).partition(". ")[0].rstrip(".")
-        holds = _HOLDS.get(name, "strings")
+        holds = _HOLDS.get(_SHAPES.get(name, Shape.TEXT), "strings")
         raise BadInput(
             f"The column {name} must hold {holds} (got {given.type}: {words}).",
             hint="Convert it with Spark's functions before it is written.",
@@ -360,28 +369,20 @@ def _windows(batch: pa.RecordBatch) -> pa.Array:
     return windows
 
 
-class _Asked(NamedTuple):
-    """What the options of a row are made of."""
-
-    key: str | None
-    expires_us: int | None
-    tags: Sequence[str] | None
-    headers: Sequence[tuple[str, str]] | None
-    due_us: int | None
-    window_us: int
-
-
-def _opts(row: _Asked, form: Form) -> bytes:
-    """Encode the options of a row.
+def _opts(row: Sequence[Any], given: Sequence[str], form: Form) -> bytes:
+    """Encode the options of a row: its key, expiry, due time, window, and what it carries.
 
     An expiry that has passed is no error: a repeated task finds it later than the first one.
     """
-    unique = None
-    if row.key is not None:
-        unique = Rule(checked_key(row.key), form.mode, form.within_us)
-    headers = read_headers(dict(row.headers or ()))
-    options = CallOptions(row.expires_us, unique, read_tags(row.tags or ()), headers=headers)
-    check_options(options, (row.due_us or 0) + row.window_us, row.window_us)
+    key, expires_us, due_us, window_us, *cells = row
+    unique = None if key is None else Rule(checked_key(key), form.mode, form.within_us)
+    carried = {
+        name: CARRIED[name].read(dict(cell) if _SHAPES[name] is Shape.PAIRS else cell)
+        for name, cell in zip(given, cells, strict=True)
+        if cell
+    }
+    options = CallOptions(expires_us, unique, **carried)
+    check_options(options, (due_us or 0) + window_us, window_us)
     return options.to_bytes()
 
 

@@ -9,6 +9,7 @@ from starlette.concurrency import run_in_threadpool
 
 from dueline.admin.job_views import JobSummary as Summary
 from dueline.api.application import Dueline
+from dueline.api.call_options import OPTIONS, Shape
 from dueline.api.job_handle import parse_id
 from dueline.api.task import PlannedCall, Using
 from dueline.core.attempt import read_epitaph
@@ -99,13 +100,17 @@ def _enqueue(call: Call, jobs: list[NewJob]) -> list[Enqueued]:
     ]
 
 
+_OPTIONS: Final = tuple(
+    option.name for option in OPTIONS if option.http and option.shape != Shape.OWN
+)
+"""Members of a job that are options as they are."""
+
+
 def _planned(app: Dueline, job: NewJob, key: tuple[Key, int] | None) -> PlannedCall[Any]:
     task: Using[..., Any] = (
         app.task_named(job.task) if job.task in app.tasks else app.unchecked(job.task)
     )
-    names = ("queue", "due", "after", "priority", "tenant", "tags", "limits", "expires",
-             "deadline", "window", "timeout", "keep", "headers")  # fmt: skip
-    options = {name: value for name in names if (value := getattr(job, name)) is not None}
+    options: dict[str, Any] = {name: getattr(job, name) for name in _OPTIONS}
     if key is not None:
         if job.unique is not None or task.has_unique_key:
             raise BadInput(

@@ -1,0 +1,27 @@
+"""The options that a job carries as they are, with something that is given for each."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dueline.api.call_options import OPTIONS, Option, Shape
+from dueline.core.call_options import CARRIED, Carried
+
+GIVEN: Mapping[Shape, Any] = {Shape.WORDS: ["b", "a"], Shape.PAIRS: {"by": "é", "at": "x"}}
+"""What a caller gives for an option."""
+
+PASSED = [option for option in OPTIONS if option.name in CARRIED]
+
+
+def given() -> dict[str, Any]:
+    """Return all options as `using` takes them."""
+    return {option.name: GIVEN[option.shape] for option in PASSED}
+
+
+def shown(carried: Carried, option: Option) -> Any:  # noqa: ANN401  (of each shape)
+    """Return what is carried, as people see it."""
+    return CARRIED[option.name].show(getattr(carried, option.name))
+
+
+def expected(option: Option) -> Any:  # noqa: ANN401  (of each shape)
+    """Return how the given value is shown."""
+    return sorted(GIVEN[option.shape]) if option.shape is Shape.WORDS else GIVEN[option.shape]
