@@ -8,7 +8,7 @@ from dueline.core.job import Job
 from dueline.core.store import Store
 from dueline.jobs import cancel_requests
 from dueline.jobs.queue import Queues
-from dueline.worker import settler
+from dueline.worker import settlement_plan
 from dueline.worker.cancellations import Cancellations
 
 Patch = pytest.MonkeyPatch
@@ -27,7 +27,7 @@ def a_failure_is_stored_without_reading_the_requests(patch: Patch) -> None:
 
 
 def a_job_that_was_asked_to_stop_may_fail(patch: Patch) -> None:
-    patch.setattr(settler, "with_cancel_request", lambda decision, _: decision)
+    patch.setattr(settlement_plan, "with_cancel_request", lambda decision, _: decision)
 
 
 def the_claim_is_not_read_again(patch: Patch) -> None:

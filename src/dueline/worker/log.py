@@ -1,18 +1,24 @@
-"""What a worker logs about its jobs."""
+"""What a worker reports about its jobs: to the log, to hooks and to its metrics."""
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from itertools import repeat
 from typing import Final
 
-from dueline.core.attempt import Ended, Failed, Outcome
+from dueline.core.attempt import Done, Ended, Failed, Outcome
 from dueline.core.call_options import is_past
 from dueline.core.errors import StoreCorrupt
 from dueline.core.job import Job
 from dueline.core.logging import log
 from dueline.core.retry import Decision, RetryLater
 from dueline.core.text import indented, one_line
+from dueline.tasks.hooks import Hooks
+from dueline.worker.context_controls import RecentClaims
+from dueline.worker.hook_events import settled_event
+from dueline.worker.settlement_plan import Planned
+from dueline.worker.tally import Tally
 
 LINES_MAX: Final = 20
 """More jobs that were done and stored together are logged as one line, unless at level DEBUG."""
@@ -83,3 +89,65 @@ def log_over(job: Job, outcome: Outcome) -> None:
         outcome.state,
         one_line(outcome.error) or "-",
     )
+
+
+class SettlementReport:
+    """Logs what became of attempts, counts it for metrics, and calls hooks."""
+
+    def __init__(self, hooks: Hooks, tally: Tally | None) -> None:
+        self._hooks = hooks
+        self._tally = tally
+        self._lost = RecentClaims()
+
+    def done(self, done: Sequence[Ended]) -> None:
+        """Report attempts that succeeded; many of them are one line of the log."""
+        if self._tally is not None:
+            self._tally.ended(zip(done, repeat("done"), strict=False))
+        is_logged = log_together(done)
+        if not is_logged or self._hooks.has("done"):
+            for ended in done:
+                self._notify(ended, Outcome("done", ended.ended_us), is_logged=is_logged)
+
+    def planned(self, answers: Iterable[tuple[Planned, bool]]) -> None:
+        """Report what became of attempts, each with whether its claim held."""
+        done: list[Ended] = []
+        for (ended, decision, *_), is_held in answers:
+            if not is_held:
+                log_ending(ended, decision, is_lost=True)
+                self.lost(ended.job)
+            elif isinstance(ended.ending, Done):
+                done.append(ended)
+            else:
+                self._count(ended, decision)
+                self._notify(ended, decision)
+        self.done(done)
+
+    def not_run(self, planned: Planned) -> None:
+        """Report a job that ended without running, which is logged before."""
+        self._count(planned.ended, planned.decision)
+        self._notify(planned.ended, planned.decision, is_logged=True)
+
+    def lost(self, job: Job) -> None:
+        """Count a lost claim and call hooks, once for each claim."""
+        if job.claim() not in self._lost:
+            self._lost.add([job.claim()])
+            if self._tally is not None:
+                self._tally.lost(job)
+            if self._hooks.has("lease_lost"):
+                self._hooks.call("lease_lost", settled_event(job, ""))
+
+    def _count(self, ended: Ended, decision: Decision) -> None:
+        if self._tally is not None:
+            word = decision.state if isinstance(decision, Outcome) else decision.word
+            self._tally.ended([(ended, word)])
+
+    def _notify(self, ended: Ended, decision: Decision, *, is_logged: bool = False) -> None:
+        if not is_logged:
+            log_ending(ended, decision, is_lost=False)
+        job, error, ended_us = ended.job, decision.error, ended.ended_us
+        if isinstance(decision, Outcome):
+            if self._hooks.has(decision.state):
+                self._hooks.call(decision.state, settled_event(job, error, ended_us=ended_us))
+        elif error and self._hooks.has("retry"):
+            event = settled_event(job, error, decision.at_us, ended_us=ended_us)
+            self._hooks.call("retry", event)
