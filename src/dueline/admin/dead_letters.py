@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
+from operator import attrgetter
 
 from dueline.admin.filters import written_filter
 from dueline.core.attempt import read_epitaph
@@ -12,14 +13,13 @@ from dueline.core.engine import Engine
 from dueline.core.job import Job
 from dueline.core.lane import dead_queue
 from dueline.core.pagination import jobs_in_lanes
-from dueline.core.tuples import field
 
 READ_MAX = 10_000
 """Maximum number of dead-letter jobs that are read."""
 
 _VARIABLE = re.compile(r"0x[0-9a-fA-F]+|[0-9a-f]{8,}(?:-[0-9a-f]+)*|\d+")
 _ERROR_CHARACTERS = 200
-_at_of = field(Job, "at_us")
+_at_of = attrgetter("at_us")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from itertools import repeat
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -39,7 +38,6 @@ from dueline.core.job import Job as Row
 from dueline.core.lane import Lane
 from dueline.core.limit_names import is_same_for_all, limits_of_call
 from dueline.core.retry import Retry
-from dueline.core.tuples import field
 from dueline.jobs.queue import EnqueueRequest
 from dueline.jobs.transaction import Transaction
 from dueline.schedules.schedule import Template
@@ -54,8 +52,6 @@ R = TypeVar("R")
 CHUNK = 500
 CHUNK_MAX = 10_000
 _Chunk = Annotated[int, integer(1, CHUNK_MAX)]
-
-_id_of = field(Row, "id")
 
 
 class Using(Generic[P, R]):
@@ -381,7 +377,7 @@ class Using(Generic[P, R]):
 
     def _jobs(self, rows: Iterable[Row]) -> list[Job[R]]:
         queues, clock, kind = self._host.queues, self._host.clock, self._handler.result_kind
-        return list(map(Job, map(_id_of, rows), repeat(queues), repeat(clock), repeat(kind)))
+        return [Job(row.id, queues, clock, kind) for row in rows]
 
 
 class _Written(NamedTuple):

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 
 from dueline.core.clock import Clock, StoreTime
 from dueline.core.errors import EnqueueUnknown, StoreMoved, Unknown
@@ -12,10 +13,9 @@ from dueline.core.lane import Lane, bucket_of, living_queue
 from dueline.core.pagination import EVER, first_pages, jobs_in, lane_pages
 from dueline.core.queue_catalog import Catalog
 from dueline.core.store import Drop, LanePage, Store
-from dueline.core.tuples import field
 from dueline.core.wakeup import Wakeups, wake_before
 
-_when_of = field(Job, "lane", "at_us")
+_when_of = attrgetter("lane", "at_us")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

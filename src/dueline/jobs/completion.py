@@ -5,6 +5,7 @@ a transaction, they and the `Drop` are one. Otherwise the outcome comes first: i
 the row under the claim's token, and decides who finished. Then the effects follow from the stored
 outcome, under derived ids, and then the `Drop`. A process that finds a row with an outcome repeats
 the effects, which adds nothing, and drops the row. The handler never runs again (rule P5).
+Hot path: the benchmark `default`.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -4,6 +4,7 @@ import base64
 import binascii
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Final
 
 from dueline.core.attempt import Attempt
@@ -14,7 +15,6 @@ from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, Conflict
 from dueline.core.pagination import rows_in
 from dueline.core.store import Row
-from dueline.core.tuples import field
 from dueline.jobs.history import HISTORY_SUFFIX, Key, key_of
 from dueline.jobs.history_batch import attempts_in
 from dueline.log import trimming
@@ -29,7 +29,7 @@ _AGAIN_US: Final = 120 * SECOND_US
 
 _FORM: Final = 1
 
-_position = field(Row, "at_us", "id")
+_position = attrgetter("at_us", "id")
 _Shard = tuple[str, int]
 
 

@@ -1,4 +1,4 @@
-"""The history of jobs, as a stream."""
+"""The history of jobs, as a stream. Hot path: the benchmark `history`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple

@@ -17,11 +17,8 @@ from dueline.core.lane import living_queue
 from dueline.core.queue_catalog import Catalog
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Group, Move, Row, Store, Verdict
-from dueline.core.tuples import field
 from dueline.core.wakeup import NoWakeups, Wakeups
 from dueline.jobs.history import happened, row_of_event, rows_of_enqueued
-
-_lane_of = field(Job, "lane")
 
 
 class RecordingStore:
@@ -75,7 +72,7 @@ class RecordingStore:
         )
 
     def _rows_of_enqueued(self, jobs: Sequence[Job]) -> list[Row]:
-        lanes = set(map(_lane_of, jobs))
+        lanes = {job.lane for job in jobs}
         if len(lanes) == 1:  # as for most calls
             (lane,) = lanes
             if not self._is_kept(lane.queue):

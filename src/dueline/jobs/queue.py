@@ -22,7 +22,6 @@ from dueline.core.job_status import status_of
 from dueline.core.lane import Lane, bucket_of, living_queue
 from dueline.core.queue_settings import check_queue_name
 from dueline.core.store import Group, Jobs, LanePage, Move, Store, Transactional
-from dueline.core.tuples import field
 from dueline.core.validation import check_call, check_due, check_options, check_priority
 from dueline.core.wakeup import DeferredWakeups, Wakeups, place_of
 from dueline.jobs import cancel_requests, results
@@ -37,7 +36,6 @@ from dueline.jobs.unique import UniqueJobs, rule_of
 from dueline.limits.admission import Admission
 from dueline.workflows.records import Layouts
 
-_when_of = field(Job, "lane", "at_us")
 _PAGE = 500
 _ROUNDS_MAX = 5
 _LOOKS = 2

@@ -8,6 +8,7 @@ its jobs looks. There are cells of two sizes: ids of one call count up, and ids 
 differ by their timestamps. Jobs that are few in their cells have records of their own. So have
 those with long results or with options, and those whose ids are not random: several processes may
 add these (rule E7).
+Hot path: the benchmark `default`.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -3,11 +3,11 @@
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import Final
 
 from dueline.core.clock import Clock, StoreTime
 from dueline.core.store import Row, Store
-from dueline.core.tuples import field
 from dueline.core.watermark import SEALED_US
 from dueline.log.checkpoint import Place
 
@@ -24,7 +24,7 @@ IDS_KNOWN_MAX: Final = 100_000
 PAGE: Final = 2000
 """How many rows of a shard are read at once."""
 
-_position = field(Row, "at_us", "id")
+_position = attrgetter("at_us", "id")
 
 
 class ShardReader:

@@ -1,4 +1,4 @@
-"""Streams: appending, reading, retention."""
+"""Streams: appending, reading, retention. Hot path: the benchmark `streams`."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

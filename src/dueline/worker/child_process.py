@@ -10,11 +10,10 @@ from types import FrameType
 
 from dueline.core.attempt import Ending, GivenBack
 from dueline.core.clock import SECOND_US, Clock, SystemClock
-from dueline.core.job import Claim, Job
+from dueline.core.job import Job, JobId
 from dueline.core.logging import enable_loggers
 from dueline.core.process_signals import set_handlers, signals_to_stop
 from dueline.core.system import at_fork
-from dueline.core.tuples import field
 from dueline.tasks.handler import Handler
 from dueline.tasks.hooks import Hooks
 from dueline.worker.assignment import Assignment
@@ -47,9 +46,6 @@ _GROUP_S = NOTIFY_EVERY_US / SECOND_US
 
 REPORT_EVERY_US = 200_000
 """Minimum time between two progress reports to the parent."""
-
-_claim_of = field(Job, "id", "fence")
-"""The claim of a job, as a plain tuple, which equals it."""
 
 
 class Child:
@@ -188,7 +184,7 @@ class _Notes(deque[tuple[Job, Ending, int, int]]):
         self._board = board
         self._clock = clock
         self._send = send
-        self._cells: dict[Claim, int] = {}
+        self._cells: dict[tuple[JobId, int], int] = {}
         self._over: deque[int] = deque()
 
     def add(self, run: Run) -> None:
@@ -198,18 +194,18 @@ class _Notes(deque[tuple[Job, Ending, int, int]]):
 
     def start(self, job: Job) -> None:
         """Note that a handler is about to be called; the jobs of a batch have one cell."""
-        cell = self._cells.get(_claim_of(job))
+        cell = self._cells.get((job.id, job.fence))
         if cell is not None:
             self._board.start(cell, self._clock.monotonic_us())
 
     def take_back(self, job: Job) -> None:
         """Note that it was not called after all."""
-        self._board.start(self._cells[_claim_of(job)], 0)
+        self._board.start(self._cells[job.id, job.fence], 0)
 
     def append(self, one: tuple[Job, Ending, int, int]) -> None:
         """Note how a job ended, before others can take that."""
         job, ending, started_us, ended_us = one
-        cell = self._cells.pop(_claim_of(job))
+        cell = self._cells.pop((job.id, job.fence))
         data = dump_ending(ending, started_us, ended_us)
         if len(data) > ENDING_BYTES_MAX:
             self._send(Finished(job.claim(), ending, started_us, ended_us))

@@ -4,13 +4,10 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from dueline.core.job import Claim, Job, JobId
 from dueline.core.queue_settings import QueueSettings
-from dueline.core.tuples import field
 from dueline.tasks.progress import Progress
 from dueline.worker.assignment import Assignment
 from dueline.worker.claimer import ClaimedJob
 from dueline.worker.triage import assigned
-
-_id_of = field(Job, "id")
 
 
 class HeldJobs:
@@ -58,8 +55,8 @@ class HeldJobs:
 
     def add(self, jobs: Sequence[Job]) -> None:
         """Hold claimed jobs."""
-        self._jobs.update(zip(map(_id_of, jobs), jobs, strict=True))
-        self._settling.difference_update(map(_id_of, jobs))  # claimed again
+        self._jobs.update({job.id: job for job in jobs})
+        self._settling.difference_update([job.id for job in jobs])  # claimed again
 
     def settling(self, jobs: Sequence[Job]) -> None:
         """Note which jobs are being settled: they take no slots."""
@@ -131,6 +128,6 @@ class HeldJobs:
                 assignment._replace(start_by_us=by_us.get(assignment.job.claim(), 0))
                 for assignment in made
             ]
-        if all(map(self._jobs.__contains__, map(_id_of, jobs))):  # nearly always, and quickly
+        if all(job.id in self._jobs for job in jobs):  # nearly always
             return made
         return [assignment for assignment in made if assignment.job in self]

@@ -22,7 +22,6 @@ from dueline.core.lane import (
     tenant_of,
 )
 from dueline.core.logging import log
-from dueline.core.tuples import field
 from dueline.core.user_code import Raised, contain
 from dueline.jobs.paused_tasks import clear, defer, move_to_lanes, requeue, waiting_in
 from dueline.jobs.unknown_tasks import known_tasks, unknown_text
@@ -40,9 +39,6 @@ ASK_EVERY_US: Final = 5 * SECOND_US
 """How often a worker asks whether a live worker knows a task that it does not know."""
 
 LANES_MAX: Final = 1_000
-
-_job_of = field(ClaimedJob, "job")
-_task_of, _codec_of = field(Job, "task"), field(Job, "codec")
 
 
 class DeferredJob(NamedTuple):
@@ -91,9 +87,9 @@ class DeferredJobs:
     def sort(self, taken: list[ClaimedJob]) -> Deferral:
         """Sort claimed jobs by whether this worker may run them."""
         settings = self._engine.catalog.settings
-        queues = queues_of(map(_job_of, taken))
-        paused = {queue: settings(queue).paused_tasks for queue in queues}
-        has_unknown = self._has_unknown([*map(_job_of, taken)])
+        jobs = [job for job, _ in taken]
+        paused = {queue: settings(queue).paused_tasks for queue in queues_of(jobs)}
+        has_unknown = self._has_unknown(jobs)
         if not (has_unknown or self._limited or any(paused.values())):
             return Deferral(taken, [], [])
         found = Deferral([], [], [])
@@ -117,7 +113,7 @@ class DeferredJobs:
         return found
 
     def _has_unknown(self, jobs: Sequence[Job]) -> bool:
-        tasks, codecs = set(map(_task_of, jobs)), set(map(_codec_of, jobs))
+        tasks, codecs = {job.task for job in jobs}, {job.codec for job in jobs}
         known = self._known  # every worker knows the own steps of workflows, which have no task
         return any(task and task not in known.tasks for task in tasks) or any(
             codec > CODEC_MAX and codec not in known.codecs for codec in codecs

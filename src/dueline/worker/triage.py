@@ -1,4 +1,4 @@
-"""Decides what becomes of claimed jobs before they run."""
+"""Decides what becomes of claimed jobs before they run. Hot path: the benchmark `default`."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby, repeat

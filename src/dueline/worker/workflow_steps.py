@@ -10,7 +10,6 @@ from dueline.core.engine import Engine
 from dueline.core.errors import StoreCorrupt
 from dueline.core.job import Job, JobId
 from dueline.core.logging import log
-from dueline.core.tuples import field
 from dueline.jobs.group_cancellation import advance
 from dueline.jobs.history import attempt_of
 from dueline.jobs.queue import Queues
@@ -45,9 +44,6 @@ class SortedSteps(NamedTuple):
     broken: list[Job]
 
 
-_job_of, _opts_of = field(ClaimedJob, "job"), field(Job, "opts")
-
-
 class WorkflowSteps:
     """Decides whether claimed steps may run, and releases the steps after those that ended.
 
@@ -66,7 +62,7 @@ class WorkflowSteps:
 
     def sort(self, taken: Sequence[ClaimedJob]) -> SortedSteps:
         """Sort claimed steps by whether they may run; changes nothing."""
-        if not any(map(_opts_of, map(_job_of, taken))):  # none of a workflow
+        if not any(job.opts for job, _ in taken):  # none of a workflow
             return SortedSteps(list(taken), {}, {}, [], [])
         now_us = self._engine.time.latest_us()
         found = SortedSteps([], {}, {}, [], [])

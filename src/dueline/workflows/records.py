@@ -20,7 +20,6 @@ from dueline.core.job import Job, JobId
 from dueline.core.pagination import record_at, records_in
 from dueline.core.readable_records import Unreadable
 from dueline.core.store import NO_VERSION, Commit, Delete, Put, Records
-from dueline.core.tuples import made
 from dueline.workflows.graph import BLOCK, Layout, read_layout
 from dueline.workflows.readiness import End
 
@@ -177,8 +176,6 @@ def ends(
     """Read the outcomes of the ended steps of some blocks."""
     found: dict[int, End] = {}
     for block in blocks:
-        steps: list[int] = []
-        cells: list[tuple[str, str, str, int]] = []
         for step, state, at_us, text in _read_ends(records, flow, block):
             value, error = (text, "") if state == "done" else ("", text)
             if with_values and value == _APART:
@@ -186,10 +183,7 @@ def ends(
                 if apart is None:  # it is not readable yet
                     continue
                 value = apart.value.decode()
-            steps.append(step)
-            cells.append((state, value, error, at_us))
-        for step, end in zip(steps, made(End, cells), strict=True):
-            found.setdefault(step, end)  # an outcome comes before a death
+            found.setdefault(step, End(state, value, error, at_us))  # an outcome comes first
     return found
 
 

@@ -2,7 +2,7 @@
 
 import ast
 
-from tools.budget import bodies_elsewhere, kinds_of_store, loops_over_one
+from tools.budget import bodies_elsewhere, has_tuple_tricks, kinds_of_store, loops_over_one
 
 
 def test_questions_about_the_kind_of_a_store_are_counted() -> None:
@@ -23,6 +23,15 @@ def test_questions_about_the_kind_of_a_store_are_counted() -> None:
 
 def test_loops_whose_variable_says_nothing_are_counted() -> None:
     assert loops_over_one(ast.parse("for one in a: [one for one in b]\nfor job in c: pass")) == 2
+
+
+def test_a_module_that_makes_tuples_unusually_names_its_benchmark() -> None:
+    uses = ("from dueline.core.tuples import field\n", "make = tuple.__new__\n")
+    for use in uses:
+        assert has_tuple_tricks(ast.parse(f'"""Jobs."""\n{use}'))
+        named = f'"""Jobs. Hot path: the benchmark `default`."""\n{use}'
+        assert not has_tuple_tricks(ast.parse(named))
+    assert not has_tuple_tricks(ast.parse("from operator import attrgetter\n"))
 
 
 def test_tests_that_only_call_their_body_are_counted() -> None:

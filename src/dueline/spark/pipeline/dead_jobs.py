@@ -7,10 +7,10 @@ another death, which appears in the tables later.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from dueline.core.job import Job, JobId, State
-from dueline.core.tuples import field
 from dueline.jobs.queue import Queues
 from dueline.spark.pipeline.queries import Queries, View, lines_of, text_of
 
@@ -50,7 +50,7 @@ class Death(NamedTuple):
     error: str
 
 
-_kind_of = field(Death, "queue", "task", "error")
+_kind_of = attrgetter("queue", "task", "error")
 
 
 class Kind(NamedTuple):

@@ -6,12 +6,12 @@ No Spark is needed here: `plan` and `rows_of` also serve other readers.
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Final, NamedTuple, TypeVar
 
 from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane
 from dueline.core.store import Row, Store
-from dueline.core.tuples import field
 from dueline.jobs.history_batch import size_of
 
 Position = tuple[int, bytes]
@@ -35,8 +35,8 @@ _STEPS: Final = 32
 _SAMPLE: Final = 4
 """Number of rows after each step that say how many attempts a row holds there."""
 
-_position, _id = field(Row, "at_us", "id"), field(Row, "id")
-_order = field(Job, "at_us", "id")
+_position, _id = attrgetter("at_us", "id"), attrgetter("id")
+_order = attrgetter("at_us", "id")
 
 
 class RowSlice(NamedTuple):

@@ -2,6 +2,7 @@
 
 Job ids come from the data, never from randomness: a task that Spark repeats and a batch that it
 replays must produce the same jobs.
+Hot path: the benchmark `on_spark`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

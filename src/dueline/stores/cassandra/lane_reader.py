@@ -16,7 +16,6 @@ from dueline.core.errors import DuelineError
 from dueline.core.job import JobId
 from dueline.core.lane import Lane
 from dueline.core.pagination import parts_of
-from dueline.core.tuples import field
 from dueline.stores.cassandra import statements as rows
 from dueline.stores.cassandra.answers import Rows
 from dueline.stores.cassandra.connection import TooManyTombstones
@@ -223,7 +222,7 @@ def _boxes(lanes: Iterable[Lane]) -> Iterator[list[Lane]]:
                     yield list(alike)
 
 
-_box_of = field(Lane, "queue", "bucket", "tenant", "priority", "shard")
+_box_of = attrgetter("queue", "bucket", "tenant", "priority", "shard")
 
 
 def size_of(found: Found) -> int:

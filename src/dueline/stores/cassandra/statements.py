@@ -1,4 +1,7 @@
-"""Statements that read and write jobs as rows of Cassandra's tables."""
+"""Statements that read and write jobs as rows of Cassandra's tables.
+
+Hot path: the benchmark `cassandra-default`.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby

@@ -1,4 +1,7 @@
-"""Jobs in PostgreSQL's tables: inserts, outcomes and lookups, each by few statements."""
+"""Jobs in PostgreSQL's tables: inserts, outcomes and lookups, each by few statements.
+
+Hot path: the benchmark `postgres-default`.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter

@@ -5,6 +5,7 @@ locks. So it takes a shared advisory lock whose number has the lowest position t
 then reads up to where the shard is closing (rule F8). A process that raises the watermark first
 stores up to where it closes, and then reads the locks: the watermark stays below the lowest
 (rule F9). An open transaction delays the rows behind its own, and nobody waits for it.
+Hot path: the benchmark `postgres-history`.
 """
 
 import zlib

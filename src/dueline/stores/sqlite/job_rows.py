@@ -2,6 +2,7 @@
 
 The table has a number in place of a job's lane; its other columns are the fields of Job, in the
 same order. Positions and slices are computed once, so that C code handles each row.
+Hot path: the benchmark `default`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

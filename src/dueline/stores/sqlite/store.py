@@ -2,6 +2,7 @@
 
 Every write is one immediate transaction: an insert with its lane list (rule E6), a claim, or a
 group of outcomes and effects. Several processes may share the file.
+Hot path: the benchmark `tenants`.
 """
 
 import json

@@ -2,6 +2,7 @@
 
 Each function runs inside one transaction, so an append reads the watermark and inserts atomically:
 no row is ever inserted at or below a watermark that was raised before.
+Hot path: the benchmark `history`.
 """
 
 from collections.abc import Sequence
