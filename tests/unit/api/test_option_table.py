@@ -22,7 +22,7 @@ from dueline.core.call_options import CARRIED, Carried, read_options
 from dueline.core.clock import SystemClock
 from dueline.core.job import Job
 from dueline.web import api
-from dueline.web.http_api.shapes import NewJob
+from dueline.web.http_api.shapes import JobDetails, NewJob
 from tests.harness.carried_options import GIVEN, PASSED, expected, given, shown
 from tests.harness.cassandra_node import keyspaces_on_a_node
 from tests.harness.http_api import Program
@@ -217,6 +217,8 @@ def test_http_takes_what_a_job_carries(app: Dueline, option: Option) -> None:
     (many,) = program.call("POST", "/jobs/bulk", {"jobs": [call]}, status=201)
     for job in (one, many):
         assert stored(app.queues.find(parse_id(job["id"])).row, option) == expected(option)
+        if option.name in JobDetails.__struct_fields__:
+            assert program.call("GET", f"/jobs/{job['id']}")[option.name] == expected(option)
 
 
 def test_options_are_stored_as_json_that_earlier_versions_read() -> None:

@@ -13,7 +13,7 @@ from dueline.api.call_options import OPTIONS, Shape
 from dueline.api.job_handle import parse_id
 from dueline.api.task import PlannedCall, Using
 from dueline.core.attempt import read_epitaph
-from dueline.core.call_options import Unique
+from dueline.core.call_options import CARRIED, Unique
 from dueline.core.clock import SECOND_US, to_us
 from dueline.core.errors import BadInput
 from dueline.core.retry import Retry
@@ -142,8 +142,10 @@ def get_job(call: Call) -> JobDetails:
     site = call.site
     details = site.admin.get(call.path["id"])
     summary, redaction, progress = details.summary, site.redaction, details.progress
+    shown = {name: form.show(getattr(details.carried, name)) for name, form in CARRIED.items()}
+    carried = {name: shown[name] for name in JobDetails.__struct_fields__ if name in shown}
     return JobDetails(
-        **_summary(summary),
+        **{**carried, **_summary(summary)},
         arguments=redaction.arguments(details.arguments, site.parameters(summary.task)),
         hidden=details.hidden,
         result=redaction.value(details.result),
