@@ -161,6 +161,7 @@ OPTIONS: Final = (
     Option("keep", Shape.DURATION, _keep, step=False,
            is_set=lambda call: call.terms is not None and call.terms.keep_us is not None),
     _carried("headers", Shape.PAIRS, "header"),
+    _carried("labels", Shape.WORDS, "label", "label"),
 )  # fmt: skip
 """All options of a call, which `using` and bulk calls have."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from dueline.api.handle import Handle, R_co
 from dueline.coordination.worker_registry import live_workers
 from dueline.core.attempt import read_epitaph
-from dueline.core.call_options import headers_of, tags_of
+from dueline.core.call_options import carried_by, headers_of, tags_of
 from dueline.core.clock import Clock, asked_instant_us, asked_span_us
 from dueline.core.codec import decode_result
 from dueline.core.errors import BadInput, JobFailed
@@ -214,6 +214,16 @@ class Job(Handle[R_co]):
         """
         row = self._queues.find(self._id).row
         return {} if row is None else headers_of(row)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels of the job, sorted; empty once it has ended.
+
+        Raises:
+            NotFound: The job does not exist, or its result has expired.
+        """
+        row = self._queues.find(self._id).row
+        return () if row is None else carried_by(row).labels
 
     def change(
         self,

@@ -96,6 +96,7 @@ class Using(Generic[P, R]):
         kill_after: timedelta | float | None = None,
         keep: timedelta | float | None = None,
         headers: Mapping[str, str] | None = None,
+        labels: Iterable[str] | None = None,
         **unknown: Never,
     ) -> "Using[P, R]":
         """Return the task with options for its calls.
@@ -125,6 +126,8 @@ class Using(Generic[P, R]):
             kill_after: Duration after which the child process of the handler is killed.
             keep: Duration that the result is kept instead of the queue's, 0 for none.
             headers: Small strings by name that travel with the job, as `ctx.headers`.
+            labels: Up to 20 labels, such as "gpu", that are stored and shown with the job. Workers
+                do not select jobs by them yet.
             **unknown: None; an error names the option that was meant.
 
         Returns:

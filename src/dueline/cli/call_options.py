@@ -19,6 +19,7 @@ from dueline.core.call_options import Mode, Unique
 from dueline.core.errors import BadInput
 
 _Text = str | None
+LabelsOption = Annotated[list[str] | None, option("LABEL", "Label of the job; repeatable.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,7 @@ class CallOptions:
     tenant: Annotated[_Text, option("NAME", "Tenant of the job.")] = None
     tag: TagsOption = None
     header: HeadersOption = None
+    label: LabelsOption = None
     expires: Annotated[
         _Text, option("DURATION", "Expire after this duration: 90s, 10m, 2h, 3d.")
     ] = None
@@ -69,6 +71,7 @@ class ScheduleCallOptions:
     queue: Annotated[_Text, option("NAME", "Queue; default: the task's own.")] = None
     priority: Annotated[int | None, option("N", "Priority; default: the task's own.")] = None
     tenant: Annotated[_Text, option("NAME", "Tenant of the jobs.")] = None
+    label: LabelsOption = None
 
     def read(self) -> dict[str, Any]:
         """Return the options that are given as `using` takes them."""

@@ -77,12 +77,14 @@ class Carried(Cells, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     these fields by inheritance. CARRIED checks those that callers give as a value of their own.
 
     tags: sorted. terms: what the call has instead of its task or queue. headers: names and values
-    that travel with the job, such as a trace context.
+    that travel with the job, such as a trace context. labels: sorted; of the workers that the job
+    asks for, which claims do not read yet.
     """
 
     tags: tuple[str, ...] = ()
     terms: CallTerms | None = None
     headers: tuple[tuple[str, str], ...] = ()
+    labels: tuple[str, ...] = ()
 
     def carried(self) -> dict[str, Any]:
         """Return the fields of this class that are set, by name, to pass them on."""
@@ -160,25 +162,33 @@ def read_tags(tags: object) -> tuple[str, ...]:
 
     Raises: BadInput: a tag is not a printable string of 1 to 64 characters, or there are too many.
     """
-    if isinstance(tags, str) or not isinstance(tags, Iterable):
-        raise BadInput(
-            f"`tags` must be a list of strings (got {tags!r:.80}).", hint='Use tags=["import"].'
-        )
+    return _read_words(tags, "tag", 'Use tags=["import"].')
+
+
+def read_labels(labels: object) -> tuple[str, ...]:
+    """Return the labels of a call, sorted and without duplicates; raise BadInput as for tags."""
+    return _read_words(labels, "label", 'Use labels=["gpu"].')
+
+
+def _read_words(words: object, name: str, hint: str) -> tuple[str, ...]:
+    """Return the words of an option, whose singular is `name`."""
+    if isinstance(words, str) or not isinstance(words, Iterable):
+        raise BadInput(f"`{name}s` must be a list of strings (got {words!r:.80}).", hint=hint)
     read: set[str] = set()
-    for tag in tags:
+    for word in words:
         if (
-            not isinstance(tag, str)
-            or not 0 < len(tag) <= TAG_CHARACTERS_MAX
-            or not tag.isprintable()
+            not isinstance(word, str)
+            or not 0 < len(word) <= TAG_CHARACTERS_MAX
+            or not word.isprintable()
         ):
             raise BadInput(
-                f"A tag must be a printable string (got {tag!r:.80}).",
+                f"A {name} must be a printable string (got {word!r:.80}).",
                 hint=f"Use 1 to {TAG_CHARACTERS_MAX} characters.",
             )
-        read.add(tag)
+        read.add(word)
     if len(read) > TAGS_MAX:
         raise BadInput(
-            f"`tags` must have at most {TAGS_MAX} items (got {len(read)}).",
+            f"`{name}s` must have at most {TAGS_MAX} items (got {len(read)}).",
             hint=f"Use at most {TAGS_MAX}.",
         )
     return tuple(sorted(read))
@@ -229,6 +239,7 @@ class CarriedForm(NamedTuple):
 CARRIED: Final[Mapping[str, CarriedForm]] = {
     "tags": CarriedForm(read_tags, list),
     "headers": CarriedForm(read_headers, dict),
+    "labels": CarriedForm(read_labels, list),
 }
 """The fields of `Carried` that callers give as a value of their own, by the option's name."""
 

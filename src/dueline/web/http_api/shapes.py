@@ -63,6 +63,7 @@ class NewJob(Input):
     keep: Seconds | None = None
     retry: RetryPolicy | None = None
     headers: dict[str, str] | None = None
+    labels: list[str] | None = None
 
 
 class Enqueued(msgspec.Struct):
@@ -142,6 +143,7 @@ class JobDetails(JobSummary, kw_only=True):
     progress: ProgressReport | None
     traceback: str
     unique: str
+    labels: list[str]
     workflow: str
     attempts: list[AttemptSummary]
 
