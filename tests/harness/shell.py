@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from dueline import Dueline
 from dueline.cli import run
 from dueline.core.store import Extend, Lease, Want
 from tests.harness import forked
+from tests.harness.programs import wait_for
 
 TASKS = """
 import time
@@ -147,10 +147,7 @@ class Shell:
         """Have a worker of the app run, as a process of its own that is killed at the end."""
         process = self.spawn("worker", "tasks:app", *words)
         try:
-            give_up_s = time.monotonic() + WAIT_S
-            while not self("workers", "list", "-o", "json", "--store", STORE).data:
-                assert time.monotonic() < give_up_s
-                time.sleep(0.05)
+            wait_for(lambda: self("workers", "list", "-o", "json", "--store", STORE).data)
             yield process
         finally:
             process.kill()
