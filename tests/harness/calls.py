@@ -1,15 +1,12 @@
 """Calls and rows that tests put into queues."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from dueline import Dueline
-from dueline.api.job_handle import parse_id
 from dueline.core.codec import JSON
 from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane, bucket_of
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Lease, Store, Want
-from dueline.jobs.bulk import BulkResult
 from dueline.jobs.queue import EnqueueRequest, Queues
 from tests.harness.clocks import NOW_US
 
@@ -83,20 +80,5 @@ def claim_all(
 def row_in(store: Store, job_id: JobId) -> Job:
     """Read a row that must be there."""
     (row,) = store.find([job_id])
-    assert row is not None
-    return row
-
-
-def total(pages: Iterator[BulkResult]) -> BulkResult:
-    """Add up the results of pages."""
-    changed = BulkResult()
-    for page in pages:
-        changed = changed.plus(page)
-    return changed
-
-
-def stored_row(app: Dueline, job_id: str) -> Job:
-    """Read a job's row."""
-    row = app.queues.find(parse_id(job_id)).row
     assert row is not None
     return row

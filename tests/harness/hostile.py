@@ -252,11 +252,3 @@ def build(url: str, *, plain: bool = False, keep: float = 3600) -> Dueline:
 
 if URL_VARIABLE in os.environ:
     app = build(os.environ[URL_VARIABLE])
-
-
-def nested(depth: int) -> object:
-    """Make a list in a list, and so on."""
-    value: object = 1
-    for _ in range(depth):
-        value = [value]
-    return value

@@ -12,15 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-WAIT_S = 120
+WAIT_S = 60
 
 
-def wait_for(is_so: Callable[[], object], what: str | Callable[[], str] = "") -> None:
-    """Wait until something is so; what: what did not come to be, or how to tell then."""
+def wait_for(is_so: Callable[[], object], what: str) -> None:
+    """Wait until something is so."""
     give_up_s = time.monotonic() + WAIT_S
     while not is_so():
-        reason = what() if callable(what) else what
-        assert time.monotonic() < give_up_s, f"it never came to be: {reason}"
+        assert time.monotonic() < give_up_s, f"it never came to be: {what}"
         time.sleep(0.01)
 
 

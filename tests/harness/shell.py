@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,6 @@ from dueline import Dueline
 from dueline.cli import run
 from dueline.core.store import Extend, Lease, Want
 from tests.harness import forked
-from tests.harness.programs import wait_for
 
 TASKS = """
 import time
@@ -147,7 +147,10 @@ class Shell:
         """Have a worker of the app run, as a process of its own that is killed at the end."""
         process = self.spawn("worker", "tasks:app", *words)
         try:
-            wait_for(lambda: self("workers", "list", "-o", "json", "--store", STORE).data)
+            give_up_s = time.monotonic() + WAIT_S
+            while not self("workers", "list", "-o", "json", "--store", STORE).data:
+                assert time.monotonic() < give_up_s
+                time.sleep(0.05)
             yield process
         finally:
             process.kill()

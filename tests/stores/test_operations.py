@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -11,11 +12,21 @@ from dueline.admin.search import JobFilter
 from dueline.coordination.worker_registry import present
 from dueline.web import api, dashboard
 from tests.harness.http_api import Program
-from tests.harness.programs import wait_for
 from tests.harness.steering import answer_to, ask, presence_of
 from tests.harness.web import Shop, Visitor
 
+PATIENCE_S = 5
+"""How long an operator waits at most."""
+
 log = logging.getLogger("shop")
+
+
+def in_time(is_so: Callable[[], object]) -> bool:
+    """Wait for something, as long as an operator does at most."""
+    until_s = time.monotonic() + PATIENCE_S
+    while not (found := is_so()) and time.monotonic() < until_s:
+        time.sleep(0.01)
+    return bool(found)
 
 
 @pytest.mark.long
@@ -86,18 +97,18 @@ def test_a_worker_is_steered(url: str) -> None:
 
     with app.worker(["default"]):
         engine = app.engine
-        wait_for(lambda: present(engine.store))
+        assert in_time(lambda: present(engine.store))
         quiet = ask(engine, "quiet")
-        wait_for(lambda: answer_to(engine, quiet))
+        assert in_time(lambda: answer_to(engine, quiet))
         job = work.enqueue()
         ping = ask(engine, "ping")
-        wait_for(lambda: answer_to(engine, ping))
-        wait_for(lambda: presence_of(engine).is_quiet)
+        assert in_time(lambda: answer_to(engine, ping))
+        assert in_time(lambda: presence_of(engine).is_quiet)
         assert job.explain().reason == "quiet"
         ask(engine, "resume")
         assert job.result(timeout=10) == "done"
         ask(engine, "stop")
-        wait_for(lambda: not present(engine.store))
+        assert in_time(lambda: not present(engine.store))
     app.close()
 
 
@@ -114,14 +125,14 @@ def test_a_group_is_paused(url: str) -> None:
 
     with app.consuming():
         clicks.append(1)
-        wait_for(lambda: seen == [1])
+        assert in_time(lambda: seen == [1])
         clicks.pause(group="billing")
         time.sleep(0.6)  # more than a check of the settings
         clicks.append(2)
         time.sleep(0.6)
         assert (seen, sum(lag.rows for lag in clicks.lag("billing"))) == ([1], 1)
         clicks.resume(group="billing")
-        wait_for(lambda: seen == [1, 2])
+        assert in_time(lambda: seen == [1, 2])
     app.close()
 
 

@@ -1,7 +1,8 @@
 """Two versions of an application on one store, of which one has a new task."""
 
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
@@ -15,7 +16,6 @@ from dueline.core.clock import SECOND_US
 from dueline.core.job import Job as JobRow
 from dueline.core.lane import dead_queue, task_of
 from tests.harness.addresses import LONG_ON_CASSANDRA
-from tests.harness.programs import wait_for
 
 PATIENCE_S = 30
 
@@ -32,6 +32,14 @@ def working(app: Dueline) -> Iterator[None]:
     finally:
         worker.stop()
         thread.join()
+
+
+def until(is_true: Callable[[], bool]) -> None:
+    """Wait until something is true."""
+    end_s = time.monotonic() + PATIENCE_S
+    while not is_true():
+        assert time.monotonic() < end_s, "it takes too long"
+        time.sleep(0.01)
 
 
 def rows_of(app: Dueline, jobs: Sequence[Job[int]]) -> list[JobRow]:
@@ -62,8 +70,8 @@ def test_a_new_task_waits_for_a_worker_that_knows_it(url: str) -> None:
         sent = [send.enqueue(n) for n in range(6)]
         sold = [sell.enqueue(n) for n in range(6)]
         flow = new.start(pipeline(sell.step(1), send.step()))
-        wait_for(lambda: {job.status for job in sold} == {"done"})
-        wait_for(lambda: all(task_of(row.lane) for row in rows_of(new, sent)))
+        until(lambda: {job.status for job in sold} == {"done"})
+        until(lambda: all(task_of(row.lane) for row in rows_of(new, sent)))
         for job in sent:
             said = job.explain()
             assert said.reason == "task unknown"
@@ -75,23 +83,23 @@ def test_a_new_task_waits_for_a_worker_that_knows_it(url: str) -> None:
         assert {(row.errors, row.crashes) for row in rows_of(new, sent)} == {(0, 0)}
         assert [job.status for job in sent] == ["ready"] * len(sent)
         with working(new):
-            wait_for(lambda: {job.status for job in sent} == {"done"})
+            until(lambda: {job.status for job in sent} == {"done"})
             more = [send.enqueue(n) for n in range(4)] + [sell.enqueue(n) for n in range(4)]
-            wait_for(lambda: {job.status for job in more} == {"done"})
+            until(lambda: {job.status for job in more} == {"done"})
             assert flow.result(timeout=PATIENCE_S) == 1
         assert {one.verdict for one in is_ready(new.engine, max_age_us=SECOND_US)} == {"good"}
     with working(old):  # a task may be registered while a worker runs
         old.task(name="shop.late")(lambda: None)
         late = old.task_named("shop.late").enqueue()
-        wait_for(lambda: late.status == "done")
+        until(lambda: late.status == "done")
         new.payloads.add("turned", 64, encode=_turned, decode=_turned)
         new.payloads.use("turned")
         turned = [sell.enqueue(n) for n in range(4)]
-        wait_for(lambda: all(task_of(row.lane) for row in rows_of(new, turned)))
+        until(lambda: all(task_of(row.lane) for row in rows_of(new, turned)))
         for job in turned:
             assert "knows task shop.sell and the codec 64" in job.explain().sentence
         with working(new):
-            wait_for(lambda: {job.status for job in turned} == {"done"})
+            until(lambda: {job.status for job in turned} == {"done"})
     assert [job.result() for job in sent] == list(range(6))
     assert not list(new.engine.jobs_of(dead_queue("default")))
     for app in (old, new):

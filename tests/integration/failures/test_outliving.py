@@ -13,7 +13,6 @@ import pytest
 from dueline import Context, Dueline, Retry
 from dueline.admin.health import lost_slots
 from dueline.coordination.worker_registry import live_workers
-from tests.harness.programs import wait_for
 
 PATIENCE_S = 120.0
 
@@ -38,6 +37,15 @@ def holds_the_log() -> None:
     open("held", "w").close()
     threading.Event().wait()
 """
+
+
+def until(is_so: object) -> None:
+    """Wait until something is so."""
+    assert callable(is_so)
+    give_up_s = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -78,7 +86,7 @@ def test_busy_loggers_end_at_their_limit_and_the_worker_goes_on(
 def test_a_worker_whose_log_is_held_ends_within_its_drain(shop: Path) -> None:
     enqueue(shop, "holds_the_log.enqueue()")
     worker = worker_of(shop, "--drain", "1s")
-    wait_for((shop / "held").exists)
+    until((shop / "held").exists)
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(PATIENCE_S) == 128 + signal.SIGTERM
 
@@ -93,13 +101,13 @@ def test_a_slot_that_is_lost_is_named(tmp_path: Path) -> None:
 
     job = waits.enqueue()
     with app.worker(concurrency=2):
-        wait_for(lambda: any(one.lost for one in live_workers(app.engine)))
+        until(lambda: any(one.lost for one in live_workers(app.engine)))
         (check,) = lost_slots(app.engine, live_workers(app.engine))
         assert (check.verdict, job.id in check.finding) == ("warning", True)
         assert "1 of 2 slots are lost" in check.finding
         go.set()
-        wait_for(lambda: job.status == "dead")
-        wait_for(lambda: not any(one.lost for one in live_workers(app.engine)))
+        until(lambda: job.status == "dead")
+        until(lambda: not any(one.lost for one in live_workers(app.engine)))
     app.close()
 
 
@@ -137,13 +145,13 @@ def test_a_job_is_not_run_beside_its_first_run_after_the_drain(tmp_path: Path, k
 
     job = (plain if kind == "plain" else checks).enqueue()
     with app.worker(drain=0.1):
-        wait_for(lambda: runs[0] == 1)
+        until(lambda: runs[0] == 1)
     with app.worker():
         if kind == "plain":  # its claim is kept
             time.sleep(1)
             assert (runs[0], job.status) == (1, "running")
             go.set()
-        wait_for(lambda: job.status == "done")
+        until(lambda: job.status == "done")
     assert most[0] == 1
     assert runs[0] == (1 if kind == "plain" else 2)
     app.close()

@@ -15,7 +15,6 @@ from dueline import Dueline
 from dueline.core.errors import StoreUnavailable
 from tests.harness.cassandra_node import Keyspaces, keyspaces_on_a_node
 from tests.harness.postgres import Schemas, schemas
-from tests.harness.programs import wait_for
 from tests.harness.relay import Relay, free_port, relay_to
 from tests.harness.web import status_of
 
@@ -125,6 +124,13 @@ def process(folder: Path, store: str, *words: str) -> Iterator["subprocess.Popen
 
 
 WORKER = ("-m", "dueline", "worker", "tasks:app", "--drain", "1s")
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
 
 
 def says(folder: Path, text: str) -> Callable[[], bool]:

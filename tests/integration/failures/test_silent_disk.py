@@ -5,7 +5,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from signal import SIGTERM
@@ -13,7 +13,6 @@ from signal import SIGTERM
 import pytest
 
 from dueline import Dueline
-from tests.harness.programs import wait_for
 from tests.harness.relay import free_port
 from tests.harness.web import status_of
 from tests.kills.disk import FrozenDisk, MountError, frozen_disk, has_ended
@@ -67,6 +66,13 @@ def disk(tmp_path: Path) -> Iterator[FrozenDisk]:
                 _started.pop().kill()
     except MountError as error:
         pytest.skip(f"no disk can be mounted: {error}")
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
 
 
 def start(folder: Path, url: str, *words: str) -> "subprocess.Popen[str]":

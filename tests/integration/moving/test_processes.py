@@ -17,7 +17,6 @@ from dueline.api.connect import open_store
 from dueline.core.store_capabilities import ListsLanes
 from tests.harness.cassandra_node import keyspaces_on_a_node
 from tests.harness.postgres import schemas
-from tests.harness.programs import wait_for
 
 JOBS = """
 import os, sys, time
@@ -145,8 +144,10 @@ def moved_with_processes(folder: Path, old: str, new: str, *, kills: int = 4) ->
         worker = ("-m", "dueline", "worker", "jobs:app", "--processes", "0", "-c", "4")
         before = run(old, *worker)
         producers = [run(old, "producer.py", old, new, str(base)) for base in (0, 100_000)]
-        log = folder / "log"
-        wait_for(lambda: len(lines(folder, "asked")) >= 150, lambda: log.read_text()[-3000:])
+        give_up_s = time.monotonic() + 60
+        while len(lines(folder, "asked")) < 150:
+            assert time.monotonic() < give_up_s, (folder / "log").read_text()[-3000:]
+            time.sleep(0.1)
         move(folder, old, new, kills=kills, seed=len(new))
         assert before.wait(timeout=60) == 3  # it has ended what it ran, and says where to
         run(new, *worker)
@@ -157,7 +158,10 @@ def moved_with_processes(folder: Path, old: str, new: str, *, kills: int = 4) ->
         for one in producers:
             one.send_signal(signal.SIGKILL)
             one.wait()
-        wait_for(lambda: not rows_left(new))
+        give_up_s = time.monotonic() + 120
+        while rows_left(new):
+            assert time.monotonic() < give_up_s
+            time.sleep(0.3)
     assert rows_left(old) == 0
     assert len(lines(folder, "switched")) == 2
     ran = Counter(lines(folder, "ran"))
@@ -214,6 +218,9 @@ def test_workers_of_the_new_store_may_start_first(tmp_path: Path) -> None:
             processes[0].kill()
         command = ("-m", "dueline", "move", "--from", old, "--to", new)
         assert start(tmp_path, old, *command).wait(timeout=120) == 0, log.read_text()[-3000:]
-        wait_for(lambda: len(lines(tmp_path, "ran")) >= 20, lambda: log.read_text()[-3000:])
+        give_up_s = time.monotonic() + 60
+        while len(lines(tmp_path, "ran")) < 20:
+            assert time.monotonic() < give_up_s, log.read_text()[-3000:]
+            time.sleep(0.1)
         assert processes[1].poll() is None
     assert sorted(lines(tmp_path, "ran")) == list(range(20))

@@ -14,7 +14,6 @@ from dueline import BadInput, DuelineError, NotFound, Retry
 from dueline.api.application import Dueline
 from dueline.core.codec import DEPTH_MAX, PAYLOAD_BYTES_MAX
 from dueline.core.lane import dead_queue
-from tests.harness.hostile import nested
 from tests.harness.refusals import refusal
 
 
@@ -63,6 +62,14 @@ def circle() -> list[Any]:
     """Make a list that holds itself."""
     value: list[Any] = []
     value.append(value)
+    return value
+
+
+def nested(depth: int) -> object:
+    """Make a list in a list, and so on."""
+    value: object = 1
+    for _ in range(depth):
+        value = [value]
     return value
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
 
+from dueline.api.connect import open_store
 from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.store_tests.calls import claim, lane_of, new_jobs, put_in
-from tests.harness.cassandra_node import expect_node
+from tests.harness.cassandra_node import Keyspaces, expect_node, keyspaces_on_a_node
 from tests.harness.late_landing import Late, LateLandingLaws, Silence
 
 if TYPE_CHECKING:  # the driver may be absent
@@ -18,6 +19,22 @@ if TYPE_CHECKING:  # the driver may be absent
 
 expect_node()
 pytestmark = pytest.mark.cassandra
+
+
+@pytest.fixture(scope="module")
+def keyspaces() -> Iterator[Keyspaces]:
+    with keyspaces_on_a_node() as keyspaces:
+        yield keyspaces
+
+
+@pytest.fixture
+def store(keyspaces: Keyspaces) -> Iterator[CassandraStore]:
+    from dueline.stores.cassandra.store import CassandraStore  # noqa: PLC0415  (needs the driver)
+
+    store = open_store(keyspaces.fresh())
+    assert isinstance(store, CassandraStore)
+    yield store
+    store.close()
 
 
 class TestCassandra(LateLandingLaws):

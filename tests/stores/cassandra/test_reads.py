@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
 
+from dueline.api.connect import open_store
 from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane
 from dueline.core.store import Drop, Extend
@@ -25,7 +26,7 @@ from dueline.store_tests.calls import (
     rows_in,
 )
 from dueline.stores.cursor_cache import key_of
-from tests.harness.cassandra_node import expect_node
+from tests.harness.cassandra_node import Keyspaces, expect_node, keyspaces_on_a_node
 
 if TYPE_CHECKING:  # the driver may be absent
     from dueline.stores.cassandra.answers import Rows
@@ -37,6 +38,22 @@ expect_node()
 pytestmark = pytest.mark.cassandra
 
 OTHER = lane_of(priority=7)
+
+
+@pytest.fixture(scope="module")
+def keyspaces() -> Iterator[Keyspaces]:
+    with keyspaces_on_a_node() as keyspaces:
+        yield keyspaces
+
+
+@pytest.fixture
+def store(keyspaces: Keyspaces) -> Iterator[CassandraStore]:
+    from dueline.stores.cassandra.store import CassandraStore  # noqa: PLC0415  (needs the driver)
+
+    store = open_store(keyspaces.fresh())
+    assert isinstance(store, CassandraStore)
+    yield store
+    store.close()
 
 
 class Reads:

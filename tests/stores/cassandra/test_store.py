@@ -33,7 +33,7 @@ from dueline.store_tests.calls import (
     stream_of,
     token_of,
 )
-from tests.harness.cassandra_node import Keyspaces, expect_node
+from tests.harness.cassandra_node import Keyspaces, expect_node, keyspaces_on_a_node
 
 if TYPE_CHECKING:  # the driver may be absent
     from dueline.stores.cassandra.answers import Rows
@@ -47,6 +47,12 @@ pytestmark = pytest.mark.cassandra
 END_US = NOW_US + LEASE_US
 Send = Callable[[], Sequence[object]]
 OTHER = lane_of(priority=7)
+
+
+@pytest.fixture(scope="module")
+def keyspaces() -> Iterator[Keyspaces]:
+    with keyspaces_on_a_node() as keyspaces:
+        yield keyspaces
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Claims on PostgreSQL: what the laws do not choose on purpose."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import cast
 
 import psycopg
@@ -30,6 +30,14 @@ from tests.harness.postgres import schemas, server_url, statement
 pytestmark = pytest.mark.postgres
 
 POLL_US = 250_000
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with schemas() as made:
+        store = made.open(made.fresh())
+        yield store
+        store.close()
 
 
 def test_what_one_lane_leaves_of_the_limit_another_may_take(store: Store) -> None:

@@ -3,7 +3,7 @@
 import itertools
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -12,7 +12,6 @@ import pytest
 from dueline import Dueline
 from dueline.core.errors import StoreUnavailable, Unknown
 from tests.harness.postgres import port_of_own, server_url
-from tests.harness.programs import wait_for
 from tests.harness.servers import migrate
 from tools.postgres.cluster import HOST, Cluster
 
@@ -60,6 +59,13 @@ class Traffic:
                 return
 
 
+def wait_until(is_so: Callable[[], bool]) -> None:
+    give_up_s = time.monotonic() + GIVE_UP_S
+    while not is_so():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.02)
+
+
 def test_nothing_acknowledged_is_lost_when_the_replica_takes_over(
     servers: tuple[Cluster, Cluster],
 ) -> None:
@@ -74,9 +80,9 @@ def test_nothing_acknowledged_is_lost_when_the_replica_takes_over(
         with app.worker():
             producer = threading.Thread(target=traffic.produce, daemon=True)
             producer.start()
-            wait_for(lambda: len(traffic.ran) > JOBS // 4)
+            wait_until(lambda: len(traffic.ran) > JOBS // 4)
             primary.kill()
-            wait_for(lambda: bool(traffic.refused))
+            wait_until(lambda: bool(traffic.refused))
             replica.promote()
-            wait_for(lambda: len(traffic.acknowledged) == JOBS)
-            wait_for(lambda: set(traffic.acknowledged) <= set(traffic.ran))
+            wait_until(lambda: len(traffic.acknowledged) == JOBS)
+            wait_until(lambda: set(traffic.acknowledged) <= set(traffic.ran))

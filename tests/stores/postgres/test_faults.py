@@ -56,6 +56,14 @@ def url(made: Schemas) -> str:
     return made.fresh()
 
 
+@pytest.fixture
+def store(url: str) -> Iterator[PostgresStore]:
+    store = open_store(url)
+    assert isinstance(store, PostgresStore)
+    yield store
+    store.close()
+
+
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Run a server that tests may kill."""

@@ -1,5 +1,7 @@
 """Transactions on PostgreSQL that stay open, and sweeps beside each other."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from dueline.api.connect import open_store
@@ -22,6 +24,14 @@ from dueline.stores.postgres import lanes  # noqa: E402
 from dueline.stores.postgres.store import PostgresStore  # noqa: E402
 
 pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[PostgresStore]:
+    store = open_store(url)
+    assert isinstance(store, PostgresStore)
+    yield store
+    store.close()
 
 
 @pytest.mark.parametrize("is_listed", [False, True])

@@ -1,11 +1,22 @@
 """Records on PostgreSQL: writes of one call that concern the same record."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from dueline.core.store import NO_VERSION, Commit, Delete, Group, Put, Store
 from dueline.store_tests.calls import token_of
+from tests.harness.postgres import schemas
 
 pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with schemas() as made:
+        store = made.open(made.fresh())
+        yield store
+        store.close()
 
 
 def new(key: str, number: int) -> Commit:

@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,8 +17,11 @@ from tests.harness.relay import Relay, relay_to
 
 expect_server()
 
+import psycopg  # noqa: E402
+
 from dueline.stores.postgres.address import address_of  # noqa: E402
 from dueline.stores.postgres.connection import Connections  # noqa: E402
+from dueline.stores.postgres.mute_sessions import MuteSessions  # noqa: E402
 from dueline.stores.postgres.store import PostgresStore  # noqa: E402
 
 pytestmark = pytest.mark.postgres
@@ -175,6 +179,19 @@ def test_a_listener_on_a_mute_connection_is_replaced(
 def test_a_time_limit_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="timeout"):
         open_store(f"postgresql://host/db?timeout={text}")
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_mute_sessions_are_kept_for_the_next_connection_if_this_one_is_lost(
+    *, is_lost: bool
+) -> None:
+    """A server that refuses to end them does so for the next connection, too."""
+    mute, asked = MuteSessions(), Mock(side_effect=psycopg.OperationalError)
+    mute.add(Mock(session=(5, 9), is_quick=True))
+    with pytest.raises(psycopg.Error) if is_lost else nullcontext():
+        mute.end(Mock(execute=asked, closed=is_lost))
+    assert asked.call_count == 1
+    assert bool(mute) == is_lost
 
 
 def test_the_time_limit_follows_the_lease_unless_it_is_set() -> None:

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,7 +18,6 @@ from dueline.store_tests.calls import NOW_US, new_job
 from dueline.stores.sqlite import wal_checkpointer
 from dueline.stores.sqlite.store import SqliteStore
 from tests.harness.clocks import HandClock
-from tests.harness.programs import wait_for
 
 pytestmark = pytest.mark.sqlite
 
@@ -27,6 +27,13 @@ BYTES = 100_000
 
 MEGABYTES = 300
 """That each of two processes writes."""
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    give_up_s = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.005)
 
 
 def threads_of_checkpoints() -> list[threading.Thread]:
@@ -48,9 +55,9 @@ def test_what_was_written_is_copied_while_its_writer_goes_on(
 ) -> None:
     # C2: the commits themselves copy nothing before the log is PAGES_MAX long
     put(store, "first")
-    wait_for(lambda: (tmp_path / "queue.db").stat().st_size > BYTES)
+    wait_until(lambda: (tmp_path / "queue.db").stat().st_size > BYTES)
     put(store, "second")
-    wait_for(lambda: (tmp_path / "queue.db").stat().st_size > 2 * BYTES)
+    wait_until(lambda: (tmp_path / "queue.db").stat().st_size > 2 * BYTES)
     assert [one.key for one in store.read("p", after=None, limit=9)] == ["first", "second"]
     store.close()
 
@@ -71,7 +78,7 @@ def test_closing_ends_the_thread_and_leaves_one_file(store: SqliteStore, tmp_pat
     assert not threads_of_checkpoints()
     assert [one.name for one in tmp_path.iterdir()] == ["queue.db"]
     put(store, "second")  # it opens anew, and copies again
-    wait_for(lambda: (tmp_path / "queue.db").stat().st_size > 2 * BYTES)
+    wait_until(lambda: (tmp_path / "queue.db").stat().st_size > 2 * BYTES)
     store.close()
 
 
@@ -80,9 +87,9 @@ def test_an_idle_thread_ends_and_another_one_is_started(
 ) -> None:
     monkeypatch.setattr(wal_checkpointer, "IDLE_S", 0.01)
     put(store, "first")
-    wait_for(lambda: not threads_of_checkpoints())
+    wait_until(lambda: not threads_of_checkpoints())
     put(store, "second")
-    wait_for(lambda: (tmp_path / "queue.db").stat().st_size > 2 * BYTES)
+    wait_until(lambda: (tmp_path / "queue.db").stat().st_size > 2 * BYTES)
     store.close()
 
 
@@ -125,7 +132,7 @@ def test_writers_go_on_where_the_file_cannot_be_copied(
         put(store, "first")
         assert tried.wait(WAIT_S)
     put(store, "second")
-    wait_for(lambda: (tmp_path / "queue.db").stat().st_size > 2 * BYTES)
+    wait_until(lambda: (tmp_path / "queue.db").stat().st_size > 2 * BYTES)
     store.close()
 
 
@@ -178,7 +185,7 @@ def test_single_calls_give_the_log_its_length_once(flushing: SqliteStore, tmp_pa
     # a flush that makes the log longer takes twice as long
     add_one_by_one(flushing, 1, wal_checkpointer.SINGLE_COMMITS)
     length = 400 * 5 // 4 * wal_checkpointer._FRAME_BYTES
-    wait_for(lambda: log_of(tmp_path).stat().st_size >= length)
+    wait_until(lambda: log_of(tmp_path).stat().st_size >= length)
     size = log_of(tmp_path).stat().st_size
     add_one_by_one(flushing, 100, 300)  # about 900 pages
     assert log_of(tmp_path).stat().st_size <= size + 100 * wal_checkpointer._FRAME_BYTES
@@ -189,7 +196,7 @@ def test_a_log_with_zeros_is_read_as_far_as_it_was_written(
     flushing: SqliteStore, tmp_path: Path
 ) -> None:
     add_one_by_one(flushing, 1, 60)
-    wait_for(lambda: log_of(tmp_path).stat().st_size >= 400 * wal_checkpointer._FRAME_BYTES)
+    wait_until(lambda: log_of(tmp_path).stat().st_size >= 400 * wal_checkpointer._FRAME_BYTES)
     after = tmp_path / "after the machine failed"
     after.mkdir()
     for name in ("queue.db", "queue.db-wal"):

@@ -17,7 +17,6 @@ from dueline.core.job import Job, JobId, State
 from dueline.core.store import Lease, Want
 from dueline.jobs.bulk import BulkResult, reschedule_all, retry_all
 from dueline.jobs.queue import Queues
-from tests.harness.calls import total
 from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.queues import queues_on
 from tests.harness.world import LEASE_US, World, dead_jobs
@@ -45,6 +44,13 @@ class Told:
             changed = next(iter(self.change([row])))
             self.came_to[row.id] += changed.done + changed.asked
             yield changed
+
+
+def total(pages: Iterator[BulkResult]) -> BulkResult:
+    changed = BulkResult()
+    for page in pages:
+        changed = changed.plus(page)
+    return changed
 
 
 def records(world: World) -> int:

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from dueline import BadInput, Conflict, Dueline, Duplicate, JobFailed, Task, Unique
+from dueline.api.job_handle import parse_id
 from dueline.core.call_options import Rule, read_options
 from dueline.core.clock import SECOND_US, to_datetime
-from tests.harness.calls import stored_row
+from dueline.core.job import Job as Row
 from tests.harness.clocks import NOW_US, HandClock
 
 NOW = to_datetime(NOW_US)
@@ -44,6 +45,13 @@ def greet(app: Dueline) -> Task[..., str]:
     return greet
 
 
+def row_of(app: Dueline, job_id: str) -> Row:
+    """Read a job's row."""
+    row = app.queues.find(parse_id(job_id)).row
+    assert row is not None
+    return row
+
+
 def test_expiry_is_an_instant_or_counted_from_the_call(
     app: Dueline, greet: Task[..., str], clock: HandClock
 ) -> None:
@@ -56,8 +64,8 @@ def test_expiry_is_an_instant_or_counted_from_the_call(
     ]
     for expires, at_us in cases:
         job = greet.using(expires=expires).enqueue("ann")
-        assert read_options(stored_row(app, job.id).opts).expires_us == at_us
-    assert stored_row(app, greet.enqueue("ann").id).opts == b""
+        assert read_options(row_of(app, job.id).opts).expires_us == at_us
+    assert row_of(app, greet.enqueue("ann").id).opts == b""
 
 
 def test_a_job_that_expires_while_the_call_waits_is_stored(
@@ -116,7 +124,7 @@ def test_a_window_starts_at_the_due_time(app: Dueline, greet: Task[..., str]) ->
     due = datetime(2026, 1, 1, 9, tzinfo=UTC)
     window = timedelta(minutes=5)
     jobs = greet.using(due=due, window=window).enqueue_many([("ann",)] * 20)
-    rows = [stored_row(app, job.id) for job in jobs]
+    rows = [row_of(app, job.id) for job in jobs]
     assert {to_datetime(row.due_us) for row in rows} == {due}
     assert len({row.at_us for row in rows}) > 15
     assert all(due <= to_datetime(row.at_us) < due + window for row in rows)
@@ -126,7 +134,7 @@ def test_a_key_is_made_of_the_arguments(app: Dueline, greet: Task[..., str]) -> 
     # C12
     unique = greet.using(unique="hello:{to}:{times}")
     job = unique.enqueue("ann")
-    assert read_options(stored_row(app, job.id).opts).unique == Rule("hello:ann:1")
+    assert read_options(row_of(app, job.id).opts).unique == Rule("hello:ann:1")
     unique.enqueue(times=2, to="ann")
     unique.using(queue="other").enqueue("ann")
     with pytest.raises(Duplicate) as caught:
@@ -195,10 +203,10 @@ def test_a_waiting_job_is_changed_through_its_handle(
     ):
         refused(change)
     job.reschedule(after=10)
-    assert stored_row(app, job.id).at_us == NOW_US + 10 * SECOND_US
+    assert row_of(app, job.id).at_us == NOW_US + 10 * SECOND_US
     job.reschedule(due=NOW + timedelta(seconds=20))
     job.change(priority=5)
-    row = stored_row(app, job.id)
+    row = row_of(app, job.id)
     assert (row.at_us, row.lane.priority) == (NOW_US + 20 * SECOND_US, 5)
     clock.advance(20)
     app.run_worker(["default"], burst=True)

@@ -4,7 +4,7 @@ import asyncio
 import importlib.util
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -14,8 +14,7 @@ from dueline.api.job_handle import Job
 from dueline.coordination.worker_registry import present
 from dueline.jobs.explanation import Explanation
 from tests.harness.forked import Process
-from tests.harness.programs import wait_for
-from tests.harness.shell import STORE, Shell
+from tests.harness.shell import STORE, WAIT_S, Shell
 
 APP = """
 import time
@@ -96,7 +95,7 @@ class Scene:
         """Start a worker, and wait until it is there."""
         count = len(present(self.app.store))
         process = self.spawn(*words)
-        wait_for(lambda: len(present(self.app.store)) > count)
+        self.until(lambda: len(present(self.app.store)) > count)
         return process
 
     def spawn(self, *words: str) -> Process:
@@ -108,8 +107,8 @@ class Scene:
     def busy(self, name: str, queue: str = "default") -> Job[Any]:
         """Have a worker run a job until `go`."""
         job: Job[Any] = self.module.hold.using(queue=queue).enqueue(name)
-        wait_for(lambda: name in self.ran())
-        wait_for(lambda: job.explain().reason == "running")
+        self.until(lambda: name in self.ran())
+        self.until(lambda: job.explain().reason == "running")
         return job
 
     def go(self, name: str) -> None:
@@ -118,6 +117,12 @@ class Scene:
     def ran(self) -> Sequence[str]:
         path = self.shell.folder / "ran"
         return path.read_text().split() if path.exists() else []
+
+    def until(self, is_so: Callable[[], object]) -> None:
+        give_up_s = time.monotonic() + WAIT_S
+        while not is_so():
+            assert time.monotonic() < give_up_s, "it never came to be"
+            time.sleep(0.02)
 
     def why(self, job: Job[Any], reason: str) -> Explanation:
         """Explain a job, in Python and by the command, which say the same."""
@@ -155,7 +160,7 @@ def test_a_job_that_has_aged_stands_before_more_urgent_ones(scene: Scene) -> Non
         note.using(queue="aging", priority=2).enqueue(f"new-{number}")
     assert scene.why(old, "waiting").facts["position"] == 1
     scene.go("first")
-    wait_for(lambda: len(scene.ran()) == 7)
+    scene.until(lambda: len(scene.ran()) == 7)
     assert scene.ran()[1] == "old"
 
 
@@ -169,7 +174,7 @@ def test_a_tenant_with_one_job_does_not_wait_for_all_of_another(scene: Scene) ->
     assert found.facts["position"] == 2
     assert "at position 2 of the queue default, where tenants take turns" in str(found)
     scene.go("first")
-    wait_for(lambda: "b" in scene.ran())
+    scene.until(lambda: "b" in scene.ran())
     assert scene.ran().index("b") in (1, 2)
 
 
@@ -205,7 +210,7 @@ def test_a_job_waits_behind_those_of_another_queue_of_its_worker(scene: Scene) -
     assert (found.facts["position"], found.facts["before_in_other_queues"]) == (1, 6)
     assert "behind jobs of other queues that share its slots (hiq: 6)" in str(found)
     scene.go("first")
-    wait_for(lambda: "low" in scene.ran())
+    scene.until(lambda: "low" in scene.ran())
     assert scene.ran()[-1] == "low"
 
 
@@ -215,7 +220,7 @@ def test_a_job_waits_behind_those_of_another_queue_of_its_worker(scene: Scene) -
 def test_a_job_waits_for_its_batch_to_fill(scene: Scene) -> None:
     scene.worker()
     job = scene.module.gather.enqueue("one")
-    wait_for(lambda: job.status == "running")
+    scene.until(lambda: job.status == "running")
     found = scene.why(job, "batch")
     assert "gathers a batch of up to 50 jobs of its task" in str(found)
     assert "(in " in str(found)
@@ -245,7 +250,7 @@ def test_a_job_at_most_once_of_a_killed_worker_ends_as_lost(scene: Scene) -> Non
     assert found.ends_as == "lost"
     assert "it ends as lost and is never due again, since once delivers at most" in str(found)
     scene.spawn("-q", "once")
-    wait_for(lambda: job.status == "lost")
+    scene.until(lambda: job.status == "lost")
     assert scene.ran() == ["it"]
 
 
@@ -255,7 +260,7 @@ def test_a_worker_that_is_stopping_claims_nothing(scene: Scene) -> None:
     job = scene.module.note.enqueue("next")
     scene.why(job, "waiting")
     worker.send_signal(signal.SIGTERM)
-    wait_for(lambda: job.explain().reason != "waiting")
+    scene.until(lambda: job.explain().reason != "waiting")
     assert "those that did are stopping, and claim nothing" in str(scene.why(job, "no worker"))
     scene.go("it")
 
@@ -265,15 +270,15 @@ def test_a_worker_whose_process_is_stopped_is_named(scene: Scene) -> None:
     running = scene.busy("it")
     waiting = scene.module.note.enqueue("next")
     worker.send_signal(signal.SIGSTOP)
-    wait_for(lambda: running.explain().reason == "worker silent")
+    scene.until(lambda: running.explain().reason == "worker silent")
     found = scene.why(running, "worker silent")
     assert found.conditions[0].command == f"kill -CONT {worker.pid}"
     assert f"its process {worker.pid} here is stopped (`kill -CONT {worker.pid}`)" in str(found)
     assert f"kill -CONT {worker.pid}" in str(scene.why(waiting, "worker silent"))
     worker.send_signal(signal.SIGCONT)
-    wait_for(lambda: running.explain().reason == "running")
+    scene.until(lambda: running.explain().reason == "running")
     scene.go("it")
-    wait_for(lambda: "next" in scene.ran())
+    scene.until(lambda: "next" in scene.ran())
 
 
 def test_the_commands_that_start_a_job_by_a_time_are_named(scene: Scene) -> None:
@@ -290,7 +295,7 @@ def test_the_commands_that_start_a_job_by_a_time_are_named(scene: Scene) -> None
     for command in until["commands"][:2]:
         assert scene.shell("--store", STORE, *command.split()[1:]).code == 0
     scene.worker()
-    wait_for(lambda: scene.ran() == ["later"])
+    scene.until(lambda: scene.ran() == ["later"])
 
 
 # --- its time has not come ------------------------------------------------------------------------
@@ -299,7 +304,7 @@ def test_the_commands_that_start_a_job_by_a_time_are_named(scene: Scene) -> None
 def test_a_job_that_failed_before_is_snoozed(scene: Scene) -> None:
     scene.worker()
     job = scene.module.doze.enqueue()
-    wait_for(lambda: job.explain().reason == "put back")
+    scene.until(lambda: job.explain().reason == "put back")
     text = str(scene.why(job, "put back"))
     assert text.startswith("Its handler snoozed it until 20")
     assert text.endswith("Attempts that failed before: 1 (OSError: no route).")
@@ -314,7 +319,7 @@ def test_a_job_is_not_due(scene: Scene) -> None:
 def test_a_retry_or_a_time_in_a_paused_queue_comes_after_the_pause(scene: Scene) -> None:
     scene.worker()
     job = scene.module.flaky.enqueue()
-    wait_for(lambda: job.status == "retrying")
+    scene.until(lambda: job.status == "retrying")
     later = scene.module.note.using(after=600).enqueue("later")
     scene.app.pause("default")
     end = "Also, the queue default is paused (`dueline queues resume default`)."
@@ -336,7 +341,7 @@ def test_a_ready_job_of_a_paused_queue_waits_for_the_end_of_the_pause(scene: Sce
 def test_a_job_waits_for_the_holder_of_a_permit(scene: Scene) -> None:
     scene.worker()
     scene.module.limited.enqueue("it")
-    wait_for(lambda: "it" in scene.ran())
+    scene.until(lambda: "it" in scene.ran())
     found = scene.why(scene.module.limited.enqueue("next"), "limit")
     assert f"{found.facts['limit']} has no free permit (capacity 1" in str(found)
     assert " holds 1 until " in str(found)
@@ -346,7 +351,7 @@ def test_a_job_waits_for_a_rate(scene: Scene) -> None:
     scene.app.rate("host", 1, per=3600)
     scene.worker()
     scene.module.limited.enqueue("it")
-    wait_for(lambda: "it" in scene.ran())
+    scene.until(lambda: "it" in scene.ran())
     found = scene.why(scene.module.limited.enqueue("next"), "limit")
     assert "(1 in 1h) lets the next job start at" in str(found)
 
@@ -354,7 +359,7 @@ def test_a_job_waits_for_a_rate(scene: Scene) -> None:
 def test_a_job_waits_for_a_limit_that_is_closed(scene: Scene) -> None:
     scene.worker()
     job = scene.module.closing.enqueue()
-    wait_for(lambda: job.status == "scheduled")
+    scene.until(lambda: job.status == "scheduled")
     found = scene.why(scene.module.closing.enqueue(), "limit")
     assert "its limit door is closed until" in str(found)
 
@@ -364,7 +369,7 @@ def test_a_step_is_held_by_a_dead_one(scene: Scene) -> None:
     module = scene.module
     flow = scene.app.start(module.pipeline(module.fail.step(), module.note.step()))
     last = flow.step(1)
-    wait_for(lambda: last.explain().reason == "held")
+    scene.until(lambda: last.explain().reason == "held")
     assert "which is dead because of ValueError: no" in str(scene.why(last, "held"))
 
 
@@ -373,7 +378,7 @@ def test_a_step_waits_for_a_signal(scene: Scene) -> None:
     module = scene.module
     flow = scene.app.start(module.pipeline(module.wait_for("yes"), module.note.step()))
     first = flow.step(0)
-    wait_for(lambda: first.explain().reason == "signal")
+    scene.until(lambda: first.explain().reason == "signal")
     assert "It waits for the signal yes" in str(scene.why(first, "signal"))
 
 
@@ -403,7 +408,7 @@ def test_the_next_jobs_are_those_that_start(scene: Scene) -> None:
         (9, ""), (3, ""), (3, "b"), (3, ""), (0, ""),
     ]  # fmt: skip
     scene.worker("-c", "1")
-    wait_for(lambda: len(scene.ran()) == 5)
+    scene.until(lambda: len(scene.ran()) == 5)
     assert scene.ran()[0] == "1"
     assert scene.ran()[-1] == "0"
     listed = scene.shell("--store", STORE, "jobs", "peek", "-q", "default", "--limit", "2")

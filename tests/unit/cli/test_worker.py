@@ -3,11 +3,11 @@
 import re
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.harness.forked import Process
-from tests.harness.programs import wait_for
 from tests.harness.shell import WAIT_S, Shell
 
 
@@ -44,6 +44,14 @@ def test_a_failure_is_one_line_with_its_traceback(shell: Shell) -> None:
     assert f" INFO job={fine} task=tasks.add attempt=1 done after " in err
 
 
+def waited_for(path: Path) -> None:
+    """Wait until a file is there."""
+    give_up = time.monotonic() + WAIT_S
+    while not path.exists():
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+
+
 @pytest.mark.parametrize("processes", ["0", "1"])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_lets_running_jobs_end(
@@ -57,7 +65,7 @@ def test_a_signal_lets_running_jobs_end(
     )
     assert shell("--app", "marks.py:app", "enqueue", "marks.mark").code == 0
     worker = shell.spawn("worker", "marks:app", "--processes", processes, "--drain", "20s")
-    wait_for((shell.folder / "began").exists)
+    waited_for(shell.folder / "began")
     worker.send_signal(number)
     out, err = worker.communicate(timeout=WAIT_S)
     assert (worker.returncode, out, problems(err)) == (code, "", [])
@@ -69,7 +77,9 @@ def test_a_signal_lets_running_jobs_end(
 def test_what_does_not_end_in_time_is_given_back(shell: Shell) -> None:
     job_id = shell.enqueue("tasks.sleep", "60")
     worker = shell.spawn("worker", "tasks:app", "--drain", "100ms", "-v")
-    wait_for(lambda: shell.ids("--state", "running") == [job_id])
+    give_up = time.monotonic() + WAIT_S
+    while shell.ids("--state", "running") != [job_id]:
+        assert time.monotonic() < give_up
     worker.terminate()
     _, err = worker.communicate(timeout=WAIT_S)
     assert worker.returncode == 143

@@ -27,7 +27,6 @@ from dueline.core.codec import (
 )
 from dueline.core.errors import BadInput, StoreCorrupt
 from dueline.tasks.arguments import Arguments
-from tests.harness.hostile import nested
 
 Given = tuple[Sequence[Any], Mapping[str, Any]]
 
@@ -287,6 +286,14 @@ def test_arguments_that_do_not_fit_are_refused(
     # A1: at the call, not in the worker
     with pytest.raises(BadInput, match=r"tests\.task"):
         codec(function).encode(args, kwargs)
+
+
+def nested(depth: int) -> object:
+    """Make a list in a list, and so on."""
+    value: object = 1
+    for _ in range(depth):
+        value = [value]
+    return value
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """Forecasts of the jobs of a store (V10)."""
 
 import random
+from collections.abc import Iterator
 from itertools import chain
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +20,14 @@ from dueline.foresight.run_times import run_times
 from dueline.limits import rate, semaphore
 from dueline.limits.rate import Rate
 from tests.harness.run_times import measured
-from tests.harness.world import World
+from tests.harness.world import EVERY_KIND, World, world_on
+
+
+@pytest.fixture(params=EVERY_KIND)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    made = world_on(request.param, tmp_path)
+    yield made
+    made.store.close()
 
 
 def checked(world: World, *errors: float) -> None:

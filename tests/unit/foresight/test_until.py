@@ -1,5 +1,10 @@
 """What would start a job by a given time."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
 from dueline.core.clock import SECOND_US
 from dueline.core.job import JobId
 from dueline.foresight.job_forecast import explain
@@ -8,7 +13,14 @@ from dueline.jobs import pauses
 from dueline.jobs.explanation import Until
 from dueline.limits import permits, semaphore
 from tests.harness.run_times import measured
-from tests.harness.world import World
+from tests.harness.world import EVERY_KIND, World, world_on
+
+
+@pytest.fixture(params=EVERY_KIND)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    made = world_on(request.param, tmp_path)
+    yield made
+    made.store.close()
 
 
 def until(world: World, job_id: JobId, seconds: float) -> Until:

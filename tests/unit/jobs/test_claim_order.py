@@ -8,7 +8,7 @@ from hypothesis import given, strategies
 
 from dueline.core.clock import SECOND_US
 from dueline.core.job import JobId
-from dueline.jobs import pauses
+from dueline.jobs import claim_order, pauses
 from dueline.jobs.claim_order import Ahead, jobs_before, next_jobs
 from dueline.worker.claimer import Claimer
 from tests.harness.world import World, world_on
@@ -99,6 +99,15 @@ def test_tenants_take_turns_by_their_weights(tmp_path: Path) -> None:
     world.queues.engine.catalog.configure("q", weights=(("big", 3),))
     assert [ahead_of(world, one).jobs for one in mine] == [1, 5, 9]
     assert ahead_of(world, mine[0]).has_turns
+
+
+def test_jobs_behind_a_job_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claim_order, "_PAGE", 2)
+    monkeypatch.setattr(claim_order, "AHEAD_MAX", 4)
+    world = world_on("memory", tmp_path)
+    told = [ahead_of(world, one) for one in [world.put() for _ in range(9)]]
+    assert [(ahead.jobs, ahead.is_capped) for ahead in told[:2]] == [(0, False), (1, False)]
+    assert told[8].is_capped
 
 
 def test_what_cannot_be_claimed_stands_before_nothing(tmp_path: Path) -> None:

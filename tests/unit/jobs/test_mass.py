@@ -1,6 +1,6 @@
 """Many jobs changed at once (O6)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -21,7 +21,6 @@ from dueline.jobs.bulk import (
     waiting_in,
 )
 from dueline.jobs.counts import Counts
-from tests.harness.calls import total
 from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.queues import queues_on
 from tests.harness.unique_jobs import keyed
@@ -30,6 +29,13 @@ from tests.harness.world import World
 
 def status(world: World, job_id: JobId) -> str:
     return world.queues.find(job_id).status
+
+
+def total(pages: Iterator[BulkResult]) -> BulkResult:
+    changed = BulkResult()
+    for page in pages:
+        changed = changed.plus(page)
+    return changed
 
 
 def test_all_that_waits_is_cancelled(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Drop, Group, Move, Store
 from dueline.jobs.history import attempts
 from dueline.jobs.queue import Queues
-from tests.harness.calls import claim_all
+from tests.harness.calls import claim_all, row_of
 from tests.harness.clocks import NOW_US, HandClock
 from tests.harness.lives import Stopped
 from tests.harness.queues import queues_on
@@ -229,6 +229,21 @@ def test_a_waiting_job_that_has_expired_holds_its_key_no_longer(
     past = attempts(queues.engine.store, "default", settings.shards_read, everything=True)
     ended = [(first.id.hex(), "expired")] if settings.history != "off" else []
     assert [(one.job, one.outcome) for one in past] == ended
+
+
+def test_a_key_taken_with_other_writes_is_free_once_its_job_has_expired(
+    queues: Queues, clock: HandClock
+) -> None:
+    due_us, expires_us = NOW_US + SECOND_US, NOW_US + 5 * SECOND_US
+    queues.enqueue(keyed(1, due_us=due_us, expires_us=expires_us))
+    job = row_of(2)._replace(opts=keyed(2, mode="existing").opts)
+    assert queues._exclusive.takes([job]) == [None]
+    clock.advance(5.1)
+    (group,) = queues._exclusive.takes([job])
+    assert group is not None
+    assert list(queues.engine.store.together([group])) == [True]
+    assert queues.holder("default", "k") == job
+    assert alive(queues) == [2]
 
 
 def test_an_expired_job_holds_a_key_of_a_period(queues: Queues, clock: HandClock) -> None:

@@ -87,3 +87,16 @@ def test_jobs_wait_until_they_are_claimed_and_again_when_the_lease_has_ended(wor
     assert world.queues.cancel(other)
     world.clock.advance(us=1)
     assert enqueue(world.queues) == 0
+
+
+@pytest.mark.parametrize("late_us", [0, 1])
+def test_jobs_taken_ahead_of_the_queues_quota_are_used_until_their_end(
+    world: World, late_us: int
+) -> None:
+    for one in (Quota("each", depth=9), Quota(rate=2, per_us=10 * SECOND_US)):
+        quota.set_quota(world.queues.engine, "q", one)
+    assert enqueue(world.queues, 2, tenant="a") == 2
+    assert enqueue(world.queues, 1, tenant="a") == 0
+    gate = world.queues.admission._gate("q", Quota(rate=2, per_us=10 * SECOND_US))
+    gate.left, gate.until_us = 1, world.now_us - late_us
+    assert enqueue(world.queues, 1, tenant="a") == (not late_us)

@@ -170,6 +170,21 @@ def test_a_wait_that_only_the_worker_itself_causes_is_not_remembered(world: Worl
     assert semaphore.read(world.store, "s:0")[0].waiting == {}
 
 
+def test_waits_keep_their_turn_up_to_a_number_of_kinds(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dueline.limits.permits._WAITS_MAX", 2)
+    permits, began_us = permits_of(world), world.now_us
+    for second in range(1, 4):
+        since = {name: permits._since([name], 0, world.now_us) for name in "ab"}
+        assert since == {"a": began_us, "b": began_us}
+        world.clock.advance(1)
+        assert second * SECOND_US < semaphore.WAIT_US
+    for name in "cd":
+        permits._since([name], 0, world.now_us)
+    assert permits._since(["a"], 0, world.now_us) == world.now_us
+
+
 def test_definitions_are_read_again_once_they_are_old(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,9 +22,16 @@ from dueline.core.errors import StoreUnavailable
 from dueline.core.process_identity import Whereabouts, is_gone, own
 from dueline.core.store import Store
 from dueline.monitor.monitor import Monitor
-from tests.harness.programs import wait_for
 
 WAIT_S = 60
+
+
+def wait(is_so: Callable[[], object]) -> None:
+    """Wait until something is so."""
+    give_up_s = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < give_up_s, "it never came to be"
+        time.sleep(0.01)
 
 
 def is_held(store: Store) -> bool:
@@ -40,9 +49,9 @@ def test_a_worker_stands_for_the_office_unless_it_is_told_not_to(
     worker = make_worker(app, plan)
     thread = threading.Thread(target=run, args=(app, plan, worker))
     thread.start()
-    wait_for(lambda: present(app.store))
+    wait(lambda: present(app.store))
     if monitor:
-        wait_for(lambda: is_held(app.store))
+        wait(lambda: is_held(app.store))
         grant = holder_of(app.store)
         assert grant is not None
         assert grant.holder == worker.name
@@ -84,7 +93,7 @@ def test_it_runs_alone_until_it_is_told_to_stop_and_gives_the_office_back(tmp_pa
     store = open_store(f"sqlite:///{place}")
     process = start_alone(place)
     try:
-        wait_for(lambda: is_held(store))
+        wait(lambda: is_held(store))
         process.send_signal(signal.SIGTERM)
         assert process.wait(WAIT_S) == 128 + signal.SIGTERM
     finally:

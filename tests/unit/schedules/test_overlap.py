@@ -1,7 +1,7 @@
 """A time that comes while the job before it lives makes no job, and is told of."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -11,6 +11,7 @@ from dueline.core.attempt import Outcome
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import Unknown
 from dueline.core.job import Job, JobId
+from dueline.jobs.queue import Queues
 from dueline.schedules import schedule as definition
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Schedule, Skip, Timing, step
@@ -20,7 +21,7 @@ from tests.harness.clocks import HandClock
 from tests.harness.cluster import Cluster
 from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.interleaving import Turns, every_order
-from tests.harness.queues import process_on
+from tests.harness.queues import queues_on
 from tests.harness.schedules import (
     EVERY_US,
     NOW_US,
@@ -247,10 +248,16 @@ def test_in_whatever_order_two_see_to_it_one_job_lives() -> None:
     def lead(turns: Turns) -> None:
         clock, cluster = HandClock(), Cluster()
 
-        slow, quick = (process_on(cluster, clock, turns.step) for _ in range(2))
+        def process(step: Callable[[str], None] = lambda _name: None) -> Queues:
+            store = SteppedMemoryStore(clock, cluster=cluster, step=step)
+            queues = queues_on(store, clock)
+            queues.engine.catalog.settings("q")
+            return queues
+
+        slow, quick = process(turns.step), process(turns.step)
         world = World(SteppedMemoryStore(clock, cluster=cluster), clock)
         began_us = world.now_us
-        put(process_on(cluster, clock), "s", TEMPLATE, ALONE)
+        put(process(), "s", TEMPLATE, ALONE)
         clock.advance(us=FEW * EVERY_US)
 
         def live_on() -> None:
@@ -262,7 +269,7 @@ def test_in_whatever_order_two_see_to_it_one_job_lives() -> None:
             assert len(waiting(world)) == 1
 
         turns.run([lambda: advance(slow, "s"), live_on])
-        advance_all(process_on(cluster, clock))
+        advance_all(process())
         assert len(waiting(world)) == 1
         all_are_accounted_for(world, began_us, run=1)
 

@@ -1,7 +1,7 @@
 """A time that comes while the job before it lives waits, or ends that job."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import get_args
@@ -14,6 +14,7 @@ from dueline.core.errors import Unknown
 from dueline.core.job import Job, JobId
 from dueline.core.store import Extend
 from dueline.jobs import cancel_requests
+from dueline.jobs.queue import Queues
 from dueline.schedules import schedule as definition
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Overlap, Schedule, Skip, Timing, step
@@ -22,7 +23,7 @@ from tests.harness.clocks import HandClock
 from tests.harness.cluster import Cluster
 from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.interleaving import Turns, every_order
-from tests.harness.queues import process_on
+from tests.harness.queues import queues_on
 from tests.harness.schedules import (
     EVERY_US,
     NOW_US,
@@ -278,10 +279,16 @@ def test_in_whatever_order_two_replace_a_job_one_lives_and_is_let_be() -> None:
     def lead(turns: Turns) -> None:
         clock, cluster = HandClock(), Cluster()
 
-        slow, quick = (process_on(cluster, clock, turns.step) for _ in range(2))
+        def process(step: Callable[[str], None] = lambda _name: None) -> Queues:
+            store = SteppedMemoryStore(clock, cluster=cluster, step=step)
+            queues = queues_on(store, clock)
+            queues.engine.catalog.settings("q")
+            return queues
+
+        slow, quick = process(turns.step), process(turns.step)
         world = World(SteppedMemoryStore(clock, cluster=cluster), clock)
         began_us = world.now_us
-        put(process_on(cluster, clock), "s", TEMPLATE, one_by_one("replace"))
+        put(process(), "s", TEMPLATE, one_by_one("replace"))
         clock.advance(us=FEW * EVERY_US)
         begun: list[JobId] = []
 
@@ -291,7 +298,7 @@ def test_in_whatever_order_two_replace_a_job_one_lives_and_is_let_be() -> None:
             advance(quick, "s")
 
         turns.run([lambda: advance(slow, "s"), go_on])
-        advance_all(process_on(cluster, clock))
+        advance_all(process())
         living = waiting(world)
         assert [job.due_us for job in living] == [began_us + FEW * EVERY_US]
         assert begun == [living[0].id]  # the one that came in its place was let be

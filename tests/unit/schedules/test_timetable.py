@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,7 +22,6 @@ from dueline.schedules import schedule as definition
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Overlap, Template, Timing
 from dueline.schedules.timetable import CHECK_US, OVERDUE_US, REST_US, Timetable
-from tests.harness.programs import wait_for
 from tests.harness.queues import queues_on
 from tests.harness.world import World
 
@@ -189,13 +190,20 @@ def times(folder: Path, name: str) -> list[float]:
     return [float(line) for line in path.read_text().split()] if path.exists() else []
 
 
+def until(is_so: Callable[[], bool]) -> None:
+    give_up_s = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < give_up_s, "it never came to be"
+        time.sleep(0.02)
+
+
 @pytest.mark.sqlite
 def test_a_worker_without_a_monitor_goes_on_storing(folder: Path) -> None:
     # T8: the declarer stores a minute ahead, which is not waited for here
     app = declare(folder, "skip")
     worker = start(folder, "--no-monitor")
     try:
-        wait_for(lambda: len(times(folder, "skip")) > 4)
+        until(lambda: len(times(folder, "skip")) > 4)
     finally:
         worker.kill()
         worker.wait()
@@ -226,14 +234,14 @@ def test_a_monitor_that_is_killed_stops_no_schedule(folder: Path) -> None:
     app = declare(folder, *names)
     workers = [start(folder) for _ in range(3)]
     try:
-        wait_for(lambda: all(len(times(folder, name)) > 2 for name in names))
+        until(lambda: all(len(times(folder, name)) > 2 for name in names))
         grant = holder_of(app.store)
         assert grant is not None
         pid = int(grant.holder.split(":")[1])
         assert pid in [one.pid for one in workers]
         os.kill(pid, signal.SIGKILL)
         before = {name: len(times(folder, name)) for name in names}
-        wait_for(lambda: all(len(times(folder, name)) > before[name] + 4 for name in names))
+        until(lambda: all(len(times(folder, name)) > before[name] + 4 for name in names))
         for name in names:
             ran = times(folder, name)
             assert max(b - a for a, b in pairwise(ran)) < 18, ran

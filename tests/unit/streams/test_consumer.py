@@ -314,6 +314,26 @@ def test_a_transaction_that_was_not_committed_moves_nothing(stage: Stage) -> Non
     assert again.events[0].id == batch.events[0].id
 
 
+@pytest.mark.parametrize("store", KINDS, indirect=True)
+def test_what_a_commit_without_an_answer_has_moved_is_not_handled_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(stage, 15, shards=1)
+    member = stage.member(shards=1)
+    member.balance()
+    first = member.poll(0)
+    assert first is not None
+    with transaction(stage, stage.queues, stage.tasks) as tx:
+        first.commit(tx)
+    monkeypatch.setattr(type(tx), "is_committed", False)
+    with pytest.raises(Conflict):
+        member.commit(first)
+    rest = member.poll(0)
+    assert rest is not None
+    assert len(rest.events) == 5
+    assert not {event.id for event in rest.events} & {event.id for event in first.events}
+
+
 # --- each rule is needed ---------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from dueline.core.clock import DAY_US, SECOND_US, to_datetime
 from dueline.core.errors import AppendUnknown, BadInput, Conflict, StoreUnavailable
 from dueline.core.queue_settings import shard_of
 from dueline.core.store import Store
+from dueline.core.watermark import SEALED_US
 from dueline.jobs.transaction import transaction
 from dueline.log.reader import GUARD_US
 from dueline.streams import stream
@@ -49,6 +50,21 @@ def test_appends_of_one_process_lie_behind_each_other(stage: Stage) -> None:
     assert [event.value for event in orders.read()] == list(range(7))
     positions = [event.position for event in events]
     assert positions == sorted(set(positions))
+
+
+@pytest.mark.parametrize("ahead_us", [5 * SECOND_US, SEALED_US])
+def test_each_event_of_a_batch_is_where_its_shard_put_it(stage: Stage, ahead_us: int) -> None:
+    """Readers have closed one of the shards further than the other, or it is sealed."""
+    orders = stage.stream(2)
+    orders.append(0)
+    if ahead_us == SEALED_US:
+        stage.stream(None).reshard(3)
+    stage.store.close_until("orders", 1, at_us=min(SEALED_US, NOW_US + ahead_us))
+    events = orders.append_many([(number, str(number)) for number in range(1, 9)])
+    stage.clock.advance(10)
+    assert {event.id: event.position for event in events} == {
+        event.id: event.position for event in orders.read() if event.value
+    }
 
 
 def test_reading_starts_at_a_time_or_behind_a_position(stage: Stage) -> None:

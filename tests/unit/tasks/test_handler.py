@@ -13,7 +13,6 @@ from dueline.core.errors import BadInput
 from dueline.core.retry import Retry
 from dueline.tasks.arguments import Arguments
 from dueline.tasks.handler import Context, Handler
-from tests.harness.hostile import nested
 
 
 def handler_of(function: Callable[..., Any]) -> Handler:
@@ -98,6 +97,14 @@ def test_many_calls_are_written_or_refused_as_one_by_one(calls: list[list[Any]])
     for function in (loose, strict, by_name):
         arguments = codec(function)
         assert answer(arguments.encode_many, calls) == answer(one_by_one, arguments, calls)
+
+
+def nested(depth: int) -> object:
+    """Make a list in a list, and so on."""
+    value: object = 1
+    for _ in range(depth):
+        value = [value]
+    return value
 
 
 @pytest.mark.parametrize(

@@ -253,6 +253,30 @@ def test_changes_are_reported_soon_and_not_too_often(
     assert affinity_of(world.queues.engine, "w1", NOTHING) is None
 
 
+OWN, OTHERS, URGENT = (
+    Prospect(priority, "", 7, Lane("q", shard, 0, priority, ""))
+    for priority, shard in ((0, 0), (0, 1), (9, 1))
+)
+
+
+@pytest.mark.parametrize(
+    ("found", "preferred"),
+    [
+        ([], []),
+        ([OTHERS], [OTHERS]),
+        ([OWN, OTHERS], [OWN]),
+        ([OWN, OTHERS, URGENT], [OWN, OTHERS, URGENT]),
+    ],
+)
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_lanes_of_its_own_shards_come_first_unless_another_is_more_urgent(
+    distant: World, found: list[Prospect], preferred: list[Prospect], *, is_strict: bool
+) -> None:
+    affinity = ShardAffinity(distant.queues.engine, "w1", is_strict=is_strict)
+    affinity.others = frozenset({("q", 1)})
+    assert affinity.preferred(found) == (found if is_strict else preferred)
+
+
 def test_the_shards_of_others_come_last_among_lanes_that_are_as_old() -> None:
     def lane(shard: int, priority: int = 0) -> Lane:
         return Lane("q", shard, 0, priority, "")

@@ -8,13 +8,14 @@ from collections.abc import Callable
 
 import pytest
 
-from dueline.core.attempt import Done, Ended
+from dueline.core.attempt import Cancelled, Done, Ended, GivenBack
 from dueline.core.clock import SystemClock
 from dueline.core.retry import Retry
 from dueline.tasks.handler import Handler
 from dueline.worker.assignment import Assignment
 from dueline.worker.async_runner import CoroutineRunner, _Run
 from dueline.worker.execution import Execution
+from dueline.worker.thread_runner import ThreadRunner
 from tests.harness.calls import row_of
 
 WAIT_S = 60.0
@@ -102,6 +103,30 @@ def test_a_runner_on_the_loop_of_an_application_leaves_it_open() -> None:
 
     asyncio.run(application())
     assert handlers.ended == []
+
+
+@pytest.mark.parametrize("by_force", [False, True])
+def test_a_runner_that_stops_reports_how_its_coroutines_ended(*, by_force: bool) -> None:
+    handlers, clock, wakeup = Handlers(), SystemClock(), threading.Event()
+    handler = Handler(handlers.wait, name=NAME, retry=Retry(), timeout_us=None)
+    runner = ThreadRunner(
+        Execution({NAME: handler}), threads=1, clock=clock, now_us=clock.wall_us, wakeup=wakeup
+    )
+    runner.start()
+    runner.submit([Assignment(row_of(1), keep=True)])
+    assert handlers.began.wait(WAIT_S)
+    if by_force:
+        runner.stop_by_force([row_of(1).claim()])
+    else:
+        runner.stop_running()
+        assert handlers.cleaned_up.wait(WAIT_S)
+    all_ended, ends_s = runner.collect(), time.monotonic() + WAIT_S
+    while not all_ended and time.monotonic() < ends_s:
+        time.sleep(0.001)
+        all_ended = runner.collect()
+    endings = [(ended.job, type(ended.ending)) for ended in all_ended]
+    assert endings == [(row_of(1), Cancelled if by_force else GivenBack)]
+    runner.close()
 
 
 def test_a_coroutine_that_had_not_begun_does_not_begin_after_the_end() -> None:
