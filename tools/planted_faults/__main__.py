@@ -10,14 +10,18 @@ import json
 import random
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 from tools.planted_faults.faults import Fault, faults_of
 from tools.planted_faults.selection import choose, file_of, package_of
 from tools.planted_faults.suite import CACHE, PACKAGES, SOURCE, measured
 from tools.planted_faults.trial import Bench, Verdict, import_libraries
+
+NEAR_S = 10
+"""Processor time of the tests of a fault that come before the other faults."""
 
 EXPLAINED = Path(__file__).parent / "equivalent.txt"
 
@@ -50,24 +54,35 @@ def sample(faults: Sequence[Fault], packages: Sequence[str], size: int, seed: st
 def run(
     faults: Sequence[Fault], sources: Mapping[str, bytes], *, processes: int, only: Sequence[str]
 ) -> Iterator[tuple[Fault, Verdict]]:
-    """Run the tests of each fault, or `only` these files."""
+    """Run the tests of each fault, or `only` these files: all others after the nearest ones."""
     tests = measured(processes)
     import_libraries()
     benches = [Bench(sources) for _ in range(processes)]
-    trials: list[tuple[Fault, Generator[None, None, Verdict]] | None] = [None] * processes
-    pending = list(reversed(faults))
+    trials: list[tuple[Fault, list[str], Generator[None, None, Verdict]] | None]
+    trials = [None] * processes
+    pending = deque(
+        (fault, [name for name in tests if file_of(name) in only] or choose(fault, tests))
+        for fault in faults
+    )
     while pending or any(trials):
         for place, trial in enumerate(trials):
             if trial is None and pending:
-                fault = pending.pop()
-                names = [name for name in tests if file_of(name) in only] or choose(fault, tests)
-                trials[place] = fault, benches[place].run(fault, {n: tests[n] for n in names})
+                fault, names = pending.popleft()
+                spent_s = accumulate(tests[name].seconds for name in names)
+                near = sum(seconds < NEAR_S for seconds in spent_s) or 1
+                chosen = {name: tests[name] for name in names[:near]}
+                trials[place] = fault, names[near:], benches[place].run(fault, chosen)
             elif trial is not None:
+                fault, others, running = trial
                 try:
-                    next(trial[1])
+                    next(running)
                 except StopIteration as end:
-                    yield trial[0], end.value
                     trials[place] = None
+                    if end.value.word == "survived" and others:
+                        pending.append((fault, others))
+                        print(f"not yet   {fault.key}", flush=True)
+                    else:
+                        yield fault, end.value
         time.sleep(0.02)
 
 

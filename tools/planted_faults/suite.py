@@ -28,7 +28,14 @@ STORED = CACHE / "suite.json"
 PACKAGES = ("jobs", "limits", "schedules", "stores/postgres", "streams", "worker", "workflows")
 """The packages that get faults."""
 
-FOLDERS = ("unit/**", "stores", "stores/memory", "stores/sqlite", "stores/postgres")
+FOLDERS = (
+    "unit/**",
+    "stores",
+    "stores/memory",
+    "stores/sqlite",
+    "stores/postgres",
+    "integration/transactions",
+)
 IN_CHILDREN = [f"tests/integration/failures/test_{n}.py" for n in ("boards", "crashes", "reports")]
 """Tests of the worker's code that only child processes run."""
 
