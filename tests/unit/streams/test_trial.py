@@ -13,7 +13,7 @@ from dueline.streams.dead_letters import (
 )
 from dueline.streams.trial import WAITS_US, HandlerIsolation, Trial, begun
 from tests.harness.clocks import HandClock
-from tests.harness.stream_stage import Stage
+from tests.harness.stream_stage import TTL_US, Stage
 
 A, B, C = (5, b"\x01"), (5, b"\x02"), (6, b"")
 
@@ -136,3 +136,18 @@ def test_a_runner_that_is_no_suspect_any_more_lets_others_begin(
     assert not isolation.enter("three", alone=False)
     assert isolation.enter("one", alone=False)  # and not any more
     assert isolation.enter("three", alone=False)
+
+
+def test_only_what_a_dead_member_had_begun_is_a_trial(stage: Stage) -> None:
+    stage.stream(1).append_many([(number, None) for number in range(25)])
+    stage.later()
+    dead, fresh = stage.member("dead", shards=1), stage.member("fresh", shards=1)
+    dead.balance()
+    assert dead.poll(0)
+    stage.clock.advance(us=3 * TTL_US)
+    fresh.balance()
+    are_trials: list[bool] = []
+    while (batch := fresh.poll(0)) is not None:
+        are_trials.append(batch.hold.note.trial is not None)
+        fresh.commit(batch)
+    assert are_trials == [True, False, False]
