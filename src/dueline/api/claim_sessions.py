@@ -208,7 +208,7 @@ class ClaimSession:
         jobs = [handed.job for handed in found]
         held = self._engine.store.settle([Extend(job, job.at_us, started=True) for job in jobs])
         self._permits.started([job.claim() for job in jobs], self._engine.time.latest_us())
-        kept = [one for one, sure in zip(found, held, strict=True) if sure]
+        kept = [handed for handed, sure in zip(found, held, strict=True) if sure]
         for job, sure in zip(jobs, held, strict=True):
             if not sure:
                 self._limited.pop(job.id, None)
@@ -326,7 +326,8 @@ class ClaimSessions:
                 found = ClaimSession(self.engine, self._settler(), terms, known)
                 self._sessions[terms] = found
             self._sessions.move_to_end(terms)
-            old = self._sessions.popitem(last=False)[1] if self._is_full() else None
+            is_full = len(self._sessions) > SESSIONS_MAX
+            old = self._sessions.popitem(last=False)[1] if is_full else None
         if old is not None:
             old.close()
         return found
@@ -334,9 +335,6 @@ class ClaimSessions:
     def _settler(self) -> Settler:
         """Return a settler, which one thread uses at a time."""
         return Settler(self.engine, self._handlers, random.Random(), self._hooks)
-
-    def _is_full(self) -> bool:
-        return len(self._sessions) > SESSIONS_MAX
 
     def held(self, job_id: JobId, token: Token) -> Job:
         """Return the row of a claim.

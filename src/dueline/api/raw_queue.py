@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Annotated, Any
 
 from dueline.api.claim_sessions import ClaimSessions, HandedJob, Terms
@@ -12,7 +13,7 @@ from dueline.core.clock import asked_instant_us, asked_span_us, duration_us, to_
 from dueline.core.codec import JSON, PAYLOAD_BYTES_MAX
 from dueline.core.constraints import check_value, integer
 from dueline.core.errors import BadInput, LeaseLost
-from dueline.core.job import Claim, Job
+from dueline.core.job import Claim
 from dueline.core.queue_settings import check_queue_name
 from dueline.jobs.queue import EnqueueRequest
 
@@ -99,10 +100,7 @@ class RawQueue:
             BadInput: `most` is out of range.
         """
         check_value(most, Annotated[int, integer(1, CLAIM_MAX)], "most")
-        return self._claims.claim(self._terms, most, self._leased)
-
-    def _leased(self, handed: HandedJob) -> "Leased":
-        return Leased(self, handed.job, handed.body())
+        return self._claims.claim(self._terms, most, partial(Leased, self))
 
     def ack(self, leased: Sequence["Leased"]) -> list[str]:
         """Mark jobs as done.
@@ -204,10 +202,10 @@ class Leased:
 
     __slots__ = ("_queue", "body", "is_settled", "job")
 
-    def __init__(self, queue: RawQueue, job: Job, body: bytes) -> None:
+    def __init__(self, queue: RawQueue, handed: HandedJob) -> None:
         self._queue = queue
-        self.job = job
-        self.body = body
+        self.job = handed.job
+        self.body = handed.body()
         self.is_settled = False
 
     def __repr__(self) -> str:

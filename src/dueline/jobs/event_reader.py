@@ -112,9 +112,9 @@ class EventReader:
         sources = self._sources.values()
         for source in sources:
             source.fill()
-        ends = [_position(one.rows[-1]) for one in sources if one.rows and one.reader.has_more]
+        ends = [_position(part.rows[-1]) for part in sources if part.rows and part.reader.has_more]
         until = min(ends, default=None)
-        found = [event for one in sources for row in one.take(until) for event in self._new(row)]
+        found = [event for part in sources for row in part.take(until) for event in self._new(row)]
         return sorted(found, key=lambda one: one.ended_us)
 
     def _new(self, row: Row) -> list[Attempt]:

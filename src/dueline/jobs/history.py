@@ -158,7 +158,7 @@ def rows_of_ended(done: Sequence[Ended], others: Sequence[AttemptAndJob] = ()) -
     for queue, shard in succeeded | failed:
         some, rest = succeeded.get((queue, shard), ()), failed.get((queue, shard), ())
         if len(some) + len(rest) == 1:
-            rows += _rows_of_each(some) or [row_of(*one) for one in rest]
+            rows += _rows_of_each(some) or [row_of(*ended) for ended in rest]
             continue
         lines = _lines_of_done(some) if some else _lines_of(rest)
         if some and rest:

@@ -350,7 +350,7 @@ def each_digest(cell: bytes, many: int) -> Iterable[str]:
     if len(cell) == DIGEST_BYTES:
         return repeat("" if cell == NO_DIGEST else cell.hex(), many)
     each = (cell[start : start + DIGEST_BYTES] for start in range(0, len(cell), DIGEST_BYTES))
-    return ["" if one == NO_DIGEST else one.hex() for one in each]
+    return ["" if digest == NO_DIGEST else digest.hex() for digest in each]
 
 
 def unbundled(row: Row) -> Iterator[Row]:

@@ -144,7 +144,7 @@ def weighed(found: Iterable[Prospect], weights: TenantWeights, limit: int) -> li
     """
     found = list(found)
     ordered = sorted(sorted(found, key=_order_of), key=_priority_of, reverse=True)
-    weights.present({(one.lane.priority, one.tenant) for one in ordered})
+    weights.present({(want.lane.priority, want.tenant) for want in ordered})
     wants: list[Want] = []
     for _, same in groupby(ordered, key=_priority_of):
         lanes: dict[tuple[int, str], list[Lane]] = {}

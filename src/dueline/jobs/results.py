@@ -113,7 +113,7 @@ def keep_done(
         keep_us: How long the results are kept.
     """
     lines = list(zip(map(bytes.hex, map(_id_of, jobs)), ended_us, values, jobs, strict=True))
-    fit = [one for one in lines if _may_share(*one)]
+    fit = [line for line in lines if _may_share(*line)]
     cells = _cells_of(sorted(fit, key=_digits_of))
     puts: dict[str, list[Put]] = {}
     for cell, same in cells:
@@ -157,7 +157,7 @@ def _shared(start: str, lines: Sequence[_Line], keep_us: int) -> Put:
         len(ids),
         "".join(ids),
         _instants_of(ended_us),
-        value.decode() if isinstance(value, bytes) else [one.decode() for one in values],
+        value.decode() if isinstance(value, bytes) else [part.decode() for part in values],
     )
     key = f"{start}{ids[0]}{jobs[0].token.hex()}"
     return Put(key, jobs[0].token, encode(shared), None, max(ended_us) + keep_us)

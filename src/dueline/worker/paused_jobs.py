@@ -162,7 +162,7 @@ class DeferredJobs:
     def _log_unknown(self) -> None:
         """Log a task of a queue once if none of its live workers knows it."""
         now_us = self._engine.time.latest_us()
-        due = sorted(one for one in self._moved if self._ask_again_us.get(one, 0) <= now_us)
+        due = sorted(place for place in self._moved if self._ask_again_us.get(place, 0) <= now_us)
         workers = live_workers(self._engine) if due else []
         for queue, task in due:
             is_known = task in known_tasks(queue, workers)

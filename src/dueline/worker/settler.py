@@ -296,7 +296,7 @@ class Settler:
         if noted and self._engine.store.transactional:
             self._engine.store.append(rows_of_ended((), noted))
         elif noted:
-            self._engine.store.append([row_of(*one) for one in noted])
+            self._engine.store.append([row_of(*attempt) for attempt in noted])
 
     def _with_cancel_requests(self, over: Sequence[EndedBeforeRun]) -> Sequence[EndedBeforeRun]:
         """Cancel those of the jobs whose cancellation was requested under an earlier claim."""

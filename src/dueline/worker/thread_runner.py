@@ -381,10 +381,10 @@ class ThreadRunner:
         How each of them ends is collected.
         """
         jobs = [
-            one.job
+            part.job
             for slot in self._slots
             if (taken := slot.assignment) is not None
-            for one in (taken.chunk or (taken,))
+            for part in (taken.chunk or (taken,))
         ]
         if self._coroutines is not None:
             jobs += self._coroutines.jobs()

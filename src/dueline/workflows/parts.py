@@ -189,10 +189,10 @@ def graph(steps: Mapping[str, Step | tuple[Step | str, ...]]) -> Graph:
         step, *before = given if isinstance(given, tuple) else (given,)
         if not isinstance(step, Step):
             raise _no_part(step)
-        for one in before:
-            if one not in steps:
+        for earlier in before:
+            if earlier not in steps:
                 raise BadInput(
-                    f"The step {name!r:.80} comes after {one!r:.80}, which the graph has not.",
+                    f"The step {name!r:.80} comes after {earlier!r:.80}, which the graph has not.",
                     hint=f"It has {', '.join(map(str, steps))}."[:200],
                 )
         needs[name] = (step, tuple(map(str, before)))

@@ -102,7 +102,7 @@ def unreadable_in(records: Records) -> Iterator[Unreadable]:
 
 def listed(records: Records) -> Iterator[tuple[JobId, str]]:
     """Yield the stored workflows and their names, the newest days first."""
-    for day in sorted((one.key for one in records_in(records, _DAYS)), reverse=True):
+    for day in sorted((record.key for record in records_in(records, _DAYS)), reverse=True):
         some = list(records_in(records, f"{_DAYS}/{day}"))
         for record in reversed(some):
             yield JobId(bytes.fromhex(record.key)), record.value.decode()
@@ -220,7 +220,7 @@ def put_full(flow: JobId, step: int, block: int, *, version: bytes) -> Commit:
 
 def full(records: Records, flow: JobId, step: int) -> set[int]:
     """Read in which blocks all needs of a step have ended."""
-    return {int(one.key) for one in records_in(records, f"{_place(flow)}/full/{step}")}
+    return {int(record.key) for record in records_in(records, f"{_place(flow)}/full/{step}")}
 
 
 # Signals
@@ -246,7 +246,7 @@ def started_before(records: Records, before_us: int, *, after: str) -> Iterator[
     Args: after: the place to continue after, the earliest first; empty for all.
     """
     last, (first, _, begun) = f"{before_us // DAY_US:06}", after.partition("/")
-    for day in sorted(one.key for one in records_in(records, _DAYS)):
+    for day in sorted(record.key for record in records_in(records, _DAYS)):
         if not first <= day <= last:
             continue
         for record in records_in(
@@ -266,7 +266,7 @@ def forget(records: Records, flow: JobId, layout: Layout | None) -> Iterator[str
     """
     for partition in () if layout is None else partitions_of(flow, layout):
         while page := records.read(partition, after=None, limit=_ENDS_A_PAGE):
-            records.commit(partition, [Delete(one.key) for one in page])
+            records.commit(partition, [Delete(record.key) for record in page])
             yield partition
     day = _day_of(flow)
     records.commit(f"{_DAYS}/{day}", [Delete(flow.hex())])

@@ -239,11 +239,11 @@ def logs(context: typer.Context, job: IdArgument) -> None:
         found = attempt_lines.read(queues.engine.store, job_id)
         if not found:
             queues.find(job_id)
-        texts = [f"Attempt {one.fence}\n{one.text}" for one in found]
+        texts = [f"Attempt {log.fence}\n{log.text}" for log in found]
         entry: Entry = {
             "job": job_id.hex(),
             "attempts": [
-                {"fence": one.fence, "ended_us": one.ended_us, "text": one.text} for one in found
+                {"fence": log.fence, "ended_us": log.ended_us, "text": log.text} for log in found
             ],
         }
         Output.of(context, queues.engine).text("\n".join(texts), entry)

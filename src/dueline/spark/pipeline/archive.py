@@ -158,8 +158,8 @@ def _tables(bronze: Table, period: Period) -> Iterator[pa.Table]:
     ]
     some: list[pa.RecordBatch] = []
     count = 0
-    for one in sorted(files, key=lambda file: (str(file.day), file.path)):
-        for batch in bronze.view([one]).dataset().to_batches(filter=where, batch_size=_LARGE):
+    for part in sorted(files, key=lambda file: (str(file.day), file.path)):
+        for batch in bronze.view([part]).dataset().to_batches(filter=where, batch_size=_LARGE):
             some.append(batch)
             count += batch.num_rows
             if count >= ROWS_MAX:

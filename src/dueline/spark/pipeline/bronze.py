@@ -70,7 +70,7 @@ def ends_of(table: Table, engine: Engine, names: Collection[str]) -> dict[str, i
     for name in names:
         keys = [key_of(name, shard) for shard in shards.history_shards(engine, name)]
         copied = [table.position(key) for key in keys]
-        found[name] = min((-1 if one is None else one for one in copied), default=-1)
+        found[name] = min((-1 if position is None else position for position in copied), default=-1)
     return found
 
 
@@ -149,23 +149,23 @@ def plan(table: Table, engine: Engine, names: Sequence[str], period: Period) -> 
             begin = max(period.since_us, *(at_us + 1 for at_us, _ in trimmed.values()), 0)
             made.news[BEGIN + name] = begin
         made.begins[name] = begin
-        for one in found:
-            key = key_of(name, one.shard)
+        for page in found:
+            key = key_of(name, page.shard)
             before = table.position(key)
             if before is None:
-                start_us = max(trimmed.get(one.shard, (0, b""))[0], period.since_us)
+                start_us = max(trimmed.get(page.shard, (0, b""))[0], period.since_us)
                 before = made.news[key] = start_us - 1
-            end_us = shards.close_one(engine.store, one)
+            end_us = shards.close_one(engine.store, page)
             made.instant_us = min(made.instant_us, end_us)
             if end_us < closable_us:
                 after = behind(end_us)
-                for row in engine.store.tail(stream, one.shard, after=after, limit=1).rows:
+                for row in engine.store.tail(stream, page.shard, after=after, limit=1).rows:
                     made.held[key] = row.at_us
             if period.until_us:
                 end_us = min(end_us, period.until_us - 1)
             made.ends[key] = max(before, end_us)
             if end_us > before:
-                made.slices.append(RowSlice(stream, one.shard, behind(before), behind(end_us)))
+                made.slices.append(RowSlice(stream, page.shard, behind(before), behind(end_us)))
     return made
 
 
@@ -188,10 +188,10 @@ def _check_same_store(
     rows: dict[str, Row] = {}
     begins, begin_us = begins_of(table, shards_of), period_of(table).since_us
     copied = {
-        key: (one, at_us)
+        key: (shard, at_us)
         for some in shards_of.values()
-        for one in some
-        if (at_us := table.position(key := key_of(one.name, one.shard))) is not None
+        for shard in some
+        if (at_us := table.position(key := key_of(shard.name, shard.shard))) is not None
     }
     for key, (one, at_us) in copied.items():
         since_us = max(begin_us, begins[one.name])
@@ -214,14 +214,14 @@ def _expect_rows(table: Table, rows: Mapping[str, Row]) -> None:
     if not rows:
         return
     times = {row.at_us for row in rows.values()}
-    ids = {key: [one.id.hex() for one in unbundled(row)] for key, row in rows.items()}
+    ids = {key: [attempt.id.hex() for attempt in unbundled(row)] for key, row in rows.items()}
     files = [
         file for file in table.files() if any(file.may_hold("at", at_us, at_us) for at_us in times)
     ]
     found: set[str] = set()
     if files:  # all at once: each read costs more than its rows
         where = compute.field("at").isin(pa.array(sorted(times), pa.timestamp("us", "UTC")))
-        where &= compute.field("id").isin([one for some in ids.values() for one in some])
+        where &= compute.field("id").isin([job_id for some in ids.values() for job_id in some])
         found.update(table.view(files).dataset().to_table(["id"], filter=where)[0].to_pylist())
     for key, some in ids.items():
         if not found.issuperset(some):
@@ -269,7 +269,7 @@ def check_kept(store: Store, made: Plan, some: Sequence[RowSlice]) -> None:
     Raises:
         HistoryExpired: Rows expired.
     """
-    trimmed = shards.trimmed_of(store, [one.stream for one in some])
+    trimmed = shards.trimmed_of(store, [shard.stream for shard in some])
     for part in some:
         name = queue_of(part)
         last = trimmed[part.stream].get(part.shard)
@@ -373,11 +373,11 @@ def batch_of(rows: Sequence[Row]) -> pa.RecordBatch:
     keys = {field.name: _key_of(field) for field in COLUMNS}
     found = history_columns.columns(rows, frozenset(keys.values()))
     columns = []
-    for one in COLUMNS:
-        column = found[keys[one.name]]
-        if one.name in _NULL_AT:
-            column = compute.if_else(compute.equal(column, _NULL_AT[one.name]), None, column)
-        columns.append(column.cast(one.type))
+    for target in COLUMNS:
+        column = found[keys[target.name]]
+        if target.name in _NULL_AT:
+            column = compute.if_else(compute.equal(column, _NULL_AT[target.name]), None, column)
+        columns.append(column.cast(target.type))
     return pa.RecordBatch.from_arrays(columns, schema=COLUMNS)
 
 

@@ -213,7 +213,7 @@ class _Bundles:
     def _details(self) -> pa.Array:
         """Return the JSON of each event, as its own row would have it."""
         if any(bundle.codec for bundle in self._bundles):
-            return pa.array([one.body.decode() for row in self._rows for one in unbundled(row)])
+            return pa.array([event.body.decode() for row in self._rows for event in unbundled(row)])
         parts: list[Any] = []
         for number, name in enumerate(_FIELDS):
             is_quoted = name in ("job", "digest")

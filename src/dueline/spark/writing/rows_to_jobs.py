@@ -230,7 +230,7 @@ def chunks_of(
     for batch in batches:
         for place in range(0, batch.num_rows, most):
             some.append(new_jobs(batch.slice(place, most), form, now_us=now_us))
-            if sum(one.num_rows for one in some) >= most:
+            if sum(batch.num_rows for batch in some) >= most:
                 yield in_order(pa.concat_batches(some))
                 some = []
     if some:

@@ -61,10 +61,10 @@ def _insert(
     sources = []
     if shared:
         sources.append(
-            f"(SELECT {', '.join(f'%s::{kinds[one]} AS {one}' for one in shared)}) AS same"
+            f"(SELECT {', '.join(f'%s::{kinds[name]} AS {name}' for name in shared)}) AS same"
         )
     if own:
-        arrays = ", ".join(f"%s::{kinds[one]}[]" for one in own)
+        arrays = ", ".join(f"%s::{kinds[name]}[]" for name in own)
         sources.append(f"unnest({arrays}) AS new ({', '.join(own)})")
     source = " CROSS JOIN ".join(sources)
     values = of | {"pos_us": f"least({of['pos_us']}, {of['at_us']})"}
@@ -93,7 +93,7 @@ def _bound(
         for name, column in zip(names, columns, strict=True)
     )
     shared = [column[0] for column, is_same in zip(columns, same, strict=True) if is_same]
-    shared = [int(one) if isinstance(one, State) else one for one in shared]
+    shared = [int(value) if isinstance(value, State) else value for value in shared]
     return same, shared + [
         column for column, is_same in zip(columns, same, strict=True) if not is_same
     ]

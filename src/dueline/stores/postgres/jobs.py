@@ -202,10 +202,11 @@ def _move(database: Database, moves: Sequence[Move]) -> list[tuple[Any, ...]]:
     numbers = lanes.hold(database, wanted)
     values = [
         (
-            one.at_us, one.token, one.errors, one.crashes, one.alone, int(one.state), one.outcome,
-            one.error, one.opts, one.due_us, numbers[one.to] if one.to is not None else None,
+            move.at_us, move.token, move.errors, move.crashes, move.alone, int(move.state),
+            move.outcome, move.error, move.opts, move.due_us,
+            numbers[move.to] if move.to is not None else None,
         )
-        for one in moves
+        for move in moves
     ]  # fmt: skip
     return database.fetch(_MOVE, [*_key_of(moves), *columns_of(values)])
 

@@ -203,8 +203,8 @@ def _on_all(
         database.execute("RELEASE several")
     held = []
     statement = statement.replace("IN (SELECT value FROM carray(?))", "= ?")
-    for one in ids:
-        database.execute(statement, (*bound, one))
+    for job_id in ids:
+        database.execute(statement, (*bound, job_id))
         held.append(database.changes() == 1)
     return held
 
