@@ -1,8 +1,7 @@
 """Records enqueued and changed jobs in the history.
 
 It wraps a store, for queues whose history is `all`. Each insert and change of jobs appends a
-history row: in the same transaction if the store has transactions, otherwise before the call
-returns. Ends are recorded by `completion`, in every queue with a history.
+history row, in the same group. Ends are recorded by `completion`, in every queue with a history.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +24,6 @@ class RecordingStore:
     """Passes calls on to a store, and records what they changed."""
 
     def __init__(self, store: Store, catalog: Catalog, now_us: Callable[[], int]) -> None:
-        self.transactional = store.transactional
         self._store = store
         self._settings = catalog.settings
         self._now_us = now_us
@@ -37,26 +35,14 @@ class RecordingStore:
         rows = self._rows_of_enqueued(jobs)
         if not rows:
             return self._store.add(jobs)
-        if self.transactional:
-            self._store.together([Group(jobs=jobs, rows=rows)])
-            return [True] * len(jobs)
-        sure = self._store.add(jobs)
-        if None in self._store.append(rows):
-            return [False] * len(jobs)
-        return sure
+        self._store.together([Group(jobs=jobs, rows=rows)])
+        return [True] * len(jobs)
 
     def settle(self, verdicts: Sequence[Verdict]) -> Sequence[bool]:
         """Apply verdicts, and record which jobs they changed."""
-        rows = [self._rows_of_changed([verdict]) for verdict in verdicts]
-        if not any(rows):
+        if not self._rows_of_changed(verdicts):
             return self._store.settle(verdicts)
-        if self.transactional:
-            groups = zip(verdicts, rows, strict=True)
-            return self._store.together([Group([one], rows=some) for one, some in groups])
-        held = self._store.settle(verdicts)
-        applied = zip(rows, held, strict=True)
-        self._store.append([row for some, sure in applied if sure for row in some])
-        return held
+        return self.together([Group([verdict]) for verdict in verdicts])
 
     def together(self, groups: Sequence[Group]) -> Sequence[bool]:
         """Apply groups, and record in each what it changes."""
