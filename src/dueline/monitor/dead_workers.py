@@ -18,7 +18,7 @@ from dueline.core.lane import Lane, bucket_of, limits_of
 from dueline.core.limit_names import semaphore_of
 from dueline.core.maintenance import StepResult
 from dueline.core.process_identity import Whereabouts, own
-from dueline.core.store import NO_VERSION, Commit, Delete, Group, Move
+from dueline.core.store import NO_VERSION, Commit, Delete, Group, Move, Store
 from dueline.core.store_capabilities import PREFETCH_US_MAX
 from dueline.core.wakeup import Wakeup, place_of
 from dueline.jobs.claims import claims_in, lanes_with_claims
@@ -91,21 +91,10 @@ def _release_claims(engine: Engine, worker: str, lane: Lane) -> int:
 
 
 def _expire_claims(engine: Engine, worker: str, jobs: Sequence[Job]) -> int:
-    """Expire claims now, with the rows that an expired lease would leave (rule M4).
-
-    Nothing is written if the worker is back: that is a condition of the write where there are
-    transactions; elsewhere the registry is read right before it.
-    """
+    """Expire claims now, with the rows that an expired lease would leave (rule M4)."""
     now_us = engine.time.earliest_us()
     moves = [_expired(engine, job, now_us) for job in jobs if not job.outcome]
-    store = engine.store
-    if store.transactional:
-        is_absent = Commit(worker_registry.PARTITION, (Delete(worker, expect=NO_VERSION),))
-        held = store.together([Group((move,), commits=(is_absent,)) for move in moves])
-    elif any(presence.worker == worker for presence in present(store)):
-        return 0
-    else:
-        held = store.settle(moves)
+    held = _apply(engine.store, worker, [Group((move,)) for move in moves])
     engine.wake(place_of(move) for move, sure in zip(moves, held, strict=True) if sure)
     return sum(held)
 
@@ -154,11 +143,15 @@ def _release_permits(
 
 def _write_permits(engine: Engine, worker: str, limit: str, left: Permits, version: bytes) -> bool:
     """Write the remaining permits if they are unchanged and the worker is not back."""
-    store = engine.store
     change = semaphore.change_of(limit, left, expect=version, ids=engine.ids)
+    return _apply(engine.store, worker, [Group(commits=(change,))])[0]
+
+
+def _apply(store: Store, worker: str, groups: Sequence[Group]) -> Sequence[bool]:
+    """Apply groups while a worker is absent; without transactions, that is read right before."""
     if store.transactional:
         is_absent = Commit(worker_registry.PARTITION, (Delete(worker, expect=NO_VERSION),))
-        return store.together([Group(commits=(is_absent, change))])[0]
-    if any(presence.worker == worker for presence in worker_registry.present(store)):
-        return False
-    return store.commit(change.partition, change.writes)
+        groups = [group._replace(commits=(is_absent, *group.commits)) for group in groups]
+    elif any(presence.worker == worker for presence in present(store)):
+        return [False] * len(groups)
+    return store.together(groups)
