@@ -10,6 +10,7 @@ from dueline.core.engine import Engine
 from dueline.core.errors import Conflict, EnqueueUnknown, NotFound, StoreUnavailable, Unknown
 from dueline.core.job import Job, JobId, State
 from dueline.core.lane import Lane, bucket_of, lane_tenant
+from dueline.core.pagination import parts_of
 from dueline.core.queue_settings import shard_of
 from dueline.core.store import Group
 from dueline.core.validation import check_call, check_options
@@ -124,7 +125,7 @@ def send(engine: Engine, start: Start, *, again: bool = False) -> None:
         else:
             for commit in commits:
                 store.commit(commit.partition, commit.writes)
-            for some in _pages(list(reversed(jobs))):
+            for some in parts_of(reversed(jobs), _PAGE):
                 if not all(store.add(some)):
                     raise EnqueueUnknown.about(jobs)
     except Unknown as error:
@@ -134,11 +135,6 @@ def send(engine: Engine, start: Start, *, again: bool = False) -> None:
             raise
         raise EnqueueUnknown.about(jobs) from error  # a part of it may be stored
     engine.announce(jobs)
-
-
-def _pages(jobs: Sequence[Job]) -> Iterator[Sequence[Job]]:
-    for begin_at in range(0, len(jobs), _PAGE):
-        yield jobs[begin_at : begin_at + _PAGE]
 
 
 class WorkflowView:
@@ -222,9 +218,7 @@ class WorkflowView:
 
     def rows(self, steps: Iterable[int]) -> Iterator[Job]:
         """Yield the rows of steps that have one."""
-        numbers = list(steps)
-        for begin_at in range(0, len(numbers), _PAGE):
-            some = numbers[begin_at : begin_at + _PAGE]
+        for some in parts_of(steps, _PAGE):
             found = self._engine.store.find([records.job_of(self.flow, step) for step in some])
             yield from (row for row in found if row is not None)
 
