@@ -3,7 +3,7 @@
 A *place* is a job's row or a record. Two processes decide about it by one conditional write each,
 which also writes the consequences of the decision into the place's cell: a conditional write of
 another record, an insert, and the wake-up of a parked row. They then write the consequences and
-clear the cell, and may stop anywhere. A third process claims the row, or sweeps the records, and
+clear the cell, and may stop anywhere. A third process claims the row, or reads the record, and
 completes what it finds. Any write may have no response: then it arrives at any later time, or
 never. Meanwhile the inserted row runs and ends, the other record is changed or deleted, and the
 parked row is claimed. A day after a decision its insert is late; the store later forgets deleted
@@ -114,7 +114,7 @@ class Carried:
     waits_for_answers: bool = True  # rules C3, K3
     notes_the_version: bool = True  # rule C3
     completes_before_it_acts: bool = True  # rules C4, P5, K4
-    refuses_over_cells: bool = True  # rule C4
+    proves_before_it_overwrites: bool = True  # rule C4
     inserts_once: bool = True  # rule B1
     inserts_in_time: bool = True  # rule C5
     reads_again: bool = True  # rule C5
@@ -126,7 +126,7 @@ class Carried:
     acknowledges_last: bool = True  # rule C7
     shows_decisions: bool = True  # rule C8
     comes_due: bool = True  # rule C9
-    sweeps: bool = True  # rule C9
+    is_read: bool = True  # rule C9
 
     def start(self) -> State:
         """Return a place that the first process has read; it may hold the claim of a row."""
@@ -179,7 +179,7 @@ class Carried:
             return ""
         has_completer = self.comes_due
         if self.is_record:  # the process that decided may have stopped
-            has_completer = self.sweeps or state.actors[1].at != "end"
+            has_completer = self.is_read or state.actors[1].at != "end"
         return "" if has_completer else "a cell waits forever"
 
     def _others(self, state: State) -> Iterator[tuple[str, State]]:
@@ -198,8 +198,7 @@ class Carried:
             name = row[0]
             ended = state._replace(rows=state.rows - {row}, ended=state.ended | {name})
             yield f"the row of {name} ends", ended
-        may_release = not (is_open and self.refuses_over_cells)
-        if self.is_record and place and place.version in state.ended and may_release:
+        if self.is_record and place and self._may_release(state, place.version):
             before = tuple(("", name) for _, name in state.decisions)
             there = state._replace(place=Place(), decisions=before)
             yield "the job that ended releases the record", there
@@ -210,6 +209,11 @@ class Carried:
             yield "the other record is deleted", there._replace(note="")
         if "wake" in self.consequences and state.parked in ("parked", "due"):
             yield "the parked row is claimed", state._replace(parked="claimed")
+
+    def _may_release(self, state: State, version: str) -> bool:
+        """Return whether the end of a job shows that all of its decision is stored."""
+        is_stored = all((version, what) in state.applied for what in self.consequences)
+        return version in state.ended and (is_stored or not self.proves_before_it_overwrites)
 
     def _act(self, state: State, one: Actor, number: int) -> Iterator[tuple[str, State, Actor]]:
         place = state.place
@@ -248,12 +252,12 @@ class Carried:
         return Actor("write" if self.clears_last else "clear", "", name, 0, since)
 
     def _find(self, state: State) -> Iterator[tuple[str, State, Actor]]:
-        """Claim the row, or sweep the record."""
+        """Claim the row, or read the record."""
         place = state.place
         assert place
         if self.is_record:
-            if place.is_open() and self.sweeps:
-                yield "sweeps a cell", state, self._completes(state, place.cell)
+            if place.is_open() and self.is_read:
+                yield "reads a cell", state, self._completes(state, place.cell)
             return
         if place.cell and not self.comes_due:
             return
@@ -354,17 +358,13 @@ class Carried:
             state = state._replace(acknowledged=state.acknowledged | {NAMES[number]})
         return state, Actor("end")
 
-    def _apply(  # noqa: PLR0912  (one branch for each kind of write)
-        self, state: State, write: Write
-    ) -> tuple[bool, State]:
+    def _apply(self, state: State, write: Write) -> tuple[bool, State]:
         """Apply a write if its condition holds; return whether it did."""
         place, name = state.place, write.decision
         done = state._replace(applied=state.applied | {(name, write.what)})
         match write.what:
             case "decision":
                 if place is None or (self.names_the_version and place.version != write.named):
-                    return False, state
-                if self.is_record and place.is_open() and self.refuses_over_cells:
                     return False, state
                 version = name if self.replaces_the_version else place.version
                 made = (*state.decisions, (write.named, name))
@@ -435,7 +435,7 @@ MUTANTS = {
     "cleared after an unknown insert": Carried(STUB, waits_for_answers=False),
     "a record notes no version": Carried(RECORD, is_record=True, notes_the_version=False),
     "a decided row runs": Carried(completes_before_it_acts=False),
-    "a cell is overwritten": Carried(BOTH, is_record=True, refuses_over_cells=False),
+    "a cell is overwritten": Carried(BOTH, is_record=True, proves_before_it_overwrites=False),
     "a deleted key is inserted again": Carried(inserts_once=False),
     "an insert is repeated for ever": Carried(RECORD, is_record=True, inserts_in_time=False),
     "a cell that was read long ago": Carried(STUB, reads_again=False),
@@ -447,5 +447,5 @@ MUTANTS = {
     "acknowledged at the decision": Carried(RECORD, is_record=True, acknowledges_last=False),
     "a list hides a decision": Carried(shows_decisions=False),
     "a decided row is not due": Carried(STUB, comes_due=False),
-    "nobody sweeps": Carried(RECORD, is_record=True, sweeps=False),
+    "nobody reads it": Carried(RECORD, is_record=True, is_read=False),
 }

@@ -8,7 +8,7 @@ from dueline.core.ids import Ids
 from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane
 from dueline.core.store import Drop, Move
-from dueline.jobs.unique import UniqueJobs
+from dueline.jobs import unique
 from dueline.stores.cursor_cache import key_of
 from dueline.stores.row_updates import moved
 from tests.harness.cluster import Node
@@ -50,7 +50,7 @@ def a_dropped_key_lives_again(patch: Patch) -> None:
 
 
 def a_unique_key_is_given_to_a_job_that_ended(patch: Patch) -> None:
-    change_source(patch, UniqueJobs, "_put", ", results.absent(job.id))", ",)")
+    change_source(patch, unique._Wanted, "decision", "results.absent(self.job.id),", "")
 
 
 def a_repeated_add_has_a_position_of_its_own(patch: Patch) -> None:

@@ -18,6 +18,7 @@ from tests.mutants import (
     births,
     cancels,
     claims,
+    decided,
     endings,
     flows,
     holds,
@@ -44,6 +45,7 @@ from tests.unit.core import test_ids, test_watermark
 from tests.unit.jobs import (
     test_changes,
     test_claim_races,
+    test_decisions,
     test_outcome_first,
     test_quotas,
     test_races,
@@ -103,6 +105,11 @@ class Mutant(NamedTuple):
 def by(test: Callable[..., object], **given: object) -> Named:
     """Name a test, on the memory store if it takes one."""
     return Named(test, given=lambda: given)
+
+
+def in_a_scene(test: Callable[..., object], **given: object) -> Named:
+    """Name a test of decisions, in a scene of its own."""
+    return Named(test, given=lambda: {"scene": test_decisions.Scene(), **given})
 
 
 def on_steps(test: Callable[..., object], **given: object) -> Named:
@@ -201,6 +208,17 @@ MUTANTS = (
            by(test_unique.test_a_job_that_ended_meanwhile_is_not_stored_again)),
     Mutant("B2", endings.the_key_of_a_retried_job_is_released,
            by(test_settler.test_a_retried_job_of_a_batch_keeps_its_unique_key)),
+    Mutant("C1", decided.consequences_come_before_the_decision, in_a_scene(
+        test_decisions.test_nothing_is_sent_before_the_decision_and_the_record_is_closed_last)),
+    Mutant("C3", decided.a_record_is_closed_before_the_rest_is_stored,
+           by(test_decisions.test_a_process_that_stops_anywhere_leaves_nothing_or_all_of_it)),
+    Mutant("C3", decided.any_version_of_a_record_is_closed,
+           by(test_decisions.test_two_complete_one_record_in_any_order)),
+    Mutant("C5", decided.an_insert_is_repeated_for_ever, in_a_scene(
+        test_decisions.test_a_day_after_the_decision_its_record_is_closed_without_the_rest)),
+    Mutant("C7", decided.decided_counts_as_stored, in_a_scene(
+        test_decisions.test_a_failure_after_the_first_decision_says_that_some_may_be_stored,
+        in_order=False)),
     Mutant("T3", wakeups.a_dropped_datagram_is_not_suspected,
            Named(
                test_sockets.test_where_one_may_be_lost_the_lane_lists_are_read, given=on_sockets)),

@@ -8,7 +8,8 @@ import pytest
 from dueline.core.clock import DAY_US
 from dueline.core.engine import Engine
 from dueline.core.job import JobId
-from dueline.jobs import completion
+from dueline.jobs import completion, decisions
+from dueline.jobs.decisions import Decision
 from dueline.jobs.queue import Queues
 from dueline.schedules import schedule as definition
 from dueline.schedules import scheduler
@@ -50,7 +51,7 @@ def jobs_behind_how_far_they_come(patch: Patch) -> None:
 
 
 def births_are_sent_again_for_ever(patch: Patch) -> None:
-    patch.setattr(scheduler, "SENT_US_MAX", 1000 * DAY_US)
+    patch.setattr(decisions, "RESEND_US_MAX", 1000 * DAY_US)
 
 
 def what_is_to_be_withdrawn_is_not_written_down(patch: Patch) -> None:
@@ -71,12 +72,13 @@ def what_is_to_be_withdrawn_is_not_written_down(patch: Patch) -> None:
 
 
 def a_decision_is_not_bound_to_its_record(patch: Patch) -> None:
-    put = scheduler._put
+    decision = scheduler._decision
 
-    def over_anything(engine, name, schedule, over):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        return put(engine, name, schedule, over and definition.stored(engine.store, name))
+    def over_anything(engine: Engine, found: Stored, sending: Schedule, version: bytes) -> Decision:
+        present = definition.stored(engine.store, found.name)
+        return decision(engine, present or found, sending, version)
 
-    patch.setattr(scheduler, "_put", over_anything)
+    patch.setattr(scheduler, "_decision", over_anything)
 
 
 def a_time_is_decided_before_it_has_come(patch: Patch) -> None:

@@ -12,15 +12,16 @@ from typing import Final
 from dueline.core.clock import DAY_US
 from dueline.core.codec import encode
 from dueline.core.engine import Engine
-from dueline.core.errors import Conflict, Unknown
+from dueline.core.errors import Conflict
 from dueline.core.job import AWAY_US, UNCLAIMED_TOKEN, Job, State, Token, is_away
 from dueline.core.lane import bucket_of, living_queue
 from dueline.core.queue_settings import shard_of
 from dueline.core.readable_records import value_at
 from dueline.core.store import NO_VERSION, Commit, Drop, Group, Move, Put
-from dueline.jobs import cancel_requests, progress_records, results, unique_records
+from dueline.jobs import cancel_requests, decisions, progress_records, results, unique_records
+from dueline.jobs.decisions import Completion, Decision
 from dueline.jobs.history_batch import ids_in
-from dueline.jobs.unique import RESEND_US_MAX, rule_of
+from dueline.jobs.unique import rule_of
 
 PARTITION: Final = "moves"
 KEEP_US: Final = 30 * DAY_US
@@ -97,8 +98,8 @@ class Portions:
             self._record(token, sealed, ())
             portion = self._stored(token) or sealed
         inserted = [row for row in taken if portion.has(row)]
-        if inserted and not self._target.store.transactional:
-            self._insert_again(portion, inserted)
+        if inserted:
+            self._complete(token, portion, inserted)
         self._finish(portion, inserted)
         return len(inserted) + self.move([row for row in taken if not portion.has(row)])
 
@@ -119,30 +120,23 @@ class Portions:
 
     def _record(self, token: Token, portion: Portion, rows: Sequence[Job]) -> bool:
         """Store a portion with its rows, once; return False if its token has a record (rule X3)."""
-        store = self._target.store
+        return decisions.decide(self._target.store, [self._decision(token, portion, rows)])[0]
+
+    def _decision(self, token: Token, portion: Portion, rows: Sequence[Job]) -> Decision:
         put = Put(
             token.hex(), token, encode(portion), NO_VERSION, expires_us=portion.now_us + KEEP_US
         )
-        if store.transactional:
-            return store.together([Group(commits=(Commit(PARTITION, (put,)),), jobs=rows)])[0]
-        if not store.commit(PARTITION, (put,)):
-            return False
-        self._add(rows)
-        return True
+        return Decision(Commit(PARTITION, (put,)), Group(jobs=rows))
 
-    def _add(self, rows: Sequence[Job]) -> None:
-        if rows and not all(self._target.store.add(rows)):
-            raise Unknown("The store did not say whether jobs were stored.", hint="Try again.")
-
-    def _insert_again(self, portion: Portion, taken: Sequence[Job]) -> None:
-        """Insert rows with the same cells again, as a store without transactions allows.
+    def _complete(self, token: Token, portion: Portion, taken: Sequence[Job]) -> None:
+        """Insert the rows of a stored portion, maybe again.
 
         Raises: Conflict: it is too late, and some rows are neither there nor known to have ended.
         """
         rows = [portion.row_of(row) for row in taken]
-        store = self._target.store
-        if self._target.time.latest_us() - portion.now_us < RESEND_US_MAX:
-            self._add(rows)
+        store, age_us = self._target.store, self._target.time.latest_us() - portion.now_us
+        decision = self._decision(token, portion, rows)
+        if decisions.complete(store, decision, age_us=age_us) is not Completion.TOO_LATE:
             return
         ids = [row.id for row in rows]
         there = {row.id for row in store.find(ids) if row is not None}

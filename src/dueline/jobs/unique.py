@@ -1,48 +1,38 @@
 """Unique jobs: at most one live job for a key.
 
-A record names the job that holds a key (`unique_records.py`). If `together` is a transaction, the
-record and the row are written as one. Otherwise the record comes first, contains the whole row,
-and decides; then the row is added. A process that finds a record without its row adds that row.
-If the row was there and has ended, nothing happens, since a key is inserted once. Otherwise this
-completes the insert of a caller that stopped, whether it is still alive or not. So the rows of
-many calls may be added together, after all of their records.
+A record names the job that holds a key (`unique_records.py`). It contains the whole row, and
+decides (`decisions.py`). A process that finds a record without its row adds that row. If the row
+was there and has ended, nothing happens, since a key is inserted once. Otherwise this completes
+the insert of a caller that stopped, whether it is still alive or not.
 """
 
 from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import NamedTuple
 
 from dueline.core.attempt import Outcome
 from dueline.core.call_options import Rule, read_options
-from dueline.core.clock import DAY_US, StoreTime
+from dueline.core.clock import StoreTime
 from dueline.core.errors import Conflict, Duplicate, EnqueueUnknown, StoreUnavailable, Unknown
 from dueline.core.ids import Ids
 from dueline.core.job import Job, JobId, State
 from dueline.core.job_status import status_of
 from dueline.core.pagination import parts_of
 from dueline.core.queue_catalog import Catalog
-from dueline.core.store import NO_VERSION, Commit, Group, Move, Put, Store
-from dueline.jobs import results, unique_records
+from dueline.core.store import NO_VERSION, Group, Move, Store
+from dueline.jobs import decisions, results, unique_records
 from dueline.jobs.completion import Finished, complete, end_of, finish, finish_of, stored
+from dueline.jobs.decisions import Completion, Decision
 from dueline.jobs.history import happened
 from dueline.jobs.moves import Change, changed, with_position
-
-RESEND_US_MAX = DAY_US
-"""No insert is repeated later: stores remember deleted keys for a limited time."""
 
 _ROUNDS_MAX = 20
 _LOOKS = 2
 _REFUSING = frozenset({"reject", "replace"})
 """Modes in which a job may be refused; those after it in the same call are not stored then."""
 
-_TAKEN_TOGETHER_MAX = 500
-_TAKEN_BYTES_MAX = 2**19
-"""Maximum size of the bodies of jobs whose keys are taken together: the records contain them."""
-
-_TAKEN_MAX = 100
-"""Maximum number of jobs of a call whose keys are taken before their rows are added, on a store
-without transactions; elsewhere of those that are placed one by one if a key is held."""
+_PART = 100
+"""Maximum number of jobs that are placed one by one after a key that is held."""
 
 
 def rule_of(job: Job) -> Rule | None:
@@ -64,8 +54,7 @@ class _Holder(NamedTuple):
 
     def holds(self) -> bool:
         """Return whether the key is still held: while the job is live, or for a period."""
-        rule = rule_of(self.original)
-        return self.row is not None or (rule is not None and rule.within_us > 0)
+        return self.row is not None or _key_of(self.original).within_us > 0
 
 
 class _Wanted(NamedTuple):
@@ -86,9 +75,10 @@ class _Wanted(NamedTuple):
     holder: _Holder | None = None
     answer: Job | None = None
 
-    def take(self) -> Commit:
-        """Return the write that gives the key to the job, if the record is as it was read."""
-        return unique_records.take(self.job, self.rule, expect=self.expect)
+    def decision(self) -> Decision:
+        """Return how the job gets its key and its row, if the record is as it was read."""
+        take = unique_records.take(self.job, self.rule, expect=self.expect)
+        return Decision(take, Group(jobs=(self.job,)), unless=(results.absent(self.job.id),))
 
 
 class UniqueJobs:
@@ -122,16 +112,20 @@ class UniqueJobs:
                 return job
             original = unique_records.read(self._store, job.lane.queue, rule.key)
             if original is not None and original.id == job.id:
-                if not self._store.transactional:
-                    self._added([job])
+                try:  # its caller may repeat it at any time (rule E1)
+                    decisions.complete(self._store, _Wanted(job, rule).decision(), age_us=0)
+                except StoreUnavailable as error:
+                    raise EnqueueUnknown.about([job]) from error
                 return job
             holder = None if original is None else self._holder(original)
             if holder is not None and holder.holds():
                 placed = self._apply_mode(job, rule, holder, again=again)
                 if placed is not None:
                     return placed
-            elif self._put(job, rule, NO_VERSION if original is None else original.id):
-                return job
+            else:
+                expect = NO_VERSION if original is None else original.id
+                if self._add([_Wanted(job, rule, expect)])[0]:
+                    return job
         raise Conflict(f"The unique key {rule.key!r} keeps changing hands.", hint="Try again.")
 
     def place_all(self, jobs: Sequence[Job]) -> Iterator[Job]:
@@ -140,122 +134,68 @@ class UniqueJobs:
         Raises:
             As `place`, after it has yielded the jobs that are stored; those in doubt are the next.
         """
-        may_be_refused = any(_key_of(job).mode in _REFUSING for job in jobs)
         if len(jobs) == 1:
             yield self.place(jobs[0])
-        elif not self._store.transactional:
-            place = self._place_in_order if may_be_refused else self._place_by_partition
-            for some in parts_of(jobs, _TAKEN_MAX if may_be_refused else _TAKEN_TOGETHER_MAX):
-                yield from place(some)
-        elif self._place_new(jobs):
-            yield from jobs
-        elif may_be_refused:
-            for some in parts_of(jobs, _TAKEN_MAX):
-                yield from some if self._place_new(some) else map(self.place, some)
+        elif any(_key_of(job).mode in _REFUSING for job in jobs):
+            yield from self._place_in_order(jobs)
         else:
             yield from self._place_free(jobs)
 
     def _place_in_order(self, jobs: Sequence[Job]) -> Iterator[Job]:
-        """Take the keys one after the other without reading them, and add the rows together.
-
-        After a key that was not free, the next one is read first.
-        """
-        taken: list[Job] = []
-        is_free = True
-        for job in jobs:
-            try:
-                is_free = is_free and self._take(job, _key_of(job), NO_VERSION)
-            except StoreUnavailable as error:
-                yield from self._added(taken, before=error)
-                raise
-            if is_free:
-                taken.append(job)
-                continue
-            yield from self._added(taken)
-            taken = []
-            placed = self.place(job)
-            is_free = placed is job
-            yield placed
-        yield from self._added(taken)
-
-    def _place_new(self, jobs: Sequence[Job]) -> bool:
-        """Add jobs whose keys have no records, without reading these; False if one has."""
-        rules = [(job, _key_of(job)) for job in jobs]
-        if len({(job.lane.queue, rule.key) for job, rule in rules}) < len(jobs):
-            return False
-        takes = [unique_records.take(job, rule, expect=NO_VERSION) for job, rule in rules]
-        return self._add_with_keys(takes, jobs)
+        """Add jobs up to the first whose key is held; then place the others, part by part."""
+        count = self._add_first(jobs)
+        yield from jobs[:count]
+        for part in parts_of(jobs[count:], _PART):
+            count = self._add_first(part)
+            yield from part[:count]
+            yield from map(self.place, part[count:])
 
     def _place_free(self, jobs: Sequence[Job]) -> Iterator[Job]:
-        """Add the jobs whose keys are free in one transaction, then place the others in order."""
-        found = list(self._look_up(jobs))
-        free = [one for one in found if one.holder is None]
-        new = [one.job for one in free]
-        try:
-            is_added = bool(free) and self._add_with_keys([one.take() for one in free], new)
-        except EnqueueUnknown as error:
-            raise EnqueueUnknown.about(jobs) from error
-        yield from self._place_rest(jobs, found, {job.id for job in new} if is_added else set())
+        """Add the jobs whose keys are free, then place the others in order.
 
-    def _place_by_partition(self, jobs: Sequence[Job]) -> Iterator[Job]:
-        """Take the free keys of each partition by one write, and add the rows of all together.
-
-        The keys of a partition are read only if one of them is not free.
+        The keys are read only if one of them is not free.
         """
-        if sum(len(job.body) for job in jobs) > _TAKEN_BYTES_MAX:
-            yield from self._place_in_order(jobs)
-            return
         first = {(job.lane.queue, _key_of(job).key): job for job in reversed(jobs)}
-        new = [_Wanted(job, _key_of(job)) for job in first.values()]
-        taken: set[JobId] = set()
+        added: set[JobId] = set()
+        number = 0
         try:
-            for some in self._take_together(new):
-                taken |= some
-            found = list(self._look_up([job for job in jobs if job.id not in taken]))
-            for some in self._take_together([one for one in found if one.holder is None]):
-                taken |= some
-            self._added([job for job in jobs if job.id in taken])
-        except StoreUnavailable as error:
-            if taken or isinstance(error, Unknown):
-                raise EnqueueUnknown.about(jobs) from error
-            raise
-        yield from self._place_rest(jobs, found, taken)
+            added |= self._add_all([_Wanted(job, _key_of(job)) for job in first.values()])
+            found = list(self._look_up([job for job in jobs if job.id not in added]))
+            added |= self._add_all([one for one in found if one.holder is None])
+            answers = {one.job.id: one.answer for one in found}
+            for number, job in enumerate(jobs):  # noqa: B007  (where it failed)
+                yield job if job.id in added else answers.get(job.id) or self.place(job)
+        except (StoreUnavailable, Conflict) as error:
+            if not added and type(error) is not Unknown:  # nothing else was sent
+                raise
+            # Some of those after it may be stored; it may have been sent with another time.
+            sent = error.jobs if isinstance(error, EnqueueUnknown) else [jobs[number]]
+            raise EnqueueUnknown.about([*sent, *jobs[number + 1 :]]) from error
 
-    def _take_together(self, wanted: Sequence[_Wanted]) -> Iterator[set[JobId]]:
-        """Take the keys of each partition, if all of these are as expected; yield whose."""
-        for commit in results.merged([one.take() for one in wanted]):
-            if self._store.commit(commit.partition, commit.writes):
-                yield {JobId(put.version) for put in commit.writes if isinstance(put, Put)}
+    def _add_all(self, wanted: Sequence[_Wanted]) -> set[JobId]:
+        """Add jobs whose keys are as they were read; return which of them."""
+        held = decisions.decide(self._store, [one.decision() for one in wanted])
+        return {one.job.id for one, is_added in zip(wanted, held, strict=True) if is_added}
 
-    def _place_rest(
-        self, jobs: Sequence[Job], found: Sequence[_Wanted], added: AbstractSet[JobId]
-    ) -> Iterator[Job]:
-        """Place the jobs that were not added together, and yield all in order.
+    def _add_first(self, jobs: Sequence[Job]) -> int:
+        """Add jobs whose keys have no records, without reading these; return how many.
 
-        Args:
-            jobs: The jobs.
-            found: Who held the keys of those that were not free.
-            added: The jobs that were added.
+        They are the first of the jobs: those after a key that has a record are not added.
         """
-        answers = {one.job.id: one.answer for one in found}
-        for number, job in enumerate(jobs):
-            try:
-                placed = job if job.id in added else answers.get(job.id) or self.place(job)
-            except (StoreUnavailable, Conflict) as error:
-                if not added:
-                    raise
-                # Some of those after it may be stored; it may have been sent with another time.
-                sent = error.jobs if isinstance(error, EnqueueUnknown) else [job]
-                raise EnqueueUnknown.about([*sent, *jobs[number + 1 :]]) from error
-            yield placed
+        first: dict[tuple[str, str], _Wanted] = {}
+        for job in jobs:
+            rule = _key_of(job)
+            if (job.lane.queue, rule.key) in first:
+                break
+            first[job.lane.queue, rule.key] = _Wanted(job, rule)
+        return sum(self._add(list(first.values())))
 
-    def _add_with_keys(self, commits: Sequence[Commit], jobs: Sequence[Job]) -> bool:
-        """Add jobs with their keys, if all of these are as they were read."""
-        every = results.merged([*commits, *(results.absent(job.id) for job in jobs)])
+    def _add(self, wanted: Sequence[_Wanted]) -> list[bool]:
+        """Add jobs in order, up to the first whose key is not as it was read."""
         try:
-            return self._store.together([Group(commits=every, jobs=jobs)])[0]
+            return decisions.decide(self._store, [one.decision() for one in wanted], in_order=True)
         except Unknown as error:
-            raise EnqueueUnknown.about(jobs) from error
+            raise EnqueueUnknown.about([one.job for one in wanted]) from error
 
     def takes(self, jobs: Sequence[Job]) -> list[Group | None]:
         """Return for each job the writes that insert it with its key, for one transaction.
@@ -273,7 +213,7 @@ class UniqueJobs:
             row = one.holder and one.holder.row
             group = None
             if one.holder is None:
-                group = Group(commits=(one.take(),), jobs=(one.job,))
+                group = Group(commits=(one.decision().write,), jobs=(one.job,))
             elif row is not None and self._is_expired(row):
                 group = end_of(self._succeeded(row, one.job, self._expired()))
             elif one.rule.mode == "reject":
@@ -330,11 +270,8 @@ class UniqueJobs:
                 raise _duplicate(rule, holder.original, "Cancel that job first, or keep it.")
         expect = NO_VERSION if original is None else original.id
         # The dead-letter row: its key was inserted before, so adding it again changes nothing.
-        commit = unique_records.take(row, rule, expect=expect)
-        if self._store.transactional:
-            return self._store.together([Group(verdicts=(move,), commits=(commit,))])[0]
-        is_taken = self._store.commit(commit.partition, commit.writes)
-        return is_taken and self._store.settle([move])[0]
+        take = unique_records.take(row, rule, expect=expect)
+        return decisions.decide(self._store, [Decision(take, Group(verdicts=(move,)))])[0]
 
     def holder(self, queue: str, key: str) -> Job | None:
         """Return the row of the waiting or running job that holds a key; nothing is written."""
@@ -351,21 +288,21 @@ class UniqueJobs:
     def _holder(self, original: Job) -> _Holder:
         """Return what has become of the job that a record names."""
         found = self._look(original)
-        if found is not None:
-            return found
-        age_us = self._time.latest_us() - original.enqueued_us
-        if not self._store.transactional and age_us < RESEND_US_MAX:
-            try:
-                is_sure = self._store.add([original])[0]
-            except Unknown:
-                is_sure = False
-            if not is_sure:
-                raise StoreUnavailable(
-                    f"The store did not say whether the job {original.id.hex()} was stored, which "
-                    "has the unique key. This call stored nothing."
-                )
+        if found is None and self._complete(original) is Completion.HERE:
             found = self._look(original)
         return found or _Holder(original, None)
+
+    def _complete(self, original: Job) -> Completion:
+        """Add the row of a record again, if that is not too late."""
+        decision = _Wanted(original, _key_of(original)).decision()
+        age_us = self._time.latest_us() - original.enqueued_us
+        try:
+            return decisions.complete(self._store, decision, age_us=age_us)
+        except Unknown as error:
+            raise StoreUnavailable(
+                f"The store did not say whether the job {original.id.hex()} was stored, which "
+                "has the unique key. This call stored nothing."
+            ) from error
 
     def _look(self, original: Job) -> _Holder | None:
         for _ in range(_LOOKS):
@@ -408,7 +345,7 @@ class UniqueJobs:
             return waits if self._store.settle([move])[0] else None
         if rule.mode == "last":
             if waits is None:
-                return job if self._put(job, rule, holder.original.id) else None
+                return job if self._add([_Wanted(job, rule, holder.original.id)])[0] else None
             if not again:  # what may have been sent keeps its key (rule E1)
                 job = self._no_later(job, waits)
         elif waits is None:
@@ -450,42 +387,6 @@ class UniqueJobs:
 
     def _expired(self) -> Outcome:
         return Outcome("expired", self._time.latest_us())
-
-    def _put(self, job: Job, rule: Rule, expect: bytes) -> bool:
-        """Give the key to a new job; return False if another caller was faster."""
-        if not self._store.transactional:
-            return self._take(job, rule, expect) and bool(self._added([job]))
-        commits = (unique_records.take(job, rule, expect=expect), results.absent(job.id))
-        try:
-            return self._store.together([Group(commits=commits, jobs=(job,))])[0]
-        except Unknown as error:
-            raise EnqueueUnknown.about([job]) from error
-
-    def _take(self, job: Job, rule: Rule, expect: bytes) -> bool:
-        """Write the record alone; return False if another caller was faster."""
-        commit = unique_records.take(job, rule, expect=expect)
-        try:
-            return self._store.commit(commit.partition, commit.writes)
-        except Unknown as error:
-            raise EnqueueUnknown.about([job]) from error
-
-    def _added(
-        self, jobs: Sequence[Job], *, before: StoreUnavailable | None = None
-    ) -> Sequence[Job]:
-        """Add the rows of records that are written, and return the jobs: they may run now.
-
-        Args:
-            jobs: The jobs.
-            before: The error of the job after them, which may be in doubt too.
-        """
-        cause: StoreUnavailable | None = before
-        try:
-            if not jobs or all(self._store.add(jobs)):
-                return jobs
-        except StoreUnavailable as error:
-            cause = error
-        after = before.jobs if isinstance(before, EnqueueUnknown) else ()
-        raise EnqueueUnknown.about([*jobs, *after]) from cause
 
 
 def _duplicate(

@@ -1,9 +1,8 @@
 """Store the jobs of schedules before they are due.
 
 Each occurrence becomes one job, whose id follows from the schedule and the time, so any number of
-processes may store them at once (rule Z1). The progress of a schedule is written in one transaction
-with its jobs. On stores without transactions the keys of the jobs are written first, and the next
-process inserts the same rows again if needed (rule Z2).
+processes may store them at once (rule Z1). The progress of a schedule decides, and carries its jobs
+(rule Z2).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +12,8 @@ from typing import Final, NamedTuple
 
 from dueline.core.attempt import Outcome
 from dueline.core.call_options import CallOptions
-from dueline.core.clock import DAY_US, SECOND_US
+from dueline.core.clock import SECOND_US
+from dueline.core.codec import encode
 from dueline.core.durations import instant_text
 from dueline.core.engine import Engine
 from dueline.core.errors import Conflict, NotFound
@@ -21,8 +21,9 @@ from dueline.core.job import Job, JobId, State, is_away
 from dueline.core.lane import Lane, bucket_of, lane_tenant
 from dueline.core.maintenance import StepResult
 from dueline.core.queue_settings import shard_of
-from dueline.core.store import NO_VERSION, Commit, Group, Row
+from dueline.core.store import NO_VERSION, Commit, Group, Put, Row
 from dueline.core.validation import check_call
+from dueline.jobs import decisions
 from dueline.jobs.completion import (
     Finished,
     complete_decided,
@@ -32,6 +33,7 @@ from dueline.jobs.completion import (
     joined,
     stored,
 )
+from dueline.jobs.decisions import Completion, Decision
 from dueline.jobs.history import happened, row_of_event
 from dueline.jobs.moves import spread
 from dueline.jobs.queue import EnqueueRequest, Queues
@@ -45,9 +47,6 @@ SOONEST_US: Final = SECOND_US
 """Minimum wait for a schedule that decides about an occurrence at its time."""
 
 _ROUNDS_MAX: Final = 20
-
-SENT_US_MAX: Final = DAY_US // 2
-"""Maximum age of keys to insert again: stores may no longer know that a key was deleted."""
 
 
 def put(
@@ -331,32 +330,30 @@ def _step(engine: Engine, schedule: Schedule, now_us: int) -> definition.Step:
 
 
 def _lives(engine: Engine, job_id: bytes) -> bool:
-    """Return whether a job waits or runs; once it does not, it never will (rule Z4).
-
-    Without transactions a read may miss a row that moves, so it is read twice.
-    """
-    for _ in range(1 if engine.store.transactional else 2):
-        row = engine.store.find([JobId(job_id)])[0]
-        if row is not None:
-            return row.state != State.DEAD and not row.outcome
-    return False
+    """Return whether a job waits or runs; once it does not, it never will (rule Z4)."""
+    return any(row.state != State.DEAD and not row.outcome for row in _rows_of(engine, [job_id]))
 
 
 def _store(engine: Engine, found: Stored, step: definition.Step, now_us: int) -> list[int]:
     """Store the jobs of a step with the progress of the schedule, unless another process did."""
-    planned = [_planned(engine, found.schedule, us, now_us) for us in step.times_us]
-    after = replace(step.schedule, untold=_to_tell(engine, step.schedule))
-    if not engine.store.transactional:  # rule Z2
-        sending = replace(after, births=tuple(planned), sent_us=now_us)
-        _commit(engine, _put(engine, found.name, sending, found))
+    planned = tuple(_planned(engine, found.schedule, us, now_us) for us in step.times_us)
+    untold = _to_tell(engine, step.schedule)
+    sending = replace(step.schedule, births=planned, sent_us=now_us, untold=untold)
+    decision = _decision(engine, found, sending, engine.ids.token())
+    if not decisions.decide(engine.recording_store, [decision])[0]:
         return []
-    jobs = [_job(found.schedule, planned_job, now_us) for planned_job in planned]
-    rows = _rows(engine, after, now_us)
-    put = _put(engine, found.name, replace(after, untold=()), found)
-    if not engine.recording_store.together([Group(commits=(put,), jobs=jobs, rows=rows)])[0]:
-        return []
-    engine.announce(jobs)
+    engine.announce(decision.carried.jobs)
     return _skews(planned, now_us)
+
+
+def _decision(engine: Engine, found: Stored, sending: Schedule, version: bytes) -> Decision:
+    """Return the write of a schedule with the jobs and history rows that it carries."""
+    write = definition.put(found.name, sending, version=version, expect=found.version)
+    jobs = [_job(sending, planned_job, sending.sent_us) for planned_job in sending.births]
+    rows = _rows(engine, sending, sending.sent_us)
+    sent = replace(sending, births=(), sent_us=0, untold=())
+    closed = Put(found.name, engine.ids.token(), encode(sent))
+    return Decision(write, Group(jobs=jobs, rows=rows), closed)
 
 
 def _skews(planned: Iterable[PlannedJob], now_us: int) -> list[int]:
@@ -383,19 +380,13 @@ def _rows(engine: Engine, schedule: Schedule, at_us: int) -> list[Row]:
 
 def _send(engine: Engine, found: Stored, now_us: int) -> list[int]:
     """Insert the jobs whose keys are stored, maybe again; then delete the keys."""
-    schedule = found.schedule
-    planned = [PlannedJob(*cells) for cells in schedule.births]
-    if now_us - schedule.sent_us <= SENT_US_MAX:
-        rows = _rows(engine, schedule, schedule.sent_us)
-        if rows and None in engine.store.append(rows):
-            return []
-        jobs = [_job(schedule, planned_job, schedule.sent_us) for planned_job in planned]
-        if not all(engine.recording_store.add(jobs)):
-            return []
-        engine.announce(jobs)
-    done = replace(schedule, births=(), sent_us=0, untold=())
-    is_done = _commit(engine, _put(engine, found.name, done, found))
-    return _skews(planned, now_us) if is_done else []
+    schedule, store = found.schedule, engine.recording_store
+    decision = _decision(engine, found, schedule, found.version)
+    done = decisions.complete(store, decision, age_us=now_us - schedule.sent_us)
+    if done is not Completion.HERE:
+        return []
+    engine.announce(decision.carried.jobs)
+    return _skews(schedule.births, now_us)
 
 
 def _recall(queues: Queues, found: Stored) -> None:

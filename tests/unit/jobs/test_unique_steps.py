@@ -276,7 +276,7 @@ def test_rows_of_many_keys_are_added_together() -> None:
     keys = [f"key {number}" for number in range(250)]
     queues.enqueue_all(bulk(*keys))
     names = Counter(stage.names)
-    assert (names["commit"], names["insert"]) == (250, 3)
+    assert (names["commit"], names["insert"]) == (250, 1)
     assert names["records"] <= 3
     assert len(living(stage)) == 251
 
@@ -291,7 +291,7 @@ def test_keys_of_a_partition_are_taken_together(held: list[str]) -> None:
     keys = [f"key {number}" for number in range(250)]
     queues.enqueue_all(bulk(*keys, mode="existing"))
     names = Counter(stage.names)
-    assert names["insert"] == 1
+    assert names["insert"] == 1 + bool(held)  # the free keys of partitions with a held one
     assert names["commit"] <= 16 + len(held)
     assert len(living(stage)) == 251
 

@@ -11,6 +11,7 @@ from dueline.core.durations import instant_text
 from dueline.core.errors import NotFound
 from dueline.core.job import Job
 from dueline.core.lane import bucket_of, lane_tenant
+from dueline.jobs.decisions import RESEND_US_MAX
 from dueline.schedules import schedule as definition
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import (
@@ -24,7 +25,6 @@ from dueline.schedules.schedule import (
 )
 from dueline.schedules.scheduler import (
     EVERY_US,
-    SENT_US_MAX,
     SOONEST_US,
     Overdue,
     advance,
@@ -132,11 +132,11 @@ def test_a_dynamic_schedule_is_deleted_a_week_after_its_last_occurrence(world: W
     assert names == [["declared", "endless", "s"], ["declared", "endless"]]
 
 
-@pytest.mark.parametrize(("over_us", "is_sent"), [(0, True), (1, False)])
-def test_planned_jobs_are_inserted_again_for_half_a_day(
+@pytest.mark.parametrize(("over_us", "is_sent"), [(-1, True), (0, False)])
+def test_planned_jobs_are_inserted_again_for_a_day(
     world: World, over_us: int, *, is_sent: bool
 ) -> None:
-    # rules Z2 and B1
+    # rules Z2 and C5
     now_us = world.now_us
     width_us = world.queues.engine.catalog.settings("q").width_us
     planned = [PlannedJob(us, us, 0, bucket_of(us, width_us)) for us in (now_us - 5, now_us + 5)]
@@ -145,14 +145,15 @@ def test_planned_jobs_are_inserted_again_for_half_a_day(
         TEMPLATE, timing, b"seed", now_us, births=tuple(planned), sent_us=now_us,
         untold=(Skip("missed", 1, now_us - 9, now_us - 9),),
     ))  # fmt: skip
-    world.clock.advance(us=SENT_US_MAX + over_us)
+    world.clock.advance(us=RESEND_US_MAX + over_us)
     skews_us = advance(world.queues, "s")
     due = [job.due_us for job in waiting(world) if job.due_us in (now_us - 5, now_us + 5)]
     assert due == [one.nominal_us for one in planned] * is_sent
     assert len(left_out(world)) == is_sent
     assert not found(world).is_sending()
     assert found(world).sent_us == 0
-    assert skews_us[:2] == [SENT_US_MAX + over_us + 5, SENT_US_MAX + over_us - 5]
+    late_us = RESEND_US_MAX + over_us
+    assert (skews_us[:2] == [late_us + 5, late_us - 5]) == is_sent
 
 
 def test_a_job_has_all_that_its_template_says_and_a_triggered_one_too(world: World) -> None:

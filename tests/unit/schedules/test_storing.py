@@ -9,14 +9,15 @@ import pytest
 
 from dueline.api.maintenance import make_maintenance_threads, tasks_of
 from dueline.core.attempt import Outcome
-from dueline.core.clock import DAY_US, SECOND_US
+from dueline.core.clock import SECOND_US
 from dueline.core.errors import BadInput, NotFound, Unknown
 from dueline.core.job import State
+from dueline.jobs.decisions import RESEND_US_MAX
 from dueline.jobs.queue import Queues
 from dueline.schedules import schedule as definition
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Template, Timing
-from dueline.schedules.scheduler import SENT_US_MAX, advance, advance_all, put
+from dueline.schedules.scheduler import advance, advance_all, put
 from dueline.worker.tally import Tally
 from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.schedules import EVERY_US, TEMPLATE, fresh, waiting
@@ -238,8 +239,8 @@ def test_what_was_missed_runs_late_and_once(world: World) -> None:
 
 
 def test_no_birth_is_sent_again_when_its_key_may_be_forgotten() -> None:
-    """Stop between the keys and the jobs, and come back half a day later."""
-    # rules Z2 and B1
+    """Stop between the keys and the jobs, and come back after a day."""
+    # rules Z2 and C5
     world = world_on("steps", Path())
     put(world.queues, "s", TEMPLATE, TIMING)
     world.clock.advance(us=EVERY_US)
@@ -254,7 +255,7 @@ def test_no_birth_is_sent_again_when_its_key_may_be_forgotten() -> None:
     assert found is not None
     assert found.schedule.births
     before = {job.id for job in waiting(world)}
-    world.clock.advance(us=SENT_US_MAX + DAY_US)
+    world.clock.advance(us=RESEND_US_MAX)
     advance(world.queues, "s")
     lost = {definition.job_id(found.schedule, birth[0]) for birth in found.schedule.births}
     assert not lost & {job.id for job in waiting(world)}
