@@ -11,7 +11,7 @@ from typing import Literal
 
 from dueline.core.clock import Clock
 from dueline.core.errors import StoreUnavailable, Unknown
-from dueline.core.job import Job, JobId
+from dueline.core.job import MOVED, Job, JobId
 from dueline.core.lane import Lane, Marks, Pointer
 from dueline.core.readback import WriteStatus, status_of_commit, status_of_write
 from dueline.core.store import (
@@ -37,7 +37,7 @@ from dueline.core.watermark import StreamShard, StreamWatermarks
 from dueline.stores.cursor_cache import CursorCache, Key, LaneScan, RowVersion, key_of
 from dueline.stores.lane_index import LaneIndex, Shard
 from dueline.stores.memory.rows import jobs_page, lanes_page
-from dueline.stores.row_updates import MOVED_CELLS, claimed, moved
+from dueline.stores.row_updates import claimed, moved
 from tests.harness.cluster import BEFORE_ALL_US, Cluster, Node, lives
 from tests.harness.row_changes import (
     Change,
@@ -321,7 +321,7 @@ class SteppedMemoryStore:
             self._node.index([row])
         change = Change(key_of(job), job.token, insert=row)
         if not is_hop:
-            cells = {name: getattr(row, name) for name in MOVED_CELLS}
+            cells = {name: getattr(row, name) for name in MOVED}
             change = Change(key_of(job), job.token, cells=cells)
         seen = None if is_hop else RowVersion(row.at_us, row.token)
         if move.at_us >= job.at_us:

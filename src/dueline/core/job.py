@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from itertools import repeat
-from typing import NamedTuple, NewType
+from typing import Final, NamedTuple, NewType
 
 from dueline.core.lane import Lane
 from dueline.core.tuples import made
@@ -85,6 +85,13 @@ class Job(NamedTuple):
     def is_claimed(self) -> bool:
         """Return whether the last claim has neither an outcome nor been released."""
         return self.state in (State.CLAIMED, State.STARTED)
+
+
+NEW: Final = tuple(name for name in Job._fields if name not in Job._field_defaults)
+"""The fields that the insert of a new job writes; the others have their defaults."""
+
+MOVED: Final = ("at_us", "token", "errors", "crashes", "alone", "state", "outcome", "error")
+"""The fields that a `Move` writes, which has fields of the same names."""
 
 
 def is_away(job: Job) -> bool:

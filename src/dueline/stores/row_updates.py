@@ -3,15 +3,11 @@
 from typing import Final
 
 from dueline.core.clock import SECOND_US
-from dueline.core.job import Job, State
+from dueline.core.job import MOVED, Job, State
 from dueline.core.store import Lease, Move
 
 HOP_AHEAD_US: Final = 5 * SECOND_US
 """Minimum delay for which a row moves to the position of its due time."""
-
-MOVED_CELLS: Final = (
-    "at_us", "token", "errors", "crashes", "alone", "state", "outcome", "error",
-)  # fmt: skip
 
 
 def claimed(row: Job, lease: Lease) -> Job:
@@ -31,7 +27,7 @@ def claimed(row: Job, lease: Lease) -> Job:
 
 def rewritten(row: Job, move: Move) -> Job:
     """Return a row with the columns that a move changes, in its old position."""
-    cells = {name: getattr(move, name) for name in MOVED_CELLS}
+    cells = {name: getattr(move, name) for name in MOVED}
     if move.opts is not None:
         assert move.to is None, "a job that moves to another lane keeps its options"
         cells["opts"] = move.opts

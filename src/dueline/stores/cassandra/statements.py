@@ -12,7 +12,7 @@ from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.codec import pack, unpack
 from dueline.core.errors import StoreUnavailable
 from dueline.core.ids import created_us
-from dueline.core.job import Job, JobId, State
+from dueline.core.job import MOVED, Job, JobId, State
 from dueline.core.lane import Lane
 from dueline.core.store import Extend, Move
 from dueline.core.tuples import field
@@ -36,6 +36,7 @@ _UNSET: Final = [(_CELLS.index(name), value) for name, value in Job._field_defau
 """Values of columns that may be null, with their places."""
 
 _new_values, _later_values = field(Job, *_NEW[:-1]), field(Job, *_LATER)
+_moved_values = field(Move, *MOVED)
 _kept_by_end = field(Job, "errors", "crashes", "alone", "error")
 _kept_values = field(Job, *_CELLS[_CELLS.index("hop") + 1 : _CELLS.index("at_us")])
 
@@ -103,8 +104,8 @@ _EXTEND_STARTED: Final = (
     f"UPDATE {{keyspace}}.jobs SET at_us = ?, state = ? WHERE {_ROW} IF claim_token = ?"
 )
 _MOVE: Final = (
-    "UPDATE {keyspace}.jobs SET at_us = ?, claim_token = ?, errors = ?, crashes = ?, alone = ?,"
-    f" state = ?, outcome = ?, error = ? WHERE {_ROW} IF claim_token = ?"
+    f"UPDATE {{keyspace}}.jobs SET {', '.join(f'{_columns(name)} = ?' for name in MOVED)}"
+    f" WHERE {_ROW} IF claim_token = ?"
 )
 _DECIDE: Final = (
     "UPDATE {keyspace}.jobs SET at_us = ?, claim_token = ?, state = ?, outcome = ?"
@@ -349,7 +350,7 @@ def move(verdict: Move, row: Job | None, *, is_listed: bool) -> list[Call]:
         if (*kept, error) == _kept_by_end(job):  # most jobs end well at once
             calls: list[Call] = [(_DECIDE, (at_us, token, int(state), outcome, *place))]
         else:
-            calls = [(_MOVE, (at_us, token, *kept, int(state), outcome, error, *place))]
+            calls = [(_MOVE, (*_moved_values(verdict._replace(state=int(state))), *place))]
     else:
         calls = [drop(job), (_HOP, _whole(row))]
     if not is_listed:

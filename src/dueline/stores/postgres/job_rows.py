@@ -8,7 +8,7 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final
 
-from dueline.core.job import Job, State
+from dueline.core.job import NEW, Job, State
 from dueline.core.lane import Lane
 from dueline.core.store import Lease
 from dueline.core.tuples import made
@@ -26,14 +26,15 @@ SELECT_KEPT: Final = ", ".join(f"jobs.{name}" for name in _KEPT)
 
 _whole = itemgetter(*map((*_KEPT, "lane", *SET_BY_CLAIMS).index, Job._fields))
 
-_NEW: Final = COLUMNS.index("at_us") + 1
 _TYPES: Final = {
     str: "text", bytes: "bytea", bool: "boolean",
 }  # fmt: skip
 _EXAMPLE: Final = Job(Lane("", 0, 0, 0, ""), 0, b"", 0, 0, 0, "", 0, b"", b"", 0)  # type: ignore[arg-type]
-TYPES: Final = tuple(_TYPES.get(type(value), "bigint") for value in _EXAMPLE[1:])
-"""Types of the columns."""
-
+TYPES: Final = {
+    name: _TYPES.get(type(value), "bigint")
+    for name, value in zip(COLUMNS, _EXAMPLE[1:], strict=True)
+}
+"""Types of the columns, by name."""
 
 _OWN: Final = ("id", "body")
 """Columns that jobs of one call do not share."""
@@ -51,7 +52,7 @@ def _insert(
       hold: A query of the places and numbers of lanes, which the lane's number is a place in.
       are_new: The statement fails if the id of a row exists; otherwise that row stays as it is.
     """
-    kinds = dict(zip(("lane", *COLUMNS), ("bigint", *TYPES), strict=True))
+    kinds = {"lane": "bigint", **TYPES}
     of = {
         name: f"{'same' if is_same else 'new'}.{name}"
         for name, is_same in zip(names, same, strict=True)
@@ -99,9 +100,6 @@ def _bound(
     ]
 
 
-_NAMES: Final = ("lane", *COLUMNS)
-
-
 def insert_held(
     hold: str, held: Sequence[Any], lanes: Sequence[Lane], jobs: Sequence[Job], *, are_new: bool
 ) -> tuple[str, list[Any]]:
@@ -115,7 +113,7 @@ def insert_held(
       are_new: Whether the statement fails if the id of one exists.
     """
     place_of = {lane: place for place, lane in enumerate(lanes, 1)}
-    names = _NAMES[: _NEW + 1]
+    names = NEW
     columns: list[list[Any]] = [list(map(itemgetter(place), jobs)) for place in range(len(names))]
     columns[0] = list(map(place_of.__getitem__, columns[0]))
     same, bound = _bound(columns, names)
@@ -128,10 +126,10 @@ def insert_of(jobs: Sequence[Job], numbers: Iterable[int]) -> tuple[str, list[An
     A job that was inserted before has values of its claims.
     """
     columns = columns_of(jobs)
-    count = len(_NAMES) if any(columns[_NAMES.index("hop")]) else _NEW + 1
+    names = Job._fields if any(columns[Job._fields.index("hop")]) else NEW
     columns[0] = list(numbers)
-    same, bound = _bound(columns[:count], _NAMES[:count])
-    return _insert(_NAMES[:count], same), bound
+    same, bound = _bound(columns[: len(names)], names)
+    return _insert(names, same), bound
 
 
 def jobs_of(lane: Lane, rows: Iterable[tuple[Any, ...]]) -> list[Job]:

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
-from dueline.core.job import UNCLAIMED_TOKEN, Job, JobId, State
+from dueline.core.job import MOVED, UNCLAIMED_TOKEN, Job, JobId, State
 from dueline.core.lane import Lane
 from dueline.core.store import Drop, Extend, JobPage, Move, Verdict
 from dueline.core.tuples import field
 from dueline.stores.postgres import job_rows, lanes
 from dueline.stores.postgres.arrays import columns_of
 from dueline.stores.postgres.database import GREATEST, LEAST, Database
-from dueline.stores.postgres.job_rows import SELECT
+from dueline.stores.postgres.job_rows import SELECT, TYPES
 
 LANES_MAX: Final = 4
 """Maximum number of lanes into which jobs are inserted by one statement."""
@@ -24,6 +24,7 @@ V = TypeVar("V", bound=Verdict)
 _lane_of, _hop_of = field(Job, "lane"), field(Job, "hop")
 _id_of, _token_of = field(Job, "id"), field(Job, "token")
 _job_of = attrgetter("job")
+_moved_values = field(Move, *MOVED)
 
 _KEY_NAMES: Final = "id, token, queue, shard, bucket, priority, tenant"
 _KEY: Final = (
@@ -70,20 +71,21 @@ _EXTEND: Final = (
     " FROM held AS t WHERE jobs.ctid = t.tid RETURNING t.id"
 )
 _HOLD: Final = f"WITH {_held()} SELECT id FROM held"
+_STATE: Final = MOVED.index("state")
+_MOVED: Final = {f"new_{name}": TYPES[name] for name in MOVED}
 _MOVES: Final = _held(
-    ", %s::bigint[], %s::bytea[], %s::bigint[], %s::bigint[], %s::boolean[], %s::bigint[],"
-    " %s::bytea[], %s::text[], %s::bytea[], %s::bigint[], %s::bigint[]",
-    ", at_us, new, errors, crashes, alone, state, outcome, error, opts, due_us, to_lane",
+    "".join(f", %s::{kind}[]" for kind in [*_MOVED.values(), "bytea", "bigint", "bigint"]),
+    f", {', '.join(_MOVED)}, opts, due_us, to_lane",
 )
 _MOVE: Final = (
-    f"WITH {_MOVES} UPDATE @jobs AS jobs SET at_us = t.at_us, token = t.new, errors = t.errors,"
-    " crashes = t.crashes, alone = t.alone, state = t.state, outcome = t.outcome, error = t.error,"
-    " worker = CASE WHEN t.state IN (1, 2) THEN jobs.worker ELSE '' END,"
+    f"WITH {_MOVES} UPDATE @jobs AS jobs SET {', '.join(f'{one} = t.new_{one}' for one in MOVED)},"
+    " worker = CASE WHEN t.new_state IN (1, 2) THEN jobs.worker ELSE '' END,"
     " opts = coalesce(t.opts, jobs.opts), due_us = coalesce(t.due_us, jobs.due_us),"
     " lane = coalesce(t.to_lane, jobs.lane),"
-    " pos_us = CASE WHEN t.outcome = '' THEN t.at_us ELSE least(jobs.pos_us, t.at_us) END,"
+    " pos_us = CASE WHEN t.new_outcome = '' THEN t.new_at_us"
+    " ELSE least(jobs.pos_us, t.new_at_us) END,"
     " hop = jobs.hop + CASE WHEN t.to_lane IS NOT NULL"
-    " OR (t.outcome = '' AND t.at_us <> jobs.pos_us) THEN 1 ELSE 0 END"
+    " OR (t.new_outcome = '' AND t.new_at_us <> jobs.pos_us) THEN 1 ELSE 0 END"
     " FROM held AS t WHERE jobs.ctid = t.tid RETURNING t.id"
 )
 _FIND: Final = (
@@ -202,13 +204,14 @@ def _move(database: Database, moves: Sequence[Move]) -> list[tuple[Any, ...]]:
     numbers = lanes.hold(database, wanted)
     values = [
         (
-            move.at_us, move.token, move.errors, move.crashes, move.alone, int(move.state),
-            move.outcome, move.error, move.opts, move.due_us,
+            *_moved_values(move), move.opts, move.due_us,
             numbers[move.to] if move.to is not None else None,
         )
         for move in moves
     ]  # fmt: skip
-    return database.fetch(_MOVE, [*_key_of(moves), *columns_of(values)])
+    columns = columns_of(values)
+    columns[_STATE] = [int(move.state) for move in moves]
+    return database.fetch(_MOVE, [*_key_of(moves), *columns])
 
 
 _SETTLERS: Final[dict[type[Verdict], Callable[..., list[tuple[Any, ...]]]]] = {

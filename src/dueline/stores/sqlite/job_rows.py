@@ -9,19 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
-from dueline.core.job import Job, State, Token
+from dueline.core.job import MOVED, NEW, Job, State, Token
 from dueline.core.lane import Lane
 from dueline.core.store import Move
 from dueline.core.tuples import field, made
 
 COLUMNS: Final = Job._fields
 
-_AT = COLUMNS.index("at_us")
 _BODY = COLUMNS.index("body")
 _ALONE = COLUMNS.index("alone")
-
-NEW: Final = COLUMNS[: _AT + 1]
-"""The columns that the insert of a new job sets; the others have defaults until its first claim."""
 
 INSERT_NEW: Final = f"INSERT OR IGNORE INTO jobs ({', '.join(NEW)}) VALUES "  # noqa: S608
 NEW_PARAMETERS: Final = f"({', '.join('?' * len(NEW))})"
@@ -36,15 +32,14 @@ SELECT: Final = ", ".join(
 """The columns of a whole row, in a query of `jobs` that may join another table."""
 
 id_of: Final = itemgetter(COLUMNS.index("id"))
-new_values_of: Final[Callable[[Job], tuple[object, ...]]] = itemgetter(slice(1, _AT + 1))
+new_values_of: Final[Callable[[Job], tuple[object, ...]]] = itemgetter(slice(1, len(NEW)))
 """Values of the columns NEW for a Job, without the lane."""
 
-later_values_of: Final[Callable[[Job], tuple[object, ...]]] = itemgetter(slice(_AT + 1, None))
+later_values_of: Final[Callable[[Job], tuple[object, ...]]] = itemgetter(slice(len(NEW), None))
 """Values of the other columns, which claims and outcomes change."""
 
-moved_values_of: Final = field(
-    Move, "at_us", "token", "errors", "crashes", "alone", "state", "outcome", "error"
-)
+SET_MOVED: Final = ", ".join(f"{name} = ?" for name in MOVED)
+moved_values_of: Final = field(Move, *MOVED)
 
 
 def to_job(lane: Lane, row: Sequence[Any]) -> Job:
@@ -63,7 +58,7 @@ def to_jobs(lane: Lane, rows: Sequence[tuple[Any, ...]]) -> list[Job]:
 
 def new_values_without_body(job: Job) -> tuple[object, ...]:
     """Return `new_values_of(job)` with NULL for a body that is stored in `bodies`."""
-    return (*job[1:_BODY], None, *job[_BODY + 1 : _AT + 1])
+    return (*job[1:_BODY], None, *job[_BODY + 1 : len(NEW)])
 
 
 # Rows that a claim reads: for most jobs, already as the claim leaves them

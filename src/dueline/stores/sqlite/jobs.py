@@ -269,9 +269,8 @@ def _move(database: Database, verdicts: list[Move]) -> list[bool]:
 def _move_one(database: Database, verdict: Move) -> bool:
     job = verdict.job
     database.execute(
-        "UPDATE jobs SET at_us = ?, token = ?, errors = ?, crashes = ?, alone = ?, state = ?,"
-        " outcome = ?, error = ?, worker = iif(?, worker, ''), opts = coalesce(?, opts),"
-        " due_us = coalesce(?, due_us)"
+        f"UPDATE jobs SET {job_rows.SET_MOVED}, worker = iif(?, worker, ''),"  # noqa: S608
+        " opts = coalesce(?, opts), due_us = coalesce(?, due_us)"
         " WHERE id = ? AND token = ? AND +lane = coalesce(?, lane)",
         (
             *job_rows.moved_values_of(verdict),
