@@ -1,9 +1,10 @@
 """Attempts of jobs and how they end."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from hashlib import sha256
-from typing import Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple, get_type_hints
 
 from dueline.core.codec import Cells
 from dueline.core.job import Claim, Job
@@ -145,11 +146,37 @@ def read_epitaph(error: str) -> tuple[str, str]:
     return error, traceback
 
 
+Kind = Enum("Kind", "ID NAME TEXT NUMBER TIME DIGEST COUNT BYTES")
+"""What the cells of a column of the history are; rows of many events pack them by this.
+
+NAME: a text that all events of a row share. TEXT: one of few different texts. NUMBER: of 32 bits.
+TIME: in microseconds. ID, DIGEST: in hexadecimal digits. COUNT, BYTES: only of some enqueue events.
+"""
+
+
+class Column(NamedTuple):
+    """A column of the history.
+
+    shown: its name in tables; empty for that of the field, of a timestamp without `_us`.
+    null: the value in place of which tables have null.
+    """
+
+    kind: Kind
+    shown: str = ""
+    null: object = None
+
+
+Text = Annotated[str, Column(Kind.TEXT)]
+Time = Annotated[int, Column(Kind.TIME)]
+MaybeTime = Annotated[int, Column(Kind.TIME, null=0)]
+
+
 @dataclass(slots=True)
 class Attempt:
     """The history's row of one ended attempt; timestamps in microseconds UTC.
 
-    Not frozen, because workers create one for each job.
+    The table of the history's columns, see COLUMNS. Not frozen, because workers create one for
+    each job.
 
     started_us: 0 if the handler was not called, or the worker died before it recorded the start.
     outcome: a final state, or one of retried, snoozed, given_back, crashed. digest: of the result
@@ -157,23 +184,23 @@ class Attempt:
     LIMIT_MARK. again_us: when a retried or snoozed job is due again; 0 for others.
     """
 
-    job: str
-    task: str
-    queue: str
-    tenant: str
-    priority: int
-    enqueued_us: int
-    due_us: int
-    claimed_us: int
-    started_us: int
-    ended_us: int
-    outcome: str
-    error: str
-    worker: str
-    fence: int
-    digest: str = ""
-    limits: str = ""
-    again_us: int = 0
+    job: Annotated[str, Column(Kind.ID, "job_id")]
+    task: Text
+    queue: Annotated[str, Column(Kind.NAME)]
+    tenant: Text
+    priority: Annotated[int, Column(Kind.NUMBER)]
+    enqueued_us: Time
+    due_us: Time
+    claimed_us: MaybeTime
+    started_us: MaybeTime
+    ended_us: Time
+    outcome: Text
+    error: Text
+    worker: Text
+    fence: Annotated[int, Column(Kind.NUMBER, "attempt")]
+    digest: Annotated[str, Column(Kind.DIGEST, null="")] = ""
+    limits: Text = ""
+    again_us: MaybeTime = 0
 
 
 @dataclass(slots=True)
@@ -184,9 +211,21 @@ class EnqueuedEvent(Attempt):
     body; None if it is larger than ARGUMENTS_BYTES_MAX.
     """
 
-    codec: int | None = None
-    size: int | None = None
-    payload: bytes | None = None
+    codec: Annotated[int | None, Column(Kind.COUNT)] = None
+    size: Annotated[int | None, Column(Kind.COUNT, "payload_bytes")] = None
+    payload: Annotated[bytes | None, Column(Kind.BYTES)] = None
+
+
+COLUMNS: Final[Mapping[str, Column]] = {
+    name: hint.__metadata__[0]
+    for name, hint in get_type_hints(EnqueuedEvent, include_extras=True).items()
+}
+"""The columns of the history, by the field of an event; those of `Attempt` first."""
+
+SHOWN: Final[Mapping[str, str]] = {
+    column.shown or name.removesuffix("_us"): name for name, column in COLUMNS.items()
+}
+"""The field of an event, by the name of its column in tables."""
 
 
 def digest_of(value: bytes) -> str:

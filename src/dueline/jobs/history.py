@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple
 from itertools import groupby, islice
 from operator import attrgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from dueline.core.attempt import (
     ARGUMENTS_BYTES_MAX,
@@ -106,18 +106,14 @@ def rows_of_enqueued(jobs: Sequence[Job], *, with_arguments: bool) -> list[Row]:
         if len(some) == 1:
             rows.append(row_of_enqueue(some[0], with_arguments=with_arguments))
             continue
-        ids, tasks, due_us, enqueued_us, fences = zip(*map(_cells_of_new, some), strict=True)
-        zeros, empty = [0] * len(some), [""] * len(some)
-        lines = Lines(
-            ids, tasks, *_lane_columns(some), enqueued_us, due_us, zeros, zeros, enqueued_us,
-            [ENQUEUED] * len(some), empty, empty, fences, [NO_DIGEST] * len(some),
-            limits=_limits_of(some), again_us=zeros,
-        )  # fmt: skip
+        lines = _columns_of(some, _FIELDS_OF_NEW) | {
+            name: [value] * len(some) for name, value in _CELLS_OF_NEW.items()
+        }
+        lines["ended_us"] = lines["enqueued_us"]
         if with_arguments:
-            sizes = [len(job.body) for job in some]
-            lines = lines._replace(
-                codec=[job.codec for job in some], size=sizes, payload=list(map(_payload_of, some))
-            )
+            lines["codec"] = [job.codec for job in some]
+            lines["size"] = [len(job.body) for job in some]
+            lines["payload"] = list(map(_payload_of, some))
         name = living_queue(queue)
         rows += bundles_of(name + HISTORY_SUFFIX, shard, name, lines)
     return rows
@@ -162,8 +158,8 @@ def rows_of_ended(done: Sequence[Ended], others: Sequence[AttemptAndJob] = ()) -
             continue
         lines = _lines_of_done(some) if some else _lines_of(rest)
         if some and rest:
-            both = zip(lines, _lines_of(rest), strict=True)
-            lines = Lines._make([*mine, *theirs] for mine, theirs in both)
+            others_too = _lines_of(rest)
+            lines = {name: [*column, *others_too[name]] for name, column in lines.items()}
         rows += bundles_of(queue + HISTORY_SUFFIX, shard, queue, lines)
     return rows
 
@@ -179,9 +175,6 @@ def _by_shard(jobs: Sequence[Job], values: Sequence[T]) -> dict[tuple[str, int],
 
 def _lines_of_done(done: Sequence[Ended]) -> Lines:
     jobs, endings, started_us, ended_us = zip(*done, strict=True)
-    ids, tasks, due_us, enqueued_us, fences, claimed_us, workers = zip(
-        *map(_cells_of_claimed, jobs), strict=True
-    )
     values = list(map(_value_of, endings))
     one = one_or_each(values)
     digests = (
@@ -189,21 +182,29 @@ def _lines_of_done(done: Sequence[Ended]) -> Lines:
         if isinstance(one, bytes)
         else [_digest(digest_of(value)) for value in values]
     )
-    return Lines(
-        ids, tasks, *_lane_columns(jobs), enqueued_us, due_us, claimed_us, started_us, ended_us,
-        ["done"] * len(jobs), [""] * len(jobs), workers, fences, digests,
-        limits=_limits_of(jobs), again_us=[0] * len(jobs),
-    )  # fmt: skip
+    return {
+        **_columns_of(jobs, _FIELDS_OF_CLAIMED),
+        "started_us": started_us, "ended_us": ended_us, "digest": digests,
+        "outcome": ["done"] * len(jobs), "error": [""] * len(jobs), "again_us": [0] * len(jobs),
+    }  # fmt: skip
 
 
 def _lines_of(others: Sequence[AttemptAndJob]) -> Lines:
-    ids, *columns, digests, limits, again_us = zip(
-        *[_cells_of_attempt(one) for one, _ in others], strict=True
-    )
-    hashed = list(map(_digest, digests))
-    return Lines._make(
-        [list(map(bytes.fromhex, ids)), *columns, hashed, (), (), (), limits, again_us]
-    )
+    cells = zip(*[_cells_of_attempt(attempt) for attempt, _ in others], strict=True)
+    lines: dict[str, Sequence[Any]] = dict(zip(_FIELDS_OF_ATTEMPT, cells, strict=True))
+    lines["job"] = list(map(bytes.fromhex, lines["job"]))
+    lines["digest"] = list(map(_digest, lines["digest"]))
+    return lines
+
+
+def _columns_of(jobs: Sequence[Job], names: Sequence[str]) -> dict[str, Sequence[Any]]:
+    """Return the ids, lanes and fields of jobs, by the columns of the history."""
+    tenants, priorities = _lane_columns(jobs)
+    ids, *cells = zip(*map(field(Job, "id", *names), jobs), strict=True)
+    return {
+        "job": ids, "tenant": tenants, "priority": priorities, "limits": _limits_of(jobs),
+        **dict(zip(names, cells, strict=True)),
+    }  # fmt: skip
 
 
 def _lane_columns(jobs: Sequence[Job]) -> tuple[Sequence[str], Sequence[int]]:
@@ -229,14 +230,16 @@ def _digest(digits: str) -> bytes:
 
 _job_of = field(Ended, "job")
 _value_of = field(Done, "value")
-_cells_of_new = field(Job, "id", "task", "due_us", "enqueued_us", "fence")
-_cells_of_claimed = field(
-    Job, "id", "task", "due_us", "enqueued_us", "fence", "claimed_us", "worker"
-)
-_cells_of_attempt = attrgetter(
-    "job", "task", "tenant", "priority", "enqueued_us", "due_us", "claimed_us", "started_us",
-    "ended_us", "outcome", "error", "worker", "fence", "digest", "limits", "again_us",
-)  # fmt: skip
+_FIELDS_OF_NEW = ("task", "due_us", "enqueued_us", "fence")
+_FIELDS_OF_CLAIMED = (*_FIELDS_OF_NEW, "claimed_us", "worker")
+_CELLS_OF_NEW = {
+    "claimed_us": 0, "started_us": 0, "outcome": ENQUEUED, "error": "", "worker": "",
+    "digest": NO_DIGEST, "again_us": 0,
+}  # fmt: skip
+"""What the events of new jobs have in common."""
+
+_FIELDS_OF_ATTEMPT = tuple(name for name in Attempt.__dataclass_fields__ if name != "queue")
+_cells_of_attempt = attrgetter(*_FIELDS_OF_ATTEMPT)
 _lane_of = field(Job, "lane")
 _shard_of = field(Lane, "queue", "shard")
 

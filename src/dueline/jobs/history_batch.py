@@ -12,17 +12,17 @@ On stores where a verdict and its row are not one transaction, another process m
 again, in a row of its own. Readers recognize it by its id (rule F3).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha1
 from itertools import repeat
 from struct import Struct, pack, unpack
 from struct import error as StructError  # noqa: N812  (it is a class)
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
-from dueline.core.attempt import Attempt, EnqueuedEvent
+from dueline.core.attempt import COLUMNS, Attempt, EnqueuedEvent, Kind
 from dueline.core.codec import DAMAGE, Cells, decode, encode
 from dueline.core.errors import StoreCorrupt
 from dueline.core.ids import derived
@@ -95,29 +95,11 @@ class Bundle(Cells, frozen=True, gc=False, array_like=True):
         return len(self.job) // ID_BYTES
 
 
-class Lines(NamedTuple):
-    """Events by columns, before they are packed; the names are those of `Bundle`."""
+Lines = Mapping[str, Sequence[Any]]
+"""Events by columns, before they are packed; those of enqueue events may be missing.
 
-    job: Sequence[bytes]
-    task: Sequence[str]
-    tenant: Sequence[str]
-    priority: Sequence[int]
-    enqueued_us: Sequence[int]
-    due_us: Sequence[int]
-    claimed_us: Sequence[int]
-    started_us: Sequence[int]
-    ended_us: Sequence[int]
-    outcome: Sequence[str]
-    error: Sequence[str]
-    worker: Sequence[str]
-    fence: Sequence[int]
-    digest: Sequence[bytes]
-    codec: Sequence[int] = ()
-    size: Sequence[int] = ()
-    payload: Sequence[bytes | None] = ()
-    limits: Sequence[str] = ()
-    again_us: Sequence[int] = ()
-
+Ids and digests are bytes. The name of the queue is not included.
+"""
 
 _write: Final = msgspec.msgpack.Encoder().encode
 _read: Final = msgspec.msgpack.Decoder(Bundle).decode
@@ -135,31 +117,25 @@ def bundles_of(stream: str, shard: int, queue: str, lines: Lines) -> list[Row]:
         queue: The queue.
         lines: The events; either all are enqueue events, or none is.
     """
-    largest = max(map(len, filter(None, lines.payload)), default=0)
+    largest = max(map(len, filter(None, lines.get("payload", ()))), default=0)
     most = max(1, min(ATTEMPTS_MAX, _PAYLOADS_BYTES_MAX // (largest + 1)))
     return [
-        _bundle(stream, shard, queue, Lines._make(column[start : start + most] for column in lines))
-        for start in range(0, len(lines.job), most)
-    ]
+        _bundle(
+            stream, shard, queue,
+            {name: column[start : start + most] for name, column in lines.items()},
+        )
+        for start in range(0, len(lines["job"]), most)
+    ]  # fmt: skip
 
 
 def _bundle(stream: str, shard: int, queue: str, lines: Lines) -> Row:
-    jobs, many = b"".join(lines.job), len(lines.job)
-    enqueued_us, fence = numbers_of(lines.enqueued_us), numbers_of(lines.fence)
-    digest = one_or_each(lines.digest)
-    bundle = Bundle(
-        jobs, _texts_of(lines.task), queue, _texts_of(lines.tenant), numbers_of(lines.priority),
-        enqueued_us, numbers_of(lines.due_us), numbers_of(lines.claimed_us),
-        numbers_of(lines.started_us), numbers_of(lines.ended_us), _texts_of(lines.outcome),
-        _texts_of(lines.error), _texts_of(lines.worker), fence,
-        digest if isinstance(digest, bytes) else b"".join(digest),
-        tuple(lines.codec), tuple(lines.size), tuple(lines.payload),
-        _texts_of(lines.limits), numbers_of(lines.again_us),
-    )  # fmt: skip
-    cause = jobs + packed(enqueued_us, many) + packed(fence, many)
-    row_id = derived(cause + lines.outcome[0].encode(), many)
+    cells = {name: pack_column(lines.get(name, ())) for name, pack_column in _PACKERS}
+    bundle = Bundle(queue=queue, **cells)
+    many = bundle.many
+    cause = bundle.job + packed(bundle.enqueued_us, many) + packed(bundle.fence, many)
+    row_id = derived(cause + lines["outcome"][0].encode(), many)
     return Row(
-        stream, shard, max(lines.ended_us), row_id, _HEAD.pack(_VERSION, many) + _write(bundle)
+        stream, shard, max(lines["ended_us"]), row_id, _HEAD.pack(_VERSION, many) + _write(bundle)
     )
 
 
@@ -182,6 +158,16 @@ def _texts_of(column: Sequence[str]) -> Texts:
         return one
     numbers = {text: number for number, text in enumerate(dict.fromkeys(column))}
     return list(numbers), bytes(map(numbers.__getitem__, column))
+
+
+_PACK: Final[Mapping[Kind, Callable[[Sequence[Any]], Any]]] = {
+    Kind.ID: b"".join, Kind.TEXT: _texts_of, Kind.NUMBER: numbers_of, Kind.TIME: numbers_of,
+    Kind.DIGEST: lambda column: b"".join(column if len(set(column)) > 1 else column[:1]),
+    Kind.COUNT: tuple, Kind.BYTES: tuple,
+}  # fmt: skip
+_PACKERS: Final = [
+    (name, _PACK[column.kind]) for name, column in COLUMNS.items() if column.kind in _PACK
+]
 
 
 # Row ids
@@ -264,21 +250,30 @@ def bundle_in(row: Row) -> Bundle:
     except (ValueError, StructError, *DAMAGE) as error:
         raise _damaged(row, f"cannot be read: {error}") from error
     many = size_of(row)
-    for column in (found.enqueued_us, found.due_us, found.claimed_us, found.started_us,
-                   found.ended_us, found.priority, found.fence, found.again_us):  # fmt: skip
-        if isinstance(column, bytes) and len(column) != many * _TIME_BYTES:
-            raise _damaged(row, f"lacks numbers of {many} attempts")
-    for texts in (found.task, found.tenant, found.outcome, found.error, found.worker,
-                  found.limits):  # fmt: skip
-        if isinstance(texts, tuple) and (
-            len(texts[1]) != many or max(texts[1], default=0) >= len(texts[0])
-        ):
-            raise _damaged(row, f"lacks texts of {many} attempts")
-    if len(found.job) != many * ID_BYTES or len(found.digest) not in (
-        DIGEST_BYTES, many * DIGEST_BYTES
-    ):  # fmt: skip
-        raise _damaged(row, f"lacks ids or digests of {many} attempts")
+    for name, is_whole in _CHECKS:
+        if not is_whole(getattr(found, name), many):
+            raise _damaged(row, f"lacks cells of {name} for {many} attempts")
     return found
+
+
+def _has_texts(cell: Texts, many: int) -> bool:
+    if isinstance(cell, str):
+        return True
+    return len(cell[1]) == many and max(cell[1], default=0) < len(cell[0])
+
+
+_IS_WHOLE: Final[Mapping[Kind, Callable[[Any, int], bool]]] = {
+    Kind.ID: lambda cell, many: len(cell) == many * ID_BYTES,
+    Kind.TEXT: _has_texts,
+    **dict.fromkeys(
+        (Kind.NUMBER, Kind.TIME),
+        lambda cell, many: isinstance(cell, int) or len(cell) == many * _TIME_BYTES,
+    ),
+    Kind.DIGEST: lambda cell, many: len(cell) in (DIGEST_BYTES, many * DIGEST_BYTES),
+}
+_CHECKS: Final = [
+    (name, _IS_WHOLE[column.kind]) for name, column in COLUMNS.items() if column.kind in _IS_WHOLE
+]
 
 
 def _damaged(row: Row, what: str) -> StoreCorrupt:
@@ -309,22 +304,10 @@ def attempts_in(row: Row) -> list[tuple[bytes, Attempt]]:
 def _events(bundle: Bundle) -> Iterator[Attempt]:
     """Yield the events of a bundle."""
     many = bundle.many
-    columns: list[Iterable[Any]] = [
-        ids_in(bundle.job.hex()), each_text(bundle.task, many), repeat(bundle.queue, many),
-        each_text(bundle.tenant, many),
-        *(each_number(column, many) for column in (
-            bundle.priority, bundle.enqueued_us, bundle.due_us, bundle.claimed_us,
-            bundle.started_us, bundle.ended_us,
-        )),
-        each_text(bundle.outcome, many), each_text(bundle.error, many),
-        each_text(bundle.worker, many), each_number(bundle.fence, many),
-        each_digest(bundle.digest, many), each_text(bundle.limits, many),
-        each_number(bundle.again_us, many),
-    ]  # fmt: skip
-    kind: type[Attempt] = Attempt
-    if bundle.codec:
-        kind = EnqueuedEvent
-        columns += [bundle.codec, bundle.size, bundle.payload]
+    kind = EnqueuedEvent if bundle.codec else Attempt
+    columns = [
+        _EACH[COLUMNS[name].kind](getattr(bundle, name), many) for name in kind.__dataclass_fields__
+    ]
     return (kind(*cells) for cells in zip(*columns, strict=True))
 
 
@@ -351,6 +334,13 @@ def each_digest(cell: bytes, many: int) -> Iterable[str]:
         return repeat("" if cell == NO_DIGEST else cell.hex(), many)
     each = (cell[start : start + DIGEST_BYTES] for start in range(0, len(cell), DIGEST_BYTES))
     return ["" if digest == NO_DIGEST else digest.hex() for digest in each]
+
+
+_EACH: Final[Mapping[Kind, Callable[[Any, int], Iterable[Any]]]] = {
+    Kind.ID: lambda cell, _: ids_in(cell.hex()), Kind.NAME: repeat, Kind.TEXT: each_text,
+    Kind.NUMBER: each_number, Kind.TIME: each_number, Kind.DIGEST: each_digest,
+    Kind.COUNT: lambda cell, _: cell, Kind.BYTES: lambda cell, _: cell,
+}  # fmt: skip
 
 
 def unbundled(row: Row) -> Iterator[Row]:

@@ -37,9 +37,6 @@ BEGIN: Final = "begin/"
 COLUMNS: Final = pa.schema([field for field in BRONZE.inside if field.name != BATCH])
 """The columns of rows before they have a batch."""
 
-_KEYS: Final = {"job_id": "job", "attempt": "fence", "payload_bytes": "size"}
-_NULL_AT: Final = {"started": 0, "claimed": 0, "again": 0, "digest": ""}
-
 
 class Period(NamedTuple):
     """The period of history that tables hold; 0 for no bound."""
@@ -370,24 +367,13 @@ def queue_of(one: RowSlice) -> str:
 
 def batch_of(rows: Sequence[Row]) -> pa.RecordBatch:
     """Return rows of a history with the columns of bronze, without the batch."""
-    keys = {field.name: _key_of(field) for field in COLUMNS}
+    keys = {column.name: history_columns.key_of(column.name) for column in COLUMNS}
     found = history_columns.columns(rows, frozenset(keys.values()))
-    columns = []
-    for target in COLUMNS:
-        column = found[keys[target.name]]
-        if target.name in _NULL_AT:
-            column = compute.if_else(compute.equal(column, _NULL_AT[target.name]), None, column)
-        columns.append(column.cast(target.type))
+    columns = [
+        history_columns.shown_column(column.name, found[keys[column.name]]).cast(column.type)
+        for column in COLUMNS
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=COLUMNS)
-
-
-def _key_of(column: pa.Field) -> str:
-    """Return the key of a column in the body of a history's row."""
-    if column.name in history_columns.TYPES:
-        return str(column.name)
-    if pa.types.is_timestamp(column.type):
-        return f"{column.name}_us"
-    return _KEYS[column.name]
 
 
 def _split(

@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import compute
 
-from dueline.core.attempt import Attempt
+from dueline.core.attempt import COLUMNS, SHOWN, Attempt, Kind
 from dueline.core.codec import encode
 from dueline.core.errors import StoreCorrupt
 from dueline.core.store import Row
@@ -28,20 +28,35 @@ from dueline.jobs.history_batch import (
     unbundled,
 )
 
-TYPES: Final[Mapping[str, pa.DataType]] = {
-    **dict.fromkeys(("job", "task", "queue", "tenant", "outcome", "error", "worker"), pa.string()),
-    **dict.fromkeys(("digest", "limits"), pa.string()),
-    **dict.fromkeys(("priority", "fence", "codec", "size"), pa.int32()),
-    **{f"{name}_us": pa.int64()
-       for name in ("enqueued", "due", "claimed", "started", "ended", "again")},
-    "payload": pa.binary(),
+_BY_KIND: Final[Mapping[Kind, pa.DataType]] = {
+    Kind.ID: pa.string(), Kind.NAME: pa.string(), Kind.TEXT: pa.string(), Kind.DIGEST: pa.string(),
+    Kind.NUMBER: pa.int32(), Kind.COUNT: pa.int32(), Kind.TIME: pa.int64(),
+    Kind.BYTES: pa.binary(),
+}  # fmt: skip
+_OF_ROW: Final[Mapping[str, pa.DataType]] = {
     "shard": pa.int32(), "at": pa.int64(), "id": pa.string(), "detail": pa.string(),
 }  # fmt: skip
-"""Arrow types by key of a row's body; from `shard` on, fields of the row itself."""
 
-_OF_ROW: Final = frozenset(("shard", "at", "id", "detail"))
-_OF_ENQUEUE_EVENTS: Final = frozenset(("codec", "size", "payload"))
-_TEXTS: Final = frozenset(("task", "queue", "tenant", "outcome", "error", "worker", "limits"))
+TYPES: Final[Mapping[str, pa.DataType]] = {
+    **{name: _BY_KIND[column.kind] for name, column in COLUMNS.items()}, **_OF_ROW,
+}  # fmt: skip
+"""Arrow types by the key of a row's body, and of the fields of the row itself."""
+
+
+def key_of(shown: str) -> str:
+    """Return the key of a column in tables."""
+    return SHOWN.get(shown, shown)
+
+
+def shown_column(shown: str, column: pa.Array) -> pa.Array:
+    """Return a column as tables show it, with null where there is nothing."""
+    described = COLUMNS.get(key_of(shown))
+    if described is None or described.null is None:
+        return column
+    return compute.if_else(compute.equal(column, described.null), None, column)
+
+
+_TEXTS: Final = frozenset((Kind.TEXT, Kind.NAME))
 
 _IN_PYTHON: Final[Mapping[pa.DataType, type]] = {
     pa.string(): str, pa.int32(): int, pa.int64(): int, pa.binary(): bytes,
@@ -81,7 +96,7 @@ def columns(rows: Sequence[Row], keys: frozenset[str]) -> dict[str, pa.Array]:
 
 def _add_each(found: dict[str, list[pa.Array]], rows: Sequence[Row]) -> None:
     """Add the cells of rows that hold one event each."""
-    keys = frozenset(found.keys() - _OF_ROW)
+    keys = frozenset(found.keys() - _OF_ROW.keys())
     read = _reader(keys)
     read_rows = [_read(read, row) for row in rows] if keys else ()
     for key, parts in found.items():
@@ -135,13 +150,14 @@ class _Bundles:
             return digits_of(self._ids(), ID_BYTES)
         if key == "job":
             return digits_of(b"".join([bundle.job for bundle in self._bundles]), ID_BYTES)
-        if key == "digest":
+        kind = None if key in _OF_ROW else COLUMNS[key].kind
+        if kind is Kind.DIGEST:
             return self._digests()
-        if key in _TEXTS:
+        if kind in _TEXTS:
             return self._texts(key, str)
-        if key in _OF_ENQUEUE_EVENTS:
+        if kind in (Kind.COUNT, Kind.BYTES):
             return self._arguments(key)
-        if key in _OF_ROW:
+        if kind is None:
             cells: Iterable[Numbers] = map(attrgetter("at_us" if key == "at" else key), self._rows)
         else:
             cells = map(attrgetter(key), self._bundles)
@@ -216,10 +232,11 @@ class _Bundles:
             return pa.array([event.body.decode() for row in self._rows for event in unbundled(row)])
         parts: list[Any] = []
         for number, name in enumerate(_FIELDS):
-            is_quoted = name in ("job", "digest")
+            kind = COLUMNS[name].kind
+            is_quoted = kind in (Kind.ID, Kind.DIGEST)
             quote = '"' if is_quoted else ""
             parts.append(f"""{"," if number else "{"}"{name}":{quote}""")
-            column = self._texts(name, _json) if name in _TEXTS else self.column(name)
+            column = self._texts(name, _json) if kind in _TEXTS else self.column(name)
             parts.append(column.cast(pa.string()))
             if is_quoted:
                 parts.append('"')

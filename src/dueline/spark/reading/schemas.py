@@ -77,10 +77,8 @@ _ARROW: Final = {
     for table, columns in COLUMNS.items()
 }
 
-_NULL_AT: Final = {"started": 0, "claimed": 0, "digest": ""}
-_FROM_BODY: Final = {
-    "job_id": "job", "attempt": "fence", "kind": "outcome", "payload_bytes": "size",
-}  # fmt: skip
+_KIND: Final = {"kind": "outcome"}
+"""The column of events that is another one of attempts."""
 
 Make = Callable[[str], pa.Array]
 
@@ -170,10 +168,10 @@ def batch_of_jobs(jobs: Sequence[Job], schema: pa.Schema, *, now_us: int) -> pa.
 
 
 _OF_JOB: Final = {
-    "due": "due_us", "at": "at_us", "enqueued": "enqueued_us", "attempt": "fence",
-    "claimed": "claimed_us", "payload": "body", "options": "opts",
+    **{name.removesuffix("_us"): name for name in Job._fields},
+    "attempt": "fence", "payload": "body", "options": "opts",
 }  # fmt: skip
-"""Fields of a job, by the column if its name is another."""
+"""Fields of a job, by the column."""
 
 
 def _states(jobs: Sequence[Job], cells: Mapping[str, Sequence[Any]], now_us: int) -> pa.Array:
@@ -227,25 +225,15 @@ def batch_of_rows(rows: Sequence[Row], schema: pa.Schema, *, table: str) -> pa.R
             "body": lambda _: pa.array([row.body for row in rows], pa.binary()),
         }
         return _batch(schema, makes, _none)
-    keys = {name: _key_of(table, name) for name in schema.names}
+    shown = {name: _KIND.get(name, name) for name in schema.names}
+    keys = {name: history_columns.key_of(other) for name, other in shown.items()}
     found = history_columns.columns(rows, frozenset(keys.values()))
 
     def make(name: str) -> pa.Array:
-        column = found[keys[name]]
-        if name in _NULL_AT:
-            column = compute.if_else(compute.equal(column, _NULL_AT[name]), None, column)
+        column = history_columns.shown_column(shown[name], found[keys[name]])
         return column.cast(_ARROW[table][name])
 
     return _batch(schema, {}, make)
-
-
-def _key_of(table: str, name: str) -> str:
-    """Return the key of a column in the body of a history's row."""
-    if name in history_columns.TYPES:
-        return name
-    if _ARROW[table][name] == INSTANT:
-        return f"{name}_us"
-    return _FROM_BODY[name]
 
 
 def _none(name: str) -> pa.Array:

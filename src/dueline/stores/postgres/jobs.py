@@ -78,7 +78,8 @@ _MOVES: Final = _held(
     f", {', '.join(_MOVED)}, opts, due_us, to_lane",
 )
 _MOVE: Final = (
-    f"WITH {_MOVES} UPDATE @jobs AS jobs SET {', '.join(f'{one} = t.new_{one}' for one in MOVED)},"
+    f"WITH {_MOVES} UPDATE @jobs AS jobs SET"
+    f" {', '.join(f'{name} = t.new_{name}' for name in MOVED)},"
     " worker = CASE WHEN t.new_state IN (1, 2) THEN jobs.worker ELSE '' END,"
     " opts = coalesce(t.opts, jobs.opts), due_us = coalesce(t.due_us, jobs.due_us),"
     " lane = coalesce(t.to_lane, jobs.lane),"
