@@ -16,9 +16,9 @@ from dueline.core.job import Claim, Job
 from dueline.core.lane import bucket_of, limits_of
 from dueline.core.logging import log
 from dueline.core.retry import with_cancel_request
-from dueline.core.store import Extend, Group, Move, Verdict
+from dueline.core.store import Drop, Extend, Group, Move, Verdict
 from dueline.core.text import one_line
-from dueline.core.tuples import field
+from dueline.core.tuples import field, made
 from dueline.jobs import attempt_lines, cancel_requests
 from dueline.jobs.completion import Finished, complete, finish_of, finish_together, release, stored
 from dueline.jobs.completion import decide as decide_ends
@@ -119,7 +119,7 @@ class Settler:
         is_one = self._engine.store.transactional and len(ended) + len(started) > 1
         done, others = _parted(ended) if is_one else ((), ended)
         plans = plan(self._attempted(attempt, cancelled_claims) for attempt in others)
-        marks = [Group((self._mark(job),)) for job in started]
+        marks = [self._mark(job) for job in started]
         if is_one and not self._store_as_one(done, plans, marks):  # a claim was lost
             plans += plan(self._attempted(attempt, cancelled_claims) for attempt in done)
             is_one, done = False, ()
@@ -154,36 +154,34 @@ class Settler:
         return Attempted(ended, settings, options, handler, is_cancelled, chance, token)
 
     def _store_as_one(
-        self, done: Sequence[Ended], plans: Sequence[Planned], marks: Sequence[Group]
+        self, done: Sequence[Ended], plans: Sequence[Planned], marks: Sequence[Extend]
     ) -> bool:
         """Store what becomes of several attempts in one group, which costs least.
 
         Returns:
             Whether it was stored. If not, nothing was: store each separately.
         """
-        catalog = self._engine.catalog
+        store, catalog = self._engine.store, self._engine.catalog
         settings = {queue: catalog.settings(queue) for queue in queues_of(map(_job_of, done))}
+        keeps = any(known.keep_us or known.history != "off" for known in settings.values())
+        if not (plans or keeps or any(map(_opts_of, map(_job_of, done)))):
+            drops = made(Drop, [(attempt.job,) for attempt in done])
+            return store.together([Group([*drops, *marks])])[0]
         ends = [planned.change for planned in plans if isinstance(planned.change, Finished)]
-        moves = [Group((planned.change,)) for planned in plans if isinstance(planned.change, Move)]
-        noted = [
-            (planned.attempt, planned.ended.job)
-            for planned in plans
-            if planned.attempt is not None and isinstance(planned.change, Move)
-        ]
-        return finish_together(
-            self._engine.store, done, settings, ends, [*moves, *marks], noted=noted
-        )
+        moves = [Group((move,)) for _, _, _, move in plans if isinstance(move, Move)]
+        noted = [(row, each.job) for each, _, row, move in plans if row and isinstance(move, Move)]
+        return finish_together(store, done, settings, ends, [*moves, Group(marks)], noted=noted)
 
-    def _store_each(self, plans: Sequence[Planned], marks: Sequence[Group]) -> Sequence[bool]:
+    def _store_each(self, plans: Sequence[Planned], marks: Sequence[Extend]) -> Sequence[bool]:
         """Store what becomes of attempts, and marks; return for each whether its claim held."""
-        store = self._engine.store
+        store, started = self._engine.store, [Group((mark,)) for mark in marks]
         if not store.transactional:  # the outcomes decide; their effects may follow later (rule P5)
             ends = [planned.change for planned in plans if isinstance(planned.change, Finished)]
             moves = [group_of(planned) for planned in plans if isinstance(planned.change, Move)]
-            held, decided = decide_ends(store, ends, [*moves, *marks])
+            held, decided = decide_ends(store, ends, [*moves, *started])
             self._effects.write(decided)
             return held
-        held = store.together([*map(group_of, plans), *marks])
+        held = store.together([*map(group_of, plans), *started])
         changes = [planned.change for planned, sure in zip(plans, held, strict=False) if sure]
         release(store, [change.job for change in changes if isinstance(change, Finished)])
         return held
@@ -326,7 +324,8 @@ class Settler:
         return self._limited
 
 
-_job_of, _ending_of, _task_of = field(Ended, "job"), field(Ended, "ending"), field(Job, "task")
+_job_of, _ending_of = field(Ended, "job"), field(Ended, "ending")
+_task_of, _opts_of = field(Job, "task"), field(Job, "opts")
 
 
 def _cancelled(over: EndedBeforeRun) -> EndedBeforeRun:
