@@ -16,6 +16,7 @@ SECTIONS = re.findall(
 FILES_MAX = {
     "A new store, such as Redis": 14,
     "A new command with its read model": 8,
+    "A new option of a call": 11,
     "A new protocol rule": 8,
     "A bug in retries": 6,
 }
