@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from dueline.core.attempt import Cancelled, Done, Ended, GivenBack
+from dueline.core.attempt import Cancelled, Done, Ended, Failed, GivenBack
 from dueline.core.clock import SystemClock
+from dueline.core.errors import JobTimeout
 from dueline.core.retry import Retry
 from dueline.tasks.handler import Handler
 from dueline.worker.assignment import Assignment
@@ -126,6 +127,29 @@ def test_a_runner_that_stops_reports_how_its_coroutines_ended(*, by_force: bool)
         all_ended = runner.collect()
     endings = [(ended.job, type(ended.ending)) for ended in all_ended]
     assert endings == [(row_of(1), Cancelled if by_force else GivenBack)]
+    runner.close()
+
+
+@pytest.mark.usefixtures("untraced")
+def test_a_coroutine_that_blocks_the_loop_beyond_its_limit_is_interrupted() -> None:
+    handlers = Handlers()
+
+    async def block(_number: int) -> None:
+        while True:
+            time.sleep(0.001)  # noqa: ASYNC251  (that is the point)
+
+    handler = Handler(block, name=NAME, retry=Retry(), timeout_us=50_000)
+    execution = Execution({NAME: handler})
+    runner = CoroutineRunner(execution, clock=SystemClock(), ended=handlers.ended.append)
+    runner.start()
+    runner.begin(Assignment(row_of(1), keep=True))
+    ends_s = time.monotonic() + WAIT_S
+    while not handlers.ended and time.monotonic() < ends_s:
+        time.sleep(0.01)
+        runner.cancel_overdue()
+    (ended,) = handlers.ended
+    assert isinstance(ended.ending, Failed)
+    assert ended.ending.error_type == JobTimeout.__name__
     runner.close()
 
 
