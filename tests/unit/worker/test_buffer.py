@@ -91,6 +91,19 @@ def test_what_waits_behind_a_slow_job_is_released_in_time(queues: Queues, clock:
     assert (words(queues).count("given_back"), words(queues).count("done")) == (JOBS - 1, JOBS)
 
 
+def test_jobs_are_claimed_ahead_again_once_a_handler_has_ended(
+    queues: Queues, clock: HandClock
+) -> None:
+    put(queues, call(1))
+    bench = Bench(queues, clock, threads=1)
+    bench.runner.run_us = 100.0
+    buffer = bench.worker._buffer
+    buffer._is_full = True
+    assert buffer.most() == 1
+    bench.run()
+    assert buffer.most() > 1
+
+
 def test_an_idle_worker_is_woken_for_what_is_released(queues: Queues, clock: HandClock) -> None:
     # rule H1
     put(queues, *(call(number) for number in range(JOBS)))
