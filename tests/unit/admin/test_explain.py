@@ -7,6 +7,7 @@ from typing import get_args
 import pytest
 
 from dueline.core.attempt import FinalState, Outcome
+from dueline.core.call_options import CallOptions
 from dueline.core.clock import SECOND_US
 from dueline.core.codec import encode
 from dueline.core.job import JobId
@@ -16,6 +17,7 @@ from dueline.jobs import claim_order, pauses
 from dueline.jobs.completion import finish_of
 from dueline.jobs.explain import explain
 from dueline.jobs.explanation import Explanation, Reason
+from dueline.jobs.queue import EnqueueRequest
 from dueline.limits import permits, semaphore
 from dueline.limits.usage import BusyLimits
 from tests.harness.world import LEASE_US, World, world_on
@@ -208,6 +210,18 @@ def test_a_ready_job_waits_its_turn(world: World) -> None:
         f"slots: 8; first is the job {first.hex()} (priority 9)."
     )
     assert found.facts["position_is_at_least"] is False
+
+
+def test_a_ready_job_says_when_it_expires(world: World) -> None:
+    opts = CallOptions(expires_us=world.now_us + 60 * SECOND_US).to_bytes()
+    call = EnqueueRequest("q", "t", 0, [b"[1]"], opts=opts)
+    (job,) = world.queues.enqueue(call)
+    world.live()
+    found = why(world, job.id, "waiting")
+    assert found.sentence.endswith(
+        "It expires at 2026-01-01T00:01:00Z (in 1m), unless it has started by then."
+    )
+    assert found.ends_as == ""
 
 
 def test_the_count_of_those_before_a_job_has_an_end(
