@@ -9,7 +9,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.errors import StoreCorrupt
 from dueline.core.store import Records
 from dueline.limits import rate, semaphore
-from dueline.limits.permits import DEFINITIONS_AGE_US
+from dueline.limits.permits import DEFINITIONS_AGE_US, SLOTS
 from dueline.limits.rate import Rate
 from dueline.limits.rate_meters import RateMeters
 from dueline.limits.semaphore import Permits
@@ -183,6 +183,14 @@ def test_waits_keep_their_turn_up_to_a_number_of_kinds(
     for name in "cd":
         permits._since([name], 0, world.now_us)
     assert permits._since(["a"], 0, world.now_us) == world.now_us
+
+
+def test_slots_are_left_while_fewer_jobs_with_limits_are_held(world: World) -> None:
+    permits, job = permits_of(world), world.row(world.put(limits=["s"]))
+    assert take(permits, "s") == 1
+    assert [SLOTS in permits.begin(lambda: [job], most) for most in (0, 1, 2)] == [
+        False, False, True,
+    ]  # fmt: skip
 
 
 def test_definitions_are_read_again_once_they_are_old(
