@@ -27,11 +27,12 @@ EXPLAINED = Path(__file__).parent / "equivalent.txt"
 
 
 def read_sources() -> dict[str, bytes]:
-    """Return the modules of all packages, by their files."""
+    """Return the modules of all packages, and their SQL, by their files."""
     return {
         str(path.relative_to(SOURCE)): path.read_bytes()
         for package in PACKAGES
-        for path in sorted((SOURCE / package).glob("*.py"))
+        for pattern in ("*.py", "sql/*.sql")
+        for path in sorted((SOURCE / package).glob(pattern))
     }
 
 

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections import Counter
+from collections.abc import Iterator
 from typing import NamedTuple
 
 _COMPARISONS = {
@@ -84,10 +85,24 @@ class Fault(NamedTuple):
 
 
 def faults_of(file: str, source: bytes) -> list[Fault]:
-    """Return the faults that can be planted in a module."""
+    """Return the faults that can be planted in a module, or in a file of SQL."""
+    if file.endswith(".sql"):
+        return list(_faults_of_sql(file, source))
     finder = _Finder(file, source)
     finder.visit(ast.parse(source))
     return finder.faults
+
+
+def _faults_of_sql(file: str, source: bytes) -> Iterator[Fault]:
+    text = re.sub(r"--[^\n]*|\n", lambda gap: " " * len(gap[0]), source.decode("ascii"))
+    seen: Counter[tuple[str, str]] = Counter()
+    for pattern, replacement in _SQL:
+        for match in pattern.finditer(text):
+            changed = re.sub(" +OR TRUE", " OR TRUE", match.expand(replacement))
+            fault = Fault(file, "module", "", "", 1, *match.span(), changed)
+            old, new = _around_change(_one_line(source), _one_line(fault.applied_to(source)))
+            seen[old, new] += 1
+            yield fault._replace(old=old, new=new, number=seen[old, new])
 
 
 class _Finder(ast.NodeVisitor):

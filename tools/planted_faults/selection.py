@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from pathlib import PurePath
 
 from tools.planted_faults.faults import Fault
-from tools.planted_faults.suite import IN_CHILDREN, Measured
+from tools.planted_faults.suite import IN_CHILDREN, PACKAGES, Measured
 
 
 def package_of(file: str) -> str:
     """Return the package of a file."""
-    return file.rpartition("/")[0]
+    return next(package for package in PACKAGES if file.startswith(f"{package}/"))
 
 
 def file_of(test: str) -> str:

@@ -66,6 +66,17 @@ def test_statements_of_sql_are_changed() -> None:
     assert faults_of("jobs/a.py", code) == []
 
 
+def test_files_of_sql_are_changed_but_for_comments() -> None:
+    code = b"-- b = c AND d\nSELECT a FROM t\nWHERE b = %s\n    AND c <= %s\nFOR UPDATE\n"
+    statements = [fault.applied_to(code) for fault in faults_of("stores/postgres/sql/a.sql", code)]
+    assert statements == [
+        code.replace(b"\nFOR UPDATE", b""),
+        code.replace(b"<=", b"<"),
+        code.replace(b" AND c <= %s\n", b" AND (c <= %s OR TRUE)\n"),
+        code.replace(b"\nWHERE b = %s\n   ", b" WHERE (b = %s OR TRUE)"),
+    ]
+
+
 def test_the_name_of_a_fault_stays_when_lines_move() -> None:
     code = b"def f(a):\n    return a < 1, a < 1\n"
     names = [fault.key for fault in faults_of("jobs/a.py", code)]
