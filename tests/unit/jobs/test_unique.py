@@ -17,7 +17,7 @@ from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Drop, Group, Move, Store
 from dueline.jobs.history import attempts
 from dueline.jobs.queue import Queues
-from tests.harness.calls import claim_all, row_of
+from tests.harness.calls import LEASE_US, claim_all, row_of
 from tests.harness.clocks import NOW_US, HandClock
 from tests.harness.lives import Stopped
 from tests.harness.queues import queues_on
@@ -229,6 +229,17 @@ def test_a_waiting_job_that_has_expired_holds_its_key_no_longer(
     past = attempts(queues.engine.store, "default", settings.shards_read, everything=True)
     ended = [(first.id.hex(), "expired")] if settings.history != "off" else []
     assert [(one.job, one.outcome) for one in past] == ended
+
+
+def test_a_stale_end_releases_no_key(queues: Queues, clock: HandClock) -> None:
+    queues.enqueue(keyed(1))
+    (old,) = claim_all(queues)
+    clock.advance(us=LEASE_US + SECOND_US)
+    (new,) = claim_all(queues, worker="other")
+    assert not end_of(queues, old)
+    assert keys_held(queues)
+    assert end_of(queues, new)
+    assert not keys_held(queues)
 
 
 def test_a_key_taken_with_other_writes_is_free_once_its_job_has_expired(
