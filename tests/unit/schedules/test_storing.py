@@ -3,7 +3,9 @@
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +18,7 @@ from dueline.jobs.decisions import RESEND_US_MAX
 from dueline.jobs.queue import Queues
 from dueline.schedules import schedule as definition
 from dueline.schedules import scheduler
-from dueline.schedules.schedule import Template, Timing
+from dueline.schedules.schedule import Schedule, Template, Timing
 from dueline.schedules.scheduler import advance, advance_all, put
 from dueline.worker.tally import Tally
 from tests.harness.failing_store import FailingStore, Fault
@@ -293,3 +295,16 @@ def test_what_was_begun_with_a_schedule_is_finished_before_it_moves(kind: str) -
                 assert {job.body for job in waiting(world)} <= bodies
             if failing.calls < number:
                 break
+
+
+@pytest.mark.parametrize("wrong", [{"queue": ""}, {"priority": 2**31}, {"tenant": "x" * 1000}])
+def test_a_schedule_whose_jobs_could_not_be_enqueued_is_refused(wrong: dict[str, Any]) -> None:
+    world = world_on("memory", Path())
+    with pytest.raises(BadInput):
+        put(world.queues, "s", replace(TEMPLATE, **wrong), TIMING)
+    assert definition.stored(world.store, "s") is None
+
+
+def test_a_schedule_of_which_only_the_definition_is_stored_has_no_progress() -> None:
+    schedule = Schedule(TEMPLATE, TIMING, b"seed", 5)
+    assert not any(getattr(schedule, field.name) for field in fields(Schedule)[4:])
