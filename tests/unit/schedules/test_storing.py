@@ -3,9 +3,8 @@
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -297,11 +296,18 @@ def test_what_was_begun_with_a_schedule_is_finished_before_it_moves(kind: str) -
                 break
 
 
-@pytest.mark.parametrize("wrong", [{"queue": ""}, {"priority": 2**31}, {"tenant": "x" * 1000}])
-def test_a_schedule_whose_jobs_could_not_be_enqueued_is_refused(wrong: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Template("t", "", 0, b""),
+        Template("t", "q", 0, b"", 2**31),
+        Template("t", "q", 0, b"", 0, "x" * 1000),
+    ],
+)
+def test_a_schedule_whose_jobs_could_not_be_enqueued_is_refused(wrong: Template) -> None:
     world = world_on("memory", Path())
     with pytest.raises(BadInput):
-        put(world.queues, "s", replace(TEMPLATE, **wrong), TIMING)
+        put(world.queues, "s", wrong, TIMING)
     assert definition.stored(world.store, "s") is None
 
 

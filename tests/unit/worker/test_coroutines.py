@@ -16,6 +16,7 @@ from dueline.tasks.handler import Handler
 from dueline.worker.assignment import Assignment
 from dueline.worker.async_runner import CoroutineRunner, _Run
 from dueline.worker.execution import Execution
+from dueline.worker.runner import LostSlot
 from dueline.worker.thread_runner import ThreadRunner
 from tests.harness.calls import row_of
 
@@ -151,6 +152,18 @@ def test_a_coroutine_that_blocks_the_loop_beyond_its_limit_is_interrupted() -> N
     assert isinstance(ended.ending, Failed)
     assert ended.ending.error_type == JobTimeout.__name__
     runner.close()
+
+
+def test_a_slot_is_lost_since_the_limit_by_the_clock_of_the_store() -> None:
+    handler = Handler(Handlers().wait, name=NAME, retry=Retry(), timeout_us=7)
+    execution = Execution({NAME: handler})
+    runner = CoroutineRunner(execution, clock=SystemClock(), ended=lambda _: None)
+    run = _Run(Assignment(row_of(1), keep=True))
+    runner._runs[1], runner.offset_us = run, 100
+    run.started_us = 5
+    assert runner.lost() == []
+    run.is_lost = True
+    assert runner.lost() == [LostSlot(row_of(1), 5 + 7 + 100)]
 
 
 def test_a_coroutine_that_had_not_begun_does_not_begin_after_the_end() -> None:
