@@ -1,6 +1,7 @@
 """Records on PostgreSQL: writes of one call that concern the same record."""
 
 from collections.abc import Iterator
+from itertools import permutations
 
 import pytest
 
@@ -47,3 +48,16 @@ def test_later_writes_of_a_group_see_earlier_ones(store: Store) -> None:
     delete = Commit("p", (Delete("a", expect=token_of(2)),))
     assert list(store.together([Group(commits=[delete, new("a", 3)])])) == [True]
     assert values(store) == {"a": b"3"}
+
+
+def test_an_expectation_that_fails_at_any_place_leaves_all_as_it_was(store: Store) -> None:
+    assert store.commit("p", [Put(key, token_of(1), b"1") for key in "bc"])
+    commits = [
+        new("a", 2),
+        Commit("p", (Put("b", token_of(2), b"2", expect=token_of(9)),)),  # another version
+        Commit("p", (Delete("c", expect=token_of(1)),)),
+        Commit("p", (Put("d", token_of(2), b"2"),)),
+    ]
+    for order in permutations(commits):
+        assert list(store.together([Group(commits=order)])) == [False]
+        assert values(store) == {"b": b"1", "c": b"1"}
