@@ -248,6 +248,12 @@ def test_a_step_has_the_arguments_that_its_workflow_gives_it(app: Dueline, raw: 
     assert flow.status == "done"
 
 
+def test_it_always_has_room_for_the_next_job(app: Dueline, raw: RawQueue) -> None:
+    assert raw.claim(1) == []
+    (job,) = raw.put([b"1"])
+    assert "none free" not in app.job(job).explain().sentence
+
+
 def test_it_counts_as_a_worker_that_knows_every_task(
     app: Dueline, raw: RawQueue, clock: HandClock
 ) -> None:

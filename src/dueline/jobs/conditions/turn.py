@@ -125,7 +125,12 @@ class _Load(NamedTuple):
         return sum(self.slots[worker.worker, queue] for worker in workers)
 
     def is_full(self, worker: Presence, queue: str) -> bool:
-        """Return whether a worker has no slot for another job of a queue."""
+        """Return whether a worker has no slot for another job of a queue.
+
+        Programs that claim by hand have no slots, and take as many jobs as they ask for.
+        """
+        if not worker.slots:
+            return False
         if queue in worker.own and self.slots[worker.worker, queue] >= worker.own[queue][0]:
             return True
         return sum(self.slots[worker.worker, name] for name in worker.queues) >= worker.slots
