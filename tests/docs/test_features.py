@@ -2,8 +2,8 @@
 
 import re
 
-from tests.docs.test_protocols import rules
 from tests.harness.markdown import ROOT
+from tests.harness.protocol_rules import rules
 from tools.features import PAGE, cited_in, features, rendered, shown
 
 

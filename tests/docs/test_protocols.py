@@ -3,29 +3,10 @@
 import re
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.harness.protocol_rules import FIRST, ROOT, proposed, rules
+
 CITING = ("src", "tests", "models", "simulation")
-FIRST = r"[A-Z]\d"
 CITATION = re.compile(rf"\brules? ({FIRST}(?:(?:, | and | to ){FIRST})*)")
-
-
-def rules() -> set[str]:
-    """List the rules that are written down."""
-    return _rules_in(_page())
-
-
-def proposed() -> set[str]:
-    """List the rules of sections that no code keeps yet."""
-    sections = re.split(r"^## ", _page(), flags=re.MULTILINE)
-    return set().union(*(_rules_in(one) for one in sections if one.startswith("Proposed: ")))
-
-
-def _page() -> str:
-    return (ROOT / "docs" / "protocols.md").read_text(encoding="utf-8")
-
-
-def _rules_in(text: str) -> set[str]:
-    return set(re.findall(rf"^- \*\*({FIRST})\*\*", text, re.MULTILINE))
 
 
 def cited_in(text: str) -> set[str]:
