@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dueline.api.call_options import OPTIONS, Option, Shape
 from dueline.core.call_options import CARRIED, Carried
+from dueline.core.option_table import OPTIONS, Option, Shape
 
 GIVEN: Mapping[Shape, Any] = {Shape.WORDS: ["b", "a"], Shape.PAIRS: {"by": "é", "at": "x"}}
 """What a caller gives for an option."""

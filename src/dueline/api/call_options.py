@@ -1,13 +1,7 @@
-"""The options of a call, in one table: what callers write, how it is read, and where it applies.
-
-Faces derive from OPTIONS. Three list names and types again, where people and editors read them:
-`Using.using`, `NewJob` of the HTTP API, and the options of `dueline enqueue` and `schedules add`.
-`tests/unit/api/test_option_table.py` compares them with the table.
-"""
+"""Reads the options of a call, which `core.option_table` lists."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from dueline.api.connection import Connection
@@ -16,14 +10,11 @@ from dueline.core.call_options import CARRIED, CallTerms, Carried, Unique
 from dueline.core.clock import SECOND_US, asked_instant_us, asked_span_us, duration_us
 from dueline.core.constraints import check_value
 from dueline.core.errors import BadInput
+from dueline.core.option_table import NAMES, OPTIONS
 from dueline.core.queue_settings import KeepUs
 from dueline.jobs.transaction import Transaction
 from dueline.tasks.batch_handler import BatchHandler
 from dueline.tasks.handler import Handler
-
-Shape = Enum("Shape", "TEXT NUMBER DURATION INSTANT END WORDS PAIRS OWN")
-"""What a value is, for faces that read text or columns. END: an instant or a duration. WORDS and
-PAIRS: strings, and strings by name. OWN: of a class of its own."""
 
 
 class Options(Carried, frozen=True, gc=True):
@@ -64,26 +55,6 @@ Reader = Callable[[Any, Target], Mapping[str, object]]
 """Checks a value and returns the fields of `Options` or `CallTerms` that it sets."""
 
 
-class Option(NamedTuple):
-    """One option of a call. name: of the argument of `using`, and the member of a job in HTTP.
-
-    word, schedule_word: in `dueline enqueue` and `schedules add`; empty: it is not there. http:
-    whether HTTP has it. column: of the rows that Spark enqueues. is_set: whether a call has it in
-    a way that steps of workflows lack (step=False), or schedules: these have `instead`.
-    """
-
-    name: str
-    shape: Shape
-    read: Reader
-    word: str = ""
-    schedule_word: str = ""
-    http: bool = True
-    column: str = ""
-    is_set: Callable[[Options], bool] = lambda _: False
-    step: bool = True
-    instead: str = ""
-
-
 # Readers
 
 
@@ -115,58 +86,44 @@ def _keep(keep: object, _: Target) -> Mapping[str, object]:
     return {"keep_us": keep_us}
 
 
-def _carried(name: str, shape: Shape, word: str, schedule_word: str = "") -> Option:
-    """Return an option that the job carries as it is."""
+def _given(name: str) -> Reader:
     read = CARRIED[name].read
-    return Option(name, shape, lambda value, _: {name: read(value)}, word, schedule_word,
-                  column=name)  # fmt: skip
+    return lambda value, _: {name: read(value)}
 
 
-# The table
+_READERS: Final[Mapping[str, Reader]] = {
+    "due": _instant("due", "due_us", after_us=None),
+    "after": _span("after", "after_us", due_us=None),
+    "priority": lambda value, _: {"priority": value, "deadline_us": None, "due_within_us": None},
+    "queue": _plain("queue"),
+    "tenant": _plain("tenant"),
+    "tx": lambda tx, to: {"tx": to.host.join(tx, to.given["queue"] or to.options.queue)},
+    "expires": _end("expires", "expires_us", "expires_after_us"),
+    "unique": lambda value, to: {"unique": read_unique(value, to.handler)},
+    "window": _span("window", "window_us"),
+    "limits": lambda value, to: {"limits": to.handler.read_limits(value)},
+    "wait": _span("wait", "wait_us"),
+    "deadline": _end("deadline", "deadline_us", "due_within_us"),
+    "retry": _retry,
+    "timeout": lambda value, _: {"timeout_us": duration_us(value)},
+    "kill_after": lambda value, _: {"kill_after_us": duration_us(value)},
+    "keep": _keep,
+    **{name: _given(name) for name in CARRIED},
+}
+_IN_ORDER: Final = tuple((name, _READERS[name]) for name in NAMES)
 
-_BY_SCHEDULE: Final = "Leave it out: the schedule sets the time."
+_IS_SET: Final[Mapping[str, Callable[[Options], bool]]] = {
+    "due": lambda call: call.due_us is not None,
+    "after": lambda call: call.after_us is not None,
+    "tx": lambda call: call.tx is not None,
+    "expires": lambda call: call.expires_us is not None,
+    "unique": lambda call: call.unique is not None,
+    "window": lambda call: call.window_us > 0,
+    "deadline": lambda call: (call.deadline_us, call.due_within_us) != (None, None),
+    "keep": lambda call: call.terms is not None and call.terms.keep_us is not None,
+}
+"""Whether a call has an option in a way that steps of workflows lack, or schedules."""
 
-OPTIONS: Final = (
-    Option("due", Shape.INSTANT, _instant("due", "due_us", after_us=None), "due", column="due",
-           is_set=lambda call: call.due_us is not None, instead=_BY_SCHEDULE),
-    Option("after", Shape.DURATION, _span("after", "after_us", due_us=None), "after",
-           is_set=lambda call: call.after_us is not None, instead=_BY_SCHEDULE),
-    Option("priority", Shape.NUMBER,
-           lambda value, _: {"priority": value, "deadline_us": None, "due_within_us": None},
-           "priority", "priority", column="priority"),
-    Option("queue", Shape.TEXT, _plain("queue"), "queue", "queue", column="queue"),
-    Option("tenant", Shape.TEXT, _plain("tenant"), "tenant", "tenant", column="tenant"),
-    Option("tx", Shape.OWN,
-           lambda tx, to: {"tx": to.host.join(tx, to.given["queue"] or to.options.queue)},
-           http=False, is_set=lambda call: call.tx is not None, step=False,
-           instead="Leave it out: a schedule stores its jobs by itself."),
-    Option("expires", Shape.END, _end("expires", "expires_us", "expires_after_us"), "expires",
-           column="expires", is_set=lambda call: call.expires_us is not None,
-           instead="Use `expires` with a duration."),
-    Option("unique", Shape.OWN, lambda value, to: {"unique": read_unique(value, to.handler)},
-           "unique", column="unique_key", is_set=lambda call: call.unique is not None, step=False,
-           instead="Use `overlap` of the schedule, or a task without a unique key."),
-    Option("window", Shape.DURATION, _span("window", "window_us"), "window", "jitter",
-           column="jitter", is_set=lambda call: call.window_us > 0, step=False),
-    _carried("tags", Shape.WORDS, "tag"),
-    Option("limits", Shape.WORDS, lambda value, to: {"limits": to.handler.read_limits(value)}),
-    Option("wait", Shape.DURATION, _span("wait", "wait_us"), http=False),
-    Option("deadline", Shape.END, _end("deadline", "deadline_us", "due_within_us"), "deadline",
-           is_set=lambda call: (call.deadline_us, call.due_within_us) != (None, None),
-           instead=_BY_SCHEDULE),
-    Option("retry", Shape.OWN, _retry),
-    Option("timeout", Shape.DURATION, lambda value, _: {"timeout_us": duration_us(value)}),
-    Option("kill_after", Shape.DURATION, lambda value, _: {"kill_after_us": duration_us(value)},
-           http=False),
-    Option("keep", Shape.DURATION, _keep, step=False,
-           is_set=lambda call: call.terms is not None and call.terms.keep_us is not None),
-    _carried("headers", Shape.PAIRS, "header"),
-    _carried("labels", Shape.WORDS, "label", "label"),
-)  # fmt: skip
-"""All options of a call, which `using` and bulk calls have."""
-
-NAMES: Final = tuple(option.name for option in OPTIONS)
-_READERS: Final = tuple((option.name, option.read) for option in OPTIONS)
 _EXCLUSIVE: Final = (("due", "after"), ("deadline", "priority"))
 
 
@@ -184,7 +141,7 @@ def with_options(
             )
     target = Target(host, handler, options, given)
     changes: dict[str, Any] = {}
-    for name, read in _READERS:
+    for name, read in _IN_ORDER:
         value = given[name]
         if value is not None:
             changes |= read(value, target)
@@ -215,7 +172,7 @@ def _check_time_limits(terms: CallTerms, target: Target) -> None:
 def check_step(options: Options) -> None:
     """Raise BadInput if an option does not apply to steps of workflows."""
     others = [option for option in OPTIONS if not option.step]
-    if any(option.is_set(options) for option in others):
+    if any(_IS_SET[option.name](options) for option in others):
         *names, last = [f"`{option.name}`" for option in others]
         raise BadInput(
             f"A step of a workflow does not support {', '.join(names)} and {last}.",
@@ -226,7 +183,7 @@ def check_step(options: Options) -> None:
 def check_recurring(options: Options, task: str) -> None:
     """Raise BadInput for the first option that a schedule cannot repeat."""
     for option in OPTIONS:
-        if option.instead and option.is_set(options):
+        if option.instead and _IS_SET[option.name](options):
             raise BadInput(
                 f"A schedule of {task} cannot have the option `{option.name}`.",
                 hint=option.instead,

@@ -16,7 +16,7 @@ from typing import (
     cast,
 )
 
-from dueline.api.call_options import NAMES, Options, check_recurring, check_step, with_options
+from dueline.api.call_options import Options, check_recurring, check_step, with_options
 from dueline.api.connection import Connection
 from dueline.api.handle import R_co
 from dueline.api.job_handle import Job
@@ -37,6 +37,7 @@ from dueline.core.job import UNCLAIMED_TOKEN, JobId
 from dueline.core.job import Job as Row
 from dueline.core.lane import Lane
 from dueline.core.limit_names import is_same_for_all, limits_of_call
+from dueline.core.option_table import NAMES
 from dueline.core.retry import Retry
 from dueline.jobs.queue import EnqueueRequest
 from dueline.jobs.transaction import Transaction

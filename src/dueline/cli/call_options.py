@@ -6,7 +6,6 @@ from typing import Annotated, Any, Final
 
 from typer import Option
 
-from dueline.api.call_options import OPTIONS, Shape
 from dueline.cli.options import (
     HeadersOption,
     TagsOption,
@@ -17,6 +16,7 @@ from dueline.cli.options import (
 )
 from dueline.core.call_options import Mode, Unique
 from dueline.core.errors import BadInput
+from dueline.core.option_table import OPTIONS, Shape
 
 _Text = str | None
 LabelsOption = Annotated[list[str] | None, option("LABEL", "Label of the job; repeatable.")]

@@ -13,7 +13,6 @@ import pytest
 
 from dueline import BadInput, Dueline
 from dueline.admin.move import Mover
-from dueline.api.call_options import OPTIONS, Option
 from dueline.api.job_handle import parse_id
 from dueline.api.task import Using
 from dueline.cli.call_options import CallOptions as WordsOfCalls
@@ -21,6 +20,7 @@ from dueline.cli.call_options import ScheduleCallOptions
 from dueline.core.call_options import CARRIED, Carried, read_options
 from dueline.core.clock import SystemClock
 from dueline.core.job import Job
+from dueline.core.option_table import OPTIONS, Option
 from dueline.web import api
 from dueline.web.http_api.shapes import JobDetails, NewJob
 from tests.harness.carried_options import GIVEN, PASSED, expected, given, shown

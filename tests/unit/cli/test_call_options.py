@@ -2,7 +2,7 @@
 
 import pytest
 
-from dueline.api.call_options import Option, Shape
+from dueline.core.option_table import Option, Shape
 from tests.harness.carried_options import GIVEN, PASSED, expected
 from tests.harness.shell import Shell
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from dueline import BadInput, Context, Dueline, Unique
-from dueline.api.call_options import Option, Shape
 from dueline.core.call_options import read_options
 from dueline.core.clock import SECOND_US, SystemClock
 from dueline.core.errors import Duplicate
+from dueline.core.option_table import Option, Shape
 from dueline.jobs.history import attempts
 from tests.harness.carried_options import GIVEN, PASSED, expected, shown
 from tests.harness.queues import queues_on

@@ -25,6 +25,11 @@ def test_a_process_that_reads_or_writes_does_not_load_the_pipeline() -> None:
     assert not {name for name in found if name.startswith("dueline.spark.pipeline")}
 
 
+def test_a_process_that_writes_does_not_load_what_declares_tasks() -> None:
+    found = loaded("import dueline.spark.writing.enqueue")
+    assert not found & {"dueline.api.call_options", "dueline.api.task_declaration"}
+
+
 def test_the_public_names_are_those_that_checkers_and_editors_see() -> None:
     seen = typed_names(dueline.spark)
     assert sorted(seen) == dueline.spark.__all__

@@ -16,7 +16,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dueline.api.call_options import OPTIONS, Shape
 from dueline.core.call_options import CARRIED, CallOptions, Mode, Rule, checked_key
 from dueline.core.clock import SECOND_US
 from dueline.core.codec import JSON, OWN_MAX, PAYLOAD_BYTES_MAX, encode
@@ -24,6 +23,7 @@ from dueline.core.errors import BadInput
 from dueline.core.ids import derived_each
 from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane, bucket_of
+from dueline.core.option_table import OPTIONS, Shape
 from dueline.core.queue_settings import QueueSettings, shard_of
 from dueline.core.tuples import made
 from dueline.core.validation import DUE_AHEAD_US_MAX, check_call, check_due, check_options

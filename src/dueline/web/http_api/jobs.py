@@ -9,13 +9,13 @@ from starlette.concurrency import run_in_threadpool
 
 from dueline.admin.job_views import JobSummary as Summary
 from dueline.api.application import Dueline
-from dueline.api.call_options import OPTIONS, Shape
 from dueline.api.job_handle import parse_id
 from dueline.api.task import PlannedCall, Using
 from dueline.core.attempt import read_epitaph
 from dueline.core.call_options import CARRIED, Unique
 from dueline.core.clock import SECOND_US, to_us
 from dueline.core.errors import BadInput
+from dueline.core.option_table import OPTIONS, Shape
 from dueline.core.retry import Retry
 from dueline.web.http_api.frame import KEY_HEADER, Call, Input, operation
 from dueline.web.http_api.idempotency import Key, request_key
@@ -142,8 +142,11 @@ def get_job(call: Call) -> JobDetails:
     site = call.site
     details = site.admin.get(call.path["id"])
     summary, redaction, progress = details.summary, site.redaction, details.progress
-    shown = {name: form.show(getattr(details.carried, name)) for name, form in CARRIED.items()}
-    carried = {name: shown[name] for name in JobDetails.__struct_fields__ if name in shown}
+    carried = {
+        name: form.show(getattr(details.carried, name))
+        for name, form in CARRIED.items()
+        if name in JobDetails.__struct_fields__
+    }
     return JobDetails(
         **{**carried, **_summary(summary)},
         arguments=redaction.arguments(details.arguments, site.parameters(summary.task)),
