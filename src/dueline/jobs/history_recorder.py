@@ -40,9 +40,11 @@ class RecordingStore:
 
     def settle(self, verdicts: Sequence[Verdict]) -> Sequence[bool]:
         """Apply verdicts, and record which jobs they changed."""
-        if not self._rows_of_changed(verdicts):
+        rows = [self._rows_of_changed([verdict]) for verdict in verdicts]
+        if not any(rows):
             return self._store.settle(verdicts)
-        return self.together([Group([verdict]) for verdict in verdicts])
+        recorded = zip(verdicts, rows, strict=True)
+        return self._store.together([Group([verdict], rows=own) for verdict, own in recorded])
 
     def together(self, groups: Sequence[Group]) -> Sequence[bool]:
         """Apply groups, and record in each what it changes."""
