@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -113,11 +114,12 @@ class Settler:
             self._keep_lines(ended)
         kinds = set(map(type, map(_ending_of, ended)))
         if Settled in kinds:
+            kinds.remove(Settled)
             ended = self._unsettled(ended)
         if Snoozed in kinds:
             self._throttle(ended)
         is_one = self._engine.store.transactional and len(ended) + len(started) > 1
-        done, others = _parted(ended) if is_one else ((), ended)
+        done, others = _parted(ended, kinds) if is_one else ((), ended)
         plans = plan(self._attempted(attempt, cancelled_claims) for attempt in others)
         marks = [self._mark(job) for job in started]
         if is_one and not self._store_as_one(done, plans, marks):  # a claim was lost
@@ -336,9 +338,11 @@ def _cancelled(over: EndedBeforeRun) -> EndedBeforeRun:
     return EndedBeforeRun(job, decision, attempt)
 
 
-def _parted(ended: Sequence[Ended]) -> tuple[Sequence[Ended], Sequence[Ended]]:
-    """Separate attempts that succeeded from the others."""
-    if set(map(type, map(_ending_of, ended))) <= {Done}:
+def _parted(
+    ended: Sequence[Ended], kinds: AbstractSet[type]
+) -> tuple[Sequence[Ended], Sequence[Ended]]:
+    """Separate attempts that succeeded from the others. kinds: of their endings."""
+    if kinds <= {Done}:
         return ended, ()
     done = [attempt for attempt in ended if isinstance(attempt.ending, Done)]
     return done, [attempt for attempt in ended if not isinstance(attempt.ending, Done)]
