@@ -293,6 +293,7 @@ class ClaimSessions:
         self.engine = engine
         self._handlers = handlers
         self._hooks = hooks
+        self._chance = random.Random()  # threads may share it; a new one costs a read of entropy
         self._sessions: OrderedDict[Terms, ClaimSession] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -334,7 +335,7 @@ class ClaimSessions:
 
     def _settler(self) -> Settler:
         """Return a settler, which one thread uses at a time."""
-        return Settler(self.engine, self._handlers, random.Random(), self._hooks)
+        return Settler(self.engine, self._handlers, self._chance, self._hooks)
 
     def held(self, job_id: JobId, token: Token) -> Job:
         """Return the row of a claim.
