@@ -58,12 +58,13 @@ _Chunk = Annotated[int, integer(1, CHUNK_MAX)]
 class Using(Generic[P, R]):
     """A task with options for its calls; `task.using(...)` returns it."""
 
-    __slots__ = ("_handler", "_host", "_options")
+    __slots__ = ("_carried", "_handler", "_host", "_options")
 
     def __init__(self, host: Connection, handler: Handler, options: Options) -> None:
         self._host = host
         self._handler = handler
         self._options = options
+        self._carried = options.carried()
 
     if not TYPE_CHECKING:  # for mypy, such an attribute does not exist
 
@@ -261,7 +262,7 @@ class Using(Generic[P, R]):
         limits = limits_of_call(own.limits, self._handler.arguments.named(args, kwargs))
         return Template(
             self._handler.name, own.queue, codec, body, own.priority, own.tenant, late_us,
-            own.window_us, limits, **own.carried(),
+            own.window_us, limits, **self._carried,
         )  # fmt: skip
 
     def step(self, *args: Any, **kwargs: Any) -> Step:  # noqa: ANN401  (see below)
@@ -292,7 +293,7 @@ class Using(Generic[P, R]):
         due_us, expires_us, _ = self._instants()
         return StepCall(
             handler.name, own.queue, codec, body, self._priority(), own.tenant, due_us, expires_us,
-            limits, **own.carried(),
+            limits, **self._carried,
         )  # fmt: skip
 
     def _instants(self) -> tuple[int | None, int | None, int]:
@@ -370,9 +371,9 @@ class Using(Generic[P, R]):
         """Return what stores some calls, with times that count from now."""
         options, (codec, bodies, rule, limits) = self._options, written
         due_us, expires_us, called_us = self._instants()
-        opts, carried = b"", options.carried()
-        if carried or rule is not None or expires_us is not None:
-            opts = CallOptions(expires_us, rule, **carried).to_bytes()
+        opts = b""
+        if self._carried or rule is not None or expires_us is not None:
+            opts = CallOptions(expires_us, rule, **self._carried).to_bytes()
         return EnqueueRequest(
             options.queue, self._handler.name, codec, bodies, due_us, self._priority(),
             options.tenant, opts, options.window_us, limits if options.limits else (),

@@ -75,6 +75,10 @@ class _Wanted(NamedTuple):
     holder: _Holder | None = None
     answer: Job | None = None
 
+    def place(self) -> tuple[str, str]:
+        """Return the queue and the key."""
+        return self.job.lane.queue, self.rule.key
+
     def decision(self) -> Decision:
         """Return how the job gets its key and its row, if the record is as it was read."""
         take = unique_records.take(self.job, self.rule, expect=self.expect)
@@ -136,30 +140,33 @@ class UniqueJobs:
         """
         if len(jobs) == 1:
             yield self.place(jobs[0])
-        elif any(_key_of(job).mode in _REFUSING for job in jobs):
-            yield from self._place_in_order(jobs)
+            return
+        wanted = [_Wanted(job, _key_of(job)) for job in jobs]
+        if any(want.rule.mode in _REFUSING for want in wanted):
+            yield from self._place_in_order(wanted)
         else:
-            yield from self._place_free(jobs)
+            yield from self._place_free(wanted)
 
-    def _place_in_order(self, jobs: Sequence[Job]) -> Iterator[Job]:
+    def _place_in_order(self, wanted: Sequence[_Wanted]) -> Iterator[Job]:
         """Add jobs up to the first whose key is held; then place the others, part by part."""
-        count = self._add_first(jobs)
-        yield from jobs[:count]
-        for part in parts_of(jobs[count:], _PART):
+        count = self._add_first(wanted)
+        yield from (want.job for want in wanted[:count])
+        for part in parts_of(wanted[count:], _PART):
             count = self._add_first(part)
-            yield from part[:count]
-            yield from map(self.place, part[count:])
+            for place, want in enumerate(part):
+                yield want.job if place < count else self.place(want.job)
 
-    def _place_free(self, jobs: Sequence[Job]) -> Iterator[Job]:
+    def _place_free(self, wanted: Sequence[_Wanted]) -> Iterator[Job]:
         """Add the jobs whose keys are free, then place the others in order.
 
         The keys are read only if one of them is not free.
         """
-        first = {(job.lane.queue, _key_of(job).key): job for job in reversed(jobs)}
+        first = {want.place(): want for want in reversed(wanted)}
+        jobs = [want.job for want in wanted]
         added: set[JobId] = set()
         number = 0
         try:
-            added |= self._add_all([_Wanted(job, _key_of(job)) for job in first.values()])
+            added |= self._add_all(list(first.values()))
             found = list(self._look_up([job for job in jobs if job.id not in added]))
             added |= self._add_all([one for one in found if one.holder is None])
             answers = {one.job.id: one.answer for one in found}
@@ -177,17 +184,16 @@ class UniqueJobs:
         held = decisions.decide(self._store, [one.decision() for one in wanted])
         return {one.job.id for one, is_added in zip(wanted, held, strict=True) if is_added}
 
-    def _add_first(self, jobs: Sequence[Job]) -> int:
+    def _add_first(self, wanted: Sequence[_Wanted]) -> int:
         """Add jobs whose keys have no records, without reading these; return how many.
 
         They are the first of the jobs: those after a key that has a record are not added.
         """
         first: dict[tuple[str, str], _Wanted] = {}
-        for job in jobs:
-            rule = _key_of(job)
-            if (job.lane.queue, rule.key) in first:
+        for want in wanted:
+            if want.place() in first:
                 break
-            first[job.lane.queue, rule.key] = _Wanted(job, rule)
+            first[want.place()] = want
         return sum(self._add(list(first.values())))
 
     def _add(self, wanted: Sequence[_Wanted]) -> list[bool]:
@@ -209,7 +215,7 @@ class UniqueJobs:
         found: list[Group | None] = []
         given: dict[tuple[str, str], Job] = {}
         for one in self._look_up(jobs):
-            place = (one.job.lane.queue, one.rule.key)
+            place = one.place()
             row = one.holder and one.holder.row
             group = None
             if one.holder is None:
