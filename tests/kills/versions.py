@@ -1,7 +1,7 @@
 """`python -m tests.kills.versions`: two versions side by side under kills.
 
-The version that was released before makes the store; then producers and workers of both use it,
-and one process is killed every second. `--store ADDRESS` names another store than a file of its
+The commit PREVIOUS makes the store; then producers and workers of both use it, and one process is
+killed every second. `--store ADDRESS` names another store than a file of its
 own, `--seconds` how long it goes on.
 """
 
@@ -27,8 +27,12 @@ from dueline.core.attempt import Attempt
 from dueline.jobs.history import attempts
 from tests.kills.processes import told_in
 
-PREVIOUS = "d778eb9d9335a309e00633f517b1cab54d5ff163"
-"""Commit of the version that was released before this one."""
+PREVIOUS = "9d67dac1b66f0add01472bc0c51c230bcaa77368"
+"""Commit that the new version runs next to.
+
+No version is released yet, so this is a development commit: the first whose stores every later
+commit reads. It becomes the last released version.
+"""
 
 ROOT = Path(__file__).parent.parent.parent
 PROGRAM = Path(__file__).with_name("mixed.py")

@@ -46,10 +46,10 @@ class Redrive:
       written: The filter, in words.
       rate: Jobs per second.
       who: The operator who started or resumed it.
+      process: The process that runs it.
       began_us: When it was started or resumed; beat_us: when its progress was last written.
       matching: Number of jobs when it was started or resumed, with those that were done.
       done: Number of jobs that it has retried.
-      process: The process that runs it; None: an older version wrote this.
     """
 
     id: str
@@ -57,18 +57,17 @@ class Redrive:
     written: str
     rate: float
     who: str
+    process: Whereabouts
     began_us: int
     beat_us: int
     matching: int
     done: int = 0
     state: State = "running"
-    process: Whereabouts | None = None
 
     def is_live(self, now_us: int) -> bool:
         """Return whether a process runs it, as far as is known here."""
-        if self.state != "running" or now_us - self.beat_us >= STALE_US:
-            return False
-        return self.process is None or not is_gone(self.process, own())
+        is_fresh = self.state == "running" and now_us - self.beat_us < STALE_US
+        return is_fresh and not is_gone(self.process, own())
 
     def conflict(self, now_us: int) -> Conflict:
         """Return the error of a process that cannot run it yet."""
@@ -184,8 +183,8 @@ class PacedRedrive:
         done = known.done if known is not None and self.bulk.is_begun else 0
         self.matching = self.bulk.count(count_max)
         self.redrive = Redrive(
-            self.bulk.key, like, written, rate, who, now_us, now_us, self.matching + done, done,
-            process=own(),
+            self.bulk.key, like, written, rate, who, own(), now_us, now_us,
+            self.matching + done, done,
         )  # fmt: skip
 
     def begin(self) -> None:

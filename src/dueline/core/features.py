@@ -25,11 +25,8 @@ BASE: Final = "history columns"
 OF_NEW: Final = (BASE,)
 """Features that a store uses from its first queue on; others get them from `dueline migrate`."""
 
-KNOWN: Final = frozenset({
-    BASE, "headers of jobs", "history bundles", "limits", "options of calls",
-    "options of schedules", "schedules", "schedules that end", "shared results", "workflows",
-})  # fmt: skip
-"""Features that this version knows: BASE, and what each store may use."""
+KNOWN: Final = frozenset({BASE})
+"""Features that this version knows."""
 
 MOVED: Final = "moved to "
 """Begins the name that says to which address the store has moved (rule X1)."""

@@ -17,7 +17,6 @@ from functools import lru_cache
 from hashlib import sha1
 from itertools import repeat
 from struct import Struct, pack, unpack
-from struct import error as StructError  # noqa: N812  (it is a class)
 from typing import Any, Final
 
 import msgspec
@@ -27,7 +26,6 @@ from dueline.core.codec import DAMAGE, Cells, decode, encode
 from dueline.core.errors import StoreCorrupt
 from dueline.core.ids import derived
 from dueline.core.store import Row
-from dueline.jobs import json_bundles
 
 ATTEMPTS_MAX: Final = 100
 """Maximum number of events in a row, which bounds what a reader of few rows gets: less than 256,
@@ -225,15 +223,12 @@ def id_parts(bundle: Bundle) -> tuple[bytes, bytes]:
 
 def is_bundle(row: Row) -> bool:
     """Return whether a row of a history contains many events."""
-    return row.body[:1] == b"\x01" or json_bundles.is_bundle(row)
+    return row.body[:1] == b"\x01"
 
 
 def size_of(row: Row) -> int:
     """Return how many rows a row of a history represents: 1 if it is not a bundle."""
-    body = row.body
-    if body[:1] == b"\x01":
-        return int.from_bytes(body[1:3])
-    return json_bundles.size_of(row) if json_bundles.is_bundle(row) else 1
+    return int.from_bytes(row.body[1:3]) if is_bundle(row) else 1
 
 
 def bundle_in(row: Row) -> Bundle:
@@ -243,11 +238,8 @@ def bundle_in(row: Row) -> Bundle:
         StoreCorrupt: The row cannot be read.
     """
     try:
-        if json_bundles.is_bundle(row):
-            found = Bundle(*json_bundles.columns_in(row))
-        else:
-            found = _read(memoryview(row.body)[_HEAD.size :])
-    except (ValueError, StructError, *DAMAGE) as error:
+        found = _read(memoryview(row.body)[_HEAD.size :])
+    except DAMAGE as error:
         raise _damaged(row, f"cannot be read: {error}") from error
     many = size_of(row)
     for name, is_whole in _CHECKS:

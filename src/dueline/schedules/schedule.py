@@ -406,7 +406,7 @@ def coming(schedule: Schedule, now_us: int, count: int) -> list[int]:
 def withdrawn(schedule: Schedule, now_us: int) -> dict[bytes, int]:
     """Return the jobs to cancel when a schedule changes: those of future occurrences.
 
-    Returns: their ids with the times of their occurrences, 0 if a time is not known.
+    Returns: their ids with the times of their occurrences.
     """
     jobs = recalled_jobs(schedule)
     if schedule.is_paused or schedule.is_leaving:
@@ -416,9 +416,8 @@ def withdrawn(schedule: Schedule, now_us: int) -> dict[bytes, int]:
 
 
 def recalled_jobs(schedule: Schedule) -> dict[bytes, int]:
-    """Return the ids of the jobs to cancel, with the times of their occurrences or 0."""
-    times_us = (*schedule.recalled_us, *(0 for _ in schedule.recalled))
-    return dict(zip(schedule.recalled, times_us, strict=False))
+    """Return the ids of the jobs to cancel, with the times of their occurrences."""
+    return dict(zip(schedule.recalled, schedule.recalled_us, strict=True))
 
 
 def with_withdrawn(schedule: Schedule, old: Schedule, now_us: int) -> Schedule:
@@ -440,7 +439,7 @@ def after_recall(schedule: Schedule, kept: Mapping[bytes, int], last: bytes) -> 
         kept: Ids of those that a worker had before, with the times of their occurrences.
         last: Id of the last one that still waits or runs; empty for none.
     """
-    taken_us = tuple(sorted({*schedule.taken_us, *kept.values()} - {0}))
+    taken_us = tuple(sorted({*schedule.taken_us, *kept.values()}))
     last = last or schedule.last
     return replace(schedule, recalled=(), recalled_us=(), ended=b"", taken_us=taken_us, last=last)
 

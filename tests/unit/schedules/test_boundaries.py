@@ -330,7 +330,8 @@ def test_a_worker_remembers_nothing_of_deleted_schedules(world: World) -> None:
     "change",
     [
         {"births": (PlannedJob(1, 2, 0, 0),)}, {"untold": (Skip("missed", 1, 2, 2),)},
-        {"recalled": (b"id",)}, {"ended": b"id"}, {"is_leaving": True}, {"held_us": 5},
+        {"recalled": (b"id",), "recalled_us": (5,)}, {"ended": b"id"}, {"is_leaving": True},
+        {"held_us": 5},
     ],
 )  # fmt: skip
 def test_whatever_a_process_leaves_unfinished_is_seen_at_once(

@@ -222,7 +222,7 @@ def test_a_timing_is_stored_with_its_begin_and_its_last_time(timing: Timing, end
 
 
 def test_a_schedule_that_was_stored_without_optional_fields_means_the_same() -> None:
-    """Earlier versions stored fewer fields, and later ones read them for years."""
+    """Fields that have their defaults are not stored."""
     schedule = Schedule(TEMPLATE, Timing(cron="0 * * * *"), b"seed", NOW_US)
     explicit = Schedule(
         Template(
@@ -252,14 +252,14 @@ def test_the_jobs_of_a_changed_schedule_are_those_of_times_to_come() -> None:
     plain = Schedule(TEMPLATE, timing, b"seed", NOW_US + 3 * UNIT_US, taken_us=(5,))
     ids = {definition.job_id(plain, NOW_US + n * UNIT_US): NOW_US + n * UNIT_US for n in (1, 2, 3)}
     assert definition.withdrawn(plain, NOW_US) == ids
-    recalled = replace(plain, recalled=(b"a", b"b"), recalled_us=(7,))  # one of an older version
-    assert definition.withdrawn(recalled, NOW_US) == {b"a": 7, b"b": 0} | ids
+    recalled = replace(plain, recalled=(b"a", b"b"), recalled_us=(7, 8))
+    assert definition.withdrawn(recalled, NOW_US) == {b"a": 7, b"b": 8} | ids
     for idle in (replace(recalled, is_paused=True), replace(recalled, is_leaving=True)):
-        assert definition.withdrawn(idle, NOW_US) == {b"a": 7, b"b": 0}
+        assert definition.withdrawn(idle, NOW_US) == {b"a": 7, b"b": 8}
     changed = definition.with_withdrawn(replace(plain, seed=b"new"), plain, NOW_US)
     assert (dict(zip(changed.recalled, changed.recalled_us, strict=True))) == ids
     assert changed.taken_us == plain.taken_us
-    after = definition.after_recall(replace(changed, ended=b"e"), {b"x": 9, b"y": 0}, b"z")
+    after = definition.after_recall(replace(changed, ended=b"e"), {b"x": 9}, b"z")
     assert (after.recalled, after.recalled_us, after.ended) == ((), (), b"")
     assert (after.taken_us, after.last) == ((5, 9), b"z")
     assert definition.after_recall(replace(changed, last=b"old"), {}, b"").last == b"old"

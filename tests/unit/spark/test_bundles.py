@@ -111,6 +111,3 @@ def test_a_damaged_bundle_is_named(cut: int) -> None:
     (row,) = rows_of_ended(done_of([job_row(number) for number in range(9)]))
     with pytest.raises(StoreCorrupt, match=row.id.hex()):
         table_of([row._replace(body=row.body[:cut])], "job_id string")
-    broken = Row("mail!history", 0, 5, b"0" * 16, b'{"many":2,"job":7}')
-    with pytest.raises(StoreCorrupt, match="cannot be read"):
-        table_of([broken], "job_id string")

@@ -3,7 +3,7 @@
 It runs under the version whose file is wanted, so it uses the public API alone. Tracebacks and
 the registry of workers keep the paths and the name of the host, so both are neutral:
 
-    mkdir -p /tmp/earlier && git archive d778eb9d src | tar x -C /tmp/earlier
+    mkdir -p /tmp/earlier && git archive 9d67dac1 src | tar x -C /tmp/earlier
     cp tests/stores/sqlite/stored/make.py /tmp/earlier
     export PYTHONPATH=/tmp/earlier/src
     sudo unshare --uts sh -c 'hostname earlier; "$0" /tmp/earlier/make.py /tmp/earlier/made' \
