@@ -15,6 +15,7 @@ from models import (
     cancels,
     carried,
     claims,
+    durable_log,
     flows,
     forward,
     groups,
@@ -49,6 +50,7 @@ RIGHT: dict[str, Models] = {
     "permits": {**permits.MODELS},
     "flows": {**flows.MODELS},
     "groups": {**groups.MODELS},
+    "durable_log": {**durable_log.MODELS},
     "trials": {**trials.MODELS},
     "occurrences": {**occurrences.MODELS},
     "appends": {**appends.MODELS},
@@ -68,6 +70,7 @@ WRONG: dict[str, Models] = {
     "permits": {**permits.MUTANTS},
     "flows": {**flows.MUTANTS},
     "groups": {**groups.MUTANTS},
+    "durable_log": {**durable_log.MUTANTS},
     "trials": {**trials.MUTANTS},
     "occurrences": {**occurrences.MUTANTS},
     "appends": {**appends.MUTANTS},
@@ -95,16 +98,16 @@ def main() -> int:
     tasks += [Task(model, name, is_mutant=True) for model in WRONG for name in WRONG[model]]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         findings = dict(zip(tasks, pool.map(run, tasks), strict=True))
-    print(f"{'model':<10}{'':<38}{'states':>8}  {'verdict'}")
+    print(f"{'model':<14}{'':<38}{'states':>8}  {'verdict'}")
     for task, finding in findings.items():
         if not task.is_mutant:
             verdict = finding.fault or "passes"
-            print(f"{task.model:<10}{task.name:<38}{finding.states:>8}  {verdict}")
-    print(f"\n{'model':<10}{'mutant':<50}{'steps':>6}  {'what it breaks'}")
+            print(f"{task.model:<14}{task.name:<38}{finding.states:>8}  {verdict}")
+    print(f"\n{'model':<14}{'mutant':<50}{'steps':>6}  {'what it breaks'}")
     for task, finding in findings.items():
         if task.is_mutant:
             broken = finding.fault or "NOTHING: the rule is not needed, or not modeled"
-            print(f"{task.model:<10}{task.name:<50}{len(finding.story):>6}  {broken}")
+            print(f"{task.model:<14}{task.name:<50}{len(finding.story):>6}  {broken}")
     bad = [task for task, finding in findings.items() if bool(finding.fault) != task.is_mutant]
     mutants = sum(task.is_mutant for task in tasks)
     states = sum(finding.states for finding in findings.values())

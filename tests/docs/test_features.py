@@ -11,7 +11,7 @@ def test_ids_are_read_from_modules_tests_and_names() -> None:
     lines = [
         '"""Unique jobs (C12, T13)."""',
         "def test_a():",
-        "    # F9, rules D1 and D2",
+        "    # F9, rules N6 and N7",
         "def test_b():",
         "    pass  # rule F1",
         "    # rule F2",

@@ -30,8 +30,8 @@ def cited(folder: str) -> dict[str, set[str]]:
 
 
 def test_citations_are_read() -> None:
-    assert cited_in("as rule E1 says; (rules E2 to E4, S1 and\nP5)") == {
-        "E1", "E2", "E3", "E4", "S1", "P5",
+    assert cited_in("as rule E1 says; (rules E2 to E4, S1 and\nP11)") == {
+        "E1", "E2", "E3", "E4", "S1", "P11",
     }  # fmt: skip
 
 
@@ -47,7 +47,9 @@ def test_no_rule_is_cited_that_is_not_written_down() -> None:
 
 def test_each_rule_is_cited_where_it_is_kept() -> None:
     kept = set().union(*cited("src").values())
-    assert rules() - kept == proposed()
+    not_kept = rules() - kept
+    assert not_kept <= set().union(*proposed().values())
+    assert [name for name, section in proposed().items() if not section & not_kept] == []
 
 
 def test_each_rule_that_a_model_leaves_out_is_written_down() -> None:
@@ -59,5 +61,5 @@ def test_each_rule_that_a_model_leaves_out_is_written_down() -> None:
 def test_a_proposed_rule_is_modelled_or_kept_by_the_prototype() -> None:
     folders = (cited("models"), cited("benchmarks"))
     shown = set().union(*(rules for found in folders for rules in found.values()))
-    assert len(proposed()) == 8
-    assert proposed() <= shown
+    assert set(proposed()) == {"stretches", "durable functions"}
+    assert set().union(*proposed().values()) <= shown

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FIRST = r"[A-Z]\d"
+FIRST = r"[A-Z]\d{1,2}"
 """The id of a rule, such as B1."""
 
 
@@ -13,10 +13,11 @@ def rules() -> set[str]:
     return _rules_in(_page())
 
 
-def proposed() -> set[str]:
-    """List the rules of sections that no code keeps yet."""
-    sections = re.split(r"^## ", _page(), flags=re.MULTILINE)
-    return set().union(*(_rules_in(one) for one in sections if one.startswith("Proposed: ")))
+def proposed() -> dict[str, set[str]]:
+    """List the rules of sections that no code keeps yet, by section."""
+    sections = re.split(r"^## Proposed: ", _page(), flags=re.MULTILINE)[1:]
+    own = [re.split(r"^## ", section, flags=re.MULTILINE)[0] for section in sections]
+    return {section.partition("\n")[0]: _rules_in(section) for section in own}
 
 
 def _page() -> str:

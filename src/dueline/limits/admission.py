@@ -1,6 +1,6 @@
 """Decides whether a call may enqueue its jobs, by the quotas of its queue.
 
-Each quota that applies to a call is drawn from before the jobs are stored (rule D1). Waiting jobs
+Each quota that applies to a call is drawn from before the jobs are stored (rule N6). Waiting jobs
 are not counted for each call: a stored count is used, to which all jobs taken since are added.
 Only if that leaves no room are the jobs counted again, and counting takes a small part of the time.
 """
@@ -231,7 +231,7 @@ class Admission:
         )
 
     def _count(self, queue: str, quota: Quota, used: QuotaRecord) -> _Counted:
-        """Count waiting jobs, up to the allowed number (rule D2)."""
+        """Count waiting jobs, up to the allowed number (rule N7)."""
         began_us = self._clock.monotonic_us()
         now_us = self._time.latest_us()
         through = quotas.surely_used(used, now_us)

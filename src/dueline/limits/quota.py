@@ -127,7 +127,7 @@ def ahead_most(quota: Quota) -> int:
 
 
 def grain_end_us(quota: Quota, now_us: int) -> int:
-    """Return until when a take of now may be used: for a rate it counts as of then (rule D3)."""
+    """Return until when a take of now may be used: for a rate it counts as of then (rule N8)."""
     span_us = grain_us(quota)
     return -(-now_us // span_us) * span_us
 

@@ -11,7 +11,7 @@ HOP_AHEAD_US: Final = 5 * SECOND_US
 
 
 def claimed(row: Job, lease: Lease) -> Job:
-    """Return a row after a claim; the lease of a prefetched one starts at its due time."""
+    """Return a row after a claim (rule P1); the lease of a prefetched one starts when it is due."""
     has_crashed = row.state == State.STARTED
     return row._replace(
         at_us=max(lease.now_us, row.at_us) + lease.duration_us,

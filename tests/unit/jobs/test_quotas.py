@@ -109,7 +109,7 @@ def test_a_call_of_many_is_stored_whole_or_not_at_all(world: World) -> None:
 
 @pytest.mark.long
 def test_several_who_race_stay_within_the_depth(world: World) -> None:
-    # F9, rules D1 and D2
+    # F9, rules N6 and N7
     quota.set_quota(world.queues.engine, "q", Quota(depth=100))  # a process takes one ahead
     racers = [world.other() for _ in range(5)]
     chance, stored, refused = random.Random(3), 0, 0
@@ -129,7 +129,7 @@ def test_several_who_race_stay_within_the_depth(world: World) -> None:
 
 def test_who_counts_leaves_nothing_out_that_came_meanwhile(world: World) -> None:
     """Put jobs in while another process counts, behind where it has read."""
-    # rule D2
+    # rule N7
     quota.set_quota(world.queues.engine, "q", DEPTH)
     world.put()
     later(world)
@@ -153,7 +153,7 @@ def test_who_counts_leaves_nothing_out_that_came_meanwhile(world: World) -> None
 
 
 def test_what_another_process_has_taken_ahead_is_not_given_twice(world: World) -> None:
-    """Rule D2: a count leaves out what is taken ahead and not used yet, whatever came since."""
+    """Rule N7: a count leaves out what is taken ahead and not used yet, whatever came since."""
     quota.set_quota(world.queues.engine, "q", Quota(depth=1000))
     first, second = world.other(), world.other()
     world.clock.advance(us=1)  # the beginning of a span of GRAIN_US
@@ -198,7 +198,7 @@ def test_a_call_that_just_fits_counts_no_jobs(
 
 
 def test_what_is_taken_ahead_is_not_given_away_in_its_last_moment(world: World) -> None:
-    """Rule D3: it is used until then, and no longer."""
+    """Rule N8: it is used until then, and no longer."""
     quota.set_quota(world.queues.engine, "q", Quota(depth=1000))
     first, second = world.other(), world.other()
     world.clock.advance(us=1)
@@ -235,7 +235,7 @@ def test_a_count_is_worth_a_minute(world: World) -> None:
 @pytest.mark.long
 def test_no_span_has_more_than_the_rate_allows(world: World) -> None:
     """Put jobs in from several processes, one by one, now many and now few."""
-    # F9, rules D1 and D3
+    # F9, rules N6 and N8
     quota.set_quota(world.queues.engine, "q", Quota(rate=1000, per_us=10 * SECOND_US))
     racers = [world.other() for _ in range(4)]
     chance, came = random.Random(5), list[int]()
@@ -251,7 +251,7 @@ def test_no_span_has_more_than_the_rate_allows(world: World) -> None:
 
 def test_what_was_taken_ahead_lapses(world: World) -> None:
     """Take some ahead, let the span pass, let another take all."""
-    # rule D3
+    # rule N8
     quota.set_quota(world.queues.engine, "q", Quota(rate=1000, per_us=10 * SECOND_US))
     assert [enqueue(world.queues) for _ in range(20)] == [1] * 20
     world.clock.advance(us=SECOND_US // 10)
@@ -263,7 +263,7 @@ def test_what_was_taken_ahead_lapses(world: World) -> None:
 
 def test_two_who_looked_at_once_take_no_more_than_there_is(world: World) -> None:
     """Put jobs in while another process has read what is left, and not yet written."""
-    # rule D1
+    # rule N6
     quota.set_quota(world.queues.engine, "q", OFTEN)
     slow, begun, done, read = world.other(), list[int](), list[int](), world.store.read
 
@@ -321,7 +321,7 @@ def test_quotas_of_a_tenant_are_found_among_all() -> None:
 
 
 def test_what_is_refused_to_one_is_not_taken_of_what_is_for_all(world: World) -> None:
-    # rule D1
+    # rule N6
     quota.set_quota(world.queues.engine, "q", Quota(rate=6, per_us=60 * SECOND_US))
     quota.set_quota(world.queues.engine, "q", Quota("each", rate=3, per_us=60 * SECOND_US))
     assert sum(enqueue(world.queues, tenant="a") for _ in range(50)) == 3
