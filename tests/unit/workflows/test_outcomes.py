@@ -49,6 +49,7 @@ def outcome(state: str, text: str, ended_us: int = 9) -> Outcome:
     return Outcome(state, ended_us, error=text)  # type: ignore[arg-type]
 
 
+DONE = outcome("done", "7")
 VALUES = ["", "null", "x" * LARGE, "y" * (LARGE + 1), '" a  b "']
 
 
@@ -84,18 +85,20 @@ def test_a_failed_step_is_read_as_it_was_recorded(
 
 
 @pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+@pytest.mark.parametrize("steps", [[3], [3, 4], [4, 3], [9, 3, 5]])
 @pytest.mark.parametrize("is_bulk", [False, True])
 def test_a_death_does_not_hide_an_outcome_whichever_comes_first(
-    store: MemoryStore, order: list[int], *, is_bulk: bool
+    store: MemoryStore, steps: list[int], order: list[int], *, is_bulk: bool
 ) -> None:
     # rule W6
-    done = records.record_done([(job_of(3, token=2), 9, "7"), (job_of(4, token=2), 9, "8")])
+    done = records.record_done([(job_of(step, token=2), 9, "7") for step in steps])
     if not is_bulk:
-        done = records.record(job_of(3, token=2), outcome("done", "7"))
-    both = [records.record(job_of(3), outcome("dead", "no", 5)), done]
+        done = [c for step in steps for c in records.record(job_of(step, token=2), DONE)]
+    deaths = [c for step in steps for c in records.record(job_of(step), outcome("dead", "no", 5))]
     for number in order:
-        write(store, both[number])
-    assert records.ends(store, FLOW, [0])[3] == End("done", "7", "", 9)
+        write(store, [deaths, done][number])
+    expected = dict.fromkeys(steps, End("done", "7", "", 9))
+    assert records.ends(store, FLOW, [0]) == expected
 
 
 def test_many_done_steps_are_recorded_by_block(store: MemoryStore) -> None:
