@@ -69,8 +69,8 @@ class Cursor(NamedTuple):
     pos_us: int
     until_us: int
     due_us: int | None
-    again_us: int = 0
-    took_us: int = 0
+    again_us: int
+    took_us: int
 
 
 def values_of(
