@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import NamedTuple
 from zoneinfo import TZPATH, ZoneInfo, available_timezones
@@ -178,6 +178,30 @@ def check_change(zone: ZoneInfo, change: tuple[datetime, timedelta, timedelta]) 
             assert list(takewhile(upto, times_after(timing, from_us))) == later
             earlier = [us for us in expected if us <= from_us][-3:]
             assert last_times(timing, to_us(begin), from_us, 3) == earlier, expression
+
+
+@pytest.mark.parametrize("name", ["Europe/Berlin", "Australia/Lord_Howe", "Antarctica/Troll"])
+def test_a_zone_runs_as_the_clock_on_the_wall_says(name: str) -> None:
+    # T8
+    zone = ZoneInfo(name)
+    for _, change in zip(range(2), changes(zone), strict=False):
+        check_change(zone, change)
+
+
+@pytest.mark.parametrize("name", ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe"])
+@pytest.mark.parametrize("hour", [0, 1, 2, 3])
+def test_occurrences_that_are_months_apart_meet_changes_of_the_clock(name: str, hour: int) -> None:
+    zone = ZoneInfo(name)
+    days = [(year, month, 31 - 7 * week) for year in range(2020, 2040) for month in (3, 7, 10)
+            for week in (3, 2, 1, 0)]  # fmt: skip
+    moments = [at(datetime(*day, hour, 30), zone) for day in days]  # noqa: DTZ001  (local)
+    expected = sorted(to_us(moment) for moment in moments)
+    timing = Timing(f"30 {hour} 10,17,24,31 3,7,10 *", name)
+    for n in (0, 7, 8, 100):
+        assert list(islice(times_after(timing, expected[n]), 30)) == expected[n + 1 : n + 31]
+        for most in (1, 2, 9):
+            last_us = last_times(timing, expected[0], expected[n + 9], most)
+            assert last_us == expected[n + 10 - most : n + 10]
 
 
 @pytest.mark.long
