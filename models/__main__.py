@@ -15,7 +15,11 @@ from models import (
     cancels,
     carried,
     claims,
+    durable_calls,
+    durable_ends,
+    durable_generations,
     durable_log,
+    durable_waits,
     flows,
     forward,
     groups,
@@ -51,6 +55,10 @@ RIGHT: dict[str, Models] = {
     "flows": {**flows.MODELS},
     "groups": {**groups.MODELS},
     "durable_log": {**durable_log.MODELS},
+    "durable_waits": {**durable_waits.MODELS},
+    "durable_calls": {**durable_calls.MODELS},
+    "durable_ends": {**durable_ends.MODELS},
+    "durable_generations": {**durable_generations.MODELS},
     "trials": {**trials.MODELS},
     "occurrences": {**occurrences.MODELS},
     "appends": {**appends.MODELS},
@@ -71,6 +79,10 @@ WRONG: dict[str, Models] = {
     "flows": {**flows.MUTANTS},
     "groups": {**groups.MUTANTS},
     "durable_log": {**durable_log.MUTANTS},
+    "durable_waits": {**durable_waits.MUTANTS},
+    "durable_calls": {**durable_calls.MUTANTS},
+    "durable_ends": {**durable_ends.MUTANTS},
+    "durable_generations": {**durable_generations.MUTANTS},
     "trials": {**trials.MUTANTS},
     "occurrences": {**occurrences.MUTANTS},
     "appends": {**appends.MUTANTS},
@@ -98,16 +110,16 @@ def main() -> int:
     tasks += [Task(model, name, is_mutant=True) for model in WRONG for name in WRONG[model]]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         findings = dict(zip(tasks, pool.map(run, tasks), strict=True))
-    print(f"{'model':<14}{'':<38}{'states':>8}  {'verdict'}")
+    print(f"{'model':<20}{'':<38}{'states':>8}  {'verdict'}")
     for task, finding in findings.items():
         if not task.is_mutant:
             verdict = finding.fault or "passes"
-            print(f"{task.model:<14}{task.name:<38}{finding.states:>8}  {verdict}")
-    print(f"\n{'model':<14}{'mutant':<50}{'steps':>6}  {'what it breaks'}")
+            print(f"{task.model:<20}{task.name:<38}{finding.states:>8}  {verdict}")
+    print(f"\n{'model':<20}{'mutant':<50}{'steps':>6}  {'what it breaks'}")
     for task, finding in findings.items():
         if task.is_mutant:
             broken = finding.fault or "NOTHING: the rule is not needed, or not modeled"
-            print(f"{task.model:<14}{task.name:<50}{len(finding.story):>6}  {broken}")
+            print(f"{task.model:<20}{task.name:<50}{len(finding.story):>6}  {broken}")
     bad = [task for task, finding in findings.items() if bool(finding.fault) != task.is_mutant]
     mutants = sum(task.is_mutant for task in tasks)
     states = sum(finding.states for finding in findings.values())

@@ -111,7 +111,6 @@ class DurableWaits:
     names_the_row: bool = True  # rules D3, P2
     releases_its_claim: bool = True  # rule D6
     heeds_marks: bool = True  # rule D12
-    marks_before_it_records: bool = True  # rule D12
     names_the_mark: bool = True  # rule D12
     replaces_void_marks: bool = True  # rule D12
     keeps_taken_signals: bool = True  # rule D12
@@ -219,7 +218,7 @@ class DurableWaits:
         name, mark = self._find(state, worker.place)
         after = worker._replace(taking=name, seen=mark, version=state.version)
         if name:
-            at = "mark" if self.marks_before_it_records and not self.has_transactions else "record"
+            at = "record" if self.has_transactions else "mark"
             yield "finds a signal", state, after._replace(at=at)
         elif worker.place == 1 and state.is_late and self.records_time_outs:
             yield "finds none in time", state, after._replace(at="record", taking=TIME_OUT)
@@ -358,7 +357,7 @@ class DurableWaits:
         state = state._replace(log=put(state.log, write.place - 1, write.name))
         if write.name == TIME_OUT:
             return True, state
-        if self.has_transactions or not self.marks_before_it_records:
+        if self.has_transactions:
             state = state._replace(marks=put(state.marks, int(write.name), write.place))
         if not self.keeps_taken_signals:
             inbox = tuple(name for name in state.inbox if name != write.name)
