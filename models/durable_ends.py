@@ -81,6 +81,7 @@ class DurableEnds:
     records_the_end: bool = True  # rule D5
     heeds_the_end: bool = True  # rule D5
     waits_for_the_end: bool = True  # rules D5, D10
+    undoes_what_is_recorded: bool = True  # rule D5
     undoes_before_it_ends: bool = True  # rule D5
     shields_compensations: bool = True  # rule D5
     waits_for_compensations: bool = True  # rules D5, D10
@@ -149,7 +150,8 @@ class DurableEnds:
     def _claimed(self, state: State, fence: int) -> Worker:
         """Go on from the end, if there is one, or replay the function."""
         if state.end and self.heeds_the_end:
-            has_undo = state.log[0] == "ok"
+            # Otherwise its own code may raise before the first step, and has registered nothing.
+            has_undo = state.log[0] == "ok" and self.undoes_what_is_recorded
             return self._after_end(state, Worker("end", fence, STEPS, state.end, has_undo))
         return Worker("call", fence)
 
@@ -257,6 +259,7 @@ MUTANTS = {
     "no end is recorded": DurableEnds(records_the_end=False),
     "a recorded end is not heeded": DurableEnds(heeds_the_end=False),
     "an unknown end counts": DurableEnds(waits_for_the_end=False),
+    "what a replay does not reach": DurableEnds(undoes_what_is_recorded=False),
     "the job ends before it is undone": DurableEnds(undoes_before_it_ends=False),
     "a compensation is cancelled": DurableEnds(shields_compensations=False),
     "an unknown compensation counts": DurableEnds(waits_for_compensations=False),
