@@ -13,10 +13,12 @@ from dueline.core.attempt import FinalState, Outcome
 from dueline.core.call_options import Mode
 from dueline.core.clock import SECOND_US, SystemClock
 from dueline.core.errors import Conflict, Duplicate, EnqueueUnknown, NotFound, Unknown
+from dueline.core.job import Job
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Drop, Group, Move, Store
+from dueline.jobs.completion import joined
 from dueline.jobs.history import attempts
-from dueline.jobs.queue import Queues
+from dueline.jobs.queue import EnqueueRequest, Queues
 from tests.harness.calls import LEASE_US, claim_all, row_of
 from tests.harness.clocks import NOW_US, HandClock
 from tests.harness.lives import Stopped
@@ -440,3 +442,35 @@ def test_a_job_that_ended_meanwhile_is_not_stored_again(kind: str, tmp_path: Pat
         queues.enqueue_again(unknown.value.jobs)
     assert alive(queues) == []
     store.close()
+
+
+def test_jobs_of_one_transaction_take_the_keys_that_are_free(
+    queues: Queues, clock: HandClock
+) -> None:
+    # C12: as a batch that Spark writes
+    if not queues.engine.store.transactional:
+        return
+    takes = queues._exclusive.takes
+
+    def jobs(*calls: EnqueueRequest) -> list[Job]:
+        return [job for call in calls for job in queues._rows(call)]
+
+    queues.enqueue(keyed(1, key="expired", expires_us=NOW_US + SECOND_US))
+    (held,) = queues.enqueue(keyed(2, key="held"))
+    clock.advance(2)
+    wanted = [(11, "free"), (12, "held"), (13, "free"), (14, "expired"), (15, "other")]
+    batch = jobs(*(keyed(number, key=key, mode="existing") for number, key in wanted))
+    groups = takes(batch)
+    assert [group is not None for group in groups] == [True, False, False, True, True]
+    assert queues.engine.store.together([joined([group for group in groups if group])]) == [True]
+    assert alive(queues) == [2, 11, 14, 15]
+    for key, holder in (("held", held), ("free", batch[0]), ("expired", batch[3])):
+        with pytest.raises(Duplicate) as refused:
+            takes(jobs(keyed(21, key=key)))
+        assert refused.value.job_id == holder.id.hex()
+        assert takes(jobs(keyed(22, key=key, mode="existing"))) == [None]
+    twice = jobs(keyed(31, key="new"), keyed(32, key="new"))
+    with pytest.raises(Duplicate) as refused:
+        takes(twice)
+    assert refused.value.job_id == twice[0].id.hex()
+    assert alive(queues) == [2, 11, 14, 15]

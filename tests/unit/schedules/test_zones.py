@@ -3,7 +3,7 @@
 import calendar
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import islice, takewhile
@@ -14,6 +14,7 @@ from zoneinfo import TZPATH, ZoneInfo, available_timezones
 import pytest
 
 from dueline.core.clock import to_us
+from dueline.schedules.cron import Cron
 from dueline.schedules.schedule import Timing, check, last_times, times_after
 
 FIRST, LAST = datetime(2026, 11, 1, tzinfo=UTC), datetime(2036, 12, 1, tzinfo=UTC)
@@ -202,6 +203,25 @@ def test_occurrences_that_are_months_apart_meet_changes_of_the_clock(name: str, 
         for most in (1, 2, 9):
             last_us = last_times(timing, expected[0], expected[n + 9], most)
             assert last_us == expected[n + 10 - most : n + 10]
+
+
+@pytest.mark.parametrize(
+    ("cron", "days", "looked_at"), [("0 9 * * *", 9000, 5), ("0 9 29 2 *", 2, 4)]
+)
+def test_the_last_occurrences_are_searched_no_further_than_needed(
+    monkeypatch: pytest.MonkeyPatch, cron: str, days: int, looked_at: int
+) -> None:
+    day: Callable[..., Iterator[int]] = Cron._day
+    looked: list[object] = []
+
+    def look(*bound: object) -> Iterator[int]:
+        looked.append(bound)
+        return day(*bound)
+
+    monkeypatch.setattr(Cron, "_day", look)
+    until = FIRST + 3 * DAY
+    last_times(Timing(cron, "UTC"), to_us(until - days * DAY), to_us(until), 3)
+    assert 0 < len(looked) <= looked_at
 
 
 @pytest.mark.long

@@ -95,6 +95,23 @@ def test_old_shards_stay_until_they_are_empty_and_read(stage: Stage, *, is_read:
     assert cuts(stage) == 0
 
 
+def test_a_shard_that_cannot_be_sealed_yet_stays(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction that appends to it is open."""
+    old_cut(stage)
+    engine = stage.queues.engine
+    before_us = engine.time.latest_us()
+    for shard in (0, 1):
+        stage.store.expire("orders", shard, before_us=before_us)
+    with monkeypatch.context() as patch:
+        patch.setattr(stage.store, "close_until", lambda *_, **__: SEALED_US - 1)
+        resharding.drop_old_shards(engine, "orders")
+        assert cuts(stage) == 1
+    resharding.drop_old_shards(engine, "orders")
+    assert cuts(stage) == 0
+
+
 def test_a_step_trims_a_bounded_number_of_shards_of_all_streams_together(stage: Stage) -> None:
     shards, names = SHARDS_A_STEP * 2 // 3, ("a", "b", "c")
     engine = stage.queues.engine
