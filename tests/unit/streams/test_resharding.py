@@ -95,6 +95,26 @@ def test_old_shards_stay_until_they_are_empty_and_read(stage: Stage, *, is_read:
     assert cuts(stage) == 0
 
 
+def test_old_shards_stay_until_all_groups_have_read_them(stage: Stage) -> None:
+    old_cut(stage)
+    engine = stage.queues.engine
+    members = [stage.member(shards=None, group=group) for group in ("billing", "mail")]
+    for member in members:
+        member.balance()
+    assert len(values(members[0])) >= EVENTS
+    for member in members:
+        resharding.drop_old_shards(engine, "orders")
+        assert cuts(stage) == 1
+        for shard in (0, 1):
+            stage.store.expire("orders", shard, before_us=engine.time.latest_us())
+        for _ in range(3):
+            values(member)
+            stage.clock.advance(1)
+            member.balance()
+        resharding.drop_old_shards(engine, "orders")
+    assert cuts(stage) == 0
+
+
 def test_a_shard_that_cannot_be_sealed_yet_stays(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
