@@ -9,7 +9,7 @@ import pytest
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.queue_settings import Cut, StreamSettings
 from dueline.core.watermark import SEALED_US
-from dueline.streams import resharding
+from dueline.streams import resharding, retention
 from dueline.streams.retention import SHARDS_A_STEP, trim_streams
 from dueline.streams.stream import Stream
 from tests.harness.stream_stage import Stage, values
@@ -145,3 +145,23 @@ def test_a_step_trims_a_bounded_number_of_shards_of_all_streams_together(stage: 
     assert [step.acts for step in steps] == [SHARDS_A_STEP, 3 * shards - SHARDS_A_STEP]
     assert steps[0].after == f"b/{SHARDS_A_STEP - shards}"
     assert trim_streams(engine, None).acts == 0
+
+
+@pytest.mark.parametrize("count", range(1, 6))
+def test_streams_are_trimmed_page_by_page(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    page = 2
+    monkeypatch.setattr(retention, "STREAMS_A_STEP", page)
+    engine = stage.queues.engine
+    for number in range(count):
+        keep_us = DAY_US if number != 1 else None
+        Stream(
+            lambda: engine, f"s{number}", owner=stage, shards=1, keep_us=keep_us
+        ).append("old")  # fmt: skip
+    stage.clock.advance(us=DAY_US + 60 * SECOND_US)
+    steps = [trim_streams(engine, None)]
+    while (after := steps[-1].after) is not None:
+        steps.append(trim_streams(engine, after))
+    assert len(steps) == count // page + 1
+    assert sum(step.acts for step in steps) == count - (count > 1)
