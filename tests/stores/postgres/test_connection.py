@@ -27,6 +27,7 @@ from dueline.stores.postgres.connection import (  # noqa: E402
     IDLE_MAX,
     RESOLVE_US,
     RESTED_US,
+    SCHEMA_VERSION,
     Connections,
 )
 from dueline.stores.postgres.trips import QuickConnection  # noqa: E402
@@ -277,3 +278,19 @@ def test_a_trip_takes_a_third_of_a_lease_at_most_within_bounds(
     own = Served(address=ADDRESS._replace(timeout_us=2_500_000))
     own.follow_lease(round(lease_s * SECOND_US))
     assert own.timeout_s == 2.5
+
+
+@pytest.mark.parametrize("has_opened", [False, True])
+def test_a_database_that_vanishes_is_an_outage_and_one_that_never_was_a_wrong_address(
+    monkeypatch: pytest.MonkeyPatch, *, has_opened: bool
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise psycopg.OperationalError('database "database" does not exist')
+
+    monkeypatch.setattr(QuickConnection, "connect", refuse)
+    connections = Connections(ADDRESS, HandClock())
+    if has_opened:
+        answer: Any = Connection([(str(SCHEMA_VERSION),)])
+        connections._check(answer)
+    with pytest.raises(StoreUnavailable if has_opened else ConfigError):
+        connections._take()
