@@ -35,6 +35,7 @@ FOLDERS = (
     "stores/sqlite",
     "stores/postgres",
     "integration/transactions",
+    "integration/wakeups",
 )
 IN_CHILDREN = [f"tests/integration/failures/test_{n}.py" for n in ("boards", "crashes", "reports")]
 """Tests of the worker's code that only child processes run."""

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from itertools import islice, takewhile
+from itertools import islice, pairwise, takewhile
 from pathlib import Path
 from typing import NamedTuple
 from zoneinfo import TZPATH, ZoneInfo, available_timezones
@@ -203,6 +203,9 @@ def test_occurrences_that_are_months_apart_meet_changes_of_the_clock(name: str, 
         for most in (1, 2, 9):
             last_us = last_times(timing, expected[0], expected[n + 9], most)
             assert last_us == expected[n + 10 - most : n + 10]
+    for before_us, at_us in pairwise(expected):
+        assert next(times_after(timing, at_us - 1)) == at_us
+        assert last_times(timing, before_us, at_us, 9) == [at_us]
 
 
 @pytest.mark.parametrize(
