@@ -10,7 +10,8 @@ from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import Conflict, EnqueueUnknown, NotFound, StoreUnavailable
 from dueline.core.job import Job, State
 from dueline.core.store import Drop, Move, Store
-from dueline.jobs import cancel_requests
+from dueline.core.wakeup import LocalWakeups, Signal
+from dueline.jobs import cancel_requests, pauses
 from dueline.jobs.completion import Finished, finish, finish_of
 from dueline.jobs.history import attempts
 from dueline.jobs.queue import Queues
@@ -456,3 +457,59 @@ def test_changes_write_no_history_of_attempts(queues: Queues) -> None:
     (job,) = put(queues, call(1))
     queues.cancel(job.id)
     assert list(attempts(queues.engine.store, "default", 1)) == []
+
+
+# --- who hears of it
+
+Act = Callable[[Queues, Job], object]
+
+
+def sooner(queues: Queues, job: Job, act: Act) -> None:
+    """Do something to a job that is due far in the future."""
+    act(queues, moved(queues, job, NOW_US + DAY_US))
+
+
+def from_the_dead(queues: Queues, job: Job, act: Act) -> None:
+    """Do something to a dead job."""
+    act(queues, dead(queues, job))
+
+
+def paused(queues: Queues, job: Job, act: Act) -> None:
+    """Do something to a job whose queue is paused."""
+    pauses.pause(queues.engine, "default")
+    act(queues, job)
+
+
+AWAKENING: dict[str, tuple[Callable[[Queues, Job, Act], object], Act]] = {
+    "reschedule": (sooner, lambda queues, job: queues.reschedule(job.id, NOW_US + 1)),
+    "retry": (sooner, lambda queues, job: queues.retry(job.id)),
+    "retry the dead": (from_the_dead, lambda queues, job: queues.retry(job.id)),
+    "retry all": (sooner, lambda queues, job: queues.retry_all([job])),
+    "retry all the dead": (from_the_dead, lambda queues, job: queues.retry_all([job])),
+    "priority": (
+        lambda queues, job, act: act(queues, job),
+        lambda queues, job: queues.change(job.id, priority=3),
+    ),
+    "resume": (paused, lambda queues, _: pauses.resume(queues.engine, "default")),
+    "pause": (
+        lambda queues, job, act: act(queues, job),
+        lambda queues, _: pauses.pause(queues.engine, "default"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "act"), AWAKENING.values(), ids=AWAKENING)
+def test_workers_are_woken_by_each_change_by_hand(
+    queues: Queues, before: Callable[[Queues, Job, Act], object], act: Act
+) -> None:
+    (job,) = put(queues, call(1))
+    wakeups = LocalWakeups()
+    swap(queues, wakeups=wakeups)
+    listener = wakeups.listen(["default"], Signal())
+
+    def act_and_hear(queues: Queues, job: Job) -> None:
+        listener.take()
+        act(queues, job)
+        assert [wakeup.channel for wakeup in listener.take()] == ["default"]
+
+    before(queues, job, act_and_hear)
