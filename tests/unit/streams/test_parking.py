@@ -155,6 +155,28 @@ def test_a_key_that_is_set_aside_twice_brings_no_old_events(stage: Stage) -> Non
     assert run(stage, member, set()) == ["worse", 1]
 
 
+def test_an_unparked_event_that_fails_again_costs_the_next_one_no_try(stage: Stage) -> None:
+    tries = 2
+    put(stage, ("bad", "k"))
+    member = stage.member(shards=1, park_after=tries)
+    member.balance()
+    assert run(stage, member, {"bad"}) == []
+    stage.stream(1).unpark("billing", key="k")
+    failed: list[bool] = []
+    while not any(failed):
+        stage.clock.advance(2)
+        member.balance()
+        if (batch := member.poll(0)) is not None:
+            assert [event.value for event in batch.events] == ["bad"]
+            failed.append(member.fail(batch))
+    assert failed == [False, True]
+    put(stage, ("worse", "l"))
+    batch = member.poll(0)  # without a wait
+    assert batch is not None
+    assert [event.value for event in batch.events] == ["worse"]
+    assert not member.fail(batch)
+
+
 def test_a_note_is_read_as_it_was_written() -> None:
     note = dead_letters.Note().with_key("key k", (5, b"\x01\xff")).with_key("key l", (6, b""))
     assert dead_letters.read_note(dead_letters.write_note(note)) == note
