@@ -139,7 +139,8 @@ class Bench:
         if not ended:
             return Verdict("caught", "timeout", 0)
         code = os.waitstatus_to_exitcode(status)
-        if code in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
+        # What a failed test leaves may also end pytest with an error of its own.
+        if not test and code in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
             return Verdict("survived", "", 0)
         return Verdict("unusable" if test == _IMPORT else "caught", test or "exit", 0)
 
