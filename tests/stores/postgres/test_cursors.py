@@ -40,6 +40,7 @@ class Table:
     Attributes:
       is_pooled: No notifications come.
       fails: The query after a commit fails.
+      statements: Number of statements that were run.
       takes_us: Duration of each statement, in microseconds.
     """
 
@@ -47,7 +48,7 @@ class Table:
         self.clock = clock
         self.rows: dict[JobId, Job] = {}
         self.numbers: dict[Lane, int] = {}
-        self.read_count = self.takes_us = 0
+        self.read_count = self.takes_us = self.statements = 0
         self.is_pooled = self.fails = False
 
     def add(self, *jobs: Job) -> None:
@@ -76,6 +77,7 @@ class Table:
     def fetch(self, statement: str, bound: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Run a statement."""
         self.clock.advance(us=self.takes_us)
+        self.statements += 1
         statements: dict[str, Callable[..., Iterator[tuple[Any, ...]]]] = {
             claims._PREFETCH: self._prefetch,
             claims.HEADS: self._heads,
@@ -311,6 +313,28 @@ def test_all_lanes_are_due_in_a_moment_if_their_heads_cannot_be_read(
     claimed = process.claim(*(Want(lane, 9) for lane in LANES))
     assert claimed.next_at_us == dict.fromkeys(LANES, NOW_US + 1)
     assert process.claims.numbers() == []
+
+
+@pytest.mark.parametrize(
+    ("mosts", "limit", "visited", "statements"),
+    [
+        ((2, 2, 2), 6, 3, 1),
+        ((2, 2, 2), 4, 2, 1),
+        ((2, 2, 2), 5, 3, 2),  # the last lane gets what the first ones leave
+        ((2, 2, 2), 2, 1, 1),
+        ((9, 2, 2), 3, 1, 1),
+        ((3, 9, 2), 9, 3, 3),
+        ((0, 2, 2), 4, 3, 1),
+    ],
+)
+def test_lanes_are_visited_by_few_statements_until_the_limit(
+    process: Process, mosts: tuple[int, ...], limit: int, *, visited: int, statements: int
+) -> None:
+    for number, lane in enumerate(LANES):
+        process.put(*(new_job(10 * number + n, lane=lane) for n in range(3)))
+    claimed = process.claim(*map(Want, LANES, mosts), limit=limit)
+    assert list(claimed.next_at_us) == LANES[:visited]
+    assert process.table.statements == statements + 1  # and the heads
 
 
 # --- how much is read

@@ -1,5 +1,6 @@
 """How long a call waits for room in a quota, and what a process remembers of quotas."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,37 @@ def test_a_call_waits_for_room_that_comes_just_in_time(world: World) -> None:
     assert world.now_us == began_us
     assert enqueue(world.queues, wait_s=room_s) == 1
     assert world.now_us == began_us + round(room_s * SECOND_US)
+
+
+@pytest.mark.parametrize(
+    ("again_s", "slept_s"), [(0.0, [0.01] * 3), (0.002, [0.01] * 3), (0.01, [0.01] * 3),
+                             (0.4, [0.4] * 2), (0.3, [0.3] * 3), (0.5, [0.5] * 2),
+                             (1.0, [1.0]), (1.1, [])]
+)  # fmt: skip
+@pytest.mark.parametrize("counts", [False, True])
+def test_a_call_tries_again_as_often_as_there_may_be_room(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    again_s: float,
+    slept_s: list[float],
+    *,
+    counts: bool,
+) -> None:
+    wait_s, tries = 1, 4
+    taken: list[int] = []
+
+    def take(_queue: str, _tenant: str, _count: int, now_us: int) -> None:
+        taken.append(now_us)
+        if len(taken) < tries:
+            error = QuotaExceeded("full")
+            error.retry_after = 60 if counts else again_s
+            error.counts_after = again_s if counts else None
+            raise error
+
+    monkeypatch.setattr(world.queues.admission, "_take_all", take)
+    with suppress(QuotaExceeded):
+        world.queues.admission.admit("q", "t", 1, wait_us=wait_s * SECOND_US)
+    assert world.clock.slept == pytest.approx(slept_s)
 
 
 def test_a_call_that_never_has_room_does_not_wait(world: World) -> None:

@@ -227,6 +227,19 @@ def test_the_last_occurrences_are_searched_no_further_than_needed(
     assert 0 < len(looked) <= looked_at
 
 
+def test_months_without_an_occurrence_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    skip, asked = Cron._days_to_skip, [0]
+
+    def ask(cron: Cron, day_s: int) -> int:
+        asked[0] += 1
+        return skip(cron, day_s)
+
+    monkeypatch.setattr(Cron, "_days_to_skip", ask)
+    first_us = to_us(datetime(2028, 2, 29, 9, tzinfo=UTC))
+    assert next(times_after(Timing("0 9 29 2 *", "UTC"), to_us(FIRST))) == first_us
+    assert asked[0] < 100  # of 485 days
+
+
 @pytest.mark.long
 def test_odd_zones_run_as_the_clock_on_the_wall_says() -> None:
     # T8
