@@ -80,9 +80,9 @@ class ConsumerThreads:
         for thread in self._threads:
             thread.join(None if give_up_s is None else max(0.0, give_up_s - time.monotonic()))
         is_over = not any(thread.is_alive() for thread in self._threads)
-        self._beat.join()
         self._listener.close()
-        if is_over:
+        if is_over:  # else heartbeats go on: the handler's shards stay its own
+            self._beat.join()
             _try(self._consumer.leave)
         return is_over
 

@@ -17,6 +17,8 @@ WAIT_S = 60.0
 QUICK_US = SECOND_US // 100
 """A time to live that has a heartbeat every few milliseconds."""
 
+HANDLER_S = 20.0
+
 
 class Counting:
     """A consumer whose shards have what a test puts there; it counts heartbeats."""
@@ -156,3 +158,29 @@ def test_while_a_handler_goes_on_after_the_stop_heartbeats_keep_their_pace(start
     release.set()
     assert loop.join(WAIT_S)
     assert consumer.heartbeats <= 5
+
+
+def test_who_waits_for_the_end_gives_up_in_time_while_a_handler_runs(start: Start) -> None:
+    consumer, release = Counting(), threading.Event()
+    consumer.waiting[0] = 1
+    running, ended = threading.Event(), threading.Event()
+
+    def handle(_batch: Batch) -> None:
+        running.set()
+        try:
+            assert release.wait(HANDLER_S)
+        finally:
+            ended.set()
+
+    loop = start(consumer, handle, ttl_us=QUICK_US)
+    assert running.wait(WAIT_S)
+    loop.stop()
+    for timeout_s in (0, 0.01):
+        assert not loop.join(timeout_s)
+        assert not ended.is_set()
+    before = consumer.heartbeats
+    consumer.await_heartbeats(before + 2)  # its shards stay its own
+    assert consumer.left == 0
+    release.set()
+    assert loop.join(WAIT_S)
+    assert (consumer.left, consumer.committed) == (1, 1)
