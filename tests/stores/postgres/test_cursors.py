@@ -19,6 +19,7 @@ from tests.harness.postgres import expect_server
 expect_server()
 
 from dueline.stores.postgres import claims, cursors  # noqa: E402
+from dueline.stores.postgres.claims import MANY  # noqa: E402
 from dueline.stores.postgres.cursors import (  # noqa: E402
     CHEAP_US,
     NOTIFIED,
@@ -41,6 +42,7 @@ class Table:
       is_pooled: No notifications come.
       fails: The query after a commit fails.
       statements: Number of statements that were run.
+      quick: Number of claims of rows that were only inserted.
       takes_us: Duration of each statement, in microseconds.
     """
 
@@ -48,7 +50,7 @@ class Table:
         self.clock = clock
         self.rows: dict[JobId, Job] = {}
         self.numbers: dict[Lane, int] = {}
-        self.read_count = self.takes_us = self.statements = 0
+        self.read_count = self.takes_us = self.statements = self.quick = 0
         self.is_pooled = self.fails = False
 
     def add(self, *jobs: Job) -> None:
@@ -135,6 +137,7 @@ class Table:
         self, _place: int, lane: Lane, most: int, since_us: int, until_us: int, _until: int,
         *terms: Any,  # noqa: ANN401
     ) -> Iterator[tuple[Any, ...]]:  # fmt: skip
+        self.quick += 1
         first = self._first(lane, most, since_us, until_us)
         if all(row.state == State.WAITING and row.at_us == row.pos_us for row in first):
             for row in first:
@@ -200,6 +203,10 @@ class Process:
             most[job.lane] -= 1
             assert (claimed.died.get(job.id) == row) == (row.state != State.WAITING)
         assert min(most.values()) >= 0
+        order = [(job.lane.priority, before[job.id].at_us, job.id) for job in claimed.jobs]
+        assert [place[1:] for place in order] == [
+            place[1:] for lane in most for place in sorted(order) if place[0] == lane.priority
+        ]
         lanes = list(most)
         assert [lanes.index(job.lane) for job in claimed.jobs] == sorted(
             lanes.index(job.lane) for job in claimed.jobs
@@ -335,6 +342,36 @@ def test_lanes_are_visited_by_few_statements_until_the_limit(
     claimed = process.claim(*map(Want, LANES, mosts), limit=limit)
     assert list(claimed.next_at_us) == LANES[:visited]
     assert process.table.statements == statements + 1  # and the heads
+
+
+@pytest.mark.parametrize(("most", "statements"), [(MANY - 1, 1), (MANY, 1), (MANY + 1, 1)])
+def test_a_claim_of_many_inserted_rows_takes_one_statement(
+    table: Table, process: Process, most: int, statements: int
+) -> None:
+    process.put(*(new_job(number, at_us=NOW_US - 1, lane=LANES[0]) for number in range(3 * MANY)))
+    assert len(process.claim(Want(LANES[0], most)).jobs) == most
+    assert table.statements == statements + 1
+    assert table.quick == (most >= MANY)
+    process.put(new_job(999, at_us=NOW_US - 9, lane=LANES[0]))  # behind the cursor
+    assert len(process.claim(Want(LANES[0], most)).jobs) == most
+    assert table.quick == (most >= MANY)  # not beside late rows
+
+
+def test_late_rows_that_are_claimed_do_not_count_for_the_head(
+    table: Table, process: Process
+) -> None:
+    process.put(*(new_job(number, lane=LANES[0]) for number in range(3)))
+    table.clock.advance(5)
+    assert process.claim().next_at_us == {LANES[0]: table.clock.wall_us() + LEASE_US}
+    process.put(new_job(9, at_us=NOW_US - 9, lane=LANES[0]))
+    now_us = table.clock.wall_us()
+    claimed = process.claim()
+    assert len(claimed.jobs) == 1
+    assert claimed.next_at_us == {LANES[0]: now_us + LEASE_US}
+    assert process.claims.numbers() == [1]
+    before = table.read_count
+    process.claim()  # from the cursor, which is behind all of these
+    assert table.read_count == before
 
 
 # --- how much is read

@@ -13,7 +13,7 @@ from dueline.core.job import Job, JobId, State
 from dueline.core.lane import Lane
 from dueline.core.store import Lease, Want
 from dueline.store_tests.calls import new_job, token_of
-from dueline.stores.postgres import claims
+from dueline.stores.postgres import claims, jobs, records
 from dueline.stores.postgres.claims import Cursor
 from dueline.stores.postgres.database import LEAST, Database
 from dueline.stores.postgres.job_rows import COLUMNS
@@ -269,8 +269,64 @@ def test_the_heads_of_lanes_are_the_lowest_times_before_and_from_a_position(
         }
 
 
+def test_expired_records_that_another_transaction_holds_are_left_to_it(stage: Stage) -> None:
+    def fill(database: Database) -> None:
+        for key in ("a", "b"):
+            database.execute("INSERT INTO @records VALUES ('p', %s, '', '', 1)", (key,))
+
+    def expire(database: Database) -> list[tuple[str]]:
+        records._expire(database, 1)
+        left: list[tuple[str]] = database.fetch("SELECT key FROM @records")
+        return left
+
+    stage.connections.write(fill)
+    schema = stage.url.partition("schema=")[2]
+    with psycopg.connect(stage.url.partition("?")[0]) as other:
+        other.execute(f"SELECT FROM {schema}.records WHERE key = 'a' FOR UPDATE".encode())
+        assert stage.run(expire)[0] == [("a",)]
+    assert stage.run(expire)[0] == []
+
+
+ACTUAL = re.compile(r"actual (?:time=\S+ )?rows=(\d+)")
+
+
+@pytest.mark.parametrize("limit", [1, 5])
+def test_a_page_of_a_long_lane_reads_few_rows(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    lines: list[str] = []
+    fetch = Database.fetch
+
+    def explain(self: Database, statement: str, bound: Sequence[Any] = ()) -> list[Any]:
+        if "waiting AS" in statement:
+            lines.extend(line for (line,) in fetch(self, f"EXPLAIN (ANALYZE) {statement}", bound))
+        return fetch(self, statement, bound)
+
+    def page(database: Database) -> Any:  # noqa: ANN401
+        fill_up(database, stage.numbers[LANE])
+        monkeypatch.setattr(Database, "fetch", explain)
+        found = jobs.scan(database, LANE, after=None, until_us=None, limit=limit)
+        monkeypatch.undo()
+        return found
+
+    found, _ = stage.run(page)
+    in_lane = [row for row in stage.rows if row.lane == LANE]
+    assert times(found.jobs) == times(in_lane)[:limit]
+    assert max(int(rows) for line in lines for rows in ACTUAL.findall(line)) < ROWS
+
+
 FUTURE = 2000
 REMOVED = re.compile(r"Rows Removed by Filter: (\d+)")
+
+
+def fill_up(database: Database, lane: int) -> None:
+    """Insert many rows that are due later."""
+    names = "lane, pos_us, id, hop, due_us, enqueued_us, task, codec, body, opts, at_us"
+    database.execute(
+        f"INSERT INTO @jobs ({names}) SELECT %s, n, int8send(n), 0, 0, 0, '', 1, '', '', n"  # noqa: S608
+        " FROM generate_series(30, %s) AS n",
+        (lane, FUTURE),
+    )
 
 
 @pytest.mark.parametrize("late_us", [0, 1], ids=["inserted", "expired"])
@@ -286,12 +342,7 @@ def test_no_claim_reads_rows_that_become_due_later(stage: Stage, name: str, late
             f"UPDATE @jobs SET pos_us = {pos_us}, at_us = ({pos_us}) + (get_byte(id, 15) & %s)",  # noqa: S608
             (late_us,),
         )
-        names = "lane, pos_us, id, hop, due_us, enqueued_us, task, codec, body, opts, at_us"
-        database.execute(
-            f"INSERT INTO @jobs ({names}) SELECT %s, n, int8send(n), 0, 0, 0, '', 1, '', '', n"  # noqa: S608
-            " FROM generate_series(10, %s) AS n",
-            (stage.numbers[LANE], FUTURE),
-        )
+        fill_up(database, stage.numbers[LANE])
         values = [*claims.values_of([Want(LANE, 9)], [None]), *times_us, token_of(1), "w", now_us]
         plan: list[tuple[str]] = database.fetch(f"EXPLAIN (ANALYZE, COSTS off) {statement}", values)
         return plan

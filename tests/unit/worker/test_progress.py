@@ -239,3 +239,15 @@ def test_the_progress_of_a_job_that_is_done_stays_where_it_was(tmp_path: Path) -
         assert seen == {60}
     finally:
         program.close()
+
+
+def test_nothing_is_remembered_of_a_claim_that_ended(queues: Queues, clock: HandClock) -> None:
+    (holder,) = taken_over(queues, clock, count=1)
+    holder.begin()
+    assert holder.say(1) == []
+    with holder.reports._guard:
+        holder.reports._unwritten[holder.job.claim()] = Progress(2, 60, "", NOW_US)
+        assert holder.reports._versions
+    holder.reports.forget([holder.job.claim()])
+    with holder.reports._guard:
+        assert (holder.reports._unwritten, holder.reports._versions) == ({}, {})
