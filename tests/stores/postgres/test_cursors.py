@@ -40,6 +40,8 @@ class Table:
 
     Attributes:
       is_pooled: No notifications come.
+      locked: Rows that other transactions hold.
+      before_heads: Called between the commit of a claim and the query after it.
       fails: The query after a commit fails.
       statements: Number of statements that were run.
       quick: Number of claims of rows that were only inserted.
@@ -52,6 +54,8 @@ class Table:
         self.numbers: dict[Lane, int] = {}
         self.read_count = self.takes_us = self.statements = self.quick = 0
         self.is_pooled = self.fails = False
+        self.locked: set[JobId] = set()
+        self.before_heads: Callable[[], object] = lambda: None
 
     def add(self, *jobs: Job) -> None:
         """Insert rows."""
@@ -68,6 +72,7 @@ class Table:
     def write_then_fetch(self, work: Callable[[Any], Any]) -> Any:  # noqa: ANN401
         """Run statements and a query."""
         result, query = work(self)
+        self.before_heads()
         return result, None if self.fails else self.fetch(*query)
 
     def read(self, work: Callable[[Any], Any]) -> Any:  # noqa: ANN401
@@ -110,7 +115,7 @@ class Table:
         for row in self._from(lane, since_us):
             if row.pos_us > until_us or len(found) == most:
                 break
-            found += [row] if row.at_us <= until_us else []
+            found += [row] if row.at_us <= until_us and row.id not in self.locked else []
         return found
 
     def _claim(self, row: Job, end_us: int, token: Any, worker: str, now_us: int) -> Job:  # noqa: ANN401
@@ -316,6 +321,8 @@ def test_all_lanes_are_due_in_a_moment_if_their_heads_cannot_be_read(
     table: Table, process: Process
 ) -> None:
     process.put(new_job(1, lane=LANES[0]), new_job(2, at_us=NOW_US + 5, lane=LANES[1]))
+    process.claim(Want(LANES[0], 9))
+    assert process.claims.numbers() == [1]
     table.fails = True
     claimed = process.claim(*(Want(lane, 9) for lane in LANES))
     assert claimed.next_at_us == dict.fromkeys(LANES, NOW_US + 1)
@@ -372,6 +379,42 @@ def test_late_rows_that_are_claimed_do_not_count_for_the_head(
     before = table.read_count
     process.claim()  # from the cursor, which is behind all of these
     assert table.read_count == before
+
+
+def test_a_row_that_another_claim_held_is_claimed_next(table: Table, process: Process) -> None:
+    process.put(*(new_job(number, at_us=NOW_US + number, lane=LANES[0]) for number in range(6)))
+    table.clock.advance(us=9)
+    table.locked = {new_job(1).id}
+    assert len(process.claim(Want(LANES[0], 4)).jobs) == 4
+    table.locked.clear()
+    assert [job.id for job in process.claim().jobs] == [new_job(1).id, new_job(5).id]
+
+
+@pytest.mark.parametrize("us", [LEASE_US - 1, LEASE_US])
+def test_a_claim_before_the_cursor_is_claimed_again_when_it_expires(
+    table: Table, process: Process, us: int
+) -> None:
+    process.put(new_job(1, lane=LANES[0]))
+    assert process.claim().jobs
+    for number in range(2, 9):
+        process.put(new_job(number, at_us=table.clock.wall_us(), lane=LANES[0]))
+        assert len(process.claim().jobs) == 1
+        for row in list(table.rows.values())[1:]:  # heartbeats
+            table.rows[row.id] = row._replace(at_us=NOW_US + 9 * LEASE_US)
+        table.clock.advance(us=SECOND_US // 8)
+    table.clock.advance(us=us - 7 * (SECOND_US // 8))
+    assert len(process.claim().jobs) == (us == LEASE_US)
+
+
+@pytest.mark.parametrize("has_others", [False, True])
+def test_the_head_counts_rows_that_are_noted_meanwhile(
+    table: Table, process: Process, *, has_others: bool
+) -> None:
+    others = [new_job(1, at_us=NOW_US + 9, lane=LANES[0])] * has_others
+    process.put(*others, new_job(2, at_us=NOW_US - 9, lane=LANES[1]))
+    late = [(LANES[0], NOW_US - 5)]
+    table.before_heads = lambda: process.claims.step_back(late)
+    assert process.claim(Want(LANES[0], 9)).next_at_us == {LANES[0]: NOW_US - 5}
 
 
 # --- how much is read
@@ -502,9 +545,11 @@ def test_the_cursors_are_bounded(
     lanes = [lane_of(priority=number) for number in range(most + 1)]
     process.put(*(new_job(number, lane=lane) for number, lane in enumerate(lanes)))
     process.claim(*(Want(lane, 1) for lane in lanes[:-1]))
+    process.claims.step_back([(lanes[0], NOW_US - 9)])
     assert sorted(process.claims.numbers()) == list(range(1, most + 1))
     process.claim(Want(lanes[-1], 1))
     assert process.claims.numbers() == []
+    assert process.claims._late.of(lanes[0]) == {}
 
 
 def test_rows_that_are_claimed_ahead_come_in_the_order_of_their_times(table: Table) -> None:
