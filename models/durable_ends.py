@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from models.explore import put
 
-CLAIMS = 4
+CLAIMS = 3
 STEPS = 2
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from models.explore import put
 
 STEPS = 2
-CLAIMS = 4
+CLAIMS = 3
 
 
 class Record(NamedTuple):
