@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -31,102 +31,65 @@ Tasks = Annotated[
 Apply = Annotated[bool, typer.Option("--apply", help="Write the schedules; default: only show.")]
 
 
-@imports.command("celery")
-def from_celery(
-    context: typer.Context,
-    place: Annotated[str, argument("MODULE:ATTR", "The Celery application.")],
-    *,
-    tasks: Tasks = None,
-    apply: Apply = False,
-) -> int:
-    """Import the beat_schedule of a Celery application.
+class _Library(NamedTuple):
+    """A library. what, more: the help; metavar, place: the argument; example: of the argument."""
 
-    Exits 5 if a schedule cannot be imported.
-
-    Example: dueline import celery shop.celery:app
-    """
-    return _import(context, "celery", place, tasks or (), apply=apply)
+    name: str
+    what: str
+    metavar: str
+    place: str
+    example: str
+    more: str = ""
 
 
-@imports.command("django-celery-beat")
-def from_django_celery_beat(
-    context: typer.Context,
-    place: Annotated[str, argument("MODULE", "Settings module of the Django site.")],
-    *,
-    tasks: Tasks = None,
-    apply: Apply = False,
-) -> int:
-    """Import the periodic tasks of django-celery-beat.
-
-    They are read from the database of the site. Disabled ones are imported as paused.
-
-    Exits 5 if a schedule cannot be imported.
-
-    Example: dueline import django-celery-beat mysite.settings
-    """
-    return _import(context, "django_celery_beat", place, tasks or (), apply=apply)
-
-
-@imports.command("rq")
-def from_rq(
-    context: typer.Context,
-    place: Annotated[str, argument("FILE", "Configuration of `rq cron`; or a Redis URL.")],
-    *,
-    tasks: Tasks = None,
-    apply: Apply = False,
-) -> int:
-    """Import the jobs of `rq cron`.
-
-    From a Redis, also the jobs that are scheduled for a later time, as schedules that run once.
-
-    Exits 5 if a schedule cannot be imported.
-
-    Example: dueline import rq cron_config.py
-    """
-    return _import(context, "rq", place, tasks or (), apply=apply)
+_LIBRARIES = (
+    _Library(
+        "celery", "the beat_schedule of a Celery application.", "MODULE:ATTR",
+        "The Celery application.", "shop.celery:app",
+    ),
+    _Library(
+        "django-celery-beat", "the periodic tasks of django-celery-beat.", "MODULE",
+        "Settings module of the Django site.", "mysite.settings",
+        "They are read from the database of the site. Disabled ones are imported as paused.\n\n",
+    ),
+    _Library(
+        "rq", "the jobs of `rq cron`.", "FILE",
+        "Configuration of `rq cron`; or a Redis URL.", "cron_config.py",
+        "From a Redis, also the jobs that are scheduled for a later time, as schedules that run"
+        " once.\n\n",
+    ),
+    _Library(
+        "huey", "the periodic tasks of a Huey.", "MODULE:ATTR", "The Huey.", "shop:huey"
+    ),
+    _Library(
+        "apscheduler", "the jobs of an APScheduler 3.", "MODULE:ATTR",
+        "The scheduler; or the URL of its SQLAlchemyJobStore.", "sqlite:///jobs.sqlite",
+    ),
+)  # fmt: skip
 
 
-@imports.command("huey")
-def from_huey(
-    context: typer.Context,
-    place: Annotated[str, argument("MODULE:ATTR", "The Huey.")],
-    *,
-    tasks: Tasks = None,
-    apply: Apply = False,
-) -> int:
-    """Import the periodic tasks of a Huey.
+def _add_command(library: _Library) -> None:
+    help_text = (
+        f"Import {library.what}\n\n{library.more}Exits 5 if a schedule cannot be imported.\n\n"
+        f"Example: dueline import {library.name} {library.example}"
+    )
 
-    Exits 5 if a schedule cannot be imported.
-
-    Example: dueline import huey shop:huey
-    """
-    return _import(context, "huey", place, tasks or (), apply=apply)
-
-
-@imports.command("apscheduler")
-def from_apscheduler(
-    context: typer.Context,
-    place: Annotated[
-        str, argument("MODULE:ATTR", "The scheduler; or the URL of its SQLAlchemyJobStore.")
-    ],
-    *,
-    tasks: Tasks = None,
-    apply: Apply = False,
-) -> int:
-    """Import the jobs of an APScheduler 3.
-
-    Exits 5 if a schedule cannot be imported.
-
-    Example: dueline import apscheduler sqlite:///jobs.sqlite
-    """
-    return _import(context, "apscheduler", place, tasks or (), apply=apply)
+    @imports.command(library.name, help=help_text)
+    def run(
+        context: typer.Context,
+        place: Annotated[str, argument(library.metavar, library.place)],
+        *,
+        tasks: Tasks = None,
+        apply: Apply = False,
+    ) -> int:
+        return _import(context, library.name, place, tasks or (), apply=apply)
 
 
 def _import(
     context: typer.Context, library: str, place: str, tasks: Iterable[str], *, apply: bool
 ) -> int:
     names = _names_in(tasks)
-    source = import_module(f"dueline.contrib.schedule_sources.{library}")
+    source = import_module(f"dueline.contrib.schedule_sources.{library.replace('-', '_')}")
     find: Callable[[str], Iterable[ForeignSchedule]] = source.find
     try:
         found = [
@@ -144,9 +107,9 @@ def _import(
     finally:
         if app is not None:
             app.close()
-    Output(
-        session.form, SystemClock().wall_us(), {"command": f"import {library.replace('_', '-')}"}
-    ).entries(shown, COLUMNS, count=len(shown))
+    Output(session.form, SystemClock().wall_us(), {"command": f"import {library}"}).entries(
+        shown, COLUMNS, count=len(shown)
+    )
     if not shown:
         note(f"{place} has no schedules.")
     elif app is None:
@@ -228,3 +191,7 @@ def _notes_of(found: ForeignSchedule) -> list[str]:
     words += [f"overlap={found.overlap}"] if found.overlap != "allow" else []
     words += ["paused"] if found.is_paused else []
     return [*words, found.note] if found.note else words
+
+
+for _library in _LIBRARIES:
+    _add_command(_library)
