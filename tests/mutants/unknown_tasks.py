@@ -4,7 +4,7 @@ import pytest
 
 from dueline.core.lane import task_of
 from dueline.worker import paused_jobs
-from dueline.worker.claimer import Claimer
+from dueline.worker.served_lanes import ServedLanes
 
 Patch = pytest.MonkeyPatch
 
@@ -14,11 +14,11 @@ def it_stays_where_it_is(patch: Patch) -> None:
 
 
 def everybody_claims_from_the_lane_of_a_task(patch: Patch) -> None:
-    patch.setattr(Claimer, "_is_unknown", lambda *_: False)
+    patch.setattr(ServedLanes, "_is_unknown", lambda *_: False)
 
 
 def nobody_claims_from_the_lane_of_a_task(patch: Patch) -> None:
-    patch.setattr(Claimer, "_is_unknown", lambda _, lane: bool(task_of(lane)))
+    patch.setattr(ServedLanes, "_is_unknown", lambda _, lane: bool(task_of(lane)))
 
 
 def the_lane_names_the_task_alone(patch: Patch) -> None:

@@ -135,6 +135,12 @@ class LaneRotation:
         unknown = (p.lane for mine in kinds for p in mine if p.lane not in self.next_at_us)
         return list(islice(unknown, most))
 
+    def next_after(self, instant_us: int) -> int | None:
+        """Return the first time after a timestamp at which a known lane has a due job."""
+        known = self.next_at_us.values()
+        later = (at_us for at_us in known if at_us is not None and at_us > instant_us)
+        return min(later, default=None)
+
     def has_due(self, now_us: int) -> bool:
         """Return whether some lane may hold due jobs."""
         return bool(self.first(1, now_us, {}))

@@ -241,7 +241,7 @@ def test_an_idle_poll_of_an_empty_queue_is_two_reads(line: Line) -> None:
     for _ in range(4):  # what is past and empty is retired
         line.clock.advance(60)
         assert line.claim() == []
-        line.claimer._finish_sweeps(only_done=False)
+        line.claimer._lanes._sweeps.finish(only_done=False)
     polls = 10
     with watched(line.session, is_traced=False) as sent:
         for _ in range(polls):
