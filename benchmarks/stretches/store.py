@@ -1,8 +1,8 @@
 """The SQLite store, with claims as stretches."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from itertools import chain, groupby
+from contextlib import contextmanager
+from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -14,6 +14,7 @@ from dueline.core.job import UNCLAIMED_TOKEN, Job, JobId, State
 from dueline.core.lane import Lane, Marks, Pointer
 from dueline.core.store import (
     Claimed,
+    Commit,
     Drop,
     Group,
     JobPage,
@@ -26,6 +27,7 @@ from dueline.core.store import (
 )
 from dueline.core.store_capabilities import PrefetchResult
 from dueline.core.tuples import field
+from dueline.stores.joint_groups import Tables
 from dueline.stores.sqlite import batches, claims, job_rows, streams
 from dueline.stores.sqlite import jobs as sqlite_jobs
 from dueline.stores.sqlite.connection import Database, Executor, fetch, integers, savepoint
@@ -143,15 +145,12 @@ class StretchStore(SqliteStore):
         if not groups:
             return []
         now_us = self.clock_us()
-        if batches._may_mix(groups):  # noqa: SLF001  (see `_apply`)
-            with suppress(batches._Refused):  # noqa: SLF001
-                self._connection.write(lambda database: _apply(database, groups, now_us))
-                return [True] * len(groups)
-            if len(groups) == 1:
-                return [False]
-        return self._connection.write(
-            lambda database: [_attempt(database, group, now_us) for group in groups]
-        )
+
+        def commit_all(database: Database, commits: Sequence[Commit]) -> bool:
+            return all(batches._commit(database, one, now_us) for one in commits)  # noqa: SLF001
+
+        tables = Tables(_settle, commit_all, _add, streams.append, savepoint)
+        return tables.together(self._connection, groups)
 
     def find(self, ids: Sequence[JobId]) -> Sequence[Job | None]:
         """Return jobs by id, as readers see them."""
@@ -372,29 +371,3 @@ def _make_way_for_unclaimed(database: Database, verdicts: Sequence[Verdict]) -> 
 def _lanes_of_unclaimed(database: Database, verdicts: Sequence[Verdict]) -> set[int | None]:
     lanes = {one.job.lane for one in verdicts if one.job.token == UNCLAIMED_TOKEN}
     return {number_of(database, lane) for lane in lanes}
-
-
-def _attempt(database: Database, group: Group, now_us: int) -> bool:
-    """Apply a group; roll it back if a condition fails."""
-    try:
-        with savepoint(database):
-            _apply(database, [group], now_us)
-    except batches._Refused:  # noqa: SLF001
-        return False
-    return True
-
-
-def _apply(database: Database, groups: Sequence[Group], now_us: int) -> None:
-    """Apply groups as one, as the store does, with the functions of this module."""
-    verdicts = list(chain.from_iterable(group.verdicts for group in groups))
-    if not all(_settle(database, verdicts)):
-        raise batches._Refused  # noqa: SLF001
-    commits = [commit for group in groups for commit in group.commits]
-    if not all(batches._commit(database, commit, now_us) for commit in commits):  # noqa: SLF001
-        raise batches._Refused  # noqa: SLF001
-    jobs = [job for group in groups for job in group.jobs]
-    if jobs:
-        _add(database, jobs)
-    rows = list(chain.from_iterable(group.rows for group in groups))
-    if rows:
-        streams.append(database, rows)

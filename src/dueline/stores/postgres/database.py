@@ -1,6 +1,7 @@
 """Statements on one connection."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Final, Protocol, TypeVar
 
@@ -181,6 +182,21 @@ def numbered(statement: str, schema: str) -> bytes:
     """Return a statement with the schema's name, and with $1, $2, … for its values."""
     head, *rest = statement.replace("@", f"{schema}.").split("%s")
     return "".join([head, *(f"${number}{text}" for number, text in enumerate(rest, 1))]).encode()
+
+
+@contextmanager
+def savepoint(database: Database) -> Iterator[None]:
+    """Roll back the statements of the block if it raises; the transaction stays open."""
+    database.execute("SAVEPOINT dueline_block")
+    try:
+        yield
+    except BaseException:
+        database.later.clear()
+        if not database.connection.closed:
+            database.execute("ROLLBACK TO dueline_block")
+            database.execute("RELEASE dueline_block")
+        raise
+    database.execute("RELEASE dueline_block")
 
 
 class Executor(Protocol):

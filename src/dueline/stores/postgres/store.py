@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from operator import attrgetter
-from typing import Literal
+from typing import Final, Literal
 
 from dueline.core.clock import Clock
 from dueline.core.errors import BadInput
@@ -33,24 +33,20 @@ from dueline.core.store import (
 )
 from dueline.core.store_capabilities import Joined, LanesWithRows, PrefetchResult, RecordsPage
 from dueline.core.wakeup import place_of, wakeups_of
-from dueline.stores.postgres import (
-    batches,
-    callers,
-    claims,
-    facts,
-    lanes,
-    records,
-    schema,
-    streams,
-)
+from dueline.stores.joint_groups import Tables
+from dueline.stores.postgres import callers, claims, facts, lanes, records, schema, streams
 from dueline.stores.postgres import jobs as postgres_jobs
 from dueline.stores.postgres.address import Address
 from dueline.stores.postgres.connection import Connections
 from dueline.stores.postgres.cursors import Claims
-from dueline.stores.postgres.database import NOW_US, RECOVERY, Database, Executor
+from dueline.stores.postgres.database import NOW_US, RECOVERY, Database, Executor, savepoint
 from dueline.stores.postgres.errors import IdExists, LockNotAvailable
 from dueline.stores.postgres.transaction import OpenTransaction
 from dueline.stores.postgres.wakeup import CommitWakeups, Notified, NotifyWakeups, notify_idle
+
+_TABLES: Final = Tables(
+    postgres_jobs.settle, records.commit, postgres_jobs.add, streams.append, savepoint
+)
 
 
 class PostgresStore:
@@ -330,7 +326,7 @@ class PostgresStore:
         """Apply groups, each all or nothing, in one transaction."""
         if not groups:
             return []
-        held = batches.together(self._connection, groups)
+        held = _TABLES.together(self._connection, groups)
         for group in groups:
             self._claims.step_back((job.lane, job.pos_us) for job in group.jobs)
             self._claims.step_back(_places_of(group.verdicts))

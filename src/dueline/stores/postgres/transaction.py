@@ -9,10 +9,9 @@ from psycopg import AsyncConnection, Connection
 
 from dueline.core.errors import BadInput, Conflict, StoreUnavailable
 from dueline.core.store import Bindings
-from dueline.stores.postgres.batches import savepoint
 from dueline.stores.postgres.callers import AwaitedCursor
 from dueline.stores.postgres.connection import Connections
-from dueline.stores.postgres.database import Database, Query
+from dueline.stores.postgres.database import Database, Query, savepoint
 from dueline.stores.postgres.errors import translated
 from dueline.stores.postgres.trips import unlimited
 
