@@ -118,9 +118,9 @@ def announce(records: Records, presence: Presence, *, version: bytes, beat_every
     records.commit(PARTITION, (put,))
 
 
-def leave(records: Records, worker: str) -> None:
-    """Delete the heartbeat of a worker that stops."""
-    records.commit(PARTITION, (Delete(worker),))
+def leave(records: Records, worker: str) -> bool:
+    """Delete the heartbeat of a worker that has stopped."""
+    return records.commit(PARTITION, (Delete(worker),))
 
 
 def count(records: Records) -> int:

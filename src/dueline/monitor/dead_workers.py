@@ -62,7 +62,7 @@ def release_dead_worker(
         worker, ended = registration.worker, has_ended(registration)
         if ended is False:
             continue
-        if worker in alive and not (ended and _sign_off(engine, worker)):
+        if worker in alive and not (ended and worker_registry.leave(engine.store, worker)):
             continue
         freed, semaphores = 0, set[str]()
         for lane in chain.from_iterable(
@@ -74,11 +74,6 @@ def release_dead_worker(
         worker_registry.unregister(store, worker, version=version)  # not if it is back
         return StepResult(freed, after=worker)
     return StepResult()
-
-
-def _sign_off(engine: Engine, worker: str) -> bool:
-    """Delete the heartbeat of a worker whose process has ended."""
-    return engine.store.commit(worker_registry.PARTITION, (Delete(worker),))
 
 
 def _release_claims(engine: Engine, worker: str, lane: Lane) -> int:

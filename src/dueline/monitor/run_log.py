@@ -72,12 +72,6 @@ def open_run_log(records: Records, *, epoch: int, version: bytes) -> RunLog | No
     return None
 
 
-def read_runs(records: Records) -> Mapping[str, TaskRun]:
-    """Read the progress of each task, by name."""
-    stored = notes.value(records, _KIND, _NAME, _Stored)
-    return {} if stored is None else stored.lines
-
-
 def _write(
     records: Records, expect: bytes, wanted: _Stored, version: bytes, puts: Sequence[Put]
 ) -> bool:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar, overload
+from typing import Any, Literal, Protocol, TypeVar
 
 from dueline.core.errors import BadInput, JobTimeout
 from dueline.core.user_code import Raised, contain, log_raised
@@ -128,14 +128,6 @@ class Hooks:
         self._functions: dict[str, list[Callable[[Any], object]]] = {}
         self.has_run_hooks = False
 
-    @overload
-    def on(self, name: EnqueueName, /) -> HookDecorator[EnqueueEvent]: ...
-    @overload
-    def on(self, name: RunName, /) -> HookDecorator[RunEvent]: ...
-    @overload
-    def on(self, name: RanName, /) -> HookDecorator[RanEvent]: ...
-    @overload
-    def on(self, name: SettleName, /) -> HookDecorator[SettleEvent]: ...
     def on(self, name: str, /) -> HookDecorator[Any]:
         """Register a function for an event: `app.on("dead")(function)`, or as a decorator.
 
