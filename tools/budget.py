@@ -17,7 +17,7 @@ HOT = "Hot path: the benchmark `"
 """What the docstring of a module says that may use `dueline.core.tuples`; a row of `make bench`."""
 
 LIMITS = {
-    "questions about transactions": 28,
+    "questions about transactions": 26,
     "questions about the distance of the store": 10,
     "questions about an optional ability": 14,
     "loops over `one`": 39,

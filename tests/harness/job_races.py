@@ -30,7 +30,7 @@ def end_of(queues: Queues, job: Job, state: FinalState, name: str) -> Finished:
 
 def finish_as(queues: Queues, job: Job, state: FinalState, name: str) -> bool:
     """End a claimed job; tell whether that held."""
-    return finish(queues.engine.store, [end_of(queues, job, state, name)], ())[0]
+    return finish(queues.engine.store, [end_of(queues, job, state, name)])[0]
 
 
 def stage_of(turns: Turns | None = None) -> tuple[Stage, Queues, Queues]:

@@ -134,9 +134,9 @@ class LateLandingLaws:
         late()
         speak = silence()
         with pytest.raises(Unknown):
-            finish(store, [Finished(job, end)], ())
+            finish(store, [Finished(job, end)])
         speak()
-        assert finish(store, [Finished(job, end)], ()) == [True]
+        assert finish(store, [Finished(job, end)]) == [True]
         assert rows_in(store, lane_of()) == []
         kept = results.read(store, job.id)
         assert kept is not None

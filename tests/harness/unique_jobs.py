@@ -43,4 +43,4 @@ def end_of(queues: Queues, row: Job, state: FinalState = "done") -> bool:
     """End a job as a worker would."""
     outcome = Outcome(state, queues.engine.time.latest_us())
     end = finish_of(row, outcome, None, queues.engine.catalog.settings("default"))
-    return finish(queues.engine.store, [Finished(row, end)], ())[0]
+    return finish(queues.engine.store, [Finished(row, end)])[0]

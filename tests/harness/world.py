@@ -124,7 +124,7 @@ class World:
             outcome=outcome.state, error=outcome.error, worker=job.worker, fence=job.fence,
         )  # fmt: skip
         done = finish_of(job, outcome, attempt, self.queues.engine.catalog.settings(lane.queue))
-        assert finish(self.store, [Finished(job, done)], ()) == [True]
+        assert finish(self.store, [Finished(job, done)]) == [True]
 
     def die(self, job_id: JobId, error: str = "ValueError: bad") -> None:
         """Have a job that is due fail for good."""

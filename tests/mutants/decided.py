@@ -7,7 +7,7 @@ import pytest
 
 from dueline.core.clock import DAY_US
 from dueline.core.errors import StoreUnavailable
-from dueline.core.store import Store
+from dueline.core.store import Put, Store
 from dueline.jobs import decisions
 from dueline.jobs.decisions import Decision
 from tests.harness.stepped_store import SteppedMemoryStore
@@ -42,7 +42,8 @@ def a_record_is_closed_before_the_rest_is_stored(patch: Patch) -> None:
 
 def any_version_of_a_record_is_closed(patch: Patch) -> None:
     def close(store: Store, decision: Decision) -> bool:
-        return decision.closed is None or store.commit(decision.write.partition, [decision.closed])
+        closed = decision.closed
+        return not isinstance(closed, Put) or store.commit(decision.commit().partition, [closed])
 
     patch.setattr(decisions, "_close", close)
 

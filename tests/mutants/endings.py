@@ -1,20 +1,19 @@
 """Rules of ending a job, broken."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from dueline.core.attempt import Attempt, Ended
+from dueline.core.attempt import Attempt
 from dueline.core.codec import decode
 from dueline.core.job import Job
-from dueline.core.queue_settings import QueueSettings
-from dueline.core.store import Drop, Group, Move, Store, Streams
-from dueline.jobs import completion, history
-from dueline.jobs.completion import Decision, Finished, effects
-from dueline.jobs.history import AttemptAndJob
+from dueline.core.store import Drop, Move, Store, Streams
+from dueline.jobs import completion, decisions, history
+from dueline.jobs.decisions import Decision
 from dueline.stores.row_updates import moved
-from dueline.worker import settler
+from dueline.worker import settlement_plan, settler
 from dueline.worker.claimer import ClaimedJob
+from dueline.worker.settlement_plan import Planned
 from dueline.worker.triage import Triage
 from dueline.worker.worker import Worker
 from tests.harness import cluster, job_runs, stepped_store
@@ -23,65 +22,63 @@ from tests.harness.row_changes import Change, Found, holds
 Patch = pytest.MonkeyPatch
 
 
-def write(store: Store, ends: Sequence[Finished]) -> None:
+def write(store: Store, ends: Sequence[Decision]) -> None:
     """Write effects without the row that tells of them."""
-    for job, end in ends:
-        group = effects(job, end)
-        for commit in group.commits:
-            store.commit(commit.partition, commit.writes)
-        store.add(group.jobs)
-        store.append(group.rows)
+    decisions._follow(store, ends)  # as they would be in a transaction: nothing closes them
+
+
+def drop(store: Store, ends: Sequence[Decision]) -> list[bool]:
+    """End jobs at once, without their effects."""
+    return list(store.settle(decisions.verdicts_of(ends)))
 
 
 def the_key_of_a_retried_job_is_released(patch: Patch) -> None:
-    finish = completion.finish_together
+    decide = settlement_plan.decision_of
 
-    def finish_and_release(
-        store: Store,
-        done: Sequence[Ended],
-        settings: Mapping[str, QueueSettings],
-        ends: Sequence[Finished],
-        others: Sequence[Group],
-        *,
-        noted: Sequence[AttemptAndJob] = (),
-    ) -> bool:
-        completion.release(store, [one.job for group in others for one in group.verdicts])
-        return finish(store, done, settings, ends, others, noted=noted)
+    def freeing(planned: Planned) -> Decision:
+        decision = decide(planned)
+        return decision._replace(frees=completion.frees_of(planned.ended.job))
 
-    patch.setattr(settler, "finish_together", finish_and_release)
+    patch.setattr(settler, "decision_of", freeing)
 
 
-def others_first(store: Store, others: Sequence[Group]) -> list[bool]:
-    """Apply what goes beside the ends, as the engine does."""
-    store.append([row for group in others for row in group.rows])
-    return list(store.settle([verdict for group in others for verdict in group.verdicts]))
+def settle_otherwise(patch: Patch, end: Callable[[Store, Sequence[Decision]], list[bool]]) -> None:
+    """Let the ends of jobs be written in another way."""
+    settle = decisions.settle
+
+    def settle_all(store: Store, some: Sequence[Decision], *, later: object) -> list[bool]:
+        del later
+        ends = [one for one in some if one.opens is not None]
+        return end(store, ends) + settle(store, [one for one in some if one.opens is None])
+
+    patch.setattr(decisions, "settle", settle_all)
 
 
 def effects_before_the_outcome(patch: Patch) -> None:
-    def decide(store: Store, ends: Sequence[Finished], others: Sequence[Group]) -> Decision:
+    def end(store: Store, ends: Sequence[Decision]) -> list[bool]:
         write(store, ends)
-        held = list(store.settle([Drop(job) for job, _ in ends]))
-        return Decision(held + others_first(store, others), ())
+        return drop(store, ends)
 
-    patch.setattr(settler, "decide_ends", decide)
+    settle_otherwise(patch, end)
 
 
 def drop_before_the_effects(patch: Patch) -> None:
-    def decide(store: Store, ends: Sequence[Finished], others: Sequence[Group]) -> Decision:
-        held = list(store.settle([Drop(job) for job, _ in ends]))
-        write(store, [end for end, sure in zip(ends, held, strict=True) if sure])
-        return Decision(held + others_first(store, others), ())
+    def end(store: Store, ends: Sequence[Decision]) -> list[bool]:
+        held = drop(store, ends)
+        write(store, [one for one, sure in zip(ends, held, strict=True) if sure])
+        return held
 
-    patch.setattr(settler, "decide_ends", decide)
+    settle_otherwise(patch, end)
 
 
 def drop_before_the_repeated_effects(patch: Patch) -> None:
-    def complete(store: Store, ends: Sequence[Finished]) -> None:
-        store.settle([Drop(job) for job, _ in ends])
-        write(store, ends)
+    follow = decisions._follow
 
-    patch.setattr(completion, "complete", complete)
-    patch.setattr(settler, "complete", complete)
+    def drop_first(store: Store, made: Sequence[Decision]) -> list[bool]:
+        store.settle([one.closed for one in made if isinstance(one.closed, Drop)])
+        return follow(store, [one._replace(closed=None) for one in made])
+
+    patch.setattr(decisions, "_follow", drop_first)
 
 
 def handler_runs_though_there_is_an_outcome(patch: Patch) -> None:

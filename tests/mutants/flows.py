@@ -9,9 +9,9 @@ from dueline.core.clock import DAY_US
 from dueline.core.engine import Engine
 from dueline.core.errors import EnqueueUnknown, Unknown
 from dueline.core.job import Claim, Job, JobId
-from dueline.core.store import Commit, Put, Store
-from dueline.jobs import completion, group_cancellation
-from dueline.jobs.completion import Finished
+from dueline.core.store import Commit, Group, Put, Store
+from dueline.jobs import decisions, group_cancellation
+from dueline.jobs.decisions import Decision
 from dueline.worker import workflow_steps
 from dueline.worker.claimer import ClaimedJob
 from dueline.worker.settler import Settler
@@ -57,17 +57,16 @@ def an_end_is_not_recorded(patch: Patch) -> None:
 
 
 def an_end_is_recorded_after_the_row_went(patch: Patch) -> None:
-    complete = completion.complete
+    follow = decisions._follow
 
-    def drop_first(store: Store, ends: Sequence[Finished]) -> None:
-        with pytest.MonkeyPatch.context() as inner:
-            an_end_is_not_recorded(inner)
-            complete(store, ends)
-        for job, end in ends:
-            for commit in records.record(job, end.outcome):
+    def drop_first(store: Store, made: Sequence[Decision]) -> list[bool]:
+        done = follow(store, [one._replace(carried=Group(jobs=one.carried.jobs)) for one in made])
+        for one in made:
+            for commit in one.carried.commits:
                 store.commit(commit.partition, commit.writes)
+        return done
 
-    patch.setattr(completion, "complete", drop_first)
+    patch.setattr(decisions, "_follow", drop_first)
 
 
 def who_ends_a_step_looks_before_that_is_recorded(patch: Patch) -> None:

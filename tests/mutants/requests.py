@@ -9,8 +9,9 @@ from dueline.core.ids import Ids
 from dueline.core.job import Job
 from dueline.core.lane import Lane
 from dueline.core.readback import WriteStatus
-from dueline.core.store import Lease, Move, Write
+from dueline.core.store import Drop, Lease, Move, Write
 from dueline.jobs import completion
+from dueline.jobs.decisions import Cell
 from dueline.stores.cursor_cache import Key
 from tests.harness.row_changes import Change, Found, claim, holds
 from tests.harness.stepped_store import SteppedMemoryStore
@@ -73,10 +74,14 @@ def a_commit_believes_a_refusal(patch: Patch) -> None:
 
 
 def an_outcome_has_another_token_each_time(patch: Patch) -> None:
-    decide = completion._decide
+    decide = completion._cell_of
     ids = Ids()
 
-    def decide_anew(job: Job, end: completion.Finish) -> Move:
-        return decide(job, end)._replace(token=ids.token())
+    def decide_anew(job: Job, end: completion.Finish) -> Cell:
+        write, closed = decide(job, end)
+        assert isinstance(write, Move)
+        assert isinstance(closed, Drop)
+        write = write._replace(token=ids.token())
+        return Cell(write, Drop(closed.job._replace(token=write.token)))
 
-    patch.setattr(completion, "_decide", decide_anew)
+    patch.setattr(completion, "_cell_of", decide_anew)

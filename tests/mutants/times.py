@@ -1,5 +1,6 @@
 """Rules of schedules, broken."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -8,6 +9,7 @@ import pytest
 from dueline.core.clock import DAY_US
 from dueline.core.engine import Engine
 from dueline.core.job import JobId
+from dueline.core.store import Verdict
 from dueline.jobs import completion, decisions
 from dueline.jobs.decisions import Decision
 from dueline.jobs.queue import Queues
@@ -15,6 +17,7 @@ from dueline.schedules import schedule as definition
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Schedule, Step, Stored
 from dueline.schedules.timetable import Timetable
+from tests.harness.stepped_store import SteppedMemoryStore
 
 Patch = pytest.MonkeyPatch
 
@@ -125,11 +128,12 @@ def what_a_worker_has_counts_as_not_there(patch: Patch) -> None:
 
 
 def cancelled_rows_go_before_the_schedule_says_so(patch: Patch) -> None:
-    decide = completion.decide
+    settle = SteppedMemoryStore.settle
 
-    def at_once(store, ends, others, *, keeps_rows):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        decision = decide(store, ends, others, keeps_rows=keeps_rows)
-        completion.complete_decided(store, decision.decided)
-        return decision
+    def at_once(self: SteppedMemoryStore, verdicts: Sequence[Verdict]) -> Sequence[bool]:
+        held = settle(self, verdicts)
+        rows = [row for row in self.find([one.job.id for one in verdicts]) if row and row.outcome]
+        completion.complete(self, list(map(completion.stored, rows)))
+        return held
 
-    patch.setattr(scheduler, "decide", at_once)
+    patch.setattr(SteppedMemoryStore, "settle", at_once)

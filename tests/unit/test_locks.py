@@ -9,12 +9,13 @@ from typing import Any, cast
 import pytest
 
 from dueline.core.queue_settings import Quota
-from dueline.core.store import Claimed
+from dueline.core.store import Claimed, Drop
+from dueline.jobs import decisions
+from dueline.jobs.decisions import Decision
 from dueline.limits import quota, semaphore
 from dueline.limits.permits import HeldPermits
 from dueline.store_tests.calls import lane_of, new_job
 from dueline.streams.trial import HandlerIsolation
-from dueline.worker import effects
 from dueline.worker.effects import Effects
 from dueline.worker.tally import Tally
 from tests.harness.clocks import HandClock
@@ -130,10 +131,10 @@ def test_threads_that_append_note_the_last_event_in_turn() -> None:
 
 
 def test_endings_are_handed_to_the_thread_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(effects, "complete_decided", lambda *_: None)
+    monkeypatch.setattr(decisions, "carry", lambda *_: None)
     beside = Effects(cast("Any", SimpleNamespace(scope="network")))
-    ended = SimpleNamespace(job=new_job(1)._replace(opts=b""))
-    assert waits_for(beside._lock, lambda: beside.write([cast("Any", ended)]))
+    ended = Decision(Drop(new_job(1)))
+    assert waits_for(beside._lock, lambda: beside.write([ended]))
     assert waits_for(beside._lock, beside._write_waiting)
     beside.close()
 

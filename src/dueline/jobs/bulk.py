@@ -68,7 +68,7 @@ def _cancel_waiting(queues: Queues, rows: Sequence[Job], now_us: int) -> BulkRes
         for row in rows
         if not row.outcome
     ]
-    done = sum(finish(queues.engine.store, ends, ())) if ends else 0
+    done = sum(finish(queues.engine.store, ends)) if ends else 0
     advance(queues.engine, Layouts(), [job for job, _ in ends])
     return BulkResult(done=done, left=-done)
 

@@ -1,30 +1,29 @@
-"""Ends jobs for good: verdicts and effects.
+"""Ends of jobs: what an end is, and what it leaves behind.
 
-The effects of an ending are its result, its dead-letter row and its history row. If `together` is
-a transaction, they and the `Drop` are one. Otherwise the outcome comes first: it is written into
-the row under the claim's token, and decides who finished. Then the effects follow from the stored
-outcome, under derived ids, and then the `Drop`. A process that finds a row with an outcome repeats
-the effects, which adds nothing, and drops the row. The handler never runs again (rule P5).
+An end is a decision (`decisions.py`): the outcome, which is written into the row under the claim's
+token, decides who finished. It carries a result, a dead-letter row and a history row, under derived
+ids, and is closed by the `Drop` of the row. The handler never runs again (rule P5).
 Hot path: the benchmark `default`.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from dueline.core.attempt import Attempt, Done, Ended, Outcome
 from dueline.core.call_options import Rule, read_options
 from dueline.core.codec import decode, encode
-from dueline.core.errors import StoreCorrupt, StoreUnavailable
+from dueline.core.errors import StoreCorrupt
 from dueline.core.ids import derived
 from dueline.core.job import UNCLAIMED_TOKEN, Job, State, Token
 from dueline.core.lane import bucket_of, dead_queue
 from dueline.core.queue_settings import QueueSettings
-from dueline.core.store import Commit, Drop, Group, Move, Row, Store
+from dueline.core.store import Commit, Drop, Group, Move, Store
 from dueline.core.tuples import field, made
-from dueline.jobs import results, unique_records
-from dueline.jobs.history import AttemptAndJob, happened, row_of, rows_of_ended
+from dueline.jobs import decisions, results, unique_records
+from dueline.jobs.decisions import Cell, Decision
+from dueline.jobs.history import AttemptAndJob, happened, rows_of_ended
 from dueline.workflows import records
 
 OUTCOME_LEASE_US = 30_000_000
@@ -80,86 +79,9 @@ def finish_of(
     )
 
 
-def finish(store: Store, ends: Sequence[Finished], others: Sequence[Group]) -> list[bool]:
-    """End jobs, and apply other groups with them.
-
-    Args:
-        store: The store.
-        ends: The jobs that end.
-        others: Groups of one verdict each, with rows to append before it.
-
-    Returns:
-        For each end, then for each other group, whether its verdict held. If not, nothing of it was
-        recorded, except for rows of other groups on stores without transactions: readers
-        deduplicate those by their ids.
-    """
-    if store.transactional:
-        held = list(store.together([*map(end_of, ends), *others]))
-        _release(store, [one for one, sure in zip(ends, held, strict=False) if sure])
-        return held
-    decision = decide(store, ends, others)
-    complete_decided(store, decision.decided)
-    return list(decision.held)
-
-
-class Decision(NamedTuple):
-    """What `decide` stored.
-
-    Attributes:
-      held: As `finish` returns it.
-      decided: The ends whose effects are still to be written, with their rows as they are now.
-    """
-
-    held: Sequence[bool]
-    decided: Sequence[Finished]
-
-
-def decide(
-    store: Store, ends: Sequence[Finished], others: Sequence[Group], *, keeps_rows: bool = False
-) -> Decision:
-    """Store outcomes, and apply other groups, without the effects of the outcomes.
-
-    For stores without transactions; the arguments are those of `finish`. keeps_rows: the rows of
-    endings without effects are not deleted at once, either.
-    """
-    rows = [row for group in others for row in group.rows]
-    if rows:
-        store.append(rows)
-    outright = [
-        not keeps_rows and end.attempt is None and not any(effects(job, end)) for job, end in ends
-    ]
-    verdicts = [
-        Drop(job) if is_outright else _decide(job, end)
-        for (job, end), is_outright in zip(ends, outright, strict=True)
-    ]
-    more = [verdict for group in others for verdict in group.verdicts]
-    held = list(store.settle([*verdicts, *more]))
-    decided = [
-        Finished(verdict.job._replace(token=verdict.token, outcome=verdict.outcome), end)
-        for verdict, sure, (_, end) in zip(verdicts, held, ends, strict=False)
-        if sure and isinstance(verdict, Move)
-    ]
-    if any(outright):
-        gone = zip(ends, outright, held, strict=False)
-        with suppress(StoreUnavailable):
-            _release(store, [one for one, is_outright, sure in gone if is_outright and sure])
-    return Decision(held, decided)
-
-
-def complete_decided(store: Store, ends: Sequence[Finished]) -> None:
-    """Write the effects of outcomes; if that fails, the next claimer of the rows repeats it."""
-    if ends:
-        with suppress(StoreUnavailable):
-            complete(store, ends)
-
-
-def _decide(job: Job, end: Finish) -> Move:
-    """Return the write of an outcome, with a token by which each repeat finds its own (rule U5)."""
-    outcome = encode(end)
-    token = Token(derived(job.token + outcome, 0))
-    at_us = max(job.at_us, end.outcome.ended_us + OUTCOME_LEASE_US)
-    return Move(job, at_us, token, end.bucket, end.errors, end.crashes,
-                outcome=outcome, error=end.outcome.error)  # fmt: skip
+def finish(store: Store, ends: Sequence[Finished]) -> list[bool]:
+    """End jobs, each by itself; return for each whether its verdict held, as `settle` does."""
+    return decisions.settle(store, list(map(decision_of, ends)))
 
 
 def stored(job: Job) -> Finished:
@@ -169,47 +91,36 @@ def stored(job: Job) -> Finished:
 
 def complete(store: Store, ends: Sequence[Finished]) -> None:
     """Repeat the effects of stored outcomes, then drop their rows."""
-    # First, so that a reader of a job's end also finds its successor.
-    for job, end in ends:
-        for commit in _takes(job, end):
-            store.commit(commit.partition, commit.writes)
-    groups = [_lasting(job, end) for job, end in ends]
-    group = joined(groups)._replace(rows=_history_of(ends))
-    if any(group):
-        store.together([group])
-    store.settle([Drop(job) for job, _ in ends])
-    _release(store, ends)
+    decisions.complete_rows(store, list(map(decision_of, ends)))
 
 
-def _history_of(ends: Sequence[Finished]) -> list[Row]:
-    """Return the history rows of endings.
-
-    Attempts that succeeded share rows. An end that another process decided has a row of its own,
-    since its row shows another claim (rule F3).
-    """
-    done: list[Ended] = []
-    rows: list[Row] = []
-    for job, end in ends:
-        attempt = end.attempt
-        if attempt is None:
-            continue
-        is_own = (attempt.worker, attempt.fence) == (job.worker, job.fence)
-        if end.outcome.state == "done" and is_own and attempt.worker:
-            ending = Done(end.outcome.value.encode())
-            done.append(Ended(job, ending, attempt.started_us, attempt.ended_us))
-        else:
-            rows.append(row_of(attempt, job))
-    return rows + rows_of_ended(done)
+def decision_of(finished: Finished) -> Decision:
+    """Return the decision that ends a job; of a row with an outcome, the one that ended it."""
+    job, end = finished
+    attempt = None if end.attempt is None else (end.attempt, job)
+    decision = Decision(Drop(job), _effects(job, end), partial(_cell_of, job, end), attempt)
+    if not job.opts:
+        return decision
+    if end.successor is None:
+        return decision._replace(frees=frees_of(job), is_awaited=True)
+    rule = _rule_of(end.successor)
+    # The successor takes over the key, once: a repeat finds another version.
+    takes = () if rule is None else (unique_records.take(end.successor, rule, expect=job.id),)
+    return decision._replace(takes=takes, is_awaited=True)
 
 
-def effects(job: Job, end: Finish) -> Group:
-    """Return what an ending leaves behind; the same for every repeat."""
-    rows = () if end.attempt is None else (row_of(end.attempt, job),)
-    return _lasting(job, end)._replace(rows=rows)
+def _cell_of(job: Job, end: Finish) -> Cell:
+    """Return the write of an outcome, with a token by which each repeat finds its own (rule U5)."""
+    outcome = job.outcome or encode(end)
+    token = job.token if job.outcome else Token(derived(job.token + outcome, 0))
+    at_us = max(job.at_us, end.outcome.ended_us + OUTCOME_LEASE_US)
+    move = Move(job, at_us, token, end.bucket, end.errors, end.crashes,
+                outcome=outcome, error=end.outcome.error)  # fmt: skip
+    return Cell(move, Drop(job._replace(token=token, outcome=outcome)))
 
 
-def _lasting(job: Job, end: Finish) -> Group:
-    """Return what an ending leaves behind, without its history row."""
+def _effects(job: Job, end: Finish) -> Group:
+    """Return what an ending leaves behind, next to its history row; the same for every repeat."""
     commits: tuple[Commit, ...] = ()
     added: tuple[Job, ...] = () if end.successor is None else (end.successor,)
     if end.outcome.state == "dead":
@@ -221,19 +132,6 @@ def _lasting(job: Job, end: Finish) -> Group:
     return Group(commits=commits, jobs=added)
 
 
-def end_of(finished: Finished, *, recorded: bool = False) -> Group:
-    """Return the group that ends a job, for stores where a group is a transaction.
-
-    Args:
-        finished: The job and how it ends.
-        recorded: Whether its history row is written beside the group.
-    """
-    group = _lasting(*finished) if recorded else effects(*finished)
-    return group._replace(
-        verdicts=(Drop(finished.job),), commits=(*group.commits, *_takes(*finished))
-    )
-
-
 def successes(
     done: Sequence[Ended],
     settings: Mapping[str, QueueSettings],
@@ -241,8 +139,8 @@ def successes(
 ) -> Group:
     """Return one group of successful jobs, for stores where a group is a transaction.
 
-    The effects are those that `finish` makes of each, at less cost. If the group is refused,
-    nothing was stored: end each job separately then.
+    The effects are those of `decision_of`, at less cost. If the group is refused, nothing was
+    stored: end each job separately then.
 
     Args:
         done: The successful attempts.
@@ -294,88 +192,18 @@ def _by_keeping(done: Sequence[Ended], keep_us: int) -> Iterable[tuple[int, Sequ
     return groups.items()
 
 
-def finish_together(
-    store: Store,
-    done: Sequence[Ended],
-    settings: Mapping[str, QueueSettings],
-    ends: Sequence[Finished],
-    others: Sequence[Group],
-    *,
-    noted: Sequence[AttemptAndJob] = (),
-) -> bool:
-    """End successful jobs, end others, and apply groups, in one transaction.
-
-    Args:
-        store: The store.
-        done: The successful attempts.
-        settings: Settings of each queue among them.
-        ends: Other jobs that end.
-        others: Groups to apply.
-        noted: The attempts of `others`; they share history rows with those that end.
-
-    Returns:
-        Whether all their claims held; otherwise nothing was recorded.
-    """
-    ended: list[Group] = []
-    attempts = list(noted)
-    for end in ends:
-        attempt = end.finish.attempt
-        if attempt is None or not attempt.worker:
-            ended.append(end_of(end))
-        else:
-            attempts.append((attempt, end.job))
-            ended.append(end_of(end, recorded=True))
-    group = joined([successes(done, settings, attempts), *ended, *others])
-    if not store.together([group])[0]:
-        return False
-    keyed = [job for job in (*map(_job_of, done), *(job for job, _ in ends)) if job.opts]
-    if keyed:
-        release(store, keyed)
-    return True
-
-
-def joined(groups: Sequence[Group]) -> Group:
-    """Join groups to one, which holds or fails as a whole."""
-    if len(groups) == 1:
-        return groups[0]._replace(commits=results.merged(groups[0].commits))
-    return Group(
-        [verdict for group in groups for verdict in group.verdicts],
-        results.merged([commit for group in groups for commit in group.commits]),
-        [job for group in groups for job in group.jobs],
-        [row for group in groups for row in group.rows],
-    )
-
-
 def _value(ended: Ended) -> str:
     assert isinstance(ended.ending, Done), "only successes are ended together"
     return ended.ending.value.decode()
 
 
-def _takes(job: Job, end: Finish) -> Sequence[Commit]:
-    """Give the job's unique key to its successor, once: a repeat finds another version."""
-    if end.successor is None or (rule := _rule_of(end.successor)) is None:
-        return ()
-    return (unique_records.take(end.successor, rule, expect=job.id),)
+def frees_of(job: Job) -> Sequence[Commit]:
+    """Return the write that releases the unique key of a job that ended, if this very job holds it.
 
-
-def _release(store: Store, ends: Sequence[Finished]) -> None:
-    release(store, [job for job, end in ends if job.opts and end.successor is None])
-
-
-def release(store: Store, jobs: Sequence[Job]) -> None:
-    """Release the unique keys of jobs that ended.
-
-    This is not part of their endings, since it must not stop one. A key is released if this very
-    job holds it. A key that is left behind is stale, and the next call for it notices.
+    A key that is left behind is stale, and the next call for it notices.
     """
-    groups = []
-    for job in jobs:
-        rule = _rule_of(job)
-        if rule is not None and not rule.within_us:
-            groups.append(Group(commits=(unique_records.release(job, rule),)))
-    if groups:
-        with suppress(StoreUnavailable):
-            store.together(groups)
+    rule = _rule_of(job)
+    return () if rule is None or rule.within_us else (unique_records.release(job, rule),)
 
 
 def _rule_of(job: Job) -> Rule | None:

@@ -70,5 +70,5 @@ def _cancel_parts(engine: Engine, group: BrokenGroup) -> Sequence[Job]:
         Finished(row, finish_of(row, outcome, None, settings(row.lane.queue))) for row in waiting
     ]
     if ends:
-        finish(engine.store, ends, ())
+        finish(engine.store, ends)
     return waiting

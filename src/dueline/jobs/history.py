@@ -146,11 +146,13 @@ def rows_of_ended(done: Sequence[Ended], others: Sequence[AttemptAndJob] = ()) -
 
     Args:
         done: The successful attempts.
-        others: Other attempts, each with a worker.
+        others: Other attempts; those without a worker have rows of their own.
     """
+    rows = [row_of(*ended) for ended in others if not ended[0].worker]
+    if rows:
+        others = [ended for ended in others if ended[0].worker]
     succeeded = _by_shard(list(map(_job_of, done)), done)
     failed = _by_shard([job for _, job in others], others) if others else {}
-    rows: list[Row] = []
     for queue, shard in succeeded | failed:
         some, rest = succeeded.get((queue, shard), ()), failed.get((queue, shard), ())
         if len(some) + len(rest) == 1:

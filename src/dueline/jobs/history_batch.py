@@ -205,7 +205,8 @@ def digest_of_fence(fence: int) -> bytes:
 
 def row_id_of(job: bytes, fence: int, enqueued_us: int) -> bytes:
     """Return the row id of one event."""
-    return row_ids(job, digest_of_fence(fence), packed(enqueued_us, 1))
+    enqueued = enqueued_us.to_bytes(_TIME_BYTES, "little", signed=True)
+    return row_ids(job, digest_of_fence(fence), enqueued)
 
 
 def id_parts(bundle: Bundle) -> tuple[bytes, bytes]:

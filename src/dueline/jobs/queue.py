@@ -329,7 +329,7 @@ class Queues:
                 continue
             outcome = Outcome("cancelled", self._time.latest_us())
             end = finish_of(row, outcome, None, self._catalog.expect_here(row.lane.queue))
-            if finish(self._store, [Finished(row, end)], ())[0]:
+            if finish(self._store, [Finished(row, end)])[0]:
                 advance(self.engine, Layouts(), [row])
                 return True
         raise conflict_error(job_id, "cancelled", "changing")

@@ -133,7 +133,7 @@ class Transaction:
         attempt = attempt_of(ended, outcome="done", error="")
         outcome = Outcome("done", ended_us, value=result.decode())
         end = finish_of(job, outcome, attempt, settings)
-        if not finish(store, [Finished(job, end)], ())[0]:
+        if not finish(store, [Finished(job, end)])[0]:
             raise LeaseLost(f"The claim on job {job.id.hex()} was lost; nothing is committed.")
         if report is not None:  # the claim held, so no later one has a record
             last = Progress(report.done, report.total, report.note, ended_us, report.meta)

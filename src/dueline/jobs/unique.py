@@ -21,8 +21,8 @@ from dueline.core.pagination import parts_of
 from dueline.core.queue_catalog import Catalog
 from dueline.core.store import NO_VERSION, Group, Move, Store
 from dueline.jobs import decisions, results, unique_records
-from dueline.jobs.completion import Finished, complete, end_of, finish, finish_of, stored
-from dueline.jobs.decisions import Completion, Decision
+from dueline.jobs.completion import Finished, complete, decision_of, finish, finish_of, stored
+from dueline.jobs.decisions import Completion, Decision, group_of
 from dueline.jobs.history import happened
 from dueline.jobs.moves import Change, changed, with_position
 
@@ -219,9 +219,10 @@ class UniqueJobs:
             row = one.holder and one.holder.row
             group = None
             if one.holder is None:
-                group = Group(commits=(one.decision().write,), jobs=(one.job,))
+                group = Group(commits=(one.decision().commit(),), jobs=(one.job,))
             elif row is not None and self._is_expired(row):
-                group = end_of(self._succeeded(row, one.job, self._expired()))
+                end = self._succeeded(row, one.job, self._expired())
+                group = group_of([decision_of(end)])
             elif one.rule.mode == "reject":
                 raise _duplicate(one.rule, given.get(place, one.holder.original))
             if group is not None:
@@ -379,7 +380,7 @@ class UniqueJobs:
     def _replace(self, old: Job, job: Job, outcome: Outcome) -> bool:
         """End a waiting job, and insert its successor by the same decision."""
         try:
-            return finish(self._store, [self._succeeded(old, job, outcome)], ())[0]
+            return finish(self._store, [self._succeeded(old, job, outcome)])[0]
         except Unknown as error:
             raise EnqueueUnknown.about([job]) from error
 

@@ -24,16 +24,8 @@ from dueline.core.queue_settings import shard_of
 from dueline.core.store import NO_VERSION, Commit, Group, Put, Row
 from dueline.core.validation import check_call
 from dueline.jobs import decisions
-from dueline.jobs.completion import (
-    Finished,
-    complete_decided,
-    decide,
-    end_of,
-    finish_of,
-    joined,
-    stored,
-)
-from dueline.jobs.decisions import Completion, Decision
+from dueline.jobs.completion import Finished, decision_of, finish_of, stored
+from dueline.jobs.decisions import Completion, Decision, group_of
 from dueline.jobs.history import happened, row_of_event
 from dueline.jobs.moves import spread
 from dueline.jobs.queue import EnqueueRequest, Queues
@@ -353,7 +345,7 @@ def _decision(engine: Engine, found: Stored, sending: Schedule, version: bytes) 
     rows = _rows(engine, sending, sending.sent_us)
     sent = replace(sending, births=(), sent_us=0, untold=())
     closed = Put(found.name, engine.ids.token(), encode(sent))
-    return Decision(write, Group(jobs=jobs, rows=rows), closed)
+    return decisions.of_record(write, Group(jobs=jobs, rows=rows), closed)
 
 
 def _skews(planned: Iterable[PlannedJob], now_us: int) -> list[int]:
@@ -401,22 +393,22 @@ def _recall(queues: Queues, found: Stored) -> None:
             queues.cancel(JobId(schedule.ended))
     recalled = definition.recalled_jobs(schedule)
     rows = _rows_of(engine, recalled)
-    ends = [_cancelled(engine, row) for row in rows if _is_untouched(row)]
+    ends = [decision_of(_cancelled(engine, row)) for row in rows if _is_untouched(row)]
     gone = [stored(row) for row in rows if row.outcome]
     gone = [end for end in gone if end.finish.outcome.state == "cancelled"]
-    cancelled = {end.job.id for end in (*ends, *gone)}
+    cancelled = {row.id for row in rows if _is_untouched(row)} | {end.job.id for end in gone}
     kept = {one: us for one, us in recalled.items() if one not in cancelled}
     living = [row for row in rows if row.id in kept and row.state != State.DEAD]
     last = max(living, key=lambda row: row.due_us).id if living else b""
     done = definition.after_recall(schedule, kept, last)
     put = _put(engine, found.name, done, found)
     if engine.store.transactional:
-        engine.store.together([joined([Group(commits=(put,)), *map(end_of, ends)])])
+        engine.store.together([group_of(ends, Group(commits=(put,)))])
         return
     # The outcomes stay in the rows until the schedule says which jobs it cancelled.
-    decision = decide(engine.store, ends, (), keeps_rows=True)
-    if all(decision.held) and _commit(engine, put):
-        complete_decided(engine.store, [*decision.decided, *gone])
+    opened = [end.opened() for end in ends]
+    if all(engine.store.settle(decisions.verdicts_of(opened))) and _commit(engine, put):
+        decisions.carry(engine.store, [*opened, *(decision_of(end).opened() for end in gone)])
 
 
 def _rows_of(engine: Engine, ids: Iterable[bytes]) -> list[Job]:

@@ -7,7 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
 from dueline.core.store import Store
-from dueline.jobs.completion import Finished, complete_decided
+from dueline.jobs import decisions
+from dueline.jobs.decisions import Decision
 
 AHEAD_MAX: Final = 2
 """Maximum number of groups of endings whose effects are under way: one is written, one waits."""
@@ -20,7 +21,7 @@ class Effects:
     """Writes effects at once, or next to the worker's loop where each write is a round trip.
 
     Once an outcome is stored, nothing depends on when its effects are: a reader of the job finds
-    the outcome in its row. Jobs with options are an exception, since other jobs may wait for them.
+    the outcome in its row. Ends that others may wait for are an exception.
     """
 
     def __init__(self, store: Store) -> None:
@@ -28,15 +29,15 @@ class Effects:
         self._under_way: deque[Future[None]] = deque()
         self._thread: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
-        self._waiting: list[Finished] = []
+        self._waiting: list[Decision] = []
 
-    def write(self, decided: Sequence[Finished]) -> None:
+    def write(self, decided: Sequence[Decision]) -> None:
         """Write the effects of outcomes, or let the thread do it."""
         if self._store.scope != "network":
-            complete_decided(self._store, decided)
+            decisions.carry(self._store, decided)
             return
-        complete_decided(self._store, [end for end in decided if end.job.opts])
-        later = [end for end in decided if not end.job.opts]
+        decisions.carry(self._store, [end for end in decided if end.is_awaited])
+        later = [end for end in decided if not end.is_awaited]
         if not later:
             return
         if self._thread is None:
@@ -61,7 +62,7 @@ class Effects:
     def _write_waiting(self) -> None:
         with self._lock:
             some, self._waiting = self._waiting, []
-        complete_decided(self._store, some)
+        decisions.carry(self._store, some)
 
     def _finish(self, most: int) -> None:
         """Wait until at most this many groups are under way; raise what made one fail."""

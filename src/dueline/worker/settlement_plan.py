@@ -13,9 +13,10 @@ from dueline.core.job import Token
 from dueline.core.lane import bucket_of
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.retry import Decision, Retry, RetryLater, decide, with_cancel_request
-from dueline.core.store import Group, Move
-from dueline.jobs.completion import Finished, end_of, finish_of
-from dueline.jobs.history import attempt_of, row_of
+from dueline.core.store import Move
+from dueline.jobs import completion, decisions
+from dueline.jobs.completion import Finished, finish_of
+from dueline.jobs.history import attempt_of
 from dueline.tasks.handler import Handler
 
 _DEFAULT_RETRY = Retry()
@@ -71,12 +72,12 @@ def plan(attempts: Iterable[Attempted]) -> list[Planned]:
     return over + again
 
 
-def group_of(planned: Planned) -> Group:
-    """Return what is stored of an attempt, where a group is one transaction."""
+def decision_of(planned: Planned) -> decisions.Decision:
+    """Return what is stored of an attempt."""
     if isinstance(planned.change, Finished):
-        return end_of(planned.change)
-    rows = () if planned.attempt is None else (row_of(planned.attempt, planned.ended.job),)
-    return Group((planned.change,), rows=rows)
+        return completion.decision_of(planned.change)
+    attempt = None if planned.attempt is None else (planned.attempt, planned.ended.job)
+    return decisions.Decision(planned.change, attempt=attempt)
 
 
 def _decided(attempted: Attempted) -> Decision:

@@ -20,10 +20,10 @@ from dueline.core.retry import with_cancel_request
 from dueline.core.store import Drop, Extend, Group, Move, Verdict
 from dueline.core.text import one_line
 from dueline.core.tuples import field, made
-from dueline.jobs import attempt_lines, cancel_requests
-from dueline.jobs.completion import Finished, complete, finish_of, finish_together, release, stored
-from dueline.jobs.completion import decide as decide_ends
-from dueline.jobs.history import died, row_of, rows_of_ended
+from dueline.jobs import attempt_lines, cancel_requests, decisions
+from dueline.jobs.completion import Finished, complete, finish_of, frees_of, stored, successes
+from dueline.jobs.decisions import Decision, group_of
+from dueline.jobs.history import died, rows_of_ended
 from dueline.limits.permits import suspend
 from dueline.tasks.batch_handler import BatchHandler
 from dueline.tasks.handler import Handler
@@ -31,7 +31,7 @@ from dueline.tasks.hooks import Hooks
 from dueline.worker.claimer import ClaimedJob
 from dueline.worker.effects import Effects
 from dueline.worker.log import SettlementReport, log_over
-from dueline.worker.settlement_plan import Attempted, Planned, group_of, plan
+from dueline.worker.settlement_plan import Attempted, Planned, decision_of, plan
 from dueline.worker.tally import Tally
 from dueline.worker.triage import EndedBeforeRun, queues_of
 
@@ -121,11 +121,17 @@ class Settler:
         is_one = self._engine.store.transactional and len(ended) + len(started) > 1
         done, others = _parted(ended, kinds) if is_one else ((), ended)
         plans = plan(self._attempted(attempt, cancelled_claims) for attempt in others)
-        marks = [self._mark(job) for job in started]
-        if is_one and not self._store_as_one(done, plans, marks):  # a claim was lost
-            plans += plan(self._attempted(attempt, cancelled_claims) for attempt in done)
+        changes = [*map(decision_of, plans), *map(self._mark, started)]
+        if is_one and not self._store_as_one(done, changes):  # a claim was lost
+            again = plan(self._attempted(attempt, cancelled_claims) for attempt in done)
+            changes[len(plans) : len(plans)] = map(decision_of, again)
+            plans += again
             is_one, done = False, ()
-        held = [True] * (len(plans) + len(marks)) if is_one else self._store_each(plans, marks)
+        held = (
+            [True] * len(changes)
+            if is_one
+            else decisions.settle(self._engine.store, changes, later=self._effects.write)
+        )
         self._wake(plans)
         self._report.done(done)
         self._report.planned(zip(plans, held, strict=False))  # the answers of marks come last
@@ -155,9 +161,7 @@ class Settler:
         handler = self._handlers.get(job.task)
         return Attempted(ended, settings, options, handler, is_cancelled, chance, token)
 
-    def _store_as_one(
-        self, done: Sequence[Ended], plans: Sequence[Planned], marks: Sequence[Extend]
-    ) -> bool:
+    def _store_as_one(self, done: Sequence[Ended], changes: Sequence[Decision]) -> bool:
         """Store what becomes of several attempts in one group, which costs least.
 
         Returns:
@@ -166,27 +170,18 @@ class Settler:
         store, catalog = self._engine.store, self._engine.catalog
         settings = {queue: catalog.settings(queue) for queue in queues_of(map(_job_of, done))}
         keeps = any(known.keep_us or known.history != "off" for known in settings.values())
-        if not (plans or keeps or any(map(_opts_of, map(_job_of, done)))):
-            drops = made(Drop, [(attempt.job,) for attempt in done])
-            return store.together([Group([*drops, *marks])])[0]
-        ends = [planned.change for planned in plans if isinstance(planned.change, Finished)]
-        moves = [Group((move,)) for _, _, _, move in plans if isinstance(move, Move)]
-        noted = [(row, each.job) for each, _, row, move in plans if row and isinstance(move, Move)]
-        return finish_together(store, done, settings, ends, [*moves, Group(marks)], noted=noted)
-
-    def _store_each(self, plans: Sequence[Planned], marks: Sequence[Extend]) -> Sequence[bool]:
-        """Store what becomes of attempts, and marks; return for each whether its claim held."""
-        store, started = self._engine.store, [Group((mark,)) for mark in marks]
-        if not store.transactional:  # the outcomes decide; their effects may follow later (rule P5)
-            ends = [planned.change for planned in plans if isinstance(planned.change, Finished)]
-            moves = [group_of(planned) for planned in plans if isinstance(planned.change, Move)]
-            held, decided = decide_ends(store, ends, [*moves, *started])
-            self._effects.write(decided)
-            return held
-        held = store.together([*map(group_of, plans), *started])
-        changes = [planned.change for planned, sure in zip(plans, held, strict=False) if sure]
-        release(store, [change.job for change in changes if isinstance(change, Finished)])
-        return held
+        keyed = [job for job in map(_job_of, done) if job.opts]
+        attempts = [change.attempt for change in changes if change.attempt is not None]
+        if keeps or keyed or attempts:
+            beside = successes(done, settings, attempts)
+            rest = [change._replace(attempt=None) for change in changes]  # they share history rows
+            group = group_of(rest, beside)
+        else:
+            group = group_of(changes, Group(made(Drop, [(attempt.job,) for attempt in done])))
+        if not store.together([group])[0]:
+            return False
+        decisions.free(store, changes, [write for job in keyed for write in frees_of(job)])
+        return True
 
     def _wake(self, plans: Sequence[Planned]) -> None:
         """Wake the workers of jobs that run again."""
@@ -254,7 +249,9 @@ class Settler:
             ended = Ended(job, Expired(), 0, outcome.ended_us)
             plans.append(Planned(ended, outcome, attempt, finished))
             log_over(job, outcome)
-        held = self._store_each(plans, ()) if plans else ()
+        held = decisions.settle(
+            self._engine.store, list(map(decision_of, plans)), later=self._effects.write
+        )
         for planned, sure in zip(plans, held, strict=True):
             if sure:
                 self._report.not_run(planned)
@@ -293,10 +290,8 @@ class Settler:
             for _, before in taken
             if before and catalog.settings(before.lane.queue).history != "off"
         ]
-        if noted and self._engine.store.transactional:
+        if noted:
             self._engine.store.append(rows_of_ended((), noted))
-        elif noted:
-            self._engine.store.append([row_of(*attempt) for attempt in noted])
 
     def _with_cancel_requests(self, over: Sequence[EndedBeforeRun]) -> Sequence[EndedBeforeRun]:
         """Cancel those of the jobs whose cancellation was requested under an earlier claim."""
@@ -311,10 +306,10 @@ class Settler:
             return False
         return self._hooks.has_run_hooks or not self.context_tasks.isdisjoint(map(_task_of, jobs))
 
-    def _mark(self, job: Job) -> Extend:
+    def _mark(self, job: Job) -> Decision:
         """Return the mark of a started handler; it does not extend claims with permits."""
         at_us = job.at_us if limits_of(job.lane) else self._lease_end_us(job)
-        return Extend(job, at_us, started=True)
+        return Decision(Extend(job, at_us, started=True))
 
     def _lease_end_us(self, job: Job) -> int:
         lease_us = self._engine.catalog.settings(job.lane.queue).lease_us

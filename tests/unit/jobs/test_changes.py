@@ -49,7 +49,7 @@ def _fail(queues: Queues, job: Job, *, for_good: bool = False) -> None:
     if for_good:
         outcome = Outcome("dead", engine.time.latest_us(), error="OSError: no")
         end = finish_of(job, outcome, None, engine.catalog.settings("default"))
-        assert finish(engine.store, [Finished(job, end)], ()) == [True]
+        assert finish(engine.store, [Finished(job, end)]) == [True]
     else:
         at_us = NOW_US
         move = Move(job, at_us, engine.ids.token(), at_us // WIDTH_US, errors=1, crashes=0)
@@ -116,7 +116,7 @@ def dead(queues: Queues, job: Job, error: str = "OSError: no") -> Job:
     outcome = Outcome("dead", queues.engine.time.latest_us(), error=error)
     settings = queues.engine.catalog.settings("default")
     end = finish_of(job._replace(errors=8, crashes=2), outcome, None, settings)
-    assert finish(queues.engine.store, [Finished(job, end)], ()) == [True]
+    assert finish(queues.engine.store, [Finished(job, end)]) == [True]
     return row_in(queues.engine.store, job.id)
 
 

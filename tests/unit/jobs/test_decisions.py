@@ -10,7 +10,7 @@ from dueline.core.clock import DAY_US
 from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.job import Token
 from dueline.core.store import NO_VERSION, Commit, Drop, Group, Put, Record, Store
-from dueline.jobs.decisions import Completion, Decision, complete, decide
+from dueline.jobs.decisions import Completion, Decision, complete, decide, of_record
 from dueline.store_tests.calls import (
     claim,
     lane_of,
@@ -41,12 +41,13 @@ def carrying(
     key = f"key {number}"
     write = Commit(partition, (Put(key, version, b"open", expect=expect),))
     carried = Group(jobs=[new_job(number)], rows=[row_of(number)])
-    return Decision(write, carried, closed=Put(key, CLOSED, b"closed"))
+    return of_record(write, carried, Put(key, CLOSED, b"closed"))
 
 
 def kept(number: int = 1) -> Decision:
     """Return a decision whose record stays as it is."""
-    return carrying(number)._replace(closed=None)
+    decision = carrying(number)
+    return Decision(decision.opened().write, decision.carried)
 
 
 def contents(store: Store) -> tuple[object, ...]:
@@ -125,7 +126,7 @@ def test_a_carried_verdict_that_is_refused_is_no_success(store: Store) -> None:
     retake = kept()._replace(carried=Group(verdicts=[move(job, 0)]))
     assert decide(store, [retake]) == [True]
     assert store.settle([Drop(job)]) == [False]
-    retake = carrying(2)._replace(carried=retake.carried, closed=None)
+    retake = kept(2)._replace(carried=retake.carried)
     assert decide(store, [retake]) == [False]
 
 
@@ -249,7 +250,7 @@ def test_two_complete_one_record_in_any_order() -> None:
     # rules C2 and C3: one of them may be the process that decided
     def lead(turns: Turns) -> None:
         scene = Scene()
-        scene.store().commit("p", carrying().write.writes)
+        scene.store().commit("p", carrying().opened().commit().writes)
         done: list[Completion] = []
         act = lambda: done.append(complete(scene.store(turns.step), carrying(), age_us=0))  # noqa: E731
         turns.run([act, act])
@@ -271,7 +272,7 @@ def test_a_job_that_has_ended_is_not_inserted_again(scene: Scene) -> None:
 def test_a_day_after_the_decision_its_record_is_closed_without_the_rest(scene: Scene) -> None:
     # rule C5
     store = scene.store()
-    assert store.commit("p", carrying().write.writes)
+    assert store.commit("p", carrying().opened().commit().writes)
     assert complete(store, carrying(), age_us=DAY_US) is Completion.TOO_LATE
     assert contents(store) == ([], [], [Record("key 1", CLOSED, b"closed")])
 

@@ -10,9 +10,18 @@ from dueline.core.attempt import Attempt, Done, Ended, FinalState, Outcome
 from dueline.core.errors import NotFound, Unknown
 from dueline.core.ids import Ids
 from dueline.core.job import Job, State
-from dueline.core.store import Extend, Group, Move, Store
-from dueline.jobs.completion import OUTCOME_LEASE_US, Finished, complete, finish, finish_of, stored
-from dueline.jobs.history import attempt_of, attempts, row_of
+from dueline.core.store import Extend, Move, Store
+from dueline.jobs.completion import (
+    OUTCOME_LEASE_US,
+    Finished,
+    complete,
+    decision_of,
+    finish,
+    finish_of,
+    stored,
+)
+from dueline.jobs.decisions import Decision, settle
+from dueline.jobs.history import attempt_of, attempts
 from dueline.jobs.queue import Queues
 from tests.harness.calls import LEASE_US, WIDTH_US, call, calls, claim_all, put, row_in
 from tests.harness.clocks import NOW_US, HandClock
@@ -62,7 +71,7 @@ def test_an_end_has_all_its_effects_with_or_without_transactions(
     for store in stores:
         put(queues, call(1))
         (job,) = claim_all(queues)
-        assert finish(store, [end_of(queues, job, state)], ()) == [True]
+        assert finish(store, [end_of(queues, job, state)]) == [True]
         assert queues.find(job.id).status == state
         assert list(queues.engine.jobs_of("default")) == []
     assert len(list(attempts(queues.engine.store, "default", 1))) == len(stores)
@@ -79,7 +88,7 @@ def test_the_next_claimer_completes_an_end_that_died_at_any_step(
     (job,) = claim_all(queues)
     store = Stepwise(queues.engine.store, {step: fault})
     try:
-        held = finish(store, [end_of(queues, job, state)], ())
+        held = finish(store, [end_of(queues, job, state)])
     except Unknown:
         assert step == 1
     else:
@@ -89,7 +98,7 @@ def test_the_next_claimer_completes_an_end_that_died_at_any_step(
     for again in claim_all(queues, worker="next"):
         if not again.outcome:  # the first step did not happen: the job runs again
             assert (step, fault) == (1, Fault.BEFORE)
-            finish(store, [end_of(queues, again, state)], ())
+            finish(store, [end_of(queues, again, state)])
             continue
         complete(store, [stored(again)])
     assert_ended(queues, job, state)
@@ -100,7 +109,7 @@ def test_that_tries_every_step(queues: Queues) -> None:
         put(queues, call(1))
         (job,) = claim_all(queues)
         store = Stepwise(queues.engine.store)
-        finish(store, [end_of(queues, job, state)], ())
+        finish(store, [end_of(queues, job, state)])
         assert store.calls == 3
 
 
@@ -108,7 +117,7 @@ def test_an_outcome_that_is_stored_is_what_people_see(queues: Queues, clock: Han
     put(queues, call(1))
     (job,) = claim_all(queues)
     store = Stepwise(queues.engine.store, {2: Fault.BEFORE})
-    assert finish(store, [end_of(queues, job, "done")], ()) == [True]
+    assert finish(store, [end_of(queues, job, "done")]) == [True]
     row = row_in(queues.engine.store, job.id)
     assert row.at_us == NOW_US + max(LEASE_US, OUTCOME_LEASE_US)
     found = queues.find(job.id)
@@ -123,9 +132,9 @@ def test_of_two_who_finish_a_job_one_does(queues: Queues, clock: HandClock) -> N
     clock.advance(us=LEASE_US)
     (new,) = claim_all(queues, worker="other")
     store = Stepwise(queues.engine.store)
-    assert finish(store, [end_of(queues, old, "dead")], ()) == [False]
+    assert finish(store, [end_of(queues, old, "dead")]) == [False]
     assert row_in(queues.engine.store, new.id) == new
-    assert finish(store, [end_of(queues, new, "done")], ()) == [True]
+    assert finish(store, [end_of(queues, new, "done")]) == [True]
     assert_ended(queues, new, "done")
 
 
@@ -134,7 +143,7 @@ def test_an_end_without_effects_is_one_verdict(queues: Queues) -> None:
     put(queues, call(1))
     (job,) = claim_all(queues)
     store = Stepwise(queues.engine.store)
-    assert finish(store, [end_of(queues, job, "done")], ()) == [True]
+    assert finish(store, [end_of(queues, job, "done")]) == [True]
     assert store.calls == 1
     with pytest.raises(NotFound):
         queues.find(job.id)
@@ -146,13 +155,13 @@ def test_other_verdicts_go_beside_the_ends(queues: Queues) -> None:
     token = Ids().token()
     move = Move(moves, NOW_US + 9, token, (NOW_US + 9) // WIDTH_US, errors=1, crashes=0)
     attempt = attempt_at(moves, Outcome("done", NOW_US))
-    others = [
-        Group((move,), rows=(row_of(attempt, moves),)),
-        Group((Extend(extends, NOW_US + 99, started=True),)),
-        Group((Extend(ends._replace(token=token), NOW_US),)),
+    changes = [
+        decision_of(end_of(queues, ends, "done")),
+        Decision(move, attempt=(attempt, moves)),
+        Decision(Extend(extends, NOW_US + 99, started=True)),
+        Decision(Extend(ends._replace(token=token), NOW_US)),
     ]
-    store = Stepwise(queues.engine.store)
-    held = finish(store, [end_of(queues, ends, "done")], others)
+    held = settle(Stepwise(queues.engine.store), changes)
     assert held == [True, True, True, False]
     assert row_in(queues.engine.store, moves.id).errors == 1
     assert row_in(queues.engine.store, extends.id).state == State.STARTED
@@ -170,7 +179,7 @@ class Unsure(Stepwise):
 def test_a_row_is_not_dropped_while_an_effect_is_unsure(queues: Queues, clock: HandClock) -> None:
     put(queues, call(1))
     (job,) = claim_all(queues)
-    assert finish(Unsure(queues.engine.store), [end_of(queues, job, "done")], ()) == [True]
+    assert finish(Unsure(queues.engine.store), [end_of(queues, job, "done")]) == [True]
     assert row_in(queues.engine.store, job.id).outcome
     clock.advance(us=max(LEASE_US, OUTCOME_LEASE_US))
     (again,) = claim_all(queues)

@@ -26,7 +26,7 @@ def done(queues: Queues, job: Job, value: str = "7") -> None:
     """End a job as its handler's return does."""
     outcome = Outcome("done", queues.engine.time.latest_us(), value=value)
     end = finish_of(job, outcome, None, queues.engine.catalog.settings(job.lane.queue))
-    assert finish(queues.engine.store, [Finished(job, end)], ()) == [True]
+    assert finish(queues.engine.store, [Finished(job, end)]) == [True]
 
 
 def test_a_result_is_there_once_the_job_is_done(queues: Queues) -> None:

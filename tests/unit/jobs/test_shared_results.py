@@ -12,7 +12,7 @@ from dueline.core.ids import Ids, derived
 from dueline.core.job import Job, JobId, Token
 from dueline.core.store import Commit, Put, Store
 from dueline.jobs import results
-from dueline.jobs.completion import finish_together
+from dueline.jobs.completion import successes
 from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Handler
 from dueline.worker.settler import Settler
@@ -219,7 +219,7 @@ def test_each_queue_keeps_for_its_own_time(queues: Queues, clock: HandClock) -> 
     ]
     done = [Ended(job, Done(b"7"), NOW_US, NOW_US) for job in jobs]
     settings = {one: queues.engine.catalog.settings(one) for one in ("default", "short")}
-    assert finish_together(queues.engine.store, done, settings, (), ())
+    assert queues.engine.store.together([successes(done, settings)]) == [True]
     clock.advance(1)
     kept = found(queues.engine.store, jobs)
     assert [one is not None for one in kept] == [True] * 10 + [False] * 10

@@ -16,7 +16,7 @@ from dueline.core.errors import Conflict, Duplicate, EnqueueUnknown, NotFound, U
 from dueline.core.job import Job
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Drop, Group, Move, Store
-from dueline.jobs.completion import joined
+from dueline.jobs.decisions import joined
 from dueline.jobs.history import attempts
 from dueline.jobs.queue import EnqueueRequest, Queues
 from tests.harness.calls import LEASE_US, claim_all, row_of

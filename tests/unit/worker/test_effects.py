@@ -6,9 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from dueline.jobs.completion import Finished
+from dueline.core.store import Drop
+from dueline.jobs import decisions
+from dueline.jobs.decisions import Decision
 from dueline.store_tests.calls import new_jobs
-from dueline.worker import effects
 from dueline.worker.effects import WAITING_MAX, Effects
 
 
@@ -20,7 +21,7 @@ class Written:
         self.begun = threading.Semaphore(0)
         self.may_go_on = threading.Semaphore(0)
 
-    def __call__(self, _: object, ends: Sequence[Finished]) -> None:
+    def __call__(self, _: object, ends: Sequence[Decision]) -> None:
         if ends:
             self.groups.append(len(ends))
             self.begun.release()
@@ -34,12 +35,12 @@ class Far:
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> Written:
     written = Written()
-    monkeypatch.setattr(effects, "complete_decided", written)
+    monkeypatch.setattr(decisions, "carry", written)
     return written
 
 
-def ends(count: int) -> list[Finished]:
-    return [Finished(job, cast("Any", None)) for job in new_jobs(count)]
+def ends(count: int) -> list[Decision]:
+    return [Decision(Drop(job)) for job in new_jobs(count)]
 
 
 def test_endings_that_wait_are_written_together(written: Written) -> None:
@@ -68,7 +69,7 @@ def test_more_than_a_group_may_have_waits_for_its_turn(written: Written) -> None
 
 def test_each_ending_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    monkeypatch.setattr(effects, "complete_decided", lambda _, some: seen.append(len(some)))
+    monkeypatch.setattr(decisions, "carry", lambda _, some: seen.append(len(some)))
     beside = Effects(cast("Any", Far()))
     for count in range(200):
         beside.write(ends(count % 7))

@@ -23,8 +23,9 @@ from dueline.core.queue_settings import QueueSettings
 from dueline.core.retry import Retry, RetryLater
 from dueline.core.store import Move
 from dueline.jobs.completion import Finished
+from dueline.jobs.decisions import group_of
 from dueline.tasks.handler import Handler
-from dueline.worker.settlement_plan import Attempted, Planned, group_of, plan
+from dueline.worker.settlement_plan import Attempted, Planned, decision_of, plan
 from tests.harness.calls import WIDTH_US, row_of
 from tests.harness.clocks import NOW_US
 
@@ -220,10 +221,10 @@ def test_no_handler_was_called_for_a_job_that_expired() -> None:
 
 
 def test_a_job_that_stays_has_one_group_with_its_row_of_the_history() -> None:
-    group = group_of(planned(FAILED))
+    group = group_of([decision_of(planned(FAILED))])
     assert [type(verdict) for verdict in group.verdicts] == [Move]
     assert [row.at_us for row in group.rows] == [END_US]
-    assert group_of(planned(FAILED, settings=NO_HISTORY)).rows == ()
+    assert group_of([decision_of(planned(FAILED, settings=NO_HISTORY))]).rows == []
 
 
 def test_ends_come_first() -> None:

@@ -218,7 +218,7 @@ def test_what_another_decided_is_seen_through_and_never_run(
     end = Finished(job, finish_of(job, outcome, None, queues.engine.catalog.settings("default")))
     stepwise = FailingStore(queues.engine.store, {2: Fault.BEFORE})
     stepwise.transactional = False
-    assert finish(stepwise, [end], ()) == [True]
+    assert finish(stepwise, [end]) == [True]
     assert row_in(queues.engine.store, job.id).outcome
     clock.advance(us=LEASE_US)
     assert Bench(queues, clock).run() == []

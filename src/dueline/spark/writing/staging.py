@@ -23,7 +23,7 @@ from dueline.core.job import JobId
 from dueline.core.pagination import record_at
 from dueline.core.store import NO_VERSION, Commit, Group, Put
 from dueline.core.wakeup import place_of
-from dueline.jobs.completion import joined
+from dueline.jobs.decisions import joined
 from dueline.spark.writing.conflicts import (
     EXISTING,
     REJECT,

@@ -16,7 +16,7 @@ from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.job import Job, JobId
 from dueline.core.pagination import records_in
 from dueline.core.store import NO_VERSION, Commit, Group, Move, Put, Store
-from dueline.jobs.completion import joined
+from dueline.jobs.decisions import joined
 from dueline.jobs.unique import UniqueJobs
 from dueline.spark.writing.conflicts import reject
 
