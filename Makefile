@@ -19,7 +19,7 @@ PYTEST := $(PY) -m pytest -q -n $(WORKERS) --dist loadgroup --ignore tests/unit/
 CODE := $(strip $(foreach folder,src tests benchmarks checker examples models simulation tools,\
           $(if $(shell find $(folder) -name '*.py' 2>/dev/null | head -n 1),$(folder))))
 
-# Packages that require a branch coverage of COVERED_MIN per cent (Cassandra and PostgreSQL need a server).
+# Packages that require a branch coverage of COVERED_MIN per cent (Cassandra, PostgreSQL and Redis need a server).
 COVERED_MIN := 95
 empty :=
 comma := ,
@@ -43,7 +43,7 @@ GUARD_DIR := .cache/cassandra/guard
 GUARD_FIRST := 131
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test test-all collect test-spark test-pythons check reference structure models mutants planted simulate calls guard kills versions appends products fuzz bench bench-postgres bench-docs figures bench-spark cassandra-up cassandra-down postgres-up postgres-down lock vulnerabilities docs docs-serve pictures screenshots words clean
+.PHONY: help demo demo-spark test test-all collect test-spark test-pythons check reference structure models mutants planted simulate calls guard kills versions appends products fuzz bench bench-postgres bench-docs figures bench-spark cassandra-up cassandra-down postgres-up postgres-down redis-up redis-down lock vulnerabilities docs docs-serve pictures screenshots words clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -62,7 +62,7 @@ test-all: check ## check, then run all tests except those on Spark; in CI, requi
 	$(PYTEST) -m "not mutants" $(if $(CI),--cov --cov-report= $(addprefix --ignore ,$(SHORT_KILLS)))
 ifdef CI
 	@echo "branch coverage, at least $(COVERED_MIN) %:"
-	@$(BIN)/coverage report --include='$(COVERED)' --omit='*/stores/cassandra*,*/stores/postgres*' --fail-under=$(COVERED_MIN)
+	@$(BIN)/coverage report --include='$(COVERED)' --omit='*/stores/cassandra*,*/stores/postgres*,*/stores/redis*' --fail-under=$(COVERED_MIN)
 endif
 
 # Compiles the tests for all processes of pytest, while one core is left over by `check`.
@@ -205,6 +205,12 @@ postgres-up: ## start a real PostgreSQL on loopback, and install it if needed (D
 
 postgres-down: ## stop it and keep its data
 	@$(PYTHON) -m tools.postgres down
+
+redis-up: $(VENV)/.project ## start a real Redis and a Valkey on loopback, and install Redis if needed (Debian)
+	@$(PY) -m tools.redis up
+
+redis-down: $(VENV)/.project ## stop them and keep their data
+	@$(PY) -m tools.redis down
 
 LOCK := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url
 lock: $(VENV)/.lock ## pin every dependency by hash (UPGRADE=--upgrade renews the pins)

@@ -1,0 +1,52 @@
+"""The command line: up, down, status."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from tools.redis.server import KINDS, RedisError, Server, install
+
+EXIT_FAILED = 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    servers = [Server(kind, fsync=options.fsync) for kind in options.only or KINDS]
+    try:
+        if options.command == "up":
+            install()
+        for server in servers:
+            if options.command == "up":
+                server.start()
+            elif options.command == "down":
+                (server.remove if options.remove else server.stop)()
+    except RedisError as error:
+        print(f"redis: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    is_good = options.command == "down" or _status(servers)
+    return 0 if is_good else EXIT_FAILED
+
+
+def _status(servers: Sequence[Server]) -> bool:
+    """Print a line for each server; return whether all answer."""
+    for server in servers:
+        state = "ready" if server.is_ready() else "down"
+        print(f"{server.kind:6} {server.url} {state:5} pid {server.pid or '-'} log {server.log}")
+    return all(server.is_ready() for server in servers)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.redis",
+        description="Real Redis and Valkey servers on loopback, without a container.",
+    )
+    parser.add_argument("command", choices=["up", "down", "status"])
+    parser.add_argument("--only", action="append", choices=list(KINDS), help="by default, all")
+    parser.add_argument("--fsync", default="everysec", choices=["always", "everysec", "no"])
+    parser.add_argument("--remove", action="store_true", help="with down: delete the data")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

