@@ -95,7 +95,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             or UNMEASURED & set(item.nodeid.split("/"))
         ):
             item.add_marker(pytest.mark.no_cover)
-        if item.get_closest_marker("cassandra") or item.get_closest_marker("postgres"):
+        if any(map(item.get_closest_marker, ("cassandra", "postgres", "redis"))):
             item.add_marker(pytest.mark.no_cover)
             if config.pluginmanager.hasplugin("xdist"):
                 group = item.parent.nodeid if item.parent else ""

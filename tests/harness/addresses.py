@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from dueline.api.connect import open_store
 from tests.harness.cassandra_node import expect_node, keyspaces_on_a_node
 from tests.harness.clocks import HandClock
 from tests.harness.postgres import schemas
+from tests.harness.redis import new_url
 from tests.harness.stepped_store import nothing
 from tests.harness.world import World, world_on
 
@@ -17,13 +19,17 @@ IN_MEMORY = [pytest.param(kind, marks=pytest.mark.memory) for kind in ("memory",
 """With the one that is not transactional."""
 
 WITH_ADDRESS = [
-    pytest.param(kind, marks=getattr(pytest.mark, kind))
-    for kind in ("sqlite", "postgres", "cassandra")
+    *(
+        pytest.param(kind, marks=getattr(pytest.mark, kind))
+        for kind in ("sqlite", "postgres", "cassandra")
+    ),
+    pytest.param("redis", marks=[pytest.mark.redis, pytest.mark.long]),
 ]
 """Those that several processes can open."""
 
 LONG_ON_CASSANDRA = [
     *WITH_ADDRESS[:2],
+    WITH_ADDRESS[3],
     pytest.param("cassandra", marks=[pytest.mark.cassandra, pytest.mark.long]),
 ]
 
@@ -35,6 +41,8 @@ def address(kind: str, folder: Path) -> Iterator[str]:
         case "postgres":
             with schemas() as made:
                 yield made.fresh()
+        case "redis":
+            yield new_url()
         case "cassandra":
             expect_node()
             with keyspaces_on_a_node(1) as keyspaces:
@@ -58,6 +66,11 @@ def world_of(kind: str, folder: Path) -> Iterator[World]:
                 store.clock_us = clock.wall_us  # type: ignore[method-assign]
                 yield World(store, clock)
                 store.close()
+        case "redis":
+            store = open_store(new_url(), clock=clock)
+            store.clock_us = clock.wall_us  # type: ignore[method-assign]
+            yield World(store, clock)
+            store.close()
         case "cassandra":
             expect_node()
             from tests.harness.cassandra_stage import HandTimedStore  # noqa: PLC0415  (needs the driver)

@@ -21,7 +21,7 @@ from dueline.core.wakeup import LocalWakeups, NoWakeups, Wakeups
 from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
 
-SCHEMES = ("memory", "sqlite", "postgresql", "cassandra")
+SCHEMES = ("memory", "sqlite", "postgresql", "cassandra", "redis")
 
 EXTRA_STORES: dict[str, Callable[[Clock], Store]] = {}
 """Constructors of further stores by URL, which tests register."""
@@ -42,7 +42,9 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
             `postgresql://user:password@host/database`, with `?schema=` and the parameters of libpq
             (stores/postgres/address.py);
             `cassandra://host,host/keyspace`, with options such as `?dc=` and `&consistency=`
-            (stores/cassandra/url.py).
+            (stores/cassandra/url.py);
+            `redis://user:password@host/0`, `rediss://`, `unix:///socket` or `valkey://`, with
+            `?prefix=` and other options (stores/redis/address.py).
         clock: The machine's clock; by default the system's.
 
     Raises:
@@ -60,6 +62,8 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
         return _postgres(url, options, clock or SystemClock())
     if parts.scheme == "cassandra":
         return _cassandra(url, options, clock or SystemClock())
+    if parts.scheme in ("redis", "rediss", "unix", "valkey", "valkeys"):
+        return _redis(url, options, clock or SystemClock())
     raise ConfigError(
         f"The store URL {mask(url)!r} has an unknown scheme.",
         hint=f"Use one of {', '.join(f'{scheme}://' for scheme in SCHEMES)}, such as "
@@ -292,6 +296,15 @@ def _cassandra(url: str, options: dict[str, str], clock: Clock) -> Store:
     with _driver("Cassandra", "cassandra", extra="cassandra"):
         from dueline.stores.cassandra.store import CassandraStore  # noqa: PLC0415  (an extra)
     return CassandraStore(place, clock=clock)
+
+
+def _redis(url: str, options: dict[str, str], clock: Clock) -> Store:
+    from dueline.stores.redis.address import address_of  # noqa: PLC0415  (see above)
+
+    address = address_of(url, options)
+    with _driver("Redis", "redis", extra="redis"):
+        from dueline.stores.redis.store import RedisStore  # noqa: PLC0415  (an extra)
+    return RedisStore(address, clock=clock)
 
 
 @contextmanager

@@ -101,7 +101,7 @@ class StoreUnavailable(DuelineError):
 
 
 class StoreReplaced(StoreUnavailable):
-    """The SQLite file was removed or replaced while it was open; nothing was written.
+    """The SQLite file or the data in Redis was removed or replaced; nothing was written.
 
     Every later call raises this error too, until the store is closed and opened again.
     """

@@ -1,0 +1,116 @@
+"""The URL of a store in Redis or Valkey."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from dueline.core import durations
+from dueline.core.clock import SECOND_US
+from dueline.core.errors import ConfigError
+
+PREFIX: Final = "dueline"
+"""Default prefix of the store's keys."""
+
+CONNECT_TIMEOUT_S: Final = 5
+"""Maximum duration of a connection attempt, in seconds."""
+
+TIMEOUT_US: Final = 10 * SECOND_US
+"""Maximum duration of a call, in microseconds; shorter leases shorten it."""
+
+PORT: Final = 6379
+SCHEMES: Final = ("redis", "rediss", "unix", "valkey", "valkeys")
+
+_PREFIX: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+_OPTIONS: Final = {"prefix", "timeout", "durability", "db", "ca"}
+_HINT: Final = (
+    "Use redis://user:password@host:6379/0, rediss:// for TLS, or unix:///path/redis.sock; its "
+    "options are prefix, timeout, durability=none, db (of unix://) and ca (of rediss://)."
+)
+
+
+class Address(NamedTuple):
+    """A database of a server, and the prefix of the store's keys in it.
+
+    Attributes:
+      settings: Arguments of the driver's connection, with the password; never shown.
+      shown: The URL without user, password and options.
+      prefix: The prefix, without braces.
+      host, port: The server; an empty host for a socket.
+      is_tls: Whether the connection is encrypted.
+      may_lose: Whether a server that keeps nothing on disk is accepted.
+      timeout_us: Time limit of a call; None for the default, which follows the shortest lease.
+    """
+
+    settings: Mapping[str, Any]
+    shown: str
+    prefix: str
+    host: str = ""
+    port: int = PORT
+    is_tls: bool = False
+    may_lose: bool = False
+    timeout_us: int | None = None
+
+    def __repr__(self) -> str:
+        """Return the address without credentials."""
+        return self.shown
+
+
+def address_of(url: str, options: Mapping[str, str]) -> Address:
+    """Parse a URL.
+
+    Args:
+      url: `redis://[user[:password]@]host[:port][/database]`, or `valkey://`; `rediss://` or
+        `valkeys://` with TLS; `unix:///path` for a socket.
+      options: The query of the URL: `prefix` of the keys, `timeout` (such as 2s),
+        `durability=none` for a server that keeps nothing on disk, `db` with a socket, and `ca`, the
+        file of the authority that signed the server's certificate.
+
+    Raises:
+      ConfigError: The URL is not valid.
+    """
+    parts = urlsplit(url)
+    is_socket = parts.scheme == "unix"
+    try:
+        port = parts.port or PORT
+        database = int((options.get("db") if is_socket else parts.path.strip("/")) or 0)
+    except ValueError as error:
+        raise _invalid("its port and database are numbers") from error
+    if unknown := sorted(options.keys() - _OPTIONS):
+        raise _invalid(f"it has the unknown option {unknown[0]!r}")
+    if options.get("durability", "none") != "none":
+        raise _invalid("`durability` can only be none")
+    if "://" not in url or parts.fragment or (is_socket and not parts.path):
+        raise _invalid("a part is missing, or / ? # @ in a password are not escaped")
+    prefix = options.get("prefix", PREFIX)
+    if not _PREFIX.fullmatch(prefix):
+        raise _invalid("`prefix` takes up to 64 of A-Z a-z 0-9 _ . : -")
+    settings: dict[str, Any] = {
+        "db": database,
+        "username": unquote(parts.username) if parts.username else None,
+        "password": unquote(parts.password) if parts.password else None,
+    }
+    is_tls = parts.scheme in ("rediss", "valkeys")
+    host = "" if is_socket else parts.hostname or "localhost"
+    if is_socket:
+        settings["path"] = unquote(parts.path)
+    else:
+        settings |= {"host": host, "port": port}
+    if is_tls and "ca" in options:
+        settings["ssl_ca_certs"] = options["ca"]
+    place = parts.path if is_socket else f"{host}:{port}/{database}"
+    suffix = "" if prefix == PREFIX else f"?prefix={prefix}"
+    return Address(
+        settings,
+        f"{parts.scheme}://{place}{suffix}",
+        prefix,
+        host,
+        port,
+        is_tls,
+        may_lose="durability" in options,
+        timeout_us=durations.timeout_us(options["timeout"]) if "timeout" in options else None,
+    )
+
+
+def _invalid(why: str) -> ConfigError:
+    return ConfigError(f"The URL of the Redis store is not valid: {why}.", hint=_HINT)

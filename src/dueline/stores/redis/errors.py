@@ -1,0 +1,44 @@
+"""Translates the errors of a server and of its driver, which strips codes from some messages."""
+
+import re
+from typing import Final
+
+from dueline.core.errors import ConfigError, DuelineError, StoreReplaced, StoreUnavailable
+from dueline.stores.redis.address import Address
+
+MISSING: Final = "Function not found"
+"""Begin of the message for a function that is not loaded."""
+
+_SIGNS: Final[tuple[tuple[str, type[DuelineError], str], ...]] = (
+    ("REPLACED", StoreReplaced, ("Check the server: FLUSHALL, another database, a restart without "
+     "its files. Then start this process again.")),
+    ("invalid username-password|[Aa]uthentication required|without any password configured",
+     ConfigError, "Check the user and password in the URL."),
+    ("has no permissions|NOPERM", ConfigError, ("Allow this user the command, and the keys of the "
+     "prefix (ACL SETUSER).")),
+    ("DB index is out of range", ConfigError, "Check the number of the database in the URL."),
+    ("read only replica", StoreUnavailable, "It is a read-only replica: connect to the primary."),
+    ("used memory > 'maxmemory'", StoreUnavailable, ("The server's memory is full: new jobs are "
+     "refused, workers go on. Raise maxmemory, or start more workers.")),
+    ("MISCONF", StoreUnavailable, "The server cannot write to its disk: free some space."),
+    ("NOREPLICAS|Not enough good replicas", StoreUnavailable, ("Too few replicas are connected "
+     "(min-replicas-to-write).")),
+    ("loading the dataset|Link with MASTER|TRYAGAIN", StoreUnavailable, "The server is starting."),
+    ("BUSY", StoreUnavailable, "Another script blocks the server: see SCRIPT KILL."),
+    ("unknown command|FUNCTION", ConfigError, ("Use Redis 7.0 or Valkey, directly: a proxy "
+     "or its settings forbid functions.")),
+    ("max number of clients", StoreUnavailable, "Raise maxclients, or run fewer processes."),
+    ("WRONGTYPE", ConfigError, "Another program uses these keys: choose another prefix=."),
+)  # fmt: skip
+"""Parts of messages, the error that they become, and what to do."""
+
+
+def translated(error: Exception, address: Address) -> DuelineError:
+    """Translate an error after which nothing was written."""
+    text = (str(error) or type(error).__name__).strip().rstrip(".")
+    for sign, kind, hint in _SIGNS:
+        if re.search(sign, text):
+            return kind(f"{address} refuses a call: {text}.", hint=hint)
+    return StoreUnavailable(
+        f"{address} failed: {text}.", hint="Check that the server is running and reachable."
+    )

@@ -1,0 +1,108 @@
+-- What all functions share. A store is a few keys with one prefix:
+--
+-- about        hash: id (identity), run (server process), base (lowest new fence), schema
+-- j            hash: a job's id -> its row, see row.lua; b: a long body by the job's id
+-- z:LANE       sorted set of the rows of a lane: at, id; all scores are 0, so order is by bytes
+-- n            sorted set of the lanes that have rows
+-- l:SHARD      sorted set of pointers: listing, rest of the lane; m: hash of marks by shard
+-- r:PARTITION  hash of records by key; k:PARTITION: their keys in order; p: the partitions in order
+-- x            sorted set of records that expire, by time
+-- s:SHARD      sorted set of a stream's rows: at, id; t:SHARD: hash of their bodies; w: watermarks
+-- idle         set of the channels whose workers wait for a message
+-- c:CALL       the outcome of a call, for a minute: read if its answer was lost
+--
+-- Times and buckets are 8 bytes, big-endian, plus 2^63: the order of bytes is that of numbers.
+local call, sub, byte, char, spack, sunpack, floor, NO_TIME, UNCLAIMED
+local WORD, TOP = 4294967296, 2147483648
+local KEPT_MS = 60000
+local PART = 1000
+
+local prefix, fence_base
+
+-- Name what is not there while the library is loaded.
+local function start()
+  call, sub, byte, char = redis.call, string.sub, string.byte, string.char
+  spack, sunpack, floor = struct.pack, struct.unpack, math.floor
+  NO_TIME, UNCLAIMED = string.rep('\255', 8), string.rep('\0', 16)
+end
+
+local function pack8(number)
+  local high = floor(number / WORD)
+  return spack('>I4I4', high + TOP, number - high * WORD)
+end
+
+local function unpack8(text, place)
+  local high, low = sunpack('>I4I4', text, place or 1)
+  return (high - TOP) * WORD + low
+end
+
+local function is_before(one, other) -- Lua compares strings by the locale
+  local high, low = sunpack('>I4I4', one)
+  local other_high, other_low = sunpack('>I4I4', other)
+  return high < other_high or (high == other_high and low < other_low)
+end
+
+local function time8()
+  local now = call('TIME')
+  return pack8(now[1] * 1000000 + now[2])
+end
+
+-- Prepare a call; return an error if the store is not the one that the caller knows.
+local function open(keys, args)
+  if not call then start() end
+  prefix = sub(keys[1], 1, -6)
+  local about = call('HMGET', keys[1], 'id', 'base')
+  if about[1] ~= args[1] then
+    return redis.error_reply('REPLACED the store has another identity, or none')
+  end
+  fence_base = tonumber(about[2] or '0')
+end
+
+-- Call a command with many arguments, a part at a time.
+local function in_parts(command, key, arguments)
+  for first = 1, #arguments, PART do
+    call(command, key, unpack(arguments, first, math.min(first + PART - 1, #arguments)))
+  end
+end
+
+local function fetch(key, fields)
+  local values = {}
+  for first = 1, #fields, PART do
+    local part = call('HMGET', key, unpack(fields, first, math.min(first + PART - 1, #fields)))
+    for number = 1, #part do values[first + number - 1] = part[number] end
+  end
+  return values
+end
+
+local function head_of(lane)
+  local first = call('ZRANGE', prefix .. 'z:' .. lane, 0, 0)[1]
+  return first and sub(first, 1, 8) or ''
+end
+
+local function shard_of(lane)
+  return sub(lane, 1, 6 + sunpack('>I2', lane))
+end
+
+local function marks_of(shard)
+  local marks = call('HGET', prefix .. 'm', shard)
+  if not marks then return -1, -1 end
+  return unpack8(marks), unpack8(marks, 9)
+end
+
+redis.register_function('@_hello', function(keys, args) -- proposed id, server process, known id
+  if not call then start() end
+  local about = call('HMGET', keys[1], 'id', 'run', 'schema')
+  local id, schema = about[1], about[3]
+  if args[3] ~= '' and id ~= args[3] then
+    return redis.error_reply('REPLACED the store has another identity, or none')
+  end
+  if not id then
+    id, schema = args[1], '@SCHEMA'
+    call('HSET', keys[1], 'id', id, 'run', args[2], 'schema', schema)
+  elseif about[2] ~= args[2] then -- a restart or a failover may have lost claims
+    local now = call('TIME')
+    local base = string.format('%.0f', now[1] * 1000000 + now[2])
+    call('HSET', keys[1], 'run', args[2], 'base', base)
+  end
+  return {id, schema}
+end)

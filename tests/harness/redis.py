@@ -1,0 +1,43 @@
+"""Redis and Valkey servers for tests, and empty stores on them."""
+
+import os
+import secrets
+
+from dueline.store_tests.factory import UrlFactory
+from tests.harness.servers import absent
+from tools.redis import Server
+
+NAME = "redis"
+NAMES = ("redis", "valkey")
+VARIABLES = {"redis": "DUELINE_TEST_REDIS", "valkey": "DUELINE_TEST_VALKEY"}
+
+
+def server_url(kind: str = "redis") -> str:
+    """Return the URL of a server for tests; skip the test without one."""
+    try:
+        import redis  # noqa: F401, PLC0415  (an extra)
+    except ModuleNotFoundError:
+        absent(NAME, "redis-py is not installed")
+    variable = VARIABLES[kind]
+    if url := os.environ.get(variable, ""):
+        return url
+    server = Server(kind)
+    if not server.is_ready():
+        absent(NAME, f"no {kind} server runs: `make redis-up`, or {variable}=redis://…")
+    return server.url
+
+
+def new_url(kind: str = "redis", **options: str) -> str:
+    """Return the URL of an empty store: a prefix that was never used."""
+    base, _, query = server_url(kind).partition("?")
+    texts = [
+        f"prefix=test{secrets.token_hex(8)}",
+        *(f"{key}={value}" for key, value in options.items()),
+    ]
+    return f"{base}?{'&'.join([*filter(None, [query]), *texts])}"
+
+
+def prefixes(kind: str) -> UrlFactory:
+    """Return the factory of empty stores on a server."""
+    server_url(kind)
+    return UrlFactory(lambda _: new_url(kind))

@@ -1,0 +1,41 @@
+"""URLs of stores in Redis."""
+
+import pytest
+
+from dueline.api.connect import open_store
+from dueline.core.errors import ConfigError
+from dueline.stores.redis.address import address_of
+
+
+def test_a_url_names_server_database_and_prefix() -> None:
+    address = address_of("rediss://shop:p%40ss@db:7000/3", {"prefix": "jobs", "timeout": "2s"})
+    assert dict(address.settings) == {
+        "host": "db", "port": 7000, "db": 3, "username": "shop", "password": "p@ss"
+    }  # fmt: skip
+    assert (address.prefix, address.is_tls, address.timeout_us) == ("jobs", True, 2_000_000)
+    assert repr(address) == "rediss://db:7000/3?prefix=jobs"
+
+
+def test_a_url_may_name_a_socket() -> None:
+    address = address_of("unix:///run/redis.sock", {"db": "2"})
+    assert (address.settings["path"], address.settings["db"]) == ("/run/redis.sock", 2)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis:",
+        "redis://host/mail",
+        "redis://host:port/0",
+        "redis://host/0?prefix={x}",
+        "redis://host/0?durability=all",
+        "redis://host/0?wait=1",
+        "redis://:secret#@host/0",
+        "unix://",
+    ],
+)
+def test_what_is_no_url_of_a_store_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        open_store(url)
+    assert error.value.hint
+    assert "secret" not in str(error.value)
