@@ -2,6 +2,8 @@
 
 import os
 import secrets
+import socket
+from collections.abc import Callable
 
 from dueline.store_tests.factory import UrlFactory
 from tests.harness.servers import absent
@@ -10,6 +12,8 @@ from tools.redis import Server
 NAME = "redis"
 NAMES = ("redis", "valkey")
 VARIABLES = {"redis": "DUELINE_TEST_REDIS", "valkey": "DUELINE_TEST_VALKEY"}
+
+StartServer = Callable[..., Server]
 
 
 def server_url(kind: str = "redis") -> str:
@@ -41,3 +45,11 @@ def prefixes(kind: str) -> UrlFactory:
     """Return the factory of empty stores on a server."""
     server_url(kind)
     return UrlFactory(lambda _: new_url(kind))
+
+
+def free_port() -> int:
+    """Return a port on which nothing listens."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port

@@ -1,16 +1,13 @@
 """Servers that a test may stop."""
 
-import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.harness.redis import NAME
+from tests.harness.redis import NAME, StartServer, free_port
 from tests.harness.servers import absent
 from tools.redis import RedisError, Server
-
-StartServer = Callable[..., Server]
 
 
 @pytest.fixture(params=["redis", "valkey"])
@@ -31,11 +28,3 @@ def start_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sta
     yield start
     for server in started:
         server.kill()
-
-
-def free_port() -> int:
-    """Return a port on which nothing listens."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port

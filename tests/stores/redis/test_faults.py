@@ -24,7 +24,7 @@ from dueline.store_tests.calls import (
     rows_in,
 )
 from dueline.stores.redis import connection
-from tests.stores.redis.conftest import StartServer, free_port
+from tests.harness.redis import StartServer, free_port
 from tools.redis import Server
 
 pytestmark = pytest.mark.redis

@@ -11,7 +11,7 @@ from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.job import JobId
 from dueline.core.store import Drop, Group, Lease, Store, Want
 from dueline.store_tests.calls import LEASE_US, NOW_US, id_of, lane_of, new_job, row_of, token_of
-from tests.stores.redis.conftest import StartServer
+from tests.harness.redis import StartServer
 
 KILLS = 5
 JOBS_OF_A_CALL = 20
