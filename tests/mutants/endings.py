@@ -46,7 +46,7 @@ def settle_otherwise(patch: Patch, end: Callable[[Store, Sequence[Decision]], li
     """Let the ends of jobs be written in another way."""
     settle = decisions.settle
 
-    def settle_all(store: Store, some: Sequence[Decision], *, later: object) -> list[bool]:
+    def settle_all(store: Store, some: Sequence[Decision], *, later: object = None) -> list[bool]:
         del later
         ends = [one for one in some if one.opens is not None]
         return end(store, ends) + settle(store, [one for one in some if one.opens is None])
