@@ -98,7 +98,7 @@ def test_events_have_the_same_rows_alone_and_together(
 
 
 def test_a_page_may_have_more_texts_than_a_byte_counts() -> None:
-    jobs = [job_row(number) for number in range(600)]
+    jobs = [job_row(number)._replace(worker="w1") for number in range(600)]
     noted = failed_of(jobs, [f"no {number}" for number in range(600)])
     rows = rows_of_ended((), noted)
     assert len(rows) == 6
