@@ -15,6 +15,7 @@ _UNITS_US = {
 }
 _TIMEOUT_US_MIN = SECOND_US // 10
 _TIMEOUT_US_MAX = 600 * SECOND_US
+_LEASE_TIMEOUT_US_MIN = SECOND_US
 """Bounds of the option `timeout=` of a store's URL, in microseconds."""
 
 _PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(ms|s|m|h|d|w)")
@@ -53,6 +54,16 @@ def timeout_us(text: str) -> int:
             f"timeout={text!r} is out of range.", hint="Use a duration from 100ms to 10m."
         )
     return span_us
+
+
+def lease_timeout_us(lease_us: int, most_us: int) -> int:
+    """Return the time limit of a store's calls that follows a lease, in microseconds: a third.
+
+    Args:
+      lease_us: The shortest lease of the process, in microseconds.
+      most_us: The time limit without a lease; no lease makes it longer.
+    """
+    return min(most_us, max(_LEASE_TIMEOUT_US_MIN, lease_us // 3))
 
 
 def span_text(span_us: int, *, units: int = 2) -> str:

@@ -14,6 +14,7 @@ from psycopg.errors import InvalidParameterValue
 from psycopg.pq import TransactionStatus
 
 from dueline.core.clock import SECOND_US, Clock
+from dueline.core.durations import lease_timeout_us
 from dueline.core.errors import BadInput, ConfigError, SchemaMismatch, StoreUnavailable, Unknown
 from dueline.core.store import BESIDE_A_TRANSACTION
 from dueline.stores.postgres import trips
@@ -51,9 +52,6 @@ ATTEMPTS: Final = 20
 RESOLVE_US: Final = 5 * SECOND_US
 """Maximum time in which the outcome of a lost commit is read, in microseconds."""
 
-LEASE_TIMEOUT_US_MIN: Final = SECOND_US
-"""Minimum time limit of a trip that follows a lease, in microseconds."""
-
 _inherited: list[Connection] = []
 """Connections of a parent process: never used, and never closed, in a forked child."""
 
@@ -87,8 +85,7 @@ class Connections:
     def follow_lease(self, lease_us: int) -> None:
         """Give up trips after a third of a lease, unless the address has a time limit."""
         if self.address.timeout_us is None:
-            timeout_us = min(TIMEOUT_US, max(LEASE_TIMEOUT_US_MIN, lease_us // 3))
-            self.timeout_s = timeout_us / SECOND_US
+            self.timeout_s = lease_timeout_us(lease_us, TIMEOUT_US) / SECOND_US
 
     def lose(self, connection: QuickConnection) -> None:
         """Close a connection of `connect`; if it gave no answer, have its session ended."""

@@ -33,6 +33,7 @@ from dueline.core.store import (
 )
 from dueline.core.store_capabilities import Joined, LanesWithRows, PrefetchResult, RecordsPage
 from dueline.core.wakeup import place_of, wakeups_of
+from dueline.stores.idle_wakeups import Notified
 from dueline.stores.joint_groups import Tables
 from dueline.stores.postgres import callers, claims, facts, lanes, records, schema, streams
 from dueline.stores.postgres import jobs as postgres_jobs
@@ -42,7 +43,7 @@ from dueline.stores.postgres.cursors import Claims
 from dueline.stores.postgres.database import NOW_US, RECOVERY, Database, Executor, savepoint
 from dueline.stores.postgres.errors import IdExists, LockNotAvailable
 from dueline.stores.postgres.transaction import OpenTransaction
-from dueline.stores.postgres.wakeup import CommitWakeups, Notified, NotifyWakeups, notify_idle
+from dueline.stores.postgres.wakeup import CommitWakeups, NotifyWakeups, notify_idle
 
 _TABLES: Final = Tables(
     postgres_jobs.settle, records.commit, postgres_jobs.add, streams.append, savepoint

@@ -7,7 +7,6 @@ A process has one connection that listens, for all its workers. Behind a pooler 
 and workers poll.
 """
 
-import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -20,27 +19,14 @@ import psycopg
 
 from dueline.core.errors import DuelineError
 from dueline.core.lane import Lane
-from dueline.core.wakeup import (
-    LocalWakeups,
-    NoListener,
-    NoWakeups,
-    Signal,
-    Wakeup,
-    WakeupListener,
-    read_wakeup,
-)
+from dueline.core.wakeup import NoWakeups, Wakeup, read_wakeup
+from dueline.stores.idle_wakeups import PATIENCE_S, RECONNECT_S, IdleWakeups, Notified
 from dueline.stores.postgres.connection import Connections
 from dueline.stores.postgres.database import Executor
 from dueline.stores.postgres.trips import QuickConnection, unlimited
 
 PAYLOAD_BYTES_MAX: Final = 7900
 """Maximum length of a message; PostgreSQL allows less than 8000 bytes."""
-
-RECONNECT_S: Final = 1.0
-"""Time between two attempts to listen again after the connection was lost, in seconds."""
-
-PATIENCE_S: Final = 1.0
-"""Time after which the thread checks whether there is still a listener, in seconds."""
 
 _SAY_IDLE: Final = (
     "INSERT INTO @idle (channel) SELECT unnest(%s::text[]) ON CONFLICT (channel) DO NOTHING"
@@ -58,17 +44,7 @@ _NOTIFY: Final = (
 StepBack = Callable[[Iterable[tuple[Lane, int]]], None]
 
 
-class Notified(threading.local):
-    """What the last insert of a thread has sent.
-
-    Attributes:
-      wakeups: The wake-ups.
-    """
-
-    wakeups: Sequence[Wakeup] = ()
-
-
-class NotifyWakeups:
+class NotifyWakeups(IdleWakeups):
     """Sends notifications, and passes those that come to the workers of this process.
 
     Args:
@@ -77,15 +53,14 @@ class NotifyWakeups:
       step_back: Called with the lane and the due time of a job that another process has stored.
     """
 
+    lost = (psycopg.Error,)
+
     def __init__(self, connections: Connections, notified: Notified, step_back: StepBack) -> None:
+        super().__init__()
         self._connections = connections
         self._notified = notified
         self._step_back = step_back
         self._channel = channel_of(connections.address.schema)
-        self._local = LocalWakeups()
-        self._listeners: list[IdleListener] = []
-        self._process = 0
-        self._guard = threading.Lock()
 
     def wake(self, wakeups: Collection[Wakeup]) -> None:
         """Notify the workers that are idle."""
@@ -94,29 +69,12 @@ class NotifyWakeups:
         with suppress(DuelineError, psycopg.Error):  # a wake-up may be lost
             self._connections.send(*notify_idle(wakeups, self._connections.address.schema))
 
-    def listen(self, channels: Collection[str], wakeup: Signal) -> WakeupListener:
-        """Open a listener; without notifications if there is a pooler or no server."""
-        listener = IdleListener(self, self._local.listen(channels, wakeup), channels)
-        with self._guard:
-            if self._process != os.getpid():  # the parent's thread is not in this process
-                self._process, self._listeners = os.getpid(), []
-            self._listeners.append(listener)
-            if len(self._listeners) > 1 or self._has_started():
-                return listener
-            self._listeners.remove(listener)
-        return NoListener(wakeup)
-
-    def forget(self, listener: "IdleListener") -> None:
-        """Remove a listener; the thread ends after the last one."""
-        with self._guard, suppress(ValueError):
-            self._listeners.remove(listener)
-
     def say_idle(self, channels: Sequence[str]) -> bool:
         """Ask the next producer to notify; return whether that was not asked before."""
         return self._connections.read(lambda database: database.execute(_SAY_IDLE, (channels,)) > 0)
 
     def _has_started(self) -> bool:
-        """Start the thread of this process."""
+        """Start the thread of this process; not behind a pooler, or without a server."""
         try:
             connection = self._open()
         except (DuelineError, psycopg.Error):
@@ -172,8 +130,7 @@ class NotifyWakeups:
     def _lose(self) -> None:
         """Have the workers poll while messages may be lost."""
         time.sleep(RECONNECT_S)
-        channels = {channel for listener in list(self._listeners) for channel in listener.channels}
-        self._local.wake([Wakeup(channel) for channel in channels])
+        self._wake_all()
 
     def _pass_on(self, payload: str) -> None:
         wakeup = read_wakeup(payload.encode())
@@ -200,51 +157,6 @@ class CommitWakeups(NoWakeups):
         self._transaction.write(
             lambda database: database.fetch(statement, (self._channel, payloads))
         )
-
-
-class IdleListener:
-    """The listener of one worker, which says that it is idle before it waits."""
-
-    is_open = True
-    address = ""
-
-    def __init__(
-        self, wakeups: NotifyWakeups, inner: WakeupListener, channels: Collection[str]
-    ) -> None:
-        self.channels = sorted(channels)
-        self._wakeups = wakeups
-        self._inner = inner
-        self._is_said = False
-        self._polls_again = False
-
-    def wait(self, timeout_s: float) -> None:
-        """Wait until a wake-up arrives, the worker's event is set, or the timeout.
-
-        Returns at once after it has said that the worker is idle: jobs that were stored before
-        that sent no notification, so the worker polls once more.
-        """
-        if not self._is_said and timeout_s > 0:
-            with suppress(DuelineError, psycopg.Error):
-                self._polls_again = self._wakeups.say_idle(self.channels)
-                self._is_said = True
-                if self._polls_again:
-                    return
-        self._inner.wait(timeout_s)
-
-    def take(self) -> Sequence[Wakeup]:
-        """Return the wake-ups since the last call."""
-        heard = self._inner.take()
-        if heard:
-            self._is_said = False
-        elif self._polls_again:
-            heard = [Wakeup(self.channels[0])]
-        self._polls_again = False
-        return heard
-
-    def close(self) -> None:
-        """Stop listening."""
-        self._wakeups.forget(self)
-        self._inner.close()
 
 
 @lru_cache

@@ -13,6 +13,7 @@ from redis.exceptions import ReadOnlyError, ResponseError
 from redis.retry import Retry
 
 from dueline.core.clock import SECOND_US, Clock
+from dueline.core.durations import lease_timeout_us
 from dueline.core.errors import ConfigError, DuelineError, SchemaMismatch, StoreUnavailable, Unknown
 from dueline.stores.redis import durability
 from dueline.stores.redis.address import CONNECT_TIMEOUT_S, TIMEOUT_US, Address
@@ -27,9 +28,6 @@ RESTED_US: Final = 10_000
 
 RESOLVE_US: Final = 5 * SECOND_US
 """Maximum time in which the outcome of a lost call is read, in microseconds."""
-
-LEASE_TIMEOUT_US_MIN: Final = SECOND_US
-"""Minimum time limit of a call that follows a lease, in microseconds."""
 
 VERSION_MIN: Final = (7, 0)
 
@@ -87,8 +85,7 @@ class Connections:
     def follow_lease(self, lease_us: int) -> None:
         """Give up calls after a third of a lease, unless the address has a time limit."""
         if self.address.timeout_us is None:
-            timeout_us = min(TIMEOUT_US, max(LEASE_TIMEOUT_US_MIN, lease_us // 3))
-            self.timeout_s = timeout_us / SECOND_US
+            self.timeout_s = lease_timeout_us(lease_us, TIMEOUT_US) / SECOND_US
             self.close()  # connections have the time limit of their start
 
     def command(self, *arguments: Any) -> Any:  # noqa: ANN401
@@ -182,11 +179,8 @@ class Connections:
         """Run a command; the connection is given back, or closed if it is lost."""
         try:
             known = [self._identity if part is _IDENTITY else part for part in command]
-            answer = _ask(link.driver, known)
+            answer = self._ask_loaded(link.driver, known)
         except ResponseError as error:
-            if str(error).startswith(MISSING):  # nothing was run
-                self._load(link.driver)
-                return self._run(link, command)
             self._give_back(link)
             if isinstance(error, ReadOnlyError):  # a replica now: connections to it are of no use
                 self.close()
@@ -266,13 +260,7 @@ class Connections:
         """Check the store's identity and version; create what is missing."""
         proposed = secrets.token_hex(16)
         command = (*self._call("hello"), proposed, run, self._identity or b"")
-        try:
-            identity, schema = _ask(driver, command)
-        except ResponseError as error:
-            if not str(error).startswith(MISSING):
-                raise
-            self._load(driver)
-            identity, schema = _ask(driver, command)
+        identity, schema = self._ask_loaded(driver, command)
         if schema.decode() != SCHEMA_VERSION:
             driver.disconnect()
             raise SchemaMismatch(
@@ -281,6 +269,16 @@ class Connections:
                 hint="Use the version of dueline that wrote them, or another prefix=.",
             )
         self._identity = identity
+
+    def _ask_loaded(self, driver: Any, command: Sequence[Any]) -> Any:  # noqa: ANN401
+        """Run a command; load the functions first if the server does not have them."""
+        try:
+            return _ask(driver, command)
+        except ResponseError as error:
+            if not str(error).startswith(MISSING):  # else nothing was run
+                raise
+        self._load(driver)
+        return _ask(driver, command)
 
     def _load(self, driver: Any) -> None:  # noqa: ANN401
         try:

@@ -30,12 +30,13 @@ from dueline.core.store import (
 )
 from dueline.core.store_capabilities import LanesWithRows, Prefetched, PrefetchResult, RecordsPage
 from dueline.core.wakeup import wakeups_of
+from dueline.stores.idle_wakeups import Notified
 from dueline.stores.redis import facts
 from dueline.stores.redis import rows as packing
 from dueline.stores.redis.address import Address
 from dueline.stores.redis.connection import Connections
 from dueline.stores.redis.operations import Operations, outcome_of
-from dueline.stores.redis.wakeup import ChannelWakeups, Notified
+from dueline.stores.redis.wakeup import ChannelWakeups
 from dueline.stores.row_updates import claimed
 
 _SWEPT = b"500"
