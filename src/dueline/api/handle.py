@@ -2,6 +2,7 @@
 
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final, Generic, TypeVar
 from weakref import WeakSet
@@ -9,6 +10,7 @@ from weakref import WeakSet
 from dueline.core.clock import SECOND_US, Clock, pauses
 from dueline.core.job import JobId
 from dueline.core.logging import log
+from dueline.core.store_capabilities import WaitsForDisk
 from dueline.jobs.queue import Queues
 
 REPORT_AFTER_US: Final = 10 * SECOND_US
@@ -17,6 +19,7 @@ REPORT_AFTER_US: Final = 10 * SECOND_US
 REPORT_EVERY_US: Final = 600 * SECOND_US
 
 R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
 
 _warned_in: WeakSet[Any] = WeakSet()  # event loops
 
@@ -70,10 +73,11 @@ class Handle(ABC, Generic[R_co]):
             JobFailed: There is no result; the message says why.
             TimeoutError: The job or workflow has not ended in time.
             NotFound: It does not exist, or its result has expired or is not kept.
+            StoreUnavailable: The store has not answered within its own time limit.
         """
         report_us = self._clock.monotonic_us() + REPORT_AFTER_US
         for pause_s in pauses(self._clock, timeout):
-            has_ended, read = self._read()
+            has_ended, read = self._answer(self._read)
             if has_ended:
                 return self._value(read)
             if pause_s is None:
@@ -104,7 +108,7 @@ class Handle(ABC, Generic[R_co]):
 
         report_us = self._clock.monotonic_us() + REPORT_AFTER_US
         for pause_s in pauses(self._clock, timeout):
-            has_ended, read = await asyncio.to_thread(self._read)
+            has_ended, read = await asyncio.to_thread(self._answer, self._read)
             if has_ended:
                 return self._value(read)
             if pause_s is None:
@@ -114,6 +118,11 @@ class Handle(ABC, Generic[R_co]):
                 await asyncio.to_thread(self._report_wait, read)
             await asyncio.sleep(pause_s)
         raise self._late(read)
+
+    def _answer(self, read: Callable[[], T]) -> T:
+        """Return what `read` returns; raise StoreUnavailable if the disk does not answer."""
+        store = self._queues.engine.store
+        return store.disk.answer(read) if isinstance(store, WaitsForDisk) else read()
 
     @abstractmethod
     def _read(self) -> tuple[bool, Any]:

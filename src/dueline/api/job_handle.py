@@ -71,7 +71,8 @@ class Job(Handle[R_co]):
         if found.status != "ready" or found.row is None:
             return
         queue, key = living_queue(found.row.lane.queue), task_key(found.row.task, found.row.codec)
-        serving = [worker for worker in live_workers(self._queues.engine) if queue in worker.queues]
+        live = self._answer(lambda: live_workers(self._queues.engine))
+        serving = [worker for worker in live if queue in worker.queues]
         if not serving:
             log.warning("job %s waits: no live worker serves the queue %s", self.id, queue)
         elif key not in known_tasks(queue, serving):

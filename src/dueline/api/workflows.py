@@ -83,11 +83,12 @@ class Flow(Handle[Any]):
 
     def _value(self, outcome: str | Failure) -> Any:  # noqa: ANN401
         if isinstance(outcome, Failure):
-            raise JobFailed(f"The workflow {self.id} has no result. {self.look.why(outcome)}")
+            why = self._answer(lambda: self.look.why(outcome))
+            raise JobFailed(f"The workflow {self.id} has no result. {why}")
         return decode_result(outcome, Any)
 
     def _late(self, _: None) -> TimeoutError:
-        progress = self.progress
+        progress = self._answer(lambda: self.progress)
         return TimeoutError(
             f"The workflow {self.id} still runs: {progress.left} of {progress.total} steps left."
         )

@@ -1,8 +1,10 @@
 """Calls that wait for a disk: no signal ends a thread in one, so that others watch over it."""
 
 import time
-from threading import get_ident
-from typing import Final, Self
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from threading import Thread, get_ident
+from typing import Final, Self, TypeVar
 from weakref import WeakSet
 
 from dueline.core.clock import SECOND_US
@@ -11,6 +13,11 @@ from dueline.core.errors import StoreUnavailable
 
 LIMIT_US: Final = 10 * SECOND_US
 """Default time that a call may wait for its disk, in microseconds."""
+
+RESUMED_S: Final = 0.2
+"""How long a call of a process that was stopped may take to go on, in seconds."""
+
+T = TypeVar("T")
 
 _all: Final[WeakSet["DiskWait"]] = WeakSet()
 
@@ -24,12 +31,14 @@ class DiskWait:
       place: What the call reads or writes, for messages.
       limit_us: Time without progress after which the disk does not answer, in microseconds.
       since_us: When the call last made progress; 0 without a call.
+      holder: The thread that has a transaction open; 0 without one.
     """
 
     def __init__(self, place: str, limit_us: int = LIMIT_US) -> None:
         self.place = place
         self.limit_us = limit_us
         self.since_us = 0
+        self.holder = 0
         self._thread = 0
         _all.add(self)
 
@@ -57,6 +66,28 @@ class DiskWait:
         """Return after how long the call is overdue, in microseconds; 0 if it is."""
         since_us = self.since_us
         return max(0, since_us + self.limit_us - _now_us()) if since_us else self.limit_us
+
+    def answer(self, read: Callable[[], T]) -> T:
+        """Return what `read` returns, which may call the store; it runs in a thread of its own.
+
+        Raises:
+          StoreUnavailable: The disk does not answer; the thread stays until it does.
+        """
+        if self.holder == get_ident():  # only this thread can read before its transaction ends
+            return read()
+        answer: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                answer.set_result(read())
+            except BaseException as error:  # noqa: BLE001  (raised in the thread that waits)
+                answer.set_exception(error)
+
+        Thread(target=run, name="dueline-read", daemon=True).start()
+        while not wait([answer], max(RESUMED_S, self.left_us() / SECOND_US)).done:
+            if not self.left_us():
+                raise self.error()
+        return answer.result()
 
     def error(self) -> StoreUnavailable:
         """Return the error of what cannot wait for the call any longer."""

@@ -46,6 +46,28 @@ except Exception as error:
 """
 
 
+WAITING = """
+import asyncio
+import sys
+
+from dueline import pipeline
+from tasks import app, note
+
+job, flow = note.enqueue(1), app.start(pipeline(note.step(1)))
+waits = {
+    "result": lambda: job.result(timeout=5),
+    "aresult": lambda: asyncio.run(job.aresult(timeout=5)),
+    "workflow": lambda: flow.result(timeout=5),
+}
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    waits[sys.argv[1]]()
+except Exception as error:
+    print(type(error).__name__, error, flush=True)
+"""
+
+
 _started: list["subprocess.Popen[str]"] = []
 
 
@@ -87,6 +109,28 @@ def start(folder: Path, url: str, *words: str) -> "subprocess.Popen[str]":
     )
     _started.append(command)
     return command
+
+
+def run_program(folder: Path, url: str, *words: str) -> "subprocess.Popen[str]":
+    """Run a program in a folder; the test writes to it and reads what it prints."""
+    program = subprocess.Popen(
+        [sys.executable, *words],
+        cwd=folder,
+        env={**os.environ, "DUELINE_STORE": url},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    _started.append(program)
+    return program
+
+
+def read_line(program: "subprocess.Popen[str]") -> str:
+    """Return the next line that a program prints."""
+    assert program.stdout is not None
+    readable, _, _ = select.select([program.stdout], [], [], PATIENCE_S)
+    assert readable
+    return program.stdout.readline()
 
 
 def enqueue_one(url: str) -> Dueline:
@@ -187,28 +231,39 @@ def test_the_dashboard_and_the_http_api_answer_although_the_disk_stands_still(
     assert "Traceback" not in errors
 
 
+def test_waits_for_results_end_although_the_disk_stands_still(
+    folder: Path, disk: FrozenDisk
+) -> None:
+    (folder / "waiting.py").write_text(WAITING)
+    programs = [
+        run_program(folder, f"{disk.url}?timeout=2s", "waiting.py", what)
+        for what in ("result", "aresult", "workflow")
+    ]
+    for program in programs:
+        assert read_line(program) == "ready\n"
+    disk.freeze()
+    for program in programs:
+        print(file=program.stdin, flush=True)
+    for program in programs:
+        line = read_line(program)
+        assert line.startswith("StoreUnavailable The disk of ")
+        assert "has not answered for 2s" in line
+    disk.thaw()
+    for program in programs:
+        program.communicate(timeout=PATIENCE_S)
+        assert program.returncode == 0
+
+
 def test_a_program_leaves_its_worker_although_the_disk_stands_still(
     folder: Path, disk: FrozenDisk
 ) -> None:
     (folder / "embedding.py").write_text(EMBEDDING)
-    program = subprocess.Popen(
-        [sys.executable, "embedding.py"],
-        cwd=folder,
-        env={**os.environ, "DUELINE_STORE": disk.url},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    _started.append(program)
-    assert program.stdin is not None
-    assert program.stdout is not None
-    assert program.stdout.readline() == "ready\n"
+    program = run_program(folder, disk.url, "embedding.py")
+    assert read_line(program) == "ready\n"
     disk.freeze()
     time.sleep(12)  # until a heartbeat is under way
     print(file=program.stdin, flush=True)
-    readable, _, _ = select.select([program.stdout], [], [], PATIENCE_S)
-    assert readable
-    assert "StoreUnavailable The worker has not stopped" in program.stdout.readline()
+    assert "StoreUnavailable The worker has not stopped" in read_line(program)
     disk.thaw()
     program.communicate(timeout=PATIENCE_S)
     assert program.returncode == 0

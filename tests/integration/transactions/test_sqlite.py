@@ -218,3 +218,10 @@ def test_a_fork_inside_rolls_it_back_on_both_sides(shop: Dueline) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
     assert (status(kept), status(gone)) == ("ready", "unknown")
     assert status(send.enqueue(2)) == "ready"
+
+
+def test_a_wait_for_a_result_inside_does_not_wait_for_its_own_transaction(shop: Dueline) -> None:
+    job = numbered(shop).enqueue(1)
+    with shop.transaction(), pytest.raises(TimeoutError, match="is still ready"):
+        job.result(timeout=0)
+    assert job.status == "ready"

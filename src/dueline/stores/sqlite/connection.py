@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import apsw
 
 from dueline.core.clock import SECOND_US, Clock
-from dueline.core.disk_wait import LIMIT_US, DiskWait
+from dueline.core.disk_wait import LIMIT_US, RESUMED_S, DiskWait
 from dueline.core.errors import (
     BadInput,
     DuelineError,
@@ -40,9 +40,6 @@ LOCK_WAIT_S = 60.0
 
 PROGRESS_STEPS = 1_000_000
 """Number of SQLite's steps, some milliseconds, after which a long statement reports progress."""
-
-RESUMED_S = 0.2
-"""How long a call of a process that was stopped may take to go on, in seconds."""
 
 LOCK_BLOCKS_MS = 100
 """Time for which SQLite itself waits for a lock, in milliseconds: it tries every millisecond, which
@@ -268,6 +265,7 @@ class SqliteConnection:
             try:
                 with self.disk:
                     self._patiently(lambda: self._begin(database, self._synchronous))
+                self.disk.holder = threading.get_ident()
                 yield database
                 self.expect_open(database)
                 with self.disk:
@@ -276,6 +274,8 @@ class SqliteConnection:
                 with self.disk:
                     _roll_back(database)
                 raise
+            finally:
+                self.disk.holder = 0
         except apsw.Error as error:
             raise self.translated(error) from error
         finally:
