@@ -4,9 +4,10 @@ import pytest
 
 from dueline.core.attempt import Failed
 from dueline.core.clock import DAY_US, SECOND_US
-from dueline.core.job import State
+from dueline.core.job import Job, State
 from dueline.core.store import Drop, Store
 from dueline.jobs.queue import Queues
+from dueline.worker.assignment import Assignment
 from tests.harness.calls import LEASE_US, call, calls, claim_all, numbers, put
 from tests.harness.clocks import NOW_US, HandClock
 from tests.harness.failing_store import FailingStore, Fault
@@ -155,6 +156,39 @@ def test_what_was_not_started_is_given_back_at_once_to_its_place(
     assert bench.run() == [0, 1]
     put(queues, call(9))
     assert Bench(queues, clock).run() == [2, 3, 4, 5, 9]
+
+
+def test_what_child_processes_return_late_is_given_back_while_others_run(
+    queues: Queues, clock: HandClock
+) -> None:
+    """A child that is asked for its jobs returns them later, at a next call."""
+    put(queues, calls(0, 4))
+    bench = Bench(queues, clock, threads=4, burst=False)
+    runner = bench.runner
+    with_child: list[Assignment] = []
+    waiting: list[list[int]] = []
+
+    def take_back() -> list[Job]:
+        """Return what the child has sent, and ask it for its jobs."""
+        sent, runner.ready[:] = runner.ready[:], with_child
+        with_child.clear()
+        return [assignment.job for assignment in sent]
+
+    def stop() -> None:
+        if not bench.wakeup.waits_s[1:]:
+            runner.threads = 1
+            runner.begin()
+            with_child[:], runner.ready[:] = runner.ready, []
+            bench.worker.stop()
+        rows = queues.engine.jobs_of("default")
+        waiting.append(numbers([row for row in rows if row.state == State.WAITING]))
+        if len(waiting) == 5:
+            runner.end()
+
+    runner.take_back = take_back  # type: ignore[method-assign]
+    bench.wakeup.meanwhile = stop
+    assert bench.run() == [0]
+    assert waiting[-1] == [1, 2, 3]
 
 
 def test_a_drain_gives_up_when_its_time_is_over(queues: Queues, clock: HandClock) -> None:
