@@ -46,7 +46,7 @@ QUICK_S = 10
 """Maximum processor time of a test, while it is measured."""
 
 TEST_TIMEOUT_S = 120
-"""Maximum duration of a test: with some faults a test never ends."""
+"""Maximum duration of a test besides its work: with some faults a test never ends."""
 
 OPTIONS = ["-q", "--tb=short", "-p", "no:cacheprovider", "-W",
            "ignore::pytest.PytestAssertRewriteWarning"]  # fmt: skip

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -30,8 +30,10 @@ LIBRARIES = (
 )  # fmt: skip
 
 SPARE_S = 600
-LOAD = 10
-"""The tests of a fault may take LOAD times their processor time, and SPARE_S more."""
+LOAD = 20
+"""A test, and all tests of a fault, may take LOAD times their processor time, and TEST_TIMEOUT_S or
+SPARE_S more: as long as a busy machine may need.
+"""
 
 _IMPORT = "import"
 """What stands in a report for the name of a test if a file of tests cannot be imported."""
@@ -58,8 +60,8 @@ class _Reports:
       report: Where the failing test is written.
     """
 
-    def __init__(self, tests: Collection[str], report: int) -> None:
-        self._tests = set(tests)
+    def __init__(self, tests: Mapping[str, Measured], report: int) -> None:
+        self._tests = tests
         self._report = report
 
     @pytest.hookimpl(trylast=True)
@@ -67,7 +69,8 @@ class _Reports:
         """Leave out other tests; limit the time of each."""
         items[:] = [item for item in items if item.nodeid in self._tests]
         for item in items:
-            item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S))
+            limit_s = TEST_TIMEOUT_S + LOAD * self._tests[item.nodeid].seconds
+            item.add_marker(pytest.mark.timeout(limit_s))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Report that a file of tests cannot be imported."""
@@ -120,7 +123,7 @@ class Bench:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
             child = os.fork()
             if not child:
-                _run_tests(self._folder, temporary, list(tests), write)
+                _run_tests(self._folder, temporary, tests, write)
             os.close(write)
             ended = status = 0
             while not ended and time.monotonic() < ends_s:
@@ -158,7 +161,7 @@ def import_libraries() -> None:
     assert "dueline" not in sys.modules
 
 
-def _run_tests(folder: Path, temporary: str, tests: Sequence[str], report: int) -> None:
+def _run_tests(folder: Path, temporary: str, tests: Mapping[str, Measured], report: int) -> None:
     """Run the tests in this process, until one fails; ends the process."""
     code: int = pytest.ExitCode.INTERNAL_ERROR
     try:
