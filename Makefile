@@ -54,8 +54,8 @@ demo: $(VENV)/.project ## run a real workload, kill a worker, prove that nothing
 demo-spark: $(SPARK_VENV)/.project ## jobs from a table on Spark, real workers, an audit of their history (JOBS=1000000)
 	$(if $(JOBS),JOBS=$(JOBS)) $(SPARK_VENV)/bin/python -m examples.demo_spark.run
 
-test: collect check ## check, then run the tests, but for the long ones and those on Spark
-	$(PYTEST) -m "not mutants and not long"
+test: collect check ## check, then run the tests, but for slow and long ones and those on Spark
+	$(PYTEST) -m "not mutants and not long and not slow"
 
 test-all: check ## check, then run all tests except those on Spark; in CI, require branch coverage
 	@rm -rf .coverage

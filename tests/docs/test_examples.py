@@ -39,6 +39,7 @@ def test_hello_runs_the_due_job(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_retries_shows_which_errors_are_retried(tmp_path: Path) -> None:
     lines = run("retries", tmp_path)
     assert sorted(lines[:-4]) == [

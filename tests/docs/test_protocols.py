@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.harness.protocol_rules import FIRST, ROOT, proposed, rules
 
 CITING = ("src", "tests", "models", "simulation")
@@ -35,6 +37,7 @@ def test_citations_are_read() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_no_rule_is_cited_that_is_not_written_down() -> None:
     unknown = {
         module: found - rules()

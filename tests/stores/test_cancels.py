@@ -50,6 +50,7 @@ WAYS: dict[str, Callable[[Context], None]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("url", [*IN_MEMORY, *LONG_ON_CASSANDRA], indirect=True)
 def test_a_request_before_an_end_decides_what_it_is_called(url: str) -> None:
     """Let handlers ask for the end of their own jobs, which the worker has not read then."""

@@ -16,6 +16,7 @@ SCHEDULED = ("retried", "snoozed")
 OUTCOMES = ("done", "dead", "cancelled", *SCHEDULED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("url", [*IN_MEMORY, *LONG_ON_CASSANDRA], indirect=True)
 def test_reports_are_there_when_the_end_is(url: str) -> None:
     """Read the notes and the progress of jobs as soon as their ends are seen."""

@@ -20,6 +20,7 @@ WORKING = {
 STORES = {"apsw", "dueline.stores.memory.store", "dueline.stores.cassandra.url"}
 
 
+@pytest.mark.slow
 def test_the_package_loads_its_names_when_they_are_used() -> None:
     found = loaded("import dueline")
     assert {name for name in found if name.startswith("dueline")} == {
@@ -51,18 +52,21 @@ def test_the_version_is_printed_and_needs_no_command_line_library(word: str) -> 
     assert ("typer" in ended.stderr) is (word == "version")
 
 
+@pytest.mark.slow
 def test_an_application_loads_no_worker_and_no_store_before_it_needs_one() -> None:
     found = loaded("import dueline; dueline.Dueline('sqlite:///jobs.db').queue('mail')")
     assert not found & (SLOW | WORKING | STORES)
     assert "dueline.jobs.queue" in found
 
 
+@pytest.mark.slow
 def test_of_the_stores_only_the_one_that_is_named_is_loaded() -> None:
     found = loaded("import dueline; dueline.Dueline('memory://').queues")
     assert not found & (SLOW | WORKING | (STORES - {"dueline.stores.memory.store"}))
     assert "dueline.stores.memory.store" in found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_worker_loads_an_event_loop_only_for_coroutines(*, asynchronous: bool) -> None:
     found = loaded(

@@ -53,6 +53,7 @@ def wait_until_threads(most: int, most_s: float = 20.0) -> bool:
     return threading.active_count() <= most
 
 
+@pytest.mark.slow
 def test_a_task_is_served_beside_silent_peers_once_their_time_is_over(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,6 +129,7 @@ def test_the_log_of_a_replaced_file_is_not_copied_into_the_new_one(
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 @BOTH
 def test_a_worker_exits_when_its_file_is_removed(
     world: World, change: Callable[[Path], None]

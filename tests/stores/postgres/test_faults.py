@@ -398,6 +398,7 @@ def test_a_number_that_a_crash_gives_to_another_transaction_says_nothing(
     store.close()
 
 
+@pytest.mark.slow
 def test_the_outcome_of_a_callers_transaction_that_a_crash_undid_is_not_that_of_another(
     own: Cluster,
 ) -> None:
@@ -532,6 +533,7 @@ def test_a_cursor_steps_back_to_rows_that_come_behind_it(store: PostgresStore, u
     other.close()
 
 
+@pytest.mark.slow
 def test_a_forked_child_uses_connections_of_its_own(store: PostgresStore) -> None:
     store.add([new_job(1)])
     child = os.fork()

@@ -27,7 +27,7 @@ from dueline.stores.redis import connection
 from tests.harness.redis import StartServer, free_port
 from tools.redis import Server
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 
 def url_of(server: Server, *options: str) -> str:

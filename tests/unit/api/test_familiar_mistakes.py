@@ -102,6 +102,7 @@ def test_a_handler_that_waits_for_a_job_hears_of_its_slot(app: Dueline) -> None:
     assert "keeps a slot of its worker" in app.admin.get(job.id).summary.error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("timeout", [None, 60])
 def test_a_coroutine_that_blocks_the_loop_is_logged_with_its_task(
     app: Dueline, timeout: float | None, caplog: pytest.LogCaptureFixture
@@ -123,6 +124,7 @@ def test_a_coroutine_that_blocks_the_loop_is_logged_with_its_task(
     assert "task=shop.slow" in blocked[0].getMessage()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "package", "extra"),
     [

@@ -177,6 +177,7 @@ def store_each_kind_of_call(app: Dueline) -> None:
     app.schedules.set("s", with_all_that_is_carried(app), [6], every=30)
 
 
+@pytest.mark.slow
 def test_a_job_carries_what_its_call_was_given_however_it_is_made(app: Dueline) -> None:
     store_each_kind_of_call(app)
     found = rows(app)
@@ -188,6 +189,7 @@ def test_a_job_carries_what_its_call_was_given_however_it_is_made(app: Dueline) 
     assert {f"[{number}]".encode() for number in range(1, 7)} <= found.keys()
 
 
+@pytest.mark.slow
 def test_what_a_job_carries_moves_to_another_store(app: Dueline, tmp_path: Path) -> None:
     store_each_kind_of_call(app)
     before = rows(app)
@@ -209,6 +211,7 @@ def test_what_a_job_carries_moves_to_another_store(app: Dueline, tmp_path: Path)
         other.close()
 
 
+@pytest.mark.slow
 @EACH
 def test_http_takes_what_a_job_carries(app: Dueline, option: Option) -> None:
     program = Program(api(app, role="admin"))

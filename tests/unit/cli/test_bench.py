@@ -37,6 +37,7 @@ def test_a_table_is_for_people(shell: Shell) -> None:
     assert "late p99 ms" in answer.out
 
 
+@pytest.mark.slow
 def test_it_leaves_nothing_behind_in_the_store_that_it_is_given(shell: Shell) -> None:
     job_id = shell.enqueue("tasks.add", "1")
     assert shell("bench", "run", "--jobs", "10", *STORE).code == 0

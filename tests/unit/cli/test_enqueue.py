@@ -16,6 +16,7 @@ def test_it_prints_the_id_alone(shell: Shell) -> None:
     assert shell.ids() == [answer.out.strip()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "result"),
     [
@@ -123,6 +124,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "code", "why"), WRONG, ids=[str(n) for n in range(len(WRONG))])
 def test_a_wrong_call_is_told_in_three_lines_and_writes_nothing(
     shell: Shell, words: list[str], code: int, why: str

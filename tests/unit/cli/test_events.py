@@ -3,6 +3,8 @@
 import json
 import signal
 
+import pytest
+
 from dueline import Dueline
 from dueline.cli.job_rows import of_attempt
 from dueline.cli.output import Span
@@ -63,6 +65,7 @@ def test_what_was_never_claimed_has_no_time_of_a_claim(shell: Shell) -> None:
     app.close()
 
 
+@pytest.mark.slow
 def test_events_can_be_followed(shell: Shell) -> None:
     shell.enqueue("tasks.add", "0")
     shell.work()

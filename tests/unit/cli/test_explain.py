@@ -329,6 +329,7 @@ def test_a_retry_or_a_time_in_a_paused_queue_comes_after_the_pause(scene: Scene)
     assert str(scene.why(later, "scheduled")).endswith(end)
 
 
+@pytest.mark.slow
 def test_a_ready_job_of_a_paused_queue_waits_for_the_end_of_the_pause(scene: Scene) -> None:
     scene.worker()
     scene.app.pause("default")

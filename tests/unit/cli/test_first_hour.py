@@ -45,6 +45,7 @@ def log_of(shell: Shell, *words: str) -> list[str]:
     return [line.partition("Z ")[2] for line in lines]
 
 
+@pytest.mark.slow
 def test_a_worker_says_what_it_serves_and_why_it_stops(shop: Shell) -> None:
     lines = log_of(shop, "shop:app")
     assert re.fullmatch(
@@ -88,6 +89,7 @@ def test_names_that_nothing_declares_are_warned_of(shop: Shell) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [".", "docs"])
 def test_a_worker_starts_again_when_a_file_changes(shop: Shell, place: str) -> None:
     # in a folder below, the application is that of dueline.toml

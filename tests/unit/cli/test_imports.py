@@ -299,6 +299,7 @@ DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "site.s
 """
 
 
+@pytest.mark.slow
 def test_periodic_tasks_of_django_celery_beat(folder: Shell) -> None:
     """Their tables as version 2.9 makes them, without columns that are not read."""
     write(folder, beat_settings=DJANGO_SETTINGS)
@@ -329,6 +330,7 @@ def test_periodic_tasks_of_django_celery_beat(folder: Shell) -> None:
     assert stored()["once"].next == datetime(2030, 1, 1, tzinfo=UTC)
 
 
+@pytest.mark.slow
 def test_jobs_of_apscheduler(folder: Shell) -> None:
     write(folder, target=TARGET.replace("shop.", "old_jobs."), old_jobs=APSCHEDULER)
     (folder.folder / "old.sqlite").touch()

@@ -71,6 +71,7 @@ def test_a_limit_leaves_the_rest_for_a_repeat(shell: Shell) -> None:
     assert shell.ids() == []
 
 
+@pytest.mark.slow
 def test_what_is_killed_goes_on_when_it_is_repeated_and_comes_to_each_job_once(
     shell: Shell,
 ) -> None:

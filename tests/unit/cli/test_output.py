@@ -46,6 +46,7 @@ def test_a_terminal_gets_colours_unless_they_are_unwanted(shell: Shell) -> None:
     assert "\x1b" not in shell.app("jobs", "list").out
 
 
+@pytest.mark.slow
 def test_what_draws_on_terminals_is_not_loaded_without_one() -> None:
     program = "import sys, dueline.cli; sys.exit('rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
@@ -96,6 +97,7 @@ def test_values_have_a_form_for_people_and_one_for_programs(
     )
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_early_is_no_error(shell: Shell) -> None:
     for _ in range(30):
         shell.enqueue("tasks.add", "1")

@@ -52,6 +52,7 @@ def waited_for(path: Path) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", ["0", "1"])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_lets_running_jobs_end(
@@ -87,6 +88,7 @@ def test_what_does_not_end_in_time_is_given_back(shell: Shell) -> None:
     assert shell.ids("--state", "ready") == [job_id]
 
 
+@pytest.mark.slow
 def test_an_app_in_a_file_of_another_folder_has_child_processes_too(shell: Shell) -> None:
     (shell.folder / "pkg").mkdir()
     (shell.folder / "tasks.py").rename(shell.folder / "pkg" / "tasks.py")

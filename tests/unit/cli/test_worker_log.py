@@ -50,6 +50,7 @@ def log_of(shell: Shell, *words: str) -> list[str]:
     return [str(line) for line in error.splitlines()]
 
 
+@pytest.mark.slow
 def test_json_names_the_job_of_each_record_also_in_child_processes(shop: Shell) -> None:
     (job,) = shop.ids()
     words = ("--log-format", "json", "--log-level", "debug", "--processes", "1")
@@ -146,6 +147,7 @@ def enqueued(shell: Shell, task: str) -> str:
     return str(out.strip())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", ["0", "1"])
 def test_an_application_that_disables_existing_loggers_leaves_those_of_the_worker(
     shell: Shell, processes: str
@@ -160,6 +162,7 @@ def test_an_application_that_disables_existing_loggers_leaves_those_of_the_worke
     assert "ROOT" not in lines
 
 
+@pytest.mark.slow
 def test_a_handler_that_disables_existing_loggers_silences_the_worker_for_a_moment_only(
     shell: Shell,
 ) -> None:

@@ -1,10 +1,13 @@
 """`dueline workers`."""
 
+import pytest
+
 from dueline import Dueline
 from dueline.api.raw_queue import RawQueue
 from tests.harness.shell import STORE, WAIT_S, Shell
 
 
+@pytest.mark.slow
 def test_a_worker_is_quieted_resumed_pinged_and_stopped(shell: Shell) -> None:
     # O13: in a process of its own
     with shell.worker() as process:

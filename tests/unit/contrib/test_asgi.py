@@ -28,6 +28,7 @@ def litestar(app: Dueline) -> Any:  # noqa: ANN401
     return clients.TestClient(framework.Litestar(lifespan=[lifespan(app)], logging_config=None))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client_of", [starlette, fastapi, litestar])
 def test_a_worker_runs_while_the_application_is_up(client_of: Callable[[Dueline], Any]) -> None:
     app = Dueline("memory://")

@@ -213,6 +213,7 @@ print(json.dumps([[one.context.trace_id, one.parent.span_id] for one in kept.get
 """
 
 
+@pytest.mark.slow
 def test_a_run_in_another_process_continues_the_trace(tmp_path: Path, spans: Spans) -> None:
     app = Dueline(f"sqlite:///{tmp_path}/jobs.db")
     otel.instrument(app, provider=spans.provider)

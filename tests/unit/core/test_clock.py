@@ -152,6 +152,7 @@ def test_an_old_reading_is_replaced_even_by_a_worse_one() -> None:
 # --- instants and spans ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(st.datetimes(timezones=st.timezones()))
 def test_an_instant_keeps_its_microseconds_in_any_zone(instant: datetime) -> None:
     assert to_datetime(to_us(instant)) == instant.astimezone(UTC)

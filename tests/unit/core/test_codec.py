@@ -237,6 +237,7 @@ def test_plain_values_come_back_as_they_went(args: list[Any], kwargs: dict[str, 
     assert there_and_back(anything, *args, **kwargs) == (tuple(args), kwargs)
 
 
+@pytest.mark.slow
 @given(json_values, json_values, st.booleans())
 def test_whether_by_place_or_by_name_a_call_is_the_same_bytes(a: Any, b: Any, swap: bool) -> None:  # noqa: ANN401, FBT001
     names = {"b": b, "a": a} if swap else {"a": a, "b": b}

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 READ_AT_ONCE = """
 import sys, threading
 from dataclasses import make_dataclass
@@ -24,5 +26,6 @@ for number in range(200):
 """
 
 
+@pytest.mark.slow
 def test_threads_that_read_a_type_for_the_first_time_at_once_do_not_crash() -> None:
     subprocess.run([sys.executable, "-c", READ_AT_ONCE], check=True, timeout=60)

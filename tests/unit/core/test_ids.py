@@ -115,6 +115,7 @@ def test_a_fork_does_not_inherit_a_lock_that_is_held() -> None:
     assert ended == (child, 0)
 
 
+@pytest.mark.slow
 def test_a_million_ids_are_made_in_a_moment() -> None:
     took_s: list[float] = []
     while len(took_s) < 5 and min(took_s, default=9) >= 2:  # another may have had the processor

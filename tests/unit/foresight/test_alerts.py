@@ -116,6 +116,7 @@ def some(world: World, number: int = 40, **options: object) -> Callable[[], None
     return enqueue
 
 
+@pytest.mark.slow
 def test_a_quiet_while_raises_nothing(world: World) -> None:
     run = Run(world, target="p99<2s")
     for turn in range(120):
@@ -124,6 +125,7 @@ def test_a_quiet_while_raises_nothing(world: World) -> None:
     assert not run.log
 
 
+@pytest.mark.slow
 def test_a_shard_that_stands_still(world: World) -> None:
     run = Run(world)
     run.step(some(world))
@@ -150,6 +152,7 @@ def test_a_busy_shard_does_not_stand_still(world: World) -> None:
     assert not run.raised()
 
 
+@pytest.mark.slow
 def test_an_error_budget_that_burns(world: World) -> None:
     run = Run(world, target="p99<2s")
     for _ in range(24):
@@ -159,6 +162,7 @@ def test_an_error_budget_that_burns(world: World) -> None:
     run.until_ended(some(world), seconds=400)
 
 
+@pytest.mark.slow
 def test_a_large_budget_is_used_up_by_half_of_the_starts(world: World) -> None:
     run = Run(world, target="p80<2s")
     for _ in range(24):
@@ -189,6 +193,7 @@ def test_a_paused_tenant_does_not_starve(world: World) -> None:
     assert not run.raised()
 
 
+@pytest.mark.slow
 def test_failures_that_jump(world: World) -> None:
     run = Run(world)
     for _ in range(30):
@@ -237,6 +242,7 @@ def test_a_wait_that_grows(world: World) -> None:
     assert "the wait of its oldest job grows by" in found.condition.sentence
 
 
+@pytest.mark.slow
 def test_a_wait_that_grows_slowly_is_watched_for_longer(world: World) -> None:
     run = Run(world, target="p99<30s")
     lanes = count(1)

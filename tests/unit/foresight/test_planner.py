@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import pytest
+
 from dueline.foresight.planner import Asked, Plan, hour_text, hours_of, plan, split_of
 from dueline.foresight.record import Record
 from dueline.foresight.replay import Task, outcomes
@@ -53,6 +55,7 @@ def test_a_load_that_grows_is_noticed_where_it_was_held_out() -> None:
     assert found.curve[0].meets  # it would have been enough before
 
 
+@pytest.mark.slow
 def test_a_limit_that_stands_in_the_way_is_raised() -> None:
     jobs = [Ran(100 * n, run=250, limits=("api",)) for n in range(60)]
     found = planned(jobs, Rules(), {"api": 1})
@@ -62,6 +65,7 @@ def test_a_limit_that_stands_in_the_way_is_raised() -> None:
     assert found.held_out.meets
 
 
+@pytest.mark.slow
 def test_no_plan_is_better_than_a_wrong_one() -> None:
     jobs = [Ran(10 * n, run=2000, limits=("api",)) for n in range(30)]
     assert planned(jobs, Rules(), {}).workers is None

@@ -103,6 +103,7 @@ def test_claimed_jobs_that_wait_too_long_are_released() -> None:
     assert found[-1] - 100 <= 251
 
 
+@pytest.mark.slow
 def test_all_jobs_start_and_none_twice_with_any_setting() -> None:
     jobs = [
         Ran(n, run=1 + n % 37, tenant=f"t{n % 5}", priority=n % 3, shard=n % 2,

@@ -32,6 +32,7 @@ def waits_s(per_s: float, slots: int, sigma: float, seed: int) -> list[float]:
     return sorted(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("per_s", "sigma"), [(1.5, 1.0), (6, 0.5), (30, 0.8)])
 def test_the_wanted_slots_keep_the_target_and_much_fewer_do_not(per_s: float, sigma: float) -> None:
     target = Target(0.95, 500_000)

@@ -44,6 +44,7 @@ def numbers(app: Dueline) -> Counter[bytes]:
     return Counter(row.body for row in app.queues.engine.jobs_of("default"))
 
 
+@pytest.mark.slow
 @pytest.mark.no_cover  # ten thousand times the same
 def test_thousands_in_one_call(app: Dueline) -> None:
     # C2

@@ -222,6 +222,7 @@ print(json.dumps(made))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite
 def test_processes_that_make_the_same_queue_make_one(tmp_path: Path) -> None:
     # C16

@@ -66,6 +66,7 @@ def test_what_is_kept_is_the_end_within_the_bound() -> None:
     assert Outcome("dead", 7, error="Poison").epitaph() == "Poison"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["one", "all"])
 def test_redriving_keeps_history(app: Dueline, by: str) -> None:
     is_well = False

@@ -179,6 +179,7 @@ def test_a_feature_of_a_transaction_that_is_rolled_back_is_not_named(app: Duelin
     assert used(app) == {BASE}
 
 
+@pytest.mark.slow
 def test_the_doctor_lists_them(app: Dueline) -> None:
     app.queues.engine.catalog.settings("default")
     command = [sys.executable, "-m", "dueline", "--store", app.url, "doctor"]

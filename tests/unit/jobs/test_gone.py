@@ -34,6 +34,7 @@ def test_the_last_row_that_went_is_named_and_it_only_grows(store: Store) -> None
     assert trimming.places(store, "log") == {0: rows[3][2:4]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [1, 1500])
 def test_the_last_of_many_is_found(store: Store, together: int) -> None:
     rows = fill(store, *(10**12 + number // together * 977 for number in range(2500)), shard=3)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -166,6 +167,7 @@ def may_hold_due(each: Lane, seen: Mapping[Lane, int | None]) -> bool:
     return at_us is not None and at_us <= NOW_US
 
 
+@pytest.mark.slow
 @given(pointer_lists, visits)
 def test_prospects_are_the_oldest_lanes_worth_a_visit_one_of_each_kind(
     pointers: list[Pointer], seen: dict[Lane, int | None]

@@ -119,6 +119,7 @@ def test_two_who_pause_at_once_pause_both() -> None:
 # --- tasks: their jobs share lanes with others --------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("url", URLS)
 def test_a_paused_task_waits_in_front_of_others_and_is_in_nobodys_way(
     url: str, tmp_path: Path

@@ -55,6 +55,7 @@ def found(store: Store, jobs: Sequence[Job]) -> list[Outcome | None]:
     return each
 
 
+@pytest.mark.slow
 def test_ids_of_one_call_share_records(store: Store) -> None:
     jobs = of(Ids().many(1000, NOW_US))
     kept = [job for place, job in enumerate(jobs) if place % 10]
@@ -67,6 +68,7 @@ def test_ids_of_one_call_share_records(store: Store) -> None:
     assert found(store, jobs[::10]) == [None] * 100
 
 
+@pytest.mark.slow
 def test_ids_of_separate_calls_share_records_by_their_time(store: Store) -> None:
     ids = Ids()
     jobs = of([ids.one(NOW_US + 100 * number) for number in range(1000)])

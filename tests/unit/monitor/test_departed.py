@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from dueline.coordination import worker_registry
 from dueline.coordination.worker_registry import Registration, present
 from dueline.core.attempt import Outcome
@@ -213,6 +215,7 @@ def test_the_dead_are_seen_to_one_by_one_in_all_their_queues(world: World) -> No
     assert due == [True, False, True]
 
 
+@pytest.mark.slow
 def test_a_return_in_any_order_ends_the_job_once() -> None:
     """Let a worker go on while what it holds is freed, in every order of their steps."""
     # rules P2 and M1

@@ -253,6 +253,7 @@ def two_monitors() -> int:
     return every_order(lead, switches_max=2)
 
 
+@pytest.mark.slow
 @pytest.mark.memory
 @pytest.mark.parametrize(
     "race", [monitor_against_a_new_group, monitor_against_a_seek, two_monitors]

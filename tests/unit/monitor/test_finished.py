@@ -146,6 +146,7 @@ def test_a_round_goes_on_where_a_step_ended(
     assert round_of(stage) == [0]
 
 
+@pytest.mark.slow
 def test_a_large_one_is_let_go_of_in_steps(
     stage: FlowStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

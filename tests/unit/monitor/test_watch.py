@@ -88,6 +88,7 @@ def start_alone(place: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, text=True, stderr=subprocess.PIPE)
 
 
+@pytest.mark.slow
 def test_it_runs_alone_until_it_is_told_to_stop_and_gives_the_office_back(tmp_path: Path) -> None:
     place = tmp_path / "q.db"
     store = open_store(f"sqlite:///{place}")

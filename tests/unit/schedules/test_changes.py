@@ -177,6 +177,7 @@ def an_occurrence_is_one_job(world: World, change: str, had: str, overlap: Overl
     assert starts == dict.fromkeys(expected, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("had", HAD)
 @pytest.mark.parametrize("change", CHANGES)
 def test_an_occurrence_is_one_job_whatever_changes_just_before_it(
@@ -275,6 +276,7 @@ def test_a_removed_schedule_is_kept_until_what_a_worker_has_is_past(world: World
     assert definition.stored(world.store, "s") is None
 
 
+@pytest.mark.slow
 @given(
     some.lists(some.integers(1, 100 * SECOND_US), min_size=1, max_size=30),
     some.sampled_from(
@@ -307,6 +309,7 @@ def test_occurrences_that_were_stored_early_are_noted_until_they_have_passed() -
     assert schedule.taken_us == early_us[1:]
 
 
+@pytest.mark.slow
 def test_a_schedule_that_changes_all_the_time_runs_each_occurrence_once(tmp_path: Path) -> None:
     # T8, rule Z7: with a worker that claims ahead
     app, ran = Dueline(f"sqlite:///{tmp_path / 'jobs.db'}"), Counter[datetime]()

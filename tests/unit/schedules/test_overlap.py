@@ -205,6 +205,7 @@ def test_five_who_race_never_store_two_that_live(world: World) -> None:
 # --- wherever it is stopped, in whatever order --------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", Fault)
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_whichever_call_fails_one_lives_and_what_is_left_out_is_told_once(

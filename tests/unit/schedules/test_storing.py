@@ -110,6 +110,7 @@ def test_five_who_race_store_each_time_once(world: World) -> None:
     assert ran == times(world, began_us)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", Fault)
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_whichever_call_fails_each_time_is_one_job(kind: str, fault: Fault) -> None:

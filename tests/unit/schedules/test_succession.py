@@ -209,6 +209,7 @@ def test_a_change_keeps_what_waits_and_a_pause_lets_go_of_it(
     assert [job.id for job in waiting(world)] == [running.id]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overlap", [one for one in get_args(Overlap) if one != "allow"])
 def test_five_who_race_never_have_two_that_live(world: World, overlap: Overlap) -> None:
     # T10
@@ -237,6 +238,7 @@ def test_five_who_race_never_have_two_that_live(world: World, overlap: Overlap) 
 # --- wherever it is stopped, in whatever order --------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", Fault)
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_whichever_call_fails_the_job_before_is_asked_to_end_and_the_next_one_comes(

@@ -197,6 +197,7 @@ def until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite
 def test_a_worker_without_a_monitor_goes_on_storing(folder: Path) -> None:
     # T8: the declarer stores a minute ahead, which is not waited for here
@@ -210,6 +211,7 @@ def test_a_worker_without_a_monitor_goes_on_storing(folder: Path) -> None:
         app.close()
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite
 def test_a_burst_stores_what_is_due_and_runs_it(folder: Path) -> None:
     app = declare(folder, "skip")

@@ -181,6 +181,7 @@ def check_change(zone: ZoneInfo, change: tuple[datetime, timedelta, timedelta]) 
             assert last_times(timing, to_us(begin), from_us, 3) == earlier, expression
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Europe/Berlin", "Australia/Lord_Howe", "Antarctica/Troll"])
 def test_a_zone_runs_as_the_clock_on_the_wall_says(name: str) -> None:
     # T8
@@ -189,6 +190,7 @@ def test_a_zone_runs_as_the_clock_on_the_wall_says(name: str) -> None:
         check_change(zone, change)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe"])
 @pytest.mark.parametrize("hour", [0, 1, 2, 3])
 def test_occurrences_that_are_months_apart_meet_changes_of_the_clock(name: str, hour: int) -> None:
@@ -262,6 +264,7 @@ def test_all_zones_run_as_the_clock_on_the_wall_says_for_ten_years() -> None:
         check_change(zone, change)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Vilnius", "Pacific/Kiritimati", "Asia/Kathmandu"])
 @pytest.mark.parametrize(
     "expression",

@@ -96,6 +96,7 @@ def test_without_a_limit_the_shard_waits(stage: Stage) -> None:
     assert run(stage, member, {"bad"}) == [0]
 
 
+@pytest.mark.slow
 def test_an_event_that_keeps_failing_is_set_aside_with_its_key(stage: Stage) -> None:
     # T14: the others go on, and the order of each key holds
     pairs = [(1, "a"), ("bad", "b"), (2, "a"), (3, "b"), (4, None), (5, "b"), (6, "c")]

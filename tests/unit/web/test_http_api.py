@@ -191,6 +191,7 @@ def test_other_requests_that_make_no_sense_are_problems(checking: Program) -> No
     assert plain.status_code == 415
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", OPERATIONS, ids=lambda op: op.function.__name__)
 def test_only_some_roles_may_call_an_operation(op: Any) -> None:  # noqa: ANN401
     app = Dueline("memory://")

@@ -26,6 +26,7 @@ def program(shop: Shop) -> Program:
     return Program(api(shop.app, role="operator"))
 
 
+@pytest.mark.slow
 def test_a_worker_is_quieted_and_answers(shop: Shop, program: Program) -> None:
     # O13
     with shop.app.worker(["mail"]):

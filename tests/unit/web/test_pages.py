@@ -28,6 +28,7 @@ from tests.harness.programs import wait_for
 from tests.harness.web import Shop, Visitor
 
 
+@pytest.mark.slow
 def test_every_page_opens_and_so_does_the_part_that_is_replaced(shop: Shop, admin: Visitor) -> None:
     for path in shop.paths():
         page = admin.text(path)
@@ -37,6 +38,7 @@ def test_every_page_opens_and_so_does_the_part_that_is_replaced(shop: Shop, admi
         assert ("<!doctype" in part.text) == ("/change" in path)
 
 
+@pytest.mark.slow
 def test_no_text_of_the_store_becomes_html(shop: Shop, admin: Visitor) -> None:
     for path in [*shop.paths(), "/jobs?q=<script>alert(1)</script>"]:
         page = admin.text(path)
@@ -52,6 +54,7 @@ def test_no_text_of_the_store_becomes_html(shop: Shop, admin: Visitor) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_held_step_is_not_due_and_names_the_command_that_frees_it(
     shop: Shop, admin: Visitor
 ) -> None:

@@ -70,6 +70,7 @@ def queues(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> 
     world.store.close()
 
 
+@pytest.mark.slow
 def test_what_waits_behind_a_slow_job_is_released_in_time(queues: Queues, clock: HandClock) -> None:
     # rule H1
     jobs = put(queues, *(call(number) for number in range(JOBS)))
@@ -139,6 +140,7 @@ def test_jobs_that_go_on_being_quick_are_not_released(queues: Queues, clock: Han
     assert "given_back" not in words(queues)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prefetch", [True, False])
 def test_a_worker_without_prefetch_holds_only_jobs_that_run(
     queues: Queues, clock: HandClock, *, prefetch: bool
@@ -159,6 +161,7 @@ def test_a_worker_without_prefetch_holds_only_jobs_that_run(
     assert (max(held) > 2) is prefetch
 
 
+@pytest.mark.slow
 def test_what_runs_at_most_once_is_released_before_it_is_marked(
     queues: Queues, clock: HandClock
 ) -> None:

@@ -131,6 +131,7 @@ def test_a_chunk_that_runs_takes_one_slot(queues: Queues, clock: HandClock) -> N
     assert bench.runner.beside == {100: [1], 1: [100]}
 
 
+@pytest.mark.slow
 def test_no_more_ordinary_jobs_are_claimed_than_there_are_slots(
     queues: Queues, clock: HandClock
 ) -> None:
@@ -338,6 +339,7 @@ def test_a_member_that_is_cancelled_while_it_waits_never_runs(
     assert sorted(words(queues)) == ["cancelled", "done"]
 
 
+@pytest.mark.slow
 def test_members_of_a_batch_that_runs_are_cancelled_and_lost_in_its_runner(
     queues: Queues, clock: HandClock
 ) -> None:

@@ -289,6 +289,7 @@ def test_what_a_visit_said_counts_until_the_next_refresh(queues: Queues) -> None
     assert claimed(claimer) == [2]
 
 
+@pytest.mark.slow
 def test_lane_lists_of_any_length_are_read(queues: Queues) -> None:
     # H9: more lanes than fit a page
     put(queues, *(call(n, priority=n) for n in range(1100)))

@@ -162,6 +162,7 @@ def test_whatever_code_raises_in_child_processes_other_jobs_run(tmp_path: Path) 
         assert seen(app, jobs) == {place: wanted(place) for place in jobs}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_whatever_a_hook_raises_the_others_are_called(kind: str) -> None:
     hooks = Hooks()
@@ -175,6 +176,7 @@ def test_whatever_a_hook_raises_the_others_are_called(kind: str) -> None:
     assert len(called) == len(NAMES) - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_whatever_a_codec_raises_a_call_is_refused(kind: str) -> None:
     with closing(build("memory://")) as app, passed_on(lambda _: None):

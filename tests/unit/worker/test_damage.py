@@ -144,6 +144,7 @@ ALL = {*(f"plain {number}" for number in range(JOBS)), "victim", "pressed", "mai
        "second"}  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WAITS)
 def test_what_cannot_be_read_stops_nothing_else(app: Dueline, name: str) -> None:
     check_that_the_rest_goes_on(app, name)
@@ -202,6 +203,7 @@ RECORDS: dict[str, Callable[[Shop], None]] = {
 """How records are damaged that are not a job's, by how doctor names them."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", RECORDS)
 def test_damaged_records_of_streams_quotas_and_offices_are_named(app: Dueline, place: str) -> None:
     check_that_a_damaged_record_is_named(app, place)
@@ -279,6 +281,7 @@ def check_that_damaged_marks_are_named(app: Dueline, damage: Callable[[str], Non
     assert set(shop.seen) == ALL
 
 
+@pytest.mark.slow
 def test_a_job_whose_end_cannot_be_read_is_kept_as_it_is(app: Dueline) -> None:
     # a newer version may be able to read it
     shop = Shop(app)
@@ -290,6 +293,7 @@ def test_a_job_whose_end_cannot_be_read_is_kept_as_it_is(app: Dueline) -> None:
     assert not row.is_claimed()
 
 
+@pytest.mark.slow
 def test_settings_that_are_damaged_while_jobs_run_change_nothing(app: Dueline) -> None:
     shop = Shop(app)
 

@@ -70,6 +70,7 @@ def test_a_hook_before_it_may_refuse_an_enqueue_and_no_other_hook_may(app: Dueli
     assert len(list(app.queues.engine.jobs_of("default"))) == 1
 
 
+@pytest.mark.slow
 def test_runs_and_ends_are_told(app: Dueline) -> None:
     # A6
     began: list[RunEvent] = []

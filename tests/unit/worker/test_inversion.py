@@ -53,6 +53,7 @@ def test_an_urgent_job_waits_behind_no_more_than_the_bound(
     assert behind <= THREADS + buffer + claimed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shards", [1, 8])
 def test_what_is_ready_at_a_look_starts_most_urgent_first(
     queues: Queues, clock: HandClock, shards: int

@@ -143,6 +143,7 @@ def fail() -> None:
 """
 
 
+@pytest.mark.slow
 def test_lines_come_from_child_processes(tmp_path: Path) -> None:
     program = Program(tmp_path, PROGRAM)
     try:

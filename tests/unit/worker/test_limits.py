@@ -74,6 +74,7 @@ def claimed(world: World, permits: HeldPermits, limits: Sequence[str] = ("s",)) 
 URLS = ["memory://", "memory://?transactional=off", "sqlite:///{}/a.db?synchronous=NORMAL"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("url", URLS)
 def test_no_more_run_at_once_than_a_semaphore_allows(url: str, tmp_path: Path) -> None:
     # F1, F2, F7
@@ -99,6 +100,7 @@ def test_no_more_run_at_once_than_a_semaphore_allows(url: str, tmp_path: Path) -
     app.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("url", URLS)
 def test_no_less_urgent_job_passes_one_with_the_same_limit(url: str, tmp_path: Path) -> None:
     # F4: three workers, two queues, two keys; jobs without limits run beside them
@@ -127,6 +129,7 @@ def test_no_less_urgent_job_passes_one_with_the_same_limit(url: str, tmp_path: P
     app.close()
 
 
+@pytest.mark.slow
 @pytest.mark.memory
 def test_random_limits_of_three_in_ten_are_all_served() -> None:
     # F2: no deadlock

@@ -387,6 +387,7 @@ async def catches_all_of_another(number: int) -> None:
             await catches_all(number)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [catches_all, catches_all_of_another])
 def test_a_coroutine_that_catches_everything_ends_after_its_limit(
     function: Callable[..., object],

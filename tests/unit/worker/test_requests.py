@@ -46,6 +46,7 @@ def queues(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> 
     store.close()
 
 
+@pytest.mark.slow
 def test_an_idle_worker_is_quieted_resumed_and_stopped(queues: Queues, clock: HandClock) -> None:
     """Steer an idle worker that no wake-up reaches."""
     # O13, rule O1

@@ -237,6 +237,7 @@ def kill_child(_call: int) -> object:
     raise ChildDied
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("act", "state"),
     [

@@ -74,6 +74,7 @@ def numbers_aside(queues: Queues) -> list[int]:
 # --- one worker ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_is_paused_takes_no_slot_no_attempt_and_no_turn(
     queues: Queues, clock: HandClock
 ) -> None:
@@ -93,6 +94,7 @@ def test_what_is_paused_takes_no_slot_no_attempt_and_no_turn(
     assert Bench(queues, clock, threads=1).run() == list(range(20))
 
 
+@pytest.mark.slow
 def test_what_stands_behind_many_is_not_hidden_for_long(queues: Queues, clock: HandClock) -> None:
     # F10: a call of the store for each of them would take minutes, where there are 100,000
     put(queues, *(call(n) for n in range(3 * PAGE)), call(9999, task=OTHER))
@@ -267,6 +269,7 @@ def test_in_whatever_order_a_worker_and_the_end_of_a_pause_come_the_job_runs_onc
     assert every_order(lead, switches_max=2) > 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", Fault)
 def test_whichever_call_fails_what_is_paused_waits_and_then_runs(
     queues: Queues, clock: HandClock, fault: Fault

@@ -210,6 +210,7 @@ with crew(handler, timeout_us=10_000, clock=clock) as made:
 """
 
 
+@pytest.mark.slow
 def test_an_interruption_leaves_the_interpreter_as_it_was() -> None:
     # CPython 3.11 hangs in traced threads once an exception on its way was taken back
     command = [sys.executable, "-c", TRACED]

@@ -44,6 +44,7 @@ def endless(queues: Queues, clock: HandClock, *, per_second: int, until_us: int)
 pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("per_second", [1, 2])
 def test_under_endless_urgent_load_the_lowest_job_starts_within_its_bound(
     queues: Queues, clock: HandClock, per_second: int
@@ -57,6 +58,7 @@ def test_under_endless_urgent_load_the_lowest_job_starts_within_its_bound(
     assert len(began) - 1 <= due_before + 1  # and what the worker held
 
 
+@pytest.mark.slow
 def test_without_aging_it_starts_when_nothing_else_is_there(
     queues: Queues, clock: HandClock
 ) -> None:
@@ -80,6 +82,7 @@ def test_a_tenants_flood_delays_another_by_no_more_than_a_turn(
         assert began.index(1000 + n) <= 4 + buffer
 
 
+@pytest.mark.slow
 def test_who_was_last_waits_for_all_other_tenants_and_no_longer(
     queues: Queues, clock: HandClock
 ) -> None:

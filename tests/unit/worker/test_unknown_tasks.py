@@ -108,6 +108,7 @@ def test_in_whatever_order_two_workers_come_the_job_runs_once() -> None:
     assert every_order(lead, switches_max=2) > 50
 
 
+@pytest.mark.slow
 def test_what_stands_behind_many_is_not_hidden_for_long(queues: Queues, clock: HandClock) -> None:
     put(queues, *(call(n) for n in range(2 * PAGE)), call(9999, task=OTHER))
     counting = FailingStore(queues.engine.store, {})

@@ -113,6 +113,7 @@ def test_an_idle_worker_sees_a_new_lane_at_its_next_look(queues: Queues, clock: 
     assert began_us[0] == NOW_US + 50_000 + 100_000 + 200_000
 
 
+@pytest.mark.slow
 def test_more_urgent_jobs_are_seen_within_a_listing_age(queues: Queues, clock: HandClock) -> None:
     # T3: workers + buffer + what is claimed within 250 ms
     put(queues, *(call(n) for n in range(200)))

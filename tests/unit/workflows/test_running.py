@@ -30,6 +30,7 @@ def test_a_pipeline_passes_on_what_its_parts_give(app: Dueline) -> None:
     assert outcome(app, pipeline(step(app, "add", 1), step(app, "add", 5, 2).alone())) == 7
 
 
+@pytest.mark.slow
 def test_a_group_gives_a_list_in_the_order_of_its_parts(app: Dueline) -> None:
     # W1
     assert outcome(app, group(step(app, "add", i) for i in (3, 1, 2))) == [4, 2, 3]
@@ -49,6 +50,7 @@ def test_an_empty_group_is_complete_once_its_turn_comes(app: Dueline) -> None:
     assert flow.result(0) == 0
 
 
+@pytest.mark.slow
 def test_parts_nest_at_any_depth(app: Dueline) -> None:
     # W3
     inner = pipeline(
@@ -109,6 +111,7 @@ def test_what_needs_a_dead_step_waits_until_that_is_retried(app: Dueline) -> Non
     assert flow.result(0) == -1
 
 
+@pytest.mark.slow
 def test_a_pipeline_can_skip_what_fails_or_see_to_it(app: Dueline) -> None:
     # W2
     parts = step(app, "add", 1), step(app, "fail"), step(app, "add")
@@ -121,6 +124,7 @@ def test_a_pipeline_can_skip_what_fails_or_see_to_it(app: Dueline) -> None:
     assert (flow.result(0), flow.step(3).status) == (-1, "cancelled")
 
 
+@pytest.mark.slow
 def test_a_group_says_what_becomes_of_failures(app: Dueline) -> None:
     # W5
     parts = (

@@ -60,6 +60,7 @@ def did(app: Dueline, what: str) -> Step:
     return done.undone_by(step(app, "undo"))
 
 
+@pytest.mark.slow
 def test_what_was_done_is_undone_the_last_first(shop: Dueline) -> None:
     # W2
     parts = did(shop, "one"), did(shop, "two"), step(shop, "breaks"), did(shop, "never")
