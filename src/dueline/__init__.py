@@ -36,6 +36,8 @@ if TYPE_CHECKING:
         StoreUnavailable,
     )
     from dueline.core.retry import Retry
+    from dueline.durable.context import DurableContext
+    from dueline.durable.errors import StepFailed, StepLost
     from dueline.jobs.explanation import Explanation
     from dueline.jobs.transaction import Transaction
     from dueline.streams.batch import Batch
@@ -64,6 +66,7 @@ __all__ = [
     "Dueline",
     "DuelineError",
     "Duplicate",
+    "DurableContext",
     "EnqueueUnknown",
     "Event",
     "Explanation",
@@ -83,6 +86,8 @@ __all__ = [
     "Retry",
     "SchemaMismatch",
     "Snooze",
+    "StepFailed",
+    "StepLost",
     "StoreCorrupt",
     "StoreMoved",
     "StoreReplaced",
@@ -130,6 +135,8 @@ _PLACES = {
         "StoreUnavailable",
     ),
     "core.retry": ("Retry",),
+    "durable.context": ("DurableContext",),
+    "durable.errors": ("StepFailed", "StepLost"),
     "jobs.explanation": ("Explanation",),
     "jobs.transaction": ("Transaction",),
     "streams.batch": ("Batch",),

@@ -20,6 +20,7 @@ from dueline.api.alerts import AlertMethods
 from dueline.api.call_options import Options
 from dueline.api.config import load_module, task_modules
 from dueline.api.coordination import CoordinationMethods
+from dueline.api.durable import DurableMethods
 from dueline.api.job_handle import Job
 from dueline.api.jobs import JobMethods
 from dueline.api.limits import LimitMethods
@@ -29,7 +30,6 @@ from dueline.api.task_declaration import (
     check_retry,
     handler_of,
     limits_us,
-    read_unique,
     task_name,
 )
 from dueline.api.task_decorator import Registering, RegisteringBatches, TaskTerms
@@ -38,7 +38,6 @@ from dueline.api.workflows import WorkflowMethods
 from dueline.core.call_options import Unique
 from dueline.core.clock import Clock, duration_us
 from dueline.core.errors import BadInput, NotFound
-from dueline.core.limit_names import semaphore_of
 from dueline.core.queue_settings import (
     DEFAULT_QUEUE,
     Deliver,
@@ -66,7 +65,13 @@ _NAMES_SHOWN = 5
 
 
 class Dueline(
-    JobMethods, ScheduleMethods, LimitMethods, WorkflowMethods, CoordinationMethods, AlertMethods
+    DurableMethods,
+    JobMethods,
+    ScheduleMethods,
+    LimitMethods,
+    WorkflowMethods,
+    CoordinationMethods,
+    AlertMethods,
 ):
     """An application: tasks, and the store that holds their jobs.
 
@@ -273,19 +278,7 @@ class Dueline(
                 middleware=middleware,
                 logs=logs,
             )
-            if handler.name in self._tasks:
-                raise BadInput(
-                    f"A task named {handler.name} is registered already.",
-                    hint="Give one of them another name=.",
-                )
-            kind: type[Any] = AsyncTask if handler.is_async else Task
-            key = None if unique is None else read_unique(unique, handler)
-            made = kind(self, handler, options.changed(unique=key, limits=handler.limits))
-            self._tasks[handler.name] = handler
-            self._noticed.add(queue)
-            self._noticed_limits |= {semaphore_of(limit) for limit in handler.limits}
-            self._callable[handler.name] = made
-            return self._callable[handler.name]
+            return self._add_task(handler, options, unique)
 
         return register if function is None else register(function)
 

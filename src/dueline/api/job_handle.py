@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from dueline.api import durable_jobs
 from dueline.api.handle import Handle, R_co
 from dueline.coordination.worker_registry import live_workers
 from dueline.core.attempt import read_epitaph
@@ -22,6 +23,7 @@ from dueline.jobs.explanation import Explanation
 from dueline.jobs.queue import Found, Queues
 from dueline.jobs.unknown_tasks import known_tasks, unknown_text
 from dueline.tasks.familiar_words import JOB_METHODS, unknown_attribute
+from dueline.tasks.handler import Handler
 from dueline.tasks.progress import Progress
 from dueline.worker.execution import job_here
 
@@ -34,10 +36,18 @@ class Job(Handle[R_co]):
     `task.enqueue(...)` returns it, `app.job(job_id)` creates it from an id.
     """
 
-    __slots__ = ("_kind",)
+    __slots__ = ("_kind", "_tasks")
 
-    def __init__(self, job_id: JobId, queues: Queues, clock: Clock, kind: Any = Any) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        job_id: JobId,
+        queues: Queues,
+        clock: Clock,
+        kind: Any = Any,  # noqa: ANN401
+        tasks: Mapping[str, Handler] = {},
+    ) -> None:
         self._id, self._queues, self._clock, self._kind = job_id, queues, clock, kind
+        self._tasks = tasks
 
     if not TYPE_CHECKING:  # for mypy, such an attribute does not exist
 
@@ -195,6 +205,35 @@ class Job(Handle[R_co]):
         else:
             at_us = self._queues.engine.time.latest_us() + asked_span_us(after, "after")
         self._queues.reschedule(self._id, at_us)
+
+    def signal(self, name: str, value: Any = None, *, id: str | None = None) -> None:  # noqa: A002, ANN401
+        """Send a signal to a durable function; it takes it with `ctx.wait_signal(name)`.
+
+        Signals of a name are taken in the order in which they were sent. A signal that is not
+        awaited yet is kept.
+
+        Args:
+            name: Name of the signal.
+            value: A plain value.
+            id: Id of the signal: a repeat with the same id changes nothing, also if it is not
+                known whether the first call took effect. By default a random one.
+
+        Raises:
+            NotFound: The job does not exist, or is no durable function of this application.
+            Conflict: It has ended, or has 1,000 unread signals of this name.
+            BadInput: The name, id or value cannot be used.
+        """
+        sent = durable_jobs.Sending(name, value, id)
+        durable_jobs.send_signal(self._queues, self._tasks, self._id, sent)
+
+    @property
+    def state(self) -> Any:  # noqa: ANN401
+        """What a durable function set last with `ctx.state(value)`; None without that."""
+        return durable_jobs.state(self._queues, self._tasks, self._id)
+
+    def steps(self) -> Sequence[durable_jobs.DurableStep]:
+        """Return what a durable function has recorded, in the order of its calls."""
+        return durable_jobs.steps(self._queues, self._id)
 
     @property
     def tags(self) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ class JobMethods(Connection):
         Raises:
             BadInput: `job_id` is not an id.
         """
-        return Job(parse_id(job_id), self.queues, self._clock)
+        return Job(parse_id(job_id), self.queues, self._clock, tasks=self._tasks)
 
     @property
     def admin(self) -> "Admin":

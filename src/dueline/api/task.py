@@ -382,7 +382,8 @@ class Using(Generic[P, R]):
 
     def _jobs(self, rows: Iterable[Row]) -> list[Job[R]]:
         queues, clock, kind = self._host.queues, self._host.clock, self._handler.result_kind
-        return [Job(row.id, queues, clock, kind) for row in rows]
+        tasks = self._host._tasks  # noqa: SLF001
+        return [Job(row.id, queues, clock, kind, tasks) for row in rows]
 
 
 class _Written(NamedTuple):

@@ -42,6 +42,7 @@ class Failed(NamedTuple):
     retry_after_us: the wait that the error asks for; None if it does not. case: which policy of
     `Retry.per_error` holds, see `Retry.case_of`. lines: what it logged, if that is kept.
     attempts: the number of attempts that the handler asks for; 0 for that of the policy.
+    is_fresh: a durable function has recorded something since its last failure: this is the first.
     """
 
     error_type: str
@@ -52,6 +53,7 @@ class Failed(NamedTuple):
     case: int = 0
     lines: str = ""
     attempts: int = 0
+    is_fresh: bool = False
 
 
 class Snoozed(NamedTuple):
@@ -86,6 +88,36 @@ class GivenBack(NamedTuple):
     after_us: int = 0
 
 
+class DurablePlace(NamedTuple):
+    """How far a durable function has come, as far as its row says.
+
+    generation: of its log. length: a number of records that its log has at least; 0: it may not
+    have begun. parked_us: it waits while it is due at this time. stops: how often it was stopped
+    since it last ran.
+    """
+
+    generation: int = 0
+    length: int = 0
+    parked_us: int = 0
+    stops: int = 0
+
+
+class Parked(NamedTuple):
+    """A durable function was suspended; this does not count as an attempt.
+
+    at_us: when it goes on, or checks again. word: for the history. error: why it was stopped.
+    awaits: the name of the signal that it waits for. errors, crashes: of the row.
+    """
+
+    at_us: int
+    place: DurablePlace
+    errors: int
+    crashes: int
+    word: str = "suspended"
+    error: str = ""
+    awaits: str = ""
+
+
 class Settled(NamedTuple):
     """The handler's own transaction ended the job: nothing is left to write."""
 
@@ -96,7 +128,9 @@ class Each(NamedTuple):
     endings: "Sequence[tuple[Claim, Ending]]"
 
 
-Ending = Done | Failed | Snoozed | Cancelled | Crashed | Expired | GivenBack | Settled | Each
+Ending = (
+    Done | Failed | Snoozed | Cancelled | Crashed | Expired | GivenBack | Parked | Settled | Each
+)
 
 
 class Ended(NamedTuple):

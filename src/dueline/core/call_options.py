@@ -7,6 +7,7 @@ from functools import lru_cache
 from string import Formatter
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
+from dueline.core.attempt import DurablePlace
 from dueline.core.clock import duration_us
 from dueline.core.codec import Cells, decode, encode
 from dueline.core.constraints import check_constraints, constraint
@@ -78,13 +79,14 @@ class Carried(Cells, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
     tags: sorted. terms: what the call has instead of its task or queue. headers: names and values
     that travel with the job, such as a trace context. labels: sorted; of the workers that the job
-    asks for, which claims do not read yet.
+    asks for, which claims do not read yet. durable: of a durable function.
     """
 
     tags: tuple[str, ...] = ()
     terms: CallTerms | None = None
     headers: tuple[tuple[str, str], ...] = ()
     labels: tuple[str, ...] = ()
+    durable: DurablePlace | None = None
 
     def carried(self) -> dict[str, Any]:
         """Return the fields of this class that are set, by name, to pass them on."""
@@ -137,6 +139,11 @@ def is_step(job: Job) -> bool:
         return read_options(job.opts).step is not None
     except StoreCorrupt:  # the worker that runs it reports that
         return False
+
+
+def durable_place(job: Job) -> DurablePlace | None:
+    """Return the place of a durable function; None for other jobs."""
+    return carried_by(job).durable if job.opts else None
 
 
 def carried_by(job: Job) -> Carried:

@@ -17,6 +17,7 @@ from dueline.core.attempt import (
     Failed,
     GivenBack,
     Outcome,
+    Parked,
     Settled,
     Snoozed,
     epitaph_of,
@@ -255,7 +256,9 @@ class RetryLater:
 Decision = Outcome | RetryLater
 
 
-def decide(ended: Ended, retry: Retry, chance: float, *, is_once: bool = False) -> Decision:
+def decide(  # noqa: PLR0912  (one case for each kind of ending)
+    ended: Ended, retry: Retry, chance: float, *, is_once: bool = False
+) -> Decision:
     """Return the outcome of a job after an attempt, or when it runs again.
 
     Args:
@@ -269,7 +272,7 @@ def decide(ended: Ended, retry: Retry, chance: float, *, is_once: bool = False) 
         case Done(value):
             return Outcome("done", now_us, value=value.decode())
         case Failed():
-            errors = job.errors + 1
+            errors = 1 if ending.is_fresh else job.errors + 1
             retry = retry.of_case(ending.case) if ending.case else retry
             if not ending.retry or errors >= (ending.attempts or retry.attempts):
                 return _dead(ending, now_us)
@@ -286,6 +289,8 @@ def decide(ended: Ended, retry: Retry, chance: float, *, is_once: bool = False) 
             return Outcome("expired", now_us)
         case Snoozed(after_us):
             return _as_it_was(job, _later(now_us, after_us), "snoozed")
+        case Parked(at_us, _, errors, crashes, word, error):
+            return RetryLater(at_us, errors, crashes, alone=False, error=_cut(error), word=word)
         case GivenBack(after_us):
             at_us = _later(now_us, after_us) if after_us else _own_place(job, now_us)
             return _as_it_was(job, at_us, "given_back")

@@ -21,6 +21,7 @@ from dueline.core.validation import check_due
 from dueline.jobs.completion import Finished, finish, finish_of
 from dueline.jobs.counts import Counts, count
 from dueline.jobs.group_cancellation import advance
+from dueline.jobs.parked_functions import may_have_begun
 from dueline.jobs.queue import Queues
 from dueline.workflows.records import Layouts
 
@@ -52,8 +53,11 @@ def cancel_all(queues: Queues, rows: Iterable[Job]) -> Iterator[BulkResult]:
     """End waiting jobs, and request the end of running ones, page by page."""
     for page in parts_of(rows, PAGE):
         now_us = queues.engine.time.latest_us()
-        running = [row for row in page if status_of(row, now_us) == "running"]
-        waiting = [row for row in page if status_of(row, now_us) not in ("running", "dead")]
+        alive = [row for row in page if status_of(row, now_us) != "dead"]
+        running = [
+            row for row in alive if status_of(row, now_us) == "running" or may_have_begun(row)
+        ]
+        waiting = [row for row in alive if row not in running]
         changed = BulkResult(left=len(page)).plus(_cancel_waiting(queues, waiting, now_us))
         for row in running:
             changed = changed.plus(_cancel_running(queues, row))

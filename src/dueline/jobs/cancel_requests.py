@@ -35,6 +35,13 @@ _BY_FORCE = b"force"
 def ask(records: Records, job: Job, *, now_us: int, version: bytes, by_force: bool = False) -> None:
     """Request the end of a claimed job. version: random, for the records."""
     remember(records, job.id, now_us=now_us, version=version)
+    ask_worker(records, job, now_us=now_us, version=version, by_force=by_force)
+
+
+def ask_worker(
+    records: Records, job: Job, *, now_us: int, version: bytes, by_force: bool = False
+) -> None:
+    """Request the end of a claimed job from the worker that holds it. version: random."""
     value = _BY_FORCE if by_force else _PLAIN
     copy = Put(f"{job.id.hex()}/{job.fence}", version, value, expires_us=now_us + HELD_US)
     records.commit(inbox_of(job.worker), (copy,))

@@ -7,14 +7,17 @@ then.
 """
 
 from collections.abc import Container, Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from dueline.core.attempt import Outcome
 from dueline.core.engine import Engine
+from dueline.core.errors import Conflict
 from dueline.core.job import Job, JobId
 from dueline.core.job_status import status_of
 from dueline.jobs import cancel_requests
 from dueline.jobs.completion import Finished, finish, finish_of
+from dueline.jobs.parked_functions import CANCEL, may_have_begun, tell
 from dueline.workflows import records, release
 from dueline.workflows.records import Layouts
 from dueline.workflows.release import BrokenGroup, Released
@@ -60,10 +63,13 @@ def _cancel_parts(engine: Engine, group: BrokenGroup) -> Sequence[Job]:
         status = "dead" if row is None or row.outcome else status_of(row, now_us)
         if row is None or status == "dead":
             continue
+        if may_have_begun(row):
+            with suppress(Conflict):  # it has ended
+                tell(engine, row.id, CANCEL, b"", word="cancelled")
         if status == "running":
             version = engine.ids.token()
             cancel_requests.ask(engine.store, row, now_us=now_us, version=version)
-        else:
+        elif not may_have_begun(row):
             waiting.append(row)
     settings, outcome = engine.catalog.expect_here, Outcome("cancelled", now_us)
     ends = [

@@ -32,6 +32,7 @@ from dueline.jobs.history_recorder import inside_engine
 from dueline.jobs.lane_planner import plan, prospects
 from dueline.jobs.lane_rotation import LaneRotation
 from dueline.jobs.moves import Change, conflict_error
+from dueline.jobs.parked_functions import CANCEL, may_have_begun, tell
 from dueline.jobs.unique import UniqueJobs, rule_of
 from dueline.limits.admission import Admission
 from dueline.workflows.records import Layouts
@@ -322,6 +323,8 @@ class Queues:
                 if asked:  # it would end a later retry (rule P12)
                     cancel_requests.forget(self._store, job_id, asked)
                 raise conflict_error(job_id, "cancelled", found.status)
+            if may_have_begun(row) and not by_force:
+                return self._ask_function_to_end(row)
             if found.status == "running":
                 asked = self._ids.token()
                 if self._ask_to_end(row, asked, by_force=by_force):
@@ -333,6 +336,14 @@ class Queues:
                 advance(self.engine, Layouts(), [row])
                 return True
         raise conflict_error(job_id, "cancelled", "changing")
+
+    def _ask_function_to_end(self, row: Job) -> bool:
+        """Request the end of a durable function that may have begun: only a claim ends it."""
+        tell(self.engine, row.id, CANCEL, b"", word="cancelled")
+        if row.is_claimed():
+            version, now_us = self._ids.token(), self._time.latest_us()
+            cancel_requests.ask_worker(self._store, row, now_us=now_us, version=version)
+        return False
 
     def _ask_to_end(self, row: Job, version: bytes, *, by_force: bool) -> bool:
         """Request the end of a running job; return whether the same claim still held then.

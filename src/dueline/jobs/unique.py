@@ -25,6 +25,7 @@ from dueline.jobs.completion import Finished, complete, decision_of, finish, fin
 from dueline.jobs.decisions import Completion, Decision, group_of
 from dueline.jobs.history import happened
 from dueline.jobs.moves import Change, changed, with_position
+from dueline.jobs.parked_functions import may_have_begun
 
 _ROUNDS_MAX = 20
 _LOOKS = 2
@@ -342,6 +343,8 @@ class UniqueJobs:
         if rule.mode == "existing":
             return row or holder.original
         waits = row if row is not None and not row.is_claimed() else None
+        if waits is not None and may_have_begun(waits):  # it runs, even while it waits
+            waits = None
         if rule.mode == "earliest":
             if waits is None or waits.at_us <= job.at_us:
                 return row or holder.original
@@ -364,7 +367,7 @@ class UniqueJobs:
 
     def _is_expired(self, row: Job | None) -> bool:
         """Return whether a job waits past its expiry, and does not hold its key for a period."""
-        if row is None or _key_of(row).within_us:
+        if row is None or _key_of(row).within_us or may_have_begun(row):
             return False
         return status_of(row, self._time.latest_us()) == "expired"
 

@@ -390,6 +390,9 @@ class Handler:
         BadInput: Its annotations cannot be used, or a Context is not its first parameter.
     """
 
+    context_class: type[Context] = Context
+    """What the function takes as its first parameter."""
+
     __slots__ = (
         "_codec",
         "_payloads",
@@ -431,7 +434,7 @@ class Handler:
         self.retry = retry
         self.timeout_us = timeout_us
         self.kill_after_us = kill_after_us
-        self.takes_context = _takes_context(function, name)
+        self.takes_context = _takes_context(function, name, self.context_class)
         self.arguments = self._arguments(function)
         self.limits = self.read_limits(limits)
         self._payloads = payloads or Payloads()
@@ -444,6 +447,11 @@ class Handler:
                 "The result of %s cannot be kept as JSON: its annotation names %s. Return plain "
                 "values, or keep no results with app.queue(..., keep=0).", name, kind.__name__
             )  # fmt: skip
+
+    @property
+    def body(self) -> Callable[..., Any]:
+        """The application's own function."""
+        return self.function
 
     def _arguments(self, function: Callable[..., Any]) -> Arguments:
         return Arguments(function, self.name, skip=1 if self.takes_context else 0)
@@ -539,7 +547,7 @@ _CONTEXT_NAMES = ("ctx", "self")
 """Names by which other queues pass the job."""
 
 
-def _takes_context(function: Callable[..., Any], name: str) -> bool:
+def _takes_context(function: Callable[..., Any], name: str, kind: type[Context]) -> bool:
     try:
         hints = get_type_hints(function)
     except NameError:
@@ -551,7 +559,7 @@ def _takes_context(function: Callable[..., Any], name: str) -> bool:
             f"The first parameter of {name} is `{names[0]}` without an annotation.",
             hint="Annotate it, `ctx: Context`, to get the job; use another name for an argument.",
         )
-    places = [place for place, one in enumerate(names) if hints.get(one) is Context]
+    places = [place for place, one in enumerate(names) if hints.get(one) is kind]
     if places not in ([], [0]):
         raise BadInput(
             f"The task {name} takes its Context as parameter {places[-1] + 1}.",

@@ -67,6 +67,14 @@ class Control(Protocol):
         """Return whether the handler runs longer than its time limit."""
         ...
 
+    def was_taken(self, claim: Claim) -> bool:
+        """Return whether the claim was lost, not only given up since the worker stops."""
+        ...
+
+    def lasts_until_us(self, claim: Claim) -> int:
+        """Return the end of an extended claim; 0 if it was not extended."""
+        ...
+
     def report(self, claim: Claim, report: ProgressReport) -> None:
         """Pass on the progress of the handler."""
         ...
@@ -86,6 +94,14 @@ class NoControl:
     def is_overdue(self, claim: Claim) -> bool:  # noqa: ARG002
         """Never."""
         return False
+
+    def was_taken(self, claim: Claim) -> bool:  # noqa: ARG002
+        """Never."""
+        return False
+
+    def lasts_until_us(self, claim: Claim) -> int:  # noqa: ARG002
+        """It has no claim."""
+        return 0
 
     def report(self, claim: Claim, report: ProgressReport) -> None:
         """Drop it."""

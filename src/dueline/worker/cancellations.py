@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 
 from dueline.coordination import worker_requests
 from dueline.coordination.worker_requests import WorkerRequest
-from dueline.core.attempt import Cancelled, Done, Ended, GivenBack, Settled
+from dueline.core.attempt import Cancelled, Done, Ended, GivenBack, Parked, Settled
+from dueline.core.call_options import durable_place
 from dueline.core.clock import SECOND_US, Clock
 from dueline.core.engine import Engine
 from dueline.core.job import Claim, Job, JobId
@@ -68,7 +69,8 @@ class Cancellations:
 
         Unless all have succeeded or are released, the requests are read again.
         """
-        if not all(isinstance(attempt.ending, Done | Settled | GivenBack) for attempt in ended):
+        kept = Done | Settled | GivenBack | Parked
+        if not all(isinstance(attempt.ending, kept) for attempt in ended):
             self._read_inbox()
         return self.known
 
@@ -122,6 +124,7 @@ class Cancellations:
         claim, it is found here; if after, the one who cancelled saw this claim.
         """
         requested: Collection[JobId] = ()
+        jobs = [job for job in jobs if durable_place(job) is None]  # those read theirs themselves
         before = [job.id for job in jobs if job.fence > 1]
         if before:
             requested = cancel_requests.asked(self._engine.store, before)

@@ -114,6 +114,14 @@ class Controls:
         """Return whether the claim was lost, or is given up once its handler has ended."""
         return claim in self._lost or claim in self.stopped
 
+    def was_taken(self, claim: Claim) -> bool:
+        """Return whether the claim was lost, not only given up since the worker stops."""
+        return claim in self._lost
+
+    def lasts_until_us(self, claim: Claim) -> int:
+        """Return the end of an extended claim; 0 if it was not extended."""
+        return self._until_us.get(claim, 0)
+
     def is_stopped(self, assignment: Assignment) -> bool:
         """Return whether a handler is to end because the worker stops."""
         one = assignment.chunk[0] if assignment.chunk else assignment

@@ -10,26 +10,27 @@ from contextlib import (
     contextmanager,
 )
 from contextvars import Context as Variables
-from datetime import timedelta
 from types import FrameType
-from typing import Any, Final, cast
+from typing import Any
 
 from dueline.core.attempt import Cancelled, Ending, Expired, Failed, GivenBack, Settled, Snoozed
 from dueline.core.call_options import is_past, terms_of
-from dueline.core.clock import SECOND_US, duration_us
-from dueline.core.errors import BadInput, JobTimeout, LeaseLost
+from dueline.core.clock import SECOND_US
+from dueline.core.errors import JobTimeout, LeaseLost
 from dueline.core.job import Claim, Job
 from dueline.core.logging import log
 from dueline.core.retry import WAIT_US_MAX
-from dueline.core.user_code import Raised, contain, describe, raise_interrupt, text_of
+from dueline.core.user_code import Raised, contain, raise_interrupt, text_of
+from dueline.durable.context import DurableContext
+from dueline.durable.handler import DurableHandler
+from dueline.durable.suspension import Suspended
 from dueline.tasks.batch_handler import BatchHandler
+from dueline.tasks.failures import failure
 from dueline.tasks.handler import (
     Cancel,
     Context,
     Handler,
-    InvalidWait,
     Middleware,
-    RetryRequested,
     Snooze,
     Throttled,
 )
@@ -42,8 +43,6 @@ from dueline.worker.job_lines import JobLines
 
 UNKNOWN_TASK_WAIT_US = 30 * SECOND_US
 """How long a job is deferred if the process that runs it does not know its task or codec."""
-
-TRACEBACK_CHARACTERS_MAX = 16 * 1024
 
 ASYNC_GRACE_US = SECOND_US
 """A coroutine is cancelled at its limit, and interrupted this much later if it does not await."""
@@ -102,7 +101,7 @@ class Execution:
 
     def package_of(self, job: Job) -> str:
         """Return the top-level package of the job's handler."""
-        module = getattr(self._handlers[job.task].function, "__module__", None)
+        module = getattr(self._handlers[job.task].body, "__module__", None)
         return str(module).partition(".")[0]
 
     def is_async(self, assignment: Assignment) -> bool:
@@ -194,7 +193,9 @@ class Execution:
                 return refusal
             context = self._context(assignment, handler, started_us)
             call = self._acall(assignment, handler, context)
-            ending = await self._within(call, _limit_us(job, handler), job.claim())
+            is_durable = isinstance(handler, DurableHandler)
+            limit_us = _limit_us(job, handler)
+            ending = await self._within(call, limit_us, job.claim(), is_durable=is_durable)
         except BaseException as error:  # noqa: BLE001  (see above)
             ending = self.ending_of(error, handler, job)
         return self.end(job, context, ending)
@@ -255,9 +256,10 @@ class Execution:
         """Return how a job ends without a call of its handler; None if it is called now."""
         if self.controls.has_expired(assignment, now_us):
             return GivenBack()
-        if self.controls.has_cancelled(assignment.job):
+        is_durable = isinstance(self._handlers[assignment.job.task], DurableHandler)
+        if not is_durable and self.controls.has_cancelled(assignment.job):
             return Cancelled(CANCELLED)
-        if assignment.job.opts and is_past(assignment.job, now_us):
+        if not is_durable and assignment.job.opts and is_past(assignment.job, now_us):
             return Expired()
         if (codec := assignment.job.codec) and not self._handlers[assignment.job.task].reads(codec):
             return GivenBack(UNKNOWN_TASK_WAIT_US)
@@ -317,7 +319,8 @@ class Execution:
     def _context(self, assignment: Assignment, handler: Handler, at_us: int) -> Context | None:
         if not (handler.takes_context or self._wrapping(handler)):
             return None
-        return Context(assignment.job, self.controls, handler, assignment.last, started_us=at_us)
+        kind = handler.context_class
+        return kind(assignment.job, self.controls, handler, assignment.last, started_us=at_us)
 
     def ending_of(self, error: BaseException, handler: Handler, job: Job) -> Ending:
         """Return how an attempt ends whose handler raised.
@@ -356,18 +359,33 @@ class Execution:
             return Cancelled(CANCELLED)
         return None
 
-    async def _within(self, value: Awaitable[Any], timeout_us: int | None, claim: Claim) -> Any:  # noqa: ANN401
-        """Await a handler; cancel it at its time limit, or when its job is cancelled."""
+    async def _within(
+        self,
+        value: Awaitable[Any],
+        timeout_us: int | None,
+        claim: Claim,
+        *,
+        is_durable: bool = False,
+    ) -> Any:  # noqa: ANN401
+        """Await a handler; cancel it at its time limit, or when its job is cancelled.
+
+        is_durable: a cancel is delivered by the next call of its context.
+        """
         import asyncio  # noqa: PLC0415  (see above)
 
         limit = asyncio.timeout(None if timeout_us is None else timeout_us / SECOND_US)
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
+
+        def stop() -> None:
+            if not is_durable or claim in self.controls.stopped:
+                loop.call_soon_threadsafe(task.cancel)
+
         try:
-            with self.controls.stopping(claim, lambda: loop.call_soon_threadsafe(task.cancel)):
+            with self.controls.stopping(claim, stop):
                 async with limit:
                     returned = await value
-        except (TimeoutError, asyncio.CancelledError) as error:
+        except (TimeoutError, asyncio.CancelledError, Suspended) as error:
             if limit.expired():
                 raise JobTimeout from error
             raise
@@ -463,52 +481,14 @@ async def aentered(wrapping: Sequence[Middleware], context: Context) -> AsyncIte
 
 
 def _settled(job: Job, context: Context, ending: Ending) -> Ending:
-    """Return Settled for a job that its handler ended itself, whatever the handler did then."""
+    """Return Settled for a job that its handler ended itself, whatever the handler did then.
+
+    A durable function has decided itself how its attempt ends.
+    """
+    if isinstance(context, DurableContext):
+        return context.ending_after(ending)
     if not context.is_settled:
         return ending
     if isinstance(ending, Failed):
         log.warning("job=%s raised after it was done:\n%s", job.id.hex(), ending.traceback)
     return Settled()
-
-
-_NO_EXCEPTION: Final = "exceptions must derive from BaseException"
-"""What Python says of `raise Retry(...)`."""
-
-
-def failure(error: BaseException, handler: Handler) -> Failed:
-    """Describe an exception: without local variables, and with the innermost part of the traceback.
-
-    An exception that raises when it is read is described, too.
-    """
-    # Arguments that do not fit, and results that cannot be encoded, fail on every attempt.
-    policy, kind = handler.retry, type(error)
-    is_asked = issubclass(kind, RetryRequested)
-    retry = is_asked or (policy.wants(error) and not _is_of_its_input(kind))
-    cause = error.__cause__ if is_asked else None  # the cause decides on the policy
-    case = policy.case_of(error if cause is None else cause) if policy.per_error else 0
-    name, text, traceback = describe(error)
-    if is_asked:  # where it asked is of no interest, but what it had caught may be
-        traceback = describe(cause)[2] if cause is not None else ""
-    if kind is TypeError and text == _NO_EXCEPTION:
-        text += ". A Retry is a policy: write `ctx.retry(after=30)`, or @app.task(retry=...)"
-    wait_us = _retry_after_us(error)
-    attempts = cast("RetryRequested", error).attempts if is_asked else 0
-    shown = traceback[-TRACEBACK_CHARACTERS_MAX:]
-    return Failed(name, text, shown, retry, wait_us, case, attempts=attempts)
-
-
-def _is_of_its_input(kind: type[BaseException]) -> bool:
-    return issubclass(kind, BadInput) and not issubclass(kind, InvalidWait)
-
-
-def _retry_after_us(error: BaseException) -> int | None:
-    """Return how long an error asks to wait; None if it does not, or the value is out of range."""
-    try:
-        wait = getattr(error, "retry_after", None)
-        if isinstance(wait, bool) or not isinstance(wait, (int, float, timedelta)):
-            return None
-        wait_us = duration_us(wait)
-    except BaseException as raised:  # noqa: BLE001  (see `contain`)
-        raise_interrupt(raised)
-        return None
-    return wait_us if 0 <= wait_us <= WAIT_US_MAX else None

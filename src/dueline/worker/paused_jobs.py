@@ -25,9 +25,9 @@ from dueline.core.logging import log
 from dueline.core.user_code import Raised, contain
 from dueline.jobs.paused_tasks import clear, defer, move_to_lanes, requeue, waiting_in
 from dueline.jobs.unknown_tasks import known_tasks, unknown_text
+from dueline.tasks.failures import failure
 from dueline.tasks.handler import Handler
 from dueline.worker.claimer import ClaimedJob
-from dueline.worker.execution import failure
 from dueline.worker.triage import queues_of
 
 LATE_US: Final = 60 * SECOND_US

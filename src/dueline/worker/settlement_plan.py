@@ -7,7 +7,17 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from dueline.core.attempt import Attempt, Crashed, Ended, Expired, Outcome, Snoozed
+from dueline.core.attempt import (
+    Attempt,
+    Cancelled,
+    Crashed,
+    Ended,
+    Expired,
+    GivenBack,
+    Outcome,
+    Parked,
+    Snoozed,
+)
 from dueline.core.call_options import THROTTLED, CallOptions
 from dueline.core.job import Token
 from dueline.core.lane import bucket_of
@@ -82,6 +92,11 @@ def decision_of(planned: Planned) -> decisions.Decision:
 
 def _decided(attempted: Attempted) -> Decision:
     ended, settings, options, handler, is_cancelled, chance, _ = attempted
+    if options is not None and options.durable is not None:
+        # Only a claim ends it: the function is told, and its compensations run.
+        is_cancelled = False
+        if not ended.started_us and isinstance(ended.ending, Cancelled | Expired):
+            ended = ended._replace(ending=GivenBack())
     retry = _DEFAULT_RETRY if handler is None else handler.retry
     if options is not None and options.terms is not None:
         retry = retry.with_terms(options.terms.retry)
@@ -113,9 +128,10 @@ def _end(attempted: Attempted, outcome: Outcome) -> Planned:
 def _retry(attempted: Attempted, decision: RetryLater) -> Planned:
     ended, settings, at_us = attempted.ended, attempted.settings, decision.at_us
     attempt = None
-    if settings.history != "off":
+    is_told = not isinstance(ended.ending, Parked) or settings.tells_all
+    if settings.history != "off" and is_told:
         attempt = attempt_of(ended, outcome=decision.word, error=decision.error, again_us=at_us)
-    opts = _opts_after(attempted, decision) if decision.word in PUT_BACK else None
+    opts = _opts_after(attempted, decision)
     listing = bucket_of(at_us, settings.width_us)
     move = Move(ended.job, at_us, attempted.token, listing, decision.errors, decision.crashes,
                 decision.alone, error=decision.error, opts=opts)  # fmt: skip
@@ -123,9 +139,15 @@ def _retry(attempted: Attempted, decision: RetryLater) -> Planned:
 
 
 def _opts_after(attempted: Attempted, decision: RetryLater) -> bytes | None:
-    """Note in a job's options that its attempt did not fail; None if the job runs again at once."""
+    """Note in a job's options why it waits, if its attempt did not fail; None keeps them."""
     ending, options = attempted.ended.ending, attempted.options
-    if options is None or decision.at_us <= attempted.ended.ended_us:
+    if isinstance(ending, Parked) and options is not None:
+        return options.changed(durable=ending.place).to_bytes()
+    if (
+        options is None
+        or decision.word not in PUT_BACK
+        or decision.at_us <= attempted.ended.ended_us
+    ):
         return None
     is_throttled = isinstance(ending, Snoozed) and ending.throttles
     word = THROTTLED if is_throttled else decision.word

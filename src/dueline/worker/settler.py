@@ -3,16 +3,17 @@
 import random
 from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from dueline.core.attempt import Done, Ended, Expired, Failed, Outcome, Settled, Snoozed
+from dueline.core.attempt import Done, Ended, Expired, Failed, Outcome, Parked, Settled, Snoozed
 from dueline.core.call_options import read_options
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.durations import span_text
 from dueline.core.engine import Engine
-from dueline.core.errors import StoreCorrupt
+from dueline.core.errors import StoreCorrupt, StoreUnavailable
 from dueline.core.job import Claim, Job
 from dueline.core.lane import bucket_of, limits_of
 from dueline.core.logging import log
@@ -20,6 +21,7 @@ from dueline.core.retry import with_cancel_request
 from dueline.core.store import Drop, Extend, Group, Move, Verdict
 from dueline.core.text import one_line
 from dueline.core.tuples import field, made
+from dueline.durable.signals import check_again
 from dueline.jobs import attempt_lines, cancel_requests, decisions
 from dueline.jobs.completion import Finished, complete, finish_of, frees_of, stored, successes
 from dueline.jobs.decisions import Decision, group_of
@@ -133,6 +135,7 @@ class Settler:
             else decisions.settle(self._engine.store, changes, later=self._effects.write)
         )
         self._wake(plans)
+        self._check_again(plans)
         self._report.done(done)
         self._report.planned(zip(plans, held, strict=False))  # the answers of marks come last
         jobs = [*(planned.ended.job for planned in plans), *started]
@@ -187,6 +190,14 @@ class Settler:
         """Wake the workers of jobs that run again."""
         if again := [planned.change for planned in plans if isinstance(planned.change, Move)]:
             self._engine.wake((move.job.lane, move.at_us) for move in again)
+
+    def _check_again(self, plans: Sequence[Planned]) -> None:
+        """Wake durable functions whose signals came while they were parked."""
+        for planned in plans:
+            ending = planned.ended.ending
+            if isinstance(ending, Parked):
+                with suppress(StoreUnavailable):  # the next check finds it
+                    check_again(self._engine, planned.ended.job, ending)
 
     def close(self) -> None:
         """Wait for the effects of outcomes that were stored."""

@@ -5,7 +5,7 @@ from itertools import groupby, repeat
 from typing import NamedTuple
 
 from dueline.core.attempt import Attempt, Ended, Expired, Outcome
-from dueline.core.call_options import is_past, is_step
+from dueline.core.call_options import durable_place, is_past, is_step
 from dueline.core.errors import StoreCorrupt
 from dueline.core.job import Job, JobId
 from dueline.core.queue_settings import QueueSettings
@@ -163,6 +163,8 @@ def _over(taken: ClaimedJob, now_us: int, *, is_once: bool) -> EndedBeforeRun | 
     """Return how a claimed job ends without running; None if it runs."""
     job, before = taken
     outcome: Outcome | None = None
+    if durable_place(job) is not None:  # whatever ends it, its compensations run first
+        return None
     if is_once and job.crashes:
         # Counted, not read from the last claim: its worker may have died before it ended the job.
         outcome = lost(now_us)

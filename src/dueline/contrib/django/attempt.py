@@ -24,8 +24,8 @@ from dueline.contrib.django.results import Call, call_of, change, result_of, tim
 from dueline.core.attempt import Ended, Outcome
 from dueline.core.errors import LeaseLost
 from dueline.core.retry import decide
+from dueline.tasks.failures import failure
 from dueline.tasks.handler import Cancel, Context, Handler, Snooze
-from dueline.worker.execution import failure
 
 T = TypeVar("T")
 

@@ -9,9 +9,10 @@ from dueline.core.attempt import Done, Ending, Failed
 from dueline.core.codec import encode_result
 from dueline.core.errors import BadInput
 from dueline.core.user_code import Raised, contain, text_of
+from dueline.tasks.failures import failure
 from dueline.tasks.handler import Handler
 from dueline.worker.assignment import Assignment
-from dueline.worker.execution import Execution, failure
+from dueline.worker.execution import Execution
 from dueline.worker.thread_runner import ThreadRunner
 
 Kind = Literal["arrow", "pandas"]

@@ -1,0 +1,100 @@
+"""The methods of an application that register functions, and durable ones."""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from dueline.api.call_options import Options
+from dueline.api.connection import Connection
+from dueline.api.task import AsyncTask, Task
+from dueline.api.task_declaration import check_retry, limits_us, read_unique, task_name
+from dueline.core.attempt import DurablePlace
+from dueline.core.call_options import Unique
+from dueline.core.errors import BadInput
+from dueline.core.limit_names import semaphore_of
+from dueline.core.queue_settings import DEFAULT_QUEUE, check_queue_name
+from dueline.core.retry import Retry
+from dueline.durable.handler import DurableHandler
+from dueline.tasks.handler import Handler, KeptLogs, Middleware
+
+
+class DurableMethods(Connection):
+    """The methods of an application that register functions, and durable ones."""
+
+    _callable: dict[str, Task[..., Any] | AsyncTask[..., Any]]
+
+    def durable(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = DEFAULT_QUEUE,
+        priority: int = 0,
+        retry: Retry | None = None,
+        timeout: timedelta | float | None = None,
+        unique: Unique | str | None = None,
+        codec: str | None = None,
+        limits: Iterable[str] = (),
+        middleware: Sequence[Middleware] = (),
+        logs: KeptLogs = "off",
+    ) -> Any:  # noqa: ANN401  (a task, or what makes one)
+        """Register a durable function, which repeats nothing that it recorded.
+
+        Write `@app.durable` above a function that takes a `DurableContext` first.
+
+        Args:
+            function: The function.
+            name: Name that jobs are stored under; by default `module.function`.
+            queue: Default queue of calls.
+            priority: Default priority of calls; larger runs first.
+            retry: How errors of the function's own code are retried, and those of its steps that
+                name no policy.
+            timeout: Duration after which a run between two waits is interrupted.
+            unique: Key that only one unfinished job has at a time; also while it waits.
+            codec: How arguments, results, errors and signals are stored; see `app.payloads`.
+            limits: Limits that each run uses; a function that waits holds none.
+            middleware: Functions of a Context that wrap each run; see `task`.
+            logs: Of which attempts the log is kept.
+
+        Returns:
+            The task, or a decorator that makes it.
+
+        Raises:
+            BadInput: As `task`, or the function takes no DurableContext.
+        """
+        timeout_us, _ = limits_us(timeout, None)
+        check_retry(retry)
+        if codec is not None:
+            self.payloads.check(codec)
+
+        def register(function: Callable[..., Any]) -> Task[..., Any] | AsyncTask[..., Any]:
+            handler = DurableHandler(
+                function, engine=lambda: self.engine, name=task_name(function, name),
+                retry=retry or Retry(), timeout_us=timeout_us, payloads=self.payloads,
+                codec=codec, limits=limits, join=self.join, middleware=middleware, logs=logs,
+            )  # fmt: skip
+            options = Options(
+                queue=check_queue_name(queue), priority=priority, durable=DurablePlace()
+            )
+            return self._add_task(handler, options, unique)
+
+        return register if function is None else register(function)
+
+    def _add_task(
+        self, handler: Handler, options: Options, unique: Unique | str | None
+    ) -> Task[..., Any] | AsyncTask[..., Any]:
+        """Add a handler to the tasks of the application."""
+        if handler.name in self._tasks:
+            raise BadInput(
+                f"A task named {handler.name} is registered already.",
+                hint="Give one of them another name=.",
+            )
+        kind: type[Any] = AsyncTask if handler.is_async else Task
+        key = None if unique is None else read_unique(unique, handler)
+        made = kind(self, handler, options.changed(unique=key, limits=handler.limits))
+        self._tasks[handler.name] = handler
+        self._noticed.add(options.queue)
+        self._noticed_limits |= {semaphore_of(limit) for limit in handler.limits}
+        self._callable[handler.name] = made
+        return self._callable[handler.name]

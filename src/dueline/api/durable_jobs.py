@@ -1,0 +1,95 @@
+"""What handles show of durable functions, and signals to them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from dueline.core.call_options import durable_place
+from dueline.core.clock import to_datetime
+from dueline.core.errors import NotFound
+from dueline.core.job import JobId
+from dueline.core.pagination import record_at, records_in
+from dueline.durable.activation import check_name
+from dueline.durable.context import STATE
+from dueline.durable.handler import DurableHandler
+from dueline.durable.log import partition_of, read_entry
+from dueline.durable.signals import Sent, send
+from dueline.jobs.parked_functions import inbox_of
+from dueline.jobs.queue import Queues
+from dueline.tasks.handler import Handler
+
+
+@dataclass(frozen=True, slots=True)
+class DurableStep:
+    """A recorded call of a durable function.
+
+    Attributes:
+        position: Such as "3".
+        kind: "step", "sleep", "signal" or "cancel".
+        name: Name of the step or signal.
+        state: "done", "failed", "lost" or "timed_out".
+        at: When it was recorded, in UTC.
+    """
+
+    position: str
+    kind: str
+    name: str
+    state: str
+    at: datetime
+
+
+class Sending(NamedTuple):
+    """A signal as a caller sends it."""
+
+    name: str
+    value: object
+    id: str | None
+
+
+def send_signal(queues: Queues, tasks: Mapping[str, Handler], job_id: JobId, sent: Sending) -> None:
+    """Send a signal; see `Job.signal`."""
+    check_name(sent.name, "signal")
+    own = queues.engine.ids.token().hex() if sent.id is None else sent.id
+    check_name(own, "signal id")
+    row = queues.find(job_id).row
+    if row is None or durable_place(row) is None:
+        raise NotFound(
+            f"There is no durable function {job_id.hex()} that can be signalled.",
+            hint="It may have ended, or be a job of another kind.",
+        )
+    handler = tasks.get(row.task)
+    if not isinstance(handler, DurableHandler):
+        raise NotFound(
+            f"This application has no durable function {row.task}.",
+            hint="Import the module that declares it: its codec encodes the value.",
+        )
+    stored = handler.write_value(sent.value, f"the signal {sent.name}")
+    send(queues.engine, row.id, Sent(sent.name, own, stored.codec, stored.data))
+
+
+def state(queues: Queues, tasks: Mapping[str, Handler], job_id: JobId) -> Any:  # noqa: ANN401
+    """Return what a function set as its state; None without that."""
+    record = record_at(queues.engine.store, inbox_of(job_id), STATE)
+    if record is None:
+        return None
+    row = queues.find(job_id).row
+    handler = None if row is None else tasks.get(row.task)
+    if not isinstance(handler, DurableHandler):
+        return None
+    return handler.read_value(record.value[0], record.value[1:])
+
+
+def steps(queues: Queues, job_id: JobId) -> Sequence[DurableStep]:
+    """Return the recorded calls of a function."""
+    row = queues.find(job_id).row
+    place = None if row is None else durable_place(row)
+    generation = 0 if place is None else place.generation
+    found = []
+    for record in records_in(queues.engine.store, partition_of(job_id, generation)):
+        if record.key[0].isdigit() and "!" not in record.key:
+            head = read_entry(record.value).head
+            path = ".".join(str(int(number)) for number in record.key.split("/"))
+            at = to_datetime(head.at_us)
+            found.append(DurableStep(path, head.kind, head.name, head.state, at))
+    return found

@@ -1,0 +1,276 @@
+"""One run of a durable function: what its calls share."""
+
+import random
+import sys
+from collections.abc import Callable, Generator
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
+
+from dueline.core.attempt import DurablePlace, Ending, Parked
+from dueline.core.call_options import durable_place, read_options
+from dueline.core.engine import Engine
+from dueline.core.errors import BadInput, StoreCorrupt, StoreUnavailable
+from dueline.core.ids import derived
+from dueline.core.job import Job
+from dueline.core.retry import Retry
+from dueline.durable.driving import Blocking, Call, Part
+from dueline.durable.log import Entry, Head, Log, Path, key_of
+from dueline.durable.positions import Line
+from dueline.durable.suspension import (
+    Suspended,
+    Unwound,
+    claim_lost,
+    stopped,
+    store_failed,
+)
+from dueline.durable.values import ValueHandler
+from dueline.tasks.handler import Cancel
+from dueline.tasks.progress import Control
+
+T = TypeVar("T")
+
+NAME_CHARACTERS_MAX: Final = 200
+
+CANCELLED: Final = "Its end was asked for."
+
+
+class Undo(NamedTuple):
+    """A compensation. key: of its step. value: the step's result. is_known: whether it has one."""
+
+    key: str
+    name: str
+    function: Callable[[Any], Any]
+    value: Any
+    retry: Retry
+
+
+class Activation:
+    """The run of a durable function under one claim.
+
+    Args:
+      engine: The engine.
+      job: The row of the claim.
+      handler: Its handler.
+      control: What the worker knows of the claim.
+
+    Attributes:
+      log: The log.
+      line: The calls of the function.
+      suspension: Why the run is over; None while it goes on.
+      end: The record of how the function ends; None while it goes on.
+      undos: Compensations of the steps that are done, the first first.
+      reported: Errors that calls raised from their records.
+      must_cancel: Its end was requested before this run.
+      is_told: The cancel was delivered to the function, by a record.
+      ending: How the attempt ends, if the function has decided it.
+    """
+
+    def __init__(self, engine: Engine, job: Job, handler: ValueHandler, control: Control) -> None:
+        self.engine = engine
+        self.job = job
+        self.handler = handler
+        self.place = durable_place(job) or DurablePlace()
+        self.log = Log(engine, job, self.place.generation)
+        self.line = Line(job.enqueued_us)
+        self.suspension: Suspended | None = None
+        self.end: Entry | None = None
+        self.undos: list[Undo] = []
+        self.reported: list[BaseException] = []
+        self.must_cancel = False
+        self.is_told = False
+        self.ending: Ending | None = None
+        self._control = control
+
+    # Suspensions
+
+    def interrupt(self, suspension: Suspended, cause: BaseException | None = None) -> NoReturn:
+        """End the run; the first reason counts."""
+        if self.suspension is None:
+            self.suspension = suspension
+        raise self.suspension from cause
+
+    def stop(self, why: str) -> NoReturn:
+        """End the run, since this worker cannot continue the function."""
+        now_us = self.engine.time.latest_us()
+        self.interrupt(stopped(self.job, self.place, why, now_us))
+
+    def park(self, at_us: int, *, awaits: str = "", error: str = "") -> NoReturn:
+        """End the run until a time."""
+        expires_us = read_options(self.job.opts).expires_us
+        if expires_us is not None:  # as the row is then due
+            at_us = min(at_us, max(expires_us, self.engine.time.latest_us()))
+        is_fresh = self.log.written > 0
+        place = DurablePlace(self.place.generation, len(self.log), at_us)
+        errors, crashes = (0, 0) if is_fresh else (self.job.errors, self.job.crashes)
+        ending = Parked(at_us, place, errors, crashes, error=error, awaits=awaits)
+        self.interrupt(Suspended(ending, "The function waits."))
+
+    def check(self) -> None:
+        """Raise if nothing may be done any more (rules D10, D11)."""
+        if self.suspension is not None:
+            raise self.suspension
+        claim = self.job.claim()
+        until_us = max(self.job.at_us, self._control.lasts_until_us(claim))
+        is_over = self._control.is_lost(claim) or self._control.is_overdue(claim)
+        if is_over or until_us < self.engine.time.latest_us():
+            self.interrupt(claim_lost())
+
+    def check_after(self) -> None:
+        """Raise if what was just done may not be recorded: a stopping worker still records it."""
+        if self.suspension is not None:
+            raise self.suspension
+        claim = self.job.claim()
+        if self._control.was_taken(claim) or self._control.is_overdue(claim):
+            self.interrupt(claim_lost())
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the function runs longer than its time limit."""
+        return self._control.is_overdue(self.job.claim())
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the end of the function was requested, and is to be delivered."""
+        is_asked = self.must_cancel or self._control.is_cancelled(self.job.claim())
+        return is_asked and not self.is_told
+
+    # Parts of calls
+
+    def blocking(self, call: Callable[[], T]) -> Generator[Part, Any, T]:
+        """Call the store."""
+        try:
+            value: T = yield Blocking(call)
+        except Suspended as suspension:
+            self.interrupt(suspension)
+        except StoreUnavailable as error:
+            self.interrupt(store_failed(error), error)
+        except StoreCorrupt as error:
+            self.stop(error.message)
+        return value
+
+    def write(self, key: str, head: Head, value: bytes = b"") -> Generator[Part, Any, Entry]:
+        """Write the record of a position; return the one that is there then."""
+        entry = yield from self.blocking(lambda: self.log.write(key, head, value))
+        if key.isdigit():
+            self._pass(entry)
+        return entry
+
+    def _pass(self, entry: Entry) -> None:
+        """Move the time of the branch on to a record."""
+        self.line.at_us = max(self.line.at_us, entry.head.at_us, entry.head.until_us)
+
+    def guarded(self, call: Call[T], name: str) -> Call[T]:
+        """Run a call at the position that was taken; note its end."""
+        try:
+            self.check()
+            return (yield from call)
+        except (Suspended, GeneratorExit):
+            raise
+        except BaseException as error:
+            if _is_cancellation(error):
+                why = f"The call of {name} was cancelled from outside: use timeout= of the call."
+                self.outside(error, why)
+            raise
+        finally:
+            self.line.end()
+
+    def outside(self, error: BaseException, why: str) -> NoReturn:
+        """End the run after a cancellation: of the worker, of the time limit, or of the code."""
+        self.check_after()
+        if self._control.is_lost(self.job.claim()):
+            self.interrupt(claim_lost(), error)
+        self.interrupt(self.failed_attempt(why), error)
+
+    def failed_attempt(self, why: str) -> Suspended:
+        """Return the suspension after which a failure of the function's own code counts."""
+        errors = 1 if self.log.written else self.job.errors + 1
+        wait_us = self.policy().wait_us(errors, 1.0)
+        at_us = self.engine.time.latest_us() + wait_us
+        place = DurablePlace(self.place.generation, len(self.log))
+        return Suspended(Parked(at_us, place, errors, self.job.crashes, "retried", why), why)
+
+    def policy(self) -> Retry:
+        """Return the policy of the function's own errors."""
+        return self.handler.policy_of(self.job)
+
+    def take(self, name: str) -> str:
+        """Return the key of the position of a call that begins."""
+        if self.suspension is not None:
+            raise self.suspension
+        return key_of(self.line.take(name))
+
+    def replayed(self, key: str, kind: str, name: str) -> Generator[Part, Any, Entry | None]:
+        """Return the record of a position; None if the call is to be made now.
+
+        Raises:
+          Cancel: The cancel of the function was delivered here, or is now.
+        """
+        entry = yield from self.blocking(lambda: self.log.get(key))
+        if entry is None and self.end is not None:
+            self.unwind()
+        if entry is None and self.is_cancelled:
+            entry = yield from self.write(key, Head("cancel"))
+        if entry is None:
+            return None
+        head = entry.head
+        if head.kind == "cancel":
+            raise self.cancelled()
+        if (head.kind, head.name) != (kind, name):
+            self.stop(
+                f"call {key.lstrip('0')} was {head.name or head.kind}, the code now calls "
+                f"{name or kind}. Run workers with the code that began it, or reset it."
+            )
+        self._pass(entry)
+        return entry
+
+    def cancelled(self) -> Cancel:
+        """Return the error by which a recorded cancel is delivered."""
+        self.is_told = True
+        error: Cancel = self.report(Cancel(CANCELLED))
+        return error
+
+    def unwind(self) -> NoReturn:
+        """End the run at the last record of a function that has ended."""
+        ending = Parked(self.job.at_us, self.place, self.job.errors, self.job.crashes)
+        self.interrupt(Unwound(ending, "The function has ended."))
+
+    def report(self, error: Any) -> Any:  # noqa: ANN401  (an exception)
+        """Note an error that a record raises: uncaught, it ends the function at once."""
+        self.reported.append(error)
+        return error
+
+    # Values that are derived
+
+    def seed(self) -> bytes:
+        """Return what a random value is derived from: job, generation, position and draw."""
+        self.line.draws += 1
+        path: Path = self.line.path
+        cause = self.job.id + f"{self.place.generation}/{key_of(path)}".encode()
+        return derived(cause, self.line.draws)
+
+    def random(self) -> random.Random:
+        """Return a source of chance that is the same at each replay."""
+        return random.Random(self.seed())
+
+    def share(self, number: int) -> float:
+        """Return a share in [0, 1) for the jitter of a wait."""
+        return int.from_bytes(derived(self.job.token, number)[:4]) / 2**32
+
+    def key(self) -> str:
+        """Return the idempotency key of the call that is open, or of the next one."""
+        return f"{self.job.id.hex()}-{self.place.generation}-{key_of(self.line.next_path)}"
+
+
+def _is_cancellation(error: BaseException) -> bool:
+    loaded = sys.modules.get("asyncio.exceptions")
+    return isinstance(error, getattr(loaded, "CancelledError", ()))
+
+
+def check_name(name: object, what: str) -> str:
+    """Return a name; raise BadInput if it cannot be one."""
+    is_name = isinstance(name, str) and name.isprintable() and "/" not in name
+    if not isinstance(name, str) or not is_name or not 0 < len(name) <= NAME_CHARACTERS_MAX:
+        raise BadInput(
+            f"{name!r:.80} is not a valid name of a {what}.",
+            hint=f"Use 1 to {NAME_CHARACTERS_MAX} printable characters without '/'.",
+        )
+    return name

@@ -1,0 +1,237 @@
+"""The context of durable functions: the calls whose results are recorded."""
+
+import uuid
+from collections.abc import Callable, Generator, Mapping, Sequence
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any, cast
+
+from dueline.core.attempt import Ending
+from dueline.core.clock import asked_span_us, to_datetime
+from dueline.core.errors import BadInput
+from dueline.core.job import Job
+from dueline.core.retry import Retry
+from dueline.core.store import Put
+from dueline.durable import ends, waits
+from dueline.durable.activation import Activation, check_name
+from dueline.durable.driving import Call, Part, drive
+from dueline.durable.log import key_of
+from dueline.durable.positions import Line
+from dueline.durable.steps import StepTerms, name_of, step
+from dueline.durable.values import ValueHandler
+from dueline.jobs.parked_functions import inbox_of
+from dueline.tasks.handler import Context, Handler
+from dueline.tasks.progress import Control, Progress
+
+STATE = "state"
+"""Key of the state that a function shows."""
+
+
+class DurableContext(Context):
+    """The job of a durable function, and the calls whose results are recorded.
+
+    In a coroutine function, await `step`, `sleep` and `wait_signal`. Make calls one after the
+    other. Code between calls runs again at each replay: it must not read clocks, randomness or
+    anything else that changes; `now`, `random` and `uuid` are the same at each replay.
+    """
+
+    __slots__ = ("_run", "_terms")
+
+    def __init__(
+        self,
+        job: Job,
+        control: Control,
+        handler: Handler,
+        last_progress: Progress | None = None,
+        *,
+        started_us: int = 0,
+    ) -> None:
+        super().__init__(job, control, handler, last_progress, started_us=started_us)
+        durable = cast("ValueHandler", handler)
+        self._run = Activation(durable.engine(), job, durable, control)
+
+    # The calls
+
+    def step(
+        self,
+        function: Callable[..., Any],
+        /,
+        *args: Any,  # noqa: ANN401
+        name: str | None = None,
+        retry: Retry | None = None,
+        timeout: timedelta | float | None = None,
+        raises: type[Exception] | Sequence[type[Exception]] = (),
+        undo: Callable[[Any], Any] | None = None,
+        undo_if_unknown: bool = False,
+        once: bool = False,
+        **kwargs: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401  (of any type, or an awaitable)
+        """Call a function once and record its result; a replay returns the record.
+
+        The function may run again if its worker dies while it runs.
+
+        Args:
+            function: The function; in coroutine functions also a coroutine function.
+            *args: Its positional arguments.
+            name: Name of the step; by default that of the function.
+            retry: How its errors are retried; by default as those of the durable function.
+            timeout: Duration after which an attempt fails; a timedelta or seconds. A plain
+                function is left running in its thread.
+            raises: Classes of errors that are raised again as themselves, made from their text.
+            undo: Called with the result if the durable function fails, is cancelled or expires.
+            undo_if_unknown: Also undo it, with None, if it is not known whether it ran.
+            once: Start it at most once; StepLost is raised if it is not known how it ended.
+            **kwargs: Its named arguments.
+
+        Returns:
+            What the function returned, as its annotation reads the stored form.
+
+        Raises:
+            StepFailed: It failed for good.
+            Cancel: The end of the durable function was requested.
+            BadInput: The call comes from another task or thread, or has no name.
+        """
+        known = (raises,) if isinstance(raises, type) else tuple(raises)
+        limit_us = None if timeout is None else asked_span_us(timeout, "timeout")
+        own = name_of(function, name)
+        if not self._run.handler.is_async and _is_coroutine_function(function):
+            raise BadInput(
+                f"The step {own} is a coroutine function, but {self.task} is not.",
+                hint="Make the durable function a coroutine function.",
+            )
+        terms = StepTerms(
+            own, function, args, kwargs, retry, limit_us, known, undo, undo_if_unknown, once
+        )
+        return self._call(own, lambda key: step(self._run, key, terms))
+
+    def sleep(self, duration: timedelta | float) -> Any:  # noqa: ANN401  (None, or an awaitable)
+        """Wait; the function holds no slot meanwhile.
+
+        Args:
+            duration: A timedelta or seconds, up to ten years.
+        """
+        wait_us = asked_span_us(duration, "duration")
+        return self._call("sleep", lambda key: waits.sleep(self._run, key, wait_us))
+
+    def wait_signal(
+        self,
+        name: str,
+        *,
+        timeout: timedelta | float | None = None,
+        default: Any = waits.NEVER,  # noqa: ANN401
+        type: Any = Any,  # noqa: A002, ANN401
+    ) -> Any:  # noqa: ANN401  (of any type, or an awaitable)
+        """Wait for the oldest unread signal of a name, which `job.signal(name, value)` sends.
+
+        Args:
+            name: Name of the signal.
+            timeout: Maximum wait; None for ever.
+            default: What is returned after the time-out.
+            type: Annotation by which the value is read.
+
+        Returns:
+            The value of the signal.
+
+        Raises:
+            TimeoutError: The time is over, and there is no default.
+            Cancel: The end of the durable function was requested.
+        """
+        check_name(name, "signal")
+        limit_us = None if timeout is None else asked_span_us(timeout, "timeout")
+        terms = waits.SignalTerms(name, limit_us, default, type)
+        return self._call(
+            f"wait_signal({name})",
+            lambda key: waits.signal(self._run, key, terms),
+        )
+
+    def state(self, value: Any) -> Any:  # noqa: ANN401  (None, or an awaitable)
+        """Set what `job.state` shows; it is not part of the log, and skipped at a replay.
+
+        Args:
+            value: A plain value.
+        """
+        return self._call("state", lambda _: self._set_state(value), is_counted=False)
+
+    def _set_state(self, value: object) -> Generator[Part, Any, None]:
+        run = self._run
+        if key_of(run.line.next_path) in run.log.entries or run.end is not None:
+            return
+        stored = run.handler.write_value(value, "state")
+        put = Put(STATE, run.engine.ids.token(), bytes([stored.codec]) + stored.data)
+        run.check()
+        yield from run.blocking(lambda: run.engine.store.commit(inbox_of(run.job.id), (put,)))
+
+    # What is the same at each replay
+
+    def now(self) -> datetime:
+        """Return the time of the last record, in UTC."""
+        return to_datetime(self._run.line.at_us)
+
+    def random(self) -> Random:
+        """Return a source of chance, derived from the job and the position."""
+        return self._run.random()
+
+    def uuid(self) -> uuid.UUID:
+        """Return a UUID that is derived from the job and the position."""
+        return uuid.UUID(bytes=self._run.seed())
+
+    @property
+    def key(self) -> str:
+        """An idempotency key for outside calls of the next step, or of the one that runs."""
+        return self._run.key()
+
+    # Used by the handler and the worker
+
+    def _call(self, name: str, body: Callable[[str], Call[Any]], *, is_counted: bool = True) -> Any:  # noqa: ANN401
+        run = self._run
+        if not is_counted:
+            if run.suspension is not None:
+                raise run.suspension
+            return self._drive(body(""))
+        key = run.take(name)
+        return self._drive(run.guarded(body(key), name))
+
+    def _drive(self, call: Call[Any]) -> Any:  # noqa: ANN401
+        if not self._run.handler.is_async:
+            return drive(call)
+        from dueline.durable.async_driving import adrive  # noqa: PLC0415  (loads asyncio)
+
+        return adrive(call)
+
+    def run(self, body: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """Run a plain function from its beginning, by its log."""
+        run = self._run
+        drive(ends.begin(run))
+        run.line = Line(run.job.enqueued_us)
+        try:
+            value = body(self, *args, **kwargs)
+        except BaseException as error:
+            drive(ends.failed(run, error))
+            raise
+        return drive(ends.returned(run, value))
+
+    async def arun(
+        self, body: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:  # noqa: ANN401
+        """Run a coroutine function from its beginning, by its log."""
+        from dueline.durable.async_driving import adrive  # noqa: PLC0415  (loads asyncio)
+
+        run = self._run
+        await adrive(ends.begin(run))
+        run.line = Line(run.job.enqueued_us)
+        try:
+            value = await body(self, *args, **kwargs)
+        except BaseException as error:
+            await adrive(ends.failed(run, error))
+            raise
+        return await adrive(ends.returned(run, value))
+
+    def ending_after(self, ending: Ending) -> Ending:
+        """Return how the attempt ends."""
+        return ends.ending_after(self._run, ending)
+
+
+def _is_coroutine_function(function: object) -> bool:
+    from inspect import iscoroutinefunction  # noqa: PLC0415  (one use)
+
+    return iscoroutinefunction(function)

@@ -1,0 +1,62 @@
+"""Handlers of durable functions."""
+
+from collections.abc import Callable
+from typing import Any
+
+from dueline.core.engine import Engine
+from dueline.core.errors import BadInput
+from dueline.core.job import Job
+from dueline.durable.context import DurableContext
+from dueline.durable.values import ValueHandler
+
+
+class DurableHandler(ValueHandler):
+    """A durable function.
+
+    Args:
+        function: The function; it takes a DurableContext first.
+        engine: Returns the engine of the application.
+        **terms: Those of `Handler`.
+
+    Raises:
+        BadInput: As `Handler`, or the function does not take a DurableContext.
+    """
+
+    context_class = DurableContext
+
+    __slots__ = ("_body",)
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        engine: Callable[[], Engine],
+        **terms: Any,  # noqa: ANN401
+    ) -> None:
+        super().__init__(function, **terms)
+        if not self.takes_context:
+            raise BadInput(
+                f"The durable function {self.name} does not take a DurableContext.",
+                hint="Write `def f(ctx: DurableContext, ...)`.",
+            )
+        self.engine = engine
+        self._body = function
+        self.function = self._run_async if self.is_async else self._run
+
+    @property
+    def body(self) -> Callable[..., Any]:
+        """The application's own function."""
+        return self._body
+
+    def _run(self, ctx: DurableContext, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        return ctx.run(self._body, args, kwargs)
+
+    async def _run_async(self, ctx: DurableContext, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        return await ctx.arun(self._body, args, kwargs)
+
+    def call_here(self, row: Job, args: Any, kwargs: Any) -> Any:  # noqa: ANN401, ARG002
+        """Refuse a direct call: it has no log."""
+        raise BadInput(
+            f"The durable function {self.name} cannot be called directly: it has no log then.",
+            hint="Use .enqueue(...) and a worker, or dueline.testing in tests.",
+        )

@@ -1,0 +1,255 @@
+"""The log of a durable function: write-once records at the positions of its calls.
+
+A partition holds one generation of one job. Its keys are paths of numbers that sort as the calls
+were made, and a few words for what has no position. Each write expects that the log is open under
+the fence of its claim. Large values are written apart, plainly and
+first, under the fence of their writer.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from dueline.core.codec import Cells, decode, encode
+from dueline.core.engine import Engine
+from dueline.core.errors import BadInput, StoreCorrupt, StoreUnavailable
+from dueline.core.job import Job, JobId
+from dueline.core.logging import log
+from dueline.core.pagination import record_at, records_in
+from dueline.core.store import NO_VERSION, Put, Record, Records
+from dueline.durable.suspension import AGAIN_US, claim_lost, store_failed
+
+RECORDS_MAX: Final = 10_000
+BYTES_MAX: Final = 64 * 1024 * 1024
+"""Maximum size of one generation."""
+
+APART_BYTES: Final = 8 * 1024
+"""Larger values are written apart, and read when their position is reached."""
+
+_WARNED_AT: Final = 10
+_PAGE: Final = 500
+_ROUNDS_MAX: Final = 8
+
+OPENED: Final = "opened"
+"""Key of the record that holds the fence of the last claim."""
+
+END: Final = "end"
+
+Path = tuple[int, ...]
+
+
+class Head(Cells, frozen=True, gc=False, omit_defaults=True):
+    """What a record says about its value.
+
+    kind: step, sleep, signal, cancel, end or undo. name: of what was called.
+    state: done, failed, or for the end of a function how it ended. fence: of the claim that wrote
+    it. until_us: end of a sleep. codec: of the value. apart: key of the value, if it is not here.
+    source: the signal that was taken. undo: the step is to be undone. tries: attempts of a step,
+    or deaths of workers. crashes: those of the row that are counted.
+    """
+
+    kind: str
+    name: str = ""
+    state: str = "done"
+    fence: int = 0
+    at_us: int = 0
+    until_us: int = 0
+    codec: int = 0
+    apart: str = ""
+    source: str = ""
+    undo: bool = False
+    tries: int = 0
+    crashes: int = 0
+
+
+class Entry(NamedTuple):
+    """A record of the log, with its value."""
+
+    head: Head
+    value: bytes = b""
+
+    def to_bytes(self) -> bytes:
+        """Return the stored form: the head as one line of JSON, then the value."""
+        return encode(self.head) + b"\n" + self.value
+
+
+def read_entry(data: bytes) -> Entry:
+    """Return a stored record.
+
+    Raises: StoreCorrupt: it cannot be read.
+    """
+    head, mark, value = data.partition(b"\n")
+    if not mark:
+        raise StoreCorrupt("The store holds a record of a durable function without its value.")
+    return Entry(decode(head, Head), value)
+
+
+def place_of(job_id: JobId) -> str:
+    """Return the partition of what belongs to the job, whatever its generation."""
+    return f"durable/{job_id.hex()}"
+
+
+def partition_of(job_id: JobId, generation: int) -> str:
+    """Return the partition of a log."""
+    return f"{place_of(job_id)}/{generation}"
+
+
+def key_of(path: Path) -> str:
+    """Return the key of a position."""
+    return "/".join([f"{number:05}" for number in path])
+
+
+def note_of(key: str, name: str) -> str:
+    """Return the key of what is known about a position before its record."""
+    return f"{key}!{name}"
+
+
+def entry_at(records: Records, job_id: JobId, generation: int, key: str) -> Entry | None:
+    """Read one record of a log."""
+    record = record_at(records, partition_of(job_id, generation), key)
+    return None if record is None else read_entry(record.value)
+
+
+class Log:
+    """The log of one generation, as one claim reads and extends it.
+
+    Args:
+      engine: The engine.
+      job: The row of the claim.
+      generation: The generation.
+
+    Attributes:
+      written: Number of records that this run has written.
+    """
+
+    def __init__(self, engine: Engine, job: Job, generation: int) -> None:
+        self._engine = engine
+        self._job = job
+        self._partition = partition_of(job.id, generation)
+        self._entries: dict[str, Entry] = {}
+        self._bytes = 0
+        self._version = engine.ids.token()
+        self._is_open = False
+        self.written = 0
+
+    def __len__(self) -> int:
+        """Count the records."""
+        return len(self._entries)
+
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        """The records by their keys, in the order of the keys as far as they were loaded."""
+        return self._entries
+
+    def load(self) -> None:
+        """Open the log under the fence of this claim, then read all records (rule D11).
+
+        From then on a late record of an older claim is refused. The first claim of a job opens
+        the log with its first record.
+
+        Raises:
+          Suspended: A later claim has opened it.
+          StoreCorrupt: A record cannot be read.
+        """
+        if self._job.fence > 1:
+            self._open()
+        for record in records_in(self._engine.store, self._partition, page_size=_PAGE):
+            if record.key == OPENED:
+                self._see(record)
+            else:
+                self._note(record.key, read_entry(record.value))
+
+    def _open(self) -> None:
+        """Write the fence of this claim into the log, unless a later one is there."""
+        for _ in range(_ROUNDS_MAX):
+            there = record_at(self._engine.store, self._partition, OPENED)
+            version = NO_VERSION if there is None else there.version
+            if there is not None and read_entry(there.value).head.fence > self._job.fence:
+                raise claim_lost(AGAIN_US)
+            if self._engine.store.commit(self._partition, (self._opened(expect=version),)):
+                return
+        raise claim_lost(AGAIN_US)
+
+    def _opened(self, *, expect: bytes) -> Put:
+        """Return the write that opens the log, or expects that it is still open."""
+        value = Entry(Head(OPENED, fence=self._job.fence)).to_bytes()
+        return Put(OPENED, self._version, value, expect=expect)
+
+    def _see(self, record: Record) -> None:
+        if record.version != self._version:  # of a later claim; or this is the first of the job
+            raise claim_lost(AGAIN_US)
+        self._is_open = True
+
+    def get(self, key: str) -> Entry | None:
+        """Return a record with its value; None without one.
+
+        Raises: StoreCorrupt: its value is missing.
+        """
+        entry = self._entries.get(key)
+        if entry is None or not entry.head.apart:
+            return entry
+        record = record_at(self._engine.store, f"{self._partition}/values", entry.head.apart)
+        if record is None:
+            raise StoreCorrupt(f"The value of the record {key} of a durable function is missing.")
+        return entry._replace(value=record.value)
+
+    def write(self, key: str, head: Head, value: bytes = b"") -> Entry:
+        """Write the record of a position, once (rule D1); return it.
+
+        Raises:
+          Suspended: It is not known to be written, or a later claim has opened the log.
+          BadInput: The log is full.
+        """
+        self._check_size(key, value)
+        head = head.changed(fence=self._job.fence, at_us=self._engine.time.latest_us())
+        shown = value
+        try:
+            if len(value) > APART_BYTES:
+                head, shown = head.changed(apart=f"{key}~{self._job.fence}"), b""
+                put = Put(head.apart, self._engine.ids.token(), value)
+                self._engine.store.commit(f"{self._partition}/values", (put,))
+            self._put(key, Entry(head, shown), expect=NO_VERSION)
+        except StoreUnavailable as error:
+            raise store_failed(error) from error
+        self.written += 1
+        return Entry(head, value)
+
+    def note(self, key: str, head: Head) -> None:
+        """Write what is known about a position, or replace it.
+
+        Raises: Suspended: as `write`.
+        """
+        head = head.changed(fence=self._job.fence, at_us=self._engine.time.latest_us())
+        try:
+            self._put(key, Entry(head), expect=None)
+        except StoreUnavailable as error:
+            raise store_failed(error) from error
+
+    def _put(self, key: str, entry: Entry, *, expect: bytes | None) -> None:
+        """Write a record while the log is open under this claim.
+
+        Raises: Suspended: a later claim has opened it.
+        """
+        opened = self._opened(expect=self._version if self._is_open else NO_VERSION)
+        put = Put(key, self._engine.ids.token(), entry.to_bytes(), expect=expect)
+        if not self._engine.store.commit(self._partition, (opened, put)):
+            raise claim_lost(AGAIN_US)
+        self._is_open = True
+        self._note(key, entry)
+
+    def _note(self, key: str, entry: Entry) -> None:
+        self._entries[key] = entry
+        self._bytes += len(entry.value)
+
+    def _check_size(self, key: str, value: bytes) -> None:
+        count, size = len(self._entries) + 1, self._bytes + len(value)
+        if (count > RECORDS_MAX or size > BYTES_MAX) and key != END and "undo" not in key:
+            raise BadInput(
+                f"The durable function {self._job.task} has {count} records and {size} bytes; "
+                f"{RECORDS_MAX} and {BYTES_MAX} are allowed.",
+                hint="Begin a new log with ctx.restart_with(...) in long loops.",
+            )
+        if count * _WARNED_AT == RECORDS_MAX:
+            log.warning(
+                "job=%s task=%s has %d records; %d are allowed: a long loop should restart with "
+                "ctx.restart_with(...)", self._job.id.hex(), self._job.task, count, RECORDS_MAX,
+            )  # fmt: skip

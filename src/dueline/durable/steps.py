@@ -1,0 +1,166 @@
+"""Steps: calls of functions whose results are recorded."""
+
+import inspect
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, get_type_hints
+
+from dueline.core.clock import SECOND_US
+from dueline.core.errors import BadInput
+from dueline.core.retry import Retry
+from dueline.core.user_code import Raised, describe
+from dueline.durable.activation import Activation, Undo
+from dueline.durable.driving import Part, Pause, UserCall
+from dueline.durable.errors import StepFailed, StepLost
+from dueline.durable.log import Entry, Head, note_of
+
+PAUSE_US_MAX: Final = 5 * SECOND_US
+"""Longer waits between the attempts of a step are parked."""
+
+_TRACEBACK_CHARACTERS_MAX: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class StepTerms:
+    """How a step is called.
+
+    retry: None: as its function is retried. raises: classes of errors that are raised again as
+    they are. undo: compensation, called with the result. once: it is started once at most.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    retry: Retry | None = None
+    timeout_us: int | None = None
+    raises: tuple[type[Exception], ...] = ()
+    undo: Callable[[Any], Any] | None = None
+    undo_if_unknown: bool = False
+    once: bool = False
+
+
+def name_of(function: Callable[..., Any], name: str | None) -> str:
+    """Return the name of a step.
+
+    Raises: BadInput: a lambda or local function has none.
+    """
+    own = name or getattr(function, "__qualname__", None) or type(function).__name__
+    if name is None and "<" in own:
+        raise BadInput(
+            f"The step {own} is a lambda or local function, so its name is not unique.",
+            hint="Give the call a name=, or move the function to the top level of a module.",
+        )
+    return own
+
+
+def kind_of(function: Callable[..., Any]) -> Any:  # noqa: ANN401  (any annotation)
+    """Return the annotation of a function's result."""
+    try:
+        return get_type_hints(inspect.unwrap(function)).get("return", Any)
+    except (TypeError, NameError, AttributeError):
+        return Any
+
+
+def step(run: Activation, key: str, terms: StepTerms) -> Generator[Part, Any, Any]:
+    """Call a function unless its result is recorded; return or raise what the record holds."""
+    try:
+        entry = yield from run.replayed(key, "step", terms.name)
+    except BaseException:
+        if terms.undo is not None and terms.undo_if_unknown:
+            _register(run, key, terms, None)
+        raise
+    if entry is None and terms.once:
+        entry = yield from _start_once(run, key, terms)
+    if entry is None:
+        entry = yield from attempts(run, key, terms, "step")
+    if entry.head.state != "done":
+        raise run.report(_error_in(run, entry, terms))
+    value = _value_in(run, key, entry, terms)
+    if terms.undo is not None:
+        _register(run, key, terms, value)
+    return value
+
+
+def _register(run: Activation, key: str, terms: StepTerms, value: object) -> None:
+    assert terms.undo is not None
+    run.undos.append(Undo(key, terms.name, terms.undo, value, terms.retry or run.handler.retry))
+
+
+def _value_in(run: Activation, key: str, entry: Entry, terms: StepTerms) -> Any:  # noqa: ANN401
+    try:
+        return run.handler.read_value(entry.head.codec, entry.value, kind_of(terms.function))
+    except ValueError as error:
+        run.stop(f"the result of call {key.lstrip('0')}, {terms.name}, does not fit: {error}")
+
+
+def _error_in(run: Activation, entry: Entry, terms: StepTerms) -> Exception:
+    """Return the error of a record: a class of `raises`, StepLost, or StepFailed."""
+    kind, text, _ = run.handler.read_value(entry.head.codec, entry.value, list[str])
+    if entry.head.state == "lost":
+        return StepLost(terms.name, kind, text)
+    for known in terms.raises:
+        if known.__name__ == kind:
+            try:
+                return known(text)
+            except Exception:  # noqa: BLE001  (its class takes other arguments)
+                break
+    return StepFailed(terms.name, kind, text)
+
+
+def _start_once(run: Activation, key: str, terms: StepTerms) -> Generator[Part, Any, Entry | None]:
+    """Record the start of a step; return the record of its loss if it was started before."""
+    note = note_of(key, "start")
+    if note not in run.log.entries:
+        yield from run.write(note, Head("start", terms.name))
+        return None
+    lost = ("StepLost", "It was started, and it is not known how it ended.", "")
+    return (yield from _record(run, key, Head("step", terms.name, "lost"), lost))
+
+
+def attempts(run: Activation, key: str, terms: StepTerms, kind: str) -> Generator[Part, Any, Entry]:
+    """Call a function until it succeeds or is not retried; return its record."""
+    note = note_of(key, "tries")
+    known = run.log.entries.get(note)
+    tries = 0 if known is None else known.head.tries
+    if known is not None and known.head.until_us > run.engine.time.latest_us():
+        run.park(known.head.until_us, error=known.head.name)
+    policy = terms.retry or run.handler.retry
+    while True:
+        run.check()
+        answer = yield UserCall(terms.function, terms.args, terms.kwargs, terms.timeout_us)
+        run.check_after()
+        if not isinstance(answer, Raised):
+            try:
+                value = run.handler.write_value(answer, terms.name, kind_of(terms.function))
+            except BadInput as error:
+                return (yield from _record_error(run, key, terms, kind, error))
+            head = Head(kind, terms.name, codec=value.codec, undo=terms.undo is not None)
+            return (yield from run.write(key, head, value.data))
+        tries += 1
+        raised = answer.error
+        if tries >= policy.attempts or not policy.wants(raised) or terms.once:
+            return (yield from _record_error(run, key, terms, kind, raised))
+        wait_us = policy.wait_us(tries, run.share(tries))
+        until_us = run.engine.time.latest_us() + wait_us
+        shown, text, _ = describe(raised)
+        head = Head("tries", f"{shown}: {text}"[:500], tries=tries, until_us=until_us)
+        yield from run.blocking(lambda head=head: run.log.note(note, head))  # type: ignore[misc]
+        if wait_us > PAUSE_US_MAX:
+            run.park(until_us, error=head.name)
+        yield Pause(wait_us, run.engine.clock.sleep)
+
+
+def _record_error(
+    run: Activation, key: str, terms: StepTerms, kind: str, error: BaseException
+) -> Generator[Part, Any, Entry]:
+    name, text, traceback = describe(error)
+    shown = (name, text[:_TRACEBACK_CHARACTERS_MAX], traceback[-_TRACEBACK_CHARACTERS_MAX:])
+    return (yield from _record(run, key, Head(kind, terms.name, "failed"), shown))
+
+
+def _record(
+    run: Activation, key: str, head: Head, shown: Sequence[str]
+) -> Generator[Part, Any, Entry]:
+    value = run.handler.write_value(list(shown), head.name)
+    return (yield from run.write(key, head.changed(codec=value.codec), value.data))

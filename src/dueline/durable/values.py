@@ -1,0 +1,76 @@
+"""How the values of durable functions are stored: with the codec of their arguments."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from dueline.core.call_options import terms_of
+from dueline.core.codec import AS_JSON, DAMAGE, JSON, RESULT_BYTES_MAX
+from dueline.core.engine import Engine
+from dueline.core.errors import BadInput
+from dueline.core.job import Job
+from dueline.core.retry import Retry
+from dueline.core.user_code import text_of
+from dueline.tasks.handler import Handler
+from dueline.tasks.payload_codecs import PLAIN
+
+
+class StoredValue(NamedTuple):
+    """An encoded value, and its codec."""
+
+    codec: int
+    data: bytes
+
+
+class ValueHandler(Handler):
+    """A handler whose function stores values while it runs.
+
+    Attributes:
+      engine: Returns the engine of the application.
+    """
+
+    __slots__ = ("engine",)
+
+    engine: Callable[[], Engine]
+
+    def policy_of(self, job: Job) -> Retry:
+        """Return the policy of a job: of its call, or of the function."""
+        return self.retry.with_terms(terms_of(job).retry)
+
+    def write_value(self, value: object, name: str, kind: Any = Any) -> StoredValue:  # noqa: ANN401
+        """Encode a value with the codec of the function's arguments.
+
+        Args: name: of what has the value, for the error. kind: the annotation that must fit it.
+
+        Raises: BadInput: it cannot be encoded, is too large, or does not fit.
+        """
+        way = self._payloads.way(self._codec)
+        form = AS_JSON if way is PLAIN else way.form
+        try:
+            data = form.write(value)
+            form.decoder(kind)(data)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise BadInput(
+                f"The value of {name} cannot be stored: {text_of(error)}.",
+                hint="Return plain values that fit the annotation of the result.",
+            ) from error
+        if len(data) > RESULT_BYTES_MAX:
+            raise BadInput(
+                f"The value of {name} has {len(data)} bytes; {RESULT_BYTES_MAX} are allowed.",
+                hint="Store it elsewhere and return its location.",
+            )
+        if way is PLAIN:
+            return StoredValue(JSON, data)
+        return StoredValue(way.codec, way.closed(data, self.name))
+
+    def read_value(self, codec: int, data: bytes, kind: Any = Any) -> Any:  # noqa: ANN401
+        """Decode a value.
+
+        Raises: ValueError: it does not fit, is damaged, or in an unknown codec.
+        """
+        form = AS_JSON
+        if codec != JSON:
+            form, data = self._payloads.opened(codec, data, self.name)
+        try:
+            return form.decoder(kind)(data)
+        except (*DAMAGE, TypeError) as error:
+            raise ValueError(text_of(error)) from error

@@ -1,0 +1,107 @@
+"""Waits: a function that waits is parked, and holds nothing."""
+
+from collections.abc import Generator
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from dueline.core.clock import SECOND_US
+from dueline.core.retry import WAIT_US_MAX
+from dueline.core.store import Put
+from dueline.durable.activation import Activation
+from dueline.durable.driving import Part
+from dueline.durable.log import Entry, Head, note_of
+from dueline.durable.signals import Signal, first_free, mark_key, mark_of, named, read_inbox
+from dueline.jobs.parked_functions import inbox_of
+
+CHECK_US_MIN: Final = 60 * SECOND_US
+CHECK_US_MAX: Final = 15 * 60 * SECOND_US
+"""A wait is checked after a minute, then when it is twice as old, at least every 15 minutes."""
+
+NEVER: Final = object()
+"""The default of a wait without one: the time-out raises."""
+
+
+def sleep(run: Activation, key: str, wait_us: int) -> Generator[Part, Any, None]:
+    """Wait until a time that is recorded first."""
+    entry = yield from run.replayed(key, "sleep", "")
+    if entry is None:
+        until_us = run.engine.time.latest_us() + wait_us
+        entry = yield from run.write(key, Head("sleep", until_us=until_us))
+    note = note_of(key, "cancel")
+    is_over = entry.head.until_us <= run.engine.time.latest_us()
+    if note not in run.log.entries and not is_over and run.end is None and run.is_cancelled:
+        yield from run.write(note, Head("cancel"))
+    if note in run.log.entries:
+        raise run.cancelled()
+    if not is_over and run.end is not None:
+        run.unwind()
+    if not is_over:
+        run.park(entry.head.until_us)
+
+
+class SignalTerms(NamedTuple):
+    """A wait for a signal. timeout_us: None for ever. kind: annotation of the value."""
+
+    name: str
+    timeout_us: int | None = None
+    default: Any = NEVER
+    kind: Any = Any
+
+
+def signal(run: Activation, key: str, terms: SignalTerms) -> Generator[Part, Any, Any]:
+    """Wait for a signal; return its value, or the default after the time-out."""
+    name, timeout_us, default, kind = terms
+    entry = yield from run.replayed(key, "signal", name)
+    if entry is None:
+        entry = yield from _taken(run, key, name)
+    if entry is None:
+        entry = yield from _awaited(run, key, name, timeout_us)
+    if entry.head.state == "timed_out":
+        if default is NEVER:
+            raise run.report(TimeoutError(f"The signal {name} did not arrive in time."))
+        return default
+    try:
+        return run.handler.read_value(entry.head.codec, entry.value, kind)
+    except ValueError as error:
+        run.stop(f"the value of the signal {name} does not fit: {error}")
+
+
+def _awaited(
+    run: Activation, key: str, name: str, timeout_us: int | None
+) -> Generator[Part, Any, Entry]:
+    """Record the time-out if its time has come; otherwise park."""
+    now_us = run.engine.time.latest_us()
+    note = note_of(key, "wait")
+    wait = run.log.entries.get(note)
+    if wait is None:
+        until_us = 0 if timeout_us is None else now_us + timeout_us
+        wait = yield from run.write(note, Head("wait", name, until_us=until_us))
+    until_us = wait.head.until_us or now_us + WAIT_US_MAX
+    if until_us <= now_us:
+        return (yield from run.write(key, Head("signal", name, "timed_out")))
+    check_us = min(max(now_us - wait.head.at_us, CHECK_US_MIN), CHECK_US_MAX)
+    run.park(min(until_us, now_us + check_us), awaits=name)
+
+
+def _taken(run: Activation, key: str, name: str) -> Generator[Part, Any, Entry | None]:
+    """Take the oldest unread signal of a name (rule D12); None if there is none."""
+    store, job_id = run.engine.store, run.job.id
+    own = (run.place.generation, key)
+    while True:
+        inbox = yield from run.blocking(lambda: read_inbox(store, job_id))
+        signals = named(inbox.signals, name)
+        for each in signals:
+            if each.mark and (each.mark.generation, each.mark.key) == own:
+                return (yield from _record(run, key, name, each))
+        free = yield from run.blocking(partial(first_free, store, job_id, signals))
+        if free is None:
+            return None
+        value, token = mark_of(*own, run.job.fence), run.engine.ids.token()
+        mark = Put(mark_key(free), token, value, expect=free.version)
+        yield from run.blocking(partial(store.commit, inbox_of(job_id), (mark,)))
+        run.check_after()  # a mark that another process wrote is read again
+
+
+def _record(run: Activation, key: str, name: str, taken: Signal) -> Generator[Part, Any, Entry]:
+    head = Head("signal", name, codec=taken.codec, source=taken.key)
+    return (yield from run.write(key, head, taken.value))

@@ -1,0 +1,76 @@
+"""Durable functions that wait, and what others tell them.
+
+What is told is a record of the job, written first; then the row is read, and moves to now if it is
+still where it was parked. A worker that parks a function does it the other way round: it moves the
+row, and then reads what the function was told. So one of the two sees the other (rule D3). If both
+die in between, the check of the wait finds it.
+"""
+
+from typing import Final
+
+from dueline.core.call_options import durable_place
+from dueline.core.engine import Engine
+from dueline.core.errors import Conflict
+from dueline.core.job import Job, JobId, State
+from dueline.core.lane import bucket_of
+from dueline.core.store import NO_VERSION, Move, Put
+from dueline.core.wakeup import place_of as place_of_move
+
+CANCEL: Final = "cancel"
+"""Key of the request to cancel the function."""
+
+
+def inbox_of(job_id: JobId) -> str:
+    """Return the partition of what a durable function is told, whatever its generation."""
+    return f"durable/{job_id.hex()}"
+
+
+def may_have_begun(row: Job) -> bool:
+    """Return whether a row is a durable function that was claimed: only a claim ends it."""
+    return row.fence > 0 and durable_place(row) is not None
+
+
+def is_parked(row: Job) -> bool:
+    """Return whether a row is still where its function was parked."""
+    if row.is_claimed() or row.outcome or row.state == State.DEAD:
+        return False
+    place = durable_place(row)
+    return place is not None and 0 < place.parked_us == row.at_us
+
+
+def tell(engine: Engine, job_id: JobId, key: str, value: bytes, *, word: str) -> None:
+    """Write a record for a function that has not ended, once, and wake it.
+
+    Args:
+        engine: The engine.
+        job_id: The function.
+        key: The key of the record; a record that is there stays.
+        value: The value of the record.
+        word: What is done to the function, for the error.
+
+    Raises:
+        Conflict: The function has ended.
+    """
+    store = engine.store
+    row = store.find([job_id])[0]
+    if row is None or row.outcome or row.state == State.DEAD:
+        raise Conflict(f"The function {job_id.hex()} has ended and cannot be {word}.")
+    store.commit(inbox_of(job_id), (Put(key, engine.ids.token(), value, expect=NO_VERSION),))
+    wake(engine, job_id)
+
+
+def wake(engine: Engine, job_id: JobId) -> None:
+    """Move a parked function to now; nothing if it is not parked any more."""
+    row = engine.store.find([job_id])[0]
+    if row is not None and is_parked(row):
+        move = _woken(engine, row)
+        engine.recording_store.settle([move])
+        engine.wake([place_of_move(move)])
+
+
+def _woken(engine: Engine, row: Job) -> Move:
+    """Return the move of a woken function: before the new ones, so that functions end."""
+    at_us = min(row.pos_us, engine.time.earliest_us())
+    width_us = engine.catalog.settings(row.lane.queue).width_us
+    return Move(row, at_us, engine.ids.token(), bucket_of(at_us, width_us), row.errors, row.crashes,
+                error=row.error)  # fmt: skip
