@@ -14,11 +14,11 @@ from dueline.core.codec import encode
 from dueline.core.errors import BadInput, LeaseLost
 from dueline.core.job import Claim
 from dueline.core.retry import WAIT_US_MAX, Retry
+from dueline.tasks.failures import TRACEBACK_CHARACTERS_MAX
 from dueline.tasks.handler import Cancel, Context, Handler, Snooze
 from dueline.worker.assignment import Assignment, overtaking
 from dueline.worker.execution import (
     ASYNC_GRACE_US,
-    TRACEBACK_CHARACTERS_MAX,
     UNKNOWN_TASK_WAIT_US,
     Execution,
 )

@@ -1,0 +1,166 @@
+"""Durable functions on a store of any kind, whose worker is disturbed at any call of the store."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from dueline import Dueline, JobFailed
+from dueline.api.durable_jobs import DurableStep
+from dueline.api.job_handle import Job
+from dueline.core.errors import StoreUnavailable, Unknown
+from dueline.core.store import Store
+from dueline.testing.bench import Drained, _Engine
+from tests.harness.clocks import HandClock
+from tests.harness.failing_store import FailingStore
+from tests.harness.lives import Stopped
+
+TURNS_MAX = 60
+AFTER_LEASES_S = 61.0
+
+HOWS = ("stop", "lost", "failed", "pause", "overlap")
+"""What happens at a call: the process ends before it; its answer is lost; it fails; the process
+pauses until others have finished, or have made one turn."""
+
+Answer = TypeVar("Answer")
+Declare = Callable[[Dueline, "DurableStage"], None]
+
+
+class DisturbedStore(FailingStore):
+    """A store that does something at the n-th call.
+
+    calls: so far. is_dead: the process that uses it has ended.
+    """
+
+    def __init__(self, store: Store, at: int, how: str, meanwhile: Callable[[], object]) -> None:
+        """Take the call, from 1, and what happens then."""
+        super().__init__(store, {})
+        self.is_dead = False
+        self._at, self._how, self._meanwhile = at, how, meanwhile
+
+    def _call(self, call: Callable[[], Answer]) -> Answer:
+        if self.is_dead:
+            raise Stopped
+        self.calls += 1
+        if self.calls != self._at:
+            return call()
+        if self._how == "stop":
+            self.is_dead = True
+            raise Stopped
+        if self._how == "failed":
+            raise StoreUnavailable
+        if self._how == "lost":
+            call()
+            raise Unknown
+        self._meanwhile()
+        return call()
+
+
+class DurableStage:
+    """A store, and the processes that run one durable function on it.
+
+    effects: what steps and compensations did, by name. calls: of the disturbed process.
+    """
+
+    def __init__(self, store: Store, clock: HandClock, declare: Declare) -> None:
+        """Take an empty store."""
+        self.store = store
+        self.clock = clock
+        self.effects: Counter[str] = Counter()
+        self.calls = 0
+        self.acting: DisturbedStore | None = None
+        self.between: Callable[[DurableStage], object] | None = None
+        self._declare = declare
+        self.onlooker = self.process(store)
+        self.job: Job[Any]
+
+    def process(self, store: Store) -> Dueline:
+        """Begin a process: an application on the store."""
+        app = Dueline("memory://", clock=self.clock)
+        vars(app)["store"] = store
+        self._declare(app, self)
+        return app
+
+    def effect(self, name: str) -> int:
+        """Note a side effect; return how often it happened before."""
+        assert self.acting is None or not self.acting.is_dead, "a dead process goes on"
+        self.effects[name] += 1
+        return self.effects[name] - 1
+
+    def begin(self, *args: object, function: str = "run") -> None:
+        """Enqueue a function that was declared."""
+        self.job = self.onlooker.task_named(function).enqueue(*args)
+
+    def recorded(self) -> Sequence[DurableStep]:
+        """Return what the function has recorded."""
+        return self.job.steps()
+
+    def is_over(self) -> bool:
+        """Return whether the function has ended."""
+        return self.job.status in ("done", "dead", "cancelled", "expired")
+
+    def outcome(self) -> object:
+        """Return the result, or the state and the error."""
+        try:
+            return self.job.result(timeout=0)
+        except JobFailed as error:
+            return f"{self.job.status}: {error}"
+
+    def turn(self, app: Dueline, store: DisturbedStore | None = None) -> None:
+        """Let a process work until nothing is due, or it is dead."""
+        before, self.acting = self.acting, store
+        engine = _Engine(app)
+        try:
+            for _ in range(TURNS_MAX):
+                with suppress(StoreUnavailable):
+                    if not engine.step(Drained(), raises=False):
+                        return
+                if store is not None and store.is_dead:
+                    return
+        except Stopped:
+            pass
+        finally:
+            self.acting = before
+
+    def others_finish(self) -> None:
+        """Let leases end, and other processes see the function through."""
+        for _ in range(TURNS_MAX):
+            self.clock.advance(AFTER_LEASES_S)
+            self.turn(self.process(self.store))
+            self._go_between()
+            if self.is_over():
+                return
+        raise AssertionError(f"it never ends: {self.job.status}")
+
+    def _go_between(self) -> None:
+        """Do what happens after the first turn, once."""
+        between, self.between = self.between, None
+        if between is not None and not self.is_over():
+            between(self)
+
+    def others_turn(self) -> None:
+        """Let leases end, and another process work once."""
+        self.clock.advance(AFTER_LEASES_S)
+        self.turn(self.process(self.store))
+
+    def run(self, at: int, how: str, *, between: Callable[["DurableStage"], object]) -> bool:
+        """Run to the end, disturbed at a call; return whether there was such a call.
+
+        between: what happens after the first turn.
+        """
+        meanwhile = self.others_turn if how == "overlap" else self.others_finish
+        store = DisturbedStore(self.store, at, how, meanwhile)
+        first = self.process(store)
+        self.between = between
+        for _ in range(TURNS_MAX):
+            if store.is_dead:
+                self.turn(self.process(self.store))
+            else:
+                self.turn(first, store)
+            self._go_between()
+            if self.is_over():
+                break
+            self.clock.advance(AFTER_LEASES_S)
+        self.calls = store.calls
+        assert self.is_over(), f"it never ends: {self.job.status}"
+        return store.calls >= at

@@ -1,0 +1,208 @@
+"""Durable functions by the public interface, on each kind of store."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from dueline import Cancel, Conflict, Dueline, DurableContext, Job, JobFailed, Retry, StepFailed
+from tests.harness.addresses import IN_MEMORY, LONG_ON_CASSANDRA
+
+WAIT_S = 60.0
+
+EVERY = pytest.mark.parametrize("url", [*IN_MEMORY, *LONG_ON_CASSANDRA], indirect=True)
+
+
+@dataclass
+class Charge:
+    """What a step returns."""
+
+    amount: int
+    at: datetime
+    parts: tuple[str, ...]
+    raw: bytes
+
+
+@contextmanager
+def application(url: str) -> Iterator[Dueline]:
+    """Open an application, and close it."""
+    app = Dueline(url)
+    try:
+        yield app
+    finally:
+        app.close()
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Wait for a condition."""
+    end = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < end, "it does not happen"
+        time.sleep(0.02)
+
+
+def parked(job: Job[Any]) -> Callable[[], bool]:
+    """Return whether the function waits."""
+    return lambda: job.status == "scheduled"
+
+
+def charge(amount: int) -> Charge:
+    """Return a value of all kinds."""
+    return Charge(amount, datetime(2026, 1, 2, tzinfo=UTC), ("a", "b"), b"\0\xff")
+
+
+@EVERY
+def test_a_replay_gives_the_values_of_the_first_run(url: str) -> None:
+    """Run a step, wait, and compare what the two runs saw."""
+    seen: list[tuple[object, ...]] = []
+    with application(url) as app:
+
+        @app.durable(name="order")
+        def order(ctx: DurableContext, amount: int) -> int:
+            paid = ctx.step(charge, amount)
+            drawn = (ctx.uuid(), ctx.uuid(), ctx.random().random(), ctx.now(), ctx.key)
+            seen.append((paid, *drawn))
+            ctx.sleep(0.3)
+            return ctx.step(len, [1, 2, 3], name="count") + paid.amount
+
+        with app.worker():
+            job = order.enqueue(5)
+            assert job.result(timeout=WAIT_S) == 8
+        assert len(seen) == 2
+        assert seen[0] == seen[1]
+        assert seen[0][0] == charge(5)
+        assert [(one.position, one.kind, one.name) for one in job.steps()] == [
+            ("1", "step", "charge"),
+            ("2", "sleep", ""),
+            ("3", "step", "count"),
+        ]
+
+
+@EVERY
+def test_a_coroutine_function_waits_for_signals_and_steps(url: str) -> None:
+    """Send signals before and while a function waits; take them in their order."""
+    calls: list[str] = []
+    with application(url) as app:
+
+        async def ask(question: str) -> str:
+            await asyncio.sleep(0)
+            calls.append(question)
+            return question.upper()
+
+        @app.durable(name="agent")
+        async def agent(ctx: DurableContext) -> list[Any]:
+            first = await ctx.wait_signal("go", type=int)
+            await ctx.state({"got": first})
+            answer = await ctx.step(ask, "why", name="ask", timeout=30)
+            second = await ctx.wait_signal("go", type=int)
+            missing = await ctx.wait_signal("never", timeout=0.2, default="late")
+            return [first, answer, second, missing]
+
+        with app.worker():
+            job = agent.enqueue()
+            until(parked(job))
+            job.signal("go", 1, id="a")
+            job.signal("go", 7, id="a")
+            until(lambda: calls == ["why"])
+            assert job.state == {"got": 1}
+            job.signal("go", 2)
+            assert job.result(timeout=WAIT_S) == [1, "WHY", 2, "late"]
+        assert calls == ["why"]
+        with pytest.raises((Conflict, LookupError)):
+            job.signal("go", 3)
+
+
+@EVERY
+def test_a_failure_undoes_what_was_done_last_first(url: str) -> None:
+    """Register compensations, then fail by a step, by own code, and by a cancel."""
+    undone: list[object] = []
+    with application(url) as app:
+
+        def book(what: str) -> str:
+            return f"no {what}"
+
+        def refuse() -> None:
+            raise ValueError("full")
+
+        def undo(what: str) -> None:
+            undone.append(what)
+
+        @app.durable(name="trip", retry=Retry(attempts=2, base=0.01))
+        def trip(ctx: DurableContext, how: str) -> str:
+            ctx.step(book, "car", undo=undo, name="car")
+            ctx.step(book, "hotel", undo=undo, name="hotel")
+            if how == "step":
+                ctx.step(refuse, name="refuse", retry=Retry(attempts=1))
+            if how == "code":
+                raise RuntimeError("mine")
+            if how == "caught":
+                try:
+                    ctx.step(refuse, name="refuse", retry=Retry(attempts=1))
+                except StepFailed as error:
+                    return f"{error.type} {error.text}"
+            ctx.wait_signal("go")
+            return how
+
+        with app.worker():
+            for how, text in (("step", "StepFailed"), ("code", "RuntimeError: mine")):
+                with pytest.raises(JobFailed, match=text):
+                    trip.enqueue(how).result(timeout=WAIT_S)
+                assert undone == ["no hotel", "no car"]
+                undone.clear()
+            assert trip.enqueue("caught").result(timeout=WAIT_S) == "ValueError full"
+            job = trip.enqueue("waits")
+            until(parked(job))
+            assert job.cancel() is False
+            with pytest.raises(JobFailed, match="cancelled"):
+                job.result(timeout=WAIT_S)
+            assert undone == ["no hotel", "no car"]
+
+
+@EVERY
+def test_a_cancel_is_delivered_once_and_may_be_caught(url: str) -> None:
+    """Catch the cancel of a sleep, and go on."""
+    with application(url) as app:
+
+        @app.durable(name="nap")
+        def nap(ctx: DurableContext) -> str:
+            try:
+                ctx.sleep(3600)
+            except Cancel:
+                return ctx.step(str, "woken", name="woken")
+            return "slept"
+
+        with app.worker():
+            job = nap.enqueue()
+            until(parked(job))
+            job.cancel()
+            assert job.result(timeout=WAIT_S) == "woken"
+
+
+@EVERY
+def test_other_code_stops_a_function_and_ends_nothing(url: str) -> None:
+    """Run a function by code that calls something else, then by its own."""
+    names = ["one"]
+    with application(url) as app:
+
+        @app.durable(name="changed")
+        def changed(ctx: DurableContext) -> str:
+            value: str = ctx.step(str, "x", name=names[0])
+            ctx.wait_signal("go")
+            return value
+
+        with app.worker():
+            job = changed.enqueue()
+            until(parked(job))
+            names[0] = "two"
+            job.signal("go")
+            until(
+                lambda: "was one, the code now calls two" in str(app.queues.find(job._id).row.error)
+            )
+            names[0] = "one"
+            job.retry()
+            assert job.result(timeout=WAIT_S) == "x"
