@@ -13,9 +13,9 @@ from dueline.core.pagination import record_at, records_in
 from dueline.durable.activation import check_name
 from dueline.durable.context import STATE
 from dueline.durable.handler import DurableHandler
-from dueline.durable.log import partition_of, read_entry
+from dueline.durable.log import is_position, read_entry, shown
 from dueline.durable.signals import Sent, send
-from dueline.jobs.parked_functions import inbox_of
+from dueline.jobs.function_list import inbox_of, partition_of
 from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Handler
 
@@ -87,9 +87,8 @@ def steps(queues: Queues, job_id: JobId) -> Sequence[DurableStep]:
     generation = 0 if place is None else place.generation
     found = []
     for record in records_in(queues.engine.store, partition_of(job_id, generation)):
-        if record.key[0].isdigit() and "!" not in record.key:
+        if is_position(record.key):
             head = read_entry(record.value).head
-            path = ".".join(str(int(number)) for number in record.key.split("/"))
             at = to_datetime(head.at_us)
-            found.append(DurableStep(path, head.kind, head.name, head.state, at))
+            found.append(DurableStep(shown(record.key), head.kind, head.name, head.state, at))
     return found

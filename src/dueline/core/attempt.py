@@ -107,6 +107,7 @@ class Parked(NamedTuple):
 
     at_us: when it goes on, or checks again. word: for the history. error: why it was stopped.
     awaits: the name of the signal that it waits for. errors, crashes: of the row.
+    ignores_cancel: a request to cancel it changes nothing any more.
     """
 
     at_us: int
@@ -116,6 +117,7 @@ class Parked(NamedTuple):
     word: str = "suspended"
     error: str = ""
     awaits: str = ""
+    ignores_cancel: bool = False
 
 
 class Settled(NamedTuple):

@@ -13,7 +13,7 @@ from dueline.core.ids import derived
 from dueline.core.job import Job
 from dueline.core.retry import Retry
 from dueline.durable.driving import Blocking, Call, Part
-from dueline.durable.log import Entry, Head, Log, Path, key_of
+from dueline.durable.log import Entry, Head, Log, Path, is_position, key_of, shown
 from dueline.durable.positions import Line
 from dueline.durable.suspension import (
     Suspended,
@@ -62,6 +62,7 @@ class Activation:
       must_cancel: Its end was requested before this run.
       is_told: The cancel was delivered to the function, by a record.
       ending: How the attempt ends, if the function has decided it.
+      undoing: Key of the step that is undone now; empty without one.
     """
 
     def __init__(self, engine: Engine, job: Job, handler: ValueHandler, control: Control) -> None:
@@ -78,6 +79,7 @@ class Activation:
         self.must_cancel = False
         self.is_told = False
         self.ending: Ending | None = None
+        self.undoing = ""
         self._control = control
 
     # Suspensions
@@ -101,7 +103,9 @@ class Activation:
         is_fresh = self.log.written > 0
         place = DurablePlace(self.place.generation, len(self.log), at_us)
         errors, crashes = (0, 0) if is_fresh else (self.job.errors, self.job.crashes)
-        ending = Parked(at_us, place, errors, crashes, error=error, awaits=awaits)
+        is_deaf = self.is_told or self.end is not None
+        ending = Parked(at_us, place, errors, crashes, error=error, awaits=awaits,
+                        ignores_cancel=is_deaf)  # fmt: skip
         self.interrupt(Suspended(ending, "The function waits."))
 
     def check(self) -> None:
@@ -150,13 +154,13 @@ class Activation:
     def write(self, key: str, head: Head, value: bytes = b"") -> Generator[Part, Any, Entry]:
         """Write the record of a position; return the one that is there then."""
         entry = yield from self.blocking(lambda: self.log.write(key, head, value))
-        if key.isdigit():
-            self._pass(entry)
+        if is_position(key):
+            self.pass_to(entry.head.at_us)
         return entry
 
-    def _pass(self, entry: Entry) -> None:
-        """Move the time of the branch on to a record."""
-        self.line.at_us = max(self.line.at_us, entry.head.at_us, entry.head.until_us)
+    def pass_to(self, at_us: int) -> None:
+        """Move the time of the branch on: to that of a record, or to the end of a sleep."""
+        self.line.at_us = max(self.line.at_us, at_us)
 
     def guarded(self, call: Call[T], name: str) -> Call[T]:
         """Run a call at the position that was taken; note its end."""
@@ -207,20 +211,26 @@ class Activation:
         entry = yield from self.blocking(lambda: self.log.get(key))
         if entry is None and self.end is not None:
             self.unwind()
+        if entry is None:
+            self._compare(key, self.log.begun(key), (kind, name))
         if entry is None and self.is_cancelled:
             entry = yield from self.write(key, Head("cancel"))
         if entry is None:
             return None
-        head = entry.head
-        if head.kind == "cancel":
+        self.pass_to(entry.head.at_us)
+        if entry.head.kind == "cancel":
             raise self.cancelled()
-        if (head.kind, head.name) != (kind, name):
-            self.stop(
-                f"call {key.lstrip('0')} was {head.name or head.kind}, the code now calls "
-                f"{name or kind}. Run workers with the code that began it, or reset it."
-            )
-        self._pass(entry)
+        self._compare(key, entry.head, (kind, name))
         return entry
+
+    def _compare(self, key: str, recorded: Head | None, called: tuple[str, str]) -> None:
+        """Stop if what is recorded of a position has another kind or name (rule D7)."""
+        if recorded is None or (recorded.kind, recorded.name) == called:
+            return
+        self.stop(
+            f"call {shown(key)} was {recorded.name or recorded.kind}, the code now calls "
+            f"{called[1] or called[0]}. Run workers with the code that began it, or reset it."
+        )
 
     def cancelled(self) -> Cancel:
         """Return the error by which a recorded cancel is delivered."""
@@ -256,8 +266,9 @@ class Activation:
         return int.from_bytes(derived(self.job.token, number)[:4]) / 2**32
 
     def key(self) -> str:
-        """Return the idempotency key of the call that is open, or of the next one."""
-        return f"{self.job.id.hex()}-{self.place.generation}-{key_of(self.line.next_path)}"
+        """Return the idempotency key of the call or compensation that runs, or of the next call."""
+        position = f"{self.undoing}-undo" if self.undoing else key_of(self.line.next_path)
+        return f"{self.job.id.hex()}-{self.place.generation}-{position}"
 
 
 def _is_cancellation(error: BaseException) -> bool:

@@ -19,7 +19,7 @@ from dueline.durable.log import key_of
 from dueline.durable.positions import Line
 from dueline.durable.steps import StepTerms, name_of, step
 from dueline.durable.values import ValueHandler
-from dueline.jobs.parked_functions import inbox_of
+from dueline.jobs.function_list import inbox_of
 from dueline.tasks.handler import Context, Handler
 from dueline.tasks.progress import Control, Progress
 
@@ -159,6 +159,7 @@ class DurableContext(Context):
         stored = run.handler.write_value(value, "state")
         put = Put(STATE, run.engine.ids.token(), bytes([stored.codec]) + stored.data)
         run.check()
+        yield from run.blocking(run.log.expect_listed)
         yield from run.blocking(lambda: run.engine.store.commit(inbox_of(run.job.id), (put,)))
 
     # What is the same at each replay

@@ -11,7 +11,7 @@ from dueline.core.logging import log
 from dueline.core.retry import decide, is_poison
 from dueline.durable.activation import CANCELLED, Activation
 from dueline.durable.driving import Part
-from dueline.durable.log import END, Entry, Head
+from dueline.durable.log import END, Entry, Head, is_position, shown
 from dueline.durable.signals import read_inbox
 from dueline.durable.steps import StepTerms, attempts
 from dueline.durable.suspension import Suspended, Unwound
@@ -42,6 +42,7 @@ def begin(run: Activation) -> Generator[Part, Any, None]:
     inbox = yield from run.blocking(lambda: read_inbox(run.engine.store, job.id))
     delivered = any(entry.head.kind == "cancel" for entry in run.log.entries.values())
     run.must_cancel, run.is_told = inbox.is_cancelled, delivered
+    run.log.is_listed |= not inbox.is_empty
     run.end = yield from run.blocking(lambda: run.log.get(END))
     if run.end is None and is_past(job, run.engine.time.latest_us()):
         if not len(run.log):
@@ -150,10 +151,12 @@ def conclude(run: Activation) -> Generator[Part, Any, Any]:
     """Go on from the record of the end: run compensations, then decide the ending."""
     assert run.end is not None
     run.suspension = None
+    _expect_compensations(run)
     for undo in reversed(run.undos):
         key = f"undo/{undo.key}"
         if key in run.log.entries:
             continue
+        run.undoing = undo.key
         terms = StepTerms(undo.name, undo.function, (undo.value,), retry=undo.retry)
         entry = yield from attempts(run, key, terms, "undo")
         if entry.head.state != "done":
@@ -163,6 +166,17 @@ def conclude(run: Activation) -> Generator[Part, Any, Any]:
             )  # fmt: skip
     run.ending = _ending_of(run, run.end)
     raise Suspended(run.ending, f"The function has ended: {run.end.head.state}.")
+
+
+def _expect_compensations(run: Activation) -> None:
+    """Stop a function whose code did not reach all steps that are to be undone (rule D5)."""
+    reached = {undo.key for undo in run.undos}
+    for key, entry in run.log.entries.items():
+        if is_position(key) and entry.head.undo and key not in reached:
+            run.stop(
+                f"call {shown(key)}, {entry.head.name}, is to be undone, and the code does not "
+                "reach it. Run workers with the code that began it."
+            )
 
 
 def _ending_of(run: Activation, end: Entry) -> Ending:

@@ -17,6 +17,8 @@ from dueline.core.logging import log
 from dueline.core.pagination import record_at, records_in
 from dueline.core.store import NO_VERSION, Put, Record, Records
 from dueline.durable.suspension import AGAIN_US, claim_lost, store_failed
+from dueline.jobs import function_list
+from dueline.jobs.function_list import partition_of, values_of
 
 RECORDS_MAX: Final = 10_000
 BYTES_MAX: Final = 64 * 1024 * 1024
@@ -34,6 +36,9 @@ OPENED: Final = "opened"
 
 END: Final = "end"
 
+NOTES: Final = {"wait": "signal", "start": "step", "tries": "step"}
+"""What may be known about a position before its record: names of notes, and kinds of calls."""
+
 Path = tuple[int, ...]
 
 
@@ -44,7 +49,7 @@ class Head(Cells, frozen=True, gc=False, omit_defaults=True):
     state: done, failed, or for the end of a function how it ended. fence: of the claim that wrote
     it. until_us: end of a sleep. codec: of the value. apart: key of the value, if it is not here.
     source: the signal that was taken. undo: the step is to be undone. tries: attempts of a step,
-    or deaths of workers. crashes: those of the row that are counted.
+    or deaths of workers. crashes: those of the row that are counted. error: of the last attempt.
     """
 
     kind: str
@@ -59,6 +64,7 @@ class Head(Cells, frozen=True, gc=False, omit_defaults=True):
     undo: bool = False
     tries: int = 0
     crashes: int = 0
+    error: str = ""
 
 
 class Entry(NamedTuple):
@@ -83,24 +89,28 @@ def read_entry(data: bytes) -> Entry:
     return Entry(decode(head, Head), value)
 
 
-def place_of(job_id: JobId) -> str:
-    """Return the partition of what belongs to the job, whatever its generation."""
-    return f"durable/{job_id.hex()}"
-
-
-def partition_of(job_id: JobId, generation: int) -> str:
-    """Return the partition of a log."""
-    return f"{place_of(job_id)}/{generation}"
-
-
 def key_of(path: Path) -> str:
     """Return the key of a position."""
-    return "/".join([f"{number:05}" for number in path])
+    return "/".join(map(_number, path))
+
+
+def _number(number: int) -> str:
+    return f"{number:05}"
 
 
 def note_of(key: str, name: str) -> str:
     """Return the key of what is known about a position before its record."""
     return f"{key}!{name}"
+
+
+def is_position(key: str) -> bool:
+    """Return whether a key is that of the record of a position."""
+    return key[0].isdigit() and "!" not in key
+
+
+def shown(key: str) -> str:
+    """Return a position as people read it, such as "5.2.3"."""
+    return ".".join(str(int(number)) for number in key.split("/"))
 
 
 def entry_at(records: Records, job_id: JobId, generation: int, key: str) -> Entry | None:
@@ -119,17 +129,20 @@ class Log:
 
     Attributes:
       written: Number of records that this run has written.
+      is_listed: The function is in the list of functions.
     """
 
     def __init__(self, engine: Engine, job: Job, generation: int) -> None:
         self._engine = engine
         self._job = job
         self._partition = partition_of(job.id, generation)
+        self._values = values_of(job.id, generation)
         self._entries: dict[str, Entry] = {}
         self._bytes = 0
         self._version = engine.ids.token()
         self._is_open = False
         self.written = 0
+        self.is_listed = generation > 0
 
     def __len__(self) -> int:
         """Count the records."""
@@ -139,6 +152,22 @@ class Log:
     def entries(self) -> Mapping[str, Entry]:
         """The records by their keys, in the order of the keys as far as they were loaded."""
         return self._entries
+
+    def begun(self, key: str) -> Head | None:
+        """Return the kind and name of a call that has begun, by its notes; None without them."""
+        for name, kind in NOTES.items():
+            note = self._entries.get(note_of(key, name))
+            if note is not None:
+                return Head(kind, note.head.name)
+        return None
+
+    def has_after(self, key: str) -> bool:
+        """Return whether a later position of the same branch has a record."""
+        branch, length = key[: -len(_number(0))], len(key)
+        return any(
+            is_position(each) and each.startswith(branch) and each[:length] > key
+            for each in self._entries
+        )
 
     def load(self) -> None:
         """Open the log under the fence of this claim, then read all records (rule D11).
@@ -162,12 +191,23 @@ class Log:
         """Write the fence of this claim into the log, unless a later one is there."""
         for _ in range(_ROUNDS_MAX):
             there = record_at(self._engine.store, self._partition, OPENED)
+            if there is None:
+                self.expect_listed()
             version = NO_VERSION if there is None else there.version
             if there is not None and read_entry(there.value).head.fence > self._job.fence:
                 raise claim_lost(AGAIN_US)
             if self._engine.store.commit(self._partition, (self._opened(expect=version),)):
                 return
         raise claim_lost(AGAIN_US)
+
+    def expect_listed(self) -> None:
+        """List the function if nothing of it may be stored yet.
+
+        Raises: StoreUnavailable: it is not known to be listed.
+        """
+        if not self.is_listed and not self._is_open:
+            function_list.add(self._engine, self._job)
+        self.is_listed = True
 
     def _opened(self, *, expect: bytes) -> Put:
         """Return the write that opens the log, or expects that it is still open."""
@@ -187,7 +227,7 @@ class Log:
         entry = self._entries.get(key)
         if entry is None or not entry.head.apart:
             return entry
-        record = record_at(self._engine.store, f"{self._partition}/values", entry.head.apart)
+        record = record_at(self._engine.store, self._values, entry.head.apart)
         if record is None:
             raise StoreCorrupt(f"The value of the record {key} of a durable function is missing.")
         return entry._replace(value=record.value)
@@ -206,7 +246,8 @@ class Log:
             if len(value) > APART_BYTES:
                 head, shown = head.changed(apart=f"{key}~{self._job.fence}"), b""
                 put = Put(head.apart, self._engine.ids.token(), value)
-                self._engine.store.commit(f"{self._partition}/values", (put,))
+                self.expect_listed()
+                self._engine.store.commit(self._values, (put,))
             self._put(key, Entry(head, shown), expect=NO_VERSION)
         except StoreUnavailable as error:
             raise store_failed(error) from error
@@ -229,6 +270,7 @@ class Log:
 
         Raises: Suspended: a later claim has opened it.
         """
+        self.expect_listed()
         opened = self._opened(expect=self._version if self._is_open else NO_VERSION)
         put = Put(key, self._engine.ids.token(), entry.to_bytes(), expect=expect)
         if not self._engine.store.commit(self._partition, (opened, put)):

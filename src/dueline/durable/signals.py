@@ -11,16 +11,21 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from dueline.core.attempt import Parked
-from dueline.core.codec import Cells, decode, encode
+from dueline.core.clock import DAY_US
+from dueline.core.codec import Cells, decode
 from dueline.core.engine import Engine
 from dueline.core.errors import Conflict
 from dueline.core.job import Job, JobId
 from dueline.core.pagination import records_in
-from dueline.core.store import NO_VERSION, Record, Records
+from dueline.core.store import NO_VERSION, Delete, Record, Records
 from dueline.durable.log import entry_at
-from dueline.jobs.parked_functions import CANCEL, inbox_of, tell, wake
+from dueline.jobs.function_list import inbox_of
+from dueline.jobs.parked_functions import CANCEL, ended_error, tell, wake
 
 UNREAD_MAX: Final = 1000
+
+KEEP_TAKEN_US: Final = DAY_US
+"""How long a signal stays after it was taken: a late write would make a deleted one unread."""
 
 _SIGNAL: Final = "signal/"
 _TAKEN: Final = "taken/"
@@ -28,11 +33,12 @@ _PAGE: Final = 500
 
 
 class Mark(Cells, frozen=True, gc=False):
-    """Which position has taken a signal. key: of the position."""
+    """Which position has taken a signal, and when. key: of the position."""
 
     generation: int
     key: str
     fence: int
+    at_us: int = 0
 
 
 class Signal(NamedTuple):
@@ -51,10 +57,11 @@ class Signal(NamedTuple):
 
 
 class Inbox(NamedTuple):
-    """What a function was told. is_cancelled: its end was requested."""
+    """What a function received. is_cancelled: its end was requested. is_empty: it has no record."""
 
     signals: list[Signal]
     is_cancelled: bool
+    is_empty: bool
 
 
 def read_inbox(records: Records, job_id: JobId) -> Inbox:
@@ -67,7 +74,7 @@ def read_inbox(records: Records, job_id: JobId) -> Inbox:
         if record.key.startswith(_SIGNAL)
     ]
     signals.sort(key=_when_of)
-    return Inbox(signals, any(record.key == CANCEL for record in found))
+    return Inbox(signals, any(record.key == CANCEL for record in found), not found)
 
 
 def _signal(record: Record, mark: Record | None) -> Signal:
@@ -100,6 +107,20 @@ def is_free(records: Records, job_id: JobId, signal: Signal) -> bool:
     return entry is not None and entry.head.source != signal.key
 
 
+def forget_taken(
+    records: Records, job_id: JobId, signals: Sequence[Signal], before_us: int
+) -> None:
+    """Delete signals that were taken before a timestamp, with their marks (rule D12)."""
+    for signal in signals:
+        mark = signal.mark
+        if mark is None or not 0 < mark.at_us < before_us:
+            continue
+        entry = entry_at(records, job_id, mark.generation, mark.key)
+        if entry is not None and entry.head.source == signal.key:
+            writes = Delete(mark_key(signal), expect=signal.version), Delete(_SIGNAL + signal.key)
+            records.commit(inbox_of(job_id), writes)
+
+
 def first_free(records: Records, job_id: JobId, signals: Sequence[Signal]) -> Signal | None:
     """Return the oldest signal that no position has taken; None if there is none."""
     return next((signal for signal in signals if is_free(records, job_id, signal)), None)
@@ -120,12 +141,12 @@ def send(engine: Engine, job_id: JobId, sent: Sent) -> None:
     A signal with the id of an earlier one changes nothing, whenever it is sent.
 
     Raises:
-        Conflict: The function has ended, or has too many unread signals.
+        Conflict: The function has ended without it, or has too many unread signals.
     """
     there = named(read_inbox(engine.store, job_id).signals, sent.name)
     key = f"{sent.name}/{sent.id}"
     if any(signal.key == key for signal in there):
-        wake(engine, job_id)
+        _wake_reader(engine, job_id, key)
         return
     if sum(signal.mark is None for signal in there) >= UNREAD_MAX:
         raise Conflict(
@@ -134,6 +155,20 @@ def send(engine: Engine, job_id: JobId, sent: Sent) -> None:
         )
     data = engine.time.latest_us().to_bytes(8) + bytes([sent.codec]) + sent.value
     tell(engine, job_id, _SIGNAL + key, data, word="signalled")
+    _wake_reader(engine, job_id, key)
+
+
+def _wake_reader(engine: Engine, job_id: JobId, key: str) -> None:
+    """Wake the function that takes a signal.
+
+    Raises: Conflict: it has ended, and has not taken it.
+    """
+    if wake(engine, job_id):
+        return
+    signals = read_inbox(engine.store, job_id).signals
+    sent = next((signal for signal in signals if signal.key == key), None)
+    if sent is None or is_free(engine.store, job_id, sent):
+        raise ended_error(job_id, "signalled")
 
 
 def check_again(engine: Engine, job: Job, ending: Parked) -> None:
@@ -142,10 +177,6 @@ def check_again(engine: Engine, job: Job, ending: Parked) -> None:
         return
     inbox = read_inbox(engine.store, job.id)
     waiting = named(inbox.signals, ending.awaits) if ending.awaits else ()
-    if inbox.is_cancelled or any(is_free(engine.store, job.id, signal) for signal in waiting):
+    is_cancelled = inbox.is_cancelled and not ending.ignores_cancel
+    if is_cancelled or any(is_free(engine.store, job.id, signal) for signal in waiting):
         wake(engine, job.id)
-
-
-def mark_of(generation: int, key: str, fence: int) -> bytes:
-    """Return the value of a mark."""
-    return encode(Mark(generation, key, fence))

@@ -3,21 +3,24 @@
 import inspect
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, get_type_hints
 
 from dueline.core.clock import SECOND_US
-from dueline.core.errors import BadInput
+from dueline.core.errors import BadInput, JobTimeout
 from dueline.core.retry import Retry
 from dueline.core.user_code import Raised, describe
 from dueline.durable.activation import Activation, Undo
 from dueline.durable.driving import Part, Pause, UserCall
 from dueline.durable.errors import StepFailed, StepLost
 from dueline.durable.log import Entry, Head, note_of
+from dueline.durable.log import shown as position
 
 PAUSE_US_MAX: Final = 5 * SECOND_US
 """Longer waits between the attempts of a step are parked."""
 
 _TRACEBACK_CHARACTERS_MAX: Final = 4096
+_ERROR_CHARACTERS_MAX: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,8 @@ def step(run: Activation, key: str, terms: StepTerms) -> Generator[Part, Any, An
     if entry is None:
         entry = yield from attempts(run, key, terms, "step")
     if entry.head.state != "done":
+        if entry.head.undo and terms.undo is not None:
+            _register(run, key, terms, None)
         raise run.report(_error_in(run, entry, terms))
     value = _value_in(run, key, entry, terms)
     if terms.undo is not None:
@@ -91,7 +96,7 @@ def _value_in(run: Activation, key: str, entry: Entry, terms: StepTerms) -> Any:
     try:
         return run.handler.read_value(entry.head.codec, entry.value, kind_of(terms.function))
     except ValueError as error:
-        run.stop(f"the result of call {key.lstrip('0')}, {terms.name}, does not fit: {error}")
+        run.stop(f"the result of call {position(key)}, {terms.name}, does not fit: {error}")
 
 
 def _error_in(run: Activation, entry: Entry, terms: StepTerms) -> Exception:
@@ -115,16 +120,20 @@ def _start_once(run: Activation, key: str, terms: StepTerms) -> Generator[Part, 
         yield from run.write(note, Head("start", terms.name))
         return None
     lost = ("StepLost", "It was started, and it is not known how it ended.", "")
-    return (yield from _record(run, key, Head("step", terms.name, "lost"), lost))
+    head = Head("step", terms.name, "lost", undo=_undoes_unknown(terms))
+    return (yield from _record(run, key, head, lost))
+
+
+def _undoes_unknown(terms: StepTerms) -> bool:
+    return terms.undo is not None and terms.undo_if_unknown
 
 
 def attempts(run: Activation, key: str, terms: StepTerms, kind: str) -> Generator[Part, Any, Entry]:
     """Call a function until it succeeds or is not retried; return its record."""
     note = note_of(key, "tries")
-    known = run.log.entries.get(note)
-    tries = 0 if known is None else known.head.tries
-    if known is not None and known.head.until_us > run.engine.time.latest_us():
-        run.park(known.head.until_us, error=known.head.name)
+    known = run.log.entries.get(note, Entry(Head("tries", terms.name))).head
+    if known.until_us > run.engine.time.latest_us():
+        run.park(known.until_us, error=known.error)
     policy = terms.retry or run.handler.retry
     while True:
         run.check()
@@ -134,29 +143,34 @@ def attempts(run: Activation, key: str, terms: StepTerms, kind: str) -> Generato
             try:
                 value = run.handler.write_value(answer, terms.name, kind_of(terms.function))
             except BadInput as error:
-                return (yield from _record_error(run, key, terms, kind, error))
+                head = Head(kind, terms.name, "failed", undo=_undoes_unknown(terms))
+                return (yield from _record_error(run, key, head, error))
             head = Head(kind, terms.name, codec=value.codec, undo=terms.undo is not None)
             return (yield from run.write(key, head, value.data))
-        tries += 1
-        raised = answer.error
+        tries, raised = known.tries + 1, answer.error
+        # What ran longer than its time limit may still run.
+        state = "timed_out" if isinstance(raised, JobTimeout) else known.state
         if tries >= policy.attempts or not policy.wants(raised) or terms.once:
-            return (yield from _record_error(run, key, terms, kind, raised))
+            is_unknown = state == "timed_out" and _undoes_unknown(terms)
+            head = Head(kind, terms.name, "failed", undo=is_unknown)
+            return (yield from _record_error(run, key, head, raised))
         wait_us = policy.wait_us(tries, run.share(tries))
         until_us = run.engine.time.latest_us() + wait_us
         shown, text, _ = describe(raised)
-        head = Head("tries", f"{shown}: {text}"[:500], tries=tries, until_us=until_us)
-        yield from run.blocking(lambda head=head: run.log.note(note, head))  # type: ignore[misc]
+        known = Head("tries", terms.name, state, tries=tries, until_us=until_us,
+                     error=f"{shown}: {text}"[:_ERROR_CHARACTERS_MAX])  # fmt: skip
+        yield from run.blocking(partial(run.log.note, note, known))
         if wait_us > PAUSE_US_MAX:
-            run.park(until_us, error=head.name)
+            run.park(until_us, error=known.error)
         yield Pause(wait_us, run.engine.clock.sleep)
 
 
 def _record_error(
-    run: Activation, key: str, terms: StepTerms, kind: str, error: BaseException
+    run: Activation, key: str, head: Head, error: BaseException
 ) -> Generator[Part, Any, Entry]:
     name, text, traceback = describe(error)
     shown = (name, text[:_TRACEBACK_CHARACTERS_MAX], traceback[-_TRACEBACK_CHARACTERS_MAX:])
-    return (yield from _record(run, key, Head(kind, terms.name, "failed"), shown))
+    return (yield from _record(run, key, head, shown))
 
 
 def _record(

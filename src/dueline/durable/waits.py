@@ -5,13 +5,23 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from dueline.core.clock import SECOND_US
+from dueline.core.codec import encode
 from dueline.core.retry import WAIT_US_MAX
 from dueline.core.store import Put
 from dueline.durable.activation import Activation
 from dueline.durable.driving import Part
 from dueline.durable.log import Entry, Head, note_of
-from dueline.durable.signals import Signal, first_free, mark_key, mark_of, named, read_inbox
-from dueline.jobs.parked_functions import inbox_of
+from dueline.durable.signals import (
+    KEEP_TAKEN_US,
+    Mark,
+    Signal,
+    first_free,
+    forget_taken,
+    mark_key,
+    named,
+    read_inbox,
+)
+from dueline.jobs.function_list import inbox_of
 
 CHECK_US_MIN: Final = 60 * SECOND_US
 CHECK_US_MAX: Final = 15 * 60 * SECOND_US
@@ -28,15 +38,19 @@ def sleep(run: Activation, key: str, wait_us: int) -> Generator[Part, Any, None]
         until_us = run.engine.time.latest_us() + wait_us
         entry = yield from run.write(key, Head("sleep", until_us=until_us))
     note = note_of(key, "cancel")
-    is_over = entry.head.until_us <= run.engine.time.latest_us()
+    until_us = entry.head.until_us
+    # A worker whose clock was ahead may have gone on (rule D9).
+    is_over = until_us <= run.engine.time.latest_us() or run.log.has_after(key)
     if note not in run.log.entries and not is_over and run.end is None and run.is_cancelled:
         yield from run.write(note, Head("cancel"))
     if note in run.log.entries:
+        run.pass_to(run.log.entries[note].head.at_us)
         raise run.cancelled()
     if not is_over and run.end is not None:
         run.unwind()
     if not is_over:
-        run.park(entry.head.until_us)
+        run.park(until_us)
+    run.pass_to(until_us)
 
 
 class SignalTerms(NamedTuple):
@@ -89,6 +103,8 @@ def _taken(run: Activation, key: str, name: str) -> Generator[Part, Any, Entry |
     own = (run.place.generation, key)
     while True:
         inbox = yield from run.blocking(lambda: read_inbox(store, job_id))
+        before_us = run.engine.time.earliest_us() - KEEP_TAKEN_US
+        yield from run.blocking(partial(forget_taken, store, job_id, inbox.signals, before_us))
         signals = named(inbox.signals, name)
         for each in signals:
             if each.mark and (each.mark.generation, each.mark.key) == own:
@@ -96,9 +112,9 @@ def _taken(run: Activation, key: str, name: str) -> Generator[Part, Any, Entry |
         free = yield from run.blocking(partial(first_free, store, job_id, signals))
         if free is None:
             return None
-        value, token = mark_of(*own, run.job.fence), run.engine.ids.token()
-        mark = Put(mark_key(free), token, value, expect=free.version)
-        yield from run.blocking(partial(store.commit, inbox_of(job_id), (mark,)))
+        mark = Mark(*own, run.job.fence, run.engine.time.latest_us())
+        put = Put(mark_key(free), run.engine.ids.token(), encode(mark), expect=free.version)
+        yield from run.blocking(partial(store.commit, inbox_of(job_id), (put,)))
         run.check_after()  # a mark that another process wrote is read again
 
 

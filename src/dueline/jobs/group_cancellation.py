@@ -17,7 +17,7 @@ from dueline.core.job import Job, JobId
 from dueline.core.job_status import status_of
 from dueline.jobs import cancel_requests
 from dueline.jobs.completion import Finished, finish, finish_of
-from dueline.jobs.parked_functions import CANCEL, may_have_begun, tell
+from dueline.jobs.parked_functions import ask_to_end, may_have_begun
 from dueline.workflows import records, release
 from dueline.workflows.records import Layouts
 from dueline.workflows.release import BrokenGroup, Released
@@ -65,7 +65,7 @@ def _cancel_parts(engine: Engine, group: BrokenGroup) -> Sequence[Job]:
             continue
         if may_have_begun(row):
             with suppress(Conflict):  # it has ended
-                tell(engine, row.id, CANCEL, b"", word="cancelled")
+                ask_to_end(engine, row.id)
         if status == "running":
             version = engine.ids.token()
             cancel_requests.ask(engine.store, row, now_us=now_us, version=version)

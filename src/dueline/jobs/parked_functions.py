@@ -8,6 +8,7 @@ die in between, the check of the wait finds it.
 
 from typing import Final
 
+from dueline.core.attempt import DurablePlace
 from dueline.core.call_options import durable_place
 from dueline.core.engine import Engine
 from dueline.core.errors import Conflict
@@ -15,14 +16,11 @@ from dueline.core.job import Job, JobId, State
 from dueline.core.lane import bucket_of
 from dueline.core.store import NO_VERSION, Move, Put
 from dueline.core.wakeup import place_of as place_of_move
+from dueline.jobs import function_list
+from dueline.jobs.function_list import inbox_of, partition_of
 
 CANCEL: Final = "cancel"
 """Key of the request to cancel the function."""
-
-
-def inbox_of(job_id: JobId) -> str:
-    """Return the partition of what a durable function is told, whatever its generation."""
-    return f"durable/{job_id.hex()}"
 
 
 def may_have_begun(row: Job) -> bool:
@@ -39,7 +37,7 @@ def is_parked(row: Job) -> bool:
 
 
 def tell(engine: Engine, job_id: JobId, key: str, value: bytes, *, word: str) -> None:
-    """Write a record for a function that has not ended, once, and wake it.
+    """Write a record for a function that has not ended, once; then `wake` it.
 
     Args:
         engine: The engine.
@@ -51,21 +49,55 @@ def tell(engine: Engine, job_id: JobId, key: str, value: bytes, *, word: str) ->
     Raises:
         Conflict: The function has ended.
     """
-    store = engine.store
-    row = store.find([job_id])[0]
-    if row is None or row.outcome or row.state == State.DEAD:
-        raise Conflict(f"The function {job_id.hex()} has ended and cannot be {word}.")
-    store.commit(inbox_of(job_id), (Put(key, engine.ids.token(), value, expect=NO_VERSION),))
+    row = _row_of(engine, job_id)
+    if row is None or has_ended(row):
+        raise ended_error(job_id, word)
+    _expect_listed(engine, row)
+    engine.store.commit(inbox_of(job_id), (Put(key, engine.ids.token(), value, expect=NO_VERSION),))
+
+
+def _expect_listed(engine: Engine, row: Job) -> None:
+    """List a function before its first record, as its first claim does."""
+    place = durable_place(row) or DurablePlace()
+    if place.length:
+        return
+    partitions = inbox_of(row.id), partition_of(row.id, place.generation)
+    if not any(engine.store.read(partition, after=None, limit=1) for partition in partitions):
+        function_list.add(engine, row)
+
+
+def _row_of(engine: Engine, job_id: JobId) -> Job | None:
+    """Return the row of a function; the first read may miss one that moves."""
+    return engine.store.find([job_id])[0] or engine.store.find([job_id])[0]
+
+
+def ended_error(job_id: JobId, word: str) -> Conflict:
+    """Return the error of a function that has ended. word: what was to be done to it."""
+    return Conflict(f"The function {job_id.hex()} has ended and cannot be {word}.")
+
+
+def has_ended(row: Job | None) -> bool:
+    """Return whether a function has ended."""
+    return row is None or bool(row.outcome) or row.state == State.DEAD
+
+
+def ask_to_end(engine: Engine, job_id: JobId) -> None:
+    """Request the end of a function and wake it.
+
+    Raises: Conflict: it has ended.
+    """
+    tell(engine, job_id, CANCEL, b"", word="cancelled")
     wake(engine, job_id)
 
 
-def wake(engine: Engine, job_id: JobId) -> None:
-    """Move a parked function to now; nothing if it is not parked any more."""
-    row = engine.store.find([job_id])[0]
+def wake(engine: Engine, job_id: JobId) -> bool:
+    """Move a function that is still parked to now; return whether it has not ended."""
+    row = _row_of(engine, job_id)
     if row is not None and is_parked(row):
         move = _woken(engine, row)
         engine.recording_store.settle([move])
         engine.wake([place_of_move(move)])
+    return not has_ended(row)
 
 
 def _woken(engine: Engine, row: Job) -> Move:

@@ -32,7 +32,7 @@ from dueline.jobs.history_recorder import inside_engine
 from dueline.jobs.lane_planner import plan, prospects
 from dueline.jobs.lane_rotation import LaneRotation
 from dueline.jobs.moves import Change, conflict_error
-from dueline.jobs.parked_functions import CANCEL, may_have_begun, tell
+from dueline.jobs.parked_functions import ask_to_end, may_have_begun
 from dueline.jobs.unique import UniqueJobs, rule_of
 from dueline.limits.admission import Admission
 from dueline.workflows.records import Layouts
@@ -339,7 +339,7 @@ class Queues:
 
     def _ask_function_to_end(self, row: Job) -> bool:
         """Request the end of a durable function that may have begun: only a claim ends it."""
-        tell(self.engine, row.id, CANCEL, b"", word="cancelled")
+        ask_to_end(self.engine, row.id)
         if row.is_claimed():
             version, now_us = self._ids.token(), self._time.latest_us()
             cancel_requests.ask_worker(self._store, row, now_us=now_us, version=version)

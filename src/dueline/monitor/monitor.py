@@ -17,6 +17,7 @@ from dueline.core.engine import Engine
 from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.maintenance import MaintenanceTask, StepResult
 from dueline.core.process_identity import own
+from dueline.durable import removal
 from dueline.monitor import (
     audit,
     dead_workers,
@@ -52,6 +53,7 @@ TASKS: Final = (
     MaintenanceTask("audit", audit.EVERY_US, audit.audit),
     MaintenanceTask("forget", retention.HISTORY_EVERY_US, retention.expire_history),
     MaintenanceTask("finished", cleanup.EVERY_US, cleanup.expire_workflows),
+    MaintenanceTask("functions", removal.EVERY_US, removal.remove_ended_functions),
     MaintenanceTask("purge", retention.DEAD_EVERY_US, retention.expire_dead_jobs),
     MaintenanceTask("vanish", empty_queues.EVERY_US, empty_queues.remove_empty_queues),
 )

@@ -4,17 +4,14 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
 import pytest
 
 from dueline import (
     BadInput,
     Context,
-    Dueline,
     Duplicate,
     DurableContext,
-    Job,
     JobFailed,
     Retry,
     StepFailed,
@@ -22,34 +19,12 @@ from dueline import (
 )
 from dueline.core.errors import NotFound
 from dueline.core.store import Delete, Extend, Lease, Want
-from dueline.durable.log import partition_of
 from dueline.jobs.bulk import cancel_all
-from dueline.testing.bench import AppOnBench, on_bench
+from dueline.jobs.function_list import partition_of
+from dueline.testing.bench import AppOnBench
+from tests.harness.durable_bench import ended, error_of
 
 ONCE = Retry(attempts=1)
-
-
-@pytest.fixture
-def bench() -> Iterator[AppOnBench]:
-    """Make an application on a test clock."""
-    with on_bench(Dueline()) as made:
-        yield made
-
-
-def ended(bench: AppOnBench, job: Job[Any], *, turns: int = 20) -> Any:  # noqa: ANN401
-    """Run a function to its end; return its result."""
-    for _ in range(turns):
-        bench.drain(raises=False)
-        if job.status in ("done", "dead", "cancelled", "expired"):
-            break
-        bench.clock.advance(61)
-    return job.result(timeout=0)
-
-
-def error_of(bench: AppOnBench, job: Job[Any]) -> str:
-    """Return the stored error of the function's row."""
-    row = bench.app.queues.find(job._id).row
-    return "" if row is None else row.error
 
 
 def test_calls_at_once_are_refused(bench: AppOnBench) -> None:

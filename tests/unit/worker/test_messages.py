@@ -77,7 +77,16 @@ jobs = st.builds(
 )
 endings = st.one_of(
     st.builds(Done, st.binary()),
-    st.builds(Failed, TEXT, TEXT, TEXT, st.booleans(), st.none() | INSTANTS, st.integers(0, 9)),
+    st.builds(
+        Failed,
+        TEXT,
+        TEXT,
+        TEXT,
+        st.booleans(),
+        st.none() | INSTANTS,
+        st.integers(0, 9),
+        attempts=st.integers(0, 99),
+    ),  # fmt: skip
     st.builds(Snoozed, INSTANTS),
     st.builds(Cancelled, TEXT),
     st.builds(Crashed, TEXT),

@@ -1,0 +1,105 @@
+"""Deletes the records of durable functions that have ended.
+
+They are kept as long as the outcome of the job (`keep`), or its dead-letter job. They are deleted
+twice, a day apart: on stores without transactions a late write may land after the first time
+(rule U3). A function that is claimed again afterwards begins a new log, and is listed again.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+from dueline.core.clock import DAY_US, SECOND_US
+from dueline.core.engine import Engine
+from dueline.core.job import JobId
+from dueline.core.maintenance import StepResult
+from dueline.core.pagination import records_in
+from dueline.core.store import Delete, Records
+from dueline.jobs import function_list, results
+from dueline.jobs.function_list import Listed, Place, inbox_of, partition_of, values_of
+
+EVERY_US: Final = 6 * 3600 * SECOND_US
+
+MINUTE_AGE_US: Final = 2 * DAY_US
+"""Nothing is listed any more in a minute that is older."""
+
+GENERATION: Final = "generation/"
+"""Start of keys in the inbox that name the generations above 0, each written before its log."""
+
+_ENTRIES_A_STEP: Final = 200
+_PAGES_A_STEP: Final = 400
+_PAGE: Final = 200
+_VALUES_A_PAGE: Final = 4
+
+
+def remove_ended_functions(engine: Engine, after: str | None) -> StepResult:
+    """Delete the records of some functions that ended; the next step continues after them."""
+    after = after or ""  # before all places, and not None: a step may end at the first function
+    batch = list(islice(function_list.entries_after(engine.store, after), _ENTRIES_A_STEP))
+    ended = _ended_among(engine, [place.job_id for place, entry in batch if entry is not None])
+    now_us = engine.time.earliest_us()
+    removed, pages = 0, 0
+    for place, entry in batch:
+        if entry is None:
+            if place.begun_us() < now_us - MINUTE_AGE_US:
+                function_list.remove_minute(engine.store, place.minute)
+        elif place.job_id in ended and entry.removed_us + DAY_US < now_us:
+            for _ in remove(engine.store, place.job_id):
+                pages += 1
+                if pages == _PAGES_A_STEP:
+                    return StepResult(removed, after)
+            _note(engine, place, entry)
+            removed += 1
+        after = place.to_text()
+    return StepResult(removed, after if len(batch) == _ENTRIES_A_STEP else None)
+
+
+def _note(engine: Engine, place: Place, entry: Listed) -> None:
+    """Note the first deletion of a function; after the second one, its entry goes."""
+    if entry.removed_us:
+        function_list.remove(engine.store, place)
+    else:
+        function_list.mark_removed(engine, place, entry)
+
+
+def _ended_among(engine: Engine, jobs: list[JobId]) -> set[JobId]:
+    """Return the functions that have neither a row nor an outcome."""
+    gone = jobs
+    for _ in range(2):  # the first read may miss a row that moves
+        rows = engine.store.find(gone) if gone else ()
+        gone = [job_id for job_id, row in zip(gone, rows, strict=True) if row is None]
+    return set(gone) - results.read_many(engine.store, gone).keys()
+
+
+def remove(records: Records, job_id: JobId) -> Iterator[str]:
+    """Delete the records of a function; it may be stopped anywhere, and repeated.
+
+    Yields: the partition of each page.
+    """
+    inbox = inbox_of(job_id)
+    generations = [0] + [
+        int(record.key.removeprefix(GENERATION))
+        for record in records_in(records, inbox, page_size=_PAGE)
+        if record.key.startswith(GENERATION)
+    ]
+    for generation in generations:
+        yield from remove_log(records, job_id, generation)
+    yield from _remove_all(records, inbox, _PAGE)
+
+
+def remove_log(records: Records, job_id: JobId, generation: int) -> Iterator[str]:
+    """Delete the log of a generation, its large values first.
+
+    Of a function that goes on, delete the signals that this generation took before
+    (`signals.forget_taken`): without the record of its position, a mark may count as void.
+
+    Yields: the partition of each page.
+    """
+    yield from _remove_all(records, values_of(job_id, generation), _VALUES_A_PAGE)
+    yield from _remove_all(records, partition_of(job_id, generation), _PAGE)
+
+
+def _remove_all(records: Records, partition: str, page_size: int) -> Iterator[str]:
+    while page := records.read(partition, after=None, limit=page_size):
+        records.commit(partition, [Delete(record.key) for record in page])
+        yield partition

@@ -1,0 +1,280 @@
+"""Replays of durable functions take the path of the first run."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from threading import Event
+from typing import Any
+
+import pytest
+
+from dueline import Cancel, Conflict, DurableContext, Job, JobFailed, Retry
+from dueline.core.codec import JSON
+from dueline.core.store import Put, Write
+from dueline.durable.log import Entry, Head
+from dueline.jobs.function_list import partition_of
+from dueline.testing.bench import AppOnBench
+from tests.harness.durable_bench import ended, error_of
+
+ONCE = Retry(attempts=1)
+
+
+def record(bench: AppOnBench, job: Job[Any], key: str, head: Head, value: bytes = b"") -> None:
+    """Write a record as another worker would."""
+    put = Put(key, b"v", Entry(head, value).to_bytes())
+    bench.app.engine.store.commit(partition_of(job._id, 0), [put])
+
+
+def test_an_end_whose_compensations_are_not_all_reached_stops(bench: AppOnBench) -> None:
+    """Fail earlier at the replay than when the end was recorded."""
+    # rule D5
+    undone: list[str] = []
+    is_early: list[bool] = []
+
+    def undo(value: str) -> None:
+        undone.append(value)
+        if len(undone) == 1:
+            raise ValueError("not yet")
+
+    @bench.app.durable(name="trip", retry=Retry.fixed(30, attempts=3))
+    def trip(ctx: DurableContext) -> None:
+        ctx.step(str, "car", name="car", undo=undone.append)
+        if is_early:
+            raise RuntimeError("early")
+        ctx.step(str, "hotel", name="hotel", undo=undo)
+        ctx.step(int, "x", name="int", retry=ONCE)
+
+    job = trip.enqueue()
+    bench.drain(raises=False)
+    is_early.append(True)
+    bench.clock.advance(31)
+    bench.drain(raises=False)
+    assert undone == ["hotel"]
+    assert "call 2, hotel, is to be undone" in error_of(bench, job)
+    is_early.clear()
+    with pytest.raises(JobFailed, match="StepFailed"):
+        ended(bench, job)
+    assert undone == ["hotel", "hotel", "car"]
+
+
+@pytest.mark.parametrize("way", ["sleep", "signal", "compensation"])
+def test_a_cancel_that_was_delivered_wakes_nobody(bench: AppOnBench, way: str) -> None:
+    """Park after a cancel was caught, or a function that fails beside its cancel."""
+    runs: list[str] = []
+
+    def refuse(_: str) -> None:
+        raise ValueError("not yet")
+
+    @bench.app.durable(name="stubborn", retry=Retry.fixed(3600, attempts=5))
+    def stubborn(ctx: DurableContext) -> None:
+        runs.append(way)
+        if way == "compensation":
+            ctx.step(str, "a", name="a", undo=refuse)
+            job.cancel()
+            raise ctx.step(KeyError, name="error", retry=ONCE)
+        try:
+            ctx.wait_signal("go")
+        except Cancel:
+            if way == "sleep":
+                ctx.sleep(3600)
+            ctx.wait_signal("go")
+
+    job = stubborn.enqueue()
+    bench.drain(raises=False)
+    if way != "compensation":
+        job.cancel()
+    bench.drain(raises=False)
+    assert len(runs) <= 2
+    assert job.status in ("scheduled", "retrying")
+
+
+@pytest.mark.parametrize("way", ["step", "sleep"])
+def test_the_time_after_a_caught_cancel_stays(bench: AppOnBench, way: str) -> None:
+    """Read the time after a cancel, at the first run and at a replay."""
+    # rule D2
+    seen: list[datetime] = []
+
+    @bench.app.durable(name="times")
+    def times(ctx: DurableContext) -> None:
+        ctx.step(str, 1, name="first")
+        try:
+            if way == "sleep":
+                ctx.sleep(3600)
+            else:
+                ctx.wait_signal("go")
+        except Cancel:
+            seen.append(ctx.now())
+        ctx.sleep(10)
+
+    job = times.enqueue()
+    bench.drain()
+    bench.clock.advance(5)
+    job.cancel()
+    assert ended(bench, job) is None
+    assert len(seen) == 2
+    assert seen[0] == seen[1]
+    assert seen[0] <= bench.clock.now
+
+
+def test_each_compensation_has_a_key_of_its_own(bench: AppOnBench) -> None:
+    """Collect the idempotency keys of two steps and their compensations."""
+    keys: list[str] = []
+
+    @bench.app.durable(name="pays", retry=ONCE)
+    def pays(ctx: DurableContext) -> None:
+        for name in ("a", "b"):
+            ctx.step(lambda: keys.append(ctx.key), name=name, undo=lambda _: keys.append(ctx.key))
+        raise ValueError("no")
+
+    with pytest.raises(JobFailed):
+        ended(bench, pays.enqueue())
+    assert len(set(keys)) == 4
+    assert keys[2:] == [f"{key}-undo" for key in (keys[1], keys[0])]
+
+
+def test_a_signal_that_nobody_can_read_is_refused(
+    bench: AppOnBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """End the function between the check of its row and the write of the signal."""
+    # rule D12
+    store = bench.app.engine.store
+    commit = store.commit
+    meanwhile: list[Callable[[], object]] = []
+
+    def commit_late(partition: str, writes: Sequence[Write]) -> bool:
+        while meanwhile:
+            meanwhile.pop()()
+        return commit(partition, writes)
+
+    @bench.app.durable(name="ends")
+    def ends(ctx: DurableContext) -> str:
+        word: str = ctx.wait_signal("go", timeout=30, default="late")
+        return word
+
+    job = ends.enqueue()
+    bench.drain()
+    meanwhile.append(lambda: ended(bench, job))
+    monkeypatch.setattr(store, "commit", commit_late)
+    with pytest.raises(Conflict, match="ended and cannot be signalled"):
+        job.signal("go", "on time")
+    assert job.result(timeout=0) == "late"
+
+
+def test_a_signal_that_ended_the_function_is_acknowledged(
+    bench: AppOnBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Let the function take the signal and end before its sender reads the row again."""
+    # rule D12
+    store = bench.app.engine.store
+    commit = store.commit
+    after: list[Callable[[], object]] = []
+
+    def commit_and_go_on(partition: str, writes: Sequence[Write]) -> bool:
+        held = commit(partition, writes)
+        while after:
+            after.pop()()
+        return held
+
+    @bench.app.durable(name="ends")
+    def ends(ctx: DurableContext) -> str:
+        word: str = ctx.wait_signal("go")
+        return word
+
+    job = ends.enqueue()
+    bench.drain()
+    after.append(lambda: (bench.clock.advance(1000), bench.drain()))
+    monkeypatch.setattr(store, "commit", commit_and_go_on)
+    job.signal("go", "on time", id="a")
+    assert job.result(timeout=0) == "on time"
+
+
+@pytest.mark.parametrize("was", ["wait", "tries", "start"])
+def test_notes_of_a_position_are_compared(bench: AppOnBench, was: str) -> None:
+    """Change the code of a call that has begun and has no record."""
+    # rule D7
+    runs: list[str] = []
+    is_new: list[bool] = []
+
+    def fail() -> None:
+        raise ValueError("no")
+
+    @bench.app.durable(name="changed", retry=Retry.fixed(60, attempts=5))
+    def changed(ctx: DurableContext) -> None:
+        ctx.step(str, 1, name="first")
+        if is_new:
+            ctx.step(runs.append, "new", name="new")
+        elif was == "tries":
+            ctx.step(fail, name="old")
+        else:
+            ctx.wait_signal("old")
+
+    job = changed.enqueue()
+    if was == "start":
+        bench.drain()
+        job = changed.enqueue()
+        record(bench, job, "00002!start", Head("start", "old"))
+    else:
+        bench.drain(raises=False)
+    is_new.append(True)
+    bench.clock.advance(1000)
+    bench.drain(raises=False)
+    assert "call 2 was old, the code now calls new" in error_of(bench, job)
+    assert runs == []
+
+
+def test_a_sleep_before_a_later_record_is_over(bench: AppOnBench) -> None:
+    """Replay on a worker whose clock is behind that of the worker that went on."""
+    # rule D9
+    caught: list[str] = []
+
+    @bench.app.durable(name="naps")
+    def naps(ctx: DurableContext) -> str:
+        ctx.step(str, "a", name="a")
+        try:
+            ctx.sleep(3600)
+        except Cancel:
+            caught.append("in the sleep")
+            raise
+        word: str = ctx.step(str, "b", name="b")
+        try:
+            ctx.sleep(3600)
+        except Cancel:
+            return f"{word} {ctx.now() > started}"
+        return "slept"
+
+    job = naps.enqueue()
+    started = bench.clock.now
+    bench.drain()
+    record(bench, job, "00003", Head("step", "b", codec=JSON, at_us=1), b'"b"')
+    job.cancel()
+    assert ended(bench, job) == "b True"
+    assert not caught
+
+
+@pytest.mark.parametrize("way", ["time-out", "time-out, then an error", "lost"])
+def test_a_recorded_end_that_is_unknown_is_undone(bench: AppOnBench, way: str) -> None:
+    """Leave a step running after its time limit, or find its start without an end."""
+    # rule D5
+    undone: list[object] = []
+    leave = Event()
+    calls: list[int] = []
+
+    def work() -> None:
+        calls.append(1)
+        if way != "time-out" and len(calls) > 1:
+            raise ValueError("no")
+        leave.wait(60)
+
+    @bench.app.durable(name="works", retry=ONCE)
+    def works(ctx: DurableContext) -> None:
+        ctx.step(
+            work, name="work", timeout=0.05, undo=undone.append, undo_if_unknown=True,
+            once=way == "lost", retry=Retry.fixed(0.01, attempts=2),
+        )  # fmt: skip
+
+    job = works.enqueue()
+    if way == "lost":
+        record(bench, job, "00001!start", Head("start", "work"))
+    with pytest.raises(JobFailed, match="StepLost" if way == "lost" else "StepFailed"):
+        ended(bench, job)
+    leave.set()
+    assert undone == [None]
