@@ -68,7 +68,8 @@ def test_a_replay_gives_the_values_of_the_first_run(url: str) -> None:
             drawn = (ctx.uuid(), ctx.uuid(), ctx.random().random(), ctx.now(), ctx.key)
             seen.append((paid, *drawn))
             ctx.sleep(0.3)
-            return ctx.step(len, [1, 2, 3], name="count") + paid.amount
+            count: int = ctx.step(len, [1, 2, 3], name="count")
+            return count + int(paid.amount)
 
         with app.worker():
             job = order.enqueue(5)
@@ -173,7 +174,8 @@ def test_a_cancel_is_delivered_once_and_may_be_caught(url: str) -> None:
             try:
                 ctx.sleep(3600)
             except Cancel:
-                return ctx.step(str, "woken", name="woken")
+                word: str = ctx.step(str, "woken", name="woken")
+                return word
             return "slept"
 
         with app.worker():
@@ -181,6 +183,12 @@ def test_a_cancel_is_delivered_once_and_may_be_caught(url: str) -> None:
             until(parked(job))
             job.cancel()
             assert job.result(timeout=WAIT_S) == "woken"
+
+
+def stored_error(app: Dueline, job: Job[Any]) -> str:
+    """Return the error of the function's row."""
+    row = app.queues.find(job._id).row
+    return "" if row is None else row.error
 
 
 @EVERY
@@ -200,9 +208,7 @@ def test_other_code_stops_a_function_and_ends_nothing(url: str) -> None:
             until(parked(job))
             names[0] = "two"
             job.signal("go")
-            until(
-                lambda: "was one, the code now calls two" in str(app.queues.find(job._id).row.error)
-            )
+            until(lambda: "was one, the code now calls two" in stored_error(app, job))
             names[0] = "one"
             job.retry()
             assert job.result(timeout=WAIT_S) == "x"

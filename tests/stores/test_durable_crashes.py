@@ -16,12 +16,13 @@ KINDS = [
     pytest.param("memory", marks=pytest.mark.memory),
     pytest.param("steps", marks=pytest.mark.memory),
     pytest.param("sqlite", marks=pytest.mark.sqlite),
+    pytest.param("redis", marks=[pytest.mark.redis, pytest.mark.long]),
     pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.long]),
     pytest.param("cassandra", marks=[pytest.mark.cassandra, pytest.mark.long]),
 ]
 
 
-STRIDES = {"sqlite": 3, "postgres": 7, "cassandra": 19}
+STRIDES = {"sqlite": 3, "redis": 5, "postgres": 7, "cassandra": 19}
 """Every n-th call is disturbed on slower stores, unless DUELINE_TEST_EACH_CALL is set."""
 
 
@@ -72,7 +73,7 @@ class Stages:
 
     def __init__(self, kind: str, folder: Path) -> None:
         """Take the kind of store."""
-        self.is_server = kind in ("postgres", "cassandra")
+        self.is_server = kind in ("redis", "postgres", "cassandra")
         self.stride = STRIDES.get(kind, 1) if not os.environ.get("DUELINE_TEST_EACH_CALL") else 1
         self._kind, self._folder, self._count = kind, folder, 0
         self._stack = ExitStack()

@@ -1,8 +1,8 @@
 """The methods of an application that register functions, and durable ones."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from dueline.api.call_options import Options
 from dueline.api.connection import Connection
@@ -14,14 +14,55 @@ from dueline.core.errors import BadInput
 from dueline.core.limit_names import semaphore_of
 from dueline.core.queue_settings import DEFAULT_QUEUE, check_queue_name
 from dueline.core.retry import Retry
+from dueline.durable.context import DurableContext
 from dueline.durable.handler import DurableHandler
 from dueline.tasks.handler import Handler, KeptLogs, Middleware
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class DurableTerms(TypedDict, total=False):
+    """Keyword arguments of `@app.durable(...)`."""
+
+    name: str | None
+    queue: str
+    priority: int
+    retry: Retry | None
+    timeout: timedelta | float | None
+    unique: Unique | str | None
+    codec: str | None
+    limits: Iterable[str]
+    middleware: Sequence[Middleware]
+    logs: KeptLogs
+
+
+class RegisteringDurable(Protocol):
+    """A decorator that makes a task of a durable function."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # the narrower stands first
+        self, function: Callable[Concatenate[DurableContext, P], Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[DurableContext, P], R], /) -> Task[P, R]: ...
 
 
 class DurableMethods(Connection):
     """The methods of an application that register functions, and durable ones."""
 
     _callable: dict[str, Task[..., Any] | AsyncTask[..., Any]]
+
+    @overload
+    def durable(  # type: ignore[overload-overlap]  # the narrower stands first
+        self, function: Callable[Concatenate[DurableContext, P], Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+    @overload
+    def durable(self, function: Callable[Concatenate[DurableContext, P], R], /) -> Task[P, R]: ...
+    @overload
+    def durable(
+        self, function: None = None, /, **terms: Unpack[DurableTerms]
+    ) -> RegisteringDurable: ...
 
     def durable(
         self,
@@ -38,7 +79,7 @@ class DurableMethods(Connection):
         limits: Iterable[str] = (),
         middleware: Sequence[Middleware] = (),
         logs: KeptLogs = "off",
-    ) -> Any:  # noqa: ANN401  (a task, or what makes one)
+    ) -> Any:
         """Register a durable function, which repeats nothing that it recorded.
 
         Write `@app.durable` above a function that takes a `DurableContext` first.

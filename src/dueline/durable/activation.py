@@ -60,7 +60,7 @@ class Activation:
       undos: Compensations of the steps that are done, the first first.
       reported: Errors that calls raised from their records.
       must_cancel: Its end was requested before this run.
-      is_told: The cancel was delivered to the function, by a record.
+      knows_cancel: The cancel was delivered to the function, by a record.
       ending: How the attempt ends, if the function has decided it.
       undoing: Key of the step that is undone now; empty without one.
     """
@@ -77,7 +77,7 @@ class Activation:
         self.undos: list[Undo] = []
         self.reported: list[BaseException] = []
         self.must_cancel = False
-        self.is_told = False
+        self.knows_cancel = False
         self.ending: Ending | None = None
         self.undoing = ""
         self._control = control
@@ -103,7 +103,7 @@ class Activation:
         is_fresh = self.log.written > 0
         place = DurablePlace(self.place.generation, len(self.log), at_us)
         errors, crashes = (0, 0) if is_fresh else (self.job.errors, self.job.crashes)
-        is_deaf = self.is_told or self.end is not None
+        is_deaf = self.knows_cancel or self.end is not None
         ending = Parked(at_us, place, errors, crashes, error=error, awaits=awaits,
                         ignores_cancel=is_deaf)  # fmt: skip
         self.interrupt(Suspended(ending, "The function waits."))
@@ -135,7 +135,7 @@ class Activation:
     def is_cancelled(self) -> bool:
         """Whether the end of the function was requested, and is to be delivered."""
         is_asked = self.must_cancel or self._control.is_cancelled(self.job.claim())
-        return is_asked and not self.is_told
+        return is_asked and not self.knows_cancel
 
     # Parts of calls
 
@@ -234,7 +234,7 @@ class Activation:
 
     def cancelled(self) -> Cancel:
         """Return the error by which a recorded cancel is delivered."""
-        self.is_told = True
+        self.knows_cancel = True
         error: Cancel = self.report(Cancel(CANCELLED))
         return error
 

@@ -29,7 +29,7 @@ _ERROR_CHARACTERS_MAX: Final = 4096
 
 
 def begin(run: Activation) -> Generator[Part, Any, None]:
-    """Read the log and what the function was told, before its code runs."""
+    """Read the log and the inbox of the function, before its code runs."""
     run.check()
     job = run.job
     if run.engine.catalog.settings(job.lane.queue).is_once:
@@ -41,7 +41,7 @@ def begin(run: Activation) -> Generator[Part, Any, None]:
     yield from _expect_no_poison(run)
     inbox = yield from run.blocking(lambda: read_inbox(run.engine.store, job.id))
     delivered = any(entry.head.kind == "cancel" for entry in run.log.entries.values())
-    run.must_cancel, run.is_told = inbox.is_cancelled, delivered
+    run.must_cancel, run.knows_cancel = inbox.is_cancelled, delivered
     run.log.is_listed |= not inbox.is_empty
     run.end = yield from run.blocking(lambda: run.log.get(END))
     if run.end is None and is_past(job, run.engine.time.latest_us()):

@@ -65,7 +65,7 @@ class Inbox(NamedTuple):
 
 
 def read_inbox(records: Records, job_id: JobId) -> Inbox:
-    """Read what a function was told."""
+    """Read the inbox of a function."""
     found = list(records_in(records, inbox_of(job_id), page_size=_PAGE))
     marks = {record.key: record for record in found if record.key.startswith(_TAKEN)}
     signals = [
@@ -122,7 +122,7 @@ def forget_taken(
 
 
 def first_free(records: Records, job_id: JobId, signals: Sequence[Signal]) -> Signal | None:
-    """Return the oldest signal that no position has taken; None if there is none."""
+    """Return the oldest signal that no position has taken; None without one."""
     return next((signal for signal in signals if is_free(records, job_id, signal)), None)
 
 

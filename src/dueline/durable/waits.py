@@ -98,7 +98,7 @@ def _awaited(
 
 
 def _taken(run: Activation, key: str, name: str) -> Generator[Part, Any, Entry | None]:
-    """Take the oldest unread signal of a name (rule D12); None if there is none."""
+    """Take the oldest unread signal of a name (rule D12); None without one."""
     store, job_id = run.engine.store, run.job.id
     own = (run.place.generation, key)
     while True:

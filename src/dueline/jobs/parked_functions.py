@@ -1,9 +1,9 @@
-"""Durable functions that wait, and what others tell them.
+"""Durable functions that wait, and what they receive: signals, and requests to end.
 
-What is told is a record of the job, written first; then the row is read, and moves to now if it is
-still where it was parked. A worker that parks a function does it the other way round: it moves the
-row, and then reads what the function was told. So one of the two sees the other (rule D3). If both
-die in between, the check of the wait finds it.
+A request is a record in the inbox of the function, written first; then the row is read, and moves
+to now if it is still where it was parked. A worker that parks a function moves the row first, and
+then reads the inbox. So one of the two sees the other (rule D3). If both die in between, the check
+of the wait finds the request.
 """
 
 from typing import Final

@@ -93,7 +93,7 @@ def decision_of(planned: Planned) -> decisions.Decision:
 def _decided(attempted: Attempted) -> Decision:
     ended, settings, options, handler, is_cancelled, chance, _ = attempted
     if options is not None and options.durable is not None:
-        # Only a claim ends it: the function is told, and its compensations run.
+        # Only a claim ends it: the function is notified, and its compensations run.
         is_cancelled = False
         if not ended.started_us and isinstance(ended.ending, Cancelled | Expired):
             ended = ended._replace(ending=GivenBack())
@@ -128,8 +128,8 @@ def _end(attempted: Attempted, outcome: Outcome) -> Planned:
 def _retry(attempted: Attempted, decision: RetryLater) -> Planned:
     ended, settings, at_us = attempted.ended, attempted.settings, decision.at_us
     attempt = None
-    is_told = not isinstance(ended.ending, Parked) or settings.tells_all
-    if settings.history != "off" and is_told:
+    is_noted = not isinstance(ended.ending, Parked) or settings.tells_all
+    if settings.history != "off" and is_noted:
         attempt = attempt_of(ended, outcome=decision.word, error=decision.error, again_us=at_us)
     opts = _opts_after(attempted, decision)
     listing = bucket_of(at_us, settings.width_us)

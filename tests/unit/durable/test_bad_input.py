@@ -66,7 +66,8 @@ def test_calls_of_other_threads_and_tasks_are_refused(bench: AppOnBench) -> None
         thread = threading.Thread(target=call)
         thread.start()
         thread.join()
-        return ctx.step(str, 2, name="two")
+        given: str = ctx.step(str, 2, name="two")
+        return given
 
     @bench.app.durable(name="tasks")
     async def tasks(ctx: DurableContext) -> str:
@@ -77,7 +78,8 @@ def test_calls_of_other_threads_and_tasks_are_refused(bench: AppOnBench) -> None
                 refused.append(str(error))
 
         await asyncio.create_task(call())
-        return await ctx.step(str, 2, name="two")
+        given: str = await ctx.step(str, 2, name="two")
+        return given
 
     assert ended(bench, threads.enqueue()) == "2"
     assert ended(bench, tasks.enqueue()) == "2"
@@ -140,9 +142,11 @@ def test_a_call_that_is_cancelled_from_outside_counts_as_a_failure(bench: AppOnB
     async def outside(ctx: DurableContext) -> str:
         try:
             async with asyncio.timeout(0.05):
-                return await ctx.step(asyncio.sleep, 30, name="long")
+                given: str = await ctx.step(asyncio.sleep, 30, name="long")
+                return given
         except TimeoutError:
-            return await ctx.step(str, "late", name="late")
+            late: str = await ctx.step(str, "late", name="late")
+            return late
 
     job = outside.enqueue()
     bench.drain(raises=False)
@@ -291,7 +295,7 @@ def test_what_cannot_be_durable_is_refused(bench: AppOnBench) -> None:
     """Forget the context, name nothing, call directly, signal others."""
     app = bench.app
     with pytest.raises(BadInput, match="does not take a DurableContext"):
-        app.durable(name="a")(lambda: None)
+        app.durable(name="a")(lambda: None)  # type: ignore[arg-type,misc]
 
     def plain(ctx: Context) -> None: ...
 

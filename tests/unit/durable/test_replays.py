@@ -181,7 +181,8 @@ def test_a_signal_that_ended_the_function_is_acknowledged(
 
     job = ends.enqueue()
     bench.drain()
-    after.append(lambda: (bench.clock.advance(1000), bench.drain()))
+    bench.clock.advance(1000)
+    after.append(bench.drain)
     monkeypatch.setattr(store, "commit", commit_and_go_on)
     job.signal("go", "on time", id="a")
     assert job.result(timeout=0) == "on time"

@@ -86,7 +86,7 @@ endings = st.one_of(
         st.none() | INSTANTS,
         st.integers(0, 9),
         attempts=st.integers(0, 99),
-    ),  # fmt: skip
+    ),
     st.builds(Snoozed, INSTANTS),
     st.builds(Cancelled, TEXT),
     st.builds(Crashed, TEXT),
