@@ -7,8 +7,11 @@ another one knows what was inserted. Then its rows are deleted in the source (ru
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
+from dueline.admin.move_records import of_partitions, put_new
+from dueline.core.call_options import durable_place
 from dueline.core.clock import DAY_US
 from dueline.core.codec import encode
 from dueline.core.engine import Engine
@@ -18,8 +21,17 @@ from dueline.core.lane import bucket_of, living_queue
 from dueline.core.queue_settings import shard_of
 from dueline.core.readable_records import value_at
 from dueline.core.store import NO_VERSION, Commit, Drop, Group, Move, Put
-from dueline.jobs import cancel_requests, decisions, progress_records, results, unique_records
+from dueline.durable import removal
+from dueline.jobs import (
+    cancel_requests,
+    decisions,
+    function_list,
+    progress_records,
+    results,
+    unique_records,
+)
 from dueline.jobs.decisions import Completion, Decision
+from dueline.jobs.function_list import inbox_of
 from dueline.jobs.history_batch import ids_in
 from dueline.jobs.unique import rule_of
 
@@ -163,6 +175,18 @@ class Portions:
         for job_id in cancel_requests.asked(source, [row.id for row in began]):
             version = self._target.ids.token()
             cancel_requests.remember(target, job_id, now_us=now_us, version=version)
+        self._copy_functions([row for row in taken if durable_place(row) is not None])
+
+    def _copy_functions(self, rows: Iterable[Job]) -> None:
+        """Copy what durable functions have recorded and received; nobody claims them now."""
+        for row in rows:
+            partitions = [inbox_of(row.id)]
+            for generation in removal.generations_of(self._source.store, row.id):
+                partitions += removal.partitions_of_log(row.id, generation)
+            puts = of_partitions(self._source.store, partitions)
+            if (first := next(puts, None)) is not None:
+                function_list.add(self._target, row)
+                put_new(self._target.store, chain((first,), puts))
 
     def _finish(self, portion: Portion, taken: Sequence[Job]) -> None:
         """Give inserted rows their unique keys, delete them in the source, and wake workers."""

@@ -25,7 +25,10 @@ BASE: Final = "history columns"
 OF_NEW: Final = (BASE,)
 """Features that a store uses from its first queue on; others get them from `dueline migrate`."""
 
-KNOWN: Final = frozenset({BASE})
+FUNCTIONS: Final = "durable functions"
+"""Named before the first record of a durable function: older versions would end one that waits."""
+
+KNOWN: Final = frozenset({BASE, FUNCTIONS})
 """Features that this version knows."""
 
 MOVED: Final = "moved to "

@@ -76,15 +76,19 @@ def remove(records: Records, job_id: JobId) -> Iterator[str]:
 
     Yields: the partition of each page.
     """
-    inbox = inbox_of(job_id)
-    generations = [0] + [
+    for generation in generations_of(records, job_id):
+        yield from remove_log(records, job_id, generation)
+    yield from _remove_all(records, inbox_of(job_id), _PAGE)
+
+
+def generations_of(records: Records, job_id: JobId) -> list[int]:
+    """Return the generations of a function that may have a log."""
+    noted = [
         int(record.key.removeprefix(GENERATION))
-        for record in records_in(records, inbox, page_size=_PAGE)
+        for record in records_in(records, inbox_of(job_id), page_size=_PAGE)
         if record.key.startswith(GENERATION)
     ]
-    for generation in generations:
-        yield from remove_log(records, job_id, generation)
-    yield from _remove_all(records, inbox, _PAGE)
+    return [0, *noted]
 
 
 def remove_log(records: Records, job_id: JobId, generation: int) -> Iterator[str]:
@@ -95,8 +99,14 @@ def remove_log(records: Records, job_id: JobId, generation: int) -> Iterator[str
 
     Yields: the partition of each page.
     """
-    yield from _remove_all(records, values_of(job_id, generation), _VALUES_A_PAGE)
-    yield from _remove_all(records, partition_of(job_id, generation), _PAGE)
+    for partition in partitions_of_log(job_id, generation):
+        is_large = partition == values_of(job_id, generation)
+        yield from _remove_all(records, partition, _VALUES_A_PAGE if is_large else _PAGE)
+
+
+def partitions_of_log(job_id: JobId, generation: int) -> list[str]:
+    """Return the partitions of a generation, that of the log last."""
+    return [values_of(job_id, generation), partition_of(job_id, generation)]
 
 
 def _remove_all(records: Records, partition: str, page_size: int) -> Iterator[str]:

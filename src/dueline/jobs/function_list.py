@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.codec import Cells, decode, encode
 from dueline.core.engine import Engine
+from dueline.core.features import FUNCTIONS
 from dueline.core.job import Job, JobId
 from dueline.core.pagination import records_in
 from dueline.core.store import Commit, Delete, Group, Put, Records
@@ -75,6 +76,7 @@ def add(engine: Engine, row: Job) -> None:
 
     Raises: StoreUnavailable: it is not known to be listed.
     """
+    engine.catalog.adopt(FUNCTIONS)
     now_us = engine.time.latest_us()
     minute = f"{now_us // _MINUTE_US:0{_DIGITS}}"
     day_us = now_us // DAY_US * DAY_US

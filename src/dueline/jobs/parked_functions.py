@@ -52,6 +52,7 @@ def tell(engine: Engine, job_id: JobId, key: str, value: bytes, *, word: str) ->
     row = _row_of(engine, job_id)
     if row is None or has_ended(row):
         raise ended_error(job_id, word)
+    engine.catalog.expect_here(row.lane.queue)  # the records of a job move with its row (rule X1)
     _expect_listed(engine, row)
     engine.store.commit(inbox_of(job_id), (Put(key, engine.ids.token(), value, expect=NO_VERSION),))
 

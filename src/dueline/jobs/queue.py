@@ -10,6 +10,7 @@ from dueline.core.call_options import CARRIED, checked_key, read_options
 from dueline.core.engine import Engine
 from dueline.core.errors import (
     BadInput,
+    Conflict,
     Duplicate,
     EnqueueUnknown,
     NotFound,
@@ -429,6 +430,11 @@ class Queues:
         for _ in range(_ROUNDS_MAX):
             found = self.find(job_id)
             row = changes.changeable(job_id, word, found.status, found.row)
+            if change.at_us is not None and may_have_begun(row):
+                raise Conflict(
+                    f"The durable function {job_id.hex()} has begun and cannot be {word}.",
+                    hint="Its own waits say when it goes on; send the signal that it waits for.",
+                )
             if change.at_us is not None and row.opts:
                 check_options(read_options(row.opts), change.at_us, 0)
             width_us = self._catalog.expect_here(row.lane.queue).width_us

@@ -9,6 +9,7 @@ import pytest
 
 from dueline import (
     BadInput,
+    Conflict,
     Context,
     Duplicate,
     DurableContext,
@@ -18,6 +19,7 @@ from dueline import (
     Unique,
 )
 from dueline.core.errors import NotFound
+from dueline.core.features import FUNCTIONS, names_of
 from dueline.core.store import Delete, Extend, Lease, Want
 from dueline.jobs.bulk import cancel_all
 from dueline.jobs.function_list import partition_of
@@ -533,3 +535,36 @@ def test_deaths_at_one_position_stop_a_function_and_checks_do_not(bench: AppOnBe
     assert len(runs) == before + 1
     job.signal("go", "on")
     assert ended(bench, job) == "on"
+
+
+def test_a_function_that_has_begun_is_not_rescheduled(bench: AppOnBench) -> None:
+    """Reschedule before the first claim, and while it waits."""
+
+    @bench.app.durable(name="naps")
+    def naps(ctx: DurableContext) -> str:
+        ctx.sleep(3600)
+        return "slept"
+
+    job = naps.enqueue()
+    job.reschedule(after=10)
+    bench.clock.advance(10)
+    bench.drain()
+    with pytest.raises(Conflict, match="has begun and cannot be rescheduled"):
+        job.reschedule(after=10)
+    bench.clock.advance(3600)
+    assert ended(bench, job) == "slept"
+
+
+def test_a_store_with_durable_functions_names_them(bench: AppOnBench) -> None:
+    """Begin one: from then on, older versions refuse the store."""
+    # rule V2
+
+    @bench.app.durable(name="naps")
+    def naps(ctx: DurableContext) -> None:
+        ctx.sleep(3600)
+
+    store = bench.app.engine.store
+    naps.enqueue()
+    assert FUNCTIONS not in names_of(store)
+    bench.drain()
+    assert FUNCTIONS in names_of(store)
