@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from threading import Event
 from typing import Any
 
 import pytest
@@ -162,6 +163,42 @@ def test_a_failure_undoes_what_was_done_last_first(url: str) -> None:
             with pytest.raises(JobFailed, match="cancelled"):
                 job.result(timeout=WAIT_S)
             assert undone == ["no hotel", "no car"]
+
+
+@EVERY
+def test_a_worker_that_stops_suspends_a_function_at_its_next_call(url: str) -> None:
+    """Stop a worker while a step runs; another worker goes on after it."""
+    started = Event()
+    calls: list[int] = []
+
+    def first(ctx: DurableContext) -> int:
+        calls.append(1)
+        started.set()
+        until(lambda: ctx._run._control.is_draining)
+        return 1
+
+    def second(number: int) -> int:
+        calls.append(2)
+        return number + 1
+
+    with application(url) as app:
+
+        @app.durable(name="two")
+        def two(ctx: DurableContext) -> int:
+            number: int = ctx.step(second, ctx.step(first, ctx, name="first"), name="second")
+            return number
+
+        job = two.enqueue()
+        with app.worker():
+            assert started.wait(WAIT_S)
+        assert calls == [1]
+        assert [step.name for step in job.steps()] == ["first"]
+        row = app.queues.find(job._id).row
+        assert row is not None
+        assert (row.errors, row.crashes) == (0, 0)
+        with app.worker():
+            assert job.result(timeout=WAIT_S) == 2
+        assert calls == [1, 2]
 
 
 @EVERY

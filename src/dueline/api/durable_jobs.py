@@ -69,11 +69,16 @@ def send_signal(queues: Queues, tasks: Mapping[str, Handler], job_id: JobId, sen
 
 
 def state(queues: Queues, tasks: Mapping[str, Handler], job_id: JobId) -> Any:  # noqa: ANN401
-    """Return what a function set as its state; None without that."""
+    """Return what a function set as its state; None without that.
+
+    Raises: AttributeError: the job is no durable function, as far as is known.
+    """
     record = record_at(queues.engine.store, inbox_of(job_id), STATE)
+    row = queues.find(job_id).row
+    if row is not None and durable_place(row) is None:
+        raise AttributeError("state")  # a method of another queue
     if record is None:
         return None
-    row = queues.find(job_id).row
     handler = None if row is None else tasks.get(row.task)
     if not isinstance(handler, DurableHandler):
         return None

@@ -115,7 +115,7 @@ class Activation:
         claim = self.job.claim()
         until_us = max(self.job.at_us, self._control.lasts_until_us(claim))
         is_over = self._control.is_lost(claim) or self._control.is_overdue(claim)
-        if is_over or until_us < self.engine.time.latest_us():
+        if is_over or until_us < self.engine.time.latest_us() or self._control.is_draining:
             self.interrupt(claim_lost())
 
     def check_after(self) -> None:

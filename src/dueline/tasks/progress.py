@@ -53,7 +53,13 @@ class ProgressReport(NamedTuple):
 
 
 class Control(Protocol):
-    """What a handler's Context needs from the worker that runs the handler."""
+    """What a handler's Context needs from the worker that runs the handler.
+
+    is_draining: The worker stops, and waits for its handlers.
+    """
+
+    @property
+    def is_draining(self) -> bool: ...  # noqa: D102
 
     def is_lost(self, claim: Claim) -> bool:
         """Return whether the claim was lost."""
@@ -82,6 +88,8 @@ class Control(Protocol):
 
 class NoControl:
     """The control of a plain call: it cannot be cancelled, and its progress is dropped."""
+
+    is_draining = False
 
     def is_lost(self, claim: Claim) -> bool:  # noqa: ARG002
         """Never."""

@@ -43,6 +43,7 @@ class Controls:
       cancelled: Claims of jobs that were cancelled.
       overdue: Claims of jobs that run longer than their time limits.
       stopped: Claims of jobs whose handlers are to end because the worker stops.
+      is_draining: The worker stops, and waits for its handlers.
     """
 
     def __init__(self) -> None:
@@ -50,6 +51,7 @@ class Controls:
         self.cancelled = RecentClaims()
         self.overdue = RecentClaims()
         self.stopped = RecentClaims()
+        self.is_draining = False
         self._stops: dict[Claim, Callable[[], object]] = {}
         self._reports: dict[Claim, ProgressReport] = {}
         self._until_us: Mapping[Claim, int] = {}

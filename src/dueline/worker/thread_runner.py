@@ -248,7 +248,8 @@ class ThreadRunner:
         return jobs if self._coroutines is None else jobs + self._coroutines.running()
 
     def take_back(self) -> list[Job]:
-        """Take back the jobs whose handlers were not called yet."""
+        """Take back the jobs whose handlers were not called yet; suspend durable functions."""
+        self._execution.controls.is_draining = True
         taken = []
         with self._work:
             while self._ready:
