@@ -11,27 +11,17 @@ from typing import Any
 
 import pytest
 
-from dueline import Dueline, DurableContext
 from dueline.admin.health import PROBES
 from dueline.admin.move import Moved, Mover
 from dueline.admin.move_plan import MOVES, REFUSED, WAITED, rehearse
 from dueline.coordination import worker_registry, worker_requests
 from dueline.core.attempt import Outcome
 from dueline.core.clock import SECOND_US
-from dueline.core.errors import (
-    Conflict,
-    Duplicate,
-    EnqueueUnknown,
-    NotFound,
-    StoreMoved,
-    StoreUnavailable,
-)
+from dueline.core.errors import Conflict, Duplicate, EnqueueUnknown, StoreMoved, StoreUnavailable
 from dueline.core.features import FILLING, KNOWN, PARTITION, names_of
 from dueline.core.job import Job, JobId
-from dueline.core.pagination import records_in
 from dueline.core.store import Group, Put, Write
-from dueline.jobs import cancel_requests, function_list, progress_records, results
-from dueline.jobs.function_list import inbox_of
+from dueline.jobs import cancel_requests, progress_records, results
 from dueline.limits import semaphore
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Timing, all_stored
@@ -42,7 +32,6 @@ from dueline.workflows import workflow
 from dueline.workflows.graph import lay_out
 from tests.harness.clocks import HandClock
 from tests.harness.dead_workers import LONG_US, SHORT_S, beat, claim
-from tests.harness.durable_stage import DurableStage
 from tests.harness.queues import queues_on
 from tests.harness.schedules import EVERY_US, TEMPLATE
 from tests.harness.unique_jobs import keyed
@@ -267,41 +256,6 @@ def test_progress_and_requests_to_cancel_move(stores: Two) -> None:
     stores.mover().run()
     assert progress_records.read(stores.new.store, job.id) == report
     assert cancel_requests.asked(stores.new.store, [job.id]).keys() == {job.id}
-
-
-def declare_nap(app: Dueline, stage: DurableStage) -> None:
-    """Declare a function that sleeps, and then takes a signal."""
-
-    @app.durable(name="run")
-    def run(ctx: DurableContext) -> list[object]:
-        ctx.state("asleep")
-        text: str = ctx.step("x".__mul__, 20_000, name="large", undo=stage.effect)
-        ctx.sleep(3600)
-        return [len(text), stage.effect("woke"), ctx.wait_signal("go")]
-
-
-def test_a_durable_function_sleeps_in_one_store_and_ends_in_the_other(stores: Two) -> None:
-    old = DurableStage(stores.old.store, stores.clock, declare_nap)
-    old.begin()
-    old.turn(old.onlooker)
-    old.job.signal("go", 7)
-    recorded = old.recorded()
-    assert len(recorded) == 2
-    process = old.process(stores.old.store)
-    stores.mover().run()
-    stores.clock.advance(10)
-    with pytest.raises((StoreMoved, NotFound)):
-        process.job(old.job.id).signal("go")
-    new = DurableStage(stores.new.store, stores.clock, declare_nap)
-    new.job = new.onlooker.job(old.job.id)
-    assert new.recorded() == recorded
-    assert new.job.state == "asleep"
-    assert [job_id.hex() for job_id, _ in function_list.listed(stores.new.store)] == [new.job.id]
-    stores.clock.advance(3600)
-    new.turn(new.onlooker)
-    assert new.outcome() == [20_000, 0, 7]
-    assert list(function_list.listed(stores.old.store)) == []
-    assert not list(records_in(stores.old.store, inbox_of(new.job._id)))
 
 
 def test_unique_keys_hold_across_the_move(stores: Two) -> None:

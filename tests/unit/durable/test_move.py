@@ -1,0 +1,96 @@
+"""Durable functions of a store that moves."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dueline import Dueline, DurableContext
+from dueline.admin.move import Mover
+from dueline.core.errors import NotFound, StoreMoved
+from dueline.core.pagination import records_in
+from dueline.core.store import Store
+from dueline.jobs import function_list
+from dueline.jobs.function_list import inbox_of
+from tests.harness.clocks import HandClock
+from tests.harness.durable_stage import DurableStage
+from tests.harness.queues import queues_on
+from tests.harness.world import store_on
+
+PAIRS = [
+    pytest.param(("memory", "memory"), marks=pytest.mark.memory),
+    pytest.param(("sqlite", "steps"), marks=pytest.mark.sqlite),
+    pytest.param(("steps", "sqlite"), marks=pytest.mark.sqlite),
+]
+LARGE = 20_000
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    """Make the clock of both stores."""
+    return HandClock()
+
+
+@pytest.fixture(params=PAIRS)
+def stores(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock
+) -> Iterator[tuple[Store, Store]]:
+    """Open two empty stores."""
+    old, new = request.param
+    (tmp_path / "old").mkdir()
+    (tmp_path / "new").mkdir()
+    with (
+        closing(store_on(old, tmp_path / "old", clock)) as first,
+        closing(store_on(new, tmp_path / "new", clock)) as second,
+    ):
+        yield first, second
+
+
+def declare(app: Dueline, stage: DurableStage) -> None:
+    """Declare a function that sleeps, and then takes a signal."""
+
+    def make() -> str:
+        stage.effect("make")
+        return "x" * LARGE
+
+    @app.durable(name="run")
+    def run(ctx: DurableContext) -> list[object]:
+        ctx.state("asleep")
+        text: str = ctx.step(make, name="make")
+        ctx.sleep(3600)
+        return [len(text), ctx.wait_signal("go")]
+
+
+def move(old: Store, new: Store, clock: HandClock) -> None:
+    """Move all jobs of a store to another one."""
+    engines = queues_on(old, clock), queues_on(new, clock)
+    Mover(*engines, ("old", "new"), clock=clock, report=lambda *_: None).run()
+
+
+def test_a_function_sleeps_in_one_store_and_ends_in_the_other(
+    stores: tuple[Store, Store], clock: HandClock
+) -> None:
+    """Move the store while the function sleeps, with a signal in its inbox."""
+    old = DurableStage(stores[0], clock, declare)
+    old.begin()
+    old.turn(old.onlooker)
+    old.job.signal("go", 7)
+    recorded = old.recorded()
+    assert [step.name for step in recorded] == ["make", ""]
+    late = old.process(stores[0]).job(old.job.id)
+    move(*stores, clock)
+    clock.advance(10)
+    with pytest.raises((StoreMoved, NotFound)):
+        late.signal("go", 8)
+    new = DurableStage(stores[1], clock, declare)
+    new.job = new.onlooker.job(old.job.id)
+    assert new.recorded() == recorded
+    assert new.job.state == "asleep"
+    assert [job_id.hex() for job_id, _ in function_list.listed(stores[1])] == [new.job.id]
+    clock.advance(3600)
+    new.turn(new.onlooker)
+    assert new.outcome() == [LARGE, 7]
+    assert not new.effects
+    assert list(function_list.listed(stores[0])) == []
+    assert not list(records_in(stores[0], inbox_of(new.job._id)))
