@@ -93,3 +93,22 @@ class FailingStore:
     def close(self) -> None:
         """Pass on; this never fails and is not counted."""
         self._store.close()
+
+
+class Interrupted(FailingStore):
+    """The store of a process that is interrupted before its n-th call: others act meanwhile.
+
+    Attributes:
+      number: The call, counted like `calls`.
+      act: What others do before it.
+    """
+
+    def __init__(self, store: Store, number: int, act: Callable[[], object]) -> None:
+        super().__init__(store, {})
+        self.number, self.act = number, act
+
+    def _call(self, call: Callable[[], Answer]) -> Answer:
+        self.calls += 1
+        if self.calls == self.number:
+            self.act()
+        return call()

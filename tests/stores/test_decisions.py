@@ -32,7 +32,7 @@ from dueline.store_tests.calls import (
     token_of,
 )
 from tests.harness.addresses import IN_MEMORY, WITH_ADDRESS, world_of
-from tests.harness.failing_store import FailingStore, Fault
+from tests.harness.failing_store import FailingStore, Fault, Interrupted
 from tests.harness.world import LEASE_US, World
 
 STEPS_MAX = 20
@@ -162,20 +162,6 @@ class Handover(End):
         found = self.store.find([self._next.id])[0]
         is_taken = holder is not None and holder.id == self._next.id
         return [*super().effects(), found is not None, is_taken]
-
-
-class Interrupted(FailingStore):
-    """The store of a process that is interrupted before its n-th call: others act meanwhile."""
-
-    def __init__(self, store: Store, number: int, act: Callable[[], object]) -> None:
-        super().__init__(store, {})
-        self._number, self._act = number, act
-
-    def _call(self, call: Callable[[], Any]) -> Any:  # noqa: ANN401  (what the store returns)
-        self.calls += 1
-        if self.calls == self._number:
-            self._act()
-        return call()
 
 
 class Late(FailingStore):
