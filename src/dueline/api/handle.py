@@ -75,18 +75,17 @@ class Handle(ABC, Generic[R_co]):
             NotFound: It does not exist, or its result has expired or is not kept.
             StoreUnavailable: The store has not answered within its own time limit.
         """
-        report_us = self._clock.monotonic_us() + REPORT_AFTER_US
+        report_us, read = self._clock.monotonic_us() + REPORT_AFTER_US, None
         for pause_s in pauses(self._clock, timeout):
+            if pause_s:
+                _warn_in_a_loop()
+                if self._clock.monotonic_us() >= report_us:
+                    report_us += REPORT_EVERY_US
+                    self._report_wait(read)
+                self._clock.sleep(pause_s)
             has_ended, read = self._answer(self._read)
             if has_ended:
                 return self._value(read)
-            if pause_s is None:
-                break
-            _warn_in_a_loop()
-            if self._clock.monotonic_us() >= report_us:
-                report_us += REPORT_EVERY_US
-                self._report_wait(read)
-            self._clock.sleep(pause_s)
         raise self._late(read)
 
     async def aresult(
@@ -106,17 +105,16 @@ class Handle(ABC, Generic[R_co]):
         """
         import asyncio  # noqa: PLC0415  (slow to load)
 
-        report_us = self._clock.monotonic_us() + REPORT_AFTER_US
+        report_us, read = self._clock.monotonic_us() + REPORT_AFTER_US, None
         for pause_s in pauses(self._clock, timeout):
+            if pause_s:
+                if self._clock.monotonic_us() >= report_us:
+                    report_us += REPORT_EVERY_US
+                    await asyncio.to_thread(self._report_wait, read)
+                await asyncio.sleep(pause_s)
             has_ended, read = await asyncio.to_thread(self._answer, self._read)
             if has_ended:
                 return self._value(read)
-            if pause_s is None:
-                break
-            if self._clock.monotonic_us() >= report_us:
-                report_us += REPORT_EVERY_US
-                await asyncio.to_thread(self._report_wait, read)
-            await asyncio.sleep(pause_s)
         raise self._late(read)
 
     def _answer(self, read: Callable[[], T]) -> T:

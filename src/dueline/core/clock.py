@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Final, NamedTuple, Protocol
 
 from dueline.core.errors import BadInput, StoreUnavailable
@@ -230,18 +231,16 @@ def asked_span_us(span: object, name: str) -> int:
     return span_us
 
 
-def pauses(clock: Clock, timeout: timedelta | float | None) -> Iterator[float | None]:
-    """Yield the seconds to wait before each next poll, then None.
+def pauses(clock: Clock, timeout: timedelta | float | None) -> Iterator[float]:
+    """Yield the seconds to wait before each poll: 0 before the first, then until the time is over.
 
     Args: timeout: total duration; None for no limit.
 
     Raises: BadInput: the timeout is of another type, or not finite.
     """
-    give_up_us = None
-    if timeout is not None:
-        give_up_us = clock.monotonic_us() + duration_us(timeout)
+    give_up_us = inf if timeout is None else clock.monotonic_us() + duration_us(timeout)
     pause_s, most_s = _WAIT_S
-    while give_up_us is None or clock.monotonic_us() < give_up_us:
-        yield pause_s
+    yield 0.0
+    while (left_us := give_up_us - clock.monotonic_us()) > 0:
+        yield min(pause_s, left_us / SECOND_US)
         pause_s = min(pause_s * 1.5, most_s)
-    yield None

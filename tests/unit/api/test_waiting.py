@@ -1,5 +1,6 @@
 """Waiting for results, and workers inside a program without an event loop."""
 
+import asyncio
 import logging
 import time
 from pathlib import Path
@@ -9,7 +10,10 @@ import pytest
 
 from dueline import Conflict, Context, Dueline, Job
 from dueline.coordination.worker_registry import live_workers
+from dueline.core.clock import SECOND_US
+from dueline.core.job import JobId
 from dueline.core.lane import task_of
+from dueline.jobs.queue import Found
 from tests.harness.clocks import HandClock
 
 STORES = ("memory://", "memory://?transactional=off", "sqlite:///jobs.db")
@@ -37,6 +41,34 @@ def test_a_caller_reads_in_the_log_that_no_worker_serves_the_queue(
         job.result(timeout=60)
     said = f"job {job.id} waits: no live worker serves the queue mail"
     assert caplog.messages == [said]
+    app.close()
+
+
+@pytest.mark.parametrize(("timeout", "reads"), [(0, 1), (1, 1), (5, 1), (5.1, 2), (12, 3)])
+def test_a_wait_that_is_over_reads_a_slow_store_no_more(
+    monkeypatch: pytest.MonkeyPatch, timeout: float, reads: int
+) -> None:
+    """Each read takes five seconds."""
+    clock = Clock()
+    app = Dueline("memory://", clock=clock)
+    job = app.task(name="add")(lambda: 1).enqueue()
+    find, found = app.queues.find, []
+
+    def find_slowly(job_id: JobId) -> Found:
+        clock.advance(5)
+        found.append(job_id)
+        return find(job_id)
+
+    monkeypatch.setattr(app.queues, "find", find_slowly)
+    began_us = clock.monotonic_us()
+    with pytest.raises(TimeoutError):
+        job.result(timeout=timeout)
+    assert len(found) == reads
+    assert clock.monotonic_us() - began_us <= (timeout + 5) * SECOND_US
+    found.clear()
+    with pytest.raises(TimeoutError):
+        asyncio.run(job.aresult(timeout=min(timeout, 1)))
+    assert len(found) == 1
     app.close()
 
 
