@@ -27,8 +27,11 @@ from dueline.schedules import schedule as definition
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Overlap, Schedule, Timing, step, times_after
 from dueline.schedules.scheduler import advance_all, put
+from tests.harness.clocks import HandClock
+from tests.harness.cluster import Cluster
 from tests.harness.failing_store import FailingStore, Fault
 from tests.harness.schedules import EVERY_US, NOW_US, TEMPLATE, found, fresh
+from tests.harness.stepped_store import SteppedMemoryStore
 from tests.harness.world import EVERY_KIND, LEASE_US, World, world_on
 
 TIMING = Timing(every_us=EVERY_US)
@@ -39,6 +42,7 @@ BEFORE_US = SECOND_US // 5
 
 
 CALLS_MAX = 80
+STEPS_MAX = 600
 
 
 def _declare(queues: Queues, timing: Timing, **changes: object) -> None:
@@ -229,6 +233,43 @@ def test_a_change_that_breaks_off_leaves_one_job(kind: str, fault: Fault, had: s
         if failing.calls < number:
             return
     raise AssertionError(f"a change takes more than {CALLS_MAX} calls")
+
+
+class Stopped(Exception):
+    """Raised at a step of a process that stops there."""
+
+
+@pytest.mark.parametrize("change", ["queue", "pause and resume"])
+def test_a_process_that_stops_at_any_step_of_a_change_leaves_one_job(change: str) -> None:
+    """Also within a call of a store without transactions."""
+    # rules Z3 and Z7
+    for number in range(1, STEPS_MAX):
+        clock, cluster = HandClock(), Cluster()
+        world, steps = World(SteppedMemoryStore(clock, cluster=cluster), clock), list[str]()
+        runs, began_us = Runs(world), world.now_us
+        _declare(world.queues, TIMING)
+        world.clock.advance(us=EVERY_US - BEFORE_US)
+
+        def stop(name: str, steps: list[str] = steps, number: int = number) -> None:
+            steps.append(name)
+            if len(steps) == number:
+                raise Stopped
+
+        with suppress(Stopped):
+            CHANGES[change](
+                world.other(SteppedMemoryStore(clock, cluster=cluster, step=stop)), TIMING
+            )
+        advance_all(world.other())
+        if scheduler.find(world.queues.engine, "s").is_paused:
+            assert not jobs_of(world)
+            scheduler.resume(world.other(), "s")
+        world.clock.advance(us=BEFORE_US)
+        advance_all(world.other())
+        runs.run()
+        assert runs.starts == {began_us + EVERY_US: 1}, f"step {number}"
+        if len(steps) < number:
+            return
+    raise AssertionError(f"a change takes more than {STEPS_MAX} steps")
 
 
 @pytest.mark.parametrize("overlap", get_args(Overlap))

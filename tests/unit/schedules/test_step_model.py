@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import takewhile
+from itertools import product, takewhile
 from typing import get_args
 
 import pytest
@@ -105,31 +105,17 @@ class Expected:
             self.held_us, *self.overlapping = self.overlapping
 
 
-@given(
-    timing=timings(),
-    overlap=some.sampled_from(OVERLAPS),
-    catch_up=some.sampled_from(get_args(definition.CatchUp)),
-    most=some.integers(1, 3),
-    since=some.integers(-40, 6),
-    taken=some.lists(some.integers(0, 30), max_size=2),
-    has_last=some.booleans(),
-    lives=some.booleans(),
-    is_held=some.booleans(),
-)
-def test_a_step_stores_and_skips_what_the_documentation_says(
-    *,
+def expect_step(
     timing: Timing,
-    overlap: definition.Overlap,
-    catch_up: definition.CatchUp,
-    most: int,
-    since: int,
-    taken: Sequence[int],
+    *,
+    through_us: int,
+    taken: Sequence[int] = (),
     has_last: bool,
     lives: bool,
     is_held: bool,
 ) -> None:
-    timing = replace(timing, overlap=overlap, catch_up=catch_up, catch_up_max=most)
-    through_us = NOW_US + since * UNIT_US
+    """Expect of a step what the documentation of schedules says."""
+    overlap = timing.overlap
     later = [us for us in all_times(timing) if us > through_us]
     held_us = through_us if is_held and has_last and overlap in ("wait", "replace") else 0
     schedule = Schedule(
@@ -159,6 +145,53 @@ def test_a_step_stores_and_skips_what_the_documentation_says(
     replaces = overlap == "replace" and not times and expected.held_us != held_us
     assert after.ended == (schedule.last if replaces else b"")
     assert after.taken_us == tuple(us for us in schedule.taken_us if us > after.through_us)
+
+
+@given(
+    timing=timings(),
+    overlap=some.sampled_from(OVERLAPS),
+    catch_up=some.sampled_from(get_args(definition.CatchUp)),
+    most=some.integers(1, 3),
+    through_us=some.integers(-40, 6).map(lambda n: NOW_US + n * UNIT_US),
+    taken=some.lists(some.integers(0, 30), max_size=2),
+    has_last=some.booleans(),
+    lives=some.booleans(),
+    is_held=some.booleans(),
+)
+def test_a_step_stores_and_skips_what_the_documentation_says(
+    *,
+    timing: Timing,
+    overlap: definition.Overlap,
+    catch_up: definition.CatchUp,
+    most: int,
+    through_us: int,
+    taken: Sequence[int],
+    has_last: bool,
+    lives: bool,
+    is_held: bool,
+) -> None:
+    timing = replace(timing, overlap=overlap, catch_up=catch_up, catch_up_max=most)
+    expect_step(
+        timing, through_us=through_us, taken=taken, has_last=has_last, lives=lives, is_held=is_held
+    )
+
+
+@pytest.mark.parametrize("catch_up", get_args(definition.CatchUp))
+@pytest.mark.parametrize("overlap", OVERLAPS)
+def test_so_does_each_step_after_few_occurrences(
+    overlap: definition.Overlap, catch_up: definition.CatchUp
+) -> None:
+    timing = Timing(every_us=2 * UNIT_US, start_us=NOW_US - 40 * UNIT_US)
+    timing = replace(timing, overlap=overlap, catch_up=catch_up, catch_up_max=2)
+    either = (False, True)
+    for since, has_last, lives, is_held in product(range(-16, 4), either, either, either):
+        expect_step(
+            timing,
+            through_us=NOW_US + since * UNIT_US,
+            has_last=has_last,
+            lives=lives,
+            is_held=is_held,
+        )
 
 
 BOUNDS = [

@@ -1,7 +1,10 @@
 """How a worker comes to its end: a burst, a stop, a drain."""
 
+from threading import Event
+
 import pytest
 
+from dueline import Dueline
 from dueline.core.attempt import Failed
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.job import Job, State
@@ -239,3 +242,21 @@ def test_what_was_lost_is_not_given_back(queues: Queues, clock: HandClock) -> No
     (row,) = queues.engine.jobs_of("default")
     assert (row.worker, row.state) == ("other", State.CLAIMED)
     assert words(queues) == []
+
+
+def test_a_job_that_outlasts_an_embedded_worker_ends_as_its_handler_does() -> None:
+    app, began, go = Dueline("memory://"), Event(), Event()
+
+    @app.task(name="outlast")
+    def outlast() -> int:
+        began.set()
+        assert go.wait(60)
+        return 7
+
+    job = outlast.enqueue()
+    with app.worker(drain=0):
+        assert began.wait(60)
+    assert job.status == "running"
+    go.set()
+    assert job.result(timeout=60) == 7
+    app.close()

@@ -49,3 +49,24 @@ def test_nor_is_one_that_is_lost_in_that_moment(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(holding, "assigned", lose)
     assert [each.job for each in found.assignments([one, two])] == [two]
+
+
+def test_an_earlier_claim_is_neither_held_nor_dropped_in_the_place_of_a_later_one() -> None:
+    earlier = row_of(1)
+    later, copied = earlier._replace(fence=earlier.fence + 1), row_of(1)
+    jobs = held(earlier)
+    jobs.marked.add(earlier.claim())
+    jobs.settling([copied])  # as it was read again
+    assert (jobs.is_unsettled(earlier), jobs.unsettled) == (False, 0)
+    jobs.add([later])
+    assert (jobs.is_unsettled(later), jobs.is_unsettled(earlier), jobs.unsettled) == (
+        True,
+        False,
+        1,
+    )
+    jobs.drop([earlier])
+    assert (jobs.jobs(), jobs.marked) == ([later], set())
+    assert [claimed.job for claimed in jobs.still([ClaimedJob(earlier, None)])] == []
+    assert jobs.unmarked([earlier, later], over=()) == [later]
+    jobs.drop([later._replace(at_us=later.at_us + 1)])  # the same claim, extended
+    assert (jobs.jobs(), len(jobs), jobs.assignments([later])) == ([], 0, [])

@@ -2,16 +2,22 @@
 
 import pytest
 
+from dueline.core.clock import SECOND_US
+from dueline.core.errors import Conflict, StoreReplaced, StoreUnavailable
 from dueline.core.wakeup import FALLBACK_US
 from dueline.worker.backoff import (
+    BACK_OFF_S,
     BUSY_NOTIFIED_AGE_US_MIN,
+    DO_ALL_US,
     GAP_US_MAX_WITHOUT_WAKEUPS,
     GAP_US_MIN,
     JITTER,
     LISTING_AGE_US_MAX,
     LISTING_SHARE,
     PollTimer,
+    StoreBackoff,
 )
+from tests.harness.clocks import HandClock
 
 NOW_US = 10**12
 
@@ -116,3 +122,75 @@ def test_a_look_in_which_the_process_stood_still_does_not_put_off_the_next() -> 
     ended_us = NOW_US + 60_000_000
     pace.polled(NOW_US, ended_us)
     assert pace.wait_us(ended_us) == 0
+
+
+# --- while the store is unavailable ----------------------------------------------------------
+
+
+def fail() -> None:
+    raise StoreUnavailable("away")
+
+
+def test_the_pauses_grow_while_steps_fail_and_start_again_after_one_that_succeeds() -> None:
+    clock, done = HandClock(), list[str]()
+    backoff = StoreBackoff(clock)
+    for _ in range(8):
+        assert not backoff.do(fail)
+    assert clock.slept == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0]
+    assert BACK_OFF_S == (0.1, 2.0)
+    assert backoff.do(lambda: done.append("done"))
+    assert done == ["done"]
+    assert not backoff.do(fail)
+    assert clock.slept[8:] == [0.1]
+
+
+def test_a_step_within_a_failing_one_does_not_start_the_pauses_again() -> None:
+    clock = HandClock()
+    backoff = StoreBackoff(clock)
+
+    def step() -> None:
+        assert backoff.do(lambda: None)
+        raise Conflict("it keeps changing")
+
+    assert [backoff.do(step), backoff.do(step)] == [False, False]
+    assert clock.slept == [0.1, 0.2]
+
+
+def test_a_store_that_was_replaced_ends_the_loop() -> None:
+    clock = HandClock()
+    backoff = StoreBackoff(clock)
+
+    def step() -> None:
+        raise StoreReplaced("another file")
+
+    with pytest.raises(StoreReplaced):
+        backoff.do(step)
+    assert clock.slept == []
+    assert backoff.do(lambda: None)
+    assert not backoff.do(fail)
+    assert backoff.do(lambda: None)
+    assert not backoff.do(fail)
+    assert clock.slept == [0.1, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("takes_us", "fails", "runs"),
+    [
+        (2 * DO_ALL_US, False, True),
+        (0, True, True),
+        (DO_ALL_US - SECOND_US // 10, True, True),  # with the pause after it
+        (DO_ALL_US - SECOND_US // 10 + 1, True, False),
+    ],
+)
+def test_the_last_steps_are_run_unless_the_store_has_failed_for_long(
+    takes_us: int, *, fails: bool, runs: bool
+) -> None:
+    clock, done = HandClock(), list[int]()
+
+    def first() -> None:
+        clock.advance(us=takes_us)
+        if fails:
+            fail()
+
+    StoreBackoff(clock).do_all([first, lambda: done.append(2), lambda: done.append(3)])
+    assert done == ([2, 3] if runs else [])
