@@ -24,6 +24,7 @@ from dueline.core.queue_settings import QueueSettings, check_queue_name, check_s
 from dueline.core.store import NO_VERSION, SETTINGS_PARTITION, Delete, Put, Records
 
 SETTINGS_AGE_US_MAX = 4_900_000  # then read again: a change is seen everywhere within 5 s
+SLOW_READS = 10  # or after this number of such reads: a store that answers late is read less often
 
 LATE_US = 10 * SECOND_US
 """After this time, a process that stored a job checks that the queue still exists."""
@@ -36,9 +37,9 @@ _NAMES_SHOWN = 5
 class Entry(NamedTuple):
     """A queue as it was read.
 
-    read_us: own clock, when it was last known to be current. seen_us: when it was last read.
-    leaving_us: None if the queue stays; 0 if its leftover shards, or without any the whole queue,
-    are about to be removed; else the store's time since which all readers see that.
+    read_us: own clock, when it was last known to be current, which lasts for age_us_max. seen_us:
+    when it was last read. leaving_us: None if the queue stays; 0 if its leftover shards, or without
+    any the whole queue, are about to be removed; else the time since which all readers see that.
     """
 
     settings: QueueSettings
@@ -46,6 +47,7 @@ class Entry(NamedTuple):
     read_us: int
     seen_us: int
     leaving_us: int | None
+    age_us_max: int = SETTINGS_AGE_US_MAX
 
     def stands(self, shard: int) -> bool:
         """Return whether workers read a shard now and later."""
@@ -102,15 +104,14 @@ class Catalog:
         """The settings of a new queue."""
         return self._defaults
 
-    def settings(self, queue: str, *, age_us_max: int = SETTINGS_AGE_US_MAX) -> QueueSettings:
+    def settings(self, queue: str, *, age_us_max: int = 0) -> QueueSettings:
         """Return a queue's settings, at most 5 s old; the first use creates the queue.
 
         If the record becomes unreadable, the settings that were read before stay in use.
 
         Args:
           queue: The queue.
-          age_us_max: Another maximum age, for a caller that compares their version before it
-            relies on them.
+          age_us_max: Another maximum age, also on a slow store.
 
         Raises:
           SchemaMismatch: the store uses a feature that this version does not know.
@@ -118,7 +119,7 @@ class Catalog:
         """
         cached = self._settings.get(queue)
         now_us = self._clock.monotonic_us()
-        if cached is not None and now_us - cached.read_us < age_us_max:
+        if cached is not None and now_us - cached.read_us < (age_us_max or cached.age_us_max):
             return cached.settings
         try:
             return self._read(queue).settings
@@ -300,6 +301,8 @@ class Catalog:
             entry = self.entry(queue)
             if entry is not None:
                 self._check_features()
+                slow_us = SLOW_READS * (self._clock.monotonic_us() - entry.seen_us)
+                entry = entry._replace(age_us_max=max(SETTINGS_AGE_US_MAX, slow_us))
                 known, self._known[queue] = self._known.get(queue), entry
                 self._settings[queue] = entry
                 if known is not None and known.version != entry.version:

@@ -16,7 +16,7 @@ from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import SETTINGS_PARTITION, Put, Store
 from dueline.stores.sqlite.store import SqliteStore
 from tests.harness.clocks import HandClock
-from tests.harness.failing_store import FailingStore
+from tests.harness.failing_store import FailingStore, Interrupted
 
 DEFAULTS = QueueSettings(lease_us=7 * SECOND_US)
 
@@ -72,6 +72,27 @@ def test_settings_are_not_read_again_before_that(store: Store, clock: HandClock)
         catalog.settings("mail")
         clock.advance(us=SETTINGS_AGE_US_MAX // 101)
     assert counting.calls == asked
+
+
+def test_a_store_that_answers_late_is_not_read_for_each_use(store: Store, clock: HandClock) -> None:
+    """A worker uses the settings of a queue several times for each job."""
+    late = Interrupted(store, 0, lambda: None)
+    catalog = catalog_of(late, clock)
+    catalog.settings("mail")
+    clock.advance(us=SETTINGS_AGE_US_MAX)
+    late.calls, late.number, late.act = 0, 1, lambda: clock.advance(5)
+    catalog.settings("mail")
+    asked = late.calls
+    for _ in range(9):
+        clock.advance(5 - 0.001)
+        catalog.settings("mail")
+    assert late.calls == asked
+    catalog.expect_here("mail")  # for what is inserted or claimed
+    assert late.calls > asked
+    asked = late.calls
+    clock.advance(5)
+    catalog.settings("mail")  # that read was quick
+    assert late.calls > asked
 
 
 def test_a_change_is_seen_at_once_by_the_version_that_lanes_answer(
