@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from queue import SimpleQueue
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -21,6 +22,8 @@ class Link:
         self._server = socket.create_connection(relay.target)
         for one in (client, self._server):
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._held: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
+        threading.Thread(target=self._hold_answers, daemon=True).start()
         for run in (self._pass_requests, self._pass_answers):
             threading.Thread(target=self._run, args=[run], daemon=True).start()
 
@@ -44,10 +47,18 @@ class Link:
             if not self.swallows_requests:
                 self._server.sendall(data)
 
+    def _hold_answers(self) -> None:
+        with suppress(OSError):
+            while data := self._server.recv(RECEIVED_BYTES):
+                self._held.put((time.monotonic() + self._relay.delay_s, data))
+        self._held.put((time.monotonic() + self._relay.delay_s, b""))
+
     def _pass_answers(self) -> None:
-        while data := self._server.recv(RECEIVED_BYTES):
-            if self._relay.delay_s:
-                time.sleep(self._relay.delay_s)
+        while True:
+            until_s, data = self._held.get()
+            time.sleep(max(0.0, until_s - time.monotonic()))
+            if not data:
+                return
             if self._relay.cuts(data):
                 self.cut()
                 return

@@ -104,6 +104,11 @@ def through(relay: Relay, url: str, kind: str) -> str:
     return f"{relay.url(url)}{'&' if '?' in url else '?'}{TIMEOUTS[kind]}"
 
 
+def patient(url: str) -> str:
+    """Return an address by which new connections have a minute."""
+    return f"{url}{'&' if '?' in url else '?'}connect_timeout=60"
+
+
 @contextmanager
 def process(folder: Path, store: str, *words: str) -> Iterator["subprocess.Popen[str]"]:
     """Run Python in a folder, with its errors in the file `log`."""
@@ -144,11 +149,11 @@ def expect_no_traceback(folder: Path) -> None:
     assert "\nTraceback" not in f"\n{text}"
 
 
-def run_one(url: str, number: int) -> None:
+def run_one(url: str, number: int, *, patience_s: float = PATIENCE_S) -> None:
     """Have a worker that is there run a job."""
     app = Dueline(url)
     note = app.task(name="tasks.note")(lambda number: number)
-    assert note.enqueue(number).result(timeout=PATIENCE_S) == number
+    assert note.enqueue(number).result(timeout=patience_s) == number
     app.close()
 
 
@@ -264,7 +269,7 @@ def test_a_burst_does_not_wait_for_its_store(
 
 
 @pytest.mark.parametrize("kind", EACH[:1])
-def test_a_worker_goes_on_when_answers_take_five_seconds(
+def test_a_worker_goes_on_and_ends_when_answers_take_five_seconds(
     folder: Path, relay: Relay, url: str, kind: str
 ) -> None:
     """Less than the default time limit, which follows from the default lease."""
@@ -275,9 +280,60 @@ def test_a_worker_goes_on_when_answers_take_five_seconds(
         time.sleep(12)  # two trips
         relay.delay_s = 0.0
         run_one(url, 2)
+        relay.delay_s = 5.0
         worker.send_signal(SIGTERM)
         assert worker.wait(PATIENCE_S) == 128 + SIGTERM
     assert "unavailable" not in (folder / "log").read_text()
+    expect_no_traceback(folder)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", EACH[:1])
+def test_a_worker_runs_jobs_while_answers_take_five_seconds(
+    folder: Path, relay: Relay, url: str, kind: str
+) -> None:
+    """A job takes about twenty answers: those of a turn, of its claim and of its end."""
+    (folder / "tasks.py").write_text(TASKS.replace(f", lease={LEASE_S}", ""))
+    with process(folder, patient(relay.url(url)), *WORKER) as worker:
+        run_one(url, 1)
+        relay.delay_s = 5.0
+        run_one(url, 2, patience_s=3 * PATIENCE_S)
+        worker.send_signal(SIGTERM)
+        assert worker.wait(PATIENCE_S) == 128 + SIGTERM
+    assert "unavailable" not in (folder / "log").read_text()
+
+
+@pytest.mark.parametrize("kind", EACH[:1])
+def test_producers_go_on_when_answers_take_five_seconds(relay: Relay, url: str, kind: str) -> None:
+    app = Dueline(relay.url(url))
+    note = app.task(name="tasks.note")(lambda number: number)
+    note.enqueue(1)
+    relay.delay_s = 5.0
+    job = note.enqueue(2)
+    with pytest.raises(TimeoutError, match="is still ready"):
+        job.result(timeout=1)
+    relay.delay_s = 0.0
+    assert job.status == "ready"
+    app.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", EACH[:1])
+def test_commands_end_when_answers_take_five_seconds(
+    folder: Path, relay: Relay, url: str, kind: str
+) -> None:
+    """A new connection takes five answers: more than its default time limit."""
+    app = Dueline(url)
+    job = app.task(name="tasks.note")(lambda number: number).enqueue(1)
+    app.close()
+    relay.delay_s = 5.0
+    command = ("-m", "dueline", "jobs", "show", job.id)
+    with process(folder, relay.url(url), *command) as running:
+        assert running.wait(PATIENCE_S) == 3
+    assert "connection timeout expired" in (folder / "log").read_text()
+    with process(folder, patient(relay.url(url)), *command) as running:
+        assert running.wait(PATIENCE_S) == 0
+        assert job.id in (running.stdout.read() if running.stdout else "")
     expect_no_traceback(folder)
 
 
