@@ -18,6 +18,7 @@ from dueline.core.features import names_of
 from dueline.core.job_status import ahead_of
 from dueline.core.store import Delete, Put
 from dueline.core.store_capabilities import ComparesIndexes
+from dueline.durable.stopped import stopped_in
 from dueline.jobs.counts import count
 from dueline.jobs.shard_status import LATE_US, neglected
 from dueline.jobs.unknown_tasks import known_tasks, unknown_tasks, unknown_text
@@ -89,6 +90,7 @@ def examine(engine: Engine, *, compare_us: int = COMPARE_US, most: int = SCAN_MA
         lambda: recurring(engine, workers),
         lambda: _found_by_audits(engine),
         lambda: _written_ahead(engine, most),
+        lambda: _stopped_functions(engine, "warning"),
         lambda: _shortened(list(_unserved(engine, workers, most)), "queues"),
         lambda: _shortened(list(_undeclared(engine)), "limits"),
         lambda: neglected(engine, engine.catalog.names(), workers),
@@ -123,8 +125,7 @@ def _indexes(engine: Engine, timeout_us: int) -> Iterator[Check]:
 
 
 def _unreadable(engine: Engine, most: int) -> Iterator[Check]:
-    advice = "Was it written by another program, or a newer dueline? Correct or delete it."
-    for place, why in islice(unreadable_in(engine, most=most), UNREADABLE_MAX):
+    for place, why, advice in islice(unreadable_in(engine, most=most), UNREADABLE_MAX):
         yield Check(place, "bad", why, advice)
 
 
@@ -179,6 +180,7 @@ def is_ready(engine: Engine, *, max_age_us: int, within_us: int = READY_WITHIN_U
         checks.append(Check("queues", "warning", finding, advice))
     checks += stuck_groups(engine, max_age_us=max_age_us, verdict="bad")
     checks += _overdue(engine, max_age_us, "bad")
+    checks += _stopped_functions(engine, "bad", max_age_us)
     return checks or [Check("queues", "good", "all ready jobs are served in time")]
 
 
@@ -313,6 +315,26 @@ def _found_by_audits(engine: Engine) -> Iterator[Check]:
             f"audits found jobs that no worker read, and listed them again: {len(found)} times, "
             f"the last at {instant_text(last.at_us)}, in the queue {last.queue}, job {last.job}",
             "Was that job's enqueue acknowledged? If so, report it.",
+        )
+
+
+def _stopped_functions(engine: Engine, verdict: Verdict, max_age_us: int = 0) -> Iterator[Check]:
+    """Find durable functions that no worker has been able to continue for a duration."""
+    since_us = engine.time.latest_us() - max_age_us
+    found = [
+        (stop, row)
+        for queue in engine.catalog.names()
+        for row, stop in stopped_in(engine, queue)
+        if stop.since_us <= since_us
+    ]
+    if found:
+        stop, row = min(found, key=lambda each: each[0].since_us)
+        yield Check(
+            "functions",
+            verdict,
+            f"durable functions that no worker can continue: {len(found)}, the first {row.task} "
+            f"since {instant_text(stop.since_us)}: {stop.why}",
+            "List them: dueline flows list --state stopped",
         )
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from dueline.admin.search import Past, Place, attempts_of
 from dueline.core.attempt import Attempt, Outcome, read_epitaph
-from dueline.core.call_options import Carried, read_options, tags_of
+from dueline.core.call_options import Carried, durable_place, read_options, tags_of
 from dueline.core.deadlines import deadline_of, late_us
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, NotFound, StoreCorrupt
@@ -18,6 +18,8 @@ from dueline.core.job import Job, JobId
 from dueline.core.job_status import status_of
 from dueline.core.lane import limits_of, living_queue, tenant_of
 from dueline.core.pagination import at_once
+from dueline.durable.stopped import stop_of
+from dueline.durable.views import FunctionView, view_of
 from dueline.jobs import attempt_lines, progress_records
 from dueline.jobs.attempt_lines import AttemptLines
 from dueline.jobs.history import LATE_US
@@ -49,7 +51,7 @@ class JobSummary:
       alone: Whether it runs only while its worker runs nothing else.
       late_us: How long after its deadline it ended.
       step_state: Of a step that its workflow holds back: `held` by a dead step, or `waiting` for
-        other steps or a signal.
+        other steps or a signal. Of a durable function that no worker can continue: `stopped`.
     """
 
     id: str
@@ -77,7 +79,7 @@ class JobSummary:
 
     @property
     def shown_state(self) -> str:
-        """The state, or for a step that its workflow holds back how."""
+        """The state, or how a step is held back, or that a function is stopped."""
         return self.step_state or self.state
 
     @property
@@ -116,6 +118,7 @@ class JobDetails:
       carried: Options of the call that the job carries.
       workflow: Id of the workflow that the job is a step of; empty without one.
       lines: What the handler logged, of attempts that keep it.
+      function: What a durable function has recorded; None for other jobs.
     """
 
     summary: JobSummary
@@ -136,6 +139,7 @@ class JobDetails:
     attempts: Sequence[Attempt] = ()
     is_capped: bool = False
     lines: Sequence[AttemptLines] = ()
+    function: FunctionView | None = None
 
 
 _SUMMARY = frozenset(JobSummary.__dataclass_fields__)
@@ -172,6 +176,7 @@ def summaries_of(engine: Engine, rows: Sequence[Job]) -> list[JobSummary]:
     held: dict[JobId, str] = {}
     for some in at_once(engine.store, lambda one: _held_steps(engine, *one), list(steps.items())):
         held |= some
+    held |= {row.id: "stopped" for row in rows if stop_of(row) is not None}
     return [replace(summary_of_row(row, now_us), step_state=held.get(row.id, "")) for row in rows]
 
 
@@ -208,7 +213,19 @@ def details_of(queues: Queues, job_id: JobId) -> JobDetails:
         progress=progress,
         meta=meta,
         lines=attempt_lines.read(store, job_id),
+        function=_function_of(queues, job_id),
     )
+
+
+def _function_of(queues: Queues, job_id: JobId) -> FunctionView | None:
+    """Return what a durable function has recorded; None for other jobs."""
+    row = queues.engine.store.find([job_id])[0]
+    if row is not None and not row.outcome and durable_place(row) is None:
+        return None
+    with suppress(StoreCorrupt):  # `explain` and `dueline doctor` report that
+        view = view_of(queues.engine.store, job_id, row)
+        return view if row is not None or view.calls else None
+    return None
 
 
 def _details_of(queues: Queues, job_id: JobId) -> JobDetails:

@@ -5,6 +5,7 @@ from contextlib import suppress
 from itertools import chain, islice
 
 from dueline.admin import operations
+from dueline.admin.function_logs import damage_of
 from dueline.coordination import worker_registry
 from dueline.coordination.leases import ELECTIONS, Grant
 from dueline.coordination.worker_registry import Presence, Registration
@@ -52,6 +53,7 @@ def unreadable_in(engine: Engine, *, most: int) -> Iterator[Unreadable]:
             jobs = chain(engine.jobs_of(queue), engine.jobs_of(dead_queue(queue)))
             for job in islice(jobs, most):
                 yield from _unreadable_of(job)
+                yield from damage_of(engine, job)
         except StoreCorrupt:  # the settings of the queue, which are reported above
             continue
 

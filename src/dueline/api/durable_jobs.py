@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from dueline.core.call_options import durable_place
 from dueline.core.clock import to_datetime
-from dueline.core.errors import NotFound
+from dueline.core.codec import JSON
+from dueline.core.errors import BadInput, NotFound
 from dueline.core.job import JobId
 from dueline.core.pagination import record_at, records_in
 from dueline.durable.activation import check_name
@@ -54,10 +55,7 @@ def send_signal(queues: Queues, tasks: Mapping[str, Handler], job_id: JobId, sen
     check_name(own, "signal id")
     row = queues.find(job_id).row
     if row is None or durable_place(row) is None:
-        raise NotFound(
-            f"There is no durable function {job_id.hex()} that can be signalled.",
-            hint="It may have ended, or be a job of another kind.",
-        )
+        raise _no_function(job_id)
     handler = tasks.get(row.task)
     if not isinstance(handler, DurableHandler):
         raise NotFound(
@@ -66,6 +64,39 @@ def send_signal(queues: Queues, tasks: Mapping[str, Handler], job_id: JobId, sen
         )
     stored = handler.write_value(sent.value, f"the signal {sent.name}")
     send(queues.engine, row.id, Sent(sent.name, own, stored.codec, stored.data))
+
+
+def send_plain(
+    queues: Queues, job_id: JobId, name: str, value: bytes, *, own: str | None = None
+) -> None:
+    """Send a signal with a JSON value, without the code of the function.
+
+    Args:
+      own: Id of the signal; None for a random one.
+
+    Raises:
+      NotFound: There is no such function.
+      Conflict: It has ended, or has too many unread signals.
+      BadInput: The function's values have a codec of its application.
+    """
+    check_name(name, "signal")
+    own = queues.engine.ids.token().hex() if own is None else check_name(own, "signal id")
+    row = queues.find(job_id).row
+    if row is None or durable_place(row) is None:
+        raise _no_function(job_id)
+    if row.codec != JSON:
+        raise BadInput(
+            f"The values of {row.task} have a codec of its application, such as encryption.",
+            hint=f"Send the signal by its code: app.job({job_id.hex()!r}).signal({name!r}, ...).",
+        )
+    send(queues.engine, job_id, Sent(name, own, JSON, value))
+
+
+def _no_function(job_id: JobId) -> NotFound:
+    return NotFound(
+        f"There is no durable function {job_id.hex()} that can be signalled.",
+        hint="It may have ended, or be a job of another kind.",
+    )
 
 
 def state(queues: Queues, tasks: Mapping[str, Handler], job_id: JobId) -> Any:  # noqa: ANN401

@@ -4,11 +4,12 @@ from collections.abc import Iterable
 
 from dueline.admin.job_views import JobDetails, JobSummary, summary_of_attempt, summary_of_row
 from dueline.admin.search import ENDED_STATES
-from dueline.cli.output import Entry, Instant, Raw, Span, Value
+from dueline.cli.output import Entry, Instant, Part, Raw, Span, Value
 from dueline.core.attempt import Attempt
 from dueline.core.call_options import CARRIED, Carried
 from dueline.core.codec import encode
 from dueline.core.job import Job
+from dueline.durable.views import FunctionView, RecordedCall
 from dueline.jobs.explanation import Condition, Explanation, Facts, Until
 
 LIST_COLUMNS = ("id", "state", "at", "priority", "queue", "task")
@@ -16,6 +17,7 @@ ENDED_COLUMNS = ("id", "state", "ended", "took", "queue", "task")
 DEAD_COLUMNS = ("id", "at", "task", "error")
 TAIL_COLUMNS = ("ended", "outcome", "took", "queue", "task", "id", "error")
 TAIL_WIDTHS = (20, 10, 7, 12, 24, 32, 0)
+CALL_COLUMNS = ("call", "kind", "name", "state", "at", "until", "error")
 ATTEMPT_COLUMNS = ("attempt", "outcome", "ended", "took", "worker")
 
 
@@ -84,10 +86,74 @@ def of_details(details: JobDetails) -> dict[str, Value]:
         "meta": Raw(encode(details.meta).decode()) if details.meta else None,
     }
     shown |= {name: value for name, value in others.items() if value}
+    if details.function is not None:
+        shown |= of_function(details.function)
     shown["error"] = job.error
     if details.traceback:
         shown["traceback"] = f"\n{details.traceback}"
     return shown
+
+
+def of_function(view: FunctionView) -> dict[str, Value]:
+    """Return the output of a durable function, without its calls."""
+    unread = [f"{name} ({count})" for name, count in (view.unread or {}).items()]
+    shown: dict[str, Value] = {
+        "stopped": None if view.stop is None else view.stop.why,
+        "stopped_since": None if view.stop is None else Instant(view.stop.since_us),
+        "ends_as": view.end,
+        "cancel_asked": view.is_cancelled,
+        "unread_signals": unread,
+        "generation": view.generation,
+    }
+    return {name: value for name, value in shown.items() if value}
+
+
+_LEFT_OUT = (
+    "stopped",
+    "task",
+    "priority",
+    "at",
+    "due",
+    "enqueued",
+    "errors",
+    "crashes",
+    "claims",
+    "claimed",
+)
+
+
+def of_shown_function(details: JobDetails, why: str) -> Entry:
+    """Return the output of a durable function as a workflow, without its calls."""
+    job, view = details.summary, details.function
+    is_waiting = job.state == "scheduled" and view is not None and view.open_call is not None
+    begin = {
+        "id": job.id,
+        "kind": "function",
+        "name": job.task,
+        "state": "waiting" if is_waiting else job.shown_state,
+        "started": Instant(job.enqueued_us) if job.enqueued_us else None,
+    }
+    rest = {name: value for name, value in of_details(details).items() if name not in _LEFT_OUT}
+    return {**begin, **rest, **begin, "why": why}
+
+
+def of_call(call: RecordedCall) -> Entry:
+    """Return the output of a recorded call of a durable function. at: when that was recorded."""
+    return {
+        "call": call.position,
+        "kind": call.kind,
+        "name": call.name,
+        "state": call.state,
+        "at": Instant(call.at_us),
+        "until": Instant(call.until_us) if call.until_us else None,
+        "tries": call.tries,
+        "error": call.error,
+    }
+
+
+def calls_part(view: FunctionView) -> Part:
+    """Return the table of the calls of a durable function."""
+    return Part("calls", [of_call(call) for call in view.calls], CALL_COLUMNS)
 
 
 def shown_options(carried: Carried) -> dict[str, Value]:

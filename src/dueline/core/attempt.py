@@ -88,18 +88,33 @@ class GivenBack(NamedTuple):
     after_us: int = 0
 
 
+class Stop(NamedTuple):
+    """Why no worker could continue a durable function.
+
+    kind: "code": its code does not fit its log. "log": its log is damaged. "deaths": workers died
+    on it. at_us: it is stopped while it is due at this time; then a worker tries again.
+    since_us: of the first such stop.
+    """
+
+    kind: str
+    why: str
+    at_us: int
+    since_us: int
+
+
 class DurablePlace(NamedTuple):
     """How far a durable function has come, as far as its row says.
 
     generation: of its log. length: a number of records that its log has at least; 0: it may not
     have begun. parked_us: it waits while it is due at this time. stops: how often it was stopped
-    since it last ran.
+    since it last ran. stop: the last of them.
     """
 
     generation: int = 0
     length: int = 0
     parked_us: int = 0
     stops: int = 0
+    stop: Stop | None = None
 
 
 class Parked(NamedTuple):

@@ -16,10 +16,11 @@ T = TypeVar("T")
 
 
 class Unreadable(NamedTuple):
-    """A damaged record or job. place: its location. why: the problem."""
+    """A damaged record or job. place: its location. why: the problem. advice: what to do."""
 
     place: str
     why: str
+    advice: str = "Was it written by another program, or a newer dueline? Correct or delete it."
 
 
 def value_at(records: Records, partition: str, key: str, kind: type[T]) -> tuple[T | None, bytes]:

@@ -16,6 +16,7 @@ from dueline.durable.driving import Blocking, Call, Part
 from dueline.durable.log import Entry, Head, Log, Path, is_position, key_of, shown
 from dueline.durable.positions import Line
 from dueline.durable.suspension import (
+    StopKind,
     Suspended,
     Unwound,
     claim_lost,
@@ -90,10 +91,10 @@ class Activation:
             self.suspension = suspension
         raise self.suspension from cause
 
-    def stop(self, why: str) -> NoReturn:
+    def stop(self, why: str, kind: StopKind = "code") -> NoReturn:
         """End the run, since this worker cannot continue the function."""
         now_us = self.engine.time.latest_us()
-        self.interrupt(stopped(self.job, self.place, why, now_us))
+        self.interrupt(stopped(self.job, self.place, why, now_us, kind=kind))
 
     def park(self, at_us: int, *, awaits: str = "", error: str = "") -> NoReturn:
         """End the run until a time."""
@@ -148,7 +149,7 @@ class Activation:
         except StoreUnavailable as error:
             self.interrupt(store_failed(error), error)
         except StoreCorrupt as error:
-            self.stop(error.message)
+            self.stop(error.message, "log")
         return value
 
     def write(self, key: str, head: Head, value: bytes = b"") -> Generator[Part, Any, Entry]:
@@ -229,7 +230,7 @@ class Activation:
             return
         self.stop(
             f"call {shown(key)} was {recorded.name or recorded.kind}, the code now calls "
-            f"{called[1] or called[0]}. Run workers with the code that began it, or reset it."
+            f"{called[1] or called[0]}"
         )
 
     def cancelled(self) -> Cancel:

@@ -37,7 +37,8 @@ def begin(run: Activation) -> Generator[Part, Any, None]:
         run.interrupt(Suspended(run.ending, _NOT_AT_MOST_ONCE))
     yield from run.blocking(run.log.load)
     if len(run.log) < run.place.length:
-        run.stop(f"it has begun, and its log has {len(run.log)} of {run.place.length} records")
+        why = f"it has begun, and its log has {len(run.log)} of {run.place.length} records"
+        run.stop(why, "log")
     yield from _expect_no_poison(run)
     inbox = yield from run.blocking(lambda: read_inbox(run.engine.store, job.id))
     delivered = any(entry.head.kind == "cancel" for entry in run.log.entries.values())
@@ -71,7 +72,7 @@ def _expect_no_poison(run: Activation) -> Generator[Part, Any, None]:
     head = Head(DEATHS, tries=deaths, crashes=crashes, until_us=length)
     yield from run.blocking(lambda: run.log.note(DEATHS, head))
     if is_poison(deaths):
-        run.stop(f"{deaths} workers died on it at the same position")
+        run.stop(f"{deaths} workers died on it at the same position", "deaths")
 
 
 def returned(run: Activation, value: object) -> Generator[Part, Any, Any]:
@@ -175,7 +176,7 @@ def _expect_compensations(run: Activation) -> None:
         if is_position(key) and entry.head.undo and key not in reached:
             run.stop(
                 f"call {shown(key)}, {entry.head.name}, is to be undone, and the code does not "
-                "reach it. Run workers with the code that began it."
+                "reach it"
             )
 
 

@@ -16,7 +16,8 @@ from dueline.core.durations import span_text
 from dueline.core.engine import Engine
 from dueline.core.job import JobId
 from dueline.core.lane import Lane, bucket_of, tenant_of
-from dueline.foresight.alerts import Alert, Miss, Signals, Wait, after, conditions
+from dueline.durable.stopped import stopped_in
+from dueline.foresight.alerts import Alert, Miss, Signals, Stopped, Wait, after, conditions
 from dueline.foresight.rates import QueueRates, after_counting
 from dueline.foresight.run_times import RunTimes, run_times
 from dueline.foresight.target import Target
@@ -131,11 +132,22 @@ def _look(
         workers=len(serving),
         has_room=any(worker.held < worker.slots for worker in serving),
         moved_us=max(moved_us, 0 if rates is None else rates.moved_us),
+        stopped=_stopped(view.engine, queue),
         miss=None
         if target is None
         else _rising(looks, target) or _burst(view, queue, target, serving, rates),
     )
     return found, Seen(shards, tenants, moved_us, looks)
+
+
+def _stopped(engine: Engine, queue: str) -> dict[str, Stopped]:
+    """Return the durable functions that no worker can continue, by task."""
+    found: dict[str, Stopped] = {}
+    for row, stop in stopped_in(engine, queue):
+        known = found.get(row.task, Stopped(0, stop.since_us, stop.why))
+        first = min(known, Stopped(0, stop.since_us, stop.why), key=lambda each: each.since_us)
+        found[row.task] = first._replace(number=known.number + 1)
+    return found
 
 
 def _ready(view: View, queue: str) -> Iterator[tuple[Lane, int]]:

@@ -12,6 +12,7 @@ from dueline.core.errors import StoreCorrupt
 from dueline.core.logging import log
 from dueline.core.maintenance import MaintenanceTask, StepResult
 from dueline.core.store import Put
+from dueline.durable.stopped import forget_resumed
 from dueline.foresight.alert_engine import Note, judge, view_of
 from dueline.foresight.alert_settings import WEBHOOK_TASK, read_settings
 from dueline.foresight.alerts import Alert
@@ -40,6 +41,7 @@ def watch_queues(queues: Queues, after_name: str | None) -> StepResult:
     changed: list[Alert] = []
     for name in names:
         with suppress(StoreCorrupt):  # `dueline doctor` names it
+            forget_resumed(engine, name)
             before = _note(engine, name)
             note, news = judge(view, name, settings.target(name), before, rates_of(engine, name))
             changed += news

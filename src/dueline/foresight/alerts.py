@@ -14,7 +14,7 @@ from dueline.core.durations import instant_text, span_text
 from dueline.foresight.rates import QueueRates
 from dueline.foresight.target import Target
 
-Kind = Literal["shard", "budget", "tenant", "failures", "forecast"]
+Kind = Literal["shard", "budget", "tenant", "failures", "forecast", "stopped"]
 Facts = Mapping[str, int | float | str]
 
 STILL_US: Final = 25 * SECOND_US
@@ -118,6 +118,14 @@ class Miss(NamedTuple):
     cause: str
 
 
+class Stopped(NamedTuple):
+    """Durable functions of a task that no worker can continue. why: of the first of them."""
+
+    number: int
+    since_us: int
+    why: str
+
+
 @dataclass(frozen=True, slots=True)
 class Signals:
     """What is known of a queue at one time.
@@ -128,6 +136,7 @@ class Signals:
       overdue: Waiting jobs that are later than the target allows, as far as they are known.
       workers: Live workers that serve it; `has_room`: whether one has a free slot.
       moved_us: When a job was claimed last, as far as it is known.
+      stopped: Durable functions that no worker can continue, by task.
     """
 
     queue: str
@@ -141,6 +150,7 @@ class Signals:
     has_room: bool = True
     moved_us: int = 0
     miss: Miss | None = None
+    stopped: Mapping[str, Stopped] = field(default_factory=dict)
 
 
 def conditions(signals: Signals, *, raised: frozenset[str] = frozenset()) -> list[Condition]:
@@ -151,6 +161,7 @@ def conditions(signals: Signals, *, raised: frozenset[str] = frozenset()) -> lis
         *_starving(signals),
         *_failures(signals),
         *_miss(signals),
+        *_stopped(signals),
     ]
 
 
@@ -262,6 +273,21 @@ def _miss(signals: Signals) -> Iterator[Condition]:
         f'dueline workers wanted --queue {quote(signals.queue)} --target "{target}"',
         {"at_us": miss.at_us, "late": round(miss.late, 3)},
     )
+
+
+def _stopped(signals: Signals) -> Iterator[Condition]:
+    for task, (number, since_us, why) in signals.stopped.items():
+        functions = "1 durable function" if number == 1 else f"{number} durable functions"
+        first = "" if number == 1 else ", the first"
+        yield Condition(
+            "stopped",
+            signals.queue,
+            task,
+            f"No worker can continue {functions} of {task}{first} for "
+            f"{span_text(signals.now_us - since_us)}: {why}.",
+            f"dueline flows list --state stopped --name {quote(task)}",
+            {"stopped": number, "since_us": signals.now_us - since_us, "why": why},
+        )
 
 
 def after(

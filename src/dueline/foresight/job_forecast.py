@@ -12,6 +12,7 @@ from dueline.core.job import Job, JobId
 from dueline.core.job_status import status_of
 from dueline.core.lane import limits_of
 from dueline.core.limit_names import semaphore_of
+from dueline.durable.explanation import explain as explain_now
 from dueline.foresight.forecast import (
     CHECKED_MIN,
     Error,
@@ -24,7 +25,6 @@ from dueline.foresight.forecast import (
 from dueline.foresight.forecast import forecast_of as forecast_of_estimate
 from dueline.foresight.run_times import KNOWN_MIN, RunTimes, run_times
 from dueline.jobs.claim_order import AHEAD_MAX, rows_before
-from dueline.jobs.explain import explain as explain_now
 from dueline.jobs.explanation import Explanation
 from dueline.jobs.queue import Queues
 from dueline.limits import rate, usage

@@ -1,7 +1,7 @@
 """Finds everything that must change before a job can start."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from dueline.core.attempt import Outcome, read_epitaph
@@ -26,11 +26,19 @@ from dueline.workflows import records
 _READY = "It is ready, but "
 
 
-def explain(queues: Queues, job_id: JobId) -> Explanation:
+def explain(
+    queues: Queues,
+    job_id: JobId,
+    *,
+    wait_of: Callable[[Subject], Condition | None] = lambda _: None,
+) -> Explanation:
     """Explain why a job is not running: every condition that must change before it can start.
 
     The conditions are in the order in which the job meets them: its worker or workflow, its time,
     pauses, workers, limits, the jobs before it. An unknown job is explained too, as `unknown`.
+
+    Args:
+      wait_of: Returns what a durable function waits for; None for other jobs.
     """
     engine = queues.engine
     try:
@@ -45,7 +53,7 @@ def explain(queues: Queues, job_id: JobId) -> Explanation:
     if found.row is None:
         assert found.outcome is not None
         return _of_outcome(job_id, found.outcome, now_us)
-    subject = Subject(engine, found.row, now_us)
+    subject = Subject(engine, found.row, now_us, wait_of)
     return _with_clock_ahead(subject, _with_step(subject.job, _of_row(subject)))
 
 
@@ -121,6 +129,8 @@ def _of_waiting(subject: Subject, workflow: StepWait) -> Explanation:
         found.append(workflow.condition)
     elif workflow.is_ready:
         found.append(_released_later(subject))
+    elif (wait := subject.wait_of(subject)) is not None:
+        found.append(wait)
     elif job.at_us > now_us and not (is_deferred(job) and _is_paused_task(subject)):
         found.append(due(subject))
     is_ready = not found

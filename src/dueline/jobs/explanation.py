@@ -20,6 +20,8 @@ ConditionKind = Literal[
     "steps",
     "held",
     "signal",
+    "sleep",
+    "stopped",
     "paused",
     "no worker",
     "quiet",

@@ -22,6 +22,7 @@ from dueline.core.store import Drop, Extend, Group, Move, Verdict
 from dueline.core.text import one_line
 from dueline.core.tuples import field, made
 from dueline.durable.signals import check_again
+from dueline.durable.stopped import list_stopped
 from dueline.jobs import attempt_lines, cancel_requests, decisions
 from dueline.jobs.completion import Finished, complete, finish_of, frees_of, stored, successes
 from dueline.jobs.decisions import Decision, group_of
@@ -192,11 +193,12 @@ class Settler:
             self._engine.wake((move.job.lane, move.at_us) for move in again)
 
     def _check_again(self, plans: Sequence[Planned]) -> None:
-        """Wake durable functions whose signals came while they were parked."""
+        """Wake durable functions whose signals came while they were parked; list stopped ones."""
         for planned in plans:
             ending = planned.ended.ending
             if isinstance(ending, Parked):
-                with suppress(StoreUnavailable):  # the next check finds it
+                with suppress(StoreUnavailable):  # the next check finds it, the next stop lists it
+                    list_stopped(self._engine, planned.ended.job, ending)
                     check_again(self._engine, planned.ended.job, ending)
 
     def close(self) -> None:

@@ -1,13 +1,19 @@
-"""`dueline flows`: show and change workflows."""
+"""`dueline flows`: show and change workflows and durable functions."""
 
 import json
+from contextlib import suppress
+from heapq import merge
 from itertools import islice
 from typing import Annotated
 
 import typer
 
-from dueline.admin.id_prefixes import find_flow, is_prefix
+from dueline.admin.functions import FunctionSummary, function_of, list_functions
+from dueline.admin.id_prefixes import find_flow, find_id, is_prefix
+from dueline.admin.job_views import JobDetails
+from dueline.api.durable_jobs import send_plain
 from dueline.api.job_handle import parse_id
+from dueline.cli import job_rows
 from dueline.cli.options import LIMIT, DryRunOption, LimitOption, argument, option
 from dueline.cli.output import Entry, Instant, Output, Part, Raw, Span, Value, note
 from dueline.cli.session import session_of
@@ -16,6 +22,7 @@ from dueline.cli.workflow_tree import drawn, entry
 from dueline.core.codec import encode_result
 from dueline.core.errors import BadInput, NotFound
 from dueline.core.job import JobId
+from dueline.foresight.job_forecast import explain
 from dueline.jobs import workflow_control
 from dueline.jobs.queue import Queues
 from dueline.workflows import records
@@ -26,28 +33,48 @@ from dueline.workflows.workflow import WorkflowView
 
 COLUMNS = ("id", "name", "state", "steps", "left", "started")
 
-flows = typer.Typer(help="Show and change workflows.")
+flows = typer.Typer(help="Show and change workflows and durable functions.")
 
-FlowArgument = Annotated[str, argument("ID", "Id of the workflow.")]
+FlowArgument = Annotated[str, argument("ID", "Id of the workflow or durable function.")]
 StepOption = Annotated[int | None, option("N", "Only this step and the steps after it.", "--step")]
 
 
 @flows.command("list")
-def list_flows(context: typer.Context, *, limit: LimitOption = LIMIT) -> None:
-    """List workflows, the newest first.
+def list_flows(
+    context: typer.Context,
+    *,
+    state: Annotated[
+        str | None, option("STATE", "Only those in this state, such as stopped.")
+    ] = None,
+    name: Annotated[str | None, option("NAME", "Only those of this name, or of this task.")] = None,
+    limit: LimitOption = LIMIT,
+) -> None:
+    """List workflows and durable functions, the newest first.
 
-    Example: dueline flows list --limit 10
+    Durable functions are listed once they have begun. Their steps are their records, as of their
+    last wait.
+
+    Example: dueline flows list --state stopped
     """
     with session_of(context).queues() as queues:
-        listed = records.listed(queues.engine.store)
-        found = [_look(queues, flow) for flow, _ in islice(listed, limit)]
-        shown = [_entry(look) for look in found if look is not None]
-        more = next(listed, None) is not None
-        Output.of(context, queues.engine).entries(shown, COLUMNS, count=len(shown), more=more)
+        listed = (
+            _entry(look)
+            for flow, known in records.listed(queues.engine.store)
+            if name in (None, known) and (look := _look(queues, flow)) is not None
+        )
+        workflows = (entry for entry in listed if state in (None, entry["state"]))
+        functions = map(_function_entry, list_functions(queues.engine, state=state, name=name))
+        newest = merge(functions, workflows, key=lambda entry: str(entry["id"]), reverse=True)
+        shown = list(islice(newest, limit))
+        more = next(newest, None) is not None
+        output = Output.of(context, queues.engine)
+        output.entries(shown, COLUMNS, count=len(shown), more=more)
     if more:
         note(f"Only {len(shown)} are shown; raise --limit to see more.")
+    elif not shown and state is None and name is None:
+        note("No workflows. Start one with app.start(...), or a function of @app.durable.")
     elif not shown:
-        note("No workflows. Start one with app.start(...).")
+        note("No workflows match.")
 
 
 @flows.command()
@@ -57,14 +84,17 @@ def show(
     *,
     whole: Annotated[bool, typer.Option("--all", help="Show every step on its own line.")] = False,
 ) -> None:
-    """Show a workflow as a tree with the states of its steps.
+    """Show a workflow as a tree, or a durable function with its calls.
 
     Similar parallel steps share one line; JSON has one entry per step.
 
     Example: dueline flows show 0196f2...
     """
     with session_of(context).queues() as queues:
-        look = _view(queues, flow)
+        look = _find(queues, flow)
+        if isinstance(look, JobDetails):
+            _show_function(context, queues, look)
+            return
         every = step_statuses(queues.engine, look)
         output = Output.of(context, queues.engine)
         shown = {**_entry(look), **_more(look, every)}
@@ -90,12 +120,24 @@ def cancel(
     step: StepOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Cancel waiting steps and ask running steps to stop.
+    """Cancel waiting steps and ask running steps to stop; ask a durable function to end.
+
+    A durable function runs its compensations first.
 
     Example: dueline flows cancel 0196f2... --step 3
     """
     with session_of(context).queues() as queues:
-        look = _view(queues, flow)
+        look = _find(queues, flow)
+        if isinstance(look, JobDetails):
+            _refuse_step(step)
+            job_id = parse_id(look.summary.id)
+            answer: Entry = {"id": look.summary.id, "matching": 1, "dry_run": dry_run}
+            if not dry_run:
+                is_cancelled = queues.cancel(job_id)
+                counts = {"cancelled": int(is_cancelled), "asked_to_stop": int(not is_cancelled)}
+                answer = {**answer, **counts}
+            Output.of(context, queues.engine).entry(answer)
+            return
         ends = look.ends()
         living = sum(number not in ends for number in look.branch(step))
         shown: dict[str, Value] = {"id": look.flow.hex(), "matching": living}
@@ -118,7 +160,12 @@ def retry(
     Example: dueline flows retry 0196f2...
     """
     with session_of(context).queues() as queues:
-        look = _view(queues, flow)
+        look = _find(queues, flow)
+        if isinstance(look, JobDetails):
+            raise BadInput(
+                f"{look.summary.id} is a durable function: it goes on from its log by itself.",
+                hint=f"See `dueline flows show {look.summary.id}`.",
+            )
         branch = set(look.branch(step))
         dead = sum(
             status.state == "dead"
@@ -138,10 +185,14 @@ def signal(
     name: Annotated[str, argument("NAME", "Name of the signal.")],
     *,
     value: Annotated[str, option("JSON", "Value of the signal.")] = "null",
+    own: Annotated[
+        str | None, option("ID", "Id of the signal, for durable functions.", "--id")
+    ] = None,
 ) -> None:
-    """Send a signal to waiting steps.
+    """Send a signal to waiting steps, or to a durable function.
 
-    A second signal of the same name is rejected.
+    A second signal of the same name is rejected by a workflow. A durable function keeps it for
+    its next wait; repeat a signal with the same --id if it is not known whether it was sent.
 
     Example: dueline flows signal 0196f2... approved --value '{"by": "ann"}'
     """
@@ -155,9 +206,14 @@ def signal(
         ) from error
     written = encode_result(read, f"the signal {name:.80}")
     with session_of(context).queues() as queues:
-        look = _view(queues, flow)
-        engine.signal(queues.engine, look, name, written)
-        shown: Entry = {"id": look.flow.hex(), "signal": name, "value": Raw(written.decode())}
+        look = _find(queues, flow)
+        if isinstance(look, JobDetails):
+            flow_id = parse_id(look.summary.id)
+            send_plain(queues, flow_id, name, written, own=own)
+        else:
+            flow_id = look.flow
+            engine.signal(queues.engine, look, name, written)
+        shown: Entry = {"id": flow_id.hex(), "signal": name, "value": Raw(written.decode())}
         Output.of(context, queues.engine).entry(shown)
 
 
@@ -165,6 +221,45 @@ def _view(queues: Queues, text: str) -> WorkflowView:
     """Return the workflow of an argument, which may be the first digits of an id."""
     flow = find_flow(queues.engine, text) if is_prefix(text) else parse_id(text)
     return WorkflowView(queues.engine, flow)
+
+
+def _find(queues: Queues, text: str) -> WorkflowView | JobDetails:
+    """Return the workflow or the durable function of an argument.
+
+    Raises: NotFound: there is neither.
+    """
+    try:
+        return _view(queues, text)
+    except NotFound as error:
+        with suppress(NotFound):
+            job_id = find_id(queues.engine, text) if is_prefix(text) else parse_id(text)
+            return function_of(queues, job_id)
+        raise error from None
+
+
+def _refuse_step(step: int | None) -> None:
+    if step is not None:
+        raise BadInput("--step is for workflows; a durable function has calls.", hint="Omit it.")
+
+
+def _function_entry(function: FunctionSummary) -> dict[str, Value]:
+    return {
+        "id": function.id.hex(),
+        "kind": "function",
+        "name": function.task,
+        "state": function.state,
+        "steps": function.records,
+        "left": None,
+        "started": Instant(function.started_us),
+    }
+
+
+def _show_function(context: typer.Context, queues: Queues, details: JobDetails) -> None:
+    assert details.function is not None
+    explanation = explain(queues, parse_id(details.summary.id))
+    shown = job_rows.of_shown_function(details, explanation.sentence)
+    parts = [job_rows.calls_part(details.function)]
+    Output.of(context, queues.engine).entry(shown, parts=parts)
 
 
 def _look(queues: Queues, flow: JobId) -> WorkflowView | None:
@@ -178,6 +273,7 @@ def _entry(look: WorkflowView) -> dict[str, Value]:
     progress = look.progress()
     return {
         "id": look.flow.hex(),
+        "kind": "workflow",
         "name": look.layout.name,
         "state": look.status(),
         "steps": progress.total,

@@ -199,6 +199,8 @@ def show_job(context: typer.Context, job: str, *, state: State | None) -> None:
             )
         attempts = [job_rows.attempt_entry(attempt) for attempt in details.attempts]
         parts = [Part("attempts", attempts, job_rows.ATTEMPT_COLUMNS)]
+        if details.function is not None:
+            parts.insert(0, job_rows.calls_part(details.function))
         Output.of(context, queues.engine).entry(job_rows.of_details(details), parts=parts)
 
 

@@ -1,6 +1,6 @@
 """The job that is explained, with what is read once for all its conditions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,7 +15,7 @@ from dueline.core.engine import Engine
 from dueline.core.job import Job
 from dueline.core.lane import living_queue
 from dueline.core.queue_settings import QueueSettings
-from dueline.jobs.explanation import when
+from dueline.jobs.explanation import Condition, when
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,13 @@ class Subject:
         engine: The engine.
         job: Its row.
         now_us: The current time, the same for all conditions.
+        wait_of: Returns what a durable function waits for; None for other jobs.
     """
 
     engine: Engine
     job: Job
     now_us: int
+    wait_of: Callable[["Subject"], Condition | None] = lambda _: None
 
     @property
     def queue(self) -> str:

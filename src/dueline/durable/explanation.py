@@ -1,0 +1,71 @@
+"""Why a durable function is not running: what it waits for, or why it is stopped."""
+
+from dueline.core.errors import StoreCorrupt
+from dueline.core.job import JobId
+from dueline.durable.stopped import stop_of
+from dueline.durable.suspension import ADVICE
+from dueline.durable.views import FunctionView, RecordedCall, view_of
+from dueline.jobs import explain as jobs
+from dueline.jobs.conditions.subject import Subject
+from dueline.jobs.explanation import Change, Condition, Explanation, Facts, line, when
+from dueline.jobs.parked_functions import is_parked
+from dueline.jobs.queue import Queues
+
+
+def explain(queues: Queues, job_id: JobId) -> Explanation:
+    """Explain why a job is not running, also if it is a durable function."""
+    return jobs.explain(queues, job_id, wait_of=wait_of)
+
+
+def wait_of(subject: Subject) -> Condition | None:
+    """Return what a durable function waits for; None for other jobs, and if it is to run."""
+    job = subject.job
+    stop = stop_of(job)
+    if stop is not None:
+        is_due = stop.at_us <= subject.now_us
+        again = "now" if is_due else f"at {when(stop.at_us, subject.now_us)}"
+        clause = (
+            f"it is stopped since {when(stop.since_us, subject.now_us)}: {line(stop.why)}; "
+            f"{ADVICE[stop.kind]}; a worker tries again {again}"
+        )
+        command = f"dueline flows show {job.id.hex()}"
+        facts: Facts = {"why": stop.why, "since_us": stop.since_us, "at_us": stop.at_us}
+        return Condition("stopped", job.id.hex(), clause, "operator", 0, command, facts=facts)
+    if not is_parked(job) or job.at_us <= subject.now_us:
+        return None
+    try:
+        view = view_of(subject.engine.store, job.id, job)
+    except StoreCorrupt as error:
+        clause = f"it waits, and its log cannot be read: {line(error.message)} (`dueline doctor`)"
+        return Condition("stopped", job.id.hex(), clause, "operator", 0, "dueline doctor")
+    call = view.open_call
+    return None if call is None else _waiting(subject, view, call)
+
+
+def _waiting(subject: Subject, view: FunctionView, call: RecordedCall) -> Condition | None:
+    job, place = subject.job, f"in call {call.position} of {subject.job.task}"
+    facts: Facts = {"call": call.position, "since_us": call.at_us, "generation": view.generation}
+    until = f" until {when(call.until_us, subject.now_us)}" if call.until_us else ""
+    if call.state == "sleeping":
+        facts = {**facts, "until_us": call.until_us}
+        return Condition(
+            "sleep", job.id.hex(), f"it sleeps{until}, {place}", "time", call.until_us, facts=facts
+        )
+    if call.state == "waiting":
+        since = when(call.at_us, subject.now_us)
+        command = f"dueline flows signal {job.id.hex()} {call.name}"
+        facts = {**facts, "signal": call.name}
+        if call.until_us:
+            facts = {**facts, "until_us": call.until_us}
+        clause = f"it waits for the signal {call.name} since {since}{until}, {place} (`{command}`)"
+        change: Change = "time" if call.until_us else "operator"
+        return Condition(
+            "signal", call.name, clause, change, call.until_us, command, facts=facts
+        )  # fmt: skip
+    if call.state == "retrying":
+        clause = (
+            f"attempt {call.tries} of {call.name or 'a step'} failed ({line(call.error)}); it is "
+            f"retried at {when(job.at_us, subject.now_us)}, {place}"
+        )
+        return Condition("retrying", job.id.hex(), clause, "time", job.at_us, facts=facts)
+    return None

@@ -1,0 +1,138 @@
+"""`dueline flows` and `jobs show` of durable functions (W10, V7)."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.harness.shell import Shell
+
+CODE = """
+from datetime import timedelta
+
+from dueline import Dueline, DurableContext, Retry
+
+app = Dueline("sqlite:///jobs.db")
+
+
+def charge(order: str) -> int:
+    return len(order)
+
+
+def refund(amount: int) -> None:
+    pass
+
+
+def ship(order: str) -> None:
+    raise ValueError("no address")
+
+
+@app.durable(retry=Retry(attempts=1))
+def checkout(ctx: DurableContext, order: str) -> str:
+    ctx.step({first}, order, undo=refund)
+    if not ctx.wait_signal("approved", timeout=timedelta(days=3), default=False):
+        return "refused"
+    ctx.step(ship, order)
+    return "shipped"
+
+
+@app.durable
+def nap(ctx: DurableContext) -> None:
+    ctx.sleep(timedelta(hours=1))
+"""
+
+
+@pytest.fixture
+def functions(shell: Shell) -> Shell:
+    """Declare durable functions in the folder."""
+    write("charge")
+    return shell
+
+
+def write(first: str) -> None:
+    """Write the application; its function calls this step first."""
+    Path("tasks.py").write_text(CODE.replace("{first}", first), encoding="utf-8")
+
+
+def test_functions_are_listed_beside_workflows_with_their_states(functions: Shell) -> None:
+    first = functions.enqueue("tasks.checkout", "o-1")
+    second = functions.enqueue("tasks.nap")
+    functions.work()
+    listed = functions("flows", "list", "-o", "json", "--store", "sqlite:///jobs.db").data
+    assert [(one["id"], one["kind"], one["name"], one["state"]) for one in listed] == [
+        (second, "function", "tasks.nap", "waiting"),
+        (first, "function", "tasks.checkout", "waiting"),
+    ]
+    only = functions.app("flows", "list", "--name", "tasks.nap", "-o", "json").data
+    assert [one["id"] for one in only] == [second]
+    assert functions.app("flows", "list", "--state", "stopped").err.startswith("No workflows match")
+
+
+def test_a_function_is_shown_with_its_calls_and_what_it_waits_for(functions: Shell) -> None:
+    job = functions.enqueue("tasks.checkout", "o-1")
+    functions.work()
+    text = functions.app("flows", "show", job[:12]).out
+    assert "It waits for the signal approved since" in text
+    assert "1     step    charge    done" in text
+    assert "2     signal  approved  waiting" in text
+    shown = functions.app("jobs", "show", job, "-o", "json").data
+    assert [(one["call"], one["kind"], one["name"], one["state"]) for one in shown["calls"]] == [
+        ("1", "step", "charge", "done"),
+        ("2", "signal", "approved", "waiting"),
+    ]
+
+
+def test_a_signal_of_the_command_line_wakes_a_function(functions: Shell) -> None:
+    job = functions.enqueue("tasks.checkout", "o-1")
+    functions.work()
+    sent = ("flows", "signal", job, "approved", "--value", "true", "--id", "a")
+    assert functions.app(*sent).code == 0
+    assert functions.app(*sent).code == 0
+    assert functions.app("flows", "show", job, "-o", "json").data["unread_signals"] == [
+        "approved (1)"
+    ]
+    functions.work()
+    shown = functions.app("jobs", "show", job, "-o", "json").data
+    assert shown["state"] == "dead"
+    calls = {(one["call"], one["kind"]): one for one in shown["calls"]}
+    assert calls["3", "step"]["state"] == "failed"
+    assert calls["3", "step"]["error"] == "ValueError: no address"
+    assert calls["1", "undo"]["state"] == "done"
+    late = functions.app(*sent[:-1], "b")
+    assert late.code != 0
+    assert "ended" in late.err
+
+
+def test_a_cancel_of_the_command_line_asks_a_function_to_end(functions: Shell) -> None:
+    job = functions.enqueue("tasks.checkout", "o-1")
+    functions.work()
+    counted = functions.app("flows", "cancel", job, "--dry-run", "-o", "json").data
+    assert counted == {"id": job, "matching": 1, "dry_run": True}
+    asked = functions.app("flows", "cancel", job, "-o", "json").data
+    assert (asked["cancelled"], asked["asked_to_stop"]) == (0, 1)
+    functions.work()
+    assert functions.app("jobs", "show", job, "-o", "json").data["state"] == "cancelled"
+    assert functions.app("flows", "cancel", job, "--step", "1").code != 0
+
+
+def test_a_stopped_function_is_listed_and_says_what_to_do(functions: Shell) -> None:
+    job = functions.enqueue("tasks.checkout", "o-1")
+    functions.work()
+    write("refund")
+    functions.app("flows", "signal", job, "approved")
+    functions.work()
+    (listed,) = functions.app("flows", "list", "--state", "stopped", "-o", "json").data
+    assert listed["id"] == job
+    (row,) = functions.app("jobs", "list", "-o", "json").data
+    assert row["state"] == "stopped"
+    text = functions.app("flows", "show", job).out
+    assert "call 1 was charge, the code now calls refund" in text
+    assert "un workers with the code that began it" in text
+    refused = functions.app("flows", "retry", job)
+    assert refused.code != 0
+    assert "durable function" in refused.err
+
+
+def test_an_unknown_id_is_refused_as_before(functions: Shell) -> None:
+    job = functions.app("flows", "show", "0" * 32)
+    assert job.code != 0
+    assert "workflow" in job.err
