@@ -44,9 +44,9 @@ class AlertMethods(Connection):
         """Set which start latencies queues keep, and where alerts go.
 
         The maintenance leader raises alerts in its log without this, too: for shards that stand
-        still, tenants that starve, tasks whose failures jump and stopped durable functions. A target adds alerts for the
-        error budget, and for a queue that will miss its target within the hour. Settings are
-        stored when the store is first used, or immediately if it is open.
+        still, tenants that starve, tasks whose failures jump, and stopped durable functions. A
+        target adds alerts for the error budget, and for a queue that will miss its target within
+        the hour. Settings are stored when the store is first used, or immediately if it is open.
 
         Args:
             targets: Target of each queue, such as {"mail": "p99<2s"}; "*" for the others.

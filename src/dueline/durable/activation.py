@@ -11,10 +11,12 @@ from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, StoreCorrupt, StoreUnavailable
 from dueline.core.ids import derived
 from dueline.core.job import Job
+from dueline.core.logging import log
 from dueline.core.retry import Retry
 from dueline.durable.driving import Blocking, Call, Part
 from dueline.durable.log import Entry, Head, Log, Path, is_position, key_of, shown
 from dueline.durable.positions import Line
+from dueline.durable.rehearsal import Rehearsal
 from dueline.durable.suspension import (
     StopKind,
     Suspended,
@@ -64,6 +66,7 @@ class Activation:
       knows_cancel: The cancel was delivered to the function, by a record.
       ending: How the attempt ends, if the function has decided it.
       undoing: Key of the step that is undone now; empty without one.
+      rehearsal: What a test changes; None outside of tests.
     """
 
     def __init__(self, engine: Engine, job: Job, handler: ValueHandler, control: Control) -> None:
@@ -81,6 +84,8 @@ class Activation:
         self.knows_cancel = False
         self.ending: Ending | None = None
         self.undoing = ""
+        self.rehearsal: Rehearsal | None = None
+        self._has_warned = False
         self._control = control
 
     # Suspensions
@@ -154,6 +159,8 @@ class Activation:
 
     def write(self, key: str, head: Head, value: bytes = b"") -> Generator[Part, Any, Entry]:
         """Write the record of a position; return the one that is there then."""
+        if is_position(key):
+            head = head.changed(digest=self.line.digest)
         entry = yield from self.blocking(lambda: self.log.write(key, head, value))
         if is_position(key):
             self.pass_to(entry.head.at_us)
@@ -214,6 +221,7 @@ class Activation:
             self.unwind()
         if entry is None:
             self._compare(key, self.log.begun(key), (kind, name))
+            self.rehearse()
         if entry is None and self.is_cancelled:
             entry = yield from self.write(key, Head("cancel"))
         if entry is None:
@@ -222,6 +230,7 @@ class Activation:
         if entry.head.kind == "cancel":
             raise self.cancelled()
         self._compare(key, entry.head, (kind, name))
+        self._expect_arguments(key, entry.head)
         return entry
 
     def _compare(self, key: str, recorded: Head | None, called: tuple[str, str]) -> None:
@@ -232,6 +241,29 @@ class Activation:
             f"call {shown(key)} was {recorded.name or recorded.kind}, the code now calls "
             f"{called[1] or called[0]}"
         )
+
+    def _expect_arguments(self, key: str, head: Head) -> None:
+        """Warn if a step has other arguments than its record; stop a function under test."""
+        digest = self.line.digest
+        if not digest or not head.digest or digest == head.digest:
+            return
+        call = f"call {shown(key)}, {head.name},"
+        if self.rehearsal is not None:
+            self.stop(
+                f"{call} has other arguments at a replay: code between calls must not read clocks, "
+                "randomness or anything else that changes"
+            )
+        if not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "job=%s task=%s %s has other arguments than its record, whose result is used: code "
+                "between calls must not read what changes", self.job.id.hex(), self.job.task, call,
+            )  # fmt: skip
+
+    def rehearse(self) -> None:
+        """Suspend a function under test after each record, so that it is replayed up to there."""
+        if self.rehearsal is not None and self.rehearsal.suspends and self.log.written:
+            self.park(self.engine.time.latest_us())
 
     def cancelled(self) -> Cancel:
         """Return the error by which a recorded cancel is delivered."""

@@ -17,6 +17,7 @@ from dueline.durable.activation import Activation, check_name
 from dueline.durable.driving import Call, Part, drive
 from dueline.durable.log import key_of
 from dueline.durable.positions import Line
+from dueline.durable.rehearsal import Rehearsal
 from dueline.durable.steps import StepTerms, name_of, step
 from dueline.durable.values import ValueHandler
 from dueline.jobs.function_list import inbox_of
@@ -102,7 +103,8 @@ class DurableContext(Context):
         terms = StepTerms(
             own, function, args, kwargs, retry, limit_us, known, undo, undo_if_unknown, once
         )
-        return self._call(own, lambda key: step(self._run, key, terms))
+        digest = self._run.handler.digest_of(args, kwargs)
+        return self._call(own, lambda key: step(self._run, key, terms), digest=digest)
 
     def sleep(self, duration: timedelta | float) -> Any:  # noqa: ANN401  (None, or an awaitable)
         """Wait; the function holds no slot meanwhile.
@@ -183,13 +185,21 @@ class DurableContext(Context):
 
     # Used by the handler and the worker
 
-    def _call(self, name: str, body: Callable[[str], Call[Any]], *, is_counted: bool = True) -> Any:  # noqa: ANN401
+    def _call(
+        self,
+        name: str,
+        body: Callable[[str], Call[Any]],
+        *,
+        is_counted: bool = True,
+        digest: str = "",
+    ) -> Any:  # noqa: ANN401
         run = self._run
         if not is_counted:
             if run.suspension is not None:
                 raise run.suspension
             return self._drive(body(""))
         key = run.take(name)
+        run.line.digest = digest
         return self._drive(run.guarded(body(key), name))
 
     def _drive(self, call: Call[Any]) -> Any:  # noqa: ANN401
@@ -226,6 +236,10 @@ class DurableContext(Context):
             await adrive(ends.failed(run, error))
             raise
         return await adrive(ends.returned(run, value))
+
+    def rehearse(self, rehearsal: Rehearsal) -> None:
+        """Run the function as a test says."""
+        self._run.rehearsal = rehearsal
 
     def ending_after(self, ending: Ending) -> Ending:
         """Return how the attempt ends."""

@@ -89,6 +89,7 @@ def returned(run: Activation, value: object) -> Generator[Part, Any, Any]:
     if run.end is not None:
         return (yield from conclude(run))
     _expect_whole(run)
+    run.rehearse()
     try:
         encode_result(value, run.job.task)
     except BadInput as error:

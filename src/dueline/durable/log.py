@@ -50,6 +50,7 @@ class Head(Cells, frozen=True, gc=False, omit_defaults=True):
     it. until_us: end of a sleep. codec: of the value. apart: key of the value, if it is not here.
     source: the signal that was taken. undo: the step is to be undone. tries: attempts of a step,
     or deaths of workers. crashes: those of the row that are counted. error: of the last attempt.
+    digest: of the arguments of a step; empty if they have no stored form, or are encrypted.
     """
 
     kind: str
@@ -65,6 +66,7 @@ class Head(Cells, frozen=True, gc=False, omit_defaults=True):
     tries: int = 0
     crashes: int = 0
     error: str = ""
+    digest: str = ""
 
 
 class Entry(NamedTuple):

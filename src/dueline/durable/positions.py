@@ -28,6 +28,7 @@ class Line:
       at_us: Time of the last record of the branch.
       draws: Number of random values since the last call.
       open: The call that has not ended; None without one.
+      digest: Of the arguments of the open call; empty without one.
     """
 
     def __init__(self, at_us: int, prefix: Path = ()) -> None:
@@ -37,6 +38,7 @@ class Line:
         self.at_us = at_us
         self.draws = 0
         self.open: str | None = None
+        self.digest = ""
 
     @property
     def path(self) -> Path:
@@ -71,4 +73,4 @@ class Line:
 
     def end(self) -> None:
         """Note that the open call has ended."""
-        self.open = None
+        self.open, self.digest = None, ""

@@ -135,9 +135,12 @@ def attempts(run: Activation, key: str, terms: StepTerms, kind: str) -> Generato
     if known.until_us > run.engine.time.latest_us():
         run.park(known.until_us, error=known.error)
     policy = terms.retry or run.handler.retry
+    rehearsal, function = run.rehearsal, terms.function
+    if rehearsal is not None:
+        function = rehearsal.function_of(terms.name, function)
     while True:
         run.check()
-        answer = yield UserCall(terms.function, terms.args, terms.kwargs, terms.timeout_us)
+        answer = yield UserCall(function, terms.args, terms.kwargs, terms.timeout_us)
         run.check_after()
         if not isinstance(answer, Raised):
             try:

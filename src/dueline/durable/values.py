@@ -1,10 +1,13 @@
 """How the values of durable functions are stored: with the codec of their arguments."""
 
+import hashlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from dueline.core.call_options import terms_of
-from dueline.core.codec import AS_JSON, DAMAGE, JSON, RESULT_BYTES_MAX
+from dueline.core.codec import AS_JSON, DAMAGE, JSON, RESULT_BYTES_MAX, to_plain
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput
 from dueline.core.job import Job
@@ -12,6 +15,8 @@ from dueline.core.retry import Retry
 from dueline.core.user_code import text_of
 from dueline.tasks.handler import Handler
 from dueline.tasks.payload_codecs import PLAIN
+
+_DIGEST_BYTES: Final = 6
 
 
 class StoredValue(NamedTuple):
@@ -61,6 +66,16 @@ class ValueHandler(Handler):
         if way is PLAIN:
             return StoredValue(JSON, data)
         return StoredValue(way.codec, way.closed(data, self.name))
+
+    def digest_of(self, *values: object) -> str:
+        """Return a digest of arguments; empty if they cannot be encoded, or are encrypted."""
+        if self._payloads.way(self._codec) is not PLAIN:
+            return ""
+        try:
+            data = msgspec.json.encode(values, enc_hook=to_plain, order="deterministic")
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            return ""
+        return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
 
     def read_value(self, codec: int, data: bytes, kind: Any = Any) -> Any:  # noqa: ANN401
         """Decode a value.

@@ -26,12 +26,15 @@ from dueline.core.attempt import (
 from dueline.core.call_options import is_step
 from dueline.core.clock import StoreTime, duration_us, to_datetime, to_us
 from dueline.core.job import Claim, Job
+from dueline.durable.context import DurableContext
+from dueline.durable.rehearsal import Rehearsal
 from dueline.jobs import results
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.limits.permits import Granted
 from dueline.tasks.batch_handler import ARGUMENT, BatchHandler
-from dueline.tasks.handler import Handler
+from dueline.tasks.handler import Context, Handler
 from dueline.testing.clock import VirtualClock
+from dueline.testing.functions import FunctionsOnBench
 from dueline.worker.assignment import Assignment
 from dueline.worker.claimer import Claimer
 from dueline.worker.execution import Execution
@@ -71,11 +74,15 @@ class AppOnBench:
     Attributes:
         app: The application.
         clock: Its clock.
+        functions: Its durable functions.
+        rehearsal: How they run.
     """
 
-    def __init__(self, app: Dueline, clock: VirtualClock) -> None:
+    def __init__(self, app: Dueline, clock: VirtualClock, *, replays: bool = True) -> None:
         self.app = app
         self.clock = clock
+        self.functions = FunctionsOnBench(self)
+        self.rehearsal = Rehearsal(suspends=replays)
         self._is_draining = False
 
     # Run
@@ -100,7 +107,7 @@ class AppOnBench:
         if self._is_draining:  # called from a handler of the running drain
             return counts
         self._is_draining = True
-        engine = _Engine(self.app)
+        engine = _Engine(self.app, self.rehearsal)
         try:
             for _ in range(RUNS_MAX):
                 if not engine.step(counts, raises=raises):
@@ -210,10 +217,11 @@ class AppOnBench:
 class _Engine:
     """The parts of a worker, driven step by step."""
 
-    def __init__(self, app: Dueline) -> None:
+    def __init__(self, app: Dueline, rehearsal: Rehearsal | None = None) -> None:
         self._app = app
         self._queues = app.queues
         self._execution = _Execution(app.tasks, app.hooks)
+        self._execution.rehearsal = rehearsal
         self._reports = ProgressReports(app.queues.engine, self._execution.controls.take_reports)
         self._settler = Settler(app.queues.engine, app.tasks, random.Random(0), app.hooks)
         self._steps = WorkflowSteps(app.queues.engine, self._settler)
@@ -344,9 +352,16 @@ class _Unlimited:
 
 
 class _Execution(Execution):
-    """Keeps the first exception of a handler that failed a job."""
+    """Keeps the first exception of a handler that failed a job; rehearses durable functions."""
 
     error: BaseException | None = None
+    rehearsal: Rehearsal | None = None
+
+    def _context(self, assignment: Assignment, handler: Handler, at_us: int) -> Context | None:
+        context = super()._context(assignment, handler, at_us)
+        if isinstance(context, DurableContext) and self.rehearsal is not None:
+            context.rehearse(self.rehearsal)
+        return context
 
     def ending_of(self, error: BaseException, handler: Handler, job: Job) -> Ending:
         ending = super().ending_of(error, handler, job)
@@ -372,7 +387,11 @@ class _InlineQueues(Queues):
 
 @contextmanager
 def on_bench(
-    app: Dueline, *, clock: VirtualClock | None = None, inline: bool = False
+    app: Dueline,
+    *,
+    clock: VirtualClock | None = None,
+    inline: bool = False,
+    replays: bool = True,
 ) -> Iterator[AppOnBench]:
     """Switch an application to an empty memory store and a test clock while the block runs.
 
@@ -381,13 +400,14 @@ def on_bench(
         clock: The clock; by default a new one.
         inline: Run due jobs as soon as they are enqueued, and raise their exceptions there. Their
             arguments are still encoded and decoded.
+        replays: Suspend durable functions at every call, and replay them up to there.
 
     Yields:
         The application under test.
     """
     clock = clock or VirtualClock()
     with app.switched("memory://", clock=clock):
-        bench = AppOnBench(app, clock)
+        bench = AppOnBench(app, clock, replays=replays)
         if inline:
             vars(app)["queues"] = _InlineQueues(app.queues, bench)
         yield bench

@@ -9,6 +9,7 @@ if TYPE_CHECKING:  # pytest loads this module in every run, also where nothing u
     from dueline.api.application import Dueline
     from dueline.testing.bench import AppOnBench
     from dueline.testing.clock import VirtualClock
+    from dueline.testing.functions import FunctionsOnBench
 
 INI = "dueline_app"
 
@@ -22,7 +23,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marker."""
     config.addinivalue_line(
         "markers",
-        "dueline(inline=False): run the application in memory; inline: run jobs at enqueue",
+        "dueline(inline=False, replays=True): run the application in memory; inline: run jobs at "
+        "enqueue; replays: suspend durable functions at every call",
     )
 
 
@@ -57,9 +59,16 @@ def dueline_app(
     from dueline.testing.bench import on_bench  # noqa: PLC0415  (see above)
 
     mark = request.node.get_closest_marker("dueline")
-    inline = bool(mark and mark.kwargs.get("inline"))
-    with on_bench(dueline_target, clock=dueline_clock, inline=inline) as bench:
+    options = {} if mark is None else mark.kwargs
+    inline, replays = bool(options.get("inline")), bool(options.get("replays", True))
+    with on_bench(dueline_target, clock=dueline_clock, inline=inline, replays=replays) as bench:
         yield bench
+
+
+@pytest.fixture
+def dueline_functions(dueline_app: "AppOnBench") -> "FunctionsOnBench":
+    """Run the durable functions of the application, and skip time."""
+    return dueline_app.functions
 
 
 @pytest.fixture(autouse=True)

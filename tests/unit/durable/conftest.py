@@ -11,5 +11,5 @@ from dueline.testing.bench import AppOnBench, on_bench
 @pytest.fixture
 def bench() -> Iterator[AppOnBench]:
     """Make an application on a test clock."""
-    with on_bench(Dueline()) as made:
+    with on_bench(Dueline(), replays=False) as made:
         yield made

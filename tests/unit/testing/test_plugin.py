@@ -5,10 +5,15 @@ import pytest
 pytest_plugins = ["pytester"]
 
 APP = """
-from dueline import Dueline
+from dueline import Dueline, DurableContext
 
 app = Dueline("sqlite:////nowhere/at/all.db")
 ran = []
+
+@app.durable
+def nap(ctx: DurableContext) -> str:
+    ctx.sleep(3600)
+    return "awake"
 
 @app.task(name="greet")
 def greet(name: str) -> None:
@@ -35,6 +40,10 @@ def test_inline():
     greet.enqueue("bob")
     assert ran[-1] == "bob"
 
+def test_a_function(dueline_functions):
+    from shop import nap
+    assert dueline_functions.run(nap.enqueue()) == "awake"
+
 @pytest.mark.dueline
 def test_marked():
     greet.enqueue("cy")
@@ -56,7 +65,7 @@ def test_the_configuration_names_the_application(folder: pytest.Pytester) -> Non
     # A5
     folder.makeini(f"[pytest]\ndueline_app = shop:app\naddopts = {PLUGIN} --strict-markers\n")
     folder.makepyfile(TESTS)
-    folder.runpytest_subprocess("-q").assert_outcomes(passed=4)
+    folder.runpytest_subprocess("-q").assert_outcomes(passed=5)
 
 
 @pytest.mark.long
@@ -67,7 +76,7 @@ def test_a_fixture_may_name_it_instead(folder: pytest.Pytester) -> None:
         "    from shop import app\n    return app\n"
     )
     folder.makepyfile(TESTS)
-    folder.runpytest_subprocess("-q").assert_outcomes(passed=4)
+    folder.runpytest_subprocess("-q").assert_outcomes(passed=5)
 
 
 @pytest.mark.long
