@@ -98,25 +98,28 @@ class Bench:
         self._changed_s = int(time.time())
 
     def run(self, fault: Fault, tests: Mapping[str, Measured]) -> Generator[None, None, Verdict]:
-        """Run tests until one fails twice: among the others, and by itself; yield while they run.
+        """Run tests until one fails: among others, by itself, and not without the fault.
 
-        One that passes by itself fails by chance, so the others are run without it.
+        Yields while they run. A test that fails by chance is left out, and the others go on.
         """
         began_s = time.monotonic()
         left = dict(tests)
         while True:
             verdict = yield from self._run(fault, left)
             if verdict.test in left:
-                again = yield from self._run(fault, {verdict.test: left[verdict.test]})
-                if again.word == "survived":
-                    del left[verdict.test]
+                alone = {verdict.test: left.pop(verdict.test)}
+                again = yield from self._run(fault, alone)
+                sound = yield from self._run(None, alone)
+                if again.word == "survived" or sound.word != "survived":
                     continue
             return verdict._replace(took_s=round(time.monotonic() - began_s, 1))
 
-    def _run(self, fault: Fault, tests: Mapping[str, Measured]) -> Generator[None, None, Verdict]:
-        """Run tests until one fails."""
-        path = self._folder / "src" / "dueline" / fault.file
-        self._write(path, fault.applied_to(self._sources[fault.file]))
+    def _run(
+        self, fault: Fault | None, tests: Mapping[str, Measured]
+    ) -> Generator[None, None, Verdict]:
+        """Run tests until one fails, with a fault or without any."""
+        if fault is not None:
+            self._write(fault.file, fault.applied_to(self._sources[fault.file]))
         report, write = os.pipe()
         os.set_blocking(report, False)
         ends_s = time.monotonic() + SPARE_S + LOAD * sum(test.seconds for test in tests.values())
@@ -137,7 +140,8 @@ class Bench:
         with suppress(BlockingIOError):  # a process that a test left may have it open
             lines = os.read(report, 4096)
         os.close(report)
-        self._write(path, self._sources[fault.file])
+        if fault is not None:
+            self._write(fault.file, self._sources[fault.file])
         test = lines.decode().partition("\n")[0]
         if not ended:
             return Verdict("caught", "timeout", 0)
@@ -147,8 +151,9 @@ class Bench:
             return Verdict("survived", "", 0)
         return Verdict("unusable" if test == _IMPORT else "caught", test or "exit", 0)
 
-    def _write(self, path: Path, source: bytes) -> None:
+    def _write(self, file: str, source: bytes) -> None:
         """Write a module; Python compiles it again if its time has changed."""
+        path = self._folder / "src" / "dueline" / file
         path.write_bytes(source)
         self._changed_s += 1
         os.utime(path, (self._changed_s, self._changed_s))
