@@ -9,10 +9,15 @@ from typing import NamedTuple
 
 import pytest
 
+from dueline import Dueline
+from dueline.stores.memory.store import MemoryStore
 from dueline.stores.sqlite.wakeup import SocketWakeups
+from dueline.testing import bench
 from tests.harness.clocks import HandClock
+from tests.harness.durable_stage import DurableStage
 from tests.harness.failing_store import Fault
 from tests.harness.ground import Ground
+from tests.harness.queues import queues_on
 from tests.integration.wakeups import test_sockets
 from tests.mutants import (
     births,
@@ -21,6 +26,7 @@ from tests.mutants import (
     decided,
     endings,
     flows,
+    functions,
     holds,
     intake,
     leases,
@@ -38,10 +44,17 @@ from tests.mutants import (
 )
 from tests.mutants.table import tell
 from tests.simulation import broken, test_found
-from tests.stores import test_cursor_cache, test_lane_index, test_late_landing
+from tests.stores import (
+    test_cursor_cache,
+    test_durable_log,
+    test_durable_removal,
+    test_lane_index,
+    test_late_landing,
+)
 from tests.stores.cassandra import test_pieces
 from tests.unit.coordination import test_steps
 from tests.unit.core import test_ids, test_watermark
+from tests.unit.durable import test_bad_input, test_replays
 from tests.unit.jobs import (
     test_changes,
     test_claim_races,
@@ -121,6 +134,28 @@ def stopped(name: str) -> Named:
     """Stop the worker of a run at each step."""
     test = test_outcome_first.test_a_job_has_one_end_wherever_its_worker_is_stopped
     return by(test, name=name)
+
+
+def on_bench(test: Callable[..., object], **given: object) -> Named:
+    """Name a test of durable functions, with an application on a test clock."""
+
+    def made() -> Mapping[str, object]:
+        return {"bench": bench.on_bench(Dueline()).__enter__(), **given}
+
+    return Named(test, given=made)
+
+
+def on_an_engine() -> Mapping[str, object]:
+    """Give a test of the log its engine."""
+    clock = HandClock()
+    return {"engine": queues_on(MemoryStore(clock), clock).engine}
+
+
+def on_a_stage() -> Mapping[str, object]:
+    """Give a test of the removal its stage."""
+    clock = HandClock()
+    store = MemoryStore(clock)
+    return {"stage": DurableStage(store, clock, test_durable_removal.declare)}
 
 
 def on_sockets() -> Mapping[str, object]:
@@ -476,6 +511,25 @@ MUTANTS = (
            by(test_advancing.test_the_others_of_a_group_are_cancelled_while_no_worker_is_free)),
     Mutant("W9", flows.what_undoes_is_never_needless,
            by(test_undoing.test_what_undoes_runs_where_something_failed_and_nowhere_else)),
+    Mutant("D5", functions.compensations_that_a_replay_misses_are_left_out,
+           on_bench(test_replays.test_an_end_whose_compensations_are_not_all_reached_stops)),
+    Mutant("D7", functions.what_a_wait_noted_is_not_compared,
+           on_bench(test_replays.test_notes_of_a_position_are_compared, was="wait")),
+    Mutant("D7", functions.a_function_may_return_before_its_log_ends,
+           on_bench(test_bad_input.test_code_that_ends_before_its_log_is_stopped)),
+    Mutant("D9", functions.a_sleep_is_over_by_the_clock_alone,
+           on_bench(test_replays.test_a_sleep_before_a_later_record_is_over)),
+    Mutant("D10", functions.a_suspension_that_is_caught_is_forgotten,
+           on_bench(test_bad_input.test_a_suspension_is_not_swallowed, catch="bare")),
+    Mutant("D11", functions.records_do_not_name_the_opened_log,
+           Named(
+               test_durable_log.test_records_of_a_claim_are_refused_once_a_later_one_has_read_the_log,
+               given=on_an_engine)),
+    Mutant("D14", functions.a_row_does_not_say_that_its_function_has_begun,
+           on_bench(test_bad_input.test_a_begun_function_without_its_log_is_stopped)),
+    Mutant("D15", functions.a_function_is_not_listed,
+           Named(test_durable_removal.test_a_function_is_listed_before_its_first_record,
+                 given=on_a_stage)),
     Mutant("L", leases.lease_that_revives, by(test_steps.test_a_lease_that_has_lapsed_is_lost)),
     Mutant("L", leases.beat_without_its_version,
            by(test_steps.test_a_late_beat_and_a_takeover_in_any_order)),

@@ -1,0 +1,49 @@
+"""Rules of durable functions, broken."""
+
+from typing import NoReturn
+
+import pytest
+
+from dueline.core.attempt import DurablePlace
+from dueline.durable import activation, ends
+from dueline.durable.activation import Activation
+from dueline.durable.log import Log
+from dueline.durable.suspension import Suspended
+from tests.mutants.sources import change_source
+
+Patch = pytest.MonkeyPatch
+
+
+def compensations_that_a_replay_misses_are_left_out(patch: Patch) -> None:
+    patch.setattr(ends, "_expect_compensations", lambda _: None)
+
+
+def what_a_wait_noted_is_not_compared(patch: Patch) -> None:
+    patch.setattr(Log, "begun", lambda *_: None)
+
+
+def a_function_may_return_before_its_log_ends(patch: Patch) -> None:
+    patch.setattr(ends, "_expect_whole", lambda _: None)
+
+
+def a_sleep_is_over_by_the_clock_alone(patch: Patch) -> None:
+    patch.setattr(Log, "has_after", lambda *_: False)
+
+
+def a_suspension_that_is_caught_is_forgotten(patch: Patch) -> None:
+    def interrupt(_: Activation, suspension: Suspended, cause: object = None) -> NoReturn:
+        raise suspension
+
+    patch.setattr(Activation, "interrupt", interrupt)
+
+
+def records_do_not_name_the_opened_log(patch: Patch) -> None:
+    change_source(patch, Log, "_put", "(opened, put)", "(put,)")
+
+
+def a_row_does_not_say_that_its_function_has_begun(patch: Patch) -> None:
+    patch.setattr(activation, "durable_place", lambda _: DurablePlace())
+
+
+def a_function_is_not_listed(patch: Patch) -> None:
+    patch.setattr(Log, "expect_listed", lambda _: None)
