@@ -1,4 +1,4 @@
-"""Laws of cancel requests on every store: ends agree with what the caller was told (P11, P12).
+"""Laws of cancel requests on every store: ends agree with what callers are told (rules P11, P12).
 
 One process cancels a job while another one stores how its attempt ends: each of them acts before
 any call of the other.

@@ -9,7 +9,7 @@ import pytest
 from dueline.core.attempt import Attempt, Done, Ended, FinalState, Outcome
 from dueline.core.errors import NotFound, Unknown
 from dueline.core.ids import Ids
-from dueline.core.job import Job, State
+from dueline.core.job import UNCLAIMED_TOKEN, Job, State
 from dueline.core.store import Extend, Move, Store
 from dueline.jobs.completion import (
     OUTCOME_LEASE_US,
@@ -114,16 +114,39 @@ def test_that_tries_every_step(queues: Queues) -> None:
         assert store.calls == 3
 
 
-def test_an_outcome_that_is_stored_is_what_people_see(queues: Queues, clock: HandClock) -> None:
+@pytest.mark.parametrize("after_us", [0, LEASE_US - OUTCOME_LEASE_US, LEASE_US - 1])
+def test_an_outcome_that_is_stored_is_what_people_see(
+    queues: Queues, clock: HandClock, after_us: int
+) -> None:
+    """Nobody else completes it before its lease has ended, which begins with the end."""
     put(queues, call(1))
     (job,) = claim_all(queues)
+    ended_us = NOW_US + after_us
     store = Stepwise(queues.engine.store, {2: Fault.BEFORE})
-    assert finish(store, [end_of(queues, job, "done")]) == [True]
+    assert finish(store, [end_of(queues, job, "done", ended_us=ended_us)]) == [True]
     row = row_in(queues.engine.store, job.id)
-    assert row.at_us == NOW_US + max(LEASE_US, OUTCOME_LEASE_US)
+    assert row.at_us == max(NOW_US + LEASE_US, ended_us + OUTCOME_LEASE_US)
     found = queues.find(job.id)
     assert (found.status, found.row) == ("done", None)
-    assert found.outcome == Outcome("done", NOW_US, value="7")
+    assert found.outcome == Outcome("done", ended_us, value="7")
+
+
+def test_a_dead_job_lies_at_the_time_of_its_death_as_its_last_attempt_left_it(
+    queues: Queues,
+) -> None:
+    put(queues, call(1, tenant="acme", priority=3))
+    (job,) = claim_all(queues)
+    failed = job._replace(errors=4, crashes=2)
+    ended_us = job.at_us + 3 * WIDTH_US
+    finish(queues.engine.store, [end_of(queues, failed, "dead", ended_us=ended_us)])
+    (dead,) = queues.engine.jobs_of("default!dead")
+    assert dead.lane == job.lane._replace(queue="default!dead", bucket=ended_us // WIDTH_US)
+    assert (dead.pos_us, dead.at_us, dead.state) == (ended_us, ended_us, State.DEAD)
+    assert (dead.errors, dead.crashes, dead.alone, dead.outcome) == (4, 2, False, b"")
+    assert (dead.fence, dead.claimed_us) == (job.fence, job.claimed_us)
+    assert (dead.worker, dead.token) == ("", UNCLAIMED_TOKEN)
+    assert (dead.id, dead.task, dead.body) == (job.id, job.task, job.body)
+    assert dead.hop == job.hop + 1
 
 
 def test_of_two_who_finish_a_job_one_does(queues: Queues, clock: HandClock) -> None:
