@@ -5,14 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from dueline.core.attempt import Outcome
-from dueline.core.call_options import CallOptions, StepPlace
+from dueline.core.attempt import Done, Ended, Outcome
+from dueline.core.call_options import CallOptions, CallTerms, StepPlace
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import StoreCorrupt
 from dueline.core.ids import Ids
 from dueline.core.job import Job, JobId, State
+from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Commit, Put, Store
-from dueline.store_tests.calls import new_job, token_of
+from dueline.jobs import results
+from dueline.jobs.completion import successes
+from dueline.store_tests.calls import new_job, put_in, token_of
 from dueline.stores.memory.store import MemoryStore
 from dueline.workflows import records
 from dueline.workflows.graph import BLOCK, Gathered, Layout, Node
@@ -73,6 +76,31 @@ def test_a_done_step_is_read_as_it_was_recorded(
     assert records.ends(store, FLOW, [block + 1]) == {}
     assert records.step_of(job) == (FLOW, step)
     assert records.flow_of(job.id, step) == FLOW
+
+
+def test_successes_of_all_kinds_are_stored_in_one_group(
+    store: MemoryStore, clock: HandClock
+) -> None:
+    """Plain jobs, a step, and jobs that keep their results for other times."""
+    kept = {"second": SECOND_US, "never": 0}
+    jobs = {"plain": new_job(2), "other": new_job(3), "step": job_of(4)}
+    for number, (name, keep_us) in enumerate(kept.items(), 4):
+        opts = CallOptions(terms=CallTerms(keep_us=keep_us)).to_bytes()
+        jobs[name] = new_job(number)._replace(opts=opts)
+    put_in(store, *jobs.values())
+    ended = [
+        Ended(job, Done(b'"%s"' % name.encode()), NOW_US, NOW_US) for name, job in jobs.items()
+    ]
+    settings = {job.lane.queue: QueueSettings(keep_us=DAY_US) for job in jobs.values()}
+    assert successes(ended[-1:], settings).commits == []  # nothing is kept
+    assert store.together([successes(ended, settings)]) == [True]
+    assert store.find([job.id for job in jobs.values()]) == [None] * len(jobs)
+    assert records.ends(store, FLOW, [0]) == {4: End("done", '"step"', "", NOW_US)}
+    for after_us, names in ((0, {*jobs} - {"never"}), (SECOND_US, {"plain", "other", "step"})):
+        clock.advance(us=after_us)
+        found = {name: results.read(store, job.id) for name, job in jobs.items()}
+        values = {name: end.value for name, end in found.items() if end is not None}
+        assert values == {name: f'"{name}"' for name in names}
 
 
 @pytest.mark.parametrize("state", ["dead", "cancelled", "expired", "discarded"])
