@@ -2,12 +2,13 @@
 
 Negative seeds are runs of streams, seeds from RECURRING runs of schedules, from LIMITED runs with
 limits, from FLOWING runs with workflows, from DEPLOYING runs with several
-versions of workers. All others are runs of a plain queue.
+versions of workers, from SUSPENDING runs with durable functions. All others are runs of a plain
+queue.
 """
 
 from collections.abc import Callable, Sequence
 
-from simulation import deploying, flowing, life, limited, recurring
+from simulation import deploying, flowing, life, limited, recurring, suspending
 from simulation.life import Life
 from simulation.streams import life as stream_life
 
@@ -27,11 +28,16 @@ FLOWING = 1 << 62
 DEPLOYING = 1 << 63
 """Above those with workflows."""
 
+SUSPENDING = 1 << 64
+"""Above those with several versions."""
+
 
 def live(
     seed: int, given: Sequence[int] | None = None, *, trace: Callable[[str], object] | None = None
 ) -> Life:
     """Run one seed; the same seed, or the same tape with it, gives the same run."""
+    if seed >= SUSPENDING:
+        return suspending.live(seed, given, trace=trace)
     if seed >= DEPLOYING:
         return deploying.live(seed, given, trace=trace)
     if seed >= FLOWING:
@@ -56,4 +62,5 @@ def _of_a_kind(seed: int, place: int) -> int:
         return -seed
     if place in (3, 11):  # odd indexes, because the last bit selects the kind of store
         seed = seed & ~1 | seed >> 4 & 1
-    return seed + {1: DEPLOYING, 3: LIMITED, 11: RECURRING, 13: FLOWING}.get(place, 0)
+    kinds = {1: DEPLOYING, 3: LIMITED, 5: SUSPENDING, 11: RECURRING, 13: FLOWING}
+    return seed + kinds.get(place, 0)

@@ -7,6 +7,7 @@ from typing import NamedTuple, cast
 from dueline.coordination.worker_registry import KnownTasks
 from dueline.core.call_options import CallOptions, Mode, Rule
 from dueline.core.clock import SECOND_US
+from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, Conflict, EnqueueUnknown, NotFound, StoreUnavailable
 from dueline.core.ids import Ids
 from dueline.core.job import Job, JobId
@@ -93,8 +94,13 @@ class Town:
         """Where nothing is known of what has ended, nothing is sent again."""
         self._numbers = 0
         self._started = 0
+        self._engines: dict[str, Engine] = {}
 
     # Processes
+
+    def engine_here(self) -> Engine:
+        """Return the engine of the process that calls this."""
+        return self._engines[self.world.here().name]
 
     def _process(self, kind: str) -> Process:
         self._started += 1
@@ -109,15 +115,15 @@ class Town:
         store = RecordingStore(
             self._reach(link), self._diary.of(process), eventer(world, process), noted
         )
-        return Queues(
-            open_engine(
-                cast("Store", store),
-                clock=ProcessClock(world, process),
-                ids=SeededIds(f"{self._seed}/{process.name}"),
-                defaults=self.scenario.settings,
-                wakeups=self._wakeups,
-            )
+        engine = open_engine(
+            cast("Store", store),
+            clock=ProcessClock(world, process),
+            ids=SeededIds(f"{self._seed}/{process.name}"),
+            defaults=self.scenario.settings,
+            wakeups=self._wakeups,
         )
+        self._engines[process.name] = engine
+        return Queues(engine)
 
     def _wait(self) -> None:
         self.world.sleep(AGAIN_US)

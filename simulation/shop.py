@@ -119,9 +119,14 @@ class Shop:
 _OPEN: list[Shop] = []
 
 
+def shop_here() -> Shop:
+    """Return the environment of the run."""
+    return _OPEN[-1]
+
+
 def work(context: Context, *call: Any) -> int:  # noqa: ANN401  (steps have more)
     """Run a job in the environment of the run."""
-    return _OPEN[-1].work(context, *call)
+    return shop_here().work(context, *call)
 
 
 TASKS: Mapping[str, Handler] = {"work": Handler(work, name="work", retry=RETRY, timeout_us=None)}

@@ -250,14 +250,7 @@ class ThreadRunner:
     def take_back(self) -> list[Job]:
         """Take back the jobs whose handlers were not called yet; suspend durable functions."""
         self._execution.controls.is_draining = True
-        taken = []
-        with self._work:
-            while self._ready:
-                try:
-                    taken.append(self._ready.popleft().job)
-                except IndexError:  # a thread was quicker
-                    break
-        return taken
+        return self.take_waiting()
 
     @property
     def capacity(self) -> int:
@@ -270,7 +263,14 @@ class ThreadRunner:
 
     def take_waiting(self) -> list[Job]:
         """Take back the jobs that wait for a slot."""
-        return self.take_back()
+        taken = []
+        with self._work:
+            while self._ready:
+                try:
+                    taken.append(self._ready.popleft().job)
+                except IndexError:  # a thread was quicker
+                    break
+        return taken
 
     def extend(self, until_us: Mapping[Claim, int]) -> None:
         """Set the ends of all extended claims."""

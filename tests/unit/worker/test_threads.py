@@ -118,6 +118,19 @@ def test_what_has_not_started_can_be_taken_back() -> None:
         made.wait(lambda: made.runner.load() == 0)
 
 
+def test_a_worker_that_gives_back_what_waits_too_long_does_not_stop() -> None:
+    gate = Gate()
+    with crew(gate.handler) as made:
+        jobs = made.submit(1, 2)
+        gate.entered(1)
+        assert made.runner.take_waiting() == jobs[1:]
+        assert not made.runner._execution.controls.is_draining  # durable functions run on
+        assert made.runner.take_back() == []
+        assert made.runner._execution.controls.is_draining
+        gate.open.set()
+        made.take(1)
+
+
 def test_what_was_lost_is_not_started_and_what_runs_can_know() -> None:
     # C7
     gate, learned = Gate(), []

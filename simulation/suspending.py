@@ -1,0 +1,403 @@
+"""One run of a queue with durable functions, from a seed to a verdict.
+
+Several processes enqueue functions of drawn calls, another sends signals, an operator cancels some,
+and at the end all functions end. Effects are counted, not records.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from typing import Any, Final, NamedTuple, cast
+
+from dueline.core.attempt import DurablePlace
+from dueline.core.call_options import CallOptions
+from dueline.core.clock import DAY_US, SECOND_US
+from dueline.core.codec import JSON
+from dueline.core.engine import Engine
+from dueline.core.errors import Conflict, StoreUnavailable
+from dueline.core.job import JobId, State
+from dueline.core.pagination import records_in
+from dueline.durable import signals
+from dueline.durable.context import DurableContext
+from dueline.durable.handler import DurableHandler
+from dueline.durable.log import END, OPENED, Entry, is_position, key_of, read_entry
+from dueline.jobs import results
+from dueline.jobs.function_list import partition_of
+from dueline.jobs.queue import EnqueueRequest, Queues
+from dueline.tasks.handler import Cancel
+from simulation.data import Data, kind_of
+from simulation.life import Life, lived
+from simulation.people import AHEAD_US, BETWEEN_US, Town, Version
+from simulation.scenario import PRIORITIES, QUEUE, TENANTS, scenario_of
+from simulation.shop import (
+    FATES,
+    RETRY,
+    SPARED_FENCE,
+    TASKS,
+    TOOK_US,
+    RunLog,
+    Shop,
+    shop_here,
+)
+from simulation.tape import Tape
+from simulation.world import Died, World
+
+CALLS_MAX: Final = 5
+SIGNALS: Final = ("go", "on")
+SLEEPS_US: Final = (50_000, 2 * SECOND_US, 9 * SECOND_US)
+TIMEOUTS_US: Final = (20 * SECOND_US, SECOND_US, 0)
+AGAIN_US: Final = 2 * SECOND_US
+MANY: Final = 1_000_000
+KINDS: Final = ("step", "step", "sleep", "signal", "undone", "undone")
+ENDS: Final = ("done", "done", "wavers", "fails", "cancels")
+
+Calls = Sequence[Sequence[Any]]
+"""Kinds of calls, and their terms."""
+
+SUSPENDED_VERDICTS: Final = (
+    "done again", "flipped", "taken twice", "undone wrongly", "undone in disorder", "left behind",
+)  # fmt: skip
+"""Verdicts on such runs only: a step ran although its record was stored; a call gave two values; a
+signal ended two waits; a compensation ran wrongly, twice, or not at all; compensations ran in
+another order; a function has not ended."""
+
+
+class _Effect(NamedTuple):
+    """A call of a step or a compensation. place: in the order of all. value: of the step."""
+
+    place: int
+    job: str
+    number: int
+    value: int
+    undoes: bool
+
+
+class _Ledger:
+    """What the functions of a run have done and seen."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.effects: list[_Effect] = []
+        self.seen: dict[tuple[str, int], dict[str, None]] = {}
+        self.again: list[str] = []
+        self.stale: Counter[tuple[str, int]] = Counter()
+        """Effects of claims after a later one has opened the log."""
+        self.values = iter(range(1, MANY))
+
+
+class _Program:
+    """Runs the calls of one function, and notes their effects."""
+
+    def __init__(
+        self, world: World, data: Data, ledger: _Ledger, context: DurableContext, calls: Calls
+    ) -> None:
+        """Take the calls, as they were drawn."""
+        self._world = world
+        self._data = data
+        self._ledger = ledger
+        self._context = context
+        self._job = context.job_id.hex()
+        self._calls = calls
+
+    def run(self) -> None:
+        """Make all calls in their order."""
+        for number, call in enumerate(self._calls, start=1):
+            value = self._made(number, *call)
+            self._ledger.seen.setdefault((self._job, number), {})[str(value)] = None
+
+    def _made(self, number: int, kind: str, *terms: Any) -> object:  # noqa: ANN401
+        context = self._context
+        if kind == "sleep":
+            return context.sleep(terms[0] / SECOND_US)
+        if kind == "signal":
+            name, timeout_us = terms
+            limit = timeout_us / SECOND_US if timeout_us else None
+            return context.wait_signal(name, timeout=limit, default="in vain")
+        took_us, fate = terms
+        undo = partial(self._undo, number) if kind == "undone" else None
+        step = partial(self._step, number, took_us, fate)
+        return context.step(step, name=f"{kind} {number}", undo=undo)
+
+    def _record(self, key: str) -> Entry | None:
+        partition = partition_of(JobId(bytes.fromhex(self._job)), 0)
+        for record in records_in(self._data.store, partition):
+            if record.key == key:
+                return read_entry(record.value)
+        return None
+
+    def _expect_none(self, key: str, what: str) -> None:
+        """Note an effect that is recorded already.
+
+        A worker whose machine was suspended may double one, since its clock stood still.
+        """
+        fence, opened = self._context.fence, self._record(OPENED)
+        if opened is not None and opened.head.fence > fence:
+            self._ledger.stale[self._job, fence] += 1
+            if self._ledger.stale[self._job, fence] == 1:
+                return
+        elif self._record(key) is None:
+            return
+        self._ledger.again.append(f"{self._job}: {what} under claim {fence}")
+
+    def _step(self, number: int, took_us: int, fate: str) -> int:
+        ledger, world = self._ledger, self._world
+        self._expect_none(key_of((number,)), f"step {number}")
+        value = next(ledger.values)
+        ledger.effects.append(_Effect(len(ledger.effects), self._job, number, value, undoes=False))
+        world.say(f"runs step {number} of {self._job}")
+        world.sleep(took_us)
+        if not world.is_healed:
+            self._meet(fate)
+        return value
+
+    def _undo(self, number: int, value: int) -> None:
+        ledger = self._ledger
+        self._expect_none(f"undo/{key_of((number,))}", f"compensation {number}")
+        ledger.effects.append(_Effect(len(ledger.effects), self._job, number, value, undoes=True))
+        self._world.say(f"undoes step {number} of {self._job}")
+        self._world.sleep(TOOK_US[0])
+
+    def _meet(self, fate: str) -> None:
+        fence, world = self._context.fence, self._world
+        if fate == "fails" and fence == 1:
+            raise RuntimeError("fails once")
+        if fate == "fails for good":
+            raise RuntimeError("fails each time")
+        if fate == "kills" and fence < SPARED_FENCE:
+            world.kill(world.here())
+            raise Died
+
+
+class _SuspendingShop(Shop):
+    """Runs durable functions beside plain jobs."""
+
+    def __init__(self, world: World, diary: RunLog, data: Data, ledger: _Ledger) -> None:
+        """Take the world, its event log, the data and the ledger."""
+        super().__init__(world, diary)
+        self._seen_by = world
+        self._data = data
+        self._ledger = ledger
+        self.town: Town | None = None
+
+    def run(self, context: DurableContext, number: int, calls: Calls, end: str) -> int:
+        """Run a durable function."""
+        super().work(context, number, 0, "done")
+        _Program(self._seen_by, self._data, self._ledger, context, calls).run()
+        world = self._seen_by
+        if end == "fails" or (end == "wavers" and not world.is_healed and world.tape.pick(2)):
+            raise ValueError("It ends with an error.")
+        if end == "cancels":
+            raise Cancel("Nobody needs it.")
+        return number
+
+
+def _shop() -> _SuspendingShop:
+    return cast("_SuspendingShop", shop_here())
+
+
+def _saga(context: DurableContext, number: int, calls: Calls, end: str) -> int:
+    """Run a durable function in the environment of the run."""
+    return _shop().run(context, number, calls, end)
+
+
+def _engine() -> Engine:
+    town = _shop().town
+    assert town is not None
+    return town.engine_here()
+
+
+_TASKS: Final = {
+    **TASKS,
+    "saga": DurableHandler(_saga, engine=_engine, name="saga", retry=RETRY, timeout_us=None),
+}
+_OPTIONS: Final = CallOptions(durable=DurablePlace()).to_bytes()
+
+
+class _Drawing:
+    """Draws durable functions."""
+
+    def __init__(self, tape: Tape) -> None:
+        """Take the choices."""
+        self._tape = tape
+        self._numbers = iter(range(1, MANY))
+
+    def body(self) -> bytes:
+        """Draw a function; lower choices give simpler ones."""
+        tape = self._tape
+        calls = [self._call() for _ in range(1 + tape.pick(CALLS_MAX))]
+        end = ENDS[tape.pick(len(ENDS))]
+        return json.dumps([next(self._numbers), calls, end]).encode()
+
+    def _call(self) -> Sequence[Any]:
+        tape = self._tape
+        kind = KINDS[tape.pick(len(KINDS))]
+        if kind == "sleep":
+            return kind, SLEEPS_US[tape.pick(len(SLEEPS_US))]
+        if kind == "signal":
+            name = SIGNALS[tape.pick(len(SIGNALS))]
+            return kind, name, TIMEOUTS_US[tape.pick(len(TIMEOUTS_US))]
+        took_us = TOOK_US[tape.pick(len(TOOK_US))] if tape.pick(3) == 2 else TOOK_US[0]
+        return kind, took_us, FATES[tape.pick(len(FATES))]
+
+
+class _People:
+    """Calls functions, sends them signals, and at the end signals until all have ended."""
+
+    def __init__(self, world: World, data: Data) -> None:
+        """Take the world, whose tape has the choices, and the data."""
+        self._world = world
+        self._tape = world.tape
+        self._data = data
+        self._drawing = _Drawing(world.tape)
+        self._numbers = iter(range(1, MANY))
+
+    def begin(self, town: Town) -> None:
+        """Start everybody."""
+        _shop().town = town
+        town.versions = (Version(_TASKS),)
+        for _ in range(min(2, town.scenario.producers)):
+            town.start_person("caller", self._call)
+        town.start_person("signaller", self._signal)
+        town.start_person("closer", self._close)
+        if town.scenario.has_operator:
+            town.start_operator()
+        town.look_after_workers()
+
+    def _call(self, town: Town, queues: Queues) -> None:
+        tape, world = self._tape, self._world
+        for _ in range(1 + tape.pick(3)):
+            ahead_us = AHEAD_US[tape.pick(len(AHEAD_US))]
+            due_us = world.now_us + ahead_us if ahead_us else None
+            priority = PRIORITIES[tape.pick(len(PRIORITIES))]
+            tenant = TENANTS[tape.pick(len(TENANTS))]
+            bodies = [self._drawing.body()]
+            town.put(
+                queues,
+                EnqueueRequest(QUEUE, "saga", 0, bodies, due_us, priority, tenant, _OPTIONS),
+            )
+            world.sleep(BETWEEN_US[tape.pick(len(BETWEEN_US))])
+
+    def _signal(self, town: Town, queues: Queues) -> None:
+        while not self._world.is_healed:
+            self._world.sleep(AGAIN_US)
+            for job_id in dict.fromkeys(town.known):
+                signal = self._drawn(SIGNALS[self._tape.pick(len(SIGNALS))])
+                if self._tape.pick(2):
+                    with suppress(Conflict, StoreUnavailable):
+                        signals.send(queues.engine, job_id, signal)
+
+    def _close(self, town: Town, queues: Queues) -> None:
+        while not self._world.is_healed:
+            self._world.sleep(SECOND_US)
+        while not _is_over(self._data, town.known):
+            self._world.sleep(AGAIN_US)
+            for job_id, name in product(dict.fromkeys(town.known), SIGNALS):
+                town.insist(partial(signals.send, queues.engine, job_id, self._drawn(name)))
+
+    def _drawn(self, name: str) -> signals.Sent:
+        number = str(next(self._numbers))
+        return signals.Sent(name, number, JSON, number.encode())
+
+
+def live(
+    seed: int, given: Sequence[int] | None = None, *, trace: Callable[[str], object] | None = None
+) -> Life:
+    """Run one seed; the same seed, or the same tape with it, gives the same run.
+
+    Its verdicts are those of a queue's run, and SUSPENDED_VERDICTS.
+    """
+    tape = Tape(seed, given)
+    scenario = scenario_of(seed, tape)
+    settings = replace(scenario.settings, keep_us=DAY_US, deliver="at_least_once")
+    scenario = scenario._replace(is_stepped=bool(seed >> 4 & 1), settings=settings)
+    world = World(tape, trace=trace)
+    data = Data(world, kind_of(seed >> 4, is_stepped=scenario.is_stepped))
+    ledger = _Ledger()
+
+    def judge(_diary: RunLog, faults: dict[str, list[str]]) -> None:
+        town = _shop().town
+        assert town is not None
+        faults |= _judged(ledger, data, dict.fromkeys(town.known))
+        for verdict in [verdict for verdict, stories in faults.items() if not stories]:
+            del faults[verdict]
+
+    return lived(
+        world, scenario, data, _People(world, data).begin, seed=seed, judge=judge,
+        open_shop=lambda world, diary: _SuspendingShop(world, diary, data, ledger),
+    )  # fmt: skip
+
+
+def _state_of(data: Data, job_id: JobId) -> str:
+    """Return how a function ended; "" if it has not."""
+    result = results.read(data.store, job_id)
+    if result is not None:
+        return result.state
+    rows = data.rows({job_id.hex()})
+    return next(("dead" for row in rows if row.id == job_id and row.state == State.DEAD), "")
+
+
+def _is_over(data: Data, called: Iterable[JobId]) -> bool:
+    return all(_state_of(data, job_id) for job_id in called)
+
+
+# The verdict
+
+
+def _judged(ledger: _Ledger, data: Data, called: Iterable[JobId]) -> dict[str, list[str]]:
+    """Compare what functions have done with their logs after the run."""
+    found: dict[str, list[str]] = {verdict: [] for verdict in SUSPENDED_VERDICTS}
+    found["done again"] = ledger.again
+    found["flipped"] = [
+        f"{job}: call {number} gave {', '.join(values)}"
+        for (job, number), values in ledger.seen.items()
+        if len(values) > 1
+    ]
+    for job_id in called:
+        entries = {
+            record.key: read_entry(record.value)
+            for record in records_in(data.store, partition_of(job_id, 0))
+        }
+        state = _state_of(data, job_id)
+        if not state:
+            found["left behind"].append(job_id.hex())
+            continue
+        sources = [entry.head.source for entry in entries.values() if entry.head.source]
+        if len(set(sources)) < len(sources):
+            found["taken twice"].append(f"{job_id.hex()}: {sources}")
+        found["undone wrongly"] += _undone_wrongly(ledger, job_id, entries, state)
+        found["undone in disorder"] += _disorder(ledger, job_id, entries)
+    return found
+
+
+def _undone(ledger: _Ledger, job_id: JobId) -> list[int]:
+    job = job_id.hex()
+    return [effect.number for effect in ledger.effects if effect.undoes and effect.job == job]
+
+
+def _undone_wrongly(
+    ledger: _Ledger, job_id: JobId, entries: dict[str, Entry], state: str
+) -> list[str]:
+    """Return compensations of a success, and steps of a failure that were not undone."""
+    undone = _undone(ledger, job_id)
+    if state == "done":
+        return [f"{job_id.hex()} is done, and undone: {undone}"] if undone else []
+    due = {
+        int(key)
+        for key, entry in entries.items()
+        if is_position(key) and entry.head.undo and entry.head.state == "done"
+    }
+    if due == set(undone) or (END not in entries and not undone and not due):
+        return []
+    return [f"{job_id.hex()} is {state}: undone {sorted(set(undone))}, not {sorted(due)}"]
+
+
+def _disorder(ledger: _Ledger, job_id: JobId, entries: dict[str, Entry]) -> list[str]:
+    """Return the compensations that first ran in another order than the last step first."""
+    order = list(dict.fromkeys(_undone(ledger, job_id)))
+    if order == sorted(order, reverse=True):
+        return []
+    return [f"{job_id.hex()}: {order}, log {list(entries)}"]

@@ -1,0 +1,256 @@
+"""`python -m tests.kills.durable`: each step of a durable function once, whoever is killed.
+
+DURABLE_KILLS and DURABLE_STALLS, from the environment, say how often a worker is killed, or stopped
+for longer than its lease beside the others; DURABLE_STORE names an empty store elsewhere than in a
+file. Effects are counted, not records: each call of a step writes a line before and after it.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from dueline import Conflict, Dueline, DurableContext, NotFound, Retry
+from tests.kills.processes import told_in
+
+ROOT: Final = Path(__file__).parent.parent.parent
+QUEUE: Final = "sagas"
+KILLS: Final = 15
+STALLS: Final = 3
+LEASE_S: Final = 2.0
+TICK_S: Final = 0.01
+EFFECTS_MAX: Final = 40
+"""After so many effects, or fewer, somebody is struck."""
+
+AHEAD: Final = 20
+"""So many functions are started ahead of those that have ended, at each strike."""
+
+STEPS: Final = 4
+FAILS_ONE_IN: Final = 3
+DRAIN_S_MAX: Final = 300.0
+
+
+class Report(NamedTuple):
+    """What became of all functions. faults: what must not be, in words."""
+
+    kills: int
+    stalls: int
+    functions: int
+    effects: int
+    doubled: int
+    faults: Sequence[str]
+
+
+class SagaError(Exception):
+    """The function ends with an error."""
+
+
+def app_in(folder: Path) -> Dueline:
+    """Make the application of all processes."""
+    url = os.environ.get("DURABLE_STORE") or f"sqlite:///{folder}/queue.db?synchronous=NORMAL"
+    app = Dueline(url)
+    app.queue(QUEUE, shards=1, lease=LEASE_S)
+    effects = os.open(folder / "effects", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    chance = random.Random()
+
+    def note(word: str, job: str, step: str) -> None:
+        os.write(effects, f"{word} {job} {step} {os.getpid()}\n".encode())
+
+    def effect(job: str, step: str) -> int:
+        note("begins", job, step)
+        time.sleep(chance.choice((0, 0, 0.002, 0.02)))
+        note("ends", job, step)
+        return chance.randrange(1_000_000)
+
+    @app.durable(name="saga", queue=QUEUE, retry=Retry(attempts=1))
+    def saga(ctx: DurableContext, number: int) -> list[int]:
+        job = ctx.job_id.hex()
+        values: list[int] = []
+        for step in range(STEPS):
+            undo: Callable[[Any], Any] | None = None
+            if step % 2 == 0:
+                undo = lambda _, step=step: effect(job, f"undo-{step}")  # noqa: E731
+            values.append(ctx.step(effect, job, f"step-{step}", name=f"step {step}", undo=undo))
+            if step == 0:
+                ctx.sleep(0.1)
+            if step == 1:
+                values.append(ctx.wait_signal("go", timeout=600, type=int))
+        note("saw", job, "-".join(map(str, values)))
+        if number % FAILS_ONE_IN == 0:
+            raise SagaError
+        return values
+
+    return app
+
+
+def work(folder: Path, role: str) -> None:
+    """Work until killed; or start functions and signal them, until so many are ahead."""
+    app, number = app_in(folder), 0
+    if role == "worker":
+        app.run_worker([QUEUE], concurrency=8)
+        return
+    saga = app.task_named("saga")
+    started: dict[str, Any] = {}
+    while True:
+        for _ in range(AHEAD - len(started)):
+            number += 1
+            job = saga.enqueue(number)
+            started[job.id] = job
+            with (folder / "started").open("a") as told:
+                told.write(f"{job.id} {number}\n")
+        for job in list(started.values()):
+            if job.status in {"done", "dead"}:
+                del started[job.id]
+                continue
+            with suppress(Conflict, NotFound):
+                job.signal("go", 7, id="1")
+        time.sleep(10 * TICK_S)
+
+
+class Durables:
+    """One run: processes that are killed and stalled, until nothing is left to do."""
+
+    def __init__(self, folder: Path, *, kills: int, stalls: int, seed: int) -> None:
+        """Take an empty folder, how often to kill and stall, and the seed of the choices."""
+        self._folder = folder
+        self._strikes = ["kill"] * kills + ["stall"] * stalls
+        self._counts = kills, stalls
+        self._choice = random.Random(seed)
+        self._choice.shuffle(self._strikes)
+        self._struck: set[int] = set()
+        self._app = app_in(folder)
+
+    def run(self) -> Report:
+        """Run it all, let it come to its end, and judge."""
+        workers = [self._start("worker") for _ in range(3)]
+        starter = self._start("starter")
+        try:
+            for strike in self._strikes:
+                self._let_work(self._choice.randint(1, EFFECTS_MAX))
+                place = self._choice.randrange(len(workers))
+                self._struck.add(workers[place].pid)
+                if strike == "stall":
+                    self._stall(workers[place])
+                    continue
+                assert workers[place].poll() is None, "one ended unasked: " + self._errors()
+                workers[place].kill()
+                workers[place].wait()
+                workers[place] = self._start("worker")
+            self._let_end(starter)
+        finally:
+            for process in [*workers, starter]:
+                process.kill()
+                process.wait()
+        return self._judge()
+
+    def _stall(self, worker: "subprocess.Popen[bytes]") -> None:
+        worker.send_signal(signal.SIGSTOP)
+        time.sleep(LEASE_S * 1.5)  # so long is the stall
+        worker.send_signal(signal.SIGCONT)
+
+    def _lines(self) -> list[list[str]]:
+        return [line.split() for line in (self._folder / "effects").read_text().splitlines()]
+
+    def _let_work(self, effects: int) -> None:
+        """Wait until so many effects have come."""
+        path = self._folder / "effects"
+        enough = path.stat().st_size + effects * 60
+        give_up = time.monotonic() + DRAIN_S_MAX
+        while path.stat().st_size < enough:
+            assert time.monotonic() < give_up, f"nobody works: {self._errors()}"
+            time.sleep(TICK_S)
+
+    def _start(self, role: str) -> "subprocess.Popen[bytes]":
+        with (self._folder / "stderr").open("ab") as errors:
+            return subprocess.Popen(
+                [sys.executable, "-m", "tests.kills.durable", role, str(self._folder)],
+                cwd=ROOT,
+                stderr=errors,
+            )
+
+    def _errors(self) -> str:
+        return told_in(self._folder / "stderr")
+
+    def _started(self) -> dict[str, int]:
+        """Return the functions whose start was acknowledged, and their numbers."""
+        lines = (self._folder / "started").read_text().splitlines()
+        return {job: int(number) for job, number in (line.split() for line in lines)}
+
+    def _let_end(self, starter: "subprocess.Popen[bytes]") -> None:
+        """Start no more, signal those that are left, and wait until all have ended."""
+        starter.kill()
+        starter.wait()
+        give_up = time.monotonic() + DRAIN_S_MAX
+        left = {row.id.hex() for row in self._app.queues.engine.jobs_of(QUEUE)}
+        while left:
+            assert time.monotonic() < give_up, f"functions do not end: {self._errors()}"
+            for job_id in left:
+                with suppress(Conflict, NotFound):
+                    self._app.job(job_id).signal("go", 7, id="1")
+            time.sleep(10 * TICK_S)
+            left = {row.id.hex() for row in self._app.queues.engine.jobs_of(QUEUE)}
+
+    def _judge(self) -> Report:
+        lines, started = self._lines(), self._started()
+        begins: dict[tuple[str, str], list[int]] = defaultdict(list)
+        saw: dict[str, set[str]] = defaultdict(set)
+        for word, job, step, pid in lines:
+            if word == "begins":
+                begins[job, step].append(int(pid))
+            if word == "saw":
+                saw[job].add(step)
+        doubled = {key: pids for key, pids in begins.items() if len(pids) > 1}
+        faults = [
+            f"{job} {step} began in {pids}, and only {sorted(self._struck & set(pids))} were struck"
+            for (job, step), pids in doubled.items()
+            if len(set(pids) - self._struck) > 1 or len(set(pids)) < len(pids)
+        ]
+        faults += [f"{job} saw {values}" for job, values in saw.items() if len(values) > 1]
+        for job_id, number in started.items():
+            status = self._app.job(job_id).status
+            expected = "dead" if number % FAILS_ONE_IN == 0 else "done"
+            if status != expected:
+                faults.append(f"{job_id} is {status}, not {expected}")
+            missing = [step for step in range(STEPS) if (job_id, f"step-{step}") not in begins]
+            undone = sorted(
+                int(step.removeprefix("undo-"))
+                for job, step in begins
+                if job == job_id and step.startswith("undo-")
+            )
+            if missing:
+                faults.append(f"{job_id} did not run steps {missing}")
+            if undone != ([0, 2] if expected == "dead" else []):
+                faults.append(f"{job_id} is {status}, and steps {undone} were undone")
+        self._app.close()
+        return Report(*self._counts, len(started), len(lines) // 2, len(doubled), faults)
+
+
+def main() -> int:
+    """Run the loop once and print its report as JSON; answer 1 where there is a fault."""
+    if len(sys.argv) > 1:
+        work(Path(sys.argv[2]), sys.argv[1])
+        return 0
+    kills = int(os.environ.get("DURABLE_KILLS", KILLS))
+    stalls = int(os.environ.get("DURABLE_STALLS", STALLS))
+    seed = int.from_bytes(os.urandom(4))
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        report = Durables(Path(folder), kills=kills, stalls=stalls, seed=seed).run()
+    told = report._asdict() | {"seed": seed, "took_s": round(time.monotonic() - began, 1)}
+    print(json.dumps(told | {"faults": len(report.faults)}, indent=2))  # noqa: T201
+    if report.faults:
+        print(json.dumps(report.faults[:20], indent=2))  # noqa: T201
+    return 1 if report.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

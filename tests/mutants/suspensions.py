@@ -1,0 +1,113 @@
+"""Rules of durable functions, broken."""
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from dueline.core.attempt import Failed
+from dueline.core.job import JobId
+from dueline.core.store import Put, Record, Records
+from dueline.durable import ends, signals, waits
+from dueline.durable.activation import Activation
+from dueline.durable.driving import Part
+from dueline.durable.log import Entry, Head, Log
+
+Patch = pytest.MonkeyPatch
+
+
+def a_step_is_not_recorded(patch: Patch) -> None:
+    write = Log.write
+
+    def write_others(self: Log, key: str, head: Head, value: bytes = b"") -> Entry:
+        if head.kind == "step" and head.state == "done":
+            return Entry(head, value)
+        return write(self, key, head, value)
+
+    patch.setattr(Log, "write", write_others)
+
+
+def a_record_is_written_whoever_has_opened_the_log(patch: Patch) -> None:
+    def put(self: Log, key: str, entry: Entry, *, expect: bytes | None) -> None:
+        self.expect_listed()
+        writes = [Put(key, self._engine.ids.token(), entry.to_bytes(), expect=None)]
+        self._engine.store.commit(self._partition, writes)
+        self._note(key, entry)
+
+    def see(self: Log, record: Record) -> None:
+        self._is_open = True
+
+    patch.setattr(Log, "_put", put)
+    patch.setattr(Log, "_see", see)
+    patch.setattr(Log, "_open", lambda _: None)
+
+
+def the_end_is_not_recorded(patch: Patch) -> None:
+    def end(run: Activation, state: str, why: Failed) -> Generator[Part, Any, Entry]:
+        shown = [why.error_type, why.message, why.traceback]
+        stored = run.handler.write_value(shown, run.job.task)
+        return Entry(Head("end", state=state, codec=stored.codec), stored.data)
+        yield
+
+    patch.setattr(ends, "_write_end", end)
+
+
+def a_recorded_end_is_not_followed(patch: Patch) -> None:
+    begin = ends.begin
+
+    def begin_anew(run: Activation) -> Generator[Part, Any, None]:
+        yield from begin(run)
+        run.end = None
+
+    patch.setattr(ends, "begin", begin_anew)
+
+
+def a_signal_is_free_though_it_is_marked(patch: Patch) -> None:
+    def is_free(records: Records, job_id: JobId, signal: signals.Signal) -> bool:
+        return True
+
+    patch.setattr(signals, "is_free", is_free)
+
+
+def an_unknown_step_is_not_interrupted(patch: Patch) -> None:
+    """Give a value whose record has no response."""
+    write = Activation.write
+
+    def write_anyhow(
+        self: Activation, key: str, head: Head, value: bytes = b""
+    ) -> Generator[Part, Any, Entry]:
+        try:
+            return (yield from write(self, key, head, value))
+        except BaseException:
+            if head.kind != "step":
+                raise
+            self.suspension = None
+            return Entry(head, value)
+
+    patch.setattr(Activation, "write", write_anyhow)
+
+
+def a_replay_runs_its_steps_again(patch: Patch) -> None:
+    replayed = Activation.replayed
+
+    def replay(self: Activation, key: str, kind: str, name: str) -> Generator[Part, Any, Any]:
+        entry = yield from replayed(self, key, kind, name)
+        return None if kind == "step" and self.end is None else entry
+
+    patch.setattr(Activation, "replayed", replay)
+
+
+def a_compensation_that_is_recorded_runs_again(patch: Patch) -> None:
+    whole = ends.conclude
+
+    def conclude(run: Activation) -> Generator[Part, Any, Any]:
+        for key in [key for key in run.log.entries if key.startswith("undo/")]:
+            del run.log._entries[key]
+        return (yield from whole(run))
+
+    patch.setattr(ends, "conclude", conclude)
+
+
+def nobody_is_woken(patch: Patch) -> None:
+    patch.setattr(signals, "wake", lambda _engine, _job_id: True)
+    patch.setattr(waits, "CHECK_US_MIN", waits.CHECK_US_MAX)
