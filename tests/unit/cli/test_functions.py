@@ -48,9 +48,12 @@ def functions(shell: Shell) -> Shell:
     return shell
 
 
-def write(first: str) -> None:
-    """Write the application; its function calls this step first."""
-    Path("tasks.py").write_text(CODE.replace("{first}", first), encoding="utf-8")
+def write(first: str, more: str = "") -> None:
+    """Write the application; its function calls this step first.
+
+    A module that is written twice in a second needs another size: Python keeps its bytecode.
+    """
+    Path("tasks.py").write_text(CODE.replace("{first}", first) + more, encoding="utf-8")
 
 
 def test_functions_are_listed_beside_workflows_with_their_states(functions: Shell) -> None:
@@ -117,7 +120,7 @@ def test_a_cancel_of_the_command_line_asks_a_function_to_end(functions: Shell) -
 def test_a_stopped_function_is_listed_and_says_what_to_do(functions: Shell) -> None:
     job = functions.enqueue("tasks.checkout", "o-1")
     functions.work()
-    write("refund")
+    write("refund", "# changed\n")
     functions.app("flows", "signal", job, "approved")
     functions.work()
     (listed,) = functions.app("flows", "list", "--state", "stopped", "-o", "json").data
