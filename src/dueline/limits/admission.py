@@ -112,7 +112,7 @@ class Admission:
         clock: Clock,
         ids: Ids,
         catalog: Catalog,
-        lends: bool = True,
+        lends: bool,
     ) -> None:
         self._store = store
         self._time = time
