@@ -181,11 +181,14 @@ def test_outside_of_tests_other_arguments_are_a_warning(
     def careless(ctx: DurableContext) -> str:
         runs.append(1)
         value: str = ctx.step(str, len(runs), name="text")
-        ctx.sleep(0.01)
+        ctx.wait_signal("go")
         return value
 
     job = careless.enqueue()
     with app.worker():
+        while job.status != "scheduled":  # it is parked, and so replayed
+            time.sleep(0.02)
+        job.signal("go")
         assert job.result(timeout=60) == "1"
     app.close()
     assert "call 1, text, has other arguments than its record" in caplog.text
