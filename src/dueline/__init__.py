@@ -36,8 +36,8 @@ if TYPE_CHECKING:
         StoreUnavailable,
     )
     from dueline.core.retry import Retry
-    from dueline.durable.context import DurableContext
-    from dueline.durable.errors import StepFailed, StepLost
+    from dueline.durable.context import CalledJob, DurableContext
+    from dueline.durable.errors import CallFailed, StepFailed, StepLost
     from dueline.jobs.explanation import Explanation
     from dueline.jobs.transaction import Transaction
     from dueline.streams.batch import Batch
@@ -58,6 +58,8 @@ __all__ = [
     "Batch",
     "BatchOptions",
     "Call",
+    "CallFailed",
+    "CalledJob",
     "Cancel",
     "CommitUnknown",
     "ConfigError",
@@ -135,8 +137,8 @@ _PLACES = {
         "StoreUnavailable",
     ),
     "core.retry": ("Retry",),
-    "durable.context": ("DurableContext",),
-    "durable.errors": ("StepFailed", "StepLost"),
+    "durable.context": ("CalledJob", "DurableContext"),
+    "durable.errors": ("CallFailed", "StepFailed", "StepLost"),
     "jobs.explanation": ("Explanation",),
     "jobs.transaction": ("Transaction",),
     "streams.batch": ("Batch",),

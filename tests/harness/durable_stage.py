@@ -1,9 +1,13 @@
 """Durable functions on a store of any kind, whose worker is disturbed at any call of the store."""
 
+import os
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any, TypeVar
+
+import pytest
 
 from dueline import Dueline, JobFailed
 from dueline.api.durable_jobs import DurableStep
@@ -11,9 +15,11 @@ from dueline.api.job_handle import Job
 from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.store import Store
 from dueline.testing.bench import Drained, _Engine
+from tests.harness.addresses import world_of
 from tests.harness.clocks import HandClock
 from tests.harness.failing_store import FailingStore
 from tests.harness.lives import Stopped
+from tests.harness.world import World
 
 TURNS_MAX = 60
 AFTER_LEASES_S = 61.0
@@ -24,6 +30,19 @@ pauses until others have finished, or have made one turn."""
 
 Answer = TypeVar("Answer")
 Declare = Callable[[Dueline, "DurableStage"], None]
+
+
+KINDS = [
+    pytest.param("memory", marks=pytest.mark.memory),
+    pytest.param("steps", marks=pytest.mark.memory),
+    pytest.param("sqlite", marks=pytest.mark.sqlite),
+    pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.long]),
+    pytest.param("cassandra", marks=[pytest.mark.cassandra, pytest.mark.long]),
+]
+
+
+STRIDES = {"sqlite": 3, "postgres": 7, "cassandra": 19}
+"""Every n-th call is disturbed on slower stores, unless DUELINE_TEST_EACH_CALL is set."""
 
 
 class DisturbedStore(FailingStore):
@@ -164,3 +183,51 @@ class DurableStage:
         self.calls = store.calls
         assert self.is_over(), f"it never ends: {self.job.status}"
         return store.calls >= at
+
+
+Between = Callable[[DurableStage], object]
+
+
+def nothing(_: DurableStage) -> None:
+    """Do nothing."""
+
+
+class Stages:
+    """Makes stages; those on a server share its store, since an empty one is slow to make."""
+
+    def __init__(self, kind: str, folder: Path, declare: Declare) -> None:
+        """Take the kind of store, and what declares the functions."""
+        self.is_server = kind in ("postgres", "cassandra")
+        self.stride = STRIDES.get(kind, 1) if not os.environ.get("DUELINE_TEST_EACH_CALL") else 1
+        self._kind, self._folder, self._count = kind, folder, 0
+        self._declare = declare
+        self._stack = ExitStack()
+        self._world: World | None = None
+
+    def fresh(self) -> DurableStage:
+        """Make a stage."""
+        if self._world is None or not self.is_server:
+            self.close()
+            self._count += 1
+            folder = self._folder / str(self._count)
+            folder.mkdir()
+            self._world = self._stack.enter_context(world_of(self._kind, folder))
+        return DurableStage(self._world.store, self._world.clock, self._declare)
+
+    def close(self) -> None:
+        """Close the stores."""
+        self._stack.close()
+
+    def disturbed(
+        self, function: str, how: str, *args: object, between: Between = nothing
+    ) -> Iterator[tuple[DurableStage, str]]:
+        """Yield the stages of runs in each of which another call of the store is disturbed."""
+        at = 1 - self.stride
+        was_disturbed = True
+        while was_disturbed:
+            at += self.stride
+            stage = self.fresh()
+            stage.begin(*args, function=function)
+            was_disturbed = stage.run(at, how, between=between)
+            yield stage, f"{how} at call {at}: {dict(stage.effects)}, {stage.outcome()}"
+        assert at > 20, "the function makes few calls"

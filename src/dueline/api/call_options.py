@@ -180,6 +180,19 @@ def check_step(options: Options) -> None:
         )
 
 
+_NOT_CALLED: Final = ("tx", "unique", "window")
+
+
+def check_called(options: Options, task: str) -> None:
+    """Raise BadInput for the first option that does not apply to calls of durable functions."""
+    for name in _NOT_CALLED:
+        if _IS_SET[name](options):
+            raise BadInput(
+                f"A durable function cannot call {task} with the option `{name}`.",
+                hint="Each call is a job of its own, stored with the record of the call.",
+            )
+
+
 def check_recurring(options: Options, task: str) -> None:
     """Raise BadInput for the first option that a schedule cannot repeat."""
     for option in OPTIONS:

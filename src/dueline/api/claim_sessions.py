@@ -17,7 +17,7 @@ import msgspec
 
 from dueline.coordination.worker_registry import BEATS_A_LEASE, KnownTasks, Presence, announce
 from dueline.core.attempt import Done, Ended, Ending, GivenBack
-from dueline.core.call_options import is_step
+from dueline.core.call_options import is_awaited
 from dueline.core.codec import encode, encode_result
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, Conflict, LeaseLost
@@ -401,7 +401,7 @@ class ClaimSessions:
         """
         value = encode_result(result, job.task)
         keep_us = self.engine.catalog.settings(job.lane.queue).keep_us
-        return Done(value if kept_us(job, keep_us) > 0 or is_step(job) else b"")
+        return Done(value if kept_us(job, keep_us) > 0 or is_awaited(job) else b"")
 
     def settle(self, endings: Sequence[tuple[Job, Ending]]) -> list[Job]:
         """Store how attempts ended; a job whose end was requested is cancelled unless it is done.

@@ -14,6 +14,7 @@ from dueline.core.errors import BadInput
 from dueline.core.limit_names import semaphore_of
 from dueline.core.queue_settings import DEFAULT_QUEUE, check_queue_name
 from dueline.core.retry import Retry
+from dueline.durable.activation import check_name
 from dueline.durable.context import DurableContext
 from dueline.durable.handler import DurableHandler
 from dueline.tasks.handler import Handler, KeptLogs, Middleware
@@ -79,6 +80,7 @@ class DurableMethods(Connection):
         limits: Iterable[str] = (),
         middleware: Sequence[Middleware] = (),
         logs: KeptLogs = "off",
+        version: str = "",
     ) -> Any:
         """Register a durable function, which repeats nothing that it recorded.
 
@@ -97,6 +99,8 @@ class DurableMethods(Connection):
             limits: Limits that each run uses; a function that waits holds none.
             middleware: Functions of a Context that wrap each run; see `task`.
             logs: Of which attempts the log is kept.
+            version: Version of the code, up to 200 characters: `app.durable_versions()` counts the
+                unfinished functions that began with each.
 
         Returns:
             The task, or a decorator that makes it.
@@ -111,13 +115,13 @@ class DurableMethods(Connection):
 
         def register(function: Callable[..., Any]) -> Task[..., Any] | AsyncTask[..., Any]:
             handler = DurableHandler(
-                function, engine=lambda: self.engine, name=task_name(function, name),
+                function, queues=lambda: self.queues, version=version,
+                name=task_name(function, name),
                 retry=retry or Retry(), timeout_us=timeout_us, payloads=self.payloads,
                 codec=codec, limits=limits, join=self.join, middleware=middleware, logs=logs,
             )  # fmt: skip
-            options = Options(
-                queue=check_queue_name(queue), priority=priority, durable=DurablePlace()
-            )
+            place = DurablePlace(version=version and check_name(version, "version"))
+            options = Options(queue=check_queue_name(queue), priority=priority, durable=place)
             return self._add_task(handler, options, unique)
 
         return register if function is None else register(function)

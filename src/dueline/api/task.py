@@ -3,6 +3,7 @@
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -16,7 +17,13 @@ from typing import (
     cast,
 )
 
-from dueline.api.call_options import Options, check_recurring, check_step, with_options
+from dueline.api.call_options import (
+    Options,
+    check_called,
+    check_recurring,
+    check_step,
+    with_options,
+)
 from dueline.api.connection import Connection
 from dueline.api.handle import R_co
 from dueline.api.job_handle import Job
@@ -39,6 +46,7 @@ from dueline.core.lane import Lane
 from dueline.core.limit_names import is_same_for_all, limits_of_call
 from dueline.core.option_table import NAMES
 from dueline.core.retry import Retry
+from dueline.durable.calls import ChildCall
 from dueline.jobs.queue import EnqueueRequest
 from dueline.jobs.transaction import Transaction
 from dueline.schedules.schedule import Template
@@ -404,6 +412,19 @@ class PlannedCall(Generic[R_co]):
         self, using: Using[..., R_co], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
         self.using, self.args, self.kwargs = using, args, kwargs
+
+    def child(self) -> ChildCall:
+        """Encode the call for a durable function that makes it.
+
+        Raises:
+            BadInput: The arguments do not fit, or an option does not apply to such calls.
+        """
+        using = self.using
+        check_called(using._options, using._handler.name)  # noqa: SLF001  (of this module)
+        written = using._written(self.args, self.kwargs)  # noqa: SLF001
+        handler = using._handler  # noqa: SLF001
+        request = partial(using._request, written)  # noqa: SLF001
+        return ChildCall(handler.name, request, handler.result_kind)
 
 
 def enqueue_all(

@@ -107,7 +107,10 @@ class DurablePlace(NamedTuple):
 
     generation: of its log. length: a number of records that its log has at least; 0: it may not
     have begun. parked_us: it waits while it is due at this time. stops: how often it was stopped
-    since it last ran. stop: the last of them.
+    since it last ran. stop: the last of them. stored: the jobs of its calls up to this position are
+    stored. kept: older generations whose logs are read, each up to a position, in their order.
+    arguments: the generation and key of the record that holds its arguments; None: the row does.
+    version: of the code that began it.
     """
 
     generation: int = 0
@@ -115,6 +118,35 @@ class DurablePlace(NamedTuple):
     parked_us: int = 0
     stops: int = 0
     stop: Stop | None = None
+    stored: int = 0
+    kept: tuple[tuple[int, int], ...] = ()
+    arguments: tuple[int, str] | None = None
+    version: str = ""
+
+    @property
+    def base(self) -> int:
+        """The last position that is read from an older generation."""
+        return self.kept[-1][1] if self.kept else 0
+
+    def owner(self, number: int) -> int:
+        """Return the generation whose log has a position."""
+        return next((kept for kept, last in self.kept if number <= last), self.generation)
+
+
+class CallPlace(NamedTuple):
+    """The call of a durable function that a job was made by.
+
+    parent, generation, key: the function, its log, and the position of the call. number: of the job
+    in a gather, from 1; 0: of no gather. calls: how many the gather has. depth: how many functions
+    call each other, down to this job.
+    """
+
+    parent: bytes
+    generation: int
+    key: str
+    number: int = 0
+    calls: int = 0
+    depth: int = 1
 
 
 class Parked(NamedTuple):
@@ -122,7 +154,8 @@ class Parked(NamedTuple):
 
     at_us: when it goes on, or checks again. word: for the history. error: why it was stopped.
     awaits: the name of the signal that it waits for. errors, crashes: of the row.
-    ignores_cancel: a request to cancel it changes nothing any more.
+    ignores_cancel: a request to cancel it changes nothing any more. call: the call whose end it
+    waits for.
     """
 
     at_us: int
@@ -133,6 +166,7 @@ class Parked(NamedTuple):
     error: str = ""
     awaits: str = ""
     ignores_cancel: bool = False
+    call: CallPlace | None = None
 
 
 class Settled(NamedTuple):

@@ -7,7 +7,7 @@ from functools import lru_cache
 from string import Formatter
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from dueline.core.attempt import DurablePlace
+from dueline.core.attempt import CallPlace, DurablePlace
 from dueline.core.clock import duration_us
 from dueline.core.codec import Cells, decode, encode
 from dueline.core.constraints import check_constraints, constraint
@@ -101,6 +101,7 @@ class CallOptions(Carried, frozen=True, gc=False):
       which it is; invalid once the row is due at another time.
     step: of a job of a workflow. put_back: the outcome of its last attempt and the time until
       which the job is deferred; invalid once the row is due at another time.
+    called_by: the call of a durable function that made the job.
     """
 
     expires_us: int | None = None
@@ -108,6 +109,7 @@ class CallOptions(Carried, frozen=True, gc=False):
     aside: tuple[int, int] | None = None
     step: StepPlace | None = None
     put_back: tuple[str, int] | None = None
+    called_by: CallPlace | None = None
 
     def to_bytes(self) -> bytes:
         """Return the options that are set as JSON."""
@@ -139,6 +141,21 @@ def is_step(job: Job) -> bool:
         return read_options(job.opts).step is not None
     except StoreCorrupt:  # the worker that runs it reports that
         return False
+
+
+def call_of(job: Job) -> CallPlace | None:
+    """Return the call that made a job; None if it was none, or its options cannot be read."""
+    if not job.opts:
+        return None
+    try:
+        return read_options(job.opts).called_by
+    except StoreCorrupt:  # the worker that runs it reports that
+        return None
+
+
+def is_awaited(job: Job) -> bool:
+    """Return whether another job needs the result, however long it is kept."""
+    return is_step(job) or call_of(job) is not None
 
 
 def durable_place(job: Job) -> DurablePlace | None:

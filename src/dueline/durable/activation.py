@@ -2,10 +2,10 @@
 
 import random
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
-from dueline.core.attempt import DurablePlace, Ending, Parked
+from dueline.core.attempt import CallPlace, DurablePlace, Ending, Parked
 from dueline.core.call_options import durable_place, read_options
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, StoreCorrupt, StoreUnavailable
@@ -14,7 +14,7 @@ from dueline.core.job import Job
 from dueline.core.logging import log
 from dueline.core.retry import Retry
 from dueline.durable.driving import Blocking, Call, Part
-from dueline.durable.log import Entry, Head, Log, Path, is_position, key_of, shown
+from dueline.durable.log import Entry, Head, Log, is_position, key_of, shown
 from dueline.durable.positions import Line
 from dueline.durable.rehearsal import Rehearsal
 from dueline.durable.suspension import (
@@ -74,7 +74,7 @@ class Activation:
         self.job = job
         self.handler = handler
         self.place = durable_place(job) or DurablePlace()
-        self.log = Log(engine, job, self.place.generation)
+        self.log = Log(engine, job, self.place)
         self.line = Line(job.enqueued_us)
         self.suspension: Suspended | None = None
         self.end: Entry | None = None
@@ -101,18 +101,34 @@ class Activation:
         now_us = self.engine.time.latest_us()
         self.interrupt(stopped(self.job, self.place, why, now_us, kind=kind))
 
-    def park(self, at_us: int, *, awaits: str = "", error: str = "") -> NoReturn:
-        """End the run until a time."""
+    def park(
+        self, at_us: int, *, awaits: str = "", error: str = "", call: CallPlace | None = None
+    ) -> NoReturn:
+        """End the run until a time.
+
+        The jobs of the calls before are stored: the function went on after that (rule D4).
+        """
         expires_us = read_options(self.job.opts).expires_us
         if expires_us is not None:  # as the row is then due
             at_us = min(at_us, max(expires_us, self.engine.time.latest_us()))
         is_fresh = self.log.written > 0
-        place = DurablePlace(self.place.generation, len(self.log), at_us)
+        stored = self.line.path[0] - (self.line.open is not None)
+        place = self.place._replace(
+            length=len(self.log), parked_us=at_us, stops=0, stored=max(self.place.stored, stored)
+        )
         errors, crashes = (0, 0) if is_fresh else (self.job.errors, self.job.crashes)
         is_deaf = self.knows_cancel or self.end is not None
         ending = Parked(at_us, place, errors, crashes, error=error, awaits=awaits,
-                        ignores_cancel=is_deaf)  # fmt: skip
+                        ignores_cancel=is_deaf, call=call)  # fmt: skip
         self.interrupt(Suspended(ending, "The function waits."))
+
+    def expect_whole(self) -> None:
+        """Stop a function whose code ends before its log does (rule D7)."""
+        made = self.line.path[0]
+        if self.log.last > made:
+            self.stop(
+                f"its code ended after {made} calls, its log has a record of call {self.log.last}"
+            )
 
     def check(self) -> None:
         """Raise if nothing may be done any more (rules D10, D11)."""
@@ -157,11 +173,13 @@ class Activation:
             self.stop(error.message, "log")
         return value
 
-    def write(self, key: str, head: Head, value: bytes = b"") -> Generator[Part, Any, Entry]:
-        """Write the record of a position; return the one that is there then."""
+    def write(
+        self, key: str, head: Head, value: bytes = b"", *, jobs: Sequence[Job] = ()
+    ) -> Generator[Part, Any, Entry]:
+        """Write the record of a position, and insert jobs that it decides; return it."""
         if is_position(key):
             head = head.changed(digest=self.line.digest)
-        entry = yield from self.blocking(lambda: self.log.write(key, head, value))
+        entry = yield from self.blocking(lambda: self.log.write(key, head, value, jobs=jobs))
         if is_position(key):
             self.pass_to(entry.head.at_us)
         return entry
@@ -197,7 +215,7 @@ class Activation:
         errors = 1 if self.log.written else self.job.errors + 1
         wait_us = self.policy().wait_us(errors, 1.0)
         at_us = self.engine.time.latest_us() + wait_us
-        place = DurablePlace(self.place.generation, len(self.log))
+        place = self.place._replace(length=len(self.log), parked_us=0, stops=0)
         return Suspended(Parked(at_us, place, errors, self.job.crashes, "retried", why), why)
 
     def policy(self) -> Retry:
@@ -286,8 +304,8 @@ class Activation:
     def seed(self) -> bytes:
         """Return what a random value is derived from: job, generation, position and draw."""
         self.line.draws += 1
-        path: Path = self.line.path
-        cause = self.job.id + f"{self.place.generation}/{key_of(path)}".encode()
+        key = key_of(self.line.path)
+        cause = self.job.id + f"{self.log.generation_of(key)}/{key}".encode()
         return derived(cause, self.line.draws)
 
     def random(self) -> random.Random:
@@ -300,8 +318,9 @@ class Activation:
 
     def key(self) -> str:
         """Return the idempotency key of the call or compensation that runs, or of the next call."""
-        position = f"{self.undoing}-undo" if self.undoing else key_of(self.line.next_path)
-        return f"{self.job.id.hex()}-{self.place.generation}-{position}"
+        key = self.undoing or key_of(self.line.next_path)
+        position = f"{key}-undo" if self.undoing else key
+        return f"{self.job.id.hex()}-{self.log.generation_of(key)}-{position}"
 
 
 def _is_cancellation(error: BaseException) -> bool:

@@ -1,19 +1,21 @@
 """The context of durable functions: the calls whose results are recorded."""
 
 import uuid
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from random import Random
-from typing import Any, cast
+from typing import Annotated, Any, Final, cast
 
 from dueline.core.attempt import Ending
 from dueline.core.clock import asked_span_us, to_datetime
+from dueline.core.constraints import check_value, integer
 from dueline.core.errors import BadInput
 from dueline.core.job import Job
 from dueline.core.retry import Retry
 from dueline.core.store import Put
-from dueline.durable import ends, waits
+from dueline.durable import calls, ends, gathers, restarts, waits
 from dueline.durable.activation import Activation, check_name
+from dueline.durable.calls import CallableTask, Planned
 from dueline.durable.driving import Call, Part, drive
 from dueline.durable.log import key_of
 from dueline.durable.positions import Line
@@ -26,6 +28,9 @@ from dueline.tasks.progress import Control, Progress
 
 STATE = "state"
 """Key of the state that a function shows."""
+
+
+_Limit: Final = Annotated[int, integer(1, 1_000_000)]
 
 
 class DurableContext(Context):
@@ -164,6 +169,128 @@ class DurableContext(Context):
         yield from run.blocking(run.log.expect_listed)
         yield from run.blocking(lambda: run.engine.store.commit(inbox_of(run.job.id), (put,)))
 
+    # Calls of other tasks
+
+    def call(
+        self,
+        task: CallableTask,
+        /,
+        *args: Any,  # noqa: ANN401
+        wait: bool = True,
+        **kwargs: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401  (a result, a CalledJob, or an awaitable)
+        """Call a task or another durable function: a job that any worker runs, stored once.
+
+        The function waits without a slot until the job has ended. The job goes on if the function
+        is cancelled.
+
+        Args:
+            task: The task, or one with options: `task.using(priority=5)`.
+            *args: Positional arguments of the task.
+            wait: False returns a CalledJob at once, with `result()`.
+            **kwargs: Named arguments of the task.
+
+        Returns:
+            The result of the job.
+
+        Raises:
+            CallFailed: The job is dead, cancelled, expired or lost.
+            Cancel: The end of the durable function was requested.
+            BadInput: The arguments do not fit, an option does not apply, or functions call each
+                other more than 100 deep.
+        """
+        child = calls.child_of(task, args, kwargs)
+        name = f"call({child.task})"
+        run = self._run
+        begun = run.guarded(calls.call(run, run.take(name), child), name)
+        return self._drive(self._result_of(begun) if wait else self._handle_of(begun))
+
+    def gather(
+        self,
+        planned: Iterable[Planned],
+        /,
+        *,
+        limit: int | None = None,
+        return_exceptions: bool = False,
+    ) -> Any:  # noqa: ANN401  (a list, or an awaitable)
+        """Call many tasks at once, and wait until all of them have ended.
+
+        Args:
+            planned: The calls, such as `[label.call(p) for p in parcels]`; up to 10,000.
+            limit: Maximum number of their jobs that run at the same time.
+            return_exceptions: Return the CallFailed of calls in place of their results; by default,
+                the first of them is raised.
+
+        Returns:
+            The list of the results, in the order of the calls.
+
+        Raises:
+            CallFailed: A job is dead, cancelled, expired or lost.
+            Cancel: The end of the durable function was requested.
+            BadInput: As `call`, or there are more than 10,000 calls or 16 MiB of results.
+        """
+        children = [calls.planned(call) for call in planned]
+        gathers.check_size(children)
+        if limit is not None:
+            check_value(limit, _Limit, "limit")
+        run = self._run
+        begun = run.guarded(gathers.gather(run, run.take("gather"), children, limit), "gather")
+        return self._drive(self._gathered(begun, returns_errors=return_exceptions))
+
+    def _gathered(self, begun: Call[gathers.Gathered], *, returns_errors: bool) -> Call[list[Any]]:
+        run = self._run
+        known = yield from begun
+        waits_for = gathers.results(run, run.take("gather"), known, returns_errors=returns_errors)
+        return (yield from run.guarded(waits_for, "gather"))
+
+    def result_of(self, called: calls.Called) -> Any:  # noqa: ANN401  (of any type, or an awaitable)
+        """Wait for the end of a call; `CalledJob.result` does it."""
+        run, name = self._run, f"result({called.task})"
+        return self._drive(run.guarded(calls.result(run, run.take(name), called), name))
+
+    def _result_of(self, begun: Call[calls.Called]) -> Call[Any]:
+        return (yield from self._awaited((yield from begun)))
+
+    def _handle_of(self, begun: Call[calls.Called]) -> Call["CalledJob"]:
+        return CalledJob(self, (yield from begun))
+
+    def _awaited(self, called: calls.Called) -> Call[Any]:
+        run, name = self._run, f"result({called.task})"
+        return (yield from run.guarded(calls.result(run, run.take(name), called), name))
+
+    def restart_with(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  (never returns)
+        """Run the function again from its beginning, with other arguments and an empty log.
+
+        For loops without end. It ends the function's run: write nothing after it. Compensations
+        that were registered are forgotten, and unread signals stay.
+
+        Args:
+            *args: Positional arguments of the function.
+            **kwargs: Named arguments of the function.
+
+        Raises:
+            Cancel: The end of the durable function was requested.
+            BadInput: The arguments do not fit.
+        """
+        return self._call(
+            "restart_with", lambda key: restarts.restart(self._run, key, args, kwargs)
+        )
+
+    def patched(self, name: str) -> Any:  # noqa: ANN401  (bool, or an awaitable)
+        """Return whether to run changed code: False in a run that is older than the change.
+
+        Write `if ctx.patched("refund-v2"): ... else: ...`, and delete the old branch once no
+        unfinished function is older.
+
+        Args:
+            name: Name of the change.
+
+        Raises:
+            BadInput: It cannot be a name.
+        """
+        check_name(name, "patch")
+        return self._call("patched", lambda _: restarts.patched(self._run, name), is_counted=False)
+
     # What is the same at each replay
 
     def now(self) -> datetime:
@@ -214,6 +341,7 @@ class DurableContext(Context):
         run = self._run
         drive(ends.begin(run))
         run.line = Line(run.job.enqueued_us)
+        args, kwargs = drive(restarts.arguments_of(run, args, kwargs))
         try:
             value = body(self, *args, **kwargs)
         except BaseException as error:
@@ -230,6 +358,7 @@ class DurableContext(Context):
         run = self._run
         await adrive(ends.begin(run))
         run.line = Line(run.job.enqueued_us)
+        args, kwargs = await adrive(restarts.arguments_of(run, args, kwargs))
         try:
             value = await body(self, *args, **kwargs)
         except BaseException as error:
@@ -244,6 +373,28 @@ class DurableContext(Context):
     def ending_after(self, ending: Ending) -> Ending:
         """Return how the attempt ends."""
         return ends.ending_after(self._run, ending)
+
+
+class CalledJob:
+    """A job that a durable function called with `wait=False`.
+
+    Attributes:
+        job_id: Id of the job, 16 bytes.
+    """
+
+    __slots__ = ("_called", "_context")
+
+    def __init__(self, context: DurableContext, called: calls.Called) -> None:
+        self._context, self._called = context, called
+
+    @property
+    def job_id(self) -> bytes:
+        """Id of the job, 16 bytes."""
+        return self._called.job_id
+
+    def result(self) -> Any:  # noqa: ANN401  (of any type, or an awaitable)
+        """Wait for the end of the job; see `DurableContext.call`."""
+        return self._context.result_of(self._called)
 
 
 def _is_coroutine_function(function: object) -> bool:

@@ -9,6 +9,7 @@ from dueline.core.codec import encode_result
 from dueline.core.errors import BadInput, LeaseLost
 from dueline.core.logging import log
 from dueline.core.retry import decide, is_poison
+from dueline.durable import restarts
 from dueline.durable.activation import CANCELLED, Activation
 from dueline.durable.driving import Part
 from dueline.durable.log import END, Entry, Head, is_position, shown
@@ -36,6 +37,7 @@ def begin(run: Activation) -> Generator[Part, Any, None]:
         run.ending = Failed("BadInput", _NOT_AT_MOST_ONCE, "", retry=False)
         run.interrupt(Suspended(run.ending, _NOT_AT_MOST_ONCE))
     yield from run.blocking(run.log.load)
+    restarts.go_on(run)
     if len(run.log) < run.place.length:
         why = f"it has begun, and its log has {len(run.log)} of {run.place.length} records"
         run.stop(why, "log")
@@ -88,7 +90,7 @@ def returned(run: Activation, value: object) -> Generator[Part, Any, Any]:
         raise run.suspension
     if run.end is not None:
         return (yield from conclude(run))
-    _expect_whole(run)
+    run.expect_whole()
     run.rehearse()
     try:
         encode_result(value, run.job.task)
@@ -96,14 +98,6 @@ def returned(run: Activation, value: object) -> Generator[Part, Any, Any]:
         yield from failed(run, error)
         raise
     return value
-
-
-def _expect_whole(run: Activation) -> None:
-    """Stop a function whose code ends before its log does (rule D7)."""
-    last = max((int(key[:5]) for key in run.log.entries if key[:5].isdigit()), default=0)
-    made = run.line.path[0]
-    if last > made:
-        run.stop(f"its code ended after {made} calls, its log has a record of call {last}")
 
 
 def failed(run: Activation, error: BaseException) -> Generator[Part, Any, None]:
@@ -118,7 +112,7 @@ def failed(run: Activation, error: BaseException) -> Generator[Part, Any, None]:
         return
     if not isinstance(error, Exception):
         run.outside(error, f"The function was interrupted by {type(error).__name__}.")
-    _expect_whole(run)
+    run.expect_whole()
     if isinstance(error, Cancel):
         run.ending = Cancelled(error.message)
         if run.undos:

@@ -19,3 +19,18 @@ class StepFailed(DuelineError):
 
 class StepLost(StepFailed):
     """A step that runs at most once was started, and it is not known how it ended."""
+
+
+class CallFailed(DuelineError):
+    """A called job did not end well; if it is retried later, the caller is not told.
+
+    Attributes:
+        task: Name of the task.
+        job_id: Id of the job, 16 bytes.
+        status: How it ended: "dead", "cancelled", "expired" or "lost".
+        text: Text of its error.
+    """
+
+    def __init__(self, task: str, job_id: bytes, status: str, text: str) -> None:
+        self.task, self.job_id, self.status, self.text = task, job_id, status, text
+        super().__init__(f"The call of {task} is {status}: {text}".rstrip(": "))

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from dueline.core.engine import Engine
 from dueline.core.errors import BadInput
 from dueline.core.job import Job
 from dueline.durable.context import DurableContext
 from dueline.durable.values import ValueHandler
+from dueline.jobs.queue import Queues
 
 
 class DurableHandler(ValueHandler):
@@ -15,7 +15,8 @@ class DurableHandler(ValueHandler):
 
     Args:
         function: The function; it takes a DurableContext first.
-        engine: Returns the engine of the application.
+        queues: Returns the queues of the application.
+        version: Of the code; new functions note it.
         **terms: Those of `Handler`.
 
     Raises:
@@ -30,7 +31,8 @@ class DurableHandler(ValueHandler):
         self,
         function: Callable[..., Any],
         *,
-        engine: Callable[[], Engine],
+        queues: Callable[[], Queues],
+        version: str = "",
         **terms: Any,  # noqa: ANN401
     ) -> None:
         super().__init__(function, **terms)
@@ -39,7 +41,9 @@ class DurableHandler(ValueHandler):
                 f"The durable function {self.name} does not take a DurableContext.",
                 hint="Write `def f(ctx: DurableContext, ...)`.",
             )
-        self.engine = engine
+        self.queues = queues
+        self.engine = lambda: queues().engine
+        self.version = version
         self._body = function
         self.function = self._run_async if self.is_async else self._run
 

@@ -6,18 +6,20 @@ the fence of its claim. Large values are written apart, plainly and
 first, under the fence of their writer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from dueline.core.attempt import DurablePlace
 from dueline.core.codec import Cells, decode, encode
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, StoreCorrupt, StoreUnavailable
 from dueline.core.job import Job, JobId
 from dueline.core.logging import log
 from dueline.core.pagination import record_at, records_in
-from dueline.core.store import NO_VERSION, Put, Record, Records
+from dueline.core.store import NO_VERSION, Commit, Group, Put, Record, Records
 from dueline.durable.suspension import AGAIN_US, claim_lost, store_failed
-from dueline.jobs import function_list
+from dueline.jobs import decisions, function_list
+from dueline.jobs.decisions import Completion, Decision
 from dueline.jobs.function_list import partition_of, values_of
 
 RECORDS_MAX: Final = 10_000
@@ -30,6 +32,7 @@ APART_BYTES: Final = 8 * 1024
 _WARNED_AT: Final = 10
 _PAGE: Final = 500
 _ROUNDS_MAX: Final = 8
+_DIGITS: Final = 5
 
 OPENED: Final = "opened"
 """Key of the record that holds the fence of the last claim."""
@@ -39,18 +42,24 @@ END: Final = "end"
 NOTES: Final = {"wait": "signal", "start": "step", "tries": "step"}
 """What may be known about a position before its record: names of notes, and kinds of calls."""
 
+PATCH: Final = "patch/"
+"""Beginning of the keys of patches."""
+
 Path = tuple[int, ...]
 
 
 class Head(Cells, frozen=True, gc=False, omit_defaults=True):
     """What a record says about its value.
 
-    kind: step, sleep, signal, cancel, end or undo. name: of what was called.
+    kind: step, sleep, signal, call, result, gather, gathered, restart, patch, cancel, end or undo.
+    name: of what was called.
     state: done, failed, or for the end of a function how it ended. fence: of the claim that wrote
     it. until_us: end of a sleep. codec: of the value. apart: key of the value, if it is not here.
-    source: the signal that was taken. undo: the step is to be undone. tries: attempts of a step,
-    or deaths of workers. crashes: those of the row that are counted. error: of the last attempt.
-    digest: of the arguments of a step; empty if they have no stored form, or are encrypted.
+    source: the signal that was taken, or the job that was called. undo: the step is to be undone.
+    tries: attempts of a step, or deaths of workers. crashes: those of the row that are counted.
+    error: of the last attempt. count: of the calls of a gather, or of a part of one; for a patch,
+    of the calls before it. digest: of arguments; empty if they have no stored form, or are
+    encrypted.
     """
 
     kind: str
@@ -66,6 +75,7 @@ class Head(Cells, frozen=True, gc=False, omit_defaults=True):
     tries: int = 0
     crashes: int = 0
     error: str = ""
+    count: int = 0
     digest: str = ""
 
 
@@ -97,7 +107,7 @@ def key_of(path: Path) -> str:
 
 
 def _number(number: int) -> str:
-    return f"{number:05}"
+    return f"{number:0{_DIGITS}}"
 
 
 def note_of(key: str, name: str) -> str:
@@ -115,10 +125,48 @@ def shown(key: str) -> str:
     return ".".join(str(int(number)) for number in key.split("/"))
 
 
+def number_of(key: str) -> int:
+    """Return the position of the outermost branch in a key; 0 for a record without position."""
+    return int(key[:_DIGITS]) if key[:_DIGITS].isdigit() else 0
+
+
 def entry_at(records: Records, job_id: JobId, generation: int, key: str) -> Entry | None:
     """Read one record of a log."""
     record = record_at(records, partition_of(job_id, generation), key)
     return None if record is None else read_entry(record.value)
+
+
+def kept_entries(
+    records: Records, job_id: JobId, place: DurablePlace
+) -> Iterator[tuple[str, Entry]]:
+    """Yield the records of older generations that a function reads (rule D8)."""
+    first = 0
+    for generation, last in place.kept:
+        for record in records_in(records, partition_of(job_id, generation), page_size=_PAGE):
+            if is_kept(record, first, last):
+                yield record.key, read_entry(record.value)
+        first = last
+
+
+def is_kept(record: Record, first: int, last: int) -> bool:
+    """Return whether a record belongs to the positions after `first`, up to `last`."""
+    number = number_of(record.key)
+    if not record.key.startswith(PATCH):
+        return first < number <= last
+    return first <= read_entry(record.value).head.count < last
+
+
+def value_apart(records: Records, values: str, key: str, entry: Entry) -> bytes:
+    """Return the value of a record. values: the partition of those that lie apart.
+
+    Raises: StoreCorrupt: it is missing.
+    """
+    if not entry.head.apart:
+        return entry.value
+    record = record_at(records, values, entry.head.apart)
+    if record is None:
+        raise StoreCorrupt(f"The value of the record {key} of a durable function is missing.")
+    return record.value
 
 
 class Log:
@@ -127,24 +175,29 @@ class Log:
     Args:
       engine: The engine.
       job: The row of the claim.
-      generation: The generation.
+      place: Which generation the row has, and which older logs it reads.
 
     Attributes:
       written: Number of records that this run has written.
       is_listed: The function is in the list of functions.
+      last: The last position that has a record.
+      read_us: When the records were read.
     """
 
-    def __init__(self, engine: Engine, job: Job, generation: int) -> None:
+    def __init__(self, engine: Engine, job: Job, place: DurablePlace) -> None:
         self._engine = engine
         self._job = job
-        self._partition = partition_of(job.id, generation)
-        self._values = values_of(job.id, generation)
+        self._place = place
+        self._partition = partition_of(job.id, place.generation)
+        self._values = values_of(job.id, place.generation)
         self._entries: dict[str, Entry] = {}
+        self.last = 0
+        self.read_us = 0
         self._bytes = 0
         self._version = engine.ids.token()
         self._is_open = False
         self.written = 0
-        self.is_listed = generation > 0
+        self.is_listed = place.generation > 0
 
     def __len__(self) -> int:
         """Count the records."""
@@ -183,6 +236,9 @@ class Log:
         """
         if self._job.fence > 1:
             self._open()
+        self.read_us = self._engine.time.latest_us()
+        for key, entry in kept_entries(self._engine.store, self._job.id, self._place):
+            self._note(key, entry)
         for record in records_in(self._engine.store, self._partition, page_size=_PAGE):
             if record.key == OPENED:
                 self._see(record)
@@ -229,13 +285,22 @@ class Log:
         entry = self._entries.get(key)
         if entry is None or not entry.head.apart:
             return entry
-        record = record_at(self._engine.store, self._values, entry.head.apart)
-        if record is None:
-            raise StoreCorrupt(f"The value of the record {key} of a durable function is missing.")
-        return entry._replace(value=record.value)
+        values = values_of(self._job.id, self.generation_of(key))
+        return entry._replace(value=value_apart(self._engine.store, values, key, entry))
 
-    def write(self, key: str, head: Head, value: bytes = b"") -> Entry:
+    def generation_of(self, key: str) -> int:
+        """Return the generation whose log has a record."""
+        number = number_of(key)
+        return self._place.owner(number) if number else self._place.generation
+
+    def write(self, key: str, head: Head, value: bytes = b"", *, jobs: Sequence[Job] = ()) -> Entry:
         """Write the record of a position, once (rule D1); return it.
+
+        Args:
+          key: The key.
+          head: What the record says.
+          value: Its value.
+          jobs: Jobs that the record decides to insert (rule D4); they are stored when this returns.
 
         Raises:
           Suspended: It is not known to be written, or a later claim has opened the log.
@@ -250,11 +315,30 @@ class Log:
                 put = Put(head.apart, self._engine.ids.token(), value)
                 self.expect_listed()
                 self._engine.store.commit(self._values, (put,))
-            self._put(key, Entry(head, shown), expect=NO_VERSION)
+            self._put(key, Entry(head, shown), expect=NO_VERSION, jobs=jobs)
+            if jobs:
+                self._engine.announce(jobs)
         except StoreUnavailable as error:
             raise store_failed(error) from error
         self.written += 1
         return Entry(head, value)
+
+    def insert_again(self, jobs: Sequence[Job]) -> None:
+        """Insert the jobs of the last record again: they may not be stored yet (rule D4).
+
+        Raises: Suspended: it is not known that they are stored.
+        """
+        decision = Decision(Commit(self._partition, ()), Group(jobs=jobs))
+        age_us = self._engine.time.latest_us() - self.read_us
+        store = self._engine.recording_store
+        try:
+            match decisions.complete(store, decision, age_us=age_us):
+                case Completion.HERE:
+                    self._engine.announce(jobs)
+                case Completion.TOO_LATE:  # the next claim reads again whether they have ended
+                    raise claim_lost()
+        except StoreUnavailable as error:
+            raise store_failed(error) from error
 
     def note(self, key: str, head: Head) -> None:
         """Write what is known about a position, or replace it.
@@ -267,7 +351,9 @@ class Log:
         except StoreUnavailable as error:
             raise store_failed(error) from error
 
-    def _put(self, key: str, entry: Entry, *, expect: bytes | None) -> None:
+    def _put(
+        self, key: str, entry: Entry, *, expect: bytes | None, jobs: Sequence[Job] = ()
+    ) -> None:
         """Write a record while the log is open under this claim.
 
         Raises: Suspended: a later claim has opened it.
@@ -275,7 +361,8 @@ class Log:
         self.expect_listed()
         opened = self._opened(expect=self._version if self._is_open else NO_VERSION)
         put = Put(key, self._engine.ids.token(), entry.to_bytes(), expect=expect)
-        if not self._engine.store.commit(self._partition, (opened, put)):
+        decision = Decision(Commit(self._partition, (opened, put)), Group(jobs=jobs))
+        if not decisions.decide(self._engine.recording_store, [decision])[0]:
             raise claim_lost(AGAIN_US)
         self._is_open = True
         self._note(key, entry)
@@ -283,6 +370,7 @@ class Log:
     def _note(self, key: str, entry: Entry) -> None:
         self._entries[key] = entry
         self._bytes += len(entry.value)
+        self.last = max(self.last, number_of(key))
 
     def _check_size(self, key: str, value: bytes) -> None:
         count, size = len(self._entries) + 1, self._bytes + len(value)

@@ -19,6 +19,7 @@ from dueline.core.job import Job, JobId
 from dueline.core.pagination import records_in
 from dueline.core.store import NO_VERSION, Delete, Record, Records
 from dueline.durable.log import entry_at
+from dueline.jobs.called_jobs import has_ended
 from dueline.jobs.function_list import inbox_of
 from dueline.jobs.parked_functions import CANCEL, ended_error, tell, wake
 
@@ -174,6 +175,9 @@ def _wake_reader(engine: Engine, job_id: JobId, key: str) -> None:
 def check_again(engine: Engine, job: Job, ending: Parked) -> None:
     """Wake a function that was just parked if what it waits for has come meanwhile (rule D3)."""
     if not ending.place.parked_us:
+        return
+    if ending.call is not None and has_ended(engine.store, ending.call):
+        wake(engine, job.id)
         return
     inbox = read_inbox(engine.store, job.id)
     waiting = named(inbox.signals, ending.awaits) if ending.awaits else ()

@@ -13,6 +13,7 @@ from dueline.core.errors import BadInput
 from dueline.core.job import Job
 from dueline.core.retry import Retry
 from dueline.core.user_code import text_of
+from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Handler
 from dueline.tasks.payload_codecs import PLAIN
 
@@ -31,11 +32,15 @@ class ValueHandler(Handler):
 
     Attributes:
       engine: Returns the engine of the application.
+      queues: Returns its queues.
+      version: Of the code.
     """
 
-    __slots__ = ("engine",)
+    __slots__ = ("engine", "queues", "version")
 
     engine: Callable[[], Engine]
+    queues: Callable[[], Queues]
+    version: str
 
     def policy_of(self, job: Job) -> Retry:
         """Return the policy of a job: of its call, or of the function."""

@@ -27,6 +27,12 @@ CHECK_US_MIN: Final = 60 * SECOND_US
 CHECK_US_MAX: Final = 15 * 60 * SECOND_US
 """A wait is checked after a minute, then when it is twice as old, at least every 15 minutes."""
 
+
+def check_us(age_us: int) -> int:
+    """Return how long a wait of this age is not checked."""
+    return min(max(age_us, CHECK_US_MIN), CHECK_US_MAX)
+
+
 NEVER: Final = object()
 """The default of a wait without one: the time-out raises."""
 
@@ -93,8 +99,7 @@ def _awaited(
     until_us = wait.head.until_us or now_us + WAIT_US_MAX
     if until_us <= now_us:
         return (yield from run.write(key, Head("signal", name, "timed_out")))
-    check_us = min(max(now_us - wait.head.at_us, CHECK_US_MIN), CHECK_US_MAX)
-    run.park(min(until_us, now_us + check_us), awaits=name)
+    run.park(min(until_us, now_us + check_us(now_us - wait.head.at_us)), awaits=name)
 
 
 def _taken(run: Activation, key: str, name: str) -> Generator[Part, Any, Entry | None]:

@@ -21,7 +21,7 @@ from dueline.core.lane import bucket_of, dead_queue
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Commit, Drop, Group, Move, Store
 from dueline.core.tuples import field, made
-from dueline.jobs import decisions, results, unique_records
+from dueline.jobs import called_jobs, decisions, results, unique_records
 from dueline.jobs.decisions import Cell, Decision
 from dueline.jobs.history import AttemptAndJob, happened, rows_of_ended
 from dueline.workflows import records
@@ -127,8 +127,9 @@ def _effects(job: Job, end: Finish) -> Group:
         added = (*added, _dead_row(job, end))
     elif end.keep_us:
         commits = (results.keep(job.id, end.outcome, keep_us=end.keep_us),)
-    if job.opts:  # it may be a workflow step (rule W2)
+    if job.opts:  # it may be a workflow step (rule W2), or the call of a function (rule D3)
         commits = (*commits, *records.record(job, end.outcome))
+        commits = (*commits, *called_jobs.record(job, end.outcome))
     return Group(commits=commits, jobs=added)
 
 
@@ -161,6 +162,8 @@ def successes(
             (attempt.job, attempt.ended_us, _value(attempt)) for attempt in done if attempt.job.opts
         ]
         commits += records.record_done(steps)
+        for job, at_us, value in steps:
+            commits += called_jobs.record(job, Outcome("done", at_us, value=value))
     drops = made(Drop, [(attempt.job,) for attempt in done])
     return Group(drops, commits, rows=rows_of_ended(recorded, noted))
 

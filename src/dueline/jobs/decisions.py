@@ -44,8 +44,9 @@ class Decision(NamedTuple):
     """A conditional write of one record or row, and what follows from it.
 
     Attributes:
-      write: The deciding write: a commit of one `Put`, or the verdict on a row. It is the only one
-        in a transaction, or if nothing follows.
+      write: The deciding write: a commit of one `Put`, after what it depends on in the same
+        partition, or the verdict on a row. It is the only one in a transaction, or if nothing
+        follows.
       carried: The verdicts, commits, jobs and rows that follow; each repeat writes the same.
       opens: Makes the writes that take the place of `write` where the rest comes later; None if
         `write` holds all that the rest depends on, and is never closed.
@@ -76,8 +77,8 @@ class Decision(NamedTuple):
         return self.write
 
     def put(self) -> Put:
-        """Return the record that the deciding write writes."""
-        (put,) = self.commit().writes
+        """Return the record that the deciding write writes; before it are its conditions."""
+        *_, put = self.commit().writes
         assert isinstance(put, Put)
         return put
 
@@ -131,8 +132,8 @@ def decide(store: Store, decisions: Sequence[Decision], *, in_order: bool = Fals
     made: dict[int, Decision] = {}
     try:
         for batch in _batches(decisions, in_order=in_order):
-            puts = [decision.put() for decision in batch.values()]
-            if store.commit(next(iter(batch.values())).commit().partition, puts):
+            writes = [write for each in batch.values() for write in each.commit().writes]
+            if store.commit(next(iter(batch.values())).commit().partition, writes):
                 made |= batch
             elif in_order:
                 break

@@ -16,6 +16,7 @@ from dueline.core.errors import Conflict
 from dueline.core.job import Job, JobId
 from dueline.core.job_status import status_of
 from dueline.jobs import cancel_requests
+from dueline.jobs.called_jobs import wake_parents
 from dueline.jobs.completion import Finished, finish, finish_of
 from dueline.jobs.parked_functions import ask_to_end, may_have_begun
 from dueline.workflows import records, release
@@ -29,7 +30,7 @@ AT_ONCE: Final = 500
 def advance(
     engine: Engine, layouts: Layouts, ended: Iterable[Job], sure: Container[JobId] = ()
 ) -> Released:
-    """Release the steps that waited for jobs that may have ended, and cancel failed groups.
+    """Release what waited for jobs that may have ended, and cancel failed groups.
 
     Args:
         engine: The engine.
@@ -38,9 +39,12 @@ def advance(
         sure: Ids of jobs that have certainly succeeded; their outcomes are not read.
 
     Returns:
-        How many steps were released, and the groups of which more may have to be cancelled.
+        How many steps and parents were released, and the groups of which more may have to be
+        cancelled.
     """
+    ended = list(ended)
     steps, broken = release.advance(engine, layouts, ended, sure)
+    steps += wake_parents(engine, ended, sure)
     cancelled = [job for group in broken for job in _cancel_parts(engine, group)]
     steps += release.advance(engine, layouts, cancelled).steps
     return Released(

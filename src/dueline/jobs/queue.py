@@ -153,7 +153,7 @@ class Queues:
             EnqueueUnknown: Some may or may not be stored; its `jobs` can be enqueued again.
             StoreUnavailable: Nothing was written.
         """
-        jobs = self._rows(calls)
+        jobs = self.rows(calls)
         if jobs and rule_of(jobs[0]):
             return [self._place(job) for job in jobs]
         self._add(jobs, store=self._store_of(calls.queue))
@@ -172,7 +172,7 @@ class Queues:
         some: list[Job] = []
         is_unique = False
         try:
-            rows = [self._rows(request)[0] for request in requests]
+            rows = [self.rows(request)[0] for request in requests]
             for (is_unique, queue), run in groupby(rows, key=_kind_of_write):
                 some = list(run)
                 if is_unique:
@@ -192,8 +192,11 @@ class Queues:
         """Return the store that records new jobs of a queue, if its history has them."""
         return self._recording if self._catalog.settings(queue).tells_all else self._store
 
-    def _rows(self, calls: EnqueueRequest) -> Sequence[Job]:
-        """Check calls, and return the rows to insert."""
+    def rows(self, calls: EnqueueRequest) -> Sequence[Job]:
+        """Check calls, and return the rows to insert.
+
+        Raises: As `enqueue`.
+        """
         queue, task, codec, bodies, asked_us, priority, tenant, opts, window_us, limits, *_ = calls
         now_us = self._time.earliest_us()
         check_call(queue, asked_us, priority, tenant, now_us=now_us)

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 from dueline.core.attempt import Done, Ended, Outcome
-from dueline.core.call_options import is_step
+from dueline.core.call_options import is_awaited
 from dueline.core.codec import encode_result
 from dueline.core.errors import (
     BadInput,
@@ -126,7 +126,7 @@ class Transaction:
         if self._tasks.get(handler.name) is not handler:
             raise BadInput("The transaction and the job belong to different applications.")
         settings = queues.engine.catalog.settings(job.lane.queue)
-        is_kept = results.kept_us(job, settings.keep_us) > 0 or is_step(job)
+        is_kept = results.kept_us(job, settings.keep_us) > 0 or is_awaited(job)
         result = encode_result(value, handler.name) if is_kept else b""
         ended_us = max(queues.engine.time.latest_us(), started_us)
         ended = Ended(job, Done(result), started_us, ended_us)

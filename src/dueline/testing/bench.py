@@ -23,7 +23,7 @@ from dueline.core.attempt import (
     Settled,
     Snoozed,
 )
-from dueline.core.call_options import is_step
+from dueline.core.call_options import is_awaited
 from dueline.core.clock import StoreTime, duration_us, to_datetime, to_us
 from dueline.core.job import Claim, Job
 from dueline.durable.context import DurableContext
@@ -255,7 +255,7 @@ class _Engine:
     def _admit(self, job: Job, counts: Drained, given: bytes, *, raises: bool) -> None:
         """Run a job, or add it to its batch."""
         settings = self._queues.engine.catalog.settings(job.lane.queue)
-        keep = results.kept_us(job, settings.keep_us) > 0 or is_step(job)
+        keep = results.kept_us(job, settings.keep_us) > 0 or is_awaited(job)
         last = self._reports.last([job])[0].get(job.id)
         assignment = Assignment(job, keep, last=last, given=given)
         handler = self._app.tasks.get(job.task)

@@ -5,7 +5,7 @@ from itertools import groupby, repeat
 from typing import NamedTuple
 
 from dueline.core.attempt import Attempt, Ended, Expired, Outcome
-from dueline.core.call_options import durable_place, is_past, is_step
+from dueline.core.call_options import durable_place, is_awaited, is_past
 from dueline.core.errors import StoreCorrupt
 from dueline.core.job import Job, JobId
 from dueline.core.queue_settings import QueueSettings
@@ -124,7 +124,9 @@ def assigned(
     keep_us = map(keep.__getitem__, queues)
     kept: Iterable[bool] = map(bool, keep_us)
     if any(map(_opts_of, jobs)):  # a step's result is always kept
-        kept = [kept_us(job, us) > 0 or is_step(job) for us, job in zip(keep_us, jobs, strict=True)]
+        kept = [
+            kept_us(job, us) > 0 or is_awaited(job) for us, job in zip(keep_us, jobs, strict=True)
+        ]
     return made(
         Assignment,
         zip(

@@ -1,0 +1,79 @@
+"""Restarts of a durable function by itself, and patches of its code."""
+
+from collections.abc import Generator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NoReturn
+
+from dueline.core.attempt import DurablePlace, Parked
+from dueline.core.errors import StoreCorrupt
+from dueline.durable.activation import Activation
+from dueline.durable.driving import Part
+from dueline.durable.log import PATCH, Entry, Head, entry_at, value_apart
+from dueline.durable.suspension import Suspended
+from dueline.jobs.function_list import values_of
+
+RESTART: Final = "restart"
+
+
+def restart(
+    run: Activation, key: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Generator[Part, Any, NoReturn]:
+    """Record the arguments of the next generation, and begin it (rule D13)."""
+    codec, body = run.handler.write(args, kwargs)
+    entry = yield from run.replayed(key, RESTART, "")
+    if entry is None:
+        run.expect_whole()
+        yield from run.write(key, Head(RESTART, codec=codec), body)
+    begin_next(run, key)
+
+
+def begin_next(run: Activation, key: str) -> NoReturn:
+    """Begin the generation whose arguments are recorded."""
+    generation = run.place.generation
+    place = DurablePlace(
+        generation + 1,
+        arguments=(run.log.generation_of(key), key),
+        version=run.handler.version,
+    )
+    now_us = run.engine.time.latest_us()
+    run.interrupt(Suspended(Parked(now_us, place, 0, 0, "restarted"), "The function restarts."))
+
+
+def go_on(run: Activation) -> None:
+    """Begin the next generation if a restart is recorded in this one."""
+    for key, entry in run.log.entries.items():
+        if entry.head.kind == RESTART:
+            begin_next(run, key)
+
+
+def arguments_of(
+    run: Activation, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Generator[Part, Any, tuple[Sequence[Any], Mapping[str, Any]]]:
+    """Return the arguments of this generation: those of a restart, or of the row."""
+    if run.place.arguments is None:
+        return args, kwargs
+    generation, key = run.place.arguments
+    entry = yield from run.blocking(partial(_read, run, generation, key))
+    run.line.at_us = max(run.line.at_us, entry.head.at_us)
+    return run.handler.read(entry.head.codec, entry.value)
+
+
+def _read(run: Activation, generation: int, key: str) -> Entry:
+    store, job_id = run.engine.store, run.job.id
+    entry = entry_at(store, job_id, generation, key)
+    if entry is None:
+        raise StoreCorrupt(f"The arguments of the generation {generation + 1} are missing.")
+    return entry._replace(value=value_apart(store, values_of(job_id, generation), key, entry))
+
+
+def patched(run: Activation, name: str) -> Generator[Part, Any, bool]:
+    """Return whether the code with a patch was the first at this place."""
+    key = f"{PATCH}{name}"
+    if key in run.log.entries:
+        return True
+    made = run.line.path[0]
+    if run.log.last > made or run.end is not None:
+        return False
+    run.check()
+    yield from run.write(key, Head("patch", name, count=made))
+    return True
