@@ -182,7 +182,7 @@ class Portions:
         for row in rows:
             partitions = [inbox_of(row.id)]
             for generation in removal.generations_of(self._source.store, row.id):
-                partitions += removal.partitions_of_log(row.id, generation)
+                partitions += removal.partitions_of_log(self._source.store, row.id, generation)
             puts = of_partitions(self._source.store, partitions)
             if (first := next(puts, None)) is not None:
                 function_list.add(self._target, row)

@@ -1,9 +1,10 @@
 """The methods of an application that register functions, and durable ones."""
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
+from dueline.api import durable_jobs
 from dueline.api.call_options import Options
 from dueline.api.connection import Connection
 from dueline.api.task import AsyncTask, Task
@@ -36,6 +37,7 @@ class DurableTerms(TypedDict, total=False):
     limits: Iterable[str]
     middleware: Sequence[Middleware]
     logs: KeptLogs
+    version: str
 
 
 class RegisteringDurable(Protocol):
@@ -125,6 +127,16 @@ class DurableMethods(Connection):
             return self._add_task(handler, options, unique)
 
         return register if function is None else register(function)
+
+    def durable_versions(self) -> Mapping[str, Mapping[str, int]]:
+        """Count the unfinished durable functions by task, and by the version that began them.
+
+        All waiting jobs are read.
+
+        Returns:
+            For each task the counts by `version=`, "" for those without.
+        """
+        return durable_jobs.versions(self.engine)
 
     def _add_task(
         self, handler: Handler, options: Options, unique: Unique | str | None

@@ -1,5 +1,6 @@
 """What handles show of durable functions, and signals to them."""
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,9 +9,11 @@ from typing import Any, NamedTuple
 from dueline.core.call_options import durable_place
 from dueline.core.clock import to_datetime
 from dueline.core.codec import JSON
+from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, NotFound
-from dueline.core.job import JobId
+from dueline.core.job import JobId, State
 from dueline.core.pagination import record_at, records_in
+from dueline.durable import generations
 from dueline.durable.activation import check_name
 from dueline.durable.context import STATE
 from dueline.durable.handler import DurableHandler
@@ -128,3 +131,23 @@ def steps(queues: Queues, job_id: JobId) -> Sequence[DurableStep]:
             at = to_datetime(head.at_us)
             found.append(DurableStep(shown(record.key), head.kind, head.name, head.state, at))
     return found
+
+
+def retry(queues: Queues, job_id: JobId) -> None:
+    """Retry a job; see `Job.retry`."""
+    row = queues.find(job_id).row
+    if row is not None and row.state == State.DEAD and durable_place(row) is not None:
+        generations.retry(queues, job_id)
+    else:
+        queues.retry(job_id)
+
+
+def versions(engine: Engine) -> Mapping[str, Mapping[str, int]]:
+    """Count the unfinished durable functions by task and version."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for queue in engine.catalog.names():
+        for row in engine.jobs_of(queue):
+            place = durable_place(row)
+            if place is not None and not row.outcome:
+                counts[row.task][place.version] += 1
+    return counts

@@ -16,6 +16,7 @@ from dueline.core.errors import BadInput, JobFailed
 from dueline.core.job import JobId
 from dueline.core.lane import living_queue, task_key
 from dueline.core.logging import log
+from dueline.durable import generations
 from dueline.foresight.until import explain_until
 from dueline.jobs import attempt_lines, progress_records
 from dueline.jobs.attempt_lines import AttemptLines
@@ -289,11 +290,38 @@ class Job(Handle[R_co]):
     def retry(self) -> None:
         """Run the job as soon as possible, even if it is a dead-letter job.
 
+        A dead durable function goes on after what it has recorded; what failed last is called
+        again.
+
         Raises:
             NotFound: The job does not exist.
-            Conflict: The job runs or has ended.
+            Conflict: The job runs or has ended, or is a durable function whose compensations ran.
         """
-        self._queues.retry(self._id)
+        durable_jobs.retry(self._queues, self._id)
+
+    def reset(self, *, to: int | None = None, as_new: bool = False) -> "Job[R_co]":
+        """Continue a waiting, stopped or dead durable function after a position of its log.
+
+        Args:
+            to: The last call whose record is kept, as `steps()` numbers them; 0 begins anew. By
+                default all are kept.
+            as_new: Begin a new job with the records, and leave this one as it is; also while it
+                runs, and after its compensations ran.
+
+        Returns:
+            The job that goes on.
+
+        Raises:
+            NotFound: The job does not exist, or is no durable function.
+            Conflict: It runs, or its compensations ran; for a new job, a call has not ended.
+            BadInput: There is no such position.
+        """
+        job_id = self._id
+        if as_new:
+            job_id = generations.fork(self._queues, job_id, to)
+        else:
+            generations.reset(self._queues, job_id, to)
+        return Job(job_id, self._queues, self._clock, self._kind, self._tasks)
 
 
 def parse_id(text: str | bytes) -> JobId:

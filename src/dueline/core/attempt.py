@@ -110,7 +110,8 @@ class DurablePlace(NamedTuple):
     since it last ran. stop: the last of them. stored: the jobs of its calls up to this position are
     stored. kept: older generations whose logs are read, each up to a position, in their order.
     arguments: the generation and key of the record that holds its arguments; None: the row does.
-    version: of the code that began it.
+    version: of the code that began it. origins: the jobs that made the records of the generations
+    before others.
     """
 
     generation: int = 0
@@ -122,6 +123,7 @@ class DurablePlace(NamedTuple):
     kept: tuple[tuple[int, int], ...] = ()
     arguments: tuple[int, str] | None = None
     version: str = ""
+    origins: tuple[tuple[int, bytes], ...] = ()
 
     @property
     def base(self) -> int:
@@ -131,6 +133,10 @@ class DurablePlace(NamedTuple):
     def owner(self, number: int) -> int:
         """Return the generation whose log has a position."""
         return next((kept for kept, last in self.kept if number <= last), self.generation)
+
+    def origin(self, generation: int) -> bytes | None:
+        """Return the job that made the records of a generation; None for the function itself."""
+        return next((job_id for before, job_id in self.origins if generation < before), None)
 
 
 class CallPlace(NamedTuple):

@@ -14,7 +14,7 @@ from dueline.core.job import Job
 from dueline.core.logging import log
 from dueline.core.retry import Retry
 from dueline.durable.driving import Blocking, Call, Part
-from dueline.durable.log import Entry, Head, Log, is_position, key_of, shown
+from dueline.durable.log import Entry, Head, Log, is_position, key_of, number_of, shown
 from dueline.durable.positions import Line
 from dueline.durable.rehearsal import Rehearsal
 from dueline.durable.suspension import (
@@ -304,8 +304,8 @@ class Activation:
     def seed(self) -> bytes:
         """Return what a random value is derived from: job, generation, position and draw."""
         self.line.draws += 1
-        key = key_of(self.line.path)
-        cause = self.job.id + f"{self.log.generation_of(key)}/{key}".encode()
+        job_id, generation, key = self._origin(key_of(self.line.path))
+        cause = job_id + f"{generation}/{key}".encode()
         return derived(cause, self.line.draws)
 
     def random(self) -> random.Random:
@@ -318,9 +318,14 @@ class Activation:
 
     def key(self) -> str:
         """Return the idempotency key of the call or compensation that runs, or of the next call."""
-        key = self.undoing or key_of(self.line.next_path)
+        job_id, generation, key = self._origin(self.undoing or key_of(self.line.next_path))
         position = f"{key}-undo" if self.undoing else key
-        return f"{self.job.id.hex()}-{self.log.generation_of(key)}-{position}"
+        return f"{job_id.hex()}-{generation}-{position}"
+
+    def _origin(self, key: str) -> tuple[bytes, int, str]:
+        """Return the job and generation that came to a position first, and its key."""
+        generation = self.place.owner(number_of(key))
+        return self.place.origin(generation) or self.job.id, generation, key
 
 
 def _is_cancellation(error: BaseException) -> bool:

@@ -37,7 +37,7 @@ def begin(run: Activation) -> Generator[Part, Any, None]:
         run.ending = Failed("BadInput", _NOT_AT_MOST_ONCE, "", retry=False)
         run.interrupt(Suspended(run.ending, _NOT_AT_MOST_ONCE))
     yield from run.blocking(run.log.load)
-    restarts.go_on(run)
+    yield from restarts.go_on(run)
     if len(run.log) < run.place.length:
         why = f"it has begun, and its log has {len(run.log)} of {run.place.length} records"
         run.stop(why, "log")

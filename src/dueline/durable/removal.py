@@ -6,16 +6,19 @@ twice, a day apart: on stores without transactions a late write may land after t
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Final
 
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.engine import Engine
+from dueline.core.errors import StoreCorrupt
 from dueline.core.job import JobId
 from dueline.core.maintenance import StepResult
 from dueline.core.pagination import records_in
-from dueline.core.store import Delete, Records
-from dueline.jobs import function_list, results
+from dueline.core.store import Delete, Put, Records
+from dueline.durable.log import read_entry
+from dueline.jobs import called_jobs, function_list, results
 from dueline.jobs.function_list import Listed, Place, inbox_of, partition_of, values_of
 
 EVERY_US: Final = 6 * 3600 * SECOND_US
@@ -71,6 +74,32 @@ def _ended_among(engine: Engine, jobs: list[JobId]) -> set[JobId]:
     return set(gone) - results.read_many(engine.store, gone).keys()
 
 
+def name_generation(engine: Engine, job_id: JobId, generation: int) -> None:
+    """Note a generation above 0 of a function, before its log has a record."""
+    value = engine.time.latest_us().to_bytes(8)
+    put = Put(f"{GENERATION}{generation}", engine.ids.token(), value)
+    engine.store.commit(inbox_of(job_id), (put,))
+
+
+def remove_old_generations(engine: Engine, job_id: JobId, before: int, until_us: int) -> None:
+    """Delete the logs of generations that a function left before a timestamp.
+
+    Args: before: the first generation that may still be read.
+    """
+    named = {
+        int(record.key.removeprefix(GENERATION)): int.from_bytes(record.value)
+        for record in records_in(engine.store, inbox_of(job_id), after=GENERATION, page_size=_PAGE)
+        if record.key.startswith(GENERATION)
+    }
+    for generation in sorted(named):
+        if generation <= before and named[generation] < until_us:  # it began then
+            for _ in remove_log(engine.store, job_id, generation - 1):
+                pass
+            if generation > 1:
+                key = f"{GENERATION}{generation - 1}"
+                engine.store.commit(inbox_of(job_id), (Delete(key),))
+
+
 def remove(records: Records, job_id: JobId) -> Iterator[str]:
     """Delete the records of a function; it may be stopped anywhere, and repeated.
 
@@ -99,14 +128,22 @@ def remove_log(records: Records, job_id: JobId, generation: int) -> Iterator[str
 
     Yields: the partition of each page.
     """
-    for partition in partitions_of_log(job_id, generation):
+    for partition in partitions_of_log(records, job_id, generation):
         is_large = partition == values_of(job_id, generation)
         yield from _remove_all(records, partition, _VALUES_A_PAGE if is_large else _PAGE)
 
 
-def partitions_of_log(job_id: JobId, generation: int) -> list[str]:
+def partitions_of_log(records: Records, job_id: JobId, generation: int) -> list[str]:
     """Return the partitions of a generation, that of the log last."""
-    return [values_of(job_id, generation), partition_of(job_id, generation)]
+    partition = partition_of(job_id, generation)
+    gathers: list[tuple[str, int]] = []
+    for record in records_in(records, partition, page_size=_PAGE):
+        with suppress(StoreCorrupt):  # a damaged record goes, too
+            head = read_entry(record.value).head
+            if head.kind == "gather":
+                gathers.append((record.key, head.count))
+    of_calls = called_jobs.partitions_of(partition, gathers)
+    return [*of_calls, values_of(job_id, generation), partition]
 
 
 def _remove_all(records: Records, partition: str, page_size: int) -> Iterator[str]:

@@ -6,9 +6,11 @@ from typing import Any, Final, NoReturn
 
 from dueline.core.attempt import DurablePlace, Parked
 from dueline.core.errors import StoreCorrupt
+from dueline.durable import removal
 from dueline.durable.activation import Activation
 from dueline.durable.driving import Part
 from dueline.durable.log import PATCH, Entry, Head, entry_at, value_apart
+from dueline.durable.signals import KEEP_TAKEN_US, forget_taken, read_inbox
 from dueline.durable.suspension import Suspended
 from dueline.jobs.function_list import values_of
 
@@ -24,12 +26,14 @@ def restart(
     if entry is None:
         run.expect_whole()
         yield from run.write(key, Head(RESTART, codec=codec), body)
-    begin_next(run, key)
+    yield from begin_next(run, key)
+    raise AssertionError("it is interrupted")
 
 
-def begin_next(run: Activation, key: str) -> NoReturn:
-    """Begin the generation whose arguments are recorded."""
+def begin_next(run: Activation, key: str) -> Generator[Part, Any, NoReturn]:
+    """Begin the generation whose arguments are recorded; remove what is not read any more."""
     generation = run.place.generation
+    yield from run.blocking(partial(_make_room, run, generation))
     place = DurablePlace(
         generation + 1,
         arguments=(run.log.generation_of(key), key),
@@ -39,11 +43,22 @@ def begin_next(run: Activation, key: str) -> NoReturn:
     run.interrupt(Suspended(Parked(now_us, place, 0, 0, "restarted"), "The function restarts."))
 
 
-def go_on(run: Activation) -> None:
+def _make_room(run: Activation, generation: int) -> None:
+    engine, job_id = run.engine, run.job.id
+    removal.name_generation(engine, job_id, generation + 1)
+    before_us = engine.time.earliest_us() - KEEP_TAKEN_US
+    # The signals first: the mark of one whose record is gone may count as void.
+    signals = read_inbox(engine.store, job_id).signals
+    forget_taken(engine.store, job_id, signals, before_us)
+    first = run.place.kept[0][0] if run.place.kept else generation
+    removal.remove_old_generations(engine, job_id, first, before_us)
+
+
+def go_on(run: Activation) -> Generator[Part, Any, None]:
     """Begin the next generation if a restart is recorded in this one."""
     for key, entry in run.log.entries.items():
         if entry.head.kind == RESTART:
-            begin_next(run, key)
+            yield from begin_next(run, key)
 
 
 def arguments_of(

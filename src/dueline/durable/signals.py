@@ -10,7 +10,7 @@ another signal: then a stale worker wrote it (rule D12).
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from dueline.core.attempt import Parked
+from dueline.core.attempt import DurablePlace, Parked
 from dueline.core.clock import DAY_US
 from dueline.core.codec import Cells, decode
 from dueline.core.engine import Engine
@@ -18,7 +18,7 @@ from dueline.core.errors import Conflict
 from dueline.core.job import Job, JobId
 from dueline.core.pagination import records_in
 from dueline.core.store import NO_VERSION, Delete, Record, Records
-from dueline.durable.log import entry_at
+from dueline.durable.log import entry_at, number_of
 from dueline.jobs.called_jobs import has_ended
 from dueline.jobs.function_list import inbox_of
 from dueline.jobs.parked_functions import CANCEL, ended_error, tell, wake
@@ -100,12 +100,20 @@ def named(signals: Iterable[Signal], name: str) -> list[Signal]:
     return [signal for signal in signals if signal.key.partition("/")[0] == name]
 
 
-def is_free(records: Records, job_id: JobId, signal: Signal) -> bool:
-    """Return whether no position has taken a signal, or a stale worker marked it in vain."""
+def is_free(records: Records, job_id: JobId, place: DurablePlace, signal: Signal) -> bool:
+    """Return whether no position has taken a signal, or a worker marked it in vain.
+
+    The log of an older generation gets no more records, and a reset drops some (rules D12, D13).
+    """
     if signal.mark is None:
         return True
-    entry = entry_at(records, job_id, signal.mark.generation, signal.mark.key)
-    return entry is not None and entry.head.source != signal.key
+    generation, key = signal.mark.generation, signal.mark.key
+    entry = entry_at(records, job_id, generation, key)
+    if entry is None:
+        return generation < place.generation
+    first = 0 if place.arguments is None else place.arguments[0] + 1
+    is_dropped = generation >= first and place.owner(number_of(key)) != generation
+    return entry.head.source != signal.key or is_dropped
 
 
 def forget_taken(
@@ -122,9 +130,11 @@ def forget_taken(
             records.commit(inbox_of(job_id), writes)
 
 
-def first_free(records: Records, job_id: JobId, signals: Sequence[Signal]) -> Signal | None:
-    """Return the oldest signal that no position has taken; None without one."""
-    return next((signal for signal in signals if is_free(records, job_id, signal)), None)
+def first_free(
+    records: Records, job_id: JobId, place: DurablePlace, signals: Sequence[Signal]
+) -> Signal | None:
+    """Return the oldest signal that no position has taken; None if there is none."""
+    return next((signal for signal in signals if is_free(records, job_id, place, signal)), None)
 
 
 class Sent(NamedTuple):
@@ -168,7 +178,8 @@ def _wake_reader(engine: Engine, job_id: JobId, key: str) -> None:
         return
     signals = read_inbox(engine.store, job_id).signals
     sent = next((signal for signal in signals if signal.key == key), None)
-    if sent is None or is_free(engine.store, job_id, sent):
+    place = DurablePlace(sent.mark.generation if sent is not None and sent.mark else 0)
+    if sent is None or is_free(engine.store, job_id, place, sent):
         raise ended_error(job_id, "signalled")
 
 
@@ -182,5 +193,5 @@ def check_again(engine: Engine, job: Job, ending: Parked) -> None:
     inbox = read_inbox(engine.store, job.id)
     waiting = named(inbox.signals, ending.awaits) if ending.awaits else ()
     is_cancelled = inbox.is_cancelled and not ending.ignores_cancel
-    if is_cancelled or any(is_free(engine.store, job.id, signal) for signal in waiting):
+    if is_cancelled or first_free(engine.store, job.id, ending.place, waiting) is not None:
         wake(engine, job.id)

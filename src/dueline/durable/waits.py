@@ -114,7 +114,7 @@ def _taken(run: Activation, key: str, name: str) -> Generator[Part, Any, Entry |
         for each in signals:
             if each.mark and (each.mark.generation, each.mark.key) == own:
                 return (yield from _record(run, key, name, each))
-        free = yield from run.blocking(partial(first_free, store, job_id, signals))
+        free = yield from run.blocking(partial(first_free, store, job_id, run.place, signals))
         if free is None:
             return None
         mark = Mark(*own, run.job.fence, run.engine.time.latest_us())

@@ -1,0 +1,289 @@
+"""Retry, reset and fork: a durable function goes on from a position of its log, by hand.
+
+The log is closed first: it is opened under a fence above that of the row, so no worker of the row
+writes into it any more (rule D13). The row then gets a new generation, which reads the old log up
+to the position. Nothing is deleted.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Final
+
+from dueline.core.attempt import CallPlace, DurablePlace
+from dueline.core.call_options import read_options
+from dueline.core.codec import encode
+from dueline.core.constraints import check_value, integer
+from dueline.core.engine import Engine
+from dueline.core.errors import BadInput, Conflict, NotFound
+from dueline.core.job import Job, JobId, State
+from dueline.core.lane import bucket_of, limits_of, living_queue, tenant_of
+from dueline.core.pagination import parts_of, record_at, records_in
+from dueline.core.store import NO_VERSION, Delete, Move, Put, Records
+from dueline.core.wakeup import place_of as place_of_move
+from dueline.durable.log import (
+    END,
+    OPENED,
+    RECORDS_MAX,
+    Entry,
+    Head,
+    entry_at,
+    is_kept,
+    number_of,
+    read_entry,
+    value_apart,
+)
+from dueline.durable.removal import name_generation
+from dueline.jobs import called_jobs, function_list
+from dueline.jobs.function_list import inbox_of, partition_of, values_of
+from dueline.jobs.parked_functions import CANCEL
+from dueline.jobs.queue import EnqueueRequest, Queues
+
+_PAGE: Final = 100
+_Position: Final = Annotated[int, integer(0, RECORDS_MAX)]
+_CALLS: Final = {"result": "call", "gathered": "gather"}
+"""The kind of the call before the record of its end."""
+
+_CHANGING: Final = "The function {} changes all the time and was not {}."
+
+
+def retry(queues: Queues, job_id: JobId) -> None:
+    """Run a dead durable function again: what failed last is called again, the rest is kept.
+
+    Raises:
+        NotFound: There is no such job.
+        Conflict: It is not dead, or its compensations ran.
+    """
+    row, place = _found(queues, job_id)
+    if row.state != State.DEAD:
+        raise Conflict(f"The function {job_id.hex()} is not dead.")
+    entries = _closed(queues.engine, row, place, "retried")
+    _continue(queues, row, place, entries, _before_failure(entries))
+
+
+def reset(queues: Queues, job_id: JobId, to: int | None = None) -> None:
+    """Continue a waiting, stopped or dead durable function after a position of its log.
+
+    Args:
+        queues: The queues.
+        job_id: The function.
+        to: The last call whose record is kept; 0 begins anew. None keeps all of them.
+
+    Raises:
+        NotFound: There is no such job.
+        Conflict: It runs, or its compensations ran.
+        BadInput: The log has no such position.
+    """
+    row, place = _found(queues, job_id)
+    if row.is_claimed():
+        raise Conflict(f"The function {job_id.hex()} runs and cannot be reset.")
+    entries = _closed(queues.engine, row, place, "reset")
+    _continue(queues, row, place, entries, _checked(entries, to))
+
+
+def fork(queues: Queues, job_id: JobId, to: int | None = None) -> JobId:
+    """Begin a new durable function with the records of another one, which is left as it is.
+
+    Args:
+        queues: The queues.
+        job_id: The other function: it waits, runs, or is dead.
+        to: The last call whose record is used; None uses all of them.
+
+    Returns:
+        The id of the new job.
+
+    Raises:
+        NotFound: There is no such job.
+        Conflict: A call up to this position has not ended.
+        BadInput: The log has no such position.
+    """
+    engine = queues.engine
+    row, place = _found(queues, job_id)
+    entries = _entries(engine.store, row.id, place)
+    last = _checked(entries, to)
+    after = _continued(place, last, entries)
+    _expect_no_open_call(engine.store, row.id, place, entries, last)
+    codec, body = row.codec, row.body
+    if place.arguments is not None:
+        codec, body = _arguments(engine.store, row.id, place.arguments)
+    after = after._replace(
+        arguments=None, origins=(*place.origins, (after.generation, bytes(row.id)))
+    )
+    options = read_options(row.opts).changed(durable=after, called_by=None, unique=None)
+    request = EnqueueRequest(
+        living_queue(row.lane.queue), row.task, codec, [body], priority=row.lane.priority,
+        tenant=tenant_of(row.lane), opts=options.to_bytes(), limits=[limits_of(row.lane)],
+    )  # fmt: skip
+    (new,) = queues.rows(request)
+    function_list.add(engine, new)
+    for generation in range(1, after.generation + 1):
+        name_generation(engine, new.id, generation)
+    _copy(engine, row.id, new.id, place, last)
+    queues.enqueue_again([new])
+    return new.id
+
+
+def _found(queues: Queues, job_id: JobId) -> tuple[Job, DurablePlace]:
+    row = queues.find(job_id).row
+    place = None if row is None else read_options(row.opts).durable
+    if row is None or place is None:
+        raise NotFound(
+            f"There is no durable function {job_id.hex()}.",
+            hint="It may have ended, or be a job of another kind.",
+        )
+    return row, place
+
+
+def _closed(engine: Engine, row: Job, place: DurablePlace, word: str) -> Mapping[str, Entry]:
+    """Close the log to the workers of a row, then read it; refuse one that has ended."""
+    store, partition = engine.store, partition_of(row.id, place.generation)
+    there = record_at(store, partition, OPENED)
+    version = NO_VERSION if there is None else there.version
+    fence = row.fence + 1
+    if there is not None and read_entry(there.value).head.fence > fence:
+        raise Conflict(_CHANGING.format(row.id.hex(), word))
+    opened = Entry(Head(OPENED, fence=fence)).to_bytes()
+    put = Put(OPENED, engine.ids.token(), opened, expect=version)
+    if not store.commit(partition, (put,)):
+        raise Conflict(_CHANGING.format(row.id.hex(), word))
+    entries = _entries(store, row.id, place)
+    if END in entries:
+        raise Conflict(
+            f"The function {row.id.hex()} cannot be {word}: its compensations ran, or will run.",
+            hint="Begin a new one from its records with reset(as_new=True).",
+        )
+    return entries
+
+
+def _entries(records: Records, job_id: JobId, place: DurablePlace) -> dict[str, Entry]:
+    """Read the records of a function, without values that lie apart."""
+    own = records_in(records, partition_of(job_id, place.generation), page_size=_PAGE)
+    kept = {key: entry for *_, key, entry in _kept(records, job_id, place.kept)}
+    return kept | {found.key: read_entry(found.value) for found in own if found.key != OPENED}
+
+
+def _kept(
+    records: Records, job_id: JobId, kept: Sequence[tuple[int, int]]
+) -> Iterator[tuple[str, str, Entry]]:
+    """Yield the partition, key and record of what some generations have up to positions."""
+    first = 0
+    for generation, last in kept:
+        partition = partition_of(job_id, generation)
+        for found in records_in(records, partition, page_size=_PAGE):
+            if is_kept(found, first, last):
+                yield partition, found.key, read_entry(found.value)
+        first = last
+
+
+def _last(entries: Mapping[str, Entry]) -> int:
+    return max(map(number_of, entries), default=0)
+
+
+def _before_failure(entries: Mapping[str, Entry]) -> int:
+    """Return the last position before what failed, if that is the last record of all."""
+    last = _last(entries)
+    entry = entries.get(f"{last:05}")
+    if entry is None or entry.head.state in ("done", ""):
+        return last if entry is not None else max(last - 1, 0)
+    before = entries.get(f"{last - 1:05}")
+    is_call = before is not None and before.head.kind == _CALLS.get(entry.head.kind)
+    return last - 2 if is_call else last - 1
+
+
+def _checked(entries: Mapping[str, Entry], to: int | None) -> int:
+    last = _last(entries)
+    if to is None:
+        return last
+    check_value(to, _Position, "to")
+    if to > last:
+        raise BadInput(f"The log has {last} calls; there is no call {to}.")
+    return to
+
+
+def _continued(place: DurablePlace, to: int, entries: Mapping[str, Entry]) -> DurablePlace:
+    """Return the place of the next generation, which keeps the records up to a position."""
+    kept: list[tuple[int, int]] = []
+    first = 0
+    for generation, last in (*place.kept, (place.generation, to)):
+        if min(last, to) > first:
+            first = min(last, to)
+            kept.append((generation, first))
+    length = sum(0 < number_of(key) <= to for key in entries)
+    return DurablePlace(
+        place.generation + 1, length, stored=min(place.stored, to), kept=tuple(kept),
+        arguments=place.arguments, version=place.version, origins=place.origins,
+    )  # fmt: skip
+
+
+def _continue(
+    queues: Queues, row: Job, place: DurablePlace, entries: Mapping[str, Entry], to: int
+) -> None:
+    """Give a row the next generation, under the token that was read, and run it."""
+    engine = queues.engine
+    engine.store.commit(inbox_of(row.id), (Delete(CANCEL),))
+    name_generation(engine, row.id, place.generation + 1)
+    opts = read_options(row.opts).changed(durable=_continued(place, to, entries)).to_bytes()
+    width_us = engine.catalog.settings(living_queue(row.lane.queue)).width_us
+    is_dead = row.state == State.DEAD
+    at_us = row.at_us if is_dead else engine.time.earliest_us()
+    move = Move(row, at_us, engine.ids.token(), bucket_of(at_us, width_us), row.errors * is_dead,
+                row.crashes * is_dead, state=row.state if is_dead else State.WAITING,
+                error=row.error, opts=opts)  # fmt: skip
+    if not engine.recording_store.settle([move])[0]:
+        raise Conflict(_CHANGING.format(row.id.hex(), "continued"))
+    if is_dead:
+        queues.retry(row.id)
+    else:
+        engine.wake([place_of_move(move)])
+
+
+def _expect_no_open_call(
+    records: Records, job_id: JobId, place: DurablePlace, entries: Mapping[str, Entry], last: int
+) -> None:
+    """Refuse to fork where a call has not ended: its job would tell the old function only."""
+    ended = {
+        entry.head.source
+        for key, entry in entries.items()
+        if entry.head.kind == "result" and number_of(key) <= last
+    }
+    gathered = {
+        number_of(key) - 1 for key, entry in entries.items() if entry.head.kind == "gathered"
+    }
+    for key, entry in entries.items():
+        number = number_of(key)
+        is_open = entry.head.kind == "gather" and (number not in gathered or number == last)
+        if entry.head.kind == "call" and number <= last and entry.head.source not in ended:
+            call = CallPlace(job_id, place.owner(number), key)
+            is_open = called_jobs.end_of(records, call) is None
+        if number <= last and is_open:
+            raise Conflict(
+                f"Call {number} of the function {job_id.hex()} has not ended.",
+                hint=f"Use to={number - 1}, or wait for it.",
+            )
+
+
+def _arguments(records: Records, job_id: JobId, where: tuple[int, str]) -> tuple[int, bytes]:
+    generation, key = where
+    entry = entry_at(records, job_id, generation, key)
+    if entry is None:
+        raise NotFound(f"The arguments of the function {job_id.hex()} are missing.")
+    value = value_apart(records, values_of(job_id, generation), key, entry)
+    return entry.head.codec, value
+
+
+def _copy(engine: Engine, job_id: JobId, new: JobId, place: DurablePlace, last: int) -> None:
+    """Copy the records up to a position, and the ends of their calls, for another job."""
+    store = engine.store
+    kept = _continued(place, last, {}).kept
+    for part in parts_of(_kept(store, job_id, kept), _PAGE):
+        for partition, key, entry in part:
+            target = partition.replace(job_id.hex(), new.hex())
+            if entry.head.apart:
+                value = value_apart(store, f"{partition}/values", key, entry)
+                put = Put(entry.head.apart, engine.ids.token(), value)
+                store.commit(f"{target}/values", (put,))
+            store.commit(target, (Put(key, engine.ids.token(), entry.to_bytes()),))
+            if entry.head.kind == "call":
+                generation = int(partition.rpartition("/")[2])
+                end = called_jobs.end_of(store, CallPlace(job_id, generation, key))
+                if end is not None:
+                    put = Put(key, engine.ids.token(), encode(end), at_us=end.ended_us)
+                    store.commit(f"{target}/ends", (put,))
