@@ -38,10 +38,11 @@ KINDS = [
     pytest.param("sqlite", marks=pytest.mark.sqlite),
     pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.long]),
     pytest.param("cassandra", marks=[pytest.mark.cassandra, pytest.mark.long]),
+    pytest.param("redis", marks=[pytest.mark.redis, pytest.mark.long]),
 ]
 
 
-STRIDES = {"sqlite": 3, "postgres": 7, "cassandra": 19}
+STRIDES = {"sqlite": 3, "postgres": 7, "cassandra": 19, "redis": 7}
 """Every n-th call is disturbed on slower stores, unless DUELINE_TEST_EACH_CALL is set."""
 
 
@@ -195,10 +196,11 @@ def nothing(_: DurableStage) -> None:
 class Stages:
     """Makes stages; those on a server share its store, since an empty one is slow to make."""
 
-    def __init__(self, kind: str, folder: Path, declare: Declare) -> None:
-        """Take the kind of store, and what declares the functions."""
-        self.is_server = kind in ("postgres", "cassandra")
-        self.stride = STRIDES.get(kind, 1) if not os.environ.get("DUELINE_TEST_EACH_CALL") else 1
+    def __init__(self, kind: str, folder: Path, declare: Declare, *, every: int = 1) -> None:
+        """Take the kind of store, what declares functions, and how many calls are left out."""
+        self.is_server = kind in ("postgres", "cassandra", "redis")
+        is_each = os.environ.get("DUELINE_TEST_EACH_CALL")
+        self.stride = 1 if is_each else every * STRIDES.get(kind, 1)
         self._kind, self._folder, self._count = kind, folder, 0
         self._declare = declare
         self._stack = ExitStack()

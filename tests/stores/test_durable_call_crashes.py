@@ -74,7 +74,7 @@ def stages(
     """Make stages on a kind of store; gathers are stored in small parts."""
     monkeypatch.setattr(gathers, "_PART", 2)
     monkeypatch.setattr(called_jobs, "_BLOCK", 2)
-    made = Stages(request.param, tmp_path, declare)
+    made = Stages(request.param, tmp_path, declare, every=5)
     yield made
     made.close()
 
@@ -92,7 +92,7 @@ def jobs_by_call(stage: DurableStage) -> dict[str, set[str]]:
 @pytest.mark.parametrize("function", list(RESULTS))
 def test_no_stop_repeats_or_loses_a_call(stages: Stages, function: str, how: str) -> None:
     """Disturb each call of the store: each call is one job, and its end is the same."""
-    # rules D3, D4, D9, D13
+    # W12, rules D3, D4, D9, D13
     for stage, note in stages.disturbed(function, how):
         assert stage.outcome() == RESULTS[function], note
         for call, jobs in jobs_by_call(stage).items():

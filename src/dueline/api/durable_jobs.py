@@ -6,20 +6,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from dueline.core.attempt import DurablePlace
 from dueline.core.call_options import durable_place
 from dueline.core.clock import to_datetime
 from dueline.core.codec import JSON
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, NotFound
 from dueline.core.job import JobId, State
-from dueline.core.pagination import record_at, records_in
+from dueline.core.pagination import record_at
 from dueline.durable import generations
 from dueline.durable.activation import check_name
 from dueline.durable.context import STATE
 from dueline.durable.handler import DurableHandler
-from dueline.durable.log import is_position, read_entry, shown
+from dueline.durable.log import entries_of, is_position, shown
 from dueline.durable.signals import Sent, send
-from dueline.jobs.function_list import inbox_of, partition_of
+from dueline.jobs.function_list import inbox_of
 from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Handler
 
@@ -123,13 +124,11 @@ def steps(queues: Queues, job_id: JobId) -> Sequence[DurableStep]:
     """Return the recorded calls of a function."""
     row = queues.find(job_id).row
     place = None if row is None else durable_place(row)
-    generation = 0 if place is None else place.generation
     found = []
-    for record in records_in(queues.engine.store, partition_of(job_id, generation)):
-        if is_position(record.key):
-            head = read_entry(record.value).head
+    for key, (head, _) in entries_of(queues.engine.store, job_id, place or DurablePlace()).items():
+        if is_position(key):
             at = to_datetime(head.at_us)
-            found.append(DurableStep(shown(record.key), head.kind, head.name, head.state, at))
+            found.append(DurableStep(shown(key), head.kind, head.name, head.state, at))
     return found
 
 

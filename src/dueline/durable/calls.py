@@ -75,7 +75,7 @@ class Called(NamedTuple):
 
 
 def child_of(task: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ChildCall:
-    """Return the call of a task; raise BadInput if it is none."""
+    """Return the call of a task; raise BadInput for anything else."""
     if not callable(getattr(task, "call", None)):
         raise BadInput(
             f"{task!r:.80} is not a task.", hint="Call plain functions with ctx.step(function)."
@@ -84,7 +84,7 @@ def child_of(task: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ch
 
 
 def planned(call: object) -> ChildCall:
-    """Return a call of a task; raise BadInput if it is none."""
+    """Encode a planned call; raise BadInput for anything else."""
     if not callable(getattr(call, "child", None)):
         raise BadInput(f"{call!r:.80} is not a call of a task.", hint="Use task.call(...).")
     child: ChildCall = call.child()  # type: ignore[attr-defined]  # see above

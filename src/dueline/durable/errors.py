@@ -22,7 +22,7 @@ class StepLost(StepFailed):
 
 
 class CallFailed(DuelineError):
-    """A called job did not end well; if it is retried later, the caller is not told.
+    """A called job did not end well. If it is retried later, the caller keeps this error.
 
     Attributes:
         task: Name of the task.

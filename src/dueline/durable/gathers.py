@@ -20,8 +20,7 @@ from dueline.durable.driving import Part
 from dueline.durable.errors import CallFailed
 from dueline.durable.log import Head, note_of
 from dueline.durable.waits import CHECK_US_MAX, check_us
-from dueline.jobs.called_jobs import ends_of
-from dueline.limits import semaphore
+from dueline.jobs.called_jobs import ends_of, limit_of
 
 CALLS_MAX: Final = 10_000
 RESULTS_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -77,8 +76,7 @@ def gather(
         entry = yield from run.write(key, Head("gather", name, count=count))
     own = ""
     if limit is not None:
-        own = f"{_semaphore_of(limit)}:{run.job.id.hex()}-{place.generation}-{key}"
-        yield from run.blocking(partial(_define, run, limit))
+        own = yield from run.blocking(partial(limit_of, run.engine, place, limit))
     ids: list[str] = []
     part = 0
     while len(ids) < count:
@@ -146,17 +144,6 @@ def _digest_of(calls: Sequence[tuple[str, int, bytes]]) -> str:
     for task, codec, body in calls:
         digest.update(encode([task, body if codec == JSON else b""]))
     return digest.hexdigest()[:16]
-
-
-def _semaphore_of(limit: int) -> str:
-    return f"gather-{limit}"
-
-
-def _define(run: Activation, limit: int) -> None:
-    """Declare the semaphore of gathers with this limit; each gather has a key of its own."""
-    store, name = run.engine.store, _semaphore_of(limit)
-    if name not in semaphore.capacities(store):
-        semaphore.define(store, name, limit, ids=run.engine.ids)
 
 
 def results(

@@ -25,6 +25,7 @@ from dueline.durable.log import (
     RECORDS_MAX,
     Entry,
     Head,
+    entries_of,
     entry_at,
     is_kept,
     number_of,
@@ -97,7 +98,7 @@ def fork(queues: Queues, job_id: JobId, to: int | None = None) -> JobId:
     """
     engine = queues.engine
     row, place = _found(queues, job_id)
-    entries = _entries(engine.store, row.id, place)
+    entries = entries_of(engine.store, row.id, place)
     last = _checked(entries, to)
     after = _continued(place, last, entries)
     _expect_no_open_call(engine.store, row.id, place, entries, last)
@@ -144,20 +145,13 @@ def _closed(engine: Engine, row: Job, place: DurablePlace, word: str) -> Mapping
     put = Put(OPENED, engine.ids.token(), opened, expect=version)
     if not store.commit(partition, (put,)):
         raise Conflict(_CHANGING.format(row.id.hex(), word))
-    entries = _entries(store, row.id, place)
+    entries = entries_of(store, row.id, place)
     if END in entries:
         raise Conflict(
             f"The function {row.id.hex()} cannot be {word}: its compensations ran, or will run.",
             hint="Begin a new one from its records with reset(as_new=True).",
         )
     return entries
-
-
-def _entries(records: Records, job_id: JobId, place: DurablePlace) -> dict[str, Entry]:
-    """Read the records of a function, without values that lie apart."""
-    own = records_in(records, partition_of(job_id, place.generation), page_size=_PAGE)
-    kept = {key: entry for *_, key, entry in _kept(records, job_id, place.kept)}
-    return kept | {found.key: read_entry(found.value) for found in own if found.key != OPENED}
 
 
 def _kept(

@@ -148,6 +148,13 @@ def kept_entries(
         first = last
 
 
+def entries_of(records: Records, job_id: JobId, place: DurablePlace) -> dict[str, Entry]:
+    """Read the records of a function in their order; values that lie apart are not read."""
+    own = records_in(records, partition_of(job_id, place.generation), page_size=_PAGE)
+    kept = dict(kept_entries(records, job_id, place))
+    return kept | {record.key: read_entry(record.value) for record in own if record.key != OPENED}
+
+
 def is_kept(record: Record, first: int, last: int) -> bool:
     """Return whether a record belongs to the positions after `first`, up to `last`."""
     number = number_of(record.key)

@@ -133,7 +133,7 @@ def forget_taken(
 def first_free(
     records: Records, job_id: JobId, place: DurablePlace, signals: Sequence[Signal]
 ) -> Signal | None:
-    """Return the oldest signal that no position has taken; None if there is none."""
+    """Return the oldest signal that no position has taken; None without one."""
     return next((signal for signal in signals if is_free(records, job_id, place, signal)), None)
 
 

@@ -19,6 +19,7 @@ from dueline.core.pagination import record_at, records_in
 from dueline.core.store import Commit, Put, Records
 from dueline.jobs.function_list import partition_of
 from dueline.jobs.parked_functions import wake
+from dueline.limits import semaphore
 
 _BLOCK: Final = 100
 """Number of jobs of a gather whose marks share a partition."""
@@ -103,6 +104,17 @@ def _note_full(engine: Engine, place: CallPlace, blocks: Iterable[int]) -> bool:
             engine.store.commit(_full_of(place), (put,))
             is_one_full = True
     return is_one_full
+
+
+def limit_of(engine: Engine, place: CallPlace, capacity: int) -> str:
+    """Return the limit of the jobs of a gather; its semaphore is declared at its first use.
+
+    Gathers of one capacity share a semaphore, of which each has a key of its own.
+    """
+    name = f"gather-{capacity}"
+    if name not in semaphore.capacities(engine.store):
+        semaphore.define(engine.store, name, capacity, ids=engine.ids)
+    return f"{name}:{place.parent.hex()}-{place.generation}-{place.key}"
 
 
 def partitions_of(log: str, gathers: Iterable[tuple[str, int]]) -> Iterator[str]:
