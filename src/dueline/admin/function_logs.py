@@ -9,7 +9,7 @@ from dueline.core.errors import StoreCorrupt
 from dueline.core.job import Job, State
 from dueline.core.pagination import record_at, records_in
 from dueline.core.readable_records import Unreadable
-from dueline.durable.log import OPENED, read_entry
+from dueline.durable.log import OPENED, kept_entries, read_entry
 from dueline.durable.views import KINDS, position_of
 from dueline.jobs.function_list import partition_of, values_of
 
@@ -29,7 +29,7 @@ def damage_of(engine: Engine, job: Job) -> Iterator[Unreadable]:
     name, partition = f"durable function {job.id.hex()}", partition_of(job.id, place.generation)
     values = values_of(job.id, place.generation)
     restore = f"{_RESTORE} {job.id.hex()}."
-    length = 0
+    length = sum(1 for _ in kept_entries(engine.store, job.id, place))
     for record in records_in(engine.store, partition, page_size=_PAGE):
         length += record.key != OPENED
         try:

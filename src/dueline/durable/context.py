@@ -200,9 +200,10 @@ class DurableContext(Context):
                 other more than 100 deep.
         """
         child = calls.child_of(task, args, kwargs)
-        name = f"call({child.task})"
-        run = self._run
-        begun = run.guarded(calls.call(run, run.take(name), child), name)
+        name, run = f"call({child.task})", self._run
+        key = run.take(name)
+        run.line.digest = run.handler.digest_of(args, kwargs)
+        begun = run.guarded(calls.call(run, key, child), name)
         return self._drive(self._result_of(begun) if wait else self._handle_of(begun))
 
     def gather(

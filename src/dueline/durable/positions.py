@@ -68,6 +68,7 @@ class Line:
             )
         self._count += 1
         self.draws = 0
+        self.digest = ""
         self.open = name
         return self.path
 

@@ -6,21 +6,21 @@ from typing import Final
 
 import msgspec
 
-from dueline.core.attempt import Stop
+from dueline.core.attempt import DurablePlace, Stop
 from dueline.core.call_options import durable_place
 from dueline.core.codec import DAMAGE, JSON
 from dueline.core.job import Job, JobId
-from dueline.core.pagination import record_at, records_in
+from dueline.core.pagination import record_at
 from dueline.core.store import Records
-from dueline.durable.log import END, NOTES, OPENED, Entry, is_position, read_entry, shown
+from dueline.durable.log import END, NOTES, Entry, entries_of, is_position, shown
 from dueline.durable.signals import first_free, named, read_inbox
 from dueline.durable.stopped import stop_of
-from dueline.jobs.function_list import partition_of, values_of
+from dueline.jobs.function_list import values_of
 from dueline.jobs.parked_functions import has_ended
 
 KINDS: Final = frozenset(
     {"step", "sleep", "signal", "cancel", "undo", "end", "opened", "wait", "start", "tries",
-     "deaths"}
+     "deaths", "call", "result", "gather", "calls", "gathered", "results", "restart", "patch"}
 )  # fmt: skip
 """What records may be of."""
 
@@ -98,18 +98,15 @@ def view_of(records: Records, job_id: JobId, row: Job | None) -> FunctionView:
       StoreCorrupt: A record cannot be read.
     """
     place = None if row is None else durable_place(row)
-    generation = 0 if place is None else place.generation
-    entries = {
-        record.key: read_entry(record.value)
-        for record in records_in(records, partition_of(job_id, generation))
-        if record.key != OPENED
-    }
+    place = place or DurablePlace()
+    generation = place.generation
+    entries = entries_of(records, job_id, place)
     end = entries.pop(END, None)
     inbox = read_inbox(records, job_id)
     unread = {}
     for name in sorted({signal.key.partition("/")[0] for signal in inbox.signals}):
         own = named(inbox.signals, name)
-        count = sum(first_free(records, job_id, [signal]) is not None for signal in own)
+        count = sum(first_free(records, job_id, place, [signal]) is not None for signal in own)
         if count:
             unread[name] = count
     return FunctionView(
