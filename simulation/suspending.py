@@ -17,7 +17,6 @@ from dueline.core.attempt import DurablePlace
 from dueline.core.call_options import CallOptions
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.codec import JSON
-from dueline.core.engine import Engine
 from dueline.core.errors import Conflict, StoreUnavailable
 from dueline.core.job import JobId, State
 from dueline.core.pagination import records_in
@@ -204,15 +203,15 @@ def _saga(context: DurableContext, number: int, calls: Calls, end: str) -> int:
     return _shop().run(context, number, calls, end)
 
 
-def _engine() -> Engine:
+def _queues() -> Queues:
     town = _shop().town
     assert town is not None
-    return town.engine_here()
+    return Queues(town.engine_here())
 
 
 _TASKS: Final = {
     **TASKS,
-    "saga": DurableHandler(_saga, engine=_engine, name="saga", retry=RETRY, timeout_us=None),
+    "saga": DurableHandler(_saga, queues=_queues, name="saga", retry=RETRY, timeout_us=None),
 }
 _OPTIONS: Final = CallOptions(durable=DurablePlace()).to_bytes()
 

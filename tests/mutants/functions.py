@@ -23,7 +23,7 @@ def what_a_wait_noted_is_not_compared(patch: Patch) -> None:
 
 
 def a_function_may_return_before_its_log_ends(patch: Patch) -> None:
-    patch.setattr(ends, "_expect_whole", lambda _: None)
+    patch.setattr(Activation, "expect_whole", lambda _: None)
 
 
 def a_sleep_is_over_by_the_clock_alone(patch: Patch) -> None:

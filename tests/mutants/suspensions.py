@@ -1,13 +1,13 @@
 """Rules of durable functions, broken."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import pytest
 
 from dueline.core.attempt import Failed
-from dueline.core.job import JobId
-from dueline.core.store import Put, Record, Records
+from dueline.core.job import Job
+from dueline.core.store import Put, Record
 from dueline.durable import ends, signals, waits
 from dueline.durable.activation import Activation
 from dueline.durable.driving import Part
@@ -19,16 +19,20 @@ Patch = pytest.MonkeyPatch
 def a_step_is_not_recorded(patch: Patch) -> None:
     write = Log.write
 
-    def write_others(self: Log, key: str, head: Head, value: bytes = b"") -> Entry:
+    def write_others(
+        self: Log, key: str, head: Head, value: bytes = b"", *, jobs: Sequence[Job] = ()
+    ) -> Entry:
         if head.kind == "step" and head.state == "done":
             return Entry(head, value)
-        return write(self, key, head, value)
+        return write(self, key, head, value, jobs=jobs)
 
     patch.setattr(Log, "write", write_others)
 
 
 def a_record_is_written_whoever_has_opened_the_log(patch: Patch) -> None:
-    def put(self: Log, key: str, entry: Entry, *, expect: bytes | None) -> None:
+    def put(
+        self: Log, key: str, entry: Entry, *, expect: bytes | None, jobs: Sequence[Job] = ()
+    ) -> None:
         self.expect_listed()
         writes = [Put(key, self._engine.ids.token(), entry.to_bytes(), expect=None)]
         self._engine.store.commit(self._partition, writes)
@@ -63,10 +67,7 @@ def a_recorded_end_is_not_followed(patch: Patch) -> None:
 
 
 def a_signal_is_free_though_it_is_marked(patch: Patch) -> None:
-    def is_free(records: Records, job_id: JobId, signal: signals.Signal) -> bool:
-        return True
-
-    patch.setattr(signals, "is_free", is_free)
+    patch.setattr(signals, "is_free", lambda *_: True)
 
 
 def an_unknown_step_is_not_interrupted(patch: Patch) -> None:
@@ -74,10 +75,10 @@ def an_unknown_step_is_not_interrupted(patch: Patch) -> None:
     write = Activation.write
 
     def write_anyhow(
-        self: Activation, key: str, head: Head, value: bytes = b""
+        self: Activation, key: str, head: Head, value: bytes = b"", *, jobs: Sequence[Job] = ()
     ) -> Generator[Part, Any, Entry]:
         try:
-            return (yield from write(self, key, head, value))
+            return (yield from write(self, key, head, value, jobs=jobs))
         except BaseException:
             if head.kind != "step":
                 raise

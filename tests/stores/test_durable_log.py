@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from dueline.core.attempt import DurablePlace
 from dueline.core.engine import Engine
 from dueline.durable.log import Head, Log
 from dueline.durable.suspension import Suspended
@@ -21,7 +22,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
 
 def loaded(engine: Engine, fence: int) -> Log:
     """Read the log under a claim."""
-    log = Log(engine, row_of()._replace(fence=fence), 0)
+    log = Log(engine, row_of()._replace(fence=fence), DurablePlace())
     log.load()
     return log
 

@@ -456,7 +456,7 @@ def test_jobs_of_one_transaction_take_the_keys_that_are_free(
     takes = queues._exclusive.takes
 
     def jobs(*calls: EnqueueRequest) -> list[Job]:
-        return [job for call in calls for job in queues._rows(call)]
+        return [job for call in calls for job in queues.rows(call)]
 
     queues.enqueue(keyed(1, key="expired", expires_us=NOW_US + SECOND_US))
     (held,) = queues.enqueue(keyed(2, key="held"))
