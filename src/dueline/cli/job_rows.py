@@ -147,6 +147,7 @@ def of_call(call: RecordedCall) -> Entry:
         "at": Instant(call.at_us),
         "until": Instant(call.until_us) if call.until_us else None,
         "tries": call.tries,
+        "job": call.job,
         "error": call.error,
     }
 

@@ -62,6 +62,8 @@ def _waiting(subject: Subject, view: FunctionView, call: RecordedCall) -> Condit
         return Condition(
             "signal", call.name, clause, change, call.until_us, command, facts=facts
         )  # fmt: skip
+    if call.state == "running":
+        return _calling(call, place, facts)
     if call.state == "retrying":
         clause = (
             f"attempt {call.tries} of {call.name or 'a step'} failed ({line(call.error)}); it is "
@@ -69,3 +71,17 @@ def _waiting(subject: Subject, view: FunctionView, call: RecordedCall) -> Condit
         )
         return Condition("retrying", job.id.hex(), clause, "time", job.at_us, facts=facts)
     return None
+
+
+def _calling(call: RecordedCall, place: str, facts: Facts) -> Condition:
+    """Return that a function waits for jobs that it called."""
+    what, unknown = f"the ends of {call.name}", "when they end"
+    command, shown = "", ""
+    if call.job:
+        what, unknown = f"the end of the job of {call.name}", "when it ends"
+        command = f"dueline jobs explain {call.job}"
+        shown = f" (`{command}`)"
+    return Condition(
+        "calls", call.name, f"it waits for {what}, {place}{shown}", "work", 0, command,
+        unknown=unknown, facts={**facts, "job": call.job},
+    )  # fmt: skip

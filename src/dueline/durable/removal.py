@@ -7,7 +7,7 @@ twice, a day apart: on stores without transactions a late write may land after t
 
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Final
 
 from dueline.core.clock import DAY_US, SECOND_US
@@ -79,6 +79,13 @@ def name_generation(engine: Engine, job_id: JobId, generation: int) -> None:
     value = engine.time.latest_us().to_bytes(8)
     put = Put(f"{GENERATION}{generation}", engine.ids.token(), value)
     engine.store.commit(inbox_of(job_id), (put,))
+
+
+def last_generation(records: Records, job_id: JobId) -> int:
+    """Return the number of the last log of a function."""
+    inbox = records_in(records, inbox_of(job_id), after=GENERATION, page_size=_PAGE)
+    named = takewhile(lambda record: record.key.startswith(GENERATION), inbox)
+    return max((int(record.key.removeprefix(GENERATION)) for record in named), default=0)
 
 
 def remove_old_generations(engine: Engine, job_id: JobId, before: int, until_us: int) -> None:

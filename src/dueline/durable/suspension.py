@@ -18,7 +18,7 @@ StopKind = Literal["code", "log", "deaths"]
 """Why a function is stopped: its code does not fit, its log is damaged, or workers died on it."""
 
 ADVICE: Final[Mapping[str, str]] = {
-    "code": "run workers with the code that began it",
+    "code": "run workers with the code that began it, or reset it",
     "log": "`dueline doctor` names what is damaged",
     "deaths": "the logs of its workers say why",
 }
@@ -58,7 +58,7 @@ def stopped(
 ) -> Suspended:
     """Return the suspension of a function that this worker cannot continue."""
     at_us = now_us + min(STOP_US << min(place.stops, 10), STOP_US_MAX)
-    since_us = now_us if place.stop is None else place.stop.since_us
+    since_us = place.stop.since_us if place.stops and place.stop is not None else now_us
     stop = Stop(kind, why[:_WHY_CHARACTERS_MAX], at_us, since_us)
     place = place._replace(parked_us=0, stops=place.stops + 1, stop=stop)
     error = f"Stopped: {why}; {ADVICE[kind]}."

@@ -1,18 +1,29 @@
 """What a durable function has done, and what it waits for, as its records say."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from dueline.core.attempt import DurablePlace, Stop
 from dueline.core.call_options import durable_place
 from dueline.core.codec import DAMAGE, JSON
+from dueline.core.errors import StoreCorrupt
 from dueline.core.job import Job, JobId
-from dueline.core.pagination import record_at
 from dueline.core.store import Records
-from dueline.durable.log import END, NOTES, Entry, entries_of, is_position, shown
+from dueline.durable import removal
+from dueline.durable.log import (
+    END,
+    NOTES,
+    Entry,
+    entries_of,
+    is_position,
+    number_of,
+    shown,
+    value_apart,
+)
 from dueline.durable.signals import first_free, named, read_inbox
 from dueline.durable.stopped import stop_of
 from dueline.jobs.function_list import values_of
@@ -34,14 +45,16 @@ class RecordedCall:
 
     Attributes:
       position: Such as "3".
-      kind: "step", "sleep", "signal", "cancel" or "undo"; undo: the compensation of that call.
-      name: Name of the step or signal.
-      state: "done", "failed", "lost" or "timed_out"; of a call without an end: "sleeping",
-        "waiting", "retrying" or "started".
+      kind: "step", "sleep", "signal", "call", "result", "gather", "gathered", "restart", "cancel"
+        or "undo"; undo: the compensation of that call.
+      name: Name of the step, signal or task.
+      state: "done", "failed", "lost" or "timed_out"; of a result how the job ended; of a call
+        without an end: "sleeping", "waiting", "retrying", "started" or "running".
       at_us: When that was recorded.
       until_us: When the wait ends; 0 for never, or without a wait.
       tries: Failed attempts of a call without an end.
       error: The error of a call that failed, or of its last attempt.
+      job: Id of the job that was called.
     """
 
     position: str
@@ -52,6 +65,7 @@ class RecordedCall:
     until_us: int = 0
     tries: int = 0
     error: str = ""
+    job: str = ""
 
     @property
     def is_open(self) -> bool:
@@ -88,7 +102,12 @@ class FunctionView:
 _NOTES: Final = {"wait": "waiting", "tries": "retrying", "start": "started"}
 """States of calls of which only a note is known."""
 
-_OPEN: Final = frozenset({"sleeping", *_NOTES.values()})
+_OPEN: Final = frozenset({"sleeping", "running", *_NOTES.values()})
+
+_WAITS: Final = {"sleep": "sleeping", "call": "running", "gather": "running"}
+"""States of calls of which the record says nothing of the end, while no later call is recorded."""
+
+_BAD: Final = frozenset({"failed", "lost", "dead", "cancelled", "expired"})
 
 
 def view_of(records: Records, job_id: JobId, row: Job | None) -> FunctionView:
@@ -98,8 +117,8 @@ def view_of(records: Records, job_id: JobId, row: Job | None) -> FunctionView:
       StoreCorrupt: A record cannot be read.
     """
     place = None if row is None else durable_place(row)
-    place = place or DurablePlace()
-    generation = place.generation
+    if place is None:
+        place = _place_of_ended(records, job_id)
     entries = entries_of(records, job_id, place)
     end = entries.pop(END, None)
     inbox = read_inbox(records, job_id)
@@ -110,8 +129,8 @@ def view_of(records: Records, job_id: JobId, row: Job | None) -> FunctionView:
         if count:
             unread[name] = count
     return FunctionView(
-        generation,
-        _calls(records, values_of(job_id, generation), entries, is_over=has_ended(row)),
+        place.generation,
+        _calls(_Reader(records, job_id, place), entries, is_over=has_ended(row)),
         "" if end is None else end.head.state,
         None if row is None else stop_of(row),
         unread,
@@ -119,14 +138,40 @@ def view_of(records: Records, job_id: JobId, row: Job | None) -> FunctionView:
     )
 
 
+def _place_of_ended(records: Records, job_id: JobId) -> DurablePlace:
+    """Return the place of a function without a row, by the first positions of its logs."""
+    place = DurablePlace(removal.last_generation(records, job_id))
+    kept: list[tuple[int, int]] = []
+    for generation in range(place.generation, 0, -1):
+        own = entries_of(records, job_id, DurablePlace(generation))
+        first = min((number_of(key) for key in own if is_position(key)), default=1)
+        if first == 1:
+            break
+        kept.append((generation - 1, first - 1))
+    return place._replace(kept=tuple(reversed(kept)))
+
+
 def position_of(key: str) -> str:
     """Return the position of a call or compensation as people read it, such as "5.2"."""
     return shown(key.removeprefix(_UNDO))
 
 
-def _calls(
-    records: Records, values: str, entries: Mapping[str, Entry], *, is_over: bool
-) -> list[RecordedCall]:
+class _Reader(NamedTuple):
+    """Reads values that lie apart."""
+
+    records: Records
+    job_id: JobId
+    place: DurablePlace
+
+    def value(self, key: str, entry: Entry) -> bytes:
+        """Return the value of a record; empty if it is missing."""
+        values = values_of(self.job_id, self.place.owner(number_of(key.removeprefix(_UNDO))))
+        with suppress(StoreCorrupt):  # `dueline doctor` reports that
+            return value_apart(self.records, values, key, entry)
+        return b""
+
+
+def _calls(reader: _Reader, entries: Mapping[str, Entry], *, is_over: bool) -> list[RecordedCall]:
     """Return the calls of a log, in their order; compensations last, as they ran."""
     found = []
     for key, entry in entries.items():
@@ -135,7 +180,7 @@ def _calls(
             continue
         if not mark:
             is_last = not is_over and not _has_later(own, entries)
-            found.append((own, _recorded(records, values, own, entry, is_last=is_last)))
+            found.append((own, _recorded(reader, own, entry, is_last=is_last)))
         elif note in _NOTES and own not in entries and not is_over:
             found.append((own, _open(own, note, entry)))
     newest = dict(sorted(found, key=lambda each: each[1].at_us))
@@ -144,16 +189,16 @@ def _calls(
     return [*calls, *sorted(undone, key=lambda call: call.at_us)]
 
 
-def _recorded(
-    records: Records, values: str, key: str, entry: Entry, *, is_last: bool
-) -> RecordedCall:
+def _recorded(reader: _Reader, key: str, entry: Entry, *, is_last: bool) -> RecordedCall:
     """Return a call that has a record. is_last: of its branch, of a function that goes on."""
     head = entry.head
-    state = "sleeping" if head.kind == "sleep" and is_last else head.state
-    error = "" if state not in ("failed", "lost") else _error_of(records, values, entry)
+    state = _WAITS.get(head.kind, head.state) if is_last else head.state
+    error = _error_of(reader, key, entry) if state in _BAD else ""
+    job = head.source if head.kind in ("call", "result") else ""
     return RecordedCall(
-        position_of(key), head.kind, head.name, state, head.at_us, head.until_us, error=error
-    )
+        position_of(key), head.kind, head.name, state, head.at_us, head.until_us, error=error,
+        job=job,
+    )  # fmt: skip
 
 
 def _has_later(key: str, entries: Iterable[str]) -> bool:
@@ -174,16 +219,14 @@ def _open(key: str, note: str, entry: Entry) -> RecordedCall:
     )  # fmt: skip
 
 
-def _error_of(records: Records, values: str, entry: Entry) -> str:
-    """Return the type and text of a recorded error."""
+def _error_of(reader: _Reader, key: str, entry: Entry) -> str:
+    """Return the type and text of a recorded error, or the text of how a called job ended."""
     if entry.head.codec != JSON:
         return _ENCRYPTED
-    value = entry.value
-    if entry.head.apart:
-        record = record_at(records, values, entry.head.apart)
-        value = b"" if record is None else record.value
     try:
-        kind, text, *_ = msgspec.json.decode(value, type=list[str])
+        shown = msgspec.json.decode(reader.value(key, entry), type=str | list[str])
     except (*DAMAGE, ValueError):
         return ""
-    return f"{kind}: {text}".rstrip(": ")
+    if isinstance(shown, str):
+        return shown
+    return ": ".join(shown[:2]).rstrip(": ")

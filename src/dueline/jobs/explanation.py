@@ -21,6 +21,7 @@ ConditionKind = Literal[
     "held",
     "signal",
     "sleep",
+    "calls",
     "stopped",
     "paused",
     "no worker",

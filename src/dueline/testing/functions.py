@@ -100,6 +100,11 @@ class FunctionsOnBench:
         """Advance the clock to the next job that is due."""
         times = [due for row in self._bench.enqueued() if (due := self._due_us(row)) is not None]
         if not times:
+            if call is not None and not _awaits(call):
+                raise AssertionError(
+                    f"{own.task} waits for {call.name}, which call {call.position} called, and no "
+                    "job is due."
+                )
             name = "" if call is None else _awaits(call)
             raise AssertionError(
                 f"{own.task} waits for the signal {name}, and no other job is due: send it with "
@@ -113,6 +118,8 @@ class FunctionsOnBench:
         if stop_of(row) is not None:
             return None
         call = self._open_call(row)
+        if call is not None and call.state == "running":
+            return None
         if call is None or not _awaits(call):
             return row.at_us
         return call.until_us or None

@@ -48,12 +48,13 @@ def functions(shell: Shell) -> Shell:
     return shell
 
 
-def write(first: str, more: str = "") -> None:
+def write(first: str, more: str = "", undo: str = ", undo=refund") -> None:
     """Write the application; its function calls this step first.
 
     A module that is written twice in a second needs another size: Python keeps its bytecode.
     """
-    Path("tasks.py").write_text(CODE.replace("{first}", first) + more, encoding="utf-8")
+    code = CODE.replace("{first}", first).replace(", undo=refund", undo)
+    Path("tasks.py").write_text(code + more, encoding="utf-8")
 
 
 def test_functions_are_listed_beside_workflows_with_their_states(functions: Shell) -> None:
@@ -130,9 +131,30 @@ def test_a_stopped_function_is_listed_and_says_what_to_do(functions: Shell) -> N
     text = functions.app("flows", "show", job).out
     assert "call 1 was charge, the code now calls refund" in text
     assert "un workers with the code that began it" in text
-    refused = functions.app("flows", "retry", job)
-    assert refused.code != 0
-    assert "durable function" in refused.err
+    assert functions.app("flows", "reset", job, "--to", "0").code == 0
+    functions.work()
+    shown = functions.app("flows", "show", job, "-o", "json").data
+    assert shown["state"] == "done"
+    assert [(one["call"], one["name"]) for one in shown["calls"]] == [
+        ("1", "refund"),
+        ("2", "approved"),
+    ]
+
+
+def test_a_dead_function_is_retried_after_its_records(functions: Shell) -> None:
+    write("refund", undo="")
+    job = functions.enqueue("tasks.checkout", "o-1")
+    functions.app("flows", "signal", job, "approved", "--value", "true")
+    functions.work()
+    counted = functions.app("flows", "retry", job, "--dry-run", "-o", "json").data
+    assert counted == {"id": job, "matching": 1, "dry_run": True}
+    assert functions.app("flows", "retry", job, "-o", "json").data["retried"] == 1
+    forked = functions.app("flows", "reset", job, "--to", "1", "--as-new", "-o", "json").data
+    assert forked["id"] != job
+    functions.work()
+    states = {one["id"]: one["state"] for one in functions.app("flows", "list", "-o", "json").data}
+    assert states[job] == "dead"
+    assert states[forked["id"]] == "waiting"
 
 
 def test_an_unknown_id_is_refused_as_before(functions: Shell) -> None:

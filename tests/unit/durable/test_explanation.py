@@ -116,3 +116,28 @@ def test_a_missing_record_is_explained_as_a_damaged_log(bench: AppOnBench) -> No
     assert found.reason == "stopped"
     assert "its log has 0 of 2 records" in str(found)
     assert "`dueline doctor`" in str(found)
+
+
+def test_a_wait_for_called_jobs_names_them(bench: AppOnBench) -> None:
+    """Call one task that no worker runs, and gather two calls."""
+
+    @bench.app.task(name="reserve", queue="later")
+    def reserve(number: int) -> int:
+        return number
+
+    @bench.app.durable(name="order")
+    def order(ctx: DurableContext) -> list[int]:
+        first = ctx.call(reserve.using(after=60), 1)
+        return [first, *ctx.gather([reserve.using(after=60).call(2)])]
+
+    job = begun(bench, order.enqueue())
+    found = job.explain()
+    assert found.reason == "calls"
+    assert str(found).startswith("It waits for the end of the job of reserve, in call 1 of order")
+    assert found.conditions[0].command == f"dueline jobs explain {found.facts['job']}"
+    bench.clock.advance(60)
+    bench.drain()
+    assert "It waits for the ends of 1 calls, in call 3 of order" in str(job.explain())
+    bench.clock.advance(60)
+    bench.drain()
+    assert job.result(timeout=0) == [1, 2]

@@ -11,7 +11,7 @@ import typer
 from dueline.admin.functions import FunctionSummary, function_of, list_functions
 from dueline.admin.id_prefixes import find_flow, find_id, is_prefix
 from dueline.admin.job_views import JobDetails
-from dueline.api.durable_jobs import send_plain
+from dueline.api import durable_jobs
 from dueline.api.job_handle import parse_id
 from dueline.cli import job_rows
 from dueline.cli.options import LIMIT, DryRunOption, LimitOption, argument, option
@@ -22,6 +22,7 @@ from dueline.cli.workflow_tree import drawn, entry
 from dueline.core.codec import encode_result
 from dueline.core.errors import BadInput, NotFound
 from dueline.core.job import JobId
+from dueline.durable import generations
 from dueline.foresight.job_forecast import explain
 from dueline.jobs import workflow_control
 from dueline.jobs.queue import Queues
@@ -157,15 +158,20 @@ def retry(
 ) -> None:
     """Retry dead-letter steps; steps that wait for them then continue.
 
+    A dead durable function goes on after its records; what failed last is called again.
+
     Example: dueline flows retry 0196f2...
     """
     with session_of(context).queues() as queues:
         look = _find(queues, flow)
         if isinstance(look, JobDetails):
-            raise BadInput(
-                f"{look.summary.id} is a durable function: it goes on from its log by itself.",
-                hint=f"See `dueline flows show {look.summary.id}`.",
-            )
+            _refuse_step(step)
+            answer: Entry = {"id": look.summary.id, "matching": int(look.summary.state == "dead")}
+            if not dry_run:
+                durable_jobs.retry(queues, parse_id(look.summary.id))
+                answer = {**answer, "retried": 1}
+            Output.of(context, queues.engine).entry({**answer, "dry_run": dry_run})
+            return
         branch = set(look.branch(step))
         dead = sum(
             status.state == "dead"
@@ -176,6 +182,39 @@ def retry(
         if not dry_run:
             shown["retried"] = workflow_control.retry(queues, look, step).done
         Output.of(context, queues.engine).entry({**shown, "dry_run": dry_run})
+
+
+@flows.command()
+def reset(
+    context: typer.Context,
+    flow: Annotated[str, argument("ID", "Id of the durable function.")],
+    *,
+    to: Annotated[
+        int | None, option("N", "The last call whose record is kept; 0 for none.")
+    ] = None,
+    as_new: Annotated[
+        bool, typer.Option("--as-new", help="Begin a new job, and leave this one.")
+    ] = False,
+) -> None:
+    """Continue a waiting, stopped or dead durable function after a call.
+
+    By default all its records are kept. No record is deleted.
+
+    Example: dueline flows reset 0196f2... --to 6
+    """
+    with session_of(context).queues() as queues:
+        look = _find(queues, flow)
+        if not isinstance(look, JobDetails):
+            raise BadInput(
+                f"{look.flow.hex()} is a workflow.", hint="Use `dueline flows retry --step`."
+            )
+        job_id = parse_id(look.summary.id)
+        if as_new:
+            job_id = generations.fork(queues, job_id, to)
+        else:
+            generations.reset(queues, job_id, to)
+        shown: Entry = {"id": job_id.hex(), "reset_to": to, "as_new": as_new}
+        Output.of(context, queues.engine).entry(shown)
 
 
 @flows.command()
@@ -209,7 +248,7 @@ def signal(
         look = _find(queues, flow)
         if isinstance(look, JobDetails):
             flow_id = parse_id(look.summary.id)
-            send_plain(queues, flow_id, name, written, own=own)
+            durable_jobs.send_plain(queues, flow_id, name, written, own=own)
         else:
             flow_id = look.flow
             engine.signal(queues.engine, look, name, written)
