@@ -43,7 +43,7 @@ from simulation.shop import (
     shop_here,
 )
 from simulation.tape import Tape
-from simulation.world import Died, World
+from simulation.world import Died, Process, World
 
 CALLS_MAX: Final = 5
 SIGNALS: Final = ("go", "on")
@@ -253,6 +253,7 @@ class _People:
         self._data = data
         self._drawing = _Drawing(world.tape)
         self._numbers = iter(range(1, MANY))
+        self._callers: list[Process] = []
 
     def begin(self, town: Town) -> None:
         """Start everybody."""
@@ -268,6 +269,7 @@ class _People:
 
     def _call(self, town: Town, queues: Queues) -> None:
         tape, world = self._tape, self._world
+        self._callers.append(world.here())
         for _ in range(1 + tape.pick(3)):
             ahead_us = AHEAD_US[tape.pick(len(AHEAD_US))]
             due_us = world.now_us + ahead_us if ahead_us else None
@@ -290,7 +292,7 @@ class _People:
                         signals.send(queues.engine, job_id, signal)
 
     def _close(self, town: Town, queues: Queues) -> None:
-        while not self._world.is_healed:
+        while not (self._world.is_healed and all(caller.is_dead for caller in self._callers)):
             self._world.sleep(SECOND_US)
         while not _is_over(self._data, town.known):
             self._world.sleep(AGAIN_US)
