@@ -98,6 +98,7 @@ def test_a_function_that_waits_keeps_its_records(stage: DurableStage) -> None:
 
 def test_records_go_after_the_outcome_twice(stage: DurableStage) -> None:
     """Delete the outcome, then let a late write land after the first removal."""
+    # rule D15
     finish(stage, "returns")
     assert stage.outcome() == LARGE
     assert maintain(stage) == 0

@@ -104,7 +104,7 @@ class Activation:
     def park(
         self, at_us: int, *, awaits: str = "", error: str = "", call: CallPlace | None = None
     ) -> NoReturn:
-        """End the run until a time.
+        """End the run, and its claim, until a time (rule D6).
 
         The jobs of the calls before are stored: the function went on after that (rule D4).
         """

@@ -2,7 +2,7 @@
 
 They are kept as long as the outcome of the job (`keep`), or its dead-letter job. They are deleted
 twice, a day apart: on stores without transactions a late write may land after the first time
-(rule U3). A function that is claimed again afterwards begins a new log, and is listed again.
+(rules D15, U3). A function that is claimed again afterwards begins a new log, and is listed again.
 """
 
 from collections.abc import Iterator

@@ -93,6 +93,7 @@ def _register(run: Activation, key: str, terms: StepTerms, value: object) -> Non
 
 
 def _value_in(run: Activation, key: str, entry: Entry, terms: StepTerms) -> Any:  # noqa: ANN401
+    """Return the value as it was recorded, also at the first run (rule D2)."""
     try:
         return run.handler.read_value(entry.head.codec, entry.value, kind_of(terms.function))
     except ValueError as error:

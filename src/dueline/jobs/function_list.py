@@ -1,8 +1,8 @@
 """The list of durable functions that have records, by the minute in which they were listed.
 
 A function is listed before its first record is written: by the claim that begins its log, or by
-the process that signals or cancels it before that. Its entry is deleted last. A minute has four
-slices; another list names the minutes of each day, and a third the days.
+the process that signals or cancels it before that. Its entry is deleted last (rule D15). A minute
+has four slices; another list names the minutes of each day, and a third the days.
 
 `listed` yields what `dueline flows list` shows. Functions that were never claimed are not listed:
 they are jobs of their queue.
