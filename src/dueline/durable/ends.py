@@ -38,7 +38,7 @@ def begin(run: Activation) -> Generator[Part, Any, None]:
         run.interrupt(Suspended(run.ending, _NOT_AT_MOST_ONCE))
     yield from run.blocking(run.log.load)
     yield from restarts.go_on(run)
-    if len(run.log) < run.place.length:
+    if len(run.log) < run.place.length:  # rule D14
         why = f"it has begun, and its log has {len(run.log)} of {run.place.length} records"
         run.stop(why, "log")
     yield from _expect_no_poison(run)
