@@ -46,11 +46,11 @@ def test_one_life_of_sixteen_has_durable_functions() -> None:
         ("D1", suspensions.a_step_is_not_recorded, 0),
         ("D2", suspensions.a_replay_runs_its_steps_again, 0),
         ("D3", suspensions.nobody_is_woken, 0),
-        ("D5", suspensions.the_end_is_not_recorded, 580),
+        ("D5", suspensions.the_end_is_not_recorded, 720),
         ("D5", suspensions.a_recorded_end_is_not_followed, 0),
         ("D5", suspensions.a_compensation_that_is_recorded_runs_again, 0),
         ("D10", suspensions.an_unknown_step_is_not_interrupted, 0),
-        ("D11", suspensions.a_record_is_written_whoever_has_opened_the_log, 0),
+        ("D11", suspensions.a_record_is_written_whoever_has_opened_the_log, 110),
         ("D12", suspensions.a_signal_is_free_though_it_is_marked, 0),
     ],
 )

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, wait
 from threading import Thread, get_ident
 from typing import Final, Self, TypeVar
 from weakref import WeakSet
@@ -75,6 +74,8 @@ class DiskWait:
         """
         if self.holder == get_ident():  # only this thread can read before its transaction ends
             return read()
+        from concurrent.futures import Future, wait  # noqa: PLC0415  (loads logging, one use)
+
         answer: Future[T] = Future()
 
         def run() -> None:

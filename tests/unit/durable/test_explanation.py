@@ -61,7 +61,7 @@ def test_a_step_that_waits_for_its_retry_is_named_with_its_error(bench: AppOnBen
 
     @bench.app.durable(name="import")
     def load(ctx: DurableContext) -> None:
-        ctx.step(fetch, name="fetch", retry=Retry(attempts=3, base=60, cap=60))
+        ctx.step(fetch, name="fetch", retry=Retry(attempts=3, base=60, cap=60, jitter=0))
 
     found = begun(bench, load.enqueue()).explain()
     assert found.reason == "retrying"
