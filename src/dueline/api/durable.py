@@ -2,7 +2,17 @@
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Concatenate, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from dueline.api import durable_jobs
 from dueline.api.call_options import Options
@@ -15,10 +25,11 @@ from dueline.core.errors import BadInput
 from dueline.core.limit_names import semaphore_of
 from dueline.core.queue_settings import DEFAULT_QUEUE, check_queue_name
 from dueline.core.retry import Retry
-from dueline.durable.activation import check_name
-from dueline.durable.context import DurableContext
-from dueline.durable.handler import DurableHandler
+from dueline.durable.names import check_name
 from dueline.tasks.handler import Handler, KeptLogs, Middleware
+
+if TYPE_CHECKING:
+    from dueline.durable.context import DurableContext
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,10 +56,12 @@ class RegisteringDurable(Protocol):
 
     @overload
     def __call__(  # type: ignore[overload-overlap]  # the narrower stands first
-        self, function: Callable[Concatenate[DurableContext, P], Coroutine[Any, Any, R]], /
+        self, function: "Callable[Concatenate[DurableContext, P], Coroutine[Any, Any, R]]", /
     ) -> AsyncTask[P, R]: ...
     @overload
-    def __call__(self, function: Callable[Concatenate[DurableContext, P], R], /) -> Task[P, R]: ...
+    def __call__(
+        self, function: "Callable[Concatenate[DurableContext, P], R]", /
+    ) -> Task[P, R]: ...
 
 
 class DurableMethods(Connection):
@@ -58,10 +71,10 @@ class DurableMethods(Connection):
 
     @overload
     def durable(  # type: ignore[overload-overlap]  # the narrower stands first
-        self, function: Callable[Concatenate[DurableContext, P], Coroutine[Any, Any, R]], /
+        self, function: "Callable[Concatenate[DurableContext, P], Coroutine[Any, Any, R]]", /
     ) -> AsyncTask[P, R]: ...
     @overload
-    def durable(self, function: Callable[Concatenate[DurableContext, P], R], /) -> Task[P, R]: ...
+    def durable(self, function: "Callable[Concatenate[DurableContext, P], R]", /) -> Task[P, R]: ...
     @overload
     def durable(
         self, function: None = None, /, **terms: Unpack[DurableTerms]
@@ -116,6 +129,8 @@ class DurableMethods(Connection):
             self.payloads.check(codec)
 
         def register(function: Callable[..., Any]) -> Task[..., Any] | AsyncTask[..., Any]:
+            from dueline.durable.handler import DurableHandler  # noqa: PLC0415  (used by few)
+
             handler = DurableHandler(
                 function, queues=lambda: self.queues, version=version,
                 name=task_name(function, name),
@@ -129,7 +144,7 @@ class DurableMethods(Connection):
         return register if function is None else register(function)
 
     def durable_versions(self) -> Mapping[str, Mapping[str, int]]:
-        """Count the unfinished durable functions by task, and by the version that began them.
+        """Count unfinished durable functions by task and version that began them.
 
         All waiting jobs are read.
 

@@ -15,11 +15,10 @@ from dueline.core.errors import BadInput, NotFound
 from dueline.core.job import JobId, State
 from dueline.core.pagination import record_at
 from dueline.durable import generations
-from dueline.durable.activation import check_name
-from dueline.durable.context import STATE
-from dueline.durable.handler import DurableHandler
 from dueline.durable.log import entries_of, is_position, shown
+from dueline.durable.names import STATE, check_name
 from dueline.durable.signals import Sent, send
+from dueline.durable.values import ValueHandler
 from dueline.jobs.function_list import inbox_of
 from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Handler
@@ -61,7 +60,7 @@ def send_signal(queues: Queues, tasks: Mapping[str, Handler], job_id: JobId, sen
     if row is None or durable_place(row) is None:
         raise _no_function(job_id)
     handler = tasks.get(row.task)
-    if not isinstance(handler, DurableHandler):
+    if not isinstance(handler, ValueHandler):
         raise NotFound(
             f"This application has no durable function {row.task}.",
             hint="Import the module that declares it: its codec encodes the value.",
@@ -115,7 +114,7 @@ def state(queues: Queues, tasks: Mapping[str, Handler], job_id: JobId) -> Any:  
     if record is None:
         return None
     handler = None if row is None else tasks.get(row.task)
-    if not isinstance(handler, DurableHandler):
+    if not isinstance(handler, ValueHandler):
         return None
     return handler.read_value(record.value[0], record.value[1:])
 

@@ -23,7 +23,6 @@ from dueline.core.logging import enable_loggers, log
 from dueline.core.process_identity import worker_name
 from dueline.core.system import IS_POSIX
 from dueline.core.wakeup import FALLBACK_US, Signal
-from dueline.durable.handler import DurableHandler
 from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Handler
 from dueline.worker.backoff import GAP_US_MAX_WITHOUT_WAKEUPS, PollTimer
@@ -205,7 +204,7 @@ def _runner(
         raise ConfigError(
             "This system has no child processes for workers.", hint="Use processes=0."
         )
-    if durable := sorted(n for n, each in app.tasks.items() if isinstance(each, DurableHandler)):
+    if durable := sorted(n for n, each in app.tasks.items() if each.is_durable):
         raise ConfigError(
             f"Durable functions run in threads only, and this application has {durable[0]}.",
             hint="Use processes=0, or run them by an application of their own.",

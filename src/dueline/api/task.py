@@ -46,7 +46,6 @@ from dueline.core.lane import Lane
 from dueline.core.limit_names import is_same_for_all, limits_of_call
 from dueline.core.option_table import NAMES
 from dueline.core.retry import Retry
-from dueline.durable.calls import ChildCall
 from dueline.jobs.queue import EnqueueRequest
 from dueline.jobs.transaction import Transaction
 from dueline.schedules.schedule import Template
@@ -54,6 +53,9 @@ from dueline.tasks.familiar_words import CALL_OPTIONS, check_options, unknown_me
 from dueline.tasks.handler import Handler
 from dueline.tasks.hooks import EnqueueEvent
 from dueline.workflows.parts import Step, StepCall
+
+if TYPE_CHECKING:
+    from dueline.durable.calls import ChildCall
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -413,12 +415,14 @@ class PlannedCall(Generic[R_co]):
     ) -> None:
         self.using, self.args, self.kwargs = using, args, kwargs
 
-    def child(self) -> ChildCall:
+    def child(self) -> "ChildCall":
         """Encode the call for a durable function that makes it.
 
         Raises:
             BadInput: The arguments do not fit, or an option does not apply to such calls.
         """
+        from dueline.durable.calls import ChildCall  # noqa: PLC0415  (of durable functions)
+
         using = self.using
         check_called(using._options, using._handler.name)  # noqa: SLF001  (of this module)
         written = using._written(self.args, self.kwargs)  # noqa: SLF001

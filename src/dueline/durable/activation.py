@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 from dueline.core.attempt import CallPlace, DurablePlace, Ending, Parked
 from dueline.core.call_options import durable_place, read_options
 from dueline.core.engine import Engine
-from dueline.core.errors import BadInput, StoreCorrupt, StoreUnavailable
+from dueline.core.errors import StoreCorrupt, StoreUnavailable
 from dueline.core.ids import derived
 from dueline.core.job import Job
 from dueline.core.logging import log
@@ -30,8 +30,6 @@ from dueline.tasks.handler import Cancel
 from dueline.tasks.progress import Control
 
 T = TypeVar("T")
-
-NAME_CHARACTERS_MAX: Final = 200
 
 CANCELLED: Final = "Its end was asked for."
 
@@ -331,14 +329,3 @@ class Activation:
 def _is_cancellation(error: BaseException) -> bool:
     loaded = sys.modules.get("asyncio.exceptions")
     return isinstance(error, getattr(loaded, "CancelledError", ()))
-
-
-def check_name(name: object, what: str) -> str:
-    """Return a name; raise BadInput if it cannot be one."""
-    is_name = isinstance(name, str) and name.isprintable() and "/" not in name
-    if not isinstance(name, str) or not is_name or not 0 < len(name) <= NAME_CHARACTERS_MAX:
-        raise BadInput(
-            f"{name!r:.80} is not a valid name of a {what}.",
-            hint=f"Use 1 to {NAME_CHARACTERS_MAX} printable characters without '/'.",
-        )
-    return name

@@ -14,10 +14,11 @@ from dueline.core.job import Job
 from dueline.core.retry import Retry
 from dueline.core.store import Put
 from dueline.durable import calls, ends, gathers, restarts, waits
-from dueline.durable.activation import Activation, check_name
+from dueline.durable.activation import Activation
 from dueline.durable.calls import CallableTask, Planned
 from dueline.durable.driving import Call, Part, drive
 from dueline.durable.log import key_of
+from dueline.durable.names import STATE, check_name
 from dueline.durable.positions import Line
 from dueline.durable.rehearsal import Rehearsal
 from dueline.durable.steps import StepTerms, name_of, step
@@ -25,10 +26,6 @@ from dueline.durable.values import ValueHandler
 from dueline.jobs.function_list import inbox_of
 from dueline.tasks.handler import Context, Handler
 from dueline.tasks.progress import Control, Progress
-
-STATE = "state"
-"""Key of the state that a function shows."""
-
 
 _Limit: Final = Annotated[int, integer(1, 1_000_000)]
 

@@ -24,6 +24,7 @@ class DurableHandler(ValueHandler):
     """
 
     context_class = DurableContext
+    is_durable = True
 
     __slots__ = ("_body",)
 

@@ -12,7 +12,6 @@ from dueline.core.job import Job, JobId
 from dueline.core.job_status import status_of
 from dueline.core.lane import limits_of
 from dueline.core.limit_names import semaphore_of
-from dueline.durable.explanation import explain as explain_now
 from dueline.foresight.forecast import (
     CHECKED_MIN,
     Error,
@@ -61,6 +60,8 @@ def explain(queues: Queues, job_id: JobId) -> Explanation:
 
     Where that is unknown, the fact `no_forecast` says why.
     """
+    from dueline.durable.explanation import explain as explain_now  # noqa: PLC0415  (used by few)
+
     explanation = explain_now(queues, job_id)
     needs_operator = any(condition.change == "operator" for condition in explanation.conditions)
     if explanation.reason not in REASONS or needs_operator or explanation.ends_as:

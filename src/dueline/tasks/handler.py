@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal, NoReturn, Protocol, TypeVar, get_type_hints
 
+from dueline.core.attempt import Ending
 from dueline.core.call_options import headers_of
 from dueline.core.clock import asked_span_us, to_datetime
 from dueline.core.codec import AS_JSON, JSON, unknown_kind
@@ -335,6 +336,10 @@ class Context:
         self._finishing = finishing
         return value
 
+    def ending_after(self, ending: Ending) -> Ending:
+        """Return how the attempt ends, as its handler has ended; durable functions decide it."""
+        return ending
+
     @property
     def is_settled(self) -> bool:
         """Whether the job was finished in a transaction that is committed."""
@@ -392,6 +397,9 @@ class Handler:
 
     context_class: type[Context] = Context
     """What the function takes as its first parameter."""
+
+    is_durable = False
+    """Whether the function is suspended and replayed."""
 
     __slots__ = (
         "_codec",

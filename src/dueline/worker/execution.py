@@ -21,8 +21,6 @@ from dueline.core.job import Claim, Job
 from dueline.core.logging import log
 from dueline.core.retry import WAIT_US_MAX
 from dueline.core.user_code import Raised, contain, raise_interrupt, text_of
-from dueline.durable.context import DurableContext
-from dueline.durable.handler import DurableHandler
 from dueline.durable.suspension import Suspended
 from dueline.tasks.batch_handler import BatchHandler
 from dueline.tasks.failures import failure
@@ -193,7 +191,7 @@ class Execution:
                 return refusal
             context = self._context(assignment, handler, started_us)
             call = self._acall(assignment, handler, context)
-            is_durable = isinstance(handler, DurableHandler)
+            is_durable = handler.is_durable
             limit_us = _limit_us(job, handler)
             ending = await self._within(call, limit_us, job.claim(), is_durable=is_durable)
         except BaseException as error:  # noqa: BLE001  (see above)
@@ -256,7 +254,7 @@ class Execution:
         """Return how a job ends without a call of its handler; None if it is called now."""
         if self.controls.has_expired(assignment, now_us):
             return GivenBack()
-        is_durable = isinstance(self._handlers[assignment.job.task], DurableHandler)
+        is_durable = self._handlers[assignment.job.task].is_durable
         if not is_durable and self.controls.has_cancelled(assignment.job):
             return Cancelled(CANCELLED)
         if not is_durable and assignment.job.opts and is_past(assignment.job, now_us):
@@ -485,8 +483,7 @@ def _settled(job: Job, context: Context, ending: Ending) -> Ending:
 
     A durable function has decided itself how its attempt ends.
     """
-    if isinstance(context, DurableContext):
-        return context.ending_after(ending)
+    ending = context.ending_after(ending)
     if not context.is_settled:
         return ending
     if isinstance(ending, Failed):
