@@ -19,13 +19,11 @@ from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.codec import JSON
 from dueline.core.errors import Conflict, StoreUnavailable
 from dueline.core.job import JobId, State
-from dueline.core.pagination import records_in
 from dueline.durable import signals
 from dueline.durable.context import DurableContext
 from dueline.durable.handler import DurableHandler
-from dueline.durable.log import END, OPENED, Entry, is_position, key_of, read_entry
+from dueline.durable.log import END, OPENED, Entry, entries_of, entry_at, is_position, key_of
 from dueline.jobs import results
-from dueline.jobs.function_list import partition_of
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.tasks.handler import Cancel
 from simulation.data import Data, kind_of
@@ -122,11 +120,7 @@ class _Program:
         return context.step(step, name=f"{kind} {number}", undo=undo)
 
     def _record(self, key: str) -> Entry | None:
-        partition = partition_of(JobId(bytes.fromhex(self._job)), 0)
-        for record in records_in(self._data.store, partition):
-            if record.key == key:
-                return read_entry(record.value)
-        return None
+        return entry_at(self._data.store, JobId(bytes.fromhex(self._job)), 0, key)
 
     def _expect_none(self, key: str, what: str) -> None:
         """Note an effect that is recorded already.
@@ -358,10 +352,7 @@ def _judged(ledger: _Ledger, data: Data, called: Iterable[JobId]) -> dict[str, l
         if len(values) > 1
     ]
     for job_id in called:
-        entries = {
-            record.key: read_entry(record.value)
-            for record in records_in(data.store, partition_of(job_id, 0))
-        }
+        entries = entries_of(data.store, job_id, DurablePlace())
         state = _state_of(data, job_id)
         if not state:
             found["left behind"].append(job_id.hex())

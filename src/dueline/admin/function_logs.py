@@ -11,7 +11,7 @@ from dueline.core.job import Job, JobId, State
 from dueline.core.pagination import record_at, records_in
 from dueline.core.readable_records import Unreadable
 from dueline.core.store import Record
-from dueline.durable.log import OPENED, is_kept, read_entry
+from dueline.durable.log import OPENED, kept_records, read_entry
 from dueline.durable.views import KINDS, position_of
 from dueline.jobs.function_list import partition_of, values_of
 
@@ -52,12 +52,7 @@ def damage_of(engine: Engine, job: Job) -> Iterator[Unreadable]:
 
 def _records(engine: Engine, job_id: JobId, place: DurablePlace) -> Iterator[tuple[int, Record]]:
     """Yield the records that a function reads, each with its generation."""
-    first = 0
-    for generation, last in place.kept:
-        for record in records_in(engine.store, partition_of(job_id, generation), page_size=_PAGE):
-            if is_kept(record, first, last):
-                yield generation, record
-        first = last
+    yield from kept_records(engine.store, job_id, place.kept)
     own = partition_of(job_id, place.generation)
     for record in records_in(engine.store, own, page_size=_PAGE):
         if record.key != OPENED:

@@ -12,7 +12,7 @@ from dueline.core.clock import to_datetime
 from dueline.core.codec import JSON
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, NotFound
-from dueline.core.job import JobId, State
+from dueline.core.job import Job, JobId, State
 from dueline.core.pagination import record_at
 from dueline.durable import generations
 from dueline.durable.log import entries_of, is_position, shown
@@ -53,12 +53,7 @@ class Sending(NamedTuple):
 
 def send_signal(queues: Queues, tasks: Mapping[str, Handler], job_id: JobId, sent: Sending) -> None:
     """Send a signal; see `Job.signal`."""
-    check_name(sent.name, "signal")
-    own = queues.engine.ids.token().hex() if sent.id is None else sent.id
-    check_name(own, "signal id")
-    row = queues.find(job_id).row
-    if row is None or durable_place(row) is None:
-        raise _no_function(job_id)
+    row, own = _signalled(queues, job_id, sent.name, sent.id)
     handler = tasks.get(row.task)
     if not isinstance(handler, ValueHandler):
         raise NotFound(
@@ -82,11 +77,7 @@ def send_plain(
       Conflict: It has ended, or has too many unread signals.
       BadInput: The function's values have a codec of its application.
     """
-    check_name(name, "signal")
-    own = queues.engine.ids.token().hex() if own is None else check_name(own, "signal id")
-    row = queues.find(job_id).row
-    if row is None or durable_place(row) is None:
-        raise _no_function(job_id)
+    row, own = _signalled(queues, job_id, name, own)
     if row.codec != JSON:
         raise BadInput(
             f"The values of {row.task} have a codec of its application, such as encryption.",
@@ -95,11 +86,17 @@ def send_plain(
     send(queues.engine, job_id, Sent(name, own, JSON, value))
 
 
-def _no_function(job_id: JobId) -> NotFound:
-    return NotFound(
-        f"There is no durable function {job_id.hex()} that can be signalled.",
-        hint="It may have ended, or be a job of another kind.",
-    )
+def _signalled(queues: Queues, job_id: JobId, name: str, own: str | None) -> tuple[Job, str]:
+    """Return the row of the function that is signalled, and the id of the signal."""
+    check_name(name, "signal")
+    own = queues.engine.ids.token().hex() if own is None else check_name(own, "signal id")
+    row = queues.find(job_id).row
+    if row is None or durable_place(row) is None:
+        raise NotFound(
+            f"There is no durable function {job_id.hex()} that can be signalled.",
+            hint="It may have ended, or be a job of another kind.",
+        )
+    return row, own
 
 
 def state(queues: Queues, tasks: Mapping[str, Handler], job_id: JobId) -> Any:  # noqa: ANN401
@@ -107,14 +104,14 @@ def state(queues: Queues, tasks: Mapping[str, Handler], job_id: JobId) -> Any:  
 
     Raises: AttributeError: the job is no durable function, as far as is known.
     """
-    record = record_at(queues.engine.store, inbox_of(job_id), STATE)
     row = queues.find(job_id).row
-    if row is not None and durable_place(row) is None:
-        raise AttributeError("state")  # a method of another queue
-    if record is None:
+    if row is None:
         return None
-    handler = None if row is None else tasks.get(row.task)
-    if not isinstance(handler, ValueHandler):
+    if durable_place(row) is None:
+        raise AttributeError("state")  # a method of another queue
+    handler = tasks.get(row.task)
+    record = record_at(queues.engine.store, inbox_of(job_id), STATE)
+    if record is None or not isinstance(handler, ValueHandler):
         return None
     return handler.read_value(record.value[0], record.value[1:])
 

@@ -15,8 +15,9 @@ _UNITS_US = {
 }
 _TIMEOUT_US_MIN = SECOND_US // 10
 _TIMEOUT_US_MAX = 600 * SECOND_US
-_LEASE_TIMEOUT_US_MIN = SECOND_US
 """Bounds of the option `timeout=` of a store's URL, in microseconds."""
+
+_LEASE_TIMEOUT_US_MIN = SECOND_US
 
 _PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(ms|s|m|h|d|w)")
 _SPAN = re.compile(rf"(?:{_PART.pattern}){{1,6}}")

@@ -80,16 +80,20 @@ def gather(
     ids: list[str] = []
     part = 0
     while len(ids) < count:
-        note = note_of(key, f"calls{part:04}")
-        ids += yield from _part(run, note, children, place._replace(number=len(ids)), own)
+        ids += yield from _part(run, part, children, place._replace(number=len(ids)), own)
         part += 1
     return Gathered(name, children, ids, place, entry.head.at_us)
 
 
+def _note_of_part(key: str, part: int) -> str:
+    return note_of(key, f"calls{part:04}")
+
+
 def _part(
-    run: Activation, note: str, children: Sequence[ChildCall], place: CallPlace, limit: str
+    run: Activation, part: int, children: Sequence[ChildCall], place: CallPlace, limit: str
 ) -> Generator[Part, Any, list[str]]:
     """Store the jobs of some calls, from a number on, unless a record says that they are."""
+    note = _note_of_part(place.key, part)
     entry = yield from run.blocking(partial(run.log.get, note))
     first = place.number
     if entry is None:
@@ -113,9 +117,7 @@ def _part(
             f"the arguments of calls {first + 1} to {first + len(rows)} of a gather differ from "
             "those that it recorded: code between calls must not read what changes"
         )
-    is_last = (
-        note_of(note.partition("!")[0], f"calls{int(note[-4:]) + 1:04}") not in run.log.entries
-    )
+    is_last = _note_of_part(place.key, part + 1) not in run.log.entries
     if is_last and not is_sure(run, note):
         ended = {number for number, _ in (yield from _ends(run, place))}
         missing = [row for number, row in enumerate(rows, first + 1) if number not in ended]

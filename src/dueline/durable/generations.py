@@ -5,18 +5,17 @@ writes into it any more (rule D13). The row then gets a new generation, which re
 to the position. Nothing is deleted.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Final
 
 from dueline.core.attempt import CallPlace, DurablePlace
 from dueline.core.call_options import read_options
-from dueline.core.codec import encode
 from dueline.core.constraints import check_value, integer
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, Conflict, NotFound
 from dueline.core.job import Job, JobId, State
 from dueline.core.lane import bucket_of, limits_of, living_queue, tenant_of
-from dueline.core.pagination import parts_of, record_at, records_in
+from dueline.core.pagination import record_at
 from dueline.core.store import NO_VERSION, Delete, Move, Put, Records
 from dueline.core.wakeup import place_of as place_of_move
 from dueline.durable.log import (
@@ -26,11 +25,11 @@ from dueline.durable.log import (
     Entry,
     Head,
     entries_of,
-    entry_at,
-    is_kept,
+    kept_records,
     number_of,
     read_entry,
     value_apart,
+    whole_entry_at,
 )
 from dueline.durable.removal import name_generation
 from dueline.jobs import called_jobs, function_list
@@ -154,19 +153,6 @@ def _closed(engine: Engine, row: Job, place: DurablePlace, word: str) -> Mapping
     return entries
 
 
-def _kept(
-    records: Records, job_id: JobId, kept: Sequence[tuple[int, int]]
-) -> Iterator[tuple[str, str, Entry]]:
-    """Yield the partition, key and record of what some generations have up to positions."""
-    first = 0
-    for generation, last in kept:
-        partition = partition_of(job_id, generation)
-        for found in records_in(records, partition, page_size=_PAGE):
-            if is_kept(found, first, last):
-                yield partition, found.key, read_entry(found.value)
-        first = last
-
-
 def _last(entries: Mapping[str, Entry]) -> int:
     return max(map(number_of, entries), default=0)
 
@@ -256,28 +242,24 @@ def _expect_no_open_call(
 
 def _arguments(records: Records, job_id: JobId, where: tuple[int, str]) -> tuple[int, bytes]:
     generation, key = where
-    entry = entry_at(records, job_id, generation, key)
+    entry = whole_entry_at(records, job_id, generation, key)
     if entry is None:
         raise NotFound(f"The arguments of the function {job_id.hex()} are missing.")
-    value = value_apart(records, values_of(job_id, generation), key, entry)
-    return entry.head.codec, value
+    return entry.head.codec, entry.value
 
 
 def _copy(engine: Engine, job_id: JobId, new: JobId, place: DurablePlace, last: int) -> None:
     """Copy the records up to a position, and the ends of their calls, for another job."""
     store = engine.store
     kept = _continued(place, last, {}).kept
-    for part in parts_of(_kept(store, job_id, kept), _PAGE):
-        for partition, key, entry in part:
-            target = partition.replace(job_id.hex(), new.hex())
-            if entry.head.apart:
-                value = value_apart(store, f"{partition}/values", key, entry)
-                put = Put(entry.head.apart, engine.ids.token(), value)
-                store.commit(f"{target}/values", (put,))
-            store.commit(target, (Put(key, engine.ids.token(), entry.to_bytes()),))
-            if entry.head.kind == "call":
-                generation = int(partition.rpartition("/")[2])
-                end = called_jobs.end_of(store, CallPlace(job_id, generation, key))
-                if end is not None:
-                    put = Put(key, engine.ids.token(), encode(end), at_us=end.ended_us)
-                    store.commit(f"{target}/ends", (put,))
+    for generation, found in kept_records(store, job_id, kept):
+        key, entry = found.key, read_entry(found.value)
+        if entry.head.apart:
+            value = value_apart(store, values_of(job_id, generation), key, entry)
+            put = Put(entry.head.apart, engine.ids.token(), value)
+            store.commit(values_of(new, generation), (put,))
+        put = Put(key, engine.ids.token(), found.value)
+        store.commit(partition_of(new, generation), (put,))
+        if entry.head.kind == "call":
+            call = CallPlace(job_id, generation, key)
+            called_jobs.copy_end(engine, call, call._replace(parent=new))

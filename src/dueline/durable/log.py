@@ -6,7 +6,7 @@ the fence of its claim. Large values are written apart, plainly and
 first, under the fence of their writer.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from dueline.core.attempt import DurablePlace
@@ -125,6 +125,14 @@ def shown(key: str) -> str:
     return ".".join(str(int(number)) for number in key.split("/"))
 
 
+def has_later(key: str, keys: Iterable[str]) -> bool:
+    """Return whether a later position of the branch of a position is among keys (rule D9)."""
+    branch, length = key[: -len(_number(0))], len(key)
+    return any(
+        is_position(other) and other.startswith(branch) and other[:length] > key for other in keys
+    )
+
+
 def number_of(key: str) -> int:
     """Return the position of the outermost branch in a key; 0 for a record without position."""
     return int(key[:_DIGITS]) if key[:_DIGITS].isdigit() else 0
@@ -136,16 +144,39 @@ def entry_at(records: Records, job_id: JobId, generation: int, key: str) -> Entr
     return None if record is None else read_entry(record.value)
 
 
+def whole_entry_at(records: Records, job_id: JobId, generation: int, key: str) -> Entry | None:
+    """Read one record of a log, with its value if that lies apart.
+
+    Raises: StoreCorrupt: its value is missing.
+    """
+    entry = entry_at(records, job_id, generation, key)
+    if entry is None:
+        return None
+    values = values_of(job_id, generation)
+    return entry._replace(value=value_apart(records, values, key, entry))
+
+
+def kept_records(
+    records: Records, job_id: JobId, kept: Iterable[tuple[int, int]]
+) -> Iterator[tuple[int, Record]]:
+    """Yield the records of older generations that a function reads, with these (rule D8).
+
+    kept: as in `DurablePlace`.
+    """
+    first = 0
+    for generation, last in kept:
+        for record in records_in(records, partition_of(job_id, generation), page_size=_PAGE):
+            if _is_kept(record, first, last):
+                yield generation, record
+        first = last
+
+
 def kept_entries(
     records: Records, job_id: JobId, place: DurablePlace
 ) -> Iterator[tuple[str, Entry]]:
-    """Yield the records of older generations that a function reads (rule D8)."""
-    first = 0
-    for generation, last in place.kept:
-        for record in records_in(records, partition_of(job_id, generation), page_size=_PAGE):
-            if is_kept(record, first, last):
-                yield record.key, read_entry(record.value)
-        first = last
+    """Yield the records of older generations that a function reads, by their keys."""
+    for _, record in kept_records(records, job_id, place.kept):
+        yield record.key, read_entry(record.value)
 
 
 def entries_of(records: Records, job_id: JobId, place: DurablePlace) -> dict[str, Entry]:
@@ -155,7 +186,7 @@ def entries_of(records: Records, job_id: JobId, place: DurablePlace) -> dict[str
     return kept | {record.key: read_entry(record.value) for record in own if record.key != OPENED}
 
 
-def is_kept(record: Record, first: int, last: int) -> bool:
+def _is_kept(record: Record, first: int, last: int) -> bool:
     """Return whether a record belongs to the positions after `first`, up to `last`."""
     number = number_of(record.key)
     if not record.key.startswith(PATCH):
@@ -225,11 +256,7 @@ class Log:
 
     def has_after(self, key: str) -> bool:
         """Return whether a later position of the same branch has a record."""
-        branch, length = key[: -len(_number(0))], len(key)
-        return any(
-            is_position(each) and each.startswith(branch) and each[:length] > key
-            for each in self._entries
-        )
+        return has_later(key, self._entries)
 
     def load(self) -> None:
         """Open the log under the fence of this claim, then read all records (rule D11).

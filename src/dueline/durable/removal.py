@@ -83,9 +83,16 @@ def name_generation(engine: Engine, job_id: JobId, generation: int) -> None:
 
 def last_generation(records: Records, job_id: JobId) -> int:
     """Return the number of the last log of a function."""
+    return max(_named_generations(records, job_id), default=0)
+
+
+def _named_generations(records: Records, job_id: JobId) -> dict[int, int]:
+    """Return when the generations above 0 of a function began, by their numbers."""
     inbox = records_in(records, inbox_of(job_id), after=GENERATION, page_size=_PAGE)
-    named = takewhile(lambda record: record.key.startswith(GENERATION), inbox)
-    return max((int(record.key.removeprefix(GENERATION)) for record in named), default=0)
+    return {
+        int(record.key.removeprefix(GENERATION)): int.from_bytes(record.value)
+        for record in takewhile(lambda record: record.key.startswith(GENERATION), inbox)
+    }
 
 
 def remove_old_generations(engine: Engine, job_id: JobId, before: int, until_us: int) -> None:
@@ -93,11 +100,7 @@ def remove_old_generations(engine: Engine, job_id: JobId, before: int, until_us:
 
     Args: before: the first generation that may still be read.
     """
-    named = {
-        int(record.key.removeprefix(GENERATION)): int.from_bytes(record.value)
-        for record in records_in(engine.store, inbox_of(job_id), after=GENERATION, page_size=_PAGE)
-        if record.key.startswith(GENERATION)
-    }
+    named = _named_generations(engine.store, job_id)
     for generation in sorted(named):
         if generation <= before and named[generation] < until_us:  # it began then
             for _ in remove_log(engine.store, job_id, generation - 1):
@@ -119,12 +122,7 @@ def remove(records: Records, job_id: JobId) -> Iterator[str]:
 
 def generations_of(records: Records, job_id: JobId) -> list[int]:
     """Return the generations of a function that may have a log."""
-    noted = [
-        int(record.key.removeprefix(GENERATION))
-        for record in records_in(records, inbox_of(job_id), page_size=_PAGE)
-        if record.key.startswith(GENERATION)
-    ]
-    return [0, *noted]
+    return [0, *_named_generations(records, job_id)]
 
 
 def remove_log(records: Records, job_id: JobId, generation: int) -> Iterator[str]:

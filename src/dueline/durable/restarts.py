@@ -9,10 +9,9 @@ from dueline.core.errors import StoreCorrupt
 from dueline.durable import removal
 from dueline.durable.activation import Activation
 from dueline.durable.driving import Part
-from dueline.durable.log import PATCH, Entry, Head, entry_at, value_apart
+from dueline.durable.log import PATCH, Entry, Head, whole_entry_at
 from dueline.durable.signals import KEEP_TAKEN_US, forget_taken, read_inbox
 from dueline.durable.suspension import Suspended
-from dueline.jobs.function_list import values_of
 
 RESTART: Final = "restart"
 
@@ -74,11 +73,10 @@ def arguments_of(
 
 
 def _read(run: Activation, generation: int, key: str) -> Entry:
-    store, job_id = run.engine.store, run.job.id
-    entry = entry_at(store, job_id, generation, key)
+    entry = whole_entry_at(run.engine.store, run.job.id, generation, key)
     if entry is None:
         raise StoreCorrupt(f"The arguments of the generation {generation + 1} are missing.")
-    return entry._replace(value=value_apart(store, values_of(job_id, generation), key, entry))
+    return entry
 
 
 def patched(run: Activation, name: str) -> Generator[Part, Any, bool]:

@@ -1,6 +1,6 @@
 """What a durable function has done, and what it waits for, as its records say."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -19,6 +19,7 @@ from dueline.durable.log import (
     NOTES,
     Entry,
     entries_of,
+    has_later,
     is_position,
     number_of,
     shown,
@@ -179,7 +180,7 @@ def _calls(reader: _Reader, entries: Mapping[str, Entry], *, is_over: bool) -> l
         if not own.removeprefix(_UNDO)[:1].isdigit():
             continue
         if not mark:
-            is_last = not is_over and not _has_later(own, entries)
+            is_last = entry.head.kind in _WAITS and not (is_over or has_later(own, entries))
             found.append((own, _recorded(reader, own, entry, is_last=is_last)))
         elif note in _NOTES and own not in entries and not is_over:
             found.append((own, _open(own, note, entry)))
@@ -190,24 +191,15 @@ def _calls(reader: _Reader, entries: Mapping[str, Entry], *, is_over: bool) -> l
 
 
 def _recorded(reader: _Reader, key: str, entry: Entry, *, is_last: bool) -> RecordedCall:
-    """Return a call that has a record. is_last: of its branch, of a function that goes on."""
+    """Return a call that has a record. is_last: a wait, the last of a branch that goes on."""
     head = entry.head
-    state = _WAITS.get(head.kind, head.state) if is_last else head.state
+    state = _WAITS[head.kind] if is_last else head.state
     error = _error_of(reader, key, entry) if state in _BAD else ""
     job = head.source if head.kind in ("call", "result") else ""
     return RecordedCall(
         position_of(key), head.kind, head.name, state, head.at_us, head.until_us, error=error,
         job=job,
     )  # fmt: skip
-
-
-def _has_later(key: str, entries: Iterable[str]) -> bool:
-    """Return whether the branch of a position has a later one (rule D9)."""
-    branch, length = key.rpartition("/")[0], len(key)
-    return any(
-        is_position(other) and other.startswith(branch) and other[:length] > key
-        for other in entries
-    )
 
 
 def _open(key: str, note: str, entry: Entry) -> RecordedCall:

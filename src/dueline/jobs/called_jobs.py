@@ -44,6 +44,14 @@ def record(job: Job, outcome: Outcome) -> list[Commit]:
     return commits
 
 
+def copy_end(engine: Engine, place: CallPlace, other: CallPlace) -> None:
+    """Write how a called job ended for another call, too, if it has ended."""
+    outcome = end_of(engine.store, place)
+    if outcome is not None:
+        put = Put(_key_of(other), engine.ids.token(), encode(outcome), at_us=outcome.ended_us)
+        engine.store.commit(_ends_of(other), (put,))
+
+
 def end_of(records: Records, place: CallPlace) -> Outcome | None:
     """Read how a called job ended; None if it has not."""
     found = record_at(records, _ends_of(place), _key_of(place))
