@@ -10,7 +10,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -23,9 +22,8 @@ from dueline import Dueline
 from tests.harness.postgres import statement
 from tests.kills.clicks import GROUPS, PRODUCER, SHARDS, STORE_VARIABLE
 from tests.kills.cluster import StruckCluster, struck_cluster
-from tests.kills.processes import told_in
+from tests.kills.processes import start, told_in
 
-ROOT = Path(__file__).parent.parent.parent
 ROLES = ("producer", "producer", "consumer", "consumer")
 KILLS, STRIKES = 100, 10
 BETWEEN_S_MAX = 1.0
@@ -101,13 +99,8 @@ class Appends:
             time.sleep(0.1)
 
     def _start(self, role: str) -> "subprocess.Popen[bytes]":
-        with self._errors.open("ab") as errors:
-            return subprocess.Popen(
-                [sys.executable, "-m", "tests.kills.clicks", role],
-                cwd=ROOT,
-                env=os.environ | {STORE_VARIABLE: self._cluster.url},
-                stderr=errors,
-            )
+        settings = {STORE_VARIABLE: self._cluster.url}
+        return start("tests.kills.clicks", role, errors=self._errors, settings=settings)
 
     def _kill(self) -> None:
         """Kill a process, or let it stand still for longer than it may be silent."""

@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from dueline import Conflict, Dueline, DurableContext, NotFound, Retry
-from tests.kills.processes import told_in
+from tests.kills.processes import start, told_in
 
-ROOT: Final = Path(__file__).parent.parent.parent
 QUEUE: Final = "sagas"
 KILLS: Final = 15
 STALLS: Final = 3
@@ -170,12 +169,8 @@ class Durables:
             time.sleep(TICK_S)
 
     def _start(self, role: str) -> "subprocess.Popen[bytes]":
-        with (self._folder / "stderr").open("ab") as errors:
-            return subprocess.Popen(
-                [sys.executable, "-m", "tests.kills.durable", role, str(self._folder)],
-                cwd=ROOT,
-                stderr=errors,
-            )
+        errors = self._folder / "stderr"
+        return start("tests.kills.durable", role, str(self._folder), errors=errors)
 
     def _errors(self) -> str:
         return told_in(self._folder / "stderr")

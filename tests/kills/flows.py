@@ -21,9 +21,8 @@ from dueline import Dueline, Flow, group, pipeline
 from dueline.core.attempt import Attempt
 from dueline.jobs.history import attempts
 from dueline.workflows import records
-from tests.kills.processes import told_in
+from tests.kills.processes import start, told_in
 
-ROOT = Path(__file__).parent.parent.parent
 QUEUE = "steps"
 KILLS = 15
 WIDEST = 12
@@ -134,12 +133,8 @@ class Flows:
             time.sleep(TICK_S)
 
     def _start(self, role: str) -> "subprocess.Popen[bytes]":
-        with (self._folder / "stderr").open("ab") as errors:
-            return subprocess.Popen(
-                [sys.executable, "-m", "tests.kills.flows", role, str(self._folder)],
-                cwd=ROOT,
-                stderr=errors,
-            )
+        errors = self._folder / "stderr"
+        return start("tests.kills.flows", role, str(self._folder), errors=errors)
 
     def _errors(self) -> str:
         return told_in(self._folder / "stderr")

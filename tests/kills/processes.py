@@ -2,13 +2,33 @@
 
 import os
 import re
-from collections.abc import Sequence
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+ROOT: Final = Path(__file__).parent.parent.parent
+
 _ENDS: Final = re.compile(r"^Traceback .*\n(?:[ \t].*\n|\n)*(\S.*)", re.MULTILINE)
 _SHOWN: Final = 4000  # characters
+
+
+def start(
+    *command: str, errors: Path, settings: Mapping[str, str] = {}
+) -> "subprocess.Popen[bytes]":
+    """Start a module with its arguments; stderr is appended to a file.
+
+    settings: variables of the environment, besides those of this process.
+    """
+    with errors.open("ab") as stderr:
+        return subprocess.Popen(
+            [sys.executable, "-m", *command],
+            cwd=ROOT,
+            env=os.environ | settings,
+            stderr=stderr,
+        )
 
 
 def signal_all(pids: Sequence[int], number: int) -> None:

@@ -10,7 +10,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -22,11 +21,10 @@ from typing import NamedTuple
 from dueline.api.application import Dueline
 from dueline.jobs.history import attempts
 from tests.kills.cluster import struck_cluster
-from tests.kills.processes import children_of, told_in
+from tests.kills.processes import children_of, start, told_in
 from tests.kills.shop import FOLDER_VARIABLE, QUEUE, STAGES, STORE_VARIABLE
 from tests.kills.writers import state_of
 
-ROOT = Path(__file__).parent.parent.parent
 KILLS = 1000
 BACKLOG = 150
 """There are at least so many jobs to do at each kill."""
@@ -116,13 +114,9 @@ class Products:
         self._jobs += [job.id for job in made]
 
     def _start(self, processes: int) -> "subprocess.Popen[bytes]":
-        with (self._folder / "stderr").open("ab") as errors:
-            return subprocess.Popen(
-                [sys.executable, "-m", "tests.kills.shop", str(processes)],
-                cwd=ROOT,
-                env=os.environ | {FOLDER_VARIABLE: str(self._folder), STORE_VARIABLE: self._url},
-                stderr=errors,
-            )
+        settings = {FOLDER_VARIABLE: str(self._folder), STORE_VARIABLE: self._url}
+        errors = self._folder / "stderr"
+        return start("tests.kills.shop", str(processes), errors=errors, settings=settings)
 
     def _kill(self) -> None:
         """Kill a worker, or one of its children, at a random moment of its work."""
