@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from simulation.lives import DEPLOYING, live, seeds_from
+from simulation.lives import DEPLOYING, live
 from tests.mutants import cancels, unknown_tasks
 from tests.simulation.noticing import some_life_goes_wrong
 
@@ -28,10 +28,6 @@ def test_a_tape_leads_the_life_that_it_was_taken_from() -> None:
     life = live(DEPLOYING + 3)
     assert live(DEPLOYING + 3, life.tape).digest == life.digest
     assert live(DEPLOYING + 4).digest != life.digest
-
-
-def test_one_life_of_sixteen_has_versions() -> None:
-    assert [seed - DEPLOYING for seed in seeds_from(1000, 32) if seed >= DEPLOYING] == [1001, 1017]
 
 
 @pytest.mark.mutants

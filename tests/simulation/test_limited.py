@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from simulation.lives import FLOWING, LIMITED, live, seeds_from
+from simulation.lives import LIMITED, live
 from tests.mutants import permits
 from tests.simulation.noticing import some_life_goes_wrong
 
@@ -28,11 +28,6 @@ def test_a_tape_leads_the_life_that_it_was_taken_from() -> None:
     life = live(LIMITED + 3)
     assert live(LIMITED + 3, life.tape).digest == life.digest
     assert live(LIMITED + 4).digest != life.digest
-
-
-def test_one_life_of_sixteen_has_limits() -> None:
-    seeds = seeds_from(1000, 32)
-    assert [seed - LIMITED for seed in seeds if LIMITED <= seed < FLOWING] == [1002, 1019]
 
 
 @pytest.mark.mutants

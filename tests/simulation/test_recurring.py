@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from simulation.faults import KINDS
-from simulation.lives import LIMITED, RECURRING, live, seeds_from
+from simulation.lives import RECURRING, live
 from simulation.scenario import scenario_of
 from simulation.tape import Tape
 from tests.mutants import times
@@ -39,14 +39,6 @@ def test_both_kinds_of_store_and_all_accidents_come_up() -> None:
     ]
     assert {one.is_stepped for one in drawn} == {True, False}
     assert {fault for one in drawn for fault in one.faults} == set(KINDS)
-
-
-def test_one_life_of_sixteen_is_a_schedules() -> None:
-    seeds = seeds_from(1000, 32)
-    assert [seed - RECURRING for seed in seeds if RECURRING <= seed < LIMITED] == [
-        1011,
-        1026,
-    ]
 
 
 @pytest.mark.mutants

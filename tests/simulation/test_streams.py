@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from simulation.faults import KINDS
-from simulation.lives import RECURRING, live, seeds_from
+from simulation.lives import live
 from simulation.streams.scenario import STALL_US, scenario_of
 from simulation.tape import Tape
 from tests.mutants.table import tell
@@ -51,14 +51,6 @@ def test_every_kind_of_accident_comes_up() -> None:
     assert any(one.is_skewed for one in drawn)
     assert any(one.monitors > 1 for one in drawn)
     assert {count for one in drawn for count in one.cuts} == {1, 3, 7}
-
-
-def test_one_life_of_eight_is_a_streams() -> None:
-    of_other_kinds = (1001, 1003, 1005, 1007, 1011, 1013, 1015)
-    seeds = seeds_from(1000, 16)
-    assert [seed for seed in seeds if seed < 0] == [-1007, -1015]
-    others = [seed for seed in seeds if 0 <= seed < RECURRING]
-    assert others == [seed for seed in range(1000, 1016) if seed not in of_other_kinds]
 
 
 class Mutant(NamedTuple):

@@ -1,0 +1,32 @@
+"""Which seeds are runs of which kind."""
+
+from simulation.lives import DEPLOYING, FLOWING, LIMITED, RECURRING, SUSPENDING, seeds_from
+
+
+def test_each_kind_has_its_place_among_sixteen_seeds() -> None:
+    plain = range(1000, 1016)
+    assert (
+        seeds_from(1000, 16)
+        == [
+            1000,
+            DEPLOYING + 1001,
+            1002,
+            LIMITED + 1002,  # its last bit, which selects the kind of store, changes by turns
+            1004,
+            SUSPENDING + 1005,
+            1006,
+            -1007,
+            *plain[8:11],
+            RECURRING + 1011,
+            1012,
+            FLOWING + 1013,
+            1014,
+            -1015,
+        ]
+    )
+
+
+def test_kinds_whose_place_is_odd_see_each_kind_of_store() -> None:
+    later = seeds_from(1016, 16)
+    assert later[3] == LIMITED + 1019
+    assert later[11] == RECURRING + 1026
