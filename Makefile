@@ -175,8 +175,8 @@ appends: $(VENV)/.project ## kill -9 producers whose transactions append events,
 products: $(VENV)/.project ## kill -9 workers while they write products, count them (KILLS=1000 STORE=sqlite|postgres)
 	$(PY) -m tests.kills.products $(if $(STORE),--store $(STORE))
 
-fuzz: $(VENV)/.project $(FUZZ_VENV)/.lock ## send generated requests to the HTTP API and the dashboard (REQUESTS=50000)
-	$(PY) -m tools.fuzz --client $(FUZZ_VENV)/bin/python $(if $(REQUESTS),--requests $(REQUESTS))
+fuzz: $(VENV)/.project $(FUZZ_VENV)/.lock ## send generated requests to the HTTP API and the dashboard (REQUESTS=50000 SEED=1)
+	$(PY) -m tools.fuzz --client $(FUZZ_VENV)/bin/python $(if $(REQUESTS),--requests $(REQUESTS)) $(if $(SEED),--seed $(SEED))
 
 bench: $(VENV)/.project ## measure, and print rates, ratios and bars as JSON (ONLY="default pickup-full")
 	$(PY) -m benchmarks $(addprefix --only ,$(ONLY))
