@@ -23,7 +23,7 @@ LIMITS = {
     "loops over `one`": 38,
     "tuple tricks outside hot paths": 0,
     "tests that only call their body": 4,
-    "lines of src": 98_550,
+    "lines of src": 98_800,
 }
 
 

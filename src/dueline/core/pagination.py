@@ -33,7 +33,7 @@ U = TypeVar("U")
 
 def at_once(jobs: Jobs, read: Callable[[T], U], places: Sequence[T]) -> Sequence[U]:
     """Read each of many places, several at a time if the store reads many shards at once."""
-    if not isinstance(jobs, ReadsShardsAtOnce):
+    if len(places) == 1 or not isinstance(jobs, ReadsShardsAtOnce):
         return [read(place) for place in places]
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (few processes need it)
 

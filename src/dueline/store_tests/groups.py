@@ -105,6 +105,27 @@ class GroupLaws:
         assert rows_in(store, lane_of()) == []
         assert [row.id for row in rows_in(store, NEXT)] == [second.id]
 
+    def test_commits_of_groups_keep_their_order_in_each_partition(self, store: Store) -> None:
+        first = Put("a", ONE, b"1", NO_VERSION)
+        groups = [
+            Group(commits=[Commit("p", [first]), Commit("q", [Put("x", ONE, b"1")])]),
+            Group(commits=[Commit("q", [Put("x", TWO, b"2", ONE)]), Commit("p", [Delete("a")])]),
+            Group(commits=[Commit("q", [first]), Commit("p", [first])]),
+            Group(commits=[Commit("p", [Put("a", TWO, b"2", ONE), Put("b", TWO, b"2")])]),
+        ]
+        assert list(store.together(groups)) == [True, True, True, True]
+        assert records_in(store, "p") == [Record("a", TWO, b"2"), Record("b", TWO, b"2")]
+        assert records_in(store, "q") == [Record("a", ONE, b"1"), Record("x", TWO, b"2")]
+
+    def test_a_refused_commit_stops_its_group_alone(self, store: Store) -> None:
+        refused = Commit("p", [Put("a", ONE, b"1", TWO)])
+        kept = Commit("p", [Put("a", ONE, b"1", NO_VERSION)])
+        after = [Commit("q", [Put(f"{number}", ONE, b"1")]) for number in range(2)]
+        groups = [Group(commits=[refused, after[0]]), Group(commits=[kept, after[1]])]
+        assert list(store.together(groups)) == [False, True]
+        assert records_in(store, "p") == [Record("a", ONE, b"1")]
+        assert records_in(store, "q") == [Record("1", ONE, b"1")]
+
     def test_a_group_with_jobs_and_rows_alone_always_holds(self, store: Store) -> None:
         group = Group(jobs=new_jobs(2), rows=[row_of(1)])
         assert list(store.together([group, group])) == [True, True]

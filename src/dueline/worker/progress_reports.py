@@ -7,6 +7,7 @@ from typing import Final
 from dueline.core.engine import Engine
 from dueline.core.errors import Conflict
 from dueline.core.job import Claim, Job, JobId
+from dueline.core.pagination import at_once
 from dueline.core.store import NO_VERSION
 from dueline.jobs import progress_records
 from dueline.jobs.progress_records import Known
@@ -58,8 +59,7 @@ class ProgressReports:
                 for claim in some.keys() - set(refused):
                     self._unwritten.pop(claim, None)
                 some = {claim: some[claim] for claim in refused}
-                for claim in refused:
-                    known = self._look(claim)
+                for claim, known in self._look_each(refused):
                     if known.fence > claim.fence:
                         lost.append(claim)
                     if known.is_later_than(claim.fence, some[claim].at_us):
@@ -90,8 +90,7 @@ class ProgressReports:
                 if not left:
                     return found, lost
                 opening: dict[Claim, Progress | None] = {}
-                for claim in left:
-                    known = self._look(claim)
+                for claim, known in self._look_each(left):
                     if known.progress is not None:
                         found[claim.job_id] = known.progress
                     if known.fence > claim.fence:
@@ -103,11 +102,15 @@ class ProgressReports:
             raise Conflict("Other workers write the progress of jobs that this worker claimed.")
         return found, lost
 
-    def _look(self, claim: Claim) -> Known:
-        """Read a record, and remember its version."""
-        known = progress_records.look(self._engine.store, claim.job_id)
-        self._remember({claim: known.version})
-        return known
+    def _look_each(self, claims: Collection[Claim]) -> list[tuple[Claim, Known]]:
+        """Read the records of claims, and remember their versions."""
+        store = self._engine.store
+        readings = at_once(
+            store, lambda claim: progress_records.look(store, claim.job_id), [*claims]
+        )
+        looked = list(zip(claims, readings, strict=True))
+        self._remember({claim: known.version for claim, known in looked})
+        return looked
 
     def _put(self, some: Mapping[Claim, Progress | None]) -> list[Claim]:
         """Write records in one call; return the claims whose records had changed."""

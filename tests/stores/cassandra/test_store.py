@@ -13,7 +13,7 @@ from dueline.core.errors import ConfigError, StoreUnavailable, Unknown
 from dueline.core.job import Job, State
 from dueline.core.lane import Pointer
 from dueline.core.pagination import EVER
-from dueline.core.store import Drop, Extend, Move, Put, Verdict
+from dueline.core.store import NO_VERSION, Commit, Drop, Extend, Group, Move, Put, Verdict
 from dueline.store_tests.calls import (
     LEASE_US,
     NOW_US,
@@ -346,6 +346,24 @@ def test_an_idle_poll_is_two_reads(store: CassandraStore, monkeypatch: pytest.Mo
     monkeypatch.setattr(store._session, "read_many", counted)
     store.lanes(QUEUE, 0, until_bucket=lane_of().bucket, after=None, limit=100)
     assert len(reads) == 2
+
+
+def test_conditional_commits_of_many_groups_take_one_exchange(
+    store: CassandraStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert store.commit("p7", [Put("a", bytes(token_of(9)), b"there")])
+    session = store._session
+    send, sizes = session.decide_many, []
+
+    def decide_many(batches: Sequence[Sequence[Call]]) -> Sequence[object]:
+        sizes.append(len(batches))
+        return send(batches)
+
+    monkeypatch.setattr(session, "decide_many", decide_many)
+    opened = Put("a", bytes(token_of(1)), b"opened", NO_VERSION)
+    groups = [Group(commits=[Commit(f"p{number}", [opened])]) for number in range(20)]
+    assert list(store.together(groups)) == [number != 7 for number in range(20)]
+    assert [size for size in sizes if size] == [20]
 
 
 def test_shards_read_together_are_as_each_by_itself(store: CassandraStore) -> None:

@@ -1,10 +1,11 @@
 """Records in Cassandra's tables."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from dueline.core.clock import SECOND_US
-from dueline.core.errors import StoreUnavailable, Unknown
+from dueline.core.errors import DuelineError, StoreUnavailable, Unknown
 from dueline.core.readback import WriteStatus, status_of_commit
 from dueline.core.store import NO_VERSION, Commit, Delete, Put, Record, Write
 from dueline.core.store_capabilities import RecordsPage
@@ -95,37 +96,55 @@ class CassandraRecords:
         return RecordsPage(found, str(parts[-1][0]) if len(parts) == _PARTS_A_PAGE else None)
 
     def commit(self, partition: str, writes: Sequence[Write]) -> bool:
-        """Apply writes to one partition, all or nothing.
-
-        The first attempt assumes that the expectations hold; a rejected one reads the records.
-        """
+        """Apply writes to one partition, all or nothing."""
         if not writes:
             return True
         if is_plain(writes):
             self.begin_puts([Commit(partition, writes)])()
             return True
-        present: Mapping[str, tuple[bytes, int]] | None = None
-        lost: Unknown | None = None
+        return self.commit_each([Commit(partition, writes)])[0]
+
+    def commit_each(self, commits: Sequence[Commit]) -> list[bool]:
+        """Apply conditional commits at once, each to another partition, all or nothing.
+
+        Raises:
+          Unknown: One of them may have been applied; so may all others.
+        """
+        attempts = [_Attempt(commit) for commit in commits]
+        unanswered = attempts
         for _ in range(ROUNDS_MAX):
-            now_us = self._now_us()
-            batch = [_call(_part(partition), write, present, now_us) for write in writes]
-            (answer,) = self._session.decide_many([batch])
-            if isinstance(answer, Answer):
-                if answer.is_applied:
-                    return True
-            elif isinstance(answer, Unknown):
-                lost = lost or answer
-            else:
-                raise lost or answer
-            present = self._present(partition, writes, lost=lost)
-            status = _status(writes, present, now_us, is_unsure=lost is not None)
-            if status is WriteStatus.UNKNOWN and lost:
-                raise lost  # it may have been applied and replaced
-            if status is not WriteStatus.OPEN:
-                return status is WriteStatus.HELD
-        if lost:
-            raise lost
-        raise StoreUnavailable(f"The records of {partition} keep changing.", hint="Try again.")
+            now_us = self._now_us() if unanswered else 0
+            batches = [attempt.calls(now_us) for attempt in unanswered]
+            for attempt, answer in zip(unanswered, self._session.decide_many(batches), strict=True):
+                self._judge(attempt, answer, now_us)
+            unanswered = [attempt for attempt in unanswered if attempt.result is None]
+            if not unanswered:
+                break
+        return [attempt.has_held() for attempt in attempts]
+
+    def _judge(self, attempt: "_Attempt", answer: Answer | DuelineError, now_us: int) -> None:
+        """Note the result of an attempt, if its answer or what stands there says it."""
+        if isinstance(answer, Answer):
+            if answer.is_applied:
+                attempt.result = True
+                return
+        elif isinstance(answer, Unknown):
+            attempt.lost = attempt.lost or answer
+        else:
+            attempt.result = attempt.lost or answer
+            return
+        partition, writes = attempt.commit
+        try:
+            attempt.present = self._present(partition, writes, lost=attempt.lost)
+        except DuelineError as error:
+            attempt.result = error
+            return
+        is_unsure = attempt.lost is not None
+        status = _status(writes, attempt.present, now_us, is_unsure=is_unsure)
+        if status is WriteStatus.UNKNOWN and attempt.lost:
+            attempt.result = attempt.lost  # it may have been applied and replaced
+        elif status is not WriteStatus.OPEN:
+            attempt.result = status is WriteStatus.HELD
 
     def begin_puts(self, commits: Sequence[Commit]) -> Callable[[], None]:
         """Send plain writes; return what waits for them, and raises the first error."""
@@ -178,6 +197,36 @@ class CassandraRecords:
         else:
             rows = self._session.read_back(lost, _READ_SOME, place)
         return {key: (version, expires_us) for key, version, _, expires_us in rows}
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """A conditional commit, what is known to stand there, and its first answer that was lost.
+
+    The first call assumes that the expectations hold; a rejected one reads the records.
+    """
+
+    commit: Commit
+    present: Mapping[str, tuple[bytes, int]] | None = None
+    lost: Unknown | None = None
+    result: bool | DuelineError | None = None
+
+    def calls(self, now_us: int) -> list[Call]:
+        """Make the statements of one batch."""
+        part = _part(self.commit.partition)
+        return [_call(part, write, self.present, now_us) for write in self.commit.writes]
+
+    def has_held(self) -> bool:
+        """Return whether it was applied; raise if nobody knows."""
+        if isinstance(self.result, bool):
+            return self.result
+        raise (
+            self.result
+            or self.lost
+            or StoreUnavailable(
+                f"The records of {self.commit.partition} keep changing.", hint="Try again."
+            )
+        )
 
 
 def _expiry_of(until_us: int) -> int | None:

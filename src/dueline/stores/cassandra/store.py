@@ -5,6 +5,7 @@ partition change its values. Records are conditional writes. No write spans two 
 `together` is not a transaction: callers that need one write the outcome first (rule P5).
 """
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Literal
@@ -270,26 +271,27 @@ class CassandraStore:
         return held
 
     def _commit_all(self, groups: Sequence[Group], held: Sequence[bool]) -> list[int]:
-        """Commit the writes of groups in order, except plain ones; return the refused groups.
+        """Commit the writes of groups, except plain ones; return the refused groups.
 
-        Commits that expect nothing go out together, a partition at a time.
+        What goes to different partitions is sent at once. The commits of a group keep their order,
+        and so do those to one partition.
         """
-        free: dict[str, dict[str, Write]] = {}
         refused: list[int] = []
-        for place, group in enumerate(groups):
-            for commit in group.commits if held[place] else ():
-                if is_plain(commit.writes):
-                    continue
-                if all(write.expect is None for write in commit.writes):
-                    free.setdefault(commit.partition, {}).update(
-                        {write.key: write for write in commit.writes}
-                    )
-                    continue
-                self._flush(free)
-                if not self.commit(commit.partition, commit.writes):
+        waiting = {
+            place: deque(commit for commit in group.commits if not is_plain(commit.writes))
+            for place, group in enumerate(groups)
+            if held[place]
+        }
+        while waiting := {place: commits for place, commits in waiting.items() if commits}:
+            free, conditional = _next_commits(waiting)
+            self._flush(free)
+            answers = self._records.commit_each(list(conditional.values()))
+            for place, has_held in zip(conditional, answers, strict=True):
+                if not has_held:
                     refused.append(place)
-                    break
-        self._flush(free)
+                    del waiting[place]
+            if SETTINGS_PARTITION in (commit.partition for commit in conditional.values()):
+                self._settings.clear()
         return refused
 
     def _flush(self, free: dict[str, dict[str, Write]]) -> None:
@@ -302,7 +304,6 @@ class CassandraStore:
         )
         if SETTINGS_PARTITION in free:
             self._settings.clear()
-        free.clear()
 
     def _settings_version(self, queue: str) -> bytes:
         now_us = self._clock.monotonic_us()
@@ -311,6 +312,31 @@ class CassandraStore:
             known = (self._records.version(SETTINGS_PARTITION, queue), now_us)
             self._settings[queue] = known
         return known[0]
+
+
+def _next_commits(
+    waiting: Mapping[int, deque[Commit]],
+) -> tuple[dict[str, dict[str, Write]], dict[int, Commit]]:
+    """Take the commits that need not wait for others, from the front of each group's.
+
+    Returns:
+      Writes without conditions, by partition and key; and the commits on conditions, by the place
+      of their groups: at most one of each group and partition, to be sent after those writes.
+    """
+    free: dict[str, dict[str, Write]] = {}
+    conditional: dict[int, Commit] = {}
+    busy: set[str] = set()
+    for place, commits in waiting.items():
+        while place not in conditional and commits and commits[0].partition not in busy:
+            commit = commits.popleft()
+            if all(write.expect is None for write in commit.writes):
+                writes = {write.key: write for write in commit.writes}
+                free.setdefault(commit.partition, {}).update(writes)
+            else:
+                conditional[place] = commit
+                busy.add(commit.partition)
+        busy.update(commit.partition for commit in commits)
+    return free, conditional
 
 
 def _runs(groups: Sequence[Group]) -> Iterator[list[Group]]:
