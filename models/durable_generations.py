@@ -1,8 +1,9 @@
 """Generations of a durable function: `restart_with`, and retries and resets by an operator.
 
 A function calls two steps, and then restarts or ends. It may fail, with a compensation or
-without. An operator retries it from a position. Two workers claim it in turn; a worker may stall
-anywhere and write into the log of an older generation at any later time.
+without. An operator resets it to a position, or asks that its next claim goes on after its records.
+Two workers claim it in turn; a worker may stall anywhere and write into the log of an older
+generation at any later time.
 
 Guarantees: what an older generation records late is never read; each replay is given the same; a
 restart begins one generation, with its arguments; no generation is stopped for lack of a log that
@@ -60,7 +61,8 @@ Log = tuple[int, ...]
 class State(NamedTuple):
     """The row, a log for each generation, and processes.
 
-    opened: the fence of each log. arguments: generations whose arguments are recorded.
+    opened: the fence of each log. arguments: generations whose arguments are recorded. retried: the
+    generation after which a claim goes on.
     given: what the function of each generation was first given. restarts: by which fences.
     """
 
@@ -70,6 +72,7 @@ class State(NamedTuple):
     arguments: frozenset[int] = frozenset({0})
     workers: tuple[Worker, ...] = (Worker(), Worker())
     operator: Operator = Operator()
+    retried: int = -1
     given: tuple[Log, ...] = ((NONE,) * STEPS,) * GENERATIONS
     is_undone: bool = False
     failures: int = 1
@@ -122,6 +125,11 @@ class DurableGenerations:
             is_refused = state.is_undone and self.refuses_after_compensations
             after = Operator("over") if is_refused else Operator("retry", row, records)
             yield f"opens the log and reads {records} records", there, after
+            if row.at == "dead" and not is_refused:
+                there = state._replace(retried=row.generation)
+                yield "asks that it goes on", there, Operator("run", row)
+        if operator.at == "run" and (operator.row == row or not self.retries_what_it_read):
+            yield "runs it", state._replace(row=row._replace(at="due")), Operator("over")
         if operator.at != "retry":
             return
         if operator.row != row and self.retries_what_it_read:
@@ -143,6 +151,8 @@ class DurableGenerations:
         match worker.at:
             case "idle" if row.fence < CLAIMS and (row.at == "due" or row.is_out):
                 yield self._claim(state)
+            case "call" if state.retried == worker.row.generation and not state.is_undone:
+                yield self._go_on(state, worker)
             case "call" if worker.place == STEPS and self._may_restart(worker):
                 yield "calls restart_with", state, worker._replace(at=self._first_of_restart())
             case "call" if worker.place == STEPS:
@@ -166,6 +176,17 @@ class DurableGenerations:
         if row.has_begun and not has_log:
             there = there._replace(wrong="a function that has recorded nothing is stopped")
         return "claims it and opens the log", there, Worker("call", held)
+
+    def _go_on(self, state: State, worker: Worker) -> tuple[str, State, Worker]:
+        """Begin the next generation, with the records that the claim has read (rule D13)."""
+        row = worker.row
+        if state.opened[row.generation] != row.fence and self.restarts_under_its_claim:
+            return "is refused", state, Worker()
+        base = sum(by != NONE for by in state.logs[row.generation])
+        begun = Row("due", row.fence, generation=row.generation + 1, base=base, since=row.fence)
+        begun = begun._replace(has_begun=base > 0)
+        there = state._replace(arguments=state.arguments | {begun.generation})
+        return "goes on after its records", self._moved(there, worker, begun), Worker()
 
     def _may_restart(self, worker: Worker) -> bool:
         return self.restarts and worker.row.generation == 0
@@ -255,6 +276,9 @@ MUTANTS = {
     "retried after compensations": DurableGenerations(refuses_after_compensations=False),
     "begun before its arguments": DurableGenerations(restarts=True, records_arguments_first=False),
     "a restart of any claim": DurableGenerations(restarts=True, restarts_under_its_claim=False),
+    "a retried function goes on under any claim": DurableGenerations(
+        restarts_under_its_claim=False
+    ),
     "a restarted function has begun": DurableGenerations(
         restarts=True, clears_what_has_begun=False
     ),

@@ -22,8 +22,9 @@ from dueline.core.job import JobId, State
 from dueline.durable import signals
 from dueline.durable.context import DurableContext
 from dueline.durable.handler import DurableHandler
-from dueline.durable.log import END, OPENED, Entry, entries_of, entry_at, is_position, key_of
+from dueline.durable.log import OPENED, Entry, entries_of, entry_at, is_position, key_of
 from dueline.jobs import results
+from dueline.jobs.parked_functions import END
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.tasks.handler import Cancel
 from simulation.data import Data, kind_of

@@ -12,9 +12,8 @@ from dueline.core.clock import to_datetime
 from dueline.core.codec import JSON
 from dueline.core.engine import Engine
 from dueline.core.errors import BadInput, NotFound
-from dueline.core.job import Job, JobId, State
+from dueline.core.job import Job, JobId
 from dueline.core.pagination import record_at
-from dueline.durable import generations
 from dueline.durable.log import entries_of, is_position, shown
 from dueline.durable.names import STATE, check_name
 from dueline.durable.signals import Sent, send
@@ -126,15 +125,6 @@ def steps(queues: Queues, job_id: JobId) -> Sequence[DurableStep]:
             at = to_datetime(head.at_us)
             found.append(DurableStep(shown(key), head.kind, head.name, head.state, at))
     return found
-
-
-def retry(queues: Queues, job_id: JobId) -> None:
-    """Retry a job; see `Job.retry`."""
-    row = queues.find(job_id).row
-    if row is not None and row.state == State.DEAD and durable_place(row) is not None:
-        generations.retry(queues, job_id)
-    else:
-        queues.retry(job_id)
 
 
 def versions(engine: Engine) -> Mapping[str, Mapping[str, int]]:

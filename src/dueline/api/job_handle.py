@@ -297,7 +297,7 @@ class Job(Handle[R_co]):
             NotFound: The job does not exist.
             Conflict: The job runs or has ended, or is a durable function whose compensations ran.
         """
-        durable_jobs.retry(self._queues, self._id)
+        self._queues.retry(self._id)
 
     def reset(self, *, to: int | None = None, as_new: bool = False) -> "Job[R_co]":
         """Continue a waiting, stopped or dead durable function after a position of its log.

@@ -12,10 +12,11 @@ from dueline.core.retry import decide, is_poison
 from dueline.durable import restarts
 from dueline.durable.activation import CANCELLED, Activation
 from dueline.durable.driving import Part
-from dueline.durable.log import END, Entry, Head, is_position, shown
+from dueline.durable.log import Entry, Head, is_position, shown
 from dueline.durable.signals import read_inbox
 from dueline.durable.steps import StepTerms, attempts
 from dueline.durable.suspension import Suspended, Unwound
+from dueline.jobs.parked_functions import END
 from dueline.tasks.failures import failure
 from dueline.tasks.handler import Cancel, Snooze
 
@@ -47,6 +48,8 @@ def begin(run: Activation) -> Generator[Part, Any, None]:
     run.must_cancel, run.knows_cancel = inbox.is_cancelled, delivered
     run.log.is_listed |= not inbox.is_empty
     run.end = yield from run.blocking(lambda: run.log.get(END))
+    if run.end is None and inbox.retried == run.place.generation:
+        yield from restarts.go_on_after_failure(run)
     if run.end is None and is_past(job, run.engine.time.latest_us()):
         if not len(run.log):
             run.ending = Expired()

@@ -1,4 +1,4 @@
-"""Retry, reset and fork: a durable function goes on from a position of its log, by hand.
+"""Reset and fork: a durable function goes on from a position of its log, by hand.
 
 The log is closed first: it is opened under a fence above that of the row, so no worker of the row
 writes into it any more (rule D13). The row then gets a new generation, which reads the old log up
@@ -19,7 +19,6 @@ from dueline.core.pagination import record_at
 from dueline.core.store import NO_VERSION, Delete, Move, Put, Records
 from dueline.core.wakeup import place_of as place_of_move
 from dueline.durable.log import (
-    END,
     OPENED,
     RECORDS_MAX,
     Entry,
@@ -32,31 +31,15 @@ from dueline.durable.log import (
     whole_entry_at,
 )
 from dueline.durable.removal import name_generation
+from dueline.durable.restarts import continued, last_of
 from dueline.jobs import called_jobs, function_list
 from dueline.jobs.function_list import inbox_of, partition_of, values_of
-from dueline.jobs.parked_functions import CANCEL
+from dueline.jobs.parked_functions import CANCEL, END, compensated_error
 from dueline.jobs.queue import EnqueueRequest, Queues
 
 _PAGE: Final = 100
 _Position: Final = Annotated[int, integer(0, RECORDS_MAX)]
-_CALLS: Final = {"result": "call", "gathered": "gather"}
-"""The kind of the call before the record of its end."""
-
 _CHANGING: Final = "The function {} changes all the time and was not {}."
-
-
-def retry(queues: Queues, job_id: JobId) -> None:
-    """Run a dead durable function again: what failed last is called again, the rest is kept.
-
-    Raises:
-        NotFound: There is no such job.
-        Conflict: It is not dead, or its compensations ran.
-    """
-    row, place = _found(queues, job_id)
-    if row.state != State.DEAD:
-        raise Conflict(f"The function {job_id.hex()} is not dead.")
-    entries = _closed(queues.engine, row, place, "retried")
-    _continue(queues, row, place, entries, _before_failure(entries))
 
 
 def reset(queues: Queues, job_id: JobId, to: int | None = None) -> None:
@@ -99,7 +82,7 @@ def fork(queues: Queues, job_id: JobId, to: int | None = None) -> JobId:
     row, place = _found(queues, job_id)
     entries = entries_of(engine.store, row.id, place)
     last = _checked(entries, to)
-    after = _continued(place, last, entries)
+    after = continued(place, last, entries)
     _expect_no_open_call(engine.store, row.id, place, entries, last)
     codec, body = row.codec, row.body
     if place.arguments is not None:
@@ -146,51 +129,18 @@ def _closed(engine: Engine, row: Job, place: DurablePlace, word: str) -> Mapping
         raise Conflict(_CHANGING.format(row.id.hex(), word))
     entries = entries_of(store, row.id, place)
     if END in entries:
-        raise Conflict(
-            f"The function {row.id.hex()} cannot be {word}: its compensations ran, or will run.",
-            hint="Begin a new one from its records with reset(as_new=True).",
-        )
+        raise compensated_error(row.id, word)
     return entries
 
 
-def _last(entries: Mapping[str, Entry]) -> int:
-    return max(map(number_of, entries), default=0)
-
-
-def _before_failure(entries: Mapping[str, Entry]) -> int:
-    """Return the last position before what failed, if that is the last record of all."""
-    last = _last(entries)
-    entry = entries.get(f"{last:05}")
-    if entry is None or entry.head.state in ("done", ""):
-        return last if entry is not None else max(last - 1, 0)
-    before = entries.get(f"{last - 1:05}")
-    is_call = before is not None and before.head.kind == _CALLS.get(entry.head.kind)
-    return last - 2 if is_call else last - 1
-
-
 def _checked(entries: Mapping[str, Entry], to: int | None) -> int:
-    last = _last(entries)
+    last = last_of(entries)
     if to is None:
         return last
     check_value(to, _Position, "to")
     if to > last:
         raise BadInput(f"The log has {last} calls; there is no call {to}.")
     return to
-
-
-def _continued(place: DurablePlace, to: int, entries: Mapping[str, Entry]) -> DurablePlace:
-    """Return the place of the next generation, which keeps the records up to a position."""
-    kept: list[tuple[int, int]] = []
-    first = 0
-    for generation, last in (*place.kept, (place.generation, to)):
-        if min(last, to) > first:
-            first = min(last, to)
-            kept.append((generation, first))
-    length = sum(0 < number_of(key) <= to for key in entries)
-    return DurablePlace(
-        place.generation + 1, length, stored=min(place.stored, to), kept=tuple(kept),
-        arguments=place.arguments, version=place.version, origins=place.origins,
-    )  # fmt: skip
 
 
 def _continue(
@@ -200,7 +150,7 @@ def _continue(
     engine = queues.engine
     engine.store.commit(inbox_of(row.id), (Delete(CANCEL),))
     name_generation(engine, row.id, place.generation + 1)
-    opts = read_options(row.opts).changed(durable=_continued(place, to, entries)).to_bytes()
+    opts = read_options(row.opts).changed(durable=continued(place, to, entries)).to_bytes()
     width_us = engine.catalog.settings(living_queue(row.lane.queue)).width_us
     is_dead = row.state == State.DEAD
     at_us = row.at_us if is_dead else engine.time.earliest_us()
@@ -210,7 +160,7 @@ def _continue(
     if not engine.recording_store.settle([move])[0]:
         raise Conflict(_CHANGING.format(row.id.hex(), "continued"))
     if is_dead:
-        queues.retry(row.id)
+        queues.retry(row.id, repeats_failure=True)
     else:
         engine.wake([place_of_move(move)])
 
@@ -251,7 +201,7 @@ def _arguments(records: Records, job_id: JobId, where: tuple[int, str]) -> tuple
 def _copy(engine: Engine, job_id: JobId, new: JobId, place: DurablePlace, last: int) -> None:
     """Copy the records up to a position, and the ends of their calls, for another job."""
     store = engine.store
-    kept = _continued(place, last, {}).kept
+    kept = continued(place, last, {}).kept
     for generation, found in kept_records(store, job_id, kept):
         key, entry = found.key, read_entry(found.value)
         if entry.head.apart:

@@ -21,6 +21,7 @@ from dueline.durable.suspension import AGAIN_US, claim_lost, store_failed
 from dueline.jobs import decisions, function_list
 from dueline.jobs.decisions import Completion, Decision
 from dueline.jobs.function_list import partition_of, values_of
+from dueline.jobs.parked_functions import END
 
 RECORDS_MAX: Final = 10_000
 BYTES_MAX: Final = 64 * 1024 * 1024
@@ -36,8 +37,6 @@ _DIGITS: Final = 5
 
 OPENED: Final = "opened"
 """Key of the record that holds the fence of the last claim."""
-
-END: Final = "end"
 
 NOTES: Final = {"wait": "signal", "start": "step", "tries": "step"}
 """What may be known about a position before its record: names of notes, and kinds of calls."""

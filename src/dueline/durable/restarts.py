@@ -1,4 +1,4 @@
-"""Restarts of a durable function by itself, and patches of its code."""
+"""New generations that a claim begins, after a restart or a retry, and patches of the code."""
 
 from collections.abc import Generator, Mapping, Sequence
 from functools import partial
@@ -9,11 +9,14 @@ from dueline.core.errors import StoreCorrupt
 from dueline.durable import removal
 from dueline.durable.activation import Activation
 from dueline.durable.driving import Part
-from dueline.durable.log import PATCH, Entry, Head, whole_entry_at
+from dueline.durable.log import PATCH, Entry, Head, number_of, whole_entry_at
 from dueline.durable.signals import KEEP_TAKEN_US, forget_taken, read_inbox
 from dueline.durable.suspension import Suspended
 
 RESTART: Final = "restart"
+
+_CALLS: Final = {"result": "call", "gathered": "gather"}
+"""The kind of the call before the record of its end."""
 
 
 def restart(
@@ -58,6 +61,49 @@ def go_on(run: Activation) -> Generator[Part, Any, None]:
     for key, entry in run.log.entries.items():
         if entry.head.kind == RESTART:
             yield from begin_next(run, key)
+
+
+def go_on_after_failure(run: Activation) -> Generator[Part, Any, NoReturn]:
+    """Begin the next generation of a retried function, which reads what was before its failure.
+
+    The log was opened under the fence of this claim, so nothing is recorded in it any more.
+    """
+    after = continued(run.place, _before_failure(run.log.entries), run.log.entries)
+    name = partial(removal.name_generation, run.engine, run.job.id, after.generation)
+    yield from run.blocking(name)
+    now_us = run.engine.time.latest_us()
+    run.interrupt(Suspended(Parked(now_us, after, 0, 0, "restarted"), "The function goes on."))
+
+
+def _before_failure(entries: Mapping[str, Entry]) -> int:
+    """Return the last position before what failed, if that is the last record of all."""
+    last = last_of(entries)
+    entry = entries.get(f"{last:05}")
+    if entry is None or entry.head.state in ("done", ""):
+        return last if entry is not None else max(last - 1, 0)
+    before = entries.get(f"{last - 1:05}")
+    is_call = before is not None and before.head.kind == _CALLS.get(entry.head.kind)
+    return last - 2 if is_call else last - 1
+
+
+def last_of(entries: Mapping[str, Entry]) -> int:
+    """Return the last position of which something is recorded."""
+    return max(map(number_of, entries), default=0)
+
+
+def continued(place: DurablePlace, to: int, entries: Mapping[str, Entry]) -> DurablePlace:
+    """Return the place of the next generation, which keeps the records up to a position."""
+    kept: list[tuple[int, int]] = []
+    first = 0
+    for generation, last in (*place.kept, (place.generation, to)):
+        if min(last, to) > first:
+            first = min(last, to)
+            kept.append((generation, first))
+    length = sum(0 < number_of(key) <= to for key in entries)
+    return DurablePlace(
+        place.generation + 1, length, stored=min(place.stored, to), kept=tuple(kept),
+        arguments=place.arguments, version=place.version, origins=place.origins,
+    )  # fmt: skip
 
 
 def arguments_of(

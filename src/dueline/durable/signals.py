@@ -21,7 +21,7 @@ from dueline.core.store import NO_VERSION, Delete, Record, Records
 from dueline.durable.log import entry_at, number_of
 from dueline.jobs.called_jobs import has_ended
 from dueline.jobs.function_list import inbox_of
-from dueline.jobs.parked_functions import CANCEL, ended_error, tell, wake
+from dueline.jobs.parked_functions import CANCEL, RETRIED, ended_error, tell, wake
 
 UNREAD_MAX: Final = 1000
 
@@ -58,10 +58,15 @@ class Signal(NamedTuple):
 
 
 class Inbox(NamedTuple):
-    """What a function received. is_cancelled: its end was requested. is_empty: it has no record."""
+    """What a function received.
+
+    is_cancelled: its end was requested. retried: the generation that was retried by hand; -1 for
+    none. is_empty: it has no record.
+    """
 
     signals: list[Signal]
     is_cancelled: bool
+    retried: int
     is_empty: bool
 
 
@@ -75,7 +80,8 @@ def read_inbox(records: Records, job_id: JobId) -> Inbox:
         if record.key.startswith(_SIGNAL)
     ]
     signals.sort(key=_when_of)
-    return Inbox(signals, any(record.key == CANCEL for record in found), not found)
+    values = {record.key: record.value for record in found}
+    return Inbox(signals, CANCEL in values, int(values.get(RETRIED, b"-1")), not found)
 
 
 def _signal(record: Record, mark: Record | None) -> Signal:

@@ -15,7 +15,6 @@ from dueline.core.job import Job, JobId
 from dueline.core.store import Records
 from dueline.durable import removal
 from dueline.durable.log import (
-    END,
     NOTES,
     Entry,
     entries_of,
@@ -28,7 +27,7 @@ from dueline.durable.log import (
 from dueline.durable.signals import first_free, named, read_inbox
 from dueline.durable.stopped import stop_of
 from dueline.jobs.function_list import values_of
-from dueline.jobs.parked_functions import has_ended
+from dueline.jobs.parked_functions import END, has_ended
 
 KINDS: Final = frozenset(
     {"step", "sleep", "signal", "cancel", "undo", "end", "opened", "wait", "start", "tries",

@@ -14,13 +14,20 @@ from dueline.core.engine import Engine
 from dueline.core.errors import Conflict
 from dueline.core.job import Job, JobId, State
 from dueline.core.lane import bucket_of
-from dueline.core.store import NO_VERSION, Move, Put
+from dueline.core.pagination import record_at
+from dueline.core.store import NO_VERSION, Delete, Move, Put
 from dueline.core.wakeup import place_of as place_of_move
 from dueline.jobs import function_list
 from dueline.jobs.function_list import inbox_of, partition_of
 
 CANCEL: Final = "cancel"
 """Key of the request to cancel the function."""
+
+RETRIED: Final = "retried"
+"""Key of the request to run a dead function again: the number of the generation that failed."""
+
+END: Final = "end"
+"""Key of the record in the log that says how the function ends, before its compensations."""
 
 
 def may_have_begun(row: Job) -> bool:
@@ -89,6 +96,31 @@ def ask_to_end(engine: Engine, job_id: JobId) -> None:
     """
     tell(engine, job_id, CANCEL, b"", word="cancelled")
     wake(engine, job_id)
+
+
+def ask_to_go_on(engine: Engine, row: Job) -> None:
+    """Have the next claim of a dead function begin a generation; other jobs are left (rule D13).
+
+    A request to end it is withdrawn.
+
+    Raises: Conflict: its compensations ran.
+    """
+    place = durable_place(row)
+    if place is None or row.state != State.DEAD:
+        return
+    if record_at(engine.store, partition_of(row.id, place.generation), END) is not None:
+        raise compensated_error(row.id, "retried")
+    _expect_listed(engine, row)
+    retried = Put(RETRIED, engine.ids.token(), str(place.generation).encode())
+    engine.store.commit(inbox_of(row.id), (retried, Delete(CANCEL)))
+
+
+def compensated_error(job_id: JobId, word: str) -> Conflict:
+    """Return the error of a function that is undone. word: what was to be done to it."""
+    return Conflict(
+        f"The function {job_id.hex()} cannot be {word}: its compensations ran, or will run.",
+        hint="Begin a new one from its records with reset(as_new=True).",
+    )
 
 
 def wake(engine: Engine, job_id: JobId) -> bool:

@@ -33,7 +33,7 @@ from dueline.jobs.history_recorder import inside_engine
 from dueline.jobs.lane_planner import plan, prospects
 from dueline.jobs.lane_rotation import LaneRotation
 from dueline.jobs.moves import Change, conflict_error
-from dueline.jobs.parked_functions import ask_to_end, may_have_begun
+from dueline.jobs.parked_functions import ask_to_end, ask_to_go_on, may_have_begun
 from dueline.jobs.unique import UniqueJobs, rule_of
 from dueline.limits.admission import Admission
 from dueline.workflows.records import Layouts
@@ -359,10 +359,13 @@ class Queues:
         now = self._store.find([row.id])[0]
         return now is not None and now.token == row.token
 
-    def retry(self, job_id: JobId) -> None:
+    def retry(self, job_id: JobId, *, repeats_failure: bool = False) -> None:
         """Run a job as soon as possible: a dead one anew, a retrying or scheduled one now.
 
-        Raises: As `cancel`.
+        A dead durable function goes on after its records; what failed last is called again, unless
+        `repeats_failure`.
+
+        Raises: As `cancel`, and Conflict for a durable function whose compensations ran.
         """
         for _ in range(_ROUNDS_MAX):
             self._complete_stored(job_id)
@@ -372,6 +375,8 @@ class Queues:
                 raise conflict_error(job_id, "retried", found.status)
             if self._is_spent(row):
                 raise conflict_error(job_id, "retried", "started and delivered at most once")
+            if not repeats_failure:
+                ask_to_go_on(self.engine, row)
             if cancel_requests.withdraw(self._store, [row]) and self._redrive(row):
                 return
         raise conflict_error(job_id, "retried", "changing")
@@ -464,8 +469,9 @@ class Queues:
         plain = [row for row in undecided if not row.opts or row.state != State.DEAD]
         count = 0
         for row in [row for row in undecided if row.opts and row.state == State.DEAD]:
-            if cancel_requests.withdraw(self._store, [row]):
-                with suppress(Duplicate):
+            with suppress(Conflict):  # its unique key is taken, or its compensations ran
+                ask_to_go_on(self.engine, row)
+                if cancel_requests.withdraw(self._store, [row]):
                     count += self._redrive(row)
         for start in range(0, len(plain), _PAGE):
             some = cancel_requests.withdraw(self._store, plain[start : start + _PAGE])

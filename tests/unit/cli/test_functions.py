@@ -157,6 +157,28 @@ def test_a_dead_function_is_retried_after_its_records(functions: Shell) -> None:
     assert states[forked["id"]] == "waiting"
 
 
+def test_each_command_that_retries_calls_again_what_failed(functions: Shell) -> None:
+    # W15
+    write("charge", undo="")
+    retries = (
+        ("jobs", "retry", "ID"),
+        ("jobs", "retry", "--all-matching", "--state", "dead", "--yes"),
+        ("dead", "retry", "ID"),
+        ("dead", "retry", "--all", "--yes"),
+        ("dead", "redrive", "--all", "--rate", "50", "--yes"),
+    )
+    for size, words in enumerate(retries):
+        job = functions.enqueue("tasks.checkout", "o-1")
+        functions.app("flows", "signal", job, "approved", "--value", "true")
+        functions.work()
+        write("charge", f"def ship(order):\n    return {'1' * size}1\n", undo="")
+        assert functions.app(*(job if word == "ID" else word for word in words)).code == 0
+        functions.work()
+        shown = functions.app("flows", "show", job, "-o", "json").data
+        assert (shown["state"], len(shown["calls"])) == ("done", 3)
+        write("charge", "#" * (size + 1), undo="")
+
+
 def test_an_unknown_id_is_refused_as_before(functions: Shell) -> None:
     job = functions.app("flows", "show", "0" * 32)
     assert job.code != 0

@@ -168,7 +168,7 @@ def retry(
             _refuse_step(step)
             answer: Entry = {"id": look.summary.id, "matching": int(look.summary.state == "dead")}
             if not dry_run:
-                durable_jobs.retry(queues, parse_id(look.summary.id))
+                queues.retry(parse_id(look.summary.id))
                 answer = {**answer, "retried": 1}
             Output.of(context, queues.engine).entry({**answer, "dry_run": dry_run})
             return
