@@ -1,7 +1,9 @@
 """The jobs that a worker claims beyond its free slots, and when it releases them."""
 
+from collections.abc import Callable
 from typing import Final
 
+from dueline.coordination.worker_registry import BEATS_A_LEASE
 from dueline.core.claim_buffer import WAIT_US_MAX, buffer_size, is_room_worth_claiming
 from dueline.core.job import Job
 from dueline.core.store import Store
@@ -38,7 +40,9 @@ KEPT: Final = 7 / 8
 class RoundTrips:
     """How long a claim and a settle take on a store of the network; 0 on others."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, lease_us: Callable[[], int]) -> None:
+        """Know nothing yet. lease_us: returns the shortest lease of the jobs that are claimed."""
+        self._lease_us = lease_us
         self.is_far = store.scope == "network"
         self._is_transactional = store.transactional
         self.claim_us = 0.0
@@ -63,9 +67,12 @@ class RoundTrips:
         return min(LINGER_SETTLES * int(self.settle_us), LINGER_US)
 
     def work_us(self) -> int:
-        """Return how much work outlasts the next rounds."""
+        """Return how much work outlasts the next rounds, but needs no lease extended meanwhile."""
+        if not self.is_far:
+            return WORK_US
         rounds_us = ROUNDS * int(self.claim_us + self.settle_us)
-        return min(max(self.linger_us() + rounds_us, WORK_US), WORK_US_MAX)
+        work_us = min(max(self.linger_us() + rounds_us, WORK_US), WORK_US_MAX)
+        return max(0, min(work_us, self._lease_us() // BEATS_A_LEASE - rounds_us))
 
 
 def _learnt(known_us: float, took_us: int) -> float:

@@ -156,7 +156,10 @@ def answer_of(
 
 
 class PresenceReporter:
-    """Keeps one worker in the registry, from its first heartbeat to its end."""
+    """Keeps one worker in the registry, from its first heartbeat to its end.
+
+    lease_us: the shortest lease of the queues that it serves, at the last heartbeat.
+    """
 
     def __init__(
         self,
@@ -179,6 +182,7 @@ class PresenceReporter:
         self._enrolled_until_us = 0
         self._reported: Load | None = None
         self._reported_us = 0
+        self.lease_us = 0
 
     def report(self, load: Load) -> int:
         """Write a heartbeat; return the shortest lease of the queues that are served."""
@@ -186,7 +190,9 @@ class PresenceReporter:
         # An idle worker reads no settings for its heartbeat: it needs none before it claims.
         age_us_max = SETTINGS_AGE_US_MAX if load.held else 2 * FALLBACK_US_MAX
         settings = engine.catalog.settings
-        lease_us = min(settings(queue, age_us_max=age_us_max).lease_us for queue in self._serving)
+        self.lease_us = lease_us = min(
+            settings(queue, age_us_max=age_us_max).lease_us for queue in self._serving
+        )
         follow_lease(engine.store, lease_us)
         now_us = engine.time.about_us()
         presence = Presence(

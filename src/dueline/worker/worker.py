@@ -110,8 +110,8 @@ class Worker:
         self._deferred = DeferredJobs(engine, settings.known, settler.limited, wakeup)
         self._steps = WorkflowSteps(engine, settler)
         self._marked_starts = MarkedStarts(runner, settler, self._held, clock)
-        trips, ahead = RoundTrips(engine.store), settings.prefetch
-        self._buffer = Buffer(runner, self._marked_starts, trips, claims_ahead=ahead)
+        trips = RoundTrips(engine.store, lambda: self._reporter.lease_us)
+        self._buffer = Buffer(runner, self._marked_starts, trips, claims_ahead=settings.prefetch)
         self._flushed_us = 0
         self._reporter = PresenceReporter(
             engine,

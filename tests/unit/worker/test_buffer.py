@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 import pytest
 
 from dueline.core.claim_buffer import WAIT_US_MAX
+from dueline.core.clock import SECOND_US
 from dueline.core.errors import StoreUnavailable
 from dueline.core.job import Job, State
 from dueline.core.wakeup import LocalWakeups, Signal
@@ -246,8 +247,10 @@ class _Store(NamedTuple):
     transactional: bool
 
 
-def trips_to(scope: str, *, transactional: bool = False) -> RoundTrips:
-    return RoundTrips(cast("Any", _Store(scope, transactional)))
+def trips_to(
+    scope: str, *, transactional: bool = False, lease_us: int = 60 * SECOND_US
+) -> RoundTrips:
+    return RoundTrips(cast("Any", _Store(scope, transactional)), lambda: lease_us)
 
 
 def test_the_buffer_lasts_until_the_next_claim_from_a_store_far_away() -> None:
@@ -267,6 +270,19 @@ def test_the_buffer_lasts_until_the_next_claim_from_a_store_far_away() -> None:
         far.claimed(3_000)
         far.settled(5_000)
     assert far.work_us() == pytest.approx(LINGER_US + 16_000, rel=0.01)
+
+
+def test_nothing_is_claimed_ahead_whose_lease_would_end_before_it_starts() -> None:
+    # rule H1: else a slow store is kept busy by leases of jobs that wait
+    trips = trips_to("network", lease_us=SECOND_US)
+    work_us = []
+    for took_us in (30_000, 50_000, 400_000):
+        for _ in range(100):
+            trips.claimed(took_us)
+            trips.settled(took_us)
+        work_us.append(trips.work_us())
+    third_us = SECOND_US // 3
+    assert work_us == pytest.approx([third_us - 120_000, third_us - 200_000, 0], rel=0.01)
 
 
 def test_where_one_request_stores_any_number_jobs_wait_for_two_settles() -> None:
