@@ -4,8 +4,11 @@ import gc
 import os
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
 from zlib import crc32
 
 import pytest
@@ -18,6 +21,11 @@ from tests.mutants import table
 CI_EXAMPLES = 100
 FEW_EXAMPLES = 50
 LONG_EXAMPLES = 10_000
+CASES_MIN = 4
+"""Minimum number of cases of a slow test of which CI runs a part."""
+
+FOLDERS = count()
+
 YOUNG_OBJECTS = 20_000
 """Python looks for garbage among so many new objects; there are far more that stay."""
 
@@ -78,15 +86,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     The laws, by far the most, are shared by two processes for each class.
 
     Coverage of these tests is not measured: the stores' own modules are left out of it.
-    Nor is that of long tests and of random examples: what they find to run is also run by an
-    example that somebody chose; and Hypothesis takes three times as long when it is measured.
+    Nor is that of slow and long tests and of random examples: what they find to run is also run
+    by an example of `make test`; and Hypothesis takes three times as long when it is measured.
     """
     for item in items:
         if LONG & set(item.nodeid.split("/")) or _is_of_a_long_page(item):
             item.add_marker(pytest.mark.long)
     _leave_out(config, items)
     for place, item in enumerate(items):
-        is_long = item.get_closest_marker("long") is not None
+        is_long = any(map(item.get_closest_marker, ("long", "slow")))
         is_random = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
         if (
             is_long
@@ -105,8 +113,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what the environment says: all but a part of the mutants, and of long tests."""
-    others: set[pytest.Item] = set()
+    """Leave out what the environment says: all but a part of mutants, long tests and slow cases."""
+    others = set(_other_cases(items))
     for variable, mark in (("MUTANTS_PART", "mutants"), ("LONG_PART", "long")):
         if part := os.environ.get(variable):
             number, parts = map(int, part.split("/"))
@@ -118,6 +126,22 @@ def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
             }
     config.hook.pytest_deselected(items=list(others))
     items[:] = [item for item in items if item not in others]
+
+
+def _other_cases(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Yield the cases of slow tests that are not of the part `SLOW_PART`.
+
+    Only of tests with `CASES_MIN` cases or more; each of them keeps its share.
+    """
+    number, parts = map(int, os.environ.get("SLOW_PART", "0/1").split("/"))
+    tests = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("slow") is not None and hasattr(item, "callspec"):
+            tests[item.nodeid.partition("[")[0]].append(item)
+    for cases in tests.values():
+        if len(cases) >= CASES_MIN:
+            cases.sort(key=lambda case: crc32(case.nodeid.encode()))
+            yield from (case for place, case in enumerate(cases) if place % parts != number)
 
 
 def _is_of_a_long_page(item: pytest.Item) -> bool:
@@ -173,6 +197,13 @@ def _without_tracers() -> Iterator[None]:
     finally:
         threading.settrace(tracers[1])
         sys.settrace(tracers[0])
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of the test; pytest's own reads all folders of the run to number it."""
+    name = "".join(sign if sign.isalnum() else "_" for sign in request.node.name[:30])
+    return tmp_path_factory.mktemp(f"{name}{next(FOLDERS)}", numbered=False)
 
 
 @pytest.fixture

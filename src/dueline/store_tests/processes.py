@@ -28,7 +28,7 @@ from dueline.store_tests.calls import (
 )
 from dueline.store_tests.factory import StoreFactory
 
-ACTORS = 4
+ACTORS = 3
 JOBS = {"machine": 2000, "network": 100}
 """Number of jobs in each lane, by scope: enough that claims overlap."""
 WAIT_S = 300
@@ -173,8 +173,8 @@ class ProcessLaws:
             assert output_of(process) == [[1, LEASE_US]]
         store.close()
 
-    # Five lines a round: the kills hit each kind of write, above all the group (4, 19, 334).
-    @pytest.mark.parametrize("lines", [1, 4, 12, 19, 100, 333, 334])
+    # Five lines a round: the kills hit each kind of write, above all the group (19, 204).
+    @pytest.mark.parametrize("lines", [1, 12, 18, 19, 100, 204])
     def test_what_was_acknowledged_survives_the_writers_sudden_death(
         self, factory: StoreFactory, lines: int
     ) -> None:
