@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dueline import DurableContext, Retry
+from dueline import DurableContext, Job, Retry
 from tests.harness.addresses import LONG_ON_CASSANDRA
 from tests.harness.shell import Shell
 from tests.stores.test_durable import application, until
@@ -23,6 +23,11 @@ def flows(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Calla
         return answer.data
 
     return run
+
+
+def explained(job: Job[Any], reason: str) -> None:
+    """Wait until a function waits for something."""
+    until(lambda: job.explain().reason == reason)
 
 
 @pytest.mark.parametrize("url", LONG_ON_CASSANDRA, indirect=True)
@@ -57,13 +62,13 @@ def test_commands_show_and_steer_functions_without_their_code(
 
         with app.worker(queues=["default"]):
             job, other = order.enqueue(), order.enqueue()
-            for each in (job, other):
-                until(lambda each=each: each.explain().reason == "calls")
+            explained(job, "calls")
+            explained(other, "calls")
             assert "It waits for the ends of 3 calls, in call 1 of order" in str(job.explain())
             assert shown(job.id) == ("waiting", [("1", "3 calls", "running")])
             with app.worker(queues=["stock"]):
-                for each in (job, other):
-                    until(lambda each=each: each.explain().reason == "signal")
+                explained(job, "signal")
+                explained(other, "signal")
             assert {each["state"] for each in flows("list", "--name", "order")} == {"waiting"}
             assert flows("signal", job.id, "approved", "--value", "7") is not None
             until(lambda: job.status == "dead")
@@ -74,7 +79,7 @@ def test_commands_show_and_steer_functions_without_their_code(
             assert job.result(timeout=60) == [[10, 20, 30], 40, 7, "shipped"]
             assert shown(job.id)[0] == "done"
             assert flows("reset", other.id, "--to", "0")["id"] == other.id
-            until(lambda: other.explain().reason == "calls")
+            explained(other, "calls")
             assert flows("cancel", other.id)["asked_to_stop"] == 1
             until(lambda: other.status == "cancelled")
         states = {each["id"]: each["state"] for each in flows("list")}

@@ -1,5 +1,7 @@
 """Why a durable function is not running: what it waits for, or why it is stopped."""
 
+from collections.abc import Sequence
+
 from dueline.core.errors import StoreCorrupt
 from dueline.core.job import JobId
 from dueline.durable.stopped import stop_of
@@ -38,8 +40,7 @@ def wait_of(subject: Subject) -> Condition | None:
     except StoreCorrupt as error:
         clause = f"it waits, and its log cannot be read: {line(error.message)} (`dueline doctor`)"
         return Condition("stopped", job.id.hex(), clause, "operator", 0, "dueline doctor")
-    call = view.open_call
-    return None if call is None else _waiting(subject, view, call)
+    return _waiting(subject, view, view.open_calls[-1]) if view.open_calls else None
 
 
 def _waiting(subject: Subject, view: FunctionView, call: RecordedCall) -> Condition | None:
@@ -63,7 +64,7 @@ def _waiting(subject: Subject, view: FunctionView, call: RecordedCall) -> Condit
             "signal", call.name, clause, change, call.until_us, command, facts=facts
         )  # fmt: skip
     if call.state == "running":
-        return _calling(call, place, facts)
+        return _calling(subject.job.id, view.open_calls, place, facts)
     if call.state == "retrying":
         clause = (
             f"attempt {call.tries} of {call.name or 'a step'} failed ({line(call.error)}); it is "
@@ -73,11 +74,17 @@ def _waiting(subject: Subject, view: FunctionView, call: RecordedCall) -> Condit
     return None
 
 
-def _calling(call: RecordedCall, place: str, facts: Facts) -> Condition:
+def _calling(job_id: JobId, calls: Sequence[RecordedCall], place: str, facts: Facts) -> Condition:
     """Return that a function waits for jobs that it called."""
+    call = calls[-1]
     what, unknown = f"the ends of {call.name}", "when they end"
     command, shown = "", ""
-    if call.job:
+    if len(calls) > 1:  # with `wait=False`; the log does not say for which of them
+        names = ", ".join(dict.fromkeys(call.name for call in calls))
+        what = f"the end of one of {len(calls)} jobs: {names}"
+        command = f"dueline flows show {job_id.hex()}"
+        shown = f" (`{command}`)"
+    elif call.job:
         what, unknown = f"the end of the job of {call.name}", "when it ends"
         command = f"dueline jobs explain {call.job}"
         shown = f" (`{command}`)"

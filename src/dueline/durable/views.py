@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from dueline.core.attempt import DurablePlace, Stop
+from dueline.core.attempt import CallPlace, DurablePlace, Stop
 from dueline.core.call_options import durable_place
 from dueline.core.codec import DAMAGE, JSON
 from dueline.core.errors import StoreCorrupt
@@ -26,6 +26,7 @@ from dueline.durable.log import (
 )
 from dueline.durable.signals import first_free, named, read_inbox
 from dueline.durable.stopped import stop_of
+from dueline.jobs.called_jobs import end_of
 from dueline.jobs.function_list import values_of
 from dueline.jobs.parked_functions import END, has_ended
 
@@ -36,6 +37,9 @@ KINDS: Final = frozenset(
 """What records may be of."""
 
 _UNDO: Final = "undo/"
+_AWAITED_MAX: Final = 20
+"""Maximum number of calls without a recorded result of which is read whether their jobs ended."""
+
 _ENCRYPTED: Final = "(encrypted)"
 
 
@@ -94,9 +98,16 @@ class FunctionView:
     is_cancelled: bool = False
 
     @property
+    def open_calls(self) -> Sequence[RecordedCall]:
+        """The calls that the function may wait for: the last that has not ended, or called jobs."""
+        calls = [call for call in self.calls if call.is_open]
+        others = [call for call in calls if call.state != "running"]
+        return others[-1:] or calls
+
+    @property
     def open_call(self) -> RecordedCall | None:
-        """The call that has not ended; None without one."""
-        return next((call for call in reversed(self.calls) if call.is_open), None)
+        """The last of them; None without one."""
+        return self.open_calls[-1] if self.open_calls else None
 
 
 _NOTES: Final = {"wait": "waiting", "tries": "retrying", "start": "started"}
@@ -170,16 +181,32 @@ class _Reader(NamedTuple):
             return value_apart(self.records, values, key, entry)
         return b""
 
+    def running(self, entries: Mapping[str, Entry]) -> set[str]:
+        """Return the calls whose jobs have not ended, as far as is read."""
+        ended = {entry.head.source for entry in entries.values() if entry.head.kind == "result"}
+        keys = [
+            key
+            for key, entry in entries.items()
+            if entry.head.kind == "call" and entry.head.source not in ended
+        ]
+        places = {
+            key: CallPlace(self.job_id, self.place.owner(number_of(key)), key)
+            for key in keys[-_AWAITED_MAX:]
+        }
+        return {key for key, place in places.items() if end_of(self.records, place) is None}
+
 
 def _calls(reader: _Reader, entries: Mapping[str, Entry], *, is_over: bool) -> list[RecordedCall]:
     """Return the calls of a log, in their order; compensations last, as they ran."""
     found = []
+    running = set() if is_over else reader.running(entries)
     for key, entry in entries.items():
         own, mark, note = key.partition("!")
         if not own.removeprefix(_UNDO)[:1].isdigit():
             continue
         if not mark:
             is_last = entry.head.kind in _WAITS and not (is_over or has_later(own, entries))
+            is_last |= own in running
             found.append((own, _recorded(reader, own, entry, is_last=is_last)))
         elif note in _NOTES and own not in entries and not is_over:
             found.append((own, _open(own, note, entry)))
@@ -190,7 +217,7 @@ def _calls(reader: _Reader, entries: Mapping[str, Entry], *, is_over: bool) -> l
 
 
 def _recorded(reader: _Reader, key: str, entry: Entry, *, is_last: bool) -> RecordedCall:
-    """Return a call that has a record. is_last: a wait, the last of a branch that goes on."""
+    """Return a call that has a record. is_last: the last of its branch, or its job runs."""
     head = entry.head
     state = _WAITS[head.kind] if is_last else head.state
     error = _error_of(reader, key, entry) if state in _BAD else ""

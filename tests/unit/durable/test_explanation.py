@@ -141,3 +141,37 @@ def test_a_wait_for_called_jobs_names_them(bench: AppOnBench) -> None:
     bench.clock.advance(60)
     bench.drain()
     assert job.result(timeout=0) == [1, 2]
+
+
+def test_a_wait_by_a_handle_names_the_jobs_that_have_not_ended(bench: AppOnBench) -> None:
+    """Wait for the end of a call of `wait=False` after other calls; explain while they end."""
+    # W12
+
+    @bench.app.task(name="reserve")
+    def reserve(number: int) -> int:
+        return number
+
+    @bench.app.task(name="pack")
+    def pack() -> None: ...
+
+    @bench.app.durable(name="order")
+    def order(ctx: DurableContext) -> int:
+        first = ctx.call(reserve.using(after=120), 1, wait=False)
+        ctx.call(pack.using(after=60), wait=False)
+        ctx.step(len, "abc", name="count")
+        reserved: int = first.result()
+        return reserved
+
+    job = begun(bench, order.enqueue())
+    found = job.explain()
+    assert found.reason == "calls"
+    assert str(found).startswith("It waits for the end of one of 2 jobs: reserve, pack, in call")
+    assert found.conditions[0].command == f"dueline flows show {job.id}"
+    bench.clock.advance(60)
+    bench.drain()
+    found = job.explain()
+    assert str(found).startswith("It waits for the end of the job of reserve, in call 1 of order")
+    assert found.conditions[0].command == f"dueline jobs explain {found.facts['job']}"
+    bench.clock.advance(60)
+    bench.drain()
+    assert job.result(timeout=0) == 1
