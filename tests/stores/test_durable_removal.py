@@ -173,3 +173,32 @@ def test_a_removal_that_is_stopped_is_repeated(stage: DurableStage, how: str) ->
                 assert not names_of(stage) or list(function_list.entries_after(stage.store, ""))
         assert names_of(stage) == []
         assert listed(stage) == []
+
+
+def test_a_removal_steps_over_damaged_records(stage: DurableStage) -> None:
+    """Damage the list, an outcome and an inbox; the functions listed after them still go."""
+    junk = b"\x00 not JSON"
+    finish(stage, "returns")
+    damaged = stage.job._id
+    ((place, _), *_) = function_list.entries_after(stage.store, "")
+    partition, key = results._place(damaged)
+    now_us = stage.onlooker.engine.time.latest_us() + 1
+    stage.store.commit(partition, (Put(key, b"a", junk, at_us=now_us),))
+    for _ in range(2):
+        finish(stage, "returns")
+        forget_outcome(stage)
+    ended = stage.job._id
+    keys = place.job_id.hex(), "no id"
+    puts = [Put(key, b"a", junk, at_us=now_us) for key in keys]
+    stage.store.commit(place.partition, puts)
+    stage.store.commit(inbox_of(ended), (Put("generation/first", b"a", junk),))
+    for part in ("functions", function_list._minutes_in(function_list._day_of(place.minute))):
+        stage.store.commit(part, (Put("junk", b"a", junk),))
+    assert maintain(stage) == 2
+    assert names_of(stage) == []
+    assert record_at(stage.store, partition_of(damaged, 0), "00001"), "its outcome may be kept"
+    named = [each.place for each in function_list.unreadable_in(stage.store, most=100)]
+    assert named == [f"record {place.partition}/{key}" for key in keys]
+    stage.store.commit(partition, [Delete(key)])
+    assert maintain(stage) == 1
+    assert len(list(function_list.unreadable_in(stage.store, most=100))) == 1

@@ -19,6 +19,7 @@ from dueline.core.queue_settings import QueueSettings, StreamSettings
 from dueline.core.readable_records import Unreadable, readable, unreadable
 from dueline.core.store import SETTINGS_PARTITION
 from dueline.core.watermark import MARK_MAX, NOTHING_CLOSED
+from dueline.jobs import function_list
 from dueline.jobs.completion import stored
 from dueline.jobs.history import HISTORY_SUFFIX
 from dueline.limits import quota, rate, semaphore
@@ -46,6 +47,7 @@ def unreadable_in(engine: Engine, *, most: int) -> Iterator[Unreadable]:
     yield from semaphore.unreadable_of(store, limits)
     yield from rate.unreadable_of(store, limits)
     yield from records.unreadable_in(store)
+    yield from function_list.unreadable_in(store, most=most)
     yield from _unreadable_streams(engine)
     for queue in engine.catalog.names():
         yield from quota.unreadable_of(store, queue)

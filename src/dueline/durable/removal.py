@@ -14,6 +14,7 @@ from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.errors import StoreCorrupt
 from dueline.core.job import JobId
+from dueline.core.logging import log
 from dueline.core.maintenance import StepResult
 from dueline.core.pagination import records_in
 from dueline.core.store import Delete, Put, Records
@@ -71,7 +72,21 @@ def _ended_among(engine: Engine, jobs: list[JobId]) -> set[JobId]:
     for _ in range(2):  # the first read may miss a row that moves
         rows = engine.store.find(gone) if gone else ()
         gone = [job_id for job_id, row in zip(gone, rows, strict=True) if row is None]
-    return set(gone) - results.read_many(engine.store, gone).keys()
+    return set(gone) - _with_outcomes(engine, gone)
+
+
+def _with_outcomes(engine: Engine, jobs: list[JobId]) -> set[JobId]:
+    """Return the jobs that have an outcome, also if it is damaged."""
+    try:
+        return set(results.read_many(engine.store, jobs))
+    except StoreCorrupt as error:
+        if len(jobs) > 1:
+            return set().union(*(_with_outcomes(engine, [job_id]) for job_id in jobs))
+        log.warning(
+            "job=%s: the records of the durable function stay, since its outcome cannot be read: "
+            "%s", jobs[0].hex(), error.message,
+        )  # fmt: skip
+        return set(jobs)
 
 
 def name_generation(engine: Engine, job_id: JobId, generation: int) -> None:
@@ -89,10 +104,9 @@ def last_generation(records: Records, job_id: JobId) -> int:
 def _named_generations(records: Records, job_id: JobId) -> dict[int, int]:
     """Return when the generations above 0 of a function began, by their numbers."""
     inbox = records_in(records, inbox_of(job_id), after=GENERATION, page_size=_PAGE)
-    return {
-        int(record.key.removeprefix(GENERATION)): int.from_bytes(record.value)
-        for record in takewhile(lambda record: record.key.startswith(GENERATION), inbox)
-    }
+    named = takewhile(lambda record: record.key.startswith(GENERATION), inbox)
+    numbers = [(record.key.removeprefix(GENERATION), record.value) for record in named]
+    return {int(key): int.from_bytes(value) for key, value in numbers if key.isdecimal()}
 
 
 def remove_old_generations(engine: Engine, job_id: JobId, before: int, until_us: int) -> None:

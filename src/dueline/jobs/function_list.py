@@ -9,15 +9,19 @@ they are jobs of their queue.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
 from typing import Final, NamedTuple
 
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.codec import Cells, decode, encode
 from dueline.core.engine import Engine
+from dueline.core.errors import StoreCorrupt
 from dueline.core.features import FUNCTIONS
 from dueline.core.job import Job, JobId
 from dueline.core.pagination import records_in
-from dueline.core.store import Commit, Delete, Group, Put, Records
+from dueline.core.readable_records import Unreadable
+from dueline.core.store import Commit, Delete, Group, Put, Record, Records
 
 _DAYS: Final = "functions"
 _MINUTE_US: Final = 60 * SECOND_US
@@ -26,6 +30,7 @@ _DIGITS: Final = 10  # of a minute
 _MINUTES_A_DAY: Final = DAY_US // _MINUTE_US
 _PAGE: Final = 500
 _NO_JOB: Final = JobId(b"")
+_ADVICE: Final = "The function counts as just listed. Delete the record if its key is not an id."
 
 
 class Listed(Cells, frozen=True, gc=False, omit_defaults=True):
@@ -33,6 +38,9 @@ class Listed(Cells, frozen=True, gc=False, omit_defaults=True):
 
     task: str
     removed_us: int = 0
+
+
+_NEW: Final = Listed("")
 
 
 class Place(NamedTuple):
@@ -119,9 +127,8 @@ def listed(records: Records) -> Iterator[tuple[JobId, str]]:
 
     A function that was listed twice is yielded twice.
     """
-    for day in sorted((record.key for record in records_in(records, _DAYS)), reverse=True):
-        minutes = [record.key for record in records_in(records, _minutes_in(day))]
-        for minute in reversed(minutes):
+    for day in reversed(_numbers_in(records, _DAYS)):
+        for minute in reversed(_numbers_in(records, _minutes_in(day))):
             entries = [
                 (place.job_id, entry.task)
                 for place, entry in _entries_in(records, minute, 0, None)
@@ -133,14 +140,15 @@ def listed(records: Records) -> Iterator[tuple[JobId, str]]:
 def entries_after(records: Records, after: str) -> Iterator[tuple[Place, Listed | None]]:
     """Yield the entries after a place, the oldest first; None at the end of each minute.
 
-    after: `Place.to_text`; empty for all.
+    A damaged entry counts as if the function had just been listed. after: `Place.to_text`; empty
+    for all.
     """
     first, _, rest = after.partition("/")
     number, _, digits = rest.partition("/")
-    for day in sorted(record.key for record in records_in(records, _DAYS)):
+    for day in _numbers_in(records, _DAYS):
         if day < (_day_of(first) if first else ""):
             continue
-        for minute in [record.key for record in records_in(records, _minutes_in(day))]:
+        for minute in _numbers_in(records, _minutes_in(day)):
             if minute < first:
                 continue
             is_first = minute == first
@@ -158,8 +166,38 @@ def _entries_in(
         partition = Place(minute, number, _NO_JOB).partition
         start = after if number == first else None
         for record in records_in(records, partition, after=start, page_size=_PAGE):
-            place = Place(minute, number, JobId(bytes.fromhex(record.key)))
-            yield place, decode(record.value, Listed)
+            job_id = _id_in(record)
+            if job_id is not None:
+                yield Place(minute, number, job_id), _entry_in(record) or _NEW
+
+
+def unreadable_in(records: Records, *, most: int) -> Iterator[Unreadable]:
+    """Yield damaged entries of the list, of up to `most` that are read."""
+    days = _numbers_in(records, _DAYS)
+    minutes = (minute for day in days for minute in _numbers_in(records, _minutes_in(day)))
+    partitions = (Place(minute, n, _NO_JOB).partition for minute in minutes for n in range(_SLICES))
+    found = ((part, record) for part in partitions for record in records_in(records, part))
+    for partition, record in islice(found, most):
+        if _id_in(record) is None or _entry_in(record) is None:
+            yield Unreadable(f"record {partition}/{record.key}", "It is no entry.", _ADVICE)
+
+
+def _id_in(record: Record) -> JobId | None:
+    with suppress(ValueError):
+        return JobId(bytes.fromhex(record.key))
+    return None
+
+
+def _entry_in(record: Record) -> Listed | None:
+    with suppress(StoreCorrupt):
+        return decode(record.value, Listed)
+    return None
+
+
+def _numbers_in(records: Records, partition: str) -> list[str]:
+    """Return the days, or the minutes of a day, in their order."""
+    keys = [record.key for record in records_in(records, partition)]
+    return sorted(key for key in keys if key.isdecimal())
 
 
 def _entry(place: Place, token: bytes, entry: Listed, at_us: int) -> Put:
