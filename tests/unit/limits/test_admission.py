@@ -1,13 +1,16 @@
 """How long a call waits for room in a quota, and what a process remembers of quotas."""
 
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from dueline.core.clock import SECOND_US
+from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import QuotaExceeded
+from dueline.core.pagination import lane_pages
 from dueline.core.queue_settings import Quota
+from dueline.core.store import LanePage, Store
 from dueline.jobs.queue import EnqueueRequest
 from dueline.limits import admission, quota
 from dueline.limits.admission import _Gate, waiting_jobs
@@ -119,6 +122,42 @@ def test_jobs_wait_until_they_are_claimed_and_again_when_the_lease_has_ended(wor
     assert world.queues.cancel(other)
     world.clock.advance(us=1)
     assert enqueue(world.queues) == 0
+
+
+def test_a_claimed_job_waits_again_at_the_very_end_of_its_lease(world: World) -> None:
+    quota.set_quota(world.queues.engine, "q", Quota(depth=1))
+    job = world.claim(world.put())
+    world.clock.advance(us=job.at_us - world.now_us)
+    assert enqueue(world.queues) == 0
+
+
+def test_jobs_that_are_due_later_wait_too(world: World) -> None:
+    quota.set_quota(world.queues.engine, "q", Quota(depth=2))
+    world.put()
+    world.put(after_s=3 * DAY_US / SECOND_US)
+    assert enqueue(world.queues) == 0
+
+
+def test_a_lane_that_a_sweep_lists_anew_is_counted_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pages(store: Store, queue: str, shard: int, *, until_bucket: int) -> Iterator[LanePage]:
+        yield from 2 * list(lane_pages(store, queue, shard, until_bucket=until_bucket))
+
+    quota.set_quota(world.queues.engine, "q", Quota(depth=3))
+    world.put()
+    world.put(priority=1)
+    monkeypatch.setattr(admission, "lane_pages", pages)
+    assert len(list(waiting_jobs(world.store, "q", 1, Quota(depth=3)))) == 2
+
+
+def test_a_refused_call_is_told_when_jobs_are_counted_again(world: World) -> None:
+    quota.set_quota(world.queues.engine, "q", Quota(depth=3))
+    assert enqueue(world.queues) == 1
+    error = refused(world, 3)
+    assert error.counts_after == pytest.approx(admission.AGAIN_US_MIN / SECOND_US)
+    assert "at most 3 waiting job(s) (it has 1)." in str(error)
+    assert "This call has" not in str(error), "three at once are allowed"
 
 
 @pytest.mark.parametrize("late_us", [0, 1])
