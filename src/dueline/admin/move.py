@@ -13,12 +13,13 @@ from dueline.admin import move_records
 from dueline.admin.move_plan import lanes_of, rehearse
 from dueline.admin.move_portions import PARTITION, Portions
 from dueline.core import features
+from dueline.core.call_options import call_of
 from dueline.core.clock import SECOND_US, Clock
 from dueline.core.codec import encode
 from dueline.core.errors import Conflict, StoreUnavailable
 from dueline.core.job import Job, JobId, Token, is_away
 from dueline.core.lane import Lane
-from dueline.core.pagination import parts_of
+from dueline.core.pagination import jobs_in, parts_of
 from dueline.core.queue_catalog import LATE_US
 from dueline.core.readable_records import value_at
 from dueline.core.store import Delete, Put
@@ -104,6 +105,7 @@ class Mover:
         self._portions = Portions(self._source, self._target)
         self._flows: set[JobId] = set()
         self._schedules: list[str] = []
+        self._callers: set[bytes] = set()  # functions whose called jobs may end in the source
         self._held: Job | None = None  # a job whose claim is under way
         self.moved = Moved()
         for engine in (self._source, self._target):
@@ -196,6 +198,7 @@ class Mover:
         move_records.copy_leases(target, self._records(move_records.LEASES))
         keyed = move_records.copy_keys(source, target, self._records("unique"))
         self._list_unmoved()
+        self._list_callers()
         self._move_parts()
         for some in parts_of(sorted(keyed), PAGE):
             self._move_rows(row for row in source.find(some) if row is not None)
@@ -211,6 +214,7 @@ class Mover:
         while True:
             self._release_dead()
             self._held = None
+            self._list_callers()
             self._move_parts()
             self.moved.waiting = sum(map(self._move_lane, self._lanes()))
             self.moved.waits_for = self._waits_for()
@@ -287,6 +291,8 @@ class Mover:
             elif (is_held := _is_held(row, now_us)) or (step and flow != step[0] in self._flows):
                 left += 1
                 self._held = row if is_held else self._held
+            elif row.id in self._callers:
+                left += 1
             else:
                 free.append(row)
         for token, taken in portions.items():
@@ -296,6 +302,18 @@ class Mover:
         return left + len(free) - moved
 
     # What moves as a whole
+
+    def _list_callers(self) -> None:
+        """List the durable functions of which a called job may still end in the source.
+
+        They stay with it, since its end is recorded beside their logs there. Nothing is claimed in
+        the source any more, so these jobs are known.
+        """
+        source, self._callers = self._source, set()
+        if features.FUNCTIONS in features.names_of(source.store):
+            rows = (row for lane in lanes_of(source) for row in jobs_in(source.store, lane))
+            began = (row for row in rows if (row.is_claimed() or row.outcome) and not is_away(row))
+            self._callers = {call.parent for row in began if (call := call_of(row)) is not None}
 
     def _list_unmoved(self) -> None:
         """List the workflows and schedules that are still in the source."""
@@ -320,7 +338,10 @@ class Mover:
         found = [row for some in parts_of(ids, PAGE) for row in source.find(some)]
         rows = [row for row in found if row is not None]
         now_us = self._source.time.earliest_us()
-        if any(row.outcome or (not is_away(row) and _is_held(row, now_us)) for row in rows):
+        if any(
+            row.outcome or (not is_away(row) and (_is_held(row, now_us) or row.id in self._callers))
+            for row in rows
+        ):
             for row in rows:
                 if row.outcome:
                     complete(source, [stored(row)])

@@ -16,13 +16,14 @@ from dueline.core.clock import DAY_US
 from dueline.core.codec import encode
 from dueline.core.engine import Engine
 from dueline.core.errors import Conflict
-from dueline.core.job import AWAY_US, UNCLAIMED_TOKEN, Job, State, Token, is_away
+from dueline.core.job import AWAY_US, UNCLAIMED_TOKEN, Job, JobId, State, Token, is_away
 from dueline.core.lane import bucket_of, living_queue
 from dueline.core.queue_settings import shard_of
 from dueline.core.readable_records import value_at
 from dueline.core.store import NO_VERSION, Commit, Drop, Group, Move, Put
 from dueline.durable import removal
 from dueline.jobs import (
+    called_jobs,
     cancel_requests,
     decisions,
     function_list,
@@ -33,6 +34,7 @@ from dueline.jobs import (
 from dueline.jobs.decisions import Completion, Decision
 from dueline.jobs.function_list import inbox_of
 from dueline.jobs.history_batch import ids_in
+from dueline.jobs.parked_functions import wake
 from dueline.jobs.unique import rule_of
 
 PARTITION: Final = "moves"
@@ -82,6 +84,7 @@ class Portions:
     def __init__(self, source: Engine, target: Engine) -> None:
         self._source = source
         self._target = target
+        self._called: set[JobId] = set()  # functions whose called jobs ended in the target before
 
     def move(self, rows: Sequence[Job]) -> int:
         """Move rows, except those that other processes change meanwhile; return how many."""
@@ -184,6 +187,8 @@ class Portions:
             for generation in removal.generations_of(self._source.store, row.id):
                 partitions += removal.partitions_of_log(self._source.store, row.id, generation)
             puts = of_partitions(self._source.store, partitions)
+            if called_jobs.has_end(self._target.store, row):
+                self._called.add(row.id)
             if (first := next(puts, None)) is not None:
                 function_list.add(self._target, row)
                 put_new(self._target.store, chain((first,), puts))
@@ -200,6 +205,9 @@ class Portions:
         ]
         self._target.store.together([Group(commits=(key,)) for key in keys])
         self._target.announce(rows)
+        for row in rows:
+            if row.id in self._called:
+                wake(self._target, row.id)
         dropped = self._source.store.settle([Drop(row) for row in taken])  # rule X4
         if not all(dropped):
             left = self._source.store.find([row.id for row in taken])

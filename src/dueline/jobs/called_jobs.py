@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Iterator
 from typing import Final
 
 from dueline.core.attempt import CallPlace, Outcome
-from dueline.core.call_options import call_of
+from dueline.core.call_options import call_of, durable_place
 from dueline.core.codec import decode, encode
 from dueline.core.engine import Engine
 from dueline.core.job import Job, JobId
@@ -56,6 +56,15 @@ def end_of(records: Records, place: CallPlace) -> Outcome | None:
     """Read how a called job ended; None if it has not."""
     found = record_at(records, _ends_of(place), _key_of(place))
     return None if found is None else decode(found.value, Outcome)
+
+
+def has_end(records: Records, parent: Job) -> bool:
+    """Return whether a job has ended that the present generation of a function called."""
+    place = durable_place(parent)
+    if place is None:
+        return False
+    log = partition_of(parent.id, place.generation)
+    return bool(records.read(f"{log}/ends", after=None, limit=1))
 
 
 def ends_of(records: Records, place: CallPlace) -> Iterator[tuple[int, Outcome]]:

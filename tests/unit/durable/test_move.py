@@ -1,13 +1,14 @@
 """Durable functions of a store that moves."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
 from dueline import Dueline, DurableContext
-from dueline.admin.move import Mover
+from dueline.admin.move import Moved, Mover
 from dueline.core.errors import NotFound, StoreMoved
 from dueline.core.pagination import records_in
 from dueline.core.store import Store
@@ -62,10 +63,15 @@ def declare(app: Dueline, stage: DurableStage) -> None:
         return [len(text), ctx.wait_signal("go")]
 
 
-def move(old: Store, new: Store, clock: HandClock) -> None:
+def move(
+    old: Store,
+    new: Store,
+    clock: HandClock,
+    report: Callable[[str, Moved], None] = lambda *_: None,
+) -> None:
     """Move all jobs of a store to another one."""
     engines = queues_on(old, clock), queues_on(new, clock)
-    Mover(*engines, ("old", "new"), clock=clock, report=lambda *_: None).run()
+    Mover(*engines, ("old", "new"), clock=clock, report=report).run()
 
 
 def test_a_function_sleeps_in_one_store_and_ends_in_the_other(
@@ -94,3 +100,51 @@ def test_a_function_sleeps_in_one_store_and_ends_in_the_other(
     assert not new.effects
     assert list(function_list.listed(stores[0])) == []
     assert not list(records_in(stores[0], inbox_of(new.job._id)))
+
+
+@pytest.mark.parametrize("is_step", [False, True])
+def test_calls_end_in_both_stores_and_their_function_goes_on(
+    stores: tuple[Store, Store], clock: HandClock, *, is_step: bool
+) -> None:
+    """Move while a call runs; another one ends in the new store before its function is there."""
+    # rules D3, X6
+    has_begun, may_end = Event(), Event()
+
+    def declare_calls(app: Dueline, _: DurableStage) -> None:
+        @app.task(name="slow")
+        def slow() -> str:
+            has_begun.set()
+            assert may_end.wait(60)
+            return "slow"
+
+        @app.task(name="soon")
+        def soon() -> str:
+            return "soon"
+
+        @app.durable(name="run")
+        def run(ctx: DurableContext) -> list[str]:
+            values: list[str] = ctx.gather([slow.call(), soon.using(after=5).call()])
+            return [*values, ctx.call(soon)]
+
+    old = DurableStage(stores[0], clock, declare_calls)
+    new = DurableStage(stores[1], clock, declare_calls)
+    if is_step:
+        flow = old.onlooker.start(old.onlooker.task_named("run").step())
+        old.job = flow.step(0)
+    else:
+        old.begin()
+    running = Thread(target=old.turn, args=(old.process(stores[0]),))
+    running.start()
+    assert has_begun.wait(60)
+
+    def end(text: str, moved: Moved) -> None:
+        if text == "moving jobs" and moved.jobs and not may_end.is_set():
+            clock.advance(5)
+            new.turn(new.onlooker)
+            may_end.set()
+            running.join(60)
+
+    move(*stores, clock, end)
+    new.job = new.onlooker.job(old.job.id)
+    new.turn(new.onlooker)
+    assert new.outcome() == ["slow", "soon", "soon"]
