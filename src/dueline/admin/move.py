@@ -338,13 +338,10 @@ class Mover:
         found = [row for some in parts_of(ids, PAGE) for row in source.find(some)]
         rows = [row for row in found if row is not None]
         now_us = self._source.time.earliest_us()
-        if any(
-            row.outcome or (not is_away(row) and (_is_held(row, now_us) or row.id in self._callers))
-            for row in rows
-        ):
-            for row in rows:
-                if row.outcome:
-                    complete(source, [stored(row)])
+        ended = [stored(row) for row in rows if row.outcome]
+        here = (row for row in rows if not is_away(row))
+        if ended or any(_is_held(row, now_us) or row.id in self._callers for row in here):
+            complete(source, ended)
             return False
         puts = move_records.of_partitions(source, flows.partitions_of(flow, layout))
         move_records.put_new(self._target.store, puts)

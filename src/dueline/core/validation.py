@@ -5,11 +5,11 @@ They run at every enqueue, where they are faster by hand than through `core.cons
 
 import re
 
-from dueline.core.call_options import CallOptions
+from dueline.core.call_options import CallOptions, Carried
 from dueline.core.clock import DAY_US
 from dueline.core.errors import BadInput
 from dueline.core.lane import LIMIT_MARK, PRIORITY_MAX, PRIORITY_MIN
-from dueline.core.queue_settings import check_queue_name
+from dueline.core.queue_settings import QueueSettings, check_queue_name
 
 DUE_AHEAD_US_MAX = 3660 * DAY_US  # ten years and the leap days in them
 TENANT_CHARACTERS_MAX = 255
@@ -63,4 +63,14 @@ def check_options(options: CallOptions, last_us: int, window_us: int) -> None:
         raise BadInput(
             "The job expires before it is due, so it would never run.",
             hint="Choose a later expiry, or an earlier time.",
+        )
+
+
+def check_delivery(carried: Carried, settings: QueueSettings, task: str, queue: str) -> None:
+    """Raise BadInput for a durable function in a queue that delivers at most once."""
+    if carried.durable is not None and settings.is_once:
+        raise BadInput(
+            f"The durable function {task} cannot run in the queue {queue}, which delivers at most "
+            "once: it runs again after each wait.",
+            hint="Choose another queue, and step(..., once=True) for what may run only once.",
         )

@@ -4,11 +4,12 @@ from collections.abc import Generator
 from typing import Any, Final
 
 from dueline.core.attempt import Cancelled, Ended, Ending, Expired, Failed, Outcome
-from dueline.core.call_options import is_past
+from dueline.core.call_options import CallOptions, is_past
 from dueline.core.codec import encode_result
 from dueline.core.errors import BadInput, LeaseLost
 from dueline.core.logging import log
 from dueline.core.retry import decide, is_poison
+from dueline.core.validation import check_delivery
 from dueline.durable import restarts
 from dueline.durable.activation import CANCELLED, Activation
 from dueline.durable.driving import Part
@@ -23,10 +24,6 @@ from dueline.tasks.handler import Cancel, Snooze
 DEATHS: Final = "deaths"
 """Key of the note on how often workers died at one length of the log."""
 
-_NOT_AT_MOST_ONCE: Final = (
-    "A durable function cannot run in a queue that delivers at most once: it runs again after each "
-    "wait. Use step(..., once=True) for what may run only once."
-)
 _ERROR_CHARACTERS_MAX: Final = 4096
 
 
@@ -34,9 +31,12 @@ def begin(run: Activation) -> Generator[Part, Any, None]:
     """Read the log and the inbox of the function, before its code runs."""
     run.check()
     job = run.job
-    if run.engine.catalog.settings(job.lane.queue).is_once:
-        run.ending = Failed("BadInput", _NOT_AT_MOST_ONCE, "", retry=False)
-        run.interrupt(Suspended(run.ending, _NOT_AT_MOST_ONCE))
+    try:
+        settings = run.engine.catalog.settings(job.lane.queue)
+        check_delivery(CallOptions(durable=run.place), settings, job.task, job.lane.queue)
+    except BadInput as error:
+        run.ending = Failed("BadInput", str(error), "", retry=False)
+        run.interrupt(Suspended(run.ending, error.message))
     yield from run.blocking(run.log.load)
     yield from restarts.go_on(run)
     if len(run.log) < run.place.length:  # rule D14

@@ -82,10 +82,7 @@ def _with_outcomes(engine: Engine, jobs: list[JobId]) -> set[JobId]:
     except StoreCorrupt as error:
         if len(jobs) > 1:
             return set().union(*(_with_outcomes(engine, [job_id]) for job_id in jobs))
-        log.warning(
-            "job=%s: the records of the durable function stay, since its outcome cannot be read: "
-            "%s", jobs[0].hex(), error.message,
-        )  # fmt: skip
+        log.warning("job=%s keeps its durable records: %s", jobs[0].hex(), error.message)
         return set(jobs)
 
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator
 from typing import Final
 
-from dueline.core.attempt import CallPlace, Outcome
+from dueline.core.attempt import CallPlace, DurablePlace, Outcome
 from dueline.core.call_options import call_of, durable_place
 from dueline.core.codec import decode, encode
 from dueline.core.engine import Engine
@@ -60,9 +60,7 @@ def end_of(records: Records, place: CallPlace) -> Outcome | None:
 
 def has_end(records: Records, parent: Job) -> bool:
     """Return whether a job has ended that the present generation of a function called."""
-    place = durable_place(parent)
-    if place is None:
-        return False
+    place = durable_place(parent) or DurablePlace()
     log = partition_of(parent.id, place.generation)
     return bool(records.read(f"{log}/ends", after=None, limit=1))
 

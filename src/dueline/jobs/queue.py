@@ -23,7 +23,13 @@ from dueline.core.job_status import status_of
 from dueline.core.lane import Lane, bucket_of, living_queue
 from dueline.core.queue_settings import check_queue_name
 from dueline.core.store import Group, Jobs, LanePage, Move, Store, Transactional
-from dueline.core.validation import check_call, check_due, check_options, check_priority
+from dueline.core.validation import (
+    check_call,
+    check_delivery,
+    check_due,
+    check_options,
+    check_priority,
+)
 from dueline.core.wakeup import DeferredWakeups, Wakeups, place_of
 from dueline.jobs import cancel_requests, results
 from dueline.jobs import moves as changes
@@ -211,6 +217,7 @@ class Queues:
         lanes = changes.lanes_of_new_jobs(home, job_ids, settings.shards, limits)
         options = read_options(opts)
         if opts or window_us:
+            check_delivery(options, settings, task, queue)
             check_options(
                 options, max(asked_us or 0, calls.called_us or now_us) + window_us, window_us
             )

@@ -22,7 +22,7 @@ from dueline.core.lane import Lane, bucket_of, lane_tenant
 from dueline.core.maintenance import StepResult
 from dueline.core.queue_settings import shard_of
 from dueline.core.store import NO_VERSION, Commit, Group, Put, Row
-from dueline.core.validation import check_call
+from dueline.core.validation import check_call, check_delivery
 from dueline.jobs import decisions
 from dueline.jobs.completion import Finished, decision_of, finish_of, stored
 from dueline.jobs.decisions import Completion, Decision, group_of
@@ -61,6 +61,8 @@ def put(
     definition.check(timing)
     now_us = queues.engine.time.latest_us()
     check_call(template.queue, None, template.priority, template.tenant, now_us=now_us)
+    settings = queues.engine.catalog.settings(template.queue)
+    check_delivery(template, settings, template.task, template.queue)
 
     def change(old: Schedule | None) -> Schedule:
         here = None if old is None or old.is_leaving else old

@@ -13,7 +13,7 @@ from dueline.core.lane import Lane, bucket_of, lane_tenant
 from dueline.core.pagination import parts_of
 from dueline.core.queue_settings import shard_of
 from dueline.core.store import Group
-from dueline.core.validation import check_call, check_options
+from dueline.core.validation import check_call, check_delivery, check_options
 from dueline.workflows import records
 from dueline.workflows.graph import BLOCK, LaidOut, Layout, steps_in
 from dueline.workflows.parts import StepCall
@@ -93,6 +93,7 @@ def _job(engine: Engine, layout: Layout, number: int, job_id: JobId, call: StepC
         parked_us = 1  # the step waits for nothing, and still has to read its arguments
     place = StepPlace(number, parked_us)
     options = CallOptions(call.expires_us, step=place, **call.carried())
+    check_delivery(options, settings, call.task, call.queue)
     if call.expires_us is not None:
         check_options(options, max(due_us, now_us), 0)
     bucket = bucket_of(pos_us, settings.width_us)

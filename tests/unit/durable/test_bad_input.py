@@ -333,14 +333,39 @@ def test_what_cannot_be_durable_is_refused(bench: AppOnBench) -> None:
 
 
 def test_a_queue_that_delivers_once_refuses_durable_functions(bench: AppOnBench) -> None:
-    """Run one in such a queue."""
-    bench.app.queue("once", deliver="at_most_once")
+    """Enqueue one into such a queue in each way, and run one whose queue has become such."""
+    app = bench.app
+    app.queue("once", deliver="at_most_once")
 
-    @bench.app.durable(name="f", queue="once")
+    @app.durable(name="f", queue="once")
     def f(ctx: DurableContext) -> None: ...
 
+    @app.durable(name="g", queue="later")
+    def g(ctx: DurableContext) -> None: ...
+
+    @app.durable(name="outer", retry=Retry(attempts=1))
+    def outer(ctx: DurableContext) -> None:
+        ctx.call(g.using(queue="once"))
+
+    ways: dict[str, Callable[[], object]] = {
+        "enqueue": f.enqueue,
+        "options": g.using(queue="once").enqueue,
+        "many": lambda: f.enqueue_many([(), ()]),
+        "several": lambda: app.enqueue_many([g.call(), f.call()]),
+        "workflow": lambda: app.start(f.step()),
+        "schedule": lambda: app.schedules.set("s", f, every=60),
+    }
+    for way, enqueue in ways.items():
+        with pytest.raises(BadInput, match=r"[fg] cannot run in the queue once") as refused:
+            enqueue()
+        assert "once=True" in str(refused.value), way
+    assert not bench.enqueued()
+    with pytest.raises(JobFailed, match="g cannot run in the queue once"):
+        ended(bench, outer.enqueue())
+    job = g.enqueue()
+    app.queue("later", deliver="at_most_once")
     with pytest.raises(JobFailed, match="once=True"):
-        ended(bench, f.enqueue())
+        ended(bench, job)
 
 
 @contextmanager
