@@ -16,6 +16,21 @@ local function ids_in(places)
   return ids
 end
 
+-- Read the rows of places; drop places from a lane whose rows are gone, as after damage.
+local function rows_at(lane, places)
+  local ids, gone = ids_in(places), {}
+  local found = fetch(prefix .. 'j', ids)
+  for number = #places, 1, -1 do
+    if not found[number] then
+      gone[#gone + 1] = table.remove(places, number)
+      table.remove(ids, number)
+      table.remove(found, number)
+    end
+  end
+  in_parts('ZREM', prefix .. 'z:' .. lane, gone)
+  return ids, found
+end
+
 -- Add the bodies that are not in their rows.
 local function with_bodies(ids, found)
   local bodies = {}
@@ -40,8 +55,8 @@ redis.register_function{function_name = '@_claim', callback = function(keys, arg
     local lane, most = args[at], math.min(tonumber(args[at + 1]), left)
     local places = call('ZRANGE', prefix .. 'z:' .. lane, '-', '(' .. before8, 'BYLEX', 'LIMIT', 0, most)
     if #places > 0 then
-      local ids = ids_in(places)
-      local found, new_rows, new_places = fetch(prefix .. 'j', ids), {}, {}
+      local ids, found = rows_at(lane, places)
+      local new_rows, new_places = {}, {}
       for number = 1, #ids do
         new_rows[number] = claimed(found[number], head)
         new_places[number] = until8 .. ids[number]
@@ -68,7 +83,8 @@ redis.register_function{function_name = '@_prefetch', callback = function(keys, 
     local first, ids, new_rows, old_places, new_places = '[' .. args[3], {}, {}, {}, {}
     repeat
       local places = call('ZRANGE', prefix .. 'z:' .. lane, first, '(' .. args[4], 'BYLEX', 'LIMIT', 0, 100)
-      local found = fetch(prefix .. 'j', ids_in(places))
+      local has_more = #places == 100
+      local _, found = rows_at(lane, places)
       for number, place in ipairs(places) do
         local row = found[number]
         local _, tail = lane_in(row)
@@ -82,7 +98,7 @@ redis.register_function{function_name = '@_prefetch', callback = function(keys, 
         end
       end
       if #places > 0 then first = '(' .. places[#places] end
-    until #places < 100 or #ids >= most
+    until not has_more or #ids >= most
     if #ids > 0 then write_claims(lane, ids, new_rows, old_places, new_places) end
     left = left - #ids
     heads[#heads + 1] = head_of(lane)

@@ -2,7 +2,7 @@
 -- at the end by few commands.
 local SIZES = {G = 1, D = 4, E = 6, M = 15, P = 8, X = 5, J = 4, R = 5, W = 3}
 
-local before, rows, touched, listed, closed_of, records, now8
+local before, rows, bodies, touched, listed, closed_of, records, now8
 local logged, log_tables, log_keys, log_values
 
 local function set(table, key, value)
@@ -128,14 +128,15 @@ local operations = {
       local lane = lane_in(args[at + 2])
       list(lane, bucket_in(lane))
       put_row(args[at + 1], args[at + 2])
-      if args[at + 3] ~= '' then call('HSET', prefix .. 'b', args[at + 1], args[at + 3]) end
+      if args[at + 3] ~= '' then bodies[args[at + 1]] = args[at + 3] end
     end
     return true
   end,
 }
 
 local function write_rows()
-  local stored, deleted, bodies, done, added, removed = {}, {}, {}, {}, {}, {}
+  local stored, deleted, done, added, removed = {}, {}, {}, {}, {}
+  local kept_bodies, old_bodies = {}, {}
   for number = 1, #touched do
     local id = touched[number]
     local old, new = before[id], rows[id]
@@ -146,9 +147,15 @@ local function write_rows()
       if new then
         stored[#stored + 1] = id
         stored[#stored + 1] = new
+        if bodies[id] and is_long(new) then
+          kept_bodies[#kept_bodies + 1] = id
+          kept_bodies[#kept_bodies + 1] = bodies[id]
+        end
       else
         deleted[#deleted + 1] = id
-        if is_long(old) then bodies[#bodies + 1] = id end
+      end
+      if old and is_long(old) and not (new and is_long(new)) then
+        old_bodies[#old_bodies + 1] = id
       end
       if old_lane ~= new_lane or old_place ~= new_place then
         if old then
@@ -167,7 +174,8 @@ local function write_rows()
   end
   in_parts('HSET', prefix .. 'j', stored)
   in_parts('HDEL', prefix .. 'j', deleted)
-  in_parts('HDEL', prefix .. 'b', bodies)
+  in_parts('HSET', prefix .. 'b', kept_bodies)
+  in_parts('HDEL', prefix .. 'b', old_bodies)
   for lane, places in pairs(added) do
     local key = prefix .. 'z:' .. lane
     if call('EXISTS', key) == 0 then call('ZADD', prefix .. 'n', 0, lane) end
@@ -278,7 +286,7 @@ end
 local function apply(keys, args)
   local wrong = open(keys, args)
   if wrong then return wrong end
-  before, rows, touched, listed, closed_of, records, now8 = {}, {}, {}, {}, {}, {}, nil
+  before, rows, bodies, touched, listed, closed_of, records, now8 = {}, {}, {}, {}, {}, {}, {}, nil
   log_tables, log_keys, log_values, logged = {}, {}, {}, 0
   local ids = {}
   local count = tonumber(args[3])
