@@ -66,5 +66,5 @@ def test_a_function_that_waits_is_stopped_and_ends_is_shown_as_that(url: str) ->
         assert engine.store.read("durable-stopped/default", after=None, limit=1) == []
         assert [each.state for each in list_functions(engine)] == ["done"]
         ended = details_of(app.queues, job._id).function
-        assert ended is None or ended.open_call is None
+        assert ended is None or not ended.open_calls
     app.close()

@@ -125,7 +125,7 @@ _LEFT_OUT = (
 def of_shown_function(details: JobDetails, why: str) -> Entry:
     """Return the output of a durable function as a workflow, without its calls."""
     job, view = details.summary, details.function
-    is_waiting = job.state == "scheduled" and view is not None and view.open_call is not None
+    is_waiting = job.state == "scheduled" and view is not None and view.open_calls
     begin = {
         "id": job.id,
         "kind": "function",

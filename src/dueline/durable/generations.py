@@ -37,7 +37,6 @@ from dueline.jobs.function_list import inbox_of, partition_of, values_of
 from dueline.jobs.parked_functions import CANCEL, END, compensated_error
 from dueline.jobs.queue import EnqueueRequest, Queues
 
-_PAGE: Final = 100
 _Position: Final = Annotated[int, integer(0, RECORDS_MAX)]
 _CHANGING: Final = "The function {} changes all the time and was not {}."
 

@@ -160,9 +160,10 @@ def attempts(run: Activation, key: str, terms: StepTerms, kind: str) -> Generato
             return (yield from _record_error(run, key, head, raised))
         wait_us = policy.wait_us(tries, run.share(tries))
         until_us = run.engine.time.latest_us() + wait_us
-        shown, text, _ = describe(raised)
+        kind_of_error, text, _ = describe(raised)
+        shown = kind_of_error if run.handler.is_sealed else f"{kind_of_error}: {text}"
         known = Head("tries", terms.name, state, tries=tries, until_us=until_us,
-                     error=f"{shown}: {text}"[:_ERROR_CHARACTERS_MAX])  # fmt: skip
+                     error=shown[:_ERROR_CHARACTERS_MAX])  # fmt: skip
         yield from run.blocking(partial(run.log.note, note, known))
         if wait_us > PAUSE_US_MAX:
             run.park(until_us, error=known.error)

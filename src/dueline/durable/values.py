@@ -72,9 +72,14 @@ class ValueHandler(Handler):
             return StoredValue(JSON, data)
         return StoredValue(way.codec, way.closed(data, self.name))
 
+    @property
+    def is_sealed(self) -> bool:
+        """Whether values are stored in a codec of the application, such as encryption."""
+        return self._payloads.way(self._codec) is not PLAIN
+
     def digest_of(self, *values: object) -> str:
         """Return a digest of arguments; empty if they cannot be encoded, or are encrypted."""
-        if self._payloads.way(self._codec) is not PLAIN:
+        if self.is_sealed:
             return ""
         try:
             data = msgspec.json.encode(values, enc_hook=to_plain, order="deterministic")

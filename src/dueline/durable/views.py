@@ -104,11 +104,6 @@ class FunctionView:
         others = [call for call in calls if call.state != "running"]
         return others[-1:] or calls
 
-    @property
-    def open_call(self) -> RecordedCall | None:
-        """The last of them; None without one."""
-        return self.open_calls[-1] if self.open_calls else None
-
 
 _NOTES: Final = {"wait": "waiting", "tries": "retrying", "start": "started"}
 """States of calls of which only a note is known."""

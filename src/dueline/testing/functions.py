@@ -94,7 +94,8 @@ class FunctionsOnBench:
     def _open_call(self, row: Row) -> RecordedCall | None:
         if not is_parked(row):
             return None
-        return view_of(self._bench.app.engine.store, row.id, row).open_call
+        calls = view_of(self._bench.app.engine.store, row.id, row).open_calls
+        return calls[-1] if calls else None
 
     def _skip(self, own: Row, call: RecordedCall | None) -> None:
         """Advance the clock to the next job that is due."""
