@@ -82,9 +82,15 @@ class _Ledger:
         self.effects: list[_Effect] = []
         self.seen: dict[tuple[str, int], dict[str, None]] = {}
         self.again: list[str] = []
+        self.places: dict[JobId, DurablePlace] = {}
+        """Where the last generation of each function goes on."""
         self.stale: Counter[tuple[str, int]] = Counter()
         """Effects of claims after a later one has opened the log."""
         self.values = iter(range(1, MANY))
+
+
+def _generation_of(place: DurablePlace) -> int:
+    return place.generation
 
 
 class _Program:
@@ -98,8 +104,11 @@ class _Program:
         self._data = data
         self._ledger = ledger
         self._context = context
-        self._job = context.job_id.hex()
+        self._job_id, self._job = context.job_id, context.job_id.hex()
+        self._place = context._run.place  # noqa: SLF001  (the log that this run goes on with)
         self._calls = calls
+        known = ledger.places.get(self._job_id, self._place)
+        ledger.places[self._job_id] = max(known, self._place, key=_generation_of)
 
     def run(self) -> None:
         """Make all calls in their order."""
@@ -120,20 +129,18 @@ class _Program:
         step = partial(self._step, number, took_us, fate)
         return context.step(step, name=f"{kind} {number}", undo=undo)
 
-    def _record(self, key: str) -> Entry | None:
-        return entry_at(self._data.store, JobId(bytes.fromhex(self._job)), 0, key)
-
     def _expect_none(self, key: str, what: str) -> None:
         """Note an effect that is recorded already.
 
         A worker whose machine was suspended may double one, since its clock stood still.
         """
-        fence, opened = self._context.fence, self._record(OPENED)
+        fence, place, store = self._context.fence, self._place, self._data.store
+        opened = entry_at(store, self._job_id, place.generation, OPENED)
         if opened is not None and opened.head.fence > fence:
             self._ledger.stale[self._job, fence] += 1
             if self._ledger.stale[self._job, fence] == 1:
                 return
-        elif self._record(key) is None:
+        elif key not in entries_of(store, self._job_id, place):
             return
         self._ledger.again.append(f"{self._job}: {what} under claim {fence}")
 
@@ -353,7 +360,7 @@ def _judged(ledger: _Ledger, data: Data, called: Iterable[JobId]) -> dict[str, l
         if len(values) > 1
     ]
     for job_id in called:
-        entries = entries_of(data.store, job_id, DurablePlace())
+        entries = entries_of(data.store, job_id, ledger.places.get(job_id, DurablePlace()))
         state = _state_of(data, job_id)
         if not state:
             found["left behind"].append(job_id.hex())
