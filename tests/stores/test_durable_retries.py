@@ -114,3 +114,38 @@ def test_no_face_retries_a_function_that_was_compensated(url: str) -> None:
             assert row is not None
             assert [page.left for page in retry_all(app.queues, [row])] == [1]
         assert (job.status, trip.undone) == ("dead", ["CAR 1"])
+
+
+@EVERY
+def test_a_retry_runs_a_step_that_waits_for_its_next_attempt_now(url: str) -> None:
+    """Retry functions in the backoff of a step, by a handle and in bulk; a sleep is not cut."""
+    calls: Counter[str] = Counter()
+    with application(url) as app:
+
+        def fetch(name: str) -> str:
+            calls[name] += 1
+            if calls[name] < 3:
+                raise ConnectionError("no route")
+            return name
+
+        def load(ctx: DurableContext, name: str) -> str:
+            slowly = Retry(attempts=5, base=3600, cap=3600, jitter=0)
+            value: str = ctx.step(fetch, name, name="fetch", retry=slowly)
+            ctx.sleep(3600)
+            return value
+
+        names = "by hand", "in bulk"
+        tasks = [app.durable(name=name)(load) for name in names]
+        with app.worker():
+            jobs = [task.enqueue(name) for task, name in zip(tasks, names, strict=True)]
+            for attempt in (1, 2):
+                until(lambda: all(job.explain().reason == "retrying" for job in jobs))
+                assert [calls[name] for name in names] == [attempt, attempt]
+                jobs[0].retry()
+                like = JobFilter("scheduled", task="in bulk")
+                assert Operations(app.queues, "ann").bulk("retry", like, "in bulk").done == 1
+                until(lambda: min(calls.values()) == attempt + 1)  # noqa: B023
+            until(lambda: all(job.explain().reason == "sleep" for job in jobs))
+            jobs[0].retry()
+            until(lambda: jobs[0].explain().reason == "sleep")
+            assert [job.status for job in jobs] == ["scheduled", "scheduled"]

@@ -61,6 +61,7 @@ class Activation:
       undos: Compensations of the steps that are done, the first first.
       reported: Errors that calls raised from their records.
       must_cancel: Its end was requested before this run.
+      hurried_us: Waits for attempts of steps that began before are over.
       knows_cancel: The cancel was delivered to the function, by a record.
       ending: How the attempt ends, if the function has decided it.
       undoing: Key of the step that is undone now; empty without one.
@@ -79,6 +80,7 @@ class Activation:
         self.undos: list[Undo] = []
         self.reported: list[BaseException] = []
         self.must_cancel = False
+        self.hurried_us = 0
         self.knows_cancel = False
         self.ending: Ending | None = None
         self.undoing = ""

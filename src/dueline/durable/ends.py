@@ -44,8 +44,8 @@ def begin(run: Activation) -> Generator[Part, Any, None]:
         run.stop(why, "log")
     yield from _expect_no_poison(run)
     inbox = yield from run.blocking(lambda: read_inbox(run.engine.store, job.id))
-    delivered = any(entry.head.kind == "cancel" for entry in run.log.entries.values())
-    run.must_cancel, run.knows_cancel = inbox.is_cancelled, delivered
+    run.knows_cancel = any(entry.head.kind == "cancel" for entry in run.log.entries.values())
+    run.must_cancel, run.hurried_us = inbox.is_cancelled, inbox.hurried_us
     run.log.is_listed |= not inbox.is_empty
     run.end = yield from run.blocking(lambda: run.log.get(END))
     if run.end is None and inbox.retried == run.place.generation:

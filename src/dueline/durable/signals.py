@@ -21,7 +21,7 @@ from dueline.core.store import NO_VERSION, Delete, Record, Records
 from dueline.durable.log import entry_at, number_of
 from dueline.jobs.called_jobs import has_ended
 from dueline.jobs.function_list import inbox_of
-from dueline.jobs.parked_functions import CANCEL, RETRIED, ended_error, tell, wake
+from dueline.jobs.parked_functions import CANCEL, HURRIED, RETRIED, ended_error, tell, wake
 
 UNREAD_MAX: Final = 1000
 
@@ -60,13 +60,14 @@ class Signal(NamedTuple):
 class Inbox(NamedTuple):
     """What a function received.
 
-    is_cancelled: its end was requested. retried: the generation that was retried by hand; -1 for
-    none. is_empty: it has no record.
+    is_cancelled: its end was requested. retried: the generation that was retried by hand, or -1.
+    hurried_us: waits for attempts of steps that began before are over. is_empty: it has no record.
     """
 
     signals: list[Signal]
     is_cancelled: bool
     retried: int
+    hurried_us: int
     is_empty: bool
 
 
@@ -81,7 +82,8 @@ def read_inbox(records: Records, job_id: JobId) -> Inbox:
     ]
     signals.sort(key=_when_of)
     values = {record.key: record.value for record in found}
-    return Inbox(signals, CANCEL in values, int(values.get(RETRIED, b"-1")), not found)
+    retried, hurried_us = int(values.get(RETRIED, b"-1")), int.from_bytes(values.get(HURRIED, b""))
+    return Inbox(signals, CANCEL in values, retried, hurried_us, not found)
 
 
 def _signal(record: Record, mark: Record | None) -> Signal:

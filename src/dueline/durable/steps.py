@@ -133,7 +133,7 @@ def attempts(run: Activation, key: str, terms: StepTerms, kind: str) -> Generato
     """Call a function until it succeeds or is not retried; return its record."""
     note = note_of(key, "tries")
     known = run.log.entries.get(note, Entry(Head("tries", terms.name))).head
-    if known.until_us > run.engine.time.latest_us():
+    if known.until_us > run.engine.time.latest_us() and known.at_us >= run.hurried_us:
         run.park(known.until_us, error=known.error)
     policy = terms.retry or run.handler.retry
     rehearsal, function = run.rehearsal, terms.function

@@ -179,16 +179,12 @@ class _Reader(NamedTuple):
     def running(self, entries: Mapping[str, Entry]) -> set[str]:
         """Return the calls whose jobs have not ended, as far as is read."""
         ended = {entry.head.source for entry in entries.values() if entry.head.kind == "result"}
-        keys = [
-            key
+        calls = [
+            (key, CallPlace(self.job_id, self.place.owner(number_of(key)), key))
             for key, entry in entries.items()
             if entry.head.kind == "call" and entry.head.source not in ended
         ]
-        places = {
-            key: CallPlace(self.job_id, self.place.owner(number_of(key)), key)
-            for key in keys[-_AWAITED_MAX:]
-        }
-        return {key for key, place in places.items() if end_of(self.records, place) is None}
+        return {key for key, call in calls[-_AWAITED_MAX:] if end_of(self.records, call) is None}
 
 
 def _calls(reader: _Reader, entries: Mapping[str, Entry], *, is_over: bool) -> list[RecordedCall]:

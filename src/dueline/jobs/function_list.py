@@ -166,9 +166,9 @@ def _entries_in(
         partition = Place(minute, number, _NO_JOB).partition
         start = after if number == first else None
         for record in records_in(records, partition, after=start, page_size=_PAGE):
-            job_id = _id_in(record)
+            job_id, entry = _read(record)
             if job_id is not None:
-                yield Place(minute, number, job_id), _entry_in(record) or _NEW
+                yield Place(minute, number, job_id), entry or _NEW
 
 
 def unreadable_in(records: Records, *, most: int) -> Iterator[Unreadable]:
@@ -178,20 +178,18 @@ def unreadable_in(records: Records, *, most: int) -> Iterator[Unreadable]:
     partitions = (Place(minute, n, _NO_JOB).partition for minute in minutes for n in range(_SLICES))
     found = ((part, record) for part in partitions for record in records_in(records, part))
     for partition, record in islice(found, most):
-        if _id_in(record) is None or _entry_in(record) is None:
+        if None in _read(record):
             yield Unreadable(f"record {partition}/{record.key}", "It is no entry.", _ADVICE)
 
 
-def _id_in(record: Record) -> JobId | None:
+def _read(record: Record) -> tuple[JobId | None, Listed | None]:
+    """Return the function and the entry of a record; each is None if it is damaged."""
+    job_id, entry = None, None
     with suppress(ValueError):
-        return JobId(bytes.fromhex(record.key))
-    return None
-
-
-def _entry_in(record: Record) -> Listed | None:
+        job_id = JobId(bytes.fromhex(record.key))
     with suppress(StoreCorrupt):
-        return decode(record.value, Listed)
-    return None
+        entry = decode(record.value, Listed)
+    return job_id, entry
 
 
 def _numbers_in(records: Records, partition: str) -> list[str]:

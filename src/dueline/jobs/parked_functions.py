@@ -26,6 +26,9 @@ CANCEL: Final = "cancel"
 RETRIED: Final = "retried"
 """Key of the request to run a dead function again: the number of the generation that failed."""
 
+HURRIED: Final = "hurried"
+"""Key of the request to repeat at once a step that waits for its next attempt: when it was made."""
+
 END: Final = "end"
 """Key of the record in the log that says how the function ends, before its compensations."""
 
@@ -99,14 +102,17 @@ def ask_to_end(engine: Engine, job_id: JobId) -> None:
 
 
 def ask_to_go_on(engine: Engine, row: Job) -> None:
-    """Have the next claim of a dead function begin a generation; other jobs are left (rule D13).
+    """Have the next claim of a dead function begin a generation (rule D13); other jobs are left.
 
-    A request to end it is withdrawn.
+    A request to end it is withdrawn. A step of a waiting function is repeated at once.
 
     Raises: Conflict: its compensations ran.
     """
     place = durable_place(row)
     if place is None or row.state != State.DEAD:
+        if is_parked(row):
+            hurried = Put(HURRIED, engine.ids.token(), engine.time.latest_us().to_bytes(8))
+            engine.store.commit(inbox_of(row.id), (hurried,))
         return
     if record_at(engine.store, partition_of(row.id, place.generation), END) is not None:
         raise compensated_error(row.id, "retried")

@@ -5,6 +5,7 @@ from contextlib import suppress
 from itertools import groupby
 from typing import NamedTuple
 
+from dueline.core import validation
 from dueline.core.attempt import Outcome
 from dueline.core.call_options import CARRIED, checked_key, read_options
 from dueline.core.engine import Engine
@@ -23,13 +24,6 @@ from dueline.core.job_status import status_of
 from dueline.core.lane import Lane, bucket_of, living_queue
 from dueline.core.queue_settings import check_queue_name
 from dueline.core.store import Group, Jobs, LanePage, Move, Store, Transactional
-from dueline.core.validation import (
-    check_call,
-    check_delivery,
-    check_due,
-    check_options,
-    check_priority,
-)
 from dueline.core.wakeup import DeferredWakeups, Wakeups, place_of
 from dueline.jobs import cancel_requests, results
 from dueline.jobs import moves as changes
@@ -205,7 +199,7 @@ class Queues:
         """
         queue, task, codec, bodies, asked_us, priority, tenant, opts, window_us, limits, *_ = calls
         now_us = self._time.earliest_us()
-        check_call(queue, asked_us, priority, tenant, now_us=now_us)
+        validation.check_call(queue, asked_us, priority, tenant, now_us=now_us)
         settings = self._catalog.expect_here(queue)
         if settings.quotas:
             self.admission.admit(queue, tenant, len(bodies), wait_us=calls.wait_us)
@@ -217,8 +211,8 @@ class Queues:
         lanes = changes.lanes_of_new_jobs(home, job_ids, settings.shards, limits)
         options = read_options(opts)
         if opts or window_us:
-            check_delivery(options, settings, task, queue)
-            check_options(
+            validation.check_delivery(options, settings, task, queue)
+            validation.check_options(
                 options, max(asked_us or 0, calls.called_us or now_us) + window_us, window_us
             )
         lane, body = next(iter(lanes), home), next(iter(bodies), b"")
@@ -410,7 +404,7 @@ class Queues:
             Conflict: It runs, is dead, or has ended; nothing was changed.
         """
         now_us = self._time.latest_us()
-        check_due(at_us, now_us=now_us)
+        validation.check_due(at_us, now_us=now_us)
         self._change(job_id, "rescheduled", Change(at_us=max(at_us, now_us)))
 
     def change(self, job_id: JobId, *, priority: int | None = None, **carried: object) -> None:
@@ -422,7 +416,7 @@ class Queues:
         Raises: As `reschedule`, and BadInput if there is nothing to change.
         """
         if priority is not None:
-            check_priority(priority)
+            validation.check_priority(priority)
         given = {name: value for name, value in carried.items() if value is not None}
         own = Change(carried={name: CARRIED[name].read(value) for name, value in given.items()})
         steps = [step for step in (own, Change(priority=priority)) if step != Change()]
@@ -451,7 +445,7 @@ class Queues:
                     hint="Its own waits say when it goes on; send the signal that it waits for.",
                 )
             if change.at_us is not None and row.opts:
-                check_options(read_options(row.opts), change.at_us, 0)
+                validation.check_options(read_options(row.opts), change.at_us, 0)
             width_us = self._catalog.expect_here(row.lane.queue).width_us
             token = self._ids.token()
             move = changes.changed(row, change, token=token, width_us=width_us)
@@ -482,6 +476,8 @@ class Queues:
                     count += self._redrive(row)
         for start in range(0, len(plain), _PAGE):
             some = cancel_requests.withdraw(self._store, plain[start : start + _PAGE])
+            for row in some:
+                ask_to_go_on(self.engine, row)
             moves = [self.redrive(row) for row in some]
             count += sum(self._recording.settle(moves))
             self.engine.wake(map(place_of, moves))
