@@ -22,7 +22,7 @@ CI_EXAMPLES = 100
 FEW_EXAMPLES = 50
 LONG_EXAMPLES = 10_000
 CASES_MIN = 4
-"""Minimum number of cases of a slow test of which CI runs a part."""
+"""Minimum number of cases of a test of which CI runs a part."""
 
 FOLDERS = count()
 
@@ -40,6 +40,12 @@ LONG = {"failures", "kills", "moving", "simulation"}
 
 LONG_PAGES = [f"[docs/{one}/" for one in ("coming-from", "how-to", "operations", "pipeline")]
 """Pages whose blocks are many processes; `make test` runs the others."""
+
+SLOW_PAGES = [
+    f"[{page}.md" for page in ("README", "docs/quickstart", "docs/guides/command-line",
+    "docs/guides/observability", "docs/guides/workflows", "docs/reference/wire-format")
+]  # fmt: skip
+"""Pages that take a second."""
 
 pytest.register_assert_rewrite("tests.harness.late_landing", "tests.harness.store_comparison")
 
@@ -90,18 +96,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     by an example of `make test`; and Hypothesis takes three times as long when it is measured.
     """
     for item in items:
-        if LONG & set(item.nodeid.split("/")) or _is_of_a_long_page(item):
+        if LONG & set(item.nodeid.split("/")) or _is_of_page(item, LONG_PAGES):
             item.add_marker(pytest.mark.long)
+        if _is_of_page(item, SLOW_PAGES):
+            item.add_marker(pytest.mark.slow)
+        if _is_slow_law(item):
+            item.add_marker(pytest.mark.slow(halves=True))
     _leave_out(config, items)
     for place, item in enumerate(items):
         is_long = any(map(item.get_closest_marker, ("long", "slow")))
         is_random = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
-        if (
-            is_long
-            or is_random
-            or "any_life" in item.name
-            or UNMEASURED & set(item.nodeid.split("/"))
-        ):
+        if is_long or is_random or UNMEASURED & set(item.nodeid.split("/")):
             item.add_marker(pytest.mark.no_cover)
         if any(map(item.get_closest_marker, ("cassandra", "postgres", "redis"))):
             item.add_marker(pytest.mark.no_cover)
@@ -113,7 +118,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what the environment says: all but a part of mutants, long tests and slow cases."""
+    """Leave out what the environment says: all but a part of mutants, long tests and cases."""
     others = set(_other_cases(items))
     for variable, mark in (("MUTANTS_PART", "mutants"), ("LONG_PART", "long")):
         if part := os.environ.get(variable):
@@ -129,14 +134,15 @@ def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def _other_cases(items: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """Yield the cases of slow tests that are not of the part `SLOW_PART`.
+    """Yield the cases that are not of the part `SLOW_PART`, of tests marked `slow(halves=True)`.
 
-    Only of tests with `CASES_MIN` cases or more; each of them keeps its share.
+    Such a test has many cases of one kind, and keeps its share of them.
     """
     number, parts = map(int, os.environ.get("SLOW_PART", "0/1").split("/"))
     tests = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("slow") is not None and hasattr(item, "callspec"):
+        mark = item.get_closest_marker("slow")
+        if mark is not None and mark.kwargs.get("halves"):
             tests[item.nodeid.partition("[")[0]].append(item)
     for cases in tests.values():
         if len(cases) >= CASES_MIN:
@@ -144,8 +150,16 @@ def _other_cases(items: list[pytest.Item]) -> Iterator[pytest.Item]:
             yield from (case for place, case in enumerate(cases) if place % parts != number)
 
 
-def _is_of_a_long_page(item: pytest.Item) -> bool:
-    return item.path.stem == "test_docs" and any(page in item.name for page in LONG_PAGES)
+def _is_slow_law(item: pytest.Item) -> bool:
+    """Return whether a test is a law that starts processes, or one with random runs."""
+    function = getattr(item, "function", None)
+    return "any_life" in item.name or (
+        getattr(function, "__module__", "") == "dueline.store_tests.processes"
+    )
+
+
+def _is_of_page(item: pytest.Item, pages: list[str]) -> bool:
+    return item.path.stem == "test_docs" and any(page in item.name for page in pages)
 
 
 def pytest_sessionfinish() -> None:

@@ -33,6 +33,8 @@ FIRST = 61  # the address 127.0.0.61, so that a developer's own ring may be runn
 PATIENT = "timeout=60s"
 """An answer that is late is no failure, on a machine that is busy with other tests."""
 
+NO_NODE = "no node answers on 127.0.0.1; `make cassandra-up` starts one"
+
 STREAMS = ("stream_rows", "stream_buckets", "stream_marks")
 TABLES = ("jobs", "ids", "shards", "lanes", "records", *STREAMS)
 KEYSPACES = 2
@@ -47,7 +49,7 @@ def expect_node() -> None:
     if find_spec("cassandra") is None:
         reason = "the driver is not installed: pip install 'dueline[cassandra]'"
     elif not any(map(cql.answers, _hosts())):
-        reason = "no node answers on 127.0.0.1; `make cassandra-up` starts one"
+        reason = NO_NODE
     if reason:
         pytest.skip(f"cassandra is absent: {reason}", allow_module_level=True)
 
@@ -60,9 +62,9 @@ def _hosts() -> list[str]:
 def node_url() -> Iterator[str]:
     """Give the address of a node that answers: `cassandra://host`, without a keyspace.
 
-    One that the environment names, or one on 127.0.0.1. Where neither answers (and
-    DUELINE_REQUIRE names cassandra, see `expect_node`) a node of the tests' own is started,
-    which several test processes share and which the last of them stops.
+    One that the environment names, or one on 127.0.0.1. If neither answers, the test is skipped,
+    or, if DUELINE_REQUIRE names cassandra, a node of the tests' own is started, which several
+    test processes share and which the last of them stops.
     """
     if find_spec("cassandra") is None:
         absent("cassandra", "the driver is not installed: pip install 'dueline[cassandra]'")
@@ -70,6 +72,8 @@ def node_url() -> Iterator[str]:
         if cql.answers(host):
             yield f"cassandra://{host}"
             return
+    if not is_required("cassandra"):
+        absent("cassandra", NO_NODE)
     folder = CACHE / "tests"
     folder.mkdir(parents=True, exist_ok=True)
     ring = Ring(folder, fast_start=True, first=FIRST)
