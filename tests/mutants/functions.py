@@ -5,7 +5,7 @@ from typing import NoReturn
 import pytest
 
 from dueline.core.attempt import DurablePlace
-from dueline.durable import activation, ends
+from dueline.durable import activation, ends, restarts
 from dueline.durable.activation import Activation
 from dueline.durable.log import Log
 from dueline.durable.suspension import Suspended
@@ -47,3 +47,7 @@ def a_row_does_not_say_that_its_function_has_begun(patch: Patch) -> None:
 
 def a_function_is_not_listed(patch: Patch) -> None:
     patch.setattr(Log, "expect_listed", lambda _: None)
+
+
+def a_retry_keeps_what_failed(patch: Patch) -> None:
+    patch.setattr(restarts, "_before_failure", restarts.last_of)

@@ -54,7 +54,7 @@ from tests.stores import (
 from tests.stores.cassandra import test_pieces
 from tests.unit.coordination import test_steps
 from tests.unit.core import test_ids, test_watermark
-from tests.unit.durable import test_bad_input, test_replays
+from tests.unit.durable import test_bad_input, test_generations, test_replays
 from tests.unit.jobs import (
     test_changes,
     test_claim_races,
@@ -525,6 +525,8 @@ MUTANTS = (
            Named(
                test_durable_log.test_records_of_a_claim_are_refused_once_a_later_one_has_read_the_log,
                given=on_an_engine)),
+    Mutant("D13", functions.a_retry_keeps_what_failed,
+           on_bench(test_generations.test_a_retry_repeats_only_what_failed, how="step")),
     Mutant("D14", functions.a_row_does_not_say_that_its_function_has_begun,
            on_bench(test_bad_input.test_a_begun_function_without_its_log_is_stopped)),
     Mutant("D15", functions.a_function_is_not_listed,

@@ -70,7 +70,7 @@ class ValueHandler(Handler):
             )
         if way is PLAIN:
             return StoredValue(JSON, data)
-        return StoredValue(way.codec, way.closed(data, self.name))
+        return StoredValue(way.codec, way.closed(data, self.name, RESULT_BYTES_MAX))
 
     @property
     def is_sealed(self) -> bool:
@@ -94,7 +94,7 @@ class ValueHandler(Handler):
         """
         form = AS_JSON
         if codec != JSON:
-            form, data = self._payloads.opened(codec, data, self.name)
+            form, data = self._payloads.opened(codec, data, self.name, RESULT_BYTES_MAX)
         try:
             return form.decoder(kind)(data)
         except (*DAMAGE, TypeError) as error:

@@ -93,8 +93,8 @@ class PayloadFormat(NamedTuple):
     compress_above: int | None = None
     own: CustomCodec | None = None
 
-    def closed(self, body: bytes, task: str) -> bytes:
-        """Return the bytes to store for a body.
+    def closed(self, body: bytes, task: str, bytes_max: int = PAYLOAD_BYTES_MAX) -> bytes:
+        """Return the bytes to store for a body, up to a number.
 
         Raises: BadInput: the custom codec failed, or returned something invalid.
         """
@@ -111,10 +111,10 @@ class PayloadFormat(NamedTuple):
             ) from sealed.error
         if not isinstance(sealed, bytes):
             raise BadInput(f"The codec {self.own.name} wrote {type(sealed).__name__}, not bytes.")
-        if len(sealed) > PAYLOAD_BYTES_MAX:
+        if len(sealed) > bytes_max:
             raise BadInput(
-                f"The arguments of {task} have {len(sealed)} bytes in the codec {self.own.name}; "
-                f"{PAYLOAD_BYTES_MAX} are allowed.",
+                f"The values of {task} have {len(sealed)} bytes in the codec {self.own.name}; "
+                f"{bytes_max} are allowed.",
                 hint="Store the data elsewhere and pass where it is.",
             )
         return sealed
@@ -224,12 +224,12 @@ class Payloads:
         """Return whether bodies in this codec can be decoded."""
         return _is_ours(codec) or codec in self._own
 
-    def opened(self, codec: int, body: bytes, task: str) -> tuple[Form, bytes]:
+    def opened(
+        self, codec: int, body: bytes, task: str, bytes_max: int = PAYLOAD_BYTES_MAX
+    ) -> tuple[Form, bytes]:
         """Undo custom codec and compression; return the form and the body.
 
-        Exceptions of a custom codec propagate.
-
-        Raises: BadInput: the codec is unknown, or the bytes are invalid.
+        Raises: BadInput: codec or bytes are invalid. Exceptions of a custom codec propagate.
         """
         own = self._own.get(codec)
         if own is not None:
@@ -237,11 +237,11 @@ class Payloads:
             if not isinstance(plain, bytes) or not plain:
                 raise BadInput(f"The codec {own.name} read {type(plain).__name__}, not bytes.")
             codec, body = plain[0], plain[1:]
-        return opened(codec, body)
+        return opened(codec, body, bytes_max)
 
 
-def opened(codec: int, body: bytes) -> tuple[Form, bytes]:
-    """Undo the compression of arguments, if there is any; return the form and the body.
+def opened(codec: int, body: bytes, bytes_max: int = PAYLOAD_BYTES_MAX) -> tuple[Form, bytes]:
+    """Undo the compression of a body, if there is any; return the form and the body.
 
     Raises: BadInput: the codec is custom or unknown, or the bytes are invalid.
     """
@@ -253,9 +253,9 @@ def opened(codec: int, body: bytes) -> tuple[Form, bytes]:
             hint="Is it added where they were written (app.payloads.add), or by a newer dueline?",
         )
     if codec & _SQUEEZED and body.startswith(_ZLIB):
-        body = _inflated(body)
-    if len(body) > PAYLOAD_BYTES_MAX:
-        raise BadInput(f"The arguments have more than {PAYLOAD_BYTES_MAX} bytes.")
+        body = _inflated(body, bytes_max)
+    if len(body) > bytes_max:
+        raise BadInput(f"The arguments have more than {bytes_max} bytes.")
     return _FORMS[codec & ~_SQUEEZED], body
 
 
@@ -271,14 +271,14 @@ def _is_ours(codec: int) -> bool:
     return 0 <= codec <= CODEC_MAX
 
 
-def _inflated(data: bytes) -> bytes:
+def _inflated(data: bytes, bytes_max: int) -> bytes:
     """Decompress a body, up to one byte more than the maximum size."""
     stream = zlib.decompressobj()
     try:
-        body = stream.decompress(data, PAYLOAD_BYTES_MAX + 1)
+        body = stream.decompress(data, bytes_max + 1)
     except zlib.error as error:
         raise BadInput(f"The arguments cannot be decompressed: {error}.") from error
-    if len(body) <= PAYLOAD_BYTES_MAX and not stream.eof:
+    if len(body) <= bytes_max and not stream.eof:
         raise BadInput("The arguments cannot be decompressed: their end is missing.")
     return body
 

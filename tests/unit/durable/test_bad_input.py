@@ -417,6 +417,7 @@ def test_an_encrypting_codec_covers_all_values(bench: AppOnBench) -> None:
         ctx.state("secret state")
         with suppress(StepFailed):
             ctx.step(fail, name="fail")
+        assert len(ctx.step("x".__mul__, 500_000, name="large")) == 500_000
         return f"{value} {ctx.wait_signal('go')}"
 
     job = sealed.enqueue("secret word")

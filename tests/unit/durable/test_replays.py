@@ -279,3 +279,16 @@ def test_a_recorded_end_that_is_unknown_is_undone(bench: AppOnBench, way: str) -
         ended(bench, job)
     leave.set()
     assert undone == [None]
+
+
+def test_large_values_are_read_back_from_a_codec(bench: AppOnBench) -> None:
+    """Return more than arguments may have, compressed."""
+    bench.app.payloads.use("json", compress_above=1000)
+
+    @bench.app.durable(name="large")
+    def large(ctx: DurableContext) -> int:
+        value: str = ctx.step("x".__mul__, 900_000, name="large")
+        ctx.sleep(1)
+        return len(value)
+
+    assert ended(bench, large.enqueue()) == 900_000
