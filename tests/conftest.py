@@ -92,8 +92,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     The laws, by far the most, are shared by two processes for each class.
 
     Coverage of these tests is not measured: the stores' own modules are left out of it.
-    Nor is that of slow and long tests and of random examples: what they find to run is also run
-    by an example of `make test`; and Hypothesis takes three times as long when it is measured.
+    Nor is that of long tests and of random examples: what they find to run is also run by an
+    example that somebody chose; and Hypothesis takes three times as long when it is measured.
     """
     for item in items:
         if LONG & set(item.nodeid.split("/")) or _is_of_page(item, LONG_PAGES):
@@ -104,7 +104,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.slow(halves=True))
     _leave_out(config, items)
     for place, item in enumerate(items):
-        is_long = any(map(item.get_closest_marker, ("long", "slow")))
+        is_long = item.get_closest_marker("long") is not None or _is_slow_law(item)
         is_random = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
         if is_long or is_random or UNMEASURED & set(item.nodeid.split("/")):
             item.add_marker(pytest.mark.no_cover)
