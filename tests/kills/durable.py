@@ -2,7 +2,8 @@
 
 DURABLE_KILLS and DURABLE_STALLS, from the environment, say how often a worker is killed, or stopped
 for longer than its lease beside the others; DURABLE_STORE names an empty store elsewhere than in a
-file. Effects are counted, not records: each call of a step writes a line before and after it.
+file. Effects are counted, not records: each call of a step writes a line before and after it. So do
+the jobs that functions call, and they write what they return.
 """
 
 import json
@@ -14,12 +15,12 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from dueline import Conflict, Dueline, DurableContext, NotFound, Retry
+from dueline import CallFailed, Conflict, Context, Dueline, DurableContext, NotFound, Retry
 from tests.kills.processes import start, told_in
 
 QUEUE: Final = "sagas"
@@ -34,6 +35,9 @@ AHEAD: Final = 20
 """So many functions are started ahead of those that have ended, at each strike."""
 
 STEPS: Final = 4
+CHILDREN: Final = (2, 1, 1, 2, 1, 2)
+"""So many steps the jobs have that a function calls; those with one are no functions."""
+
 FAILS_ONE_IN: Final = 3
 DRAIN_S_MAX: Final = 300.0
 
@@ -70,6 +74,22 @@ def app_in(folder: Path) -> Dueline:
         note("ends", job, step)
         return chance.randrange(1_000_000)
 
+    def give(child: Context, saga: str, number: int, value: int) -> int:
+        note("gave", saga, f"{number} {child.job_id.hex()} {value}")
+        if number % FAILS_ONE_IN == 0:
+            raise SagaError
+        return value
+
+    @app.task(name="plain", queue=QUEUE, retry=Retry(attempts=1))
+    def plain(child: Context, saga: str, number: int) -> int:
+        return give(child, saga, number, effect(saga, f"child-{number}-0"))
+
+    @app.durable(name="part", queue=QUEUE, retry=Retry(attempts=1))
+    def part(child: DurableContext, saga: str, number: int) -> int:
+        child.step(effect, saga, f"child-{number}-0", name="0")
+        child.sleep(0.05)
+        return give(child, saga, number, child.step(effect, saga, f"child-{number}-1", name="1"))
+
     @app.durable(name="saga", queue=QUEUE, retry=Retry(attempts=1))
     def saga(ctx: DurableContext, number: int) -> list[int]:
         job = ctx.job_id.hex()
@@ -83,7 +103,16 @@ def app_in(folder: Path) -> Dueline:
                 ctx.sleep(0.1)
             if step == 1:
                 values.append(ctx.wait_signal("go", timeout=600, type=int))
-        note("saw", job, "-".join(map(str, values)))
+                first = ctx.call(part, job, 1, wait=False)
+        others = [part if steps > 1 else plain for steps in CHILDREN[2:]]
+        ends = [first.result(), ctx.call(plain, job, 2)]
+        ends += ctx.gather(
+            [task.call(job, number) for number, task in enumerate(others, 3)],
+            limit=2,
+            return_exceptions=True,
+        )
+        words = ["dead" if isinstance(end, CallFailed) else end for end in ends]
+        note("saw", job, "-".join(map(str, [*values, *words])))
         if number % FAILS_ONE_IN == 0:
             raise SagaError
         return values
@@ -198,11 +227,14 @@ class Durables:
         lines, started = self._lines(), self._started()
         begins: dict[tuple[str, str], list[int]] = defaultdict(list)
         saw: dict[str, set[str]] = defaultdict(set)
-        for word, job, step, pid in lines:
+        gave: dict[tuple[str, int], set[tuple[str, str]]] = defaultdict(set)
+        for word, job, step, *terms in lines:
             if word == "begins":
-                begins[job, step].append(int(pid))
+                begins[job, step].append(int(terms[-1]))
             if word == "saw":
                 saw[job].add(step)
+            if word == "gave":
+                gave[job, int(step)].add((terms[0], terms[1]))
         doubled = {key: pids for key, pids in begins.items() if len(pids) > 1}
         faults = [
             f"{job} {step} began in {pids}, and only {sorted(self._struck & set(pids))} were struck"
@@ -215,7 +247,9 @@ class Durables:
             expected = "dead" if number % FAILS_ONE_IN == 0 else "done"
             if status != expected:
                 faults.append(f"{job_id} is {status}, not {expected}")
-            missing = [step for step in range(STEPS) if (job_id, f"step-{step}") not in begins]
+            steps = [f"step-{step}" for step in range(STEPS)]
+            steps += [f"child-{c}-{s}" for c, n in enumerate(CHILDREN, 1) for s in range(n)]
+            missing = [step for step in steps if (job_id, step) not in begins]
             undone = sorted(
                 int(step.removeprefix("undo-"))
                 for job, step in begins
@@ -225,8 +259,28 @@ class Durables:
                 faults.append(f"{job_id} did not run steps {missing}")
             if undone != ([0, 2] if expected == "dead" else []):
                 faults.append(f"{job_id} is {status}, and steps {undone} were undone")
+        faults += [
+            fault
+            for job, values in saw.items()
+            for number, seen in enumerate(min(values).split("-")[-len(CHILDREN) :], 1)
+            for fault in self._misread(f"{job} {number}", seen, number, gave[job, number])
+        ]
         self._app.close()
         return Report(*self._counts, len(started), len(lines) // 2, len(doubled), faults)
+
+    def _misread(
+        self, call: str, seen: str, number: int, gave: set[tuple[str, str]]
+    ) -> Iterator[str]:
+        """Yield what is wrong with the end of a called job, as its function saw it."""
+        jobs = {job for job, _ in gave}
+        if len(jobs) != 1:
+            yield f"{call} is {len(jobs)} jobs: {jobs}"
+        for job in jobs:
+            status = self._app.job(job).status
+            expected = "dead" if number % FAILS_ONE_IN == 0 else "done"
+            is_true = seen == "dead" if expected == "dead" else (job, seen) in gave
+            if status != expected or not is_true:
+                yield f"{call} is {status}, not {expected}, gave {gave}, and {seen} was seen"
 
 
 def main() -> int:
