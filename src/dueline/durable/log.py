@@ -216,6 +216,7 @@ class Log:
 
     Attributes:
       written: Number of records that this run has written.
+      deferred: Records that are written with the next one, by their keys.
       is_listed: The function is in the list of functions.
       last: The last position that has a record.
       read_us: When the records were read.
@@ -234,6 +235,7 @@ class Log:
         self._version = engine.ids.token()
         self._is_open = False
         self.written = 0
+        self.deferred: dict[str, Entry] = {}
         self.is_listed = place.generation > 0
 
     def __len__(self) -> int:
@@ -394,11 +396,17 @@ class Log:
         self.expect_listed()
         opened = self._opened(expect=self._version if self._is_open else NO_VERSION)
         put = Put(key, self._engine.ids.token(), entry.to_bytes(), expect=expect)
-        decision = Decision(Commit(self._partition, (opened, put)), Group(jobs=jobs))
+        also = [
+            Put(key, self._engine.ids.token(), entry.to_bytes(), expect=NO_VERSION)
+            for key, entry in self.deferred.items()
+        ]
+        decision = Decision(Commit(self._partition, (opened, *also, put)), Group(jobs=jobs))
         if not decisions.decide(self._engine.recording_store, [decision])[0]:
             raise claim_lost(AGAIN_US)
         self._is_open = True
-        self._note(key, entry)
+        for each in [*self.deferred.items(), (key, entry)]:
+            self._note(*each)
+        self.deferred.clear()
 
     def _note(self, key: str, entry: Entry) -> None:
         self._entries[key] = entry

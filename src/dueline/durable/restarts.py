@@ -8,7 +8,7 @@ from dueline.core.attempt import DurablePlace, Parked
 from dueline.core.errors import StoreCorrupt
 from dueline.durable import removal
 from dueline.durable.activation import Activation
-from dueline.durable.driving import Part
+from dueline.durable.driving import Call, Part
 from dueline.durable.log import PATCH, Entry, Head, number_of, whole_entry_at
 from dueline.durable.signals import KEEP_TAKEN_US, forget_taken, read_inbox
 from dueline.durable.suspension import Suspended
@@ -125,14 +125,20 @@ def _read(run: Activation, generation: int, key: str) -> Entry:
     return entry
 
 
-def patched(run: Activation, name: str) -> Generator[Part, Any, bool]:
-    """Return whether the code with a patch was the first at this place."""
+def patched(run: Activation, name: str) -> Call[bool]:
+    """Return whether the code with a patch was the first at this place.
+
+    Its record is written with the next one: alone, it would let older code go on in the other way,
+    and no code would fit both records (rule D7).
+    """
     key = f"{PATCH}{name}"
-    if key in run.log.entries:
+    if key in run.log.entries or key in run.log.deferred:
         return True
     made = run.line.path[0]
     if run.log.last > made or run.end is not None:
         return False
     run.check()
-    yield from run.write(key, Head("patch", name, count=made))
+    head = Head("patch", name, fence=run.job.fence, at_us=run.engine.time.latest_us(), count=made)
+    run.log.deferred[key] = Entry(head)
+    yield from ()  # a call without parts
     return True

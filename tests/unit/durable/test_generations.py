@@ -197,3 +197,29 @@ def test_a_patch_is_for_runs_that_come_to_it_first(bench: AppOnBench) -> None:
     assert ended(bench, before) == ["2", "new", "3"]
     with pytest.raises(BadInput, match="patch"):
         DurableContext.patched(None, "a/b")  # type: ignore[arg-type]  # the name is read first
+
+
+def test_old_code_goes_on_after_new_code_that_came_to_a_patch_and_no_further(
+    bench: AppOnBench,
+) -> None:
+    """Let the new code fail behind its patch; a worker that dies there leaves the same log."""
+    code = ["new and fails"]
+
+    @bench.app.durable(name="deployed", retry=Retry.fixed(1))
+    def deployed(ctx: DurableContext) -> str:
+        way = "old"
+        if code[0] != "old" and ctx.patched("way"):
+            way = "new"
+        if code[0] == "new and fails":
+            raise ValueError
+        made: str = ctx.step(str, way, name=way)
+        ctx.wait_signal("go")
+        return made
+
+    job = deployed.enqueue()
+    bench.drain(raises=False)
+    for code[0] in ("old", "new"):
+        bench.clock.advance(2)
+        bench.drain()
+    job.signal("go")
+    assert ended(bench, job) == "old"
