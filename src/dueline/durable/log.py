@@ -12,12 +12,12 @@ from typing import Final, NamedTuple
 from dueline.core.attempt import DurablePlace
 from dueline.core.codec import Cells, decode, encode
 from dueline.core.engine import Engine
-from dueline.core.errors import BadInput, StoreCorrupt, StoreUnavailable
+from dueline.core.errors import BadInput, StoreCorrupt
 from dueline.core.job import Job, JobId
 from dueline.core.logging import log
 from dueline.core.pagination import record_at, records_in
 from dueline.core.store import NO_VERSION, Commit, Group, Put, Record, Records
-from dueline.durable.suspension import AGAIN_US, claim_lost, store_failed
+from dueline.durable.suspension import AGAIN_US, claim_lost
 from dueline.jobs import decisions, function_list
 from dueline.jobs.decisions import Completion, Decision
 from dueline.jobs.function_list import partition_of, values_of
@@ -338,42 +338,36 @@ class Log:
           jobs: Jobs that the record decides to insert (rule D4); they are stored when this returns.
 
         Raises:
-          Suspended: It is not known to be written, or a later claim has opened the log.
+          Suspended: A later claim has opened the log.
+          StoreUnavailable: It is not known to be written.
           BadInput: The log is full.
         """
         self._check_size(key, value)
         head = head.changed(fence=self._job.fence, at_us=self._engine.time.latest_us())
         shown = value
-        try:
-            if len(value) > APART_BYTES:
-                head, shown = head.changed(apart=f"{key}~{self._job.fence}"), b""
-                put = Put(head.apart, self._engine.ids.token(), value)
-                self.expect_listed()
-                self._engine.store.commit(self._values, (put,))
-            self._put(key, Entry(head, shown), expect=NO_VERSION, jobs=jobs)
-            if jobs:
-                self._engine.announce(jobs)
-        except StoreUnavailable as error:
-            raise store_failed(error) from error
+        if len(value) > APART_BYTES:
+            head, shown = head.changed(apart=f"{key}~{self._job.fence}"), b""
+            put = Put(head.apart, self._engine.ids.token(), value)
+            self.expect_listed()
+            self._engine.store.commit(self._values, (put,))
+        self._put(key, Entry(head, shown), expect=NO_VERSION, jobs=jobs)
+        if jobs:
+            self._engine.announce(jobs)
         self.written += 1
         return Entry(head, value)
 
     def insert_again(self, jobs: Sequence[Job]) -> None:
         """Insert the jobs of the last record again: they may not be stored yet (rule D4).
 
-        Raises: Suspended: it is not known that they are stored.
+        Raises: Suspended: it is too late. StoreUnavailable: it is not known that they are stored.
         """
         decision = Decision(Commit(self._partition, ()), Group(jobs=jobs))
         age_us = self._engine.time.latest_us() - self.read_us
-        store = self._engine.recording_store
-        try:
-            match decisions.complete(store, decision, age_us=age_us):
-                case Completion.HERE:
-                    self._engine.announce(jobs)
-                case Completion.TOO_LATE:  # the next claim reads again whether they have ended
-                    raise claim_lost()
-        except StoreUnavailable as error:
-            raise store_failed(error) from error
+        match decisions.complete(self._engine.recording_store, decision, age_us=age_us):
+            case Completion.HERE:
+                self._engine.announce(jobs)
+            case Completion.TOO_LATE:  # the next claim reads again whether they have ended
+                raise claim_lost()
 
     def note(self, key: str, head: Head) -> None:
         """Write what is known about a position, or replace it.
@@ -381,10 +375,7 @@ class Log:
         Raises: Suspended: as `write`.
         """
         head = head.changed(fence=self._job.fence, at_us=self._engine.time.latest_us())
-        try:
-            self._put(key, Entry(head), expect=None)
-        except StoreUnavailable as error:
-            raise store_failed(error) from error
+        self._put(key, Entry(head), expect=None)
 
     def _put(
         self, key: str, entry: Entry, *, expect: bytes | None, jobs: Sequence[Job] = ()
@@ -395,17 +386,15 @@ class Log:
         """
         self.expect_listed()
         opened = self._opened(expect=self._version if self._is_open else NO_VERSION)
-        put = Put(key, self._engine.ids.token(), entry.to_bytes(), expect=expect)
-        also = [
-            Put(key, self._engine.ids.token(), entry.to_bytes(), expect=NO_VERSION)
-            for key, entry in self.deferred.items()
-        ]
+        token, before = self._engine.ids.token, list(self.deferred.items())
+        also = [Put(each, token(), old.to_bytes(), expect=NO_VERSION) for each, old in before]
+        put = Put(key, token(), entry.to_bytes(), expect=expect)
         decision = Decision(Commit(self._partition, (opened, *also, put)), Group(jobs=jobs))
         if not decisions.decide(self._engine.recording_store, [decision])[0]:
             raise claim_lost(AGAIN_US)
         self._is_open = True
-        for each in [*self.deferred.items(), (key, entry)]:
-            self._note(*each)
+        for record in [*before, (key, entry)]:
+            self._note(*record)
         self.deferred.clear()
 
     def _note(self, key: str, entry: Entry) -> None:

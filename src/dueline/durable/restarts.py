@@ -126,19 +126,15 @@ def _read(run: Activation, generation: int, key: str) -> Entry:
 
 
 def patched(run: Activation, name: str) -> Call[bool]:
-    """Return whether the code with a patch was the first at this place.
-
-    Its record is written with the next one: alone, it would let older code go on in the other way,
-    and no code would fit both records (rule D7).
-    """
+    """Return whether the code with a patch was first here; the next write records it (rule D7)."""
     key = f"{PATCH}{name}"
     if key in run.log.entries or key in run.log.deferred:
         return True
-    made = run.line.path[0]
-    if run.log.last > made or run.end is not None:
+    if run.log.last > run.line.path[0] or run.end is not None:
         return False
     run.check()
-    head = Head("patch", name, fence=run.job.fence, at_us=run.engine.time.latest_us(), count=made)
+    now_us, count = run.engine.time.latest_us(), run.line.path[0]
+    head = Head("patch", name, fence=run.job.fence, at_us=now_us, count=count)
     run.log.deferred[key] = Entry(head)
     yield from ()  # a call without parts
     return True

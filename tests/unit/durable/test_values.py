@@ -1,0 +1,89 @@
+"""Values of each kind: a replay gives those of the first run, and their types."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pydantic import BaseModel
+
+from dueline import DurableContext
+from dueline.testing.bench import AppOnBench
+from tests.harness.durable_bench import ended
+
+AT = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
+
+
+class Parcel(BaseModel):
+    """A model of pydantic."""
+
+    at: datetime
+    labels: tuple[str, ...]
+
+
+@dataclass
+class Charge:
+    """A dataclass."""
+
+    at: datetime
+    raw: bytes
+
+
+def parcel() -> Parcel:
+    """Return a model."""
+    return Parcel(at=AT, labels=("a", "b"))
+
+
+def charge() -> Charge:
+    """Return a dataclass."""
+    return Charge(AT, b"\0\xff")
+
+
+def timestamp() -> datetime:
+    """Return a timestamp."""
+    return AT
+
+
+def pair() -> tuple[int, Parcel]:
+    """Return a tuple."""
+    return 1, parcel()
+
+
+def raw() -> bytes:
+    """Return bytes."""
+    return b"\0\xff"
+
+
+def span() -> timedelta:
+    """Return a duration."""
+    return timedelta(days=2, microseconds=3)
+
+
+FUNCTIONS = (parcel, charge, timestamp, pair, raw, span)
+
+
+def test_first_runs_and_replays_give_equal_values_and_types(bench: AppOnBench) -> None:
+    """Get each value from a step, a called job, a gather and a signal, twice."""
+    seen: list[list[Any]] = []
+    tasks = [bench.app.task(name=each.__name__)(each) for each in FUNCTIONS]
+
+    @bench.app.durable(name="sees")
+    def sees(ctx: DurableContext) -> int:
+        values: list[Any] = [ctx.step(each) for each in FUNCTIONS]
+        values += [ctx.call(task) for task in tasks]
+        values += ctx.gather([task.call() for task in tasks])
+        for each in FUNCTIONS:
+            kind = each.__annotations__["return"]
+            values.append(ctx.wait_signal(each.__name__, type=kind))
+        seen.append(values)
+        ctx.sleep(1)
+        return len(values)
+
+    job = sees.enqueue()
+    for each in FUNCTIONS:
+        job.signal(each.__name__, each())
+    assert ended(bench, job) == 4 * len(FUNCTIONS)
+    expected = [each() for each in FUNCTIONS] * 4
+    assert len(seen) == 2
+    for values in seen:
+        assert values == expected
+        assert list(map(type, values)) == list(map(type, expected))
