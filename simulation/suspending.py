@@ -1,7 +1,7 @@
 """One run of a queue with durable functions, from a seed to a verdict.
 
-Several processes enqueue functions of drawn calls, another sends signals, an operator cancels some,
-and at the end all functions end. Effects are counted, not records.
+Several processes enqueue functions of drawn calls, also of jobs and of other functions; others send
+signals, and cancel some; and at the end all functions end. Effects are counted, not records.
 """
 
 import json
@@ -20,13 +20,15 @@ from dueline.core.codec import JSON
 from dueline.core.errors import Conflict, StoreUnavailable
 from dueline.core.job import JobId, State
 from dueline.durable import signals
+from dueline.durable.calls import ChildCall
 from dueline.durable.context import DurableContext
+from dueline.durable.errors import CallFailed
 from dueline.durable.handler import DurableHandler
 from dueline.durable.log import OPENED, Entry, entries_of, entry_at, is_position, key_of
 from dueline.jobs import results
 from dueline.jobs.parked_functions import END
 from dueline.jobs.queue import EnqueueRequest, Queues
-from dueline.tasks.handler import Cancel
+from dueline.tasks.handler import Cancel, Context
 from simulation.data import Data, kind_of
 from simulation.life import Life, lived
 from simulation.people import AHEAD_US, BETWEEN_US, Town, Version
@@ -51,17 +53,24 @@ TIMEOUTS_US: Final = (20 * SECOND_US, SECOND_US, 0)
 AGAIN_US: Final = 2 * SECOND_US
 MANY: Final = 1_000_000
 KINDS: Final = ("step", "step", "sleep", "signal", "undone", "undone")
+CALLING: Final = ("call", "gather")
+CALLING_BIT: Final = 8
+"""The bit of a seed that says whether functions call jobs."""
+
+DEPTH_MAX: Final = 2
+LIMITS: Final = (None, 1, 2)
 ENDS: Final = ("done", "done", "wavers", "fails", "cancels")
 
 Calls = Sequence[Sequence[Any]]
 """Kinds of calls, and their terms."""
 
 SUSPENDED_VERDICTS: Final = (
-    "done again", "flipped", "taken twice", "undone wrongly", "undone in disorder", "left behind",
+    "done again", "flipped", "misread", "taken twice", "undone wrongly", "undone in disorder",
+    "left behind",
 )  # fmt: skip
-"""Verdicts on such runs only: a step ran although its record was stored; a call gave two values; a
-signal ended two waits; a compensation ran wrongly, twice, or not at all; compensations ran in
-another order; a function has not ended."""
+"""Verdicts on such runs only: a step ran although its record was stored; a call gave two values, or
+another end than its job had; a signal ended two waits; a compensation ran wrongly, twice, or not at
+all; compensations ran in another order; a function has not ended."""
 
 
 class _Effect(NamedTuple):
@@ -74,13 +83,40 @@ class _Effect(NamedTuple):
     undoes: bool
 
 
+class _Called(NamedTuple):
+    """A call of a job, as a function makes it. task: name of the task. body: the arguments."""
+
+    task: str
+    body: Sequence[Any]
+
+    def call(self) -> "_Called":
+        """Return the planned call."""
+        return self
+
+    def child(self) -> ChildCall:
+        """Return the call with encoded arguments."""
+        opts = _OPTIONS if self.task == "saga" else b""
+        bodies = [json.dumps(self.body).encode()]
+        return ChildCall(
+            self.task, lambda: EnqueueRequest(QUEUE, self.task, 0, bodies, opts=opts), int
+        )
+
+
 class _Ledger:
     """What the functions of a run have done and seen."""
 
     def __init__(self) -> None:
         """Start empty."""
         self.effects: list[_Effect] = []
-        self.seen: dict[tuple[str, int], dict[str, None]] = {}
+        self.seen: dict[tuple[str, int, int], dict[str, None]] = {}
+        """Values by job, generation of the record, and position."""
+        self.plain: set[JobId] = set()
+        """Jobs that have started and are no functions."""
+        self.jobs: dict[int, JobId] = {}
+        """Ids of the jobs that have started, by the numbers of their calls."""
+        self.ends: set[tuple[JobId, str]] = set()
+        """How called jobs ended, as the functions saw it that called them."""
+        self.misread: list[str] = []
         self.again: list[str] = []
         self.places: dict[JobId, DurablePlace] = {}
         """Where the last generation of each function goes on."""
@@ -112,9 +148,13 @@ class _Program:
 
     def run(self) -> None:
         """Make all calls in their order."""
-        for number, call in enumerate(self._calls, start=1):
-            value = self._made(number, *call)
-            self._ledger.seen.setdefault((self._job, number), {})[str(value)] = None
+        position = 0
+        for kind, *terms in self._calls:
+            position += 1
+            value = self._made(position, kind, *terms)
+            at = (self._job, self._place.owner(position), position)
+            self._ledger.seen.setdefault(at, {})[str(value)] = None
+            position += kind in CALLING
 
     def _made(self, number: int, kind: str, *terms: Any) -> object:  # noqa: ANN401
         context = self._context
@@ -124,10 +164,39 @@ class _Program:
             name, timeout_us = terms
             limit = timeout_us / SECOND_US if timeout_us else None
             return context.wait_signal(name, timeout=limit, default="in vain")
+        if kind in CALLING:
+            limit, children, end = terms
+            return self._call(limit, [_Called(task, body) for task, body in children], end)
         took_us, fate = terms
         undo = partial(self._undo, number) if kind == "undone" else None
         step = partial(self._step, number, took_us, fate)
         return context.step(step, name=f"{kind} {number}", undo=undo)
+
+    def _call(self, limit: int | None, children: Sequence[_Called], end: str) -> object:
+        """Call jobs, and note how they ended; maybe let the error of one end the function."""
+        context, errors = self._context, end == "caught"
+        try:
+            if len(children) > 1:
+                ends = context.gather(children, limit=limit, return_exceptions=errors)
+            else:
+                ends = [context.call(children[0])]
+        except CallFailed as error:
+            self._ledger.ends.add((JobId(error.job_id), error.status))
+            if not errors:
+                raise
+            return error
+        for child, value in zip(children, ends, strict=True):
+            self._note_end(child, value)
+        return list(map(str, ends))
+
+    def _note_end(self, child: _Called, value: object) -> None:
+        ledger, number = self._ledger, child.body[0]
+        if isinstance(value, CallFailed):
+            ledger.ends.add((JobId(value.job_id), value.status))
+        elif value == number and number in ledger.jobs:
+            ledger.ends.add((ledger.jobs[number], "done"))
+        else:
+            ledger.misread.append(f"{self._job}: call {number} gave {value}")
 
     def _expect_none(self, key: str, what: str) -> None:
         """Note an effect that is recorded already.
@@ -184,9 +253,23 @@ class _SuspendingShop(Shop):
         self._ledger = ledger
         self.town: Town | None = None
 
+    def work(self, context: Context, number: int, took_us: int, fate: str, /) -> int:
+        """Run a called job."""
+        self._ledger.plain.add(JobId(context.job_id))
+        return self._start(context, number, took_us, fate)
+
+    def _start(self, context: Context, number: int, took_us: int, fate: str) -> int:
+        """Run a job, and let everybody know it."""
+        job_id = JobId(context.job_id)
+        self._ledger.jobs[number] = job_id
+        assert self.town is not None
+        if job_id not in self.town.known:
+            self.town.known.append(job_id)
+        return super().work(context, number, took_us, fate)
+
     def run(self, context: DurableContext, number: int, calls: Calls, end: str) -> int:
         """Run a durable function."""
-        super().work(context, number, 0, "done")
+        self._start(context, number, 0, "done")
         _Program(self._seen_by, self._data, self._ledger, context, calls).run()
         world = self._seen_by
         if end == "fails" or (end == "wavers" and not world.is_healed and world.tape.pick(2)):
@@ -221,39 +304,65 @@ _OPTIONS: Final = CallOptions(durable=DurablePlace()).to_bytes()
 class _Drawing:
     """Draws durable functions."""
 
-    def __init__(self, tape: Tape) -> None:
-        """Take the choices."""
+    def __init__(self, tape: Tape, *, calls: bool) -> None:
+        """Take the choices, and whether functions call jobs."""
         self._tape = tape
+        self._kinds = KINDS + CALLING if calls else KINDS
         self._numbers = iter(range(1, MANY))
 
-    def body(self) -> bytes:
-        """Draw a function; lower choices give simpler ones."""
+    def function(self, depth: int = 0) -> Sequence[Any]:
+        """Draw the arguments of a function; lower choices give simpler ones."""
         tape = self._tape
-        calls = [self._call() for _ in range(1 + tape.pick(CALLS_MAX))]
+        calls = [self._call(depth) for _ in range(1 + tape.pick(CALLS_MAX >> depth))]
         end = ENDS[tape.pick(len(ENDS))]
-        return json.dumps([next(self._numbers), calls, end]).encode()
+        return [next(self._numbers), calls, end]
 
-    def _call(self) -> Sequence[Any]:
+    def _child(self, depth: int) -> Sequence[Any]:
+        """Draw a called job: its task and its arguments."""
+        if depth < DEPTH_MAX and self._tape.pick(3) == 2:
+            return "saga", self.function(depth + 1)
+        took_us, fate = self._work()
+        return "work", [next(self._numbers), took_us, fate]
+
+    def _work(self) -> Sequence[Any]:
         tape = self._tape
-        kind = KINDS[tape.pick(len(KINDS))]
+        took_us = TOOK_US[tape.pick(len(TOOK_US))] if tape.pick(3) == 2 else TOOK_US[0]
+        return took_us, FATES[tape.pick(len(FATES))]
+
+    def _call(self, depth: int) -> Sequence[Any]:
+        tape = self._tape
+        kind = self._kinds[tape.pick(len(self._kinds))]
+        if kind in CALLING:
+            children = [
+                self._child(depth) for _ in range(1 if kind == "call" else 2 + tape.pick(3))
+            ]
+            return (
+                kind,
+                LIMITS[tape.pick(len(LIMITS))],
+                children,
+                ("caught", "raised")[tape.pick(2)],
+            )
         if kind == "sleep":
             return kind, SLEEPS_US[tape.pick(len(SLEEPS_US))]
         if kind == "signal":
             name = SIGNALS[tape.pick(len(SIGNALS))]
             return kind, name, TIMEOUTS_US[tape.pick(len(TIMEOUTS_US))]
-        took_us = TOOK_US[tape.pick(len(TOOK_US))] if tape.pick(3) == 2 else TOOK_US[0]
-        return kind, took_us, FATES[tape.pick(len(FATES))]
+        return kind, *self._work()
 
 
 class _People:
     """Calls functions, sends them signals, and at the end signals until all have ended."""
 
-    def __init__(self, world: World, data: Data) -> None:
-        """Take the world, whose tape has the choices, and the data."""
+    def __init__(self, world: World, data: Data, ledger: _Ledger, *, calls: bool) -> None:
+        """Take the world, whose tape has the choices, the data and the ledger.
+
+        calls: functions call jobs.
+        """
+        self._ledger = ledger
         self._world = world
         self._tape = world.tape
         self._data = data
-        self._drawing = _Drawing(world.tape)
+        self._drawing = _Drawing(world.tape, calls=calls)
         self._numbers = iter(range(1, MANY))
         self._callers: list[Process] = []
 
@@ -277,7 +386,7 @@ class _People:
             due_us = world.now_us + ahead_us if ahead_us else None
             priority = PRIORITIES[tape.pick(len(PRIORITIES))]
             tenant = TENANTS[tape.pick(len(TENANTS))]
-            bodies = [self._drawing.body()]
+            bodies = [json.dumps(self._drawing.function()).encode()]
             town.put(
                 queues,
                 EnqueueRequest(QUEUE, "saga", 0, bodies, due_us, priority, tenant, _OPTIONS),
@@ -287,7 +396,7 @@ class _People:
     def _signal(self, town: Town, queues: Queues) -> None:
         while not self._world.is_healed:
             self._world.sleep(AGAIN_US)
-            for job_id in dict.fromkeys(town.known):
+            for job_id in self._functions(town):
                 signal = self._drawn(SIGNALS[self._tape.pick(len(SIGNALS))])
                 if self._tape.pick(2):
                     with suppress(Conflict, StoreUnavailable):
@@ -298,8 +407,13 @@ class _People:
             self._world.sleep(SECOND_US)
         while not _is_over(self._data, town.known):
             self._world.sleep(AGAIN_US)
-            for job_id, name in product(dict.fromkeys(town.known), SIGNALS):
+            functions = self._functions(town)
+            waiting = [each for each in functions if _awaits(self._ledger, self._data, each)]
+            for job_id, name in product(waiting, SIGNALS):
                 town.insist(partial(signals.send, queues.engine, job_id, self._drawn(name)))
+
+    def _functions(self, town: Town) -> list[JobId]:
+        return [job_id for job_id in dict.fromkeys(town.known) if job_id not in self._ledger.plain]
 
     def _drawn(self, name: str) -> signals.Sent:
         number = str(next(self._numbers))
@@ -321,15 +435,17 @@ def live(
     data = Data(world, kind_of(seed >> 4, is_stepped=scenario.is_stepped))
     ledger = _Ledger()
 
-    def judge(_diary: RunLog, faults: dict[str, list[str]]) -> None:
+    def judge(diary: RunLog, faults: dict[str, list[str]]) -> None:
         town = _shop().town
         assert town is not None
         faults |= _judged(ledger, data, dict.fromkeys(town.known))
+        faults["misread"] = ledger.misread + _misread(ledger, data, diary)
         for verdict in [verdict for verdict, stories in faults.items() if not stories]:
             del faults[verdict]
 
+    people = _People(world, data, ledger, calls=bool(seed >> CALLING_BIT & 1))
     return lived(
-        world, scenario, data, _People(world, data).begin, seed=seed, judge=judge,
+        world, scenario, data, people.begin, seed=seed, judge=judge,
         open_shop=lambda world, diary: _SuspendingShop(world, diary, data, ledger),
     )  # fmt: skip
 
@@ -341,6 +457,13 @@ def _state_of(data: Data, job_id: JobId) -> str:
         return result.state
     rows = data.rows({job_id.hex()})
     return next(("dead" for row in rows if row.id == job_id and row.state == State.DEAD), "")
+
+
+def _awaits(ledger: _Ledger, data: Data, job_id: JobId) -> bool:
+    """Return whether a function waits for a signal; another one is not to be woken by one."""
+    place = ledger.places.get(job_id, DurablePlace())
+    keys = entries_of(data.store, job_id, place).keys()
+    return any(key.endswith("!wait") and key.removesuffix("!wait") not in keys for key in keys)
 
 
 def _is_over(data: Data, called: Iterable[JobId]) -> bool:
@@ -356,7 +479,7 @@ def _judged(ledger: _Ledger, data: Data, called: Iterable[JobId]) -> dict[str, l
     found["done again"] = ledger.again
     found["flipped"] = [
         f"{job}: call {number} gave {', '.join(values)}"
-        for (job, number), values in ledger.seen.items()
+        for (job, _, number), values in ledger.seen.items()
         if len(values) > 1
     ]
     for job_id in called:
@@ -365,12 +488,26 @@ def _judged(ledger: _Ledger, data: Data, called: Iterable[JobId]) -> dict[str, l
         if not state:
             found["left behind"].append(job_id.hex())
             continue
-        sources = [entry.head.source for entry in entries.values() if entry.head.source]
+        sources = [
+            entry.head.source
+            for entry in entries.values()
+            if entry.head.kind == "signal" and entry.head.source
+        ]
         if len(set(sources)) < len(sources):
             found["taken twice"].append(f"{job_id.hex()}: {sources}")
         found["undone wrongly"] += _undone_wrongly(ledger, job_id, entries, state)
         found["undone in disorder"] += _disorder(ledger, job_id, entries)
     return found
+
+
+def _misread(ledger: _Ledger, data: Data, diary: RunLog) -> list[str]:
+    """Return ends of called jobs that their callers saw otherwise; a retried job ends again."""
+    revived = {event.id for event in diary.events if event.f == "carry"}
+    return [
+        f"{job_id.hex()} is {_state_of(data, job_id)}, its caller saw {status}"
+        for job_id, status in sorted(ledger.ends)
+        if job_id.hex() not in revived and _state_of(data, job_id) != status
+    ]
 
 
 def _undone(ledger: _Ledger, job_id: JobId) -> list[int]:

@@ -12,6 +12,7 @@ from dueline.durable import ends, signals, waits
 from dueline.durable.activation import Activation
 from dueline.durable.driving import Part
 from dueline.durable.log import Entry, Head, Log
+from dueline.jobs import called_jobs, group_cancellation
 
 Patch = pytest.MonkeyPatch
 
@@ -112,3 +113,16 @@ def a_compensation_that_is_recorded_runs_again(patch: Patch) -> None:
 def nobody_is_woken(patch: Patch) -> None:
     patch.setattr(signals, "wake", lambda _engine, _job_id: True)
     patch.setattr(waits, "CHECK_US_MIN", waits.CHECK_US_MAX)
+
+
+def no_caller_is_woken(patch: Patch) -> None:
+    patch.setattr(group_cancellation, "wake_parents", lambda *_: 0)
+    patch.setattr(waits, "CHECK_US_MIN", waits.CHECK_US_MAX)
+
+
+def the_end_of_a_called_job_is_not_written_for_its_caller(patch: Patch) -> None:
+    patch.setattr(called_jobs, "record", lambda *_: [])
+
+
+def a_recorded_call_is_not_inserted_again(patch: Patch) -> None:
+    patch.setattr(Log, "insert_again", lambda *_: None)
