@@ -1,9 +1,7 @@
 """Durable functions by the public interface, on each kind of store."""
 
 import asyncio
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Event
@@ -13,8 +11,8 @@ import pytest
 
 from dueline import Cancel, Conflict, Dueline, DurableContext, Job, JobFailed, Retry, StepFailed
 from tests.harness.addresses import IN_MEMORY, LONG_ON_CASSANDRA
-
-WAIT_S = 60.0
+from tests.harness.applications import application, until
+from tests.harness.programs import WAIT_S
 
 EVERY = pytest.mark.parametrize("url", [*IN_MEMORY, *LONG_ON_CASSANDRA], indirect=True)
 
@@ -27,24 +25,6 @@ class Charge:
     at: datetime
     parts: tuple[str, ...]
     raw: bytes
-
-
-@contextmanager
-def application(url: str) -> Iterator[Dueline]:
-    """Open an application, and close it."""
-    app = Dueline(url)
-    try:
-        yield app
-    finally:
-        app.close()
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Wait for a condition."""
-    end = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < end, "it does not happen"
-        time.sleep(0.02)
 
 
 def parked(job: Job[Any]) -> Callable[[], bool]:

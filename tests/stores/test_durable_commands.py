@@ -8,8 +8,8 @@ import pytest
 
 from dueline import DurableContext, Job, Retry
 from tests.harness.addresses import LONG_ON_CASSANDRA
+from tests.harness.applications import application, until
 from tests.harness.shell import Shell
-from tests.stores.test_durable import application, until
 
 
 @pytest.fixture

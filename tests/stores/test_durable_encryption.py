@@ -12,7 +12,8 @@ from dueline.admin.move_records import all_records
 from dueline.contrib.crypto import Cipher
 from dueline.core.pagination import jobs_in_lanes
 from tests.harness.addresses import IN_MEMORY, LONG_ON_CASSANDRA
-from tests.stores.test_durable import WAIT_S, application, until
+from tests.harness.applications import application, until
+from tests.harness.programs import WAIT_S
 
 EVERY = pytest.mark.parametrize("url", [*IN_MEMORY, *LONG_ON_CASSANDRA], indirect=True)
 WORD = "clear-text"

@@ -6,7 +6,8 @@ import pytest
 
 from dueline import BadInput, Conflict, DurableContext, Job, Retry
 from tests.harness.addresses import IN_MEMORY, LONG_ON_CASSANDRA
-from tests.stores.test_durable import WAIT_S, application, until
+from tests.harness.applications import application, until
+from tests.harness.programs import WAIT_S
 
 EVERY = pytest.mark.parametrize("url", [*IN_MEMORY, *LONG_ON_CASSANDRA], indirect=True)
 

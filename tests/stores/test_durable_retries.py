@@ -12,8 +12,9 @@ from dueline.admin.search import JobFilter
 from dueline.jobs.bulk import retry_all
 from dueline.web import api
 from tests.harness.addresses import IN_MEMORY, LONG_ON_CASSANDRA
+from tests.harness.applications import application, until
 from tests.harness.http_api import Program
-from tests.stores.test_durable import WAIT_S, application, until
+from tests.harness.programs import WAIT_S
 
 EVERY = pytest.mark.parametrize("url", [*IN_MEMORY, *LONG_ON_CASSANDRA], indirect=True)
 ONCE: Final = Retry(attempts=1)
