@@ -46,7 +46,7 @@ def test_a_tape_leads_the_life_that_it_was_taken_from() -> None:
         ("D4", suspensions.a_recorded_call_is_not_inserted_again, 400),
         ("D5", suspensions.the_end_is_not_recorded, 720),
         ("D5", suspensions.a_recorded_end_is_not_followed, 0),
-        ("D5", suspensions.a_compensation_that_is_recorded_runs_again, 400),
+        ("D5", suspensions.a_compensation_that_is_recorded_runs_again, 460),
         ("D10", suspensions.an_unknown_step_is_not_interrupted, 0),
         ("D11", suspensions.a_record_is_written_whoever_has_opened_the_log, 110),
         ("D12", suspensions.a_signal_is_free_though_it_is_marked, 0),
