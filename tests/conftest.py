@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import sys
 import threading
 from collections import defaultdict
@@ -52,6 +53,11 @@ pytest.register_assert_rewrite("tests.harness.late_landing", "tests.harness.stor
 EXTRA_STORES["memory://?transactional=off"] = SteppedMemoryStore
 
 UNHURRIED = [HealthCheck.too_slow]  # a busy machine is no finding
+
+# Whoever runs the tests in the background, with `nohup` or without job control, has them ignored:
+# so would the processes that tests start, stop and reload.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "ci",
