@@ -38,7 +38,7 @@ def a_suspension_that_is_caught_is_forgotten(patch: Patch) -> None:
 
 
 def records_do_not_name_the_opened_log(patch: Patch) -> None:
-    change_source(patch, Log, "_put", "(opened, put)", "(put,)")
+    change_source(patch, Log, "_put", "(opened, *also, put)", "(put,)")
 
 
 def a_row_does_not_say_that_its_function_has_begun(patch: Patch) -> None:
