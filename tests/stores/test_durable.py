@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Event
@@ -11,8 +12,7 @@ import pytest
 
 from dueline import Cancel, Conflict, Dueline, DurableContext, Job, JobFailed, Retry, StepFailed
 from tests.harness.addresses import IN_MEMORY, LONG_ON_CASSANDRA
-from tests.harness.applications import application, until
-from tests.harness.programs import WAIT_S
+from tests.harness.programs import WAIT_S, wait_for
 
 EVERY = pytest.mark.parametrize("url", [*IN_MEMORY, *LONG_ON_CASSANDRA], indirect=True)
 
@@ -41,7 +41,7 @@ def charge(amount: int) -> Charge:
 def test_a_replay_gives_the_values_of_the_first_run(url: str) -> None:
     """Run a step, wait, and compare what the two runs saw."""
     seen: list[tuple[object, ...]] = []
-    with application(url) as app:
+    with closing(Dueline(url)) as app:
 
         @app.durable(name="order")
         def order(ctx: DurableContext, amount: int) -> int:
@@ -69,7 +69,7 @@ def test_a_replay_gives_the_values_of_the_first_run(url: str) -> None:
 def test_a_coroutine_function_waits_for_signals_and_steps(url: str) -> None:
     """Send signals before and while a function waits; take them in their order."""
     calls: list[str] = []
-    with application(url) as app:
+    with closing(Dueline(url)) as app:
 
         async def ask(question: str) -> str:
             await asyncio.sleep(0)
@@ -87,10 +87,10 @@ def test_a_coroutine_function_waits_for_signals_and_steps(url: str) -> None:
 
         with app.worker():
             job = agent.enqueue()
-            until(parked(job))
+            wait_for(parked(job), "the function waits")
             job.signal("go", 1, id="a")
             job.signal("go", 7, id="a")
-            until(lambda: calls == ["why"])
+            wait_for(lambda: calls == ["why"], "the step was called")
             assert job.state == {"got": 1}
             job.signal("go", 2)
             assert job.result(timeout=WAIT_S) == [1, "WHY", 2, "late"]
@@ -103,7 +103,7 @@ def test_a_coroutine_function_waits_for_signals_and_steps(url: str) -> None:
 def test_a_failure_undoes_what_was_done_last_first(url: str) -> None:
     """Register compensations, then fail by a step, by own code, and by a cancel."""
     undone: list[object] = []
-    with application(url) as app:
+    with closing(Dueline(url)) as app:
 
         def book(what: str) -> str:
             return f"no {what}"
@@ -138,7 +138,7 @@ def test_a_failure_undoes_what_was_done_last_first(url: str) -> None:
                 undone.clear()
             assert trip.enqueue("caught").result(timeout=WAIT_S) == "ValueError full"
             job = trip.enqueue("waits")
-            until(parked(job))
+            wait_for(parked(job), "the function waits")
             assert job.cancel() is False
             with pytest.raises(JobFailed, match="cancelled"):
                 job.result(timeout=WAIT_S)
@@ -154,14 +154,14 @@ def test_a_worker_that_stops_suspends_a_function_at_its_next_call(url: str) -> N
     def first(ctx: DurableContext) -> int:
         calls.append(1)
         started.set()
-        until(lambda: ctx._run._control.is_draining)
+        wait_for(lambda: ctx._run._control.is_draining, "the worker stops")
         return 1
 
     def second(number: int) -> int:
         calls.append(2)
         return number + 1
 
-    with application(url) as app:
+    with closing(Dueline(url)) as app:
 
         @app.durable(name="two")
         def two(ctx: DurableContext) -> int:
@@ -184,7 +184,7 @@ def test_a_worker_that_stops_suspends_a_function_at_its_next_call(url: str) -> N
 @EVERY
 def test_a_cancel_is_delivered_once_and_may_be_caught(url: str) -> None:
     """Catch the cancel of a sleep, and go on."""
-    with application(url) as app:
+    with closing(Dueline(url)) as app:
 
         @app.durable(name="nap")
         def nap(ctx: DurableContext) -> str:
@@ -197,7 +197,7 @@ def test_a_cancel_is_delivered_once_and_may_be_caught(url: str) -> None:
 
         with app.worker():
             job = nap.enqueue()
-            until(parked(job))
+            wait_for(parked(job), "the function waits")
             job.cancel()
             assert job.result(timeout=WAIT_S) == "woken"
 
@@ -212,7 +212,7 @@ def stored_error(app: Dueline, job: Job[Any]) -> str:
 def test_other_code_stops_a_function_and_ends_nothing(url: str) -> None:
     """Run a function by code that calls something else, then by its own."""
     names = ["one"]
-    with application(url) as app:
+    with closing(Dueline(url)) as app:
 
         @app.durable(name="changed")
         def changed(ctx: DurableContext) -> str:
@@ -222,10 +222,13 @@ def test_other_code_stops_a_function_and_ends_nothing(url: str) -> None:
 
         with app.worker():
             job = changed.enqueue()
-            until(parked(job))
+            wait_for(parked(job), "the function waits")
             names[0] = "two"
             job.signal("go")
-            until(lambda: "was one, the code now calls two" in stored_error(app, job))
+            wait_for(
+                lambda: "was one, the code now calls two" in stored_error(app, job),
+                "the function is stopped",
+            )
             names[0] = "one"
             job.retry()
             assert job.result(timeout=WAIT_S) == "x"

@@ -1,14 +1,15 @@
 """Commands that show and steer durable functions, on each server (W10, W12, W13, W15)."""
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dueline import DurableContext, Job, Retry
+from dueline import Dueline, DurableContext, Job, Retry
 from tests.harness.addresses import LONG_ON_CASSANDRA
-from tests.harness.applications import application, until
+from tests.harness.programs import wait_for
 from tests.harness.shell import Shell
 
 
@@ -27,7 +28,7 @@ def flows(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Calla
 
 def explained(job: Job[Any], reason: str) -> None:
     """Wait until a function waits for something."""
-    until(lambda: job.explain().reason == reason)
+    wait_for(lambda: job.explain().reason == reason, "the function waits")
 
 
 @pytest.mark.parametrize("url", LONG_ON_CASSANDRA, indirect=True)
@@ -42,7 +43,7 @@ def test_commands_show_and_steer_functions_without_their_code(
             raise ValueError("no address")
         return "shipped"
 
-    with application(url) as app:
+    with closing(Dueline(url)) as app:
 
         @app.task(name="reserve", queue="stock")
         def reserve(number: int) -> int:
@@ -71,7 +72,7 @@ def test_commands_show_and_steer_functions_without_their_code(
                 explained(other, "signal")
             assert {each["state"] for each in flows("list", "--name", "order")} == {"waiting"}
             assert flows("signal", job.id, "approved", "--value", "7") is not None
-            until(lambda: job.status == "dead")
+            wait_for(lambda: job.status == "dead", "the functions are dead")
             state, calls = shown(job.id)
             assert (state, calls[-1][1:]) == ("dead", ("ship", "failed"))
             fails.clear()
@@ -81,6 +82,6 @@ def test_commands_show_and_steer_functions_without_their_code(
             assert flows("reset", other.id, "--to", "0")["id"] == other.id
             explained(other, "calls")
             assert flows("cancel", other.id)["asked_to_stop"] == 1
-            until(lambda: other.status == "cancelled")
+            wait_for(lambda: other.status == "cancelled", "the function is cancelled")
         states = {each["id"]: each["state"] for each in flows("list")}
         assert states == {job.id: "done", other.id: "cancelled"}

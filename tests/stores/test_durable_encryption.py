@@ -1,6 +1,7 @@
 """An encrypting codec leaves no clear text of a durable function in a store (W10)."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,7 @@ from dueline.admin.move_records import all_records
 from dueline.contrib.crypto import Cipher
 from dueline.core.pagination import jobs_in_lanes
 from tests.harness.addresses import IN_MEMORY, LONG_ON_CASSANDRA
-from tests.harness.applications import application, until
-from tests.harness.programs import WAIT_S
+from tests.harness.programs import WAIT_S, wait_for
 
 EVERY = pytest.mark.parametrize("url", [*IN_MEMORY, *LONG_ON_CASSANDRA], indirect=True)
 WORD = "clear-text"
@@ -75,7 +75,7 @@ class Sealed:
 @EVERY
 def test_no_clear_text_of_a_function_is_in_a_store(url: str, tmp_path: Path) -> None:
     """Look into the store while the function waits for a retry and a signal, and after its end."""
-    with application(url) as app:
+    with closing(Dueline(url)) as app:
         Cipher({"1": "11" * 32}).install(app)
         app.queue("default", history="all")
         sealed = Sealed(app)
@@ -83,7 +83,9 @@ def test_no_clear_text_of_a_function_is_in_a_store(url: str, tmp_path: Path) -> 
             job: Job[int] = sealed.task.enqueue(WORD)
             job.signal("go", f"{WORD} again")
             job.signal("go", WORD)
-            until(lambda: job.explain().reason == "retrying")
+            wait_for(
+                lambda: job.explain().reason == "retrying", "the step waits for its next attempt"
+            )
             assert "ValueError" in str(job.explain())
             assert not clear_text_in(app)
             sealed.fails = False
@@ -96,9 +98,11 @@ def test_no_clear_text_of_a_function_is_in_a_store(url: str, tmp_path: Path) -> 
 
 def test_clear_text_is_found_without_encryption(tmp_path: Path) -> None:
     """Look for the same secrets where nothing is encrypted."""
-    with application(f"sqlite:///{tmp_path}/jobs.db") as app:
+    with closing(Dueline(f"sqlite:///{tmp_path}/jobs.db")) as app:
         sealed = Sealed(app)
         with app.worker():
             job = sealed.task.enqueue(WORD)
-            until(lambda: job.explain().reason == "retrying")
+            wait_for(
+                lambda: job.explain().reason == "retrying", "the step waits for its next attempt"
+            )
             assert len(clear_text_in(app)) >= 4

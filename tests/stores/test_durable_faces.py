@@ -1,8 +1,5 @@
 """What people see of durable functions, on each kind of store (W10, W13)."""
 
-import time
-from collections.abc import Callable
-
 import pytest
 
 from dueline import Dueline, DurableContext
@@ -11,18 +8,11 @@ from dueline.admin.health import examine
 from dueline.admin.job_views import details_of
 from dueline.durable.stopped import forget_resumed, stopped_in
 from tests.harness.addresses import IN_MEMORY, LONG_ON_CASSANDRA
+from tests.harness.programs import wait_for
 
 WAIT_S = 60.0
 
 EVERY = pytest.mark.parametrize("url", [*IN_MEMORY, *LONG_ON_CASSANDRA], indirect=True)
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Wait for a condition."""
-    end = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < end, "it does not happen"
-        time.sleep(0.02)
 
 
 @EVERY
@@ -39,13 +29,13 @@ def test_a_function_that_waits_is_stopped_and_ends_is_shown_as_that(url: str) ->
     engine = app.engine
     with app.worker():
         job = shown.enqueue()
-        until(lambda: job.explain().reason == "signal")
+        wait_for(lambda: job.explain().reason == "signal", "the function waits for a signal")
         assert "in call 2 of shown" in str(job.explain())
         (waiting,) = list_functions(engine, state="waiting", name="shown")
         assert waiting.id == job._id
         names[0] = "two"
         job.signal("go", "y")
-        until(lambda: bool(stopped_in(engine, "default")))
+        wait_for(lambda: bool(stopped_in(engine, "default")), "the function is stopped")
         assert "call 1 was one, the code now calls two" in str(job.explain())
         assert [check.verdict for check in examine(engine).checks if check.name == "functions"] == [
             "warning"

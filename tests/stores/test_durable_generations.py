@@ -1,27 +1,30 @@
 """Resets and forks of durable functions, on each kind of store (W15, rules D8, D12, D13)."""
 
+from contextlib import closing
 from typing import Any
 
 import pytest
 
-from dueline import BadInput, Conflict, DurableContext, Job, Retry
+from dueline import BadInput, Conflict, Dueline, DurableContext, Job, Retry
 from tests.harness.addresses import IN_MEMORY, LONG_ON_CASSANDRA
-from tests.harness.applications import application, until
-from tests.harness.programs import WAIT_S
+from tests.harness.programs import WAIT_S, wait_for
 
 EVERY = pytest.mark.parametrize("url", [*IN_MEMORY, *LONG_ON_CASSANDRA], indirect=True)
 
 
-def wait_for(job: Job[Any], signal: str) -> None:
+def wait_for_signal(job: Job[Any], signal: str) -> None:
     """Wait until a function waits for a signal."""
-    until(lambda: job.explain().reason == "signal" and f"signal {signal} " in str(job.explain()))
+    wait_for(
+        lambda: job.explain().reason == "signal" and f"signal {signal} " in str(job.explain()),
+        "the function waits for a signal",
+    )
 
 
 @EVERY
 def test_a_reset_and_a_fork_go_on_after_a_call(url: str) -> None:
     """Fork and reset a function that waits: calls after the position are made again."""
     made: list[str] = []
-    with application(url) as app:
+    with closing(Dueline(url)) as app:
 
         def book(what: str) -> str:
             made.append(what)
@@ -42,18 +45,18 @@ def test_a_reset_and_a_fork_go_on_after_a_call(url: str) -> None:
         with app.worker():
             job = trip.enqueue()
             job.signal("first", "a")
-            wait_for(job, "go")
+            wait_for_signal(job, "go")
             assert made == ["car", "hotel"]
             fork = job.reset(to=1, as_new=True)
             assert fork.id != job.id
-            wait_for(fork, "first")
+            wait_for_signal(fork, "first")
             assert made == ["car", "hotel", "hotel"]
             with pytest.raises(BadInput, match="there is no call 9"):
                 job.reset(to=9)
             made.clear()
             assert job.reset(to=0).id == job.id
-            until(lambda: made == ["car", "hotel"])
-            wait_for(job, "go")  # a signal that a dropped call took is taken again
+            wait_for(lambda: made == ["car", "hotel"], "the steps were made")
+            wait_for_signal(job, "go")  # a signal that a dropped call took is taken again
             for each in (job, fork):
                 each.signal("go", "b")
             fork.signal("first", "c")
@@ -70,7 +73,7 @@ def test_a_dead_function_is_reset_unless_it_was_compensated(url: str) -> None:
     made: list[str] = []
     undone: list[str] = []
     fails = [True]
-    with application(url) as app:
+    with closing(Dueline(url)) as app:
 
         def book(what: str) -> str:
             made.append(what)
@@ -86,7 +89,7 @@ def test_a_dead_function_is_reset_unless_it_was_compensated(url: str) -> None:
 
         with app.worker():
             plain, undoing = trip.enqueue(undoes=False), trip.enqueue(undoes=True)
-            until(lambda: plain.status == undoing.status == "dead")
+            wait_for(lambda: plain.status == undoing.status == "dead", "the functions are dead")
             fails.clear()
             with pytest.raises(Conflict, match="compensations ran"):
                 undoing.reset(to=1)

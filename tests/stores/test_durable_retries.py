@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from typing import Any, Final
 
 import pytest
@@ -12,9 +13,8 @@ from dueline.admin.search import JobFilter
 from dueline.jobs.bulk import retry_all
 from dueline.web import api
 from tests.harness.addresses import IN_MEMORY, LONG_ON_CASSANDRA
-from tests.harness.applications import application, until
 from tests.harness.http_api import Program
-from tests.harness.programs import WAIT_S
+from tests.harness.programs import WAIT_S, wait_for
 
 EVERY = pytest.mark.parametrize("url", [*IN_MEMORY, *LONG_ON_CASSANDRA], indirect=True)
 ONCE: Final = Retry(attempts=1)
@@ -79,13 +79,16 @@ class Trip:
 @EVERY
 def test_each_face_retries_what_failed_and_runs_nothing_else_again(url: str) -> None:
     """Let a function die for each face, mend the cause, and retry it by that face."""
-    with application(url) as app:
+    with closing(Dueline(url)) as app:
         trip = Trip(app)
         jobs = {name: trip.task.enqueue(n) for n, name in enumerate(FACES)}
         rest = trip.task.enqueue(len(FACES))
         flow = app.start(pipeline(trip.task.step(len(FACES) + 1), trip.after.step()))
         with app.worker():
-            until(lambda: all(job.status == "dead" for job in [*jobs.values(), rest, flow.step(0)]))
+            wait_for(
+                lambda: all(job.status == "dead" for job in [*jobs.values(), rest, flow.step(0)]),
+                "the functions are dead",
+            )
             trip.fails = False
             for name, job in jobs.items():
                 FACES[name](app, job)
@@ -102,12 +105,12 @@ def test_each_face_retries_what_failed_and_runs_nothing_else_again(url: str) -> 
 @EVERY
 def test_no_face_retries_a_function_that_was_compensated(url: str) -> None:
     """Retry a dead function whose compensations ran: it stays dead, and says so."""
-    with application(url) as app:
+    with closing(Dueline(url)) as app:
         trip = Trip(app)
         trip.has_undo = True
         with app.worker():
             job = trip.task.enqueue(1)
-            until(lambda: job.status == "dead")
+            wait_for(lambda: job.status == "dead", "the functions are dead")
             for name in ("a handle", "the dashboard"):
                 with pytest.raises(Conflict, match="compensations ran"):
                     FACES[name](app, job)
@@ -121,7 +124,7 @@ def test_no_face_retries_a_function_that_was_compensated(url: str) -> None:
 def test_a_retry_runs_a_step_that_waits_for_its_next_attempt_now(url: str) -> None:
     """Retry functions in the backoff of a step, by a handle and in bulk; a sleep is not cut."""
     calls: Counter[str] = Counter()
-    with application(url) as app:
+    with closing(Dueline(url)) as app:
 
         def fetch(name: str) -> str:
             calls[name] += 1
@@ -140,13 +143,18 @@ def test_a_retry_runs_a_step_that_waits_for_its_next_attempt_now(url: str) -> No
         with app.worker():
             jobs = [task.enqueue(name) for task, name in zip(tasks, names, strict=True)]
             for attempt in (1, 2):
-                until(lambda: all(job.explain().reason == "retrying" for job in jobs))
+                wait_for(
+                    lambda: all(job.explain().reason == "retrying" for job in jobs),
+                    "the step waits for its next attempt",
+                )
                 assert [calls[name] for name in names] == [attempt, attempt]
                 jobs[0].retry()
                 like = JobFilter("scheduled", task="in bulk")
                 assert Operations(app.queues, "ann").bulk("retry", like, "in bulk").done == 1
-                until(lambda: min(calls.values()) == attempt + 1)  # noqa: B023
-            until(lambda: all(job.explain().reason == "sleep" for job in jobs))
+                wait_for(lambda: min(calls.values()) == attempt + 1, "each step was called again")  # noqa: B023
+            wait_for(
+                lambda: all(job.explain().reason == "sleep" for job in jobs), "the functions sleep"
+            )
             jobs[0].retry()
-            until(lambda: jobs[0].explain().reason == "sleep")
+            wait_for(lambda: jobs[0].explain().reason == "sleep", "the functions sleep")
             assert [job.status for job in jobs] == ["scheduled", "scheduled"]
