@@ -52,7 +52,7 @@ class Sending(NamedTuple):
 
 def send_signal(queues: Queues, tasks: Mapping[str, Handler], job_id: JobId, sent: Sending) -> None:
     """Send a signal; see `Job.signal`."""
-    row, own = _signalled(queues, job_id, sent.name, sent.id)
+    row, signal_id = _signalled(queues, job_id, sent.name, sent.id)
     handler = tasks.get(row.task)
     if not isinstance(handler, ValueHandler):
         raise NotFound(
@@ -60,42 +60,42 @@ def send_signal(queues: Queues, tasks: Mapping[str, Handler], job_id: JobId, sen
             hint="Import the module that declares it: its codec encodes the value.",
         )
     stored = handler.write_value(sent.value, f"the signal {sent.name}")
-    send(queues.engine, row.id, Sent(sent.name, own, stored.codec, stored.data))
+    send(queues.engine, row.id, Sent(sent.name, signal_id, stored.codec, stored.data))
 
 
 def send_plain(
-    queues: Queues, job_id: JobId, name: str, value: bytes, *, own: str | None = None
+    queues: Queues, job_id: JobId, name: str, value: bytes, *, signal_id: str | None = None
 ) -> None:
     """Send a signal with a JSON value, without the code of the function.
 
     Args:
-      own: Id of the signal; None for a random one.
+      signal_id: Id of the signal; None for a random one.
 
     Raises:
       NotFound: There is no such function.
       Conflict: It has ended, or has too many unread signals.
       BadInput: The function's values have a codec of its application.
     """
-    row, own = _signalled(queues, job_id, name, own)
+    row, signal_id = _signalled(queues, job_id, name, signal_id)
     if row.codec != JSON:
         raise BadInput(
             f"The values of {row.task} have a codec of its application, such as encryption.",
             hint=f"Send the signal by its code: app.job({job_id.hex()!r}).signal({name!r}, ...).",
         )
-    send(queues.engine, job_id, Sent(name, own, JSON, value))
+    send(queues.engine, job_id, Sent(name, signal_id, JSON, value))
 
 
-def _signalled(queues: Queues, job_id: JobId, name: str, own: str | None) -> tuple[Job, str]:
+def _signalled(queues: Queues, job_id: JobId, name: str, given: str | None) -> tuple[Job, str]:
     """Return the row of the function that is signalled, and the id of the signal."""
     check_name(name, "signal")
-    own = queues.engine.ids.token().hex() if own is None else check_name(own, "signal id")
+    signal_id = queues.engine.ids.token().hex() if given is None else check_name(given, "signal id")
     row = queues.find(job_id).row
     if row is None or durable_place(row) is None:
         raise NotFound(
             f"There is no durable function {job_id.hex()} that can be signalled.",
             hint="It may have ended, or be a job of another kind.",
         )
-    return row, own
+    return row, signal_id
 
 
 def state(queues: Queues, tasks: Mapping[str, Handler], job_id: JobId) -> Any:  # noqa: ANN401

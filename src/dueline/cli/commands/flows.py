@@ -248,7 +248,7 @@ def signal(
         look = _find(queues, flow)
         if isinstance(look, JobDetails):
             flow_id = parse_id(look.summary.id)
-            durable_jobs.send_plain(queues, flow_id, name, written, own=own)
+            durable_jobs.send_plain(queues, flow_id, name, written, signal_id=own)
         else:
             flow_id = look.flow
             engine.signal(queues.engine, look, name, written)

@@ -113,13 +113,13 @@ class CassandraRecords:
         attempts = [_Attempt(commit) for commit in commits]
         unanswered = attempts
         for _ in range(ROUNDS_MAX):
-            now_us = self._now_us() if unanswered else 0
+            if not unanswered:
+                break
+            now_us = self._now_us()
             batches = [attempt.calls(now_us) for attempt in unanswered]
             for attempt, answer in zip(unanswered, self._session.decide_many(batches), strict=True):
                 self._judge(attempt, answer, now_us)
             unanswered = [attempt for attempt in unanswered if attempt.result is None]
-            if not unanswered:
-                break
         return [attempt.has_held() for attempt in attempts]
 
     def _judge(self, attempt: "_Attempt", answer: Answer | DuelineError, now_us: int) -> None:
