@@ -1,7 +1,7 @@
 """Simulate runs of a queue: many with `--seeds 2000`, or one with `--seed 7 --trace`.
 
 One run in eight is a run of a stream, with a negative seed. One in sixteen is a run of a schedule,
-one in sixteen has limits, and one in sixteen has workflows.
+one has limits, one workflows, one several versions of workers, and one durable functions.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from simulation.crowd import FAILURES_MAX, Sum, lead, quieten
 from simulation.life import Life
-from simulation.lives import live, seeds_from
+from simulation.lives import PLACES, live, seeds_from
 from simulation.nth import KINDS, every
 from simulation.report import Progress, story, summary
 from simulation.scripts import SCRIPTS
@@ -94,6 +94,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=2000, help="number of runs")
     parser.add_argument("--base", type=int, help="first seed; default: derived from the commit")
+    parser.add_argument("--kind", choices=PLACES, help="only runs of this kind")
     parser.add_argument("--seed", type=int, help="run only this seed")
     parser.add_argument("--trace", action="store_true", help="print every step")
     parser.add_argument("--no-shrink", action="store_true", help="do not reduce a failing run")
@@ -112,7 +113,7 @@ def main() -> int:
     if asked.seed is not None:
         return one(asked.seed, trace=asked.trace, shrinks=not asked.no_shrink)
     base = base_of(commit()) if asked.base is None else asked.base
-    seeds = seeds_from(base, asked.seeds)
+    seeds = seeds_from(base, asked.seeds, asked.kind)
     if not 0 <= asked.first < len(seeds):
         parser.error("--from must be less than --seeds")
     return many(seeds, asked.first, asked.workers, digests=asked.digests)

@@ -6,7 +6,7 @@ versions of workers, from SUSPENDING runs with durable functions. All others are
 queue.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from simulation import deploying, flowing, life, limited, recurring, suspending
 from simulation.life import Life
@@ -32,6 +32,18 @@ SUSPENDING = 1 << 64
 """Above those with several versions."""
 
 
+PLACES: Mapping[str, int] = {
+    "plain": 0,
+    "versions": 1,
+    "limits": 3,
+    "durable": 5,
+    "streams": 7,
+    "schedules": 11,
+    "workflows": 13,
+}
+"""A place of each kind among as many runs."""
+
+
 def live(
     seed: int, given: Sequence[int] | None = None, *, trace: Callable[[str], object] | None = None
 ) -> Life:
@@ -50,17 +62,19 @@ def live(
     return lead(seed, given, trace=trace)
 
 
-def seeds_from(base: int, count: int) -> list[int]:
-    """Return the seeds of a number of runs of all kinds."""
+def seeds_from(base: int, count: int, kind: str | None = None) -> list[int]:
+    """Return the seeds of a number of runs, of all kinds or of one of `PLACES`."""
     return [
-        _of_a_kind(seed, place % ONE_IN) for place, seed in enumerate(range(base, base + count))
+        _of_a_kind(seed, place % ONE_IN if kind is None else PLACES[kind])
+        for place, seed in enumerate(range(base, base + count))
     ]
 
 
 def _of_a_kind(seed: int, place: int) -> int:
-    if place in (7, 15):
+    if place in (PLACES["streams"], 15):
         return -seed
-    if place in (3, 11):  # odd indexes, because the last bit selects the kind of store
-        seed = seed & ~1 | seed >> 4 & 1
-    kinds = {1: DEPLOYING, 3: LIMITED, 5: SUSPENDING, 11: RECURRING, 13: FLOWING}
-    return seed + kinds.get(place, 0)
+    if place in (PLACES["limits"], PLACES["schedules"]):
+        seed = seed & ~1 | seed >> 4 & 1  # their places are odd: the last bit is the kind of store
+    beyond = {"versions": DEPLOYING, "limits": LIMITED, "durable": SUSPENDING,
+              "schedules": RECURRING, "workflows": FLOWING}  # fmt: skip
+    return seed + next((first for kind, first in beyond.items() if PLACES[kind] == place), 0)

@@ -82,6 +82,7 @@ class Town:
         self._working: list[Process] = []
         self._persons: list[Process] = []
         self._producers = Producers(world, self._start_producer)
+        self._unsure: list[Left[Job]] = []
         self._diary = diary
         self._reach = reach
         self._seed = seed
@@ -226,11 +227,18 @@ class Town:
     def put(self, queues: Queues, calls: EnqueueRequest) -> list[JobId]:
         """Repeat a call until its outcome is known."""
         left = Left[Job](0)
+        self._unsure.append(left)
         before = len(self.known)
         self._call(queues, calls, left)
         while left.unsure:
             self._repeat(queues, left)
         return self.known[before:]
+
+    def finish_calls(self, queues: Queues) -> None:
+        """Repeat the calls whose callers died before their outcome was known."""
+        for left in self._unsure:
+            while left.unsure:
+                self._repeat(queues, left)
 
     def insist(self, act: Callable[[], object]) -> None:
         """Repeat a function until the store responds."""

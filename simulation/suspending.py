@@ -405,6 +405,7 @@ class _People:
     def _close(self, town: Town, queues: Queues) -> None:
         while not (self._world.is_healed and all(caller.is_dead for caller in self._callers)):
             self._world.sleep(SECOND_US)
+        town.finish_calls(queues)
         while not _is_over(self._data, town.known):
             self._world.sleep(AGAIN_US)
             functions = self._functions(town)
