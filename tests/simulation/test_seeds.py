@@ -35,5 +35,5 @@ def test_kinds_whose_place_is_odd_see_each_kind_of_store() -> None:
 def test_all_runs_can_be_of_one_kind() -> None:
     assert seeds_from(1000, 2, "durable") == [SUSPENDING + 1000, SUSPENDING + 1001]
     assert seeds_from(1000, 2, "streams") == [-1000, -1001]
-    assert seeds_from(1015, 2, "schedules") == [RECURRING + 1015, RECURRING + 1016]
+    assert seeds_from(1015, 2, "schedules") == [RECURRING + 1015, RECURRING + 1017]
     assert seeds_from(1000, 2, "plain") == [1000, 1001]
