@@ -55,16 +55,18 @@ def judge(
     # with the same fence.
     known = [event for event in events if event.f != "claim" or event.note != DECIDED]
     report = check(known, {job: final.state for job, final in finals.items()}, prefetch=prefetch)
-    numbers = {
-        event.id: number_in(event) for event in events if event.f == "enqueue" and event.note
-    }
+    numbers = _numbers(events)
     faults: dict[str, list[str]] = {str(verdict): [] for verdict in report.by_verdict()}
     for finding in report.findings:
         faults[finding.verdict].append(finding.story())
     started = {event.id for event in events if event.f == "start"}
     done = {job: final.value for job, final in finals.items() if final.state == "done"}
     faults |= {
-        "doubled": _doubled(events, numbers),
+        "doubled": [
+            f"number {number}: {sorted(jobs)}"
+            for number, jobs in ids_by_number(events).items()
+            if len(jobs) > 1
+        ],
         "phantom": [job for job in done if job not in started],
         "wrong": [f"{job}: {value}" for job, value in done.items() if value != numbers.get(job)],
         "recorded twice": _recorded_twice(events, recorded),
@@ -73,15 +75,21 @@ def judge(
     return Report(report.counts, faults)
 
 
-def _doubled(events: Sequence[Event], numbers: Mapping[str, int]) -> list[str]:
-    """Return the calls that were stored, or ran, with more than one id."""
+def _numbers(events: Sequence[Event]) -> dict[str, int]:
+    """Return the numbers of the calls, by the ids of their jobs."""
+    return {event.id: number_in(event) for event in events if event.f == "enqueue" and event.note}
+
+
+def ids_by_number(events: Sequence[Event]) -> dict[int, set[str]]:
+    """Return the ids with which each call was stored, or ran, by its number."""
+    numbers = _numbers(events)
     ids: dict[int, set[str]] = defaultdict(set)
     for event in events:
         if event.id in numbers and (
             event.f == "start" or (event.f == "enqueue" and event.type == "ok")
         ):
             ids[numbers[event.id]].add(event.id)
-    return [f"number {number}: {sorted(jobs)}" for number, jobs in ids.items() if len(jobs) > 1]
+    return ids
 
 
 def _beside(events: Sequence[Event]) -> list[str]:

@@ -5,7 +5,7 @@ signals, and cancel some; and at the end all functions end. Effects are counted,
 """
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -30,6 +30,7 @@ from dueline.jobs.parked_functions import END
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.tasks.handler import Cancel, Context
 from simulation.data import Data, kind_of
+from simulation.judge import ids_by_number
 from simulation.life import Life, lived
 from simulation.people import AHEAD_US, BETWEEN_US, Town, Version
 from simulation.scenario import PRIORITIES, QUEUE, TENANTS, scenario_of
@@ -114,6 +115,8 @@ class _Ledger:
         """Jobs that have started and are no functions."""
         self.jobs: dict[int, JobId] = {}
         """Ids of the jobs that have started, by the numbers of their calls."""
+        self.callers: dict[int, set[tuple[str, int]]] = defaultdict(set)
+        """Functions that made a call, and the generations that own its position, by its number."""
         self.ends: set[tuple[JobId, str]] = set()
         """How called jobs ended, as the functions saw it that called them."""
         self.misread: list[str] = []
@@ -166,6 +169,9 @@ class _Program:
             return context.wait_signal(name, timeout=limit, default="in vain")
         if kind in CALLING:
             limit, children, end = terms
+            caller = self._job, self._place.owner(number)
+            for _, (called, *_) in children:
+                self._ledger.callers[called].add(caller)
             return self._call(limit, [_Called(task, body) for task, body in children], end)
         took_us, fate = terms
         undo = partial(self._undo, number) if kind == "undone" else None
@@ -441,6 +447,7 @@ def live(
         assert town is not None
         faults |= _judged(ledger, data, dict.fromkeys(town.known))
         faults["misread"] = ledger.misread + _misread(ledger, data, diary)
+        faults["doubled"] = _doubled(ledger, diary)
         for verdict in [verdict for verdict, stories in faults.items() if not stories]:
             del faults[verdict]
 
@@ -508,6 +515,19 @@ def _misread(ledger: _Ledger, data: Data, diary: RunLog) -> list[str]:
         f"{job_id.hex()} is {_state_of(data, job_id)}, its caller saw {status}"
         for job_id, status in sorted(ledger.ends)
         if job_id.hex() not in revived and _state_of(data, job_id) != status
+    ]
+
+
+def _doubled(ledger: _Ledger, diary: RunLog) -> list[str]:
+    """Return the calls that were stored, or ran, with more ids than functions made them.
+
+    A retried function makes the call anew that failed last, which is another job.
+    """
+    ids = ids_by_number(diary.events)
+    return [
+        f"number {number}: {sorted(jobs)}"
+        for number, jobs in ids.items()
+        if len(jobs) > max(1, len(ledger.callers[number]))
     ]
 
 
