@@ -23,7 +23,8 @@ LIMITS = {
     "loops over `one`": 38,
     "tuple tricks outside hot paths": 0,
     "tests that only call their body": 4,
-    "lines of src": 98_800,
+    # Redis: rights that are named, replicas that confirm, Sentinel, and what doctor says of it.
+    "lines of src": 99_000,
 }
 
 

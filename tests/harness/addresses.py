@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from dueline.api.connect import open_store
 from tests.harness.cassandra_node import expect_node, keyspaces_on_a_node
 from tests.harness.clocks import HandClock
 from tests.harness.postgres import schemas
@@ -66,11 +65,6 @@ def world_of(kind: str, folder: Path) -> Iterator[World]:
                 store.clock_us = clock.wall_us  # type: ignore[method-assign]
                 yield World(store, clock)
                 store.close()
-        case "redis":
-            store = open_store(new_url(), clock=clock)
-            store.clock_us = clock.wall_us  # type: ignore[method-assign]
-            yield World(store, clock)
-            store.close()
         case "cassandra":
             expect_node()
             from tests.harness.cassandra_stage import HandTimedStore  # noqa: PLC0415  (needs the driver)

@@ -1,10 +1,12 @@
 """A store, its engine, workers that only say that they live."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from dueline.api.connect import open_store
 from dueline.coordination.worker_registry import Presence, announce, leave
 from dueline.core.attempt import Attempt, Outcome
 from dueline.core.clock import SECOND_US
@@ -20,6 +22,7 @@ from dueline.stores.memory.store import MemoryStore
 from dueline.stores.sqlite.store import SqliteStore
 from tests.harness.clocks import HandClock
 from tests.harness.queues import queues_on
+from tests.harness.redis import new_url
 from tests.harness.stepped_store import SteppedMemoryStore
 
 LEASE_US = 30 * SECOND_US
@@ -161,12 +164,21 @@ def store_on(kind: str, folder: Path, clock: HandClock) -> Store:
         return MemoryStore(clock)
     if kind == "steps":
         return SteppedMemoryStore(clock)
+    if kind == "redis":
+        store = open_store(new_url(), clock=clock)
+        store.clock_us = clock.wall_us  # type: ignore[method-assign]
+        return store
     return SqliteStore(folder / "jobs.db", clock=clock, synchronous="NORMAL")
+
+
+def clock_for(*kinds: str) -> HandClock:
+    """Return a clock for stores of some kinds; a server expires records by its own clock."""
+    return HandClock(time.time_ns() // 1000) if "redis" in kinds else HandClock()
 
 
 def world_on(kind: str, folder: Path) -> World:
     """Make a world on a fresh store of a kind."""
-    clock = HandClock()
+    clock = clock_for(kind)
     return World(store_on(kind, folder, clock), clock)
 
 

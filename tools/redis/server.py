@@ -21,6 +21,9 @@ START_S: Final = 10.0
 """Maximum time in which a server starts or ends, in seconds."""
 
 
+RECEIVED_BYTES: Final = 65536
+
+
 class RedisError(Exception):
     """The server cannot be found, installed, started or stopped."""
 
@@ -64,7 +67,7 @@ class Server:
             os.kill(number, 0)
         except (OSError, ValueError):
             return None
-        return number
+        return None if _has_ended(number) else number
 
     def is_ready(self) -> bool:
         """Return whether the server answers."""
@@ -72,11 +75,18 @@ class Server:
 
     def ask(self, *words: str) -> str:
         """Send a command; return the first line of the answer, no text without a server."""
+        return self._answer(*words).partition("\r\n")[0]
+
+    def info(self, section: str) -> str:
+        """Return a section of the server's facts, no text without a server."""
+        return self._answer("INFO", section)
+
+    def _answer(self, *words: str) -> str:
         parts = "".join(f"${len(word.encode())}\r\n{word}\r\n" for word in words)
         try:
             with socket.create_connection((HOST, self.port), timeout=5) as connection:
                 connection.sendall(f"*{len(words)}\r\n{parts}".encode())
-                return connection.recv(4096).decode().partition("\r\n")[0]
+                return connection.recv(RECEIVED_BYTES).decode()
         except OSError:
             return ""
 
@@ -119,6 +129,14 @@ class Server:
         while self.pid == pid and time.monotonic() < give_up_s:
             time.sleep(0.01)
         (self.folder / "pid").unlink(missing_ok=True)  # its number may be another process's later
+
+
+def _has_ended(pid: int) -> bool:
+    """Return whether a process has ended and only waits for its parent to notice."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:  # it is gone, or this system has no /proc
+        return False
 
 
 def program(kind: str) -> Path:

@@ -17,6 +17,7 @@ from dueline.api.connect import open_store
 from dueline.core.store_capabilities import ListsLanes
 from tests.harness.cassandra_node import keyspaces_on_a_node
 from tests.harness.postgres import schemas
+from tests.harness.redis import new_url
 
 JOBS = """
 import os, sys, time
@@ -190,6 +191,22 @@ def test_postgresql_to_cassandra(tmp_path: Path, postgres: str, cassandra: str) 
 @pytest.mark.cassandra
 def test_cassandra_to_postgresql(tmp_path: Path, postgres: str, cassandra: str) -> None:
     moved_with_processes(tmp_path, cassandra, postgres)
+
+
+@pytest.mark.redis
+def test_sqlite_to_redis(tmp_path: Path) -> None:
+    moved_with_processes(tmp_path, f"sqlite:///{tmp_path}/old.db", new_url())
+
+
+@pytest.mark.postgres
+@pytest.mark.redis
+def test_redis_to_postgresql(tmp_path: Path, postgres: str) -> None:
+    moved_with_processes(tmp_path, new_url(), postgres)
+
+
+@pytest.mark.redis
+def test_redis_to_valkey(tmp_path: Path) -> None:
+    moved_with_processes(tmp_path, new_url(), new_url("valkey"), kills=2)
 
 
 @pytest.mark.sqlite

@@ -14,7 +14,7 @@ from dueline.cli import run
 from dueline.core.codec import pack
 from dueline.core.errors import ConfigError, DuelineError, EnqueueUnknown
 from tests.harness.cassandra_node import PATIENT, expect_node
-from tests.harness.cassandra_tls import make_identity
+from tests.harness.certificates import make_identity
 from tests.harness.keyspaces import refusal, session_on
 from tests.harness.servers import migrate
 from tools.cassandra.node import Node

@@ -1,5 +1,6 @@
 """An application on a Redis store: workflows, schedules, streams, unique keys, a worker."""
 
+from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -12,8 +13,10 @@ pytestmark = pytest.mark.redis
 
 
 @pytest.fixture(params=NAMES)
-def app(request: pytest.FixtureRequest) -> Dueline:
-    return Dueline(new_url(request.param))
+def app(request: pytest.FixtureRequest) -> Iterator[Dueline]:
+    app = Dueline(new_url(request.param))
+    yield app
+    app.close()
 
 
 def test_workflows_run_and_their_results_are_kept(app: Dueline) -> None:

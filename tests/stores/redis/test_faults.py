@@ -1,16 +1,19 @@
 """What a wrong address, a wrong server or one that fails comes to."""
 
 import os
+import re
 import signal
+import threading
 from collections.abc import Sequence
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 import redis
 
 from dueline.api.connect import open_store
 from dueline.core.errors import ConfigError, StoreReplaced, StoreUnavailable, Unknown
-from dueline.core.store import Drop
+from dueline.core.store import Commit, Drop, Group, Put, Store
 from dueline.store_tests.calls import (
     LEASE_US,
     NOW_US,
@@ -28,6 +31,30 @@ from tests.harness.redis import StartServer, free_port
 from tools.redis import Server
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
+
+
+PAGE = Path("docs/operations/redis.md")
+
+
+def exercise(store: Store) -> None:
+    """Use each kind of call."""
+    put_in(store, *new_jobs(3), new_job(9, body=b"x" * 2000))
+    groups = [
+        Group(
+            verdicts=[Drop(job)],
+            commits=(Commit("some", [Put("key", b"1", b"value", expires_us=job.at_us)]),),
+            rows=[row_of(number)],
+        )
+        for number, job in enumerate(claim(store, lane_of()).jobs)
+    ]
+    assert list(store.together(groups)) == [True] * 4
+    store.close_until("log", 0, at_us=NOW_US)
+    store.expire("log", 0, before_us=NOW_US + 1)
+    store.sweep("mail", 0, now_us=NOW_US, width_us=1)
+    wakeups = store.wakeups()  # type: ignore[attr-defined]
+    wakeups.say_idle(["mail"])
+    assert store.clock_us()
+    assert store.describe()
 
 
 def url_of(server: Server, *options: str) -> str:
@@ -82,12 +109,43 @@ def test_a_wrong_password_is_no_outage(start_server: StartServer) -> None:
         store.add([new_job(1)])
 
 
-def test_a_user_without_a_right_is_told_which(start_server: StartServer) -> None:
+@pytest.mark.parametrize(
+    ("rules", "named"),
+    [
+        ("~* &* +@all -fcall", "fcall"),
+        ("~* &* +@all -function", "function"),
+        ("~* &* +@all -info", "info"),
+        ("~* &* +@all -time", "time"),
+        ("~* &* +@all -client|kill", "client kill"),
+        ("~* &* +@all -hdel", "hdel"),
+        ("~* &* +@all -zadd", "zadd"),
+        ("~* &* +@all -publish", "publish"),
+        ("~* &* +@all -subscribe", "subscribe"),
+        ("~* &other:* +@all", "publish with {dueline}:wakeups"),
+        ("~other:* &* +@all", "key"),
+    ],
+)
+def test_a_user_without_a_right_is_told_which(
+    start_server: StartServer, rules: str, named: str
+) -> None:
     server = start_server()
-    server.ask("ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-fcall")
+    server.ask("ACL", "SETUSER", "app", "on", ">pw", *rules.split())
     url = server.url.replace("//", "//app:pw@")
-    with closing(open_store(url)) as store, pytest.raises(ConfigError, match="fcall"):
-        store.add([new_job(1)])
+    with closing(open_store(url)) as store:
+        for _ in range(2):
+            with pytest.raises(ConfigError, match=f"(?i){named}") as error:
+                store.add([new_job(1)])
+            assert "ACL SETUSER" in error.value.hint
+    with closing(open_store(server.url)) as store:
+        assert rows_in(store, lane_of()) == []
+
+
+def test_the_rights_in_the_documentation_suffice(start_server: StartServer) -> None:
+    (rules,) = re.findall(r"ACL SETUSER dueline (.*)", PAGE.read_text())
+    server = start_server()
+    server.ask("ACL", "SETUSER", "dueline", *rules.replace("PASSWORD", "pw").split())
+    with closing(open_store(server.url.replace("//", "//dueline:pw@"))) as store:
+        exercise(store)
 
 
 def test_a_server_that_hides_its_settings_is_used_and_says_so(start_server: StartServer) -> None:
@@ -104,6 +162,57 @@ def test_a_replica_is_refused_and_named(start_server: StartServer) -> None:
     store = open_store(server.url)
     with closing(store), pytest.raises(StoreUnavailable, match=r"replica|MASTER|loading"):
         store.add([new_job(1)])
+
+
+def test_a_server_that_becomes_a_replica_is_not_used_again(start_server: StartServer) -> None:
+    server, other = start_server(), start_server()
+    with closing(open_store(server.url)) as store:
+        put_in(store, new_job(1))
+        server.ask("REPLICAOF", "127.0.0.1", str(other.port))
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match=r"replica|MASTER|loading") as error:
+                store.add([new_job(2)])
+            assert not isinstance(error.value, Unknown)
+        server.ask("REPLICAOF", "NO", "ONE")
+
+
+def test_another_database_is_another_store(start_server: StartServer) -> None:
+    server = start_server()
+    with (
+        closing(open_store(server.url)) as store,
+        closing(open_store(server.url.replace("/0", "/1"))) as other,
+    ):
+        put_in(store, new_job(1))
+        put_in(other, new_job(2))
+        assert list(other.find([new_job(1).id])) == [None]
+        server.ask("SWAPDB", "0", "1")
+        for swapped in (store, other):
+            with pytest.raises(StoreReplaced):
+                swapped.add([new_job(3)])
+    url = server.url.replace("/0", "/99")
+    with closing(open_store(url)) as store, pytest.raises(ConfigError, match="out of range"):
+        store.add([new_job(1)])
+
+
+def test_a_script_that_blocks_the_server_is_named(start_server: StartServer) -> None:
+    server = start_server(settings={"busy-reply-threshold": "50"})
+    with closing(open_store(server.url)) as store:
+        put_in(store, new_job(1))
+        blocker = threading.Thread(target=server.ask, args=("EVAL", "while true do end", "0"))
+        blocker.start()
+        until_busy(server)
+        with pytest.raises(StoreUnavailable, match=r"(?i)busy") as error:
+            store.add([new_job(2)])
+        assert "SCRIPT KILL" in error.value.hint
+        server.ask("SCRIPT", "KILL")
+        blocker.join()
+        put_in(store, new_job(2))
+
+
+def until_busy(server: Server) -> None:
+    """Wait until a script has blocked the server for some time."""
+    while not server.ask("PING").startswith("-BUSY"):
+        pass
 
 
 def test_nothing_that_listens_is_an_outage() -> None:
@@ -146,8 +255,11 @@ def test_full_memory_refuses_new_jobs_and_lets_workers_go_on(start_server: Start
         with pytest.raises(StoreUnavailable, match="maxmemory") as error:
             store.add([new_job(11)])
         assert "maxmemory" in error.value.hint
-        jobs = claim(store, lane_of()).jobs
-        assert list(store.settle([Drop(job) for job in jobs])) == [True] * 10
+        jobs = claim(store, lane_of(), limit=5).jobs
+        assert list(store.settle([Drop(job) for job in jobs])) == [True] * 5
+        with closing(open_store(server.url)) as other:  # a worker that starts meanwhile
+            jobs = claim(other, lane_of(), token=2).jobs
+            assert list(other.settle([Drop(job) for job in jobs])) == [True] * 5
         server.ask("CONFIG", "SET", "maxmemory", "0")
         put_in(store, new_job(11))
 

@@ -30,19 +30,21 @@ from dueline.tasks.progress import Progress
 from dueline.workflows import records as flow_records
 from dueline.workflows import workflow
 from dueline.workflows.graph import lay_out
-from tests.harness.clocks import HandClock
 from tests.harness.dead_workers import LONG_US, SHORT_S, beat, claim
 from tests.harness.queues import queues_on
 from tests.harness.schedules import EVERY_US, TEMPLATE
 from tests.harness.unique_jobs import keyed
 from tests.harness.workflow_stage import NESTED
-from tests.harness.world import World, store_on
+from tests.harness.world import World, clock_for, store_on
 
+ON_REDIS = [pytest.mark.redis, pytest.mark.long]
 PAIRS = [
     pytest.param(("memory", "memory"), marks=pytest.mark.memory),
     pytest.param(("sqlite", "steps"), marks=pytest.mark.sqlite),
     pytest.param(("steps", "sqlite"), marks=pytest.mark.sqlite),
     pytest.param(("steps", "steps"), marks=pytest.mark.memory),
+    pytest.param(("sqlite", "redis"), marks=ON_REDIS),
+    pytest.param(("redis", "steps"), marks=ON_REDIS),
 ]
 NAMES = ("old", "new")
 
@@ -92,7 +94,7 @@ class Two:
 
     def __init__(self, kinds: tuple[str, str], folder: Path) -> None:
         """Open both, empty."""
-        self.clock = HandClock()
+        self.clock = clock_for(*kinds)
         for name in NAMES:
             (folder / name).mkdir()
         stores = [

@@ -6,16 +6,23 @@ from pathlib import Path
 import pytest
 
 from dueline.web import dashboard
+from tests.harness.addresses import address
 from tests.harness.web import Shop, Visitor
 
+KINDS = [
+    "memory",
+    "sqlite",
+    pytest.param("redis", marks=[pytest.mark.redis, pytest.mark.long]),
+]
 
-@pytest.fixture(params=["memory", "sqlite"])
+
+@pytest.fixture(params=KINDS)
 def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
     """Open a shop on each kind of store."""
-    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'shop.db'}"
-    made = Shop(url)
-    yield made
-    made.app.close()
+    with address(request.param, tmp_path) as url:
+        made = Shop(url)
+        yield made
+        made.app.close()
 
 
 @pytest.fixture

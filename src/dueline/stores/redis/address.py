@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -97,6 +98,8 @@ def address_of(url: str, options: Mapping[str, str]) -> Address:
     else:
         settings |= {"host": host, "port": port}
     if is_tls and "ca" in options:
+        if not Path(options["ca"]).is_file():
+            raise _invalid(f"there is no file {options['ca']} (ca=)")
         settings["ssl_ca_certs"] = options["ca"]
     place = parts.path if is_socket else f"{host}:{port}/{database}"
     suffix = "" if prefix == PREFIX else f"?prefix={prefix}"

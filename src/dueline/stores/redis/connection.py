@@ -17,7 +17,7 @@ from dueline.core.durations import lease_timeout_us
 from dueline.core.errors import ConfigError, DuelineError, SchemaMismatch, StoreUnavailable, Unknown
 from dueline.stores.redis import durability
 from dueline.stores.redis.address import CONNECT_TIMEOUT_S, TIMEOUT_US, Address
-from dueline.stores.redis.errors import MISSING, translated
+from dueline.stores.redis.errors import MISSING, UNKNOWN_RUN, translated
 from dueline.stores.redis.library import SCHEMA_VERSION, library
 
 IDLE_MAX: Final = 8
@@ -35,7 +35,7 @@ LOST: Final = (redis.ConnectionError, redis.TimeoutError, OSError)
 """Errors after which a connection is not used again."""
 
 _IDENTITY: Final = object()
-"""In a command: the identity of the store, which the first connection learns."""
+"""In a command: the identity of the store, then the process of the server, once they are known."""
 
 _inherited: list[object] = []
 """Connections of a parent process: never used, and never closed, in a forked child."""
@@ -102,6 +102,7 @@ class Connections:
             except LOST as error:
                 if attempt == 2:  # noqa: PLR2004  (the second connection was new)
                     raise translated(error, self.address) from error
+                self.close()  # other connections may be lost as well
         raise AssertionError("unreachable")
 
     def read(self, function: str, *arguments: bytes) -> Any:  # noqa: ANN401
@@ -178,8 +179,7 @@ class Connections:
     def _run(self, link: Link, command: Sequence[Any]) -> Any:  # noqa: ANN401
         """Run a command; the connection is given back, or closed if it is lost."""
         try:
-            known = [self._identity if part is _IDENTITY else part for part in command]
-            answer = self._ask_loaded(link.driver, known)
+            answer = self._ask_greeted(link, command)
         except ResponseError as error:
             self._give_back(link)
             if isinstance(error, ReadOnlyError):  # a replica now: connections to it are of no use
@@ -217,9 +217,7 @@ class Connections:
         except ConfigError:
             driver.disconnect()
             raise
-        except LOST as error:
-            raise translated(error, self.address) from error
-        except ResponseError as error:
+        except (*LOST, ResponseError) as error:
             driver.disconnect()
             raise translated(error, self.address) from error
         return Link(driver, run, client, self._clock.monotonic_us())
@@ -270,6 +268,21 @@ class Connections:
             )
         self._identity = identity
 
+    def _ask_greeted(self, link: Link, command: Sequence[Any]) -> Any:  # noqa: ANN401
+        """Run a command; greet the server first if another was the primary since the last time."""
+        for is_greeted in (False, True):
+            known = [
+                (self._identity or b"") + link.run.encode() if part is _IDENTITY else part
+                for part in command
+            ]
+            try:
+                return self._ask_loaded(link.driver, known)
+            except ResponseError as error:
+                if is_greeted or not str(error).startswith(UNKNOWN_RUN):
+                    raise
+                self._greet(link.driver, link.run)
+        raise AssertionError("unreachable")
+
     def _ask_loaded(self, driver: Any, command: Sequence[Any]) -> Any:  # noqa: ANN401
         """Run a command; load the functions first if the server does not have them."""
         try:
@@ -299,8 +312,8 @@ class Connections:
             try:
                 link = self._take()
                 if link.run == lost.run:  # it may still have the call in its buffers
-                    with suppress(ResponseError):
-                        _ask(link.driver, ("CLIENT", "KILL", "ID", lost.client))
+                    self._run(link, ("CLIENT", "KILL", "ID", lost.client))
+                    link = self._take()
                 command = (*self._call("outcome"), _IDENTITY, mark)
                 outcome: bytes | None = self._run(link, command)
             except (*LOST, DuelineError):

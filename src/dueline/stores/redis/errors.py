@@ -9,12 +9,15 @@ from dueline.stores.redis.address import Address
 MISSING: Final = "Function not found"
 """Begin of the message for a function that is not loaded."""
 
+UNKNOWN_RUN: Final = "GREET"
+"""Begin of the message for a process of the server that was not greeted, see lua/base.lua."""
+
 _SIGNS: Final[tuple[tuple[str, type[DuelineError], str], ...]] = (
     ("REPLACED", StoreReplaced, ("Check the server: FLUSHALL, another database, a restart without "
      "its files. Then start this process again.")),
     ("invalid username-password|[Aa]uthentication required|without any password configured",
      ConfigError, "Check the user and password in the URL."),
-    ("has no permissions|NOPERM", ConfigError, ("Allow this user the command, and the keys of the "
+    ("[Nn]o permissions|NOPERM", ConfigError, ("Allow this user the command, and the keys of the "
      "prefix (ACL SETUSER).")),
     ("DB index is out of range", ConfigError, "Check the number of the database in the URL."),
     ("read only replica", StoreUnavailable, "It is a read-only replica: connect to the primary."),
@@ -27,6 +30,8 @@ _SIGNS: Final[tuple[tuple[str, type[DuelineError], str], ...]] = (
     ("BUSY", StoreUnavailable, "Another script blocks the server: see SCRIPT KILL."),
     ("unknown command|FUNCTION", ConfigError, ("Use Redis 7.0 or Valkey, directly: a proxy "
      "or its settings forbid functions.")),
+    ("CERTIFICATE_VERIFY_FAILED|[Cc]ertificate", ConfigError, ("Name the file of its authority in "
+     "the URL (ca=), and the server as its certificate does.")),
     ("max number of clients", StoreUnavailable, "Raise maxclients, or run fewer processes."),
     ("WRONGTYPE", ConfigError, "Another program uses these keys: choose another prefix=."),
 )  # fmt: skip
@@ -39,6 +44,10 @@ def translated(error: Exception, address: Address) -> DuelineError:
     for sign, kind, hint in _SIGNS:
         if re.search(sign, text):
             return kind(f"{address} refuses a call: {text}.", hint=hint)
+    speaks = "speaks TLS, or use redis://" if address.is_tls else "needs no TLS, or use rediss://"
     return StoreUnavailable(
-        f"{address} failed: {text}.", hint="Check that the server is running and reachable."
+        f"{address} failed: {text}.",
+        hint=f"Check that the server is running and reachable, and {speaks}."
+        if address.host
+        else "Check that the server is running.",
     )

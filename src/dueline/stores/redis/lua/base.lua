@@ -16,6 +16,7 @@ local call, sub, byte, char, spack, sunpack, floor, NO_TIME, UNCLAIMED
 local WORD, TOP = 4294967296, 2147483648
 local KEPT_MS = 60000
 local PART = 1000
+local LOST_FENCES = 1000000000 -- more than a failover loses of one job, whatever the clocks say
 
 local prefix, fence_base
 
@@ -47,13 +48,18 @@ local function time8()
   return pack8(now[1] * 1000000 + now[2])
 end
 
--- Prepare a call; return an error if the store is not the one that the caller knows.
+-- Prepare a call; return an error if the store is not the one that the caller knows, or the server
+-- not the process that its connection has greeted.
 local function open(keys, args)
   if not call then start() end
   prefix = sub(keys[1], 1, -6)
-  local about = call('HMGET', keys[1], 'id', 'base')
-  if about[1] ~= args[1] then
+  local about = call('HMGET', keys[1], 'id', 'base', 'run')
+  local id, run = sub(args[1], 1, 32), sub(args[1], 33)
+  if about[1] ~= id then
     return redis.error_reply('REPLACED the store has another identity, or none')
+  end
+  if about[3] ~= run then -- another server was the primary meanwhile, see `hello`
+    return redis.error_reply('GREET again')
   end
   fence_base = tonumber(about[2] or '0')
 end
@@ -89,9 +95,34 @@ local function marks_of(shard)
   return unpack8(marks), unpack8(marks, 9)
 end
 
-redis.register_function('@_hello', function(keys, args) -- proposed id, server process, known id
+-- Return what this user must not do, of all that a process does later; or nil. A function that is
+-- refused a command in its middle would leave the half of its writes.
+local function missing_right(about)
+  local base = sub(about, 1, -6)
+  local key, channel = base .. 'j', base .. 'wakeups'
+  local commands = {
+    {'hmget', key, 'f'}, {'hget', key, 'f'}, {'hset', key, 'f', ''}, {'hsetnx', key, 'f', ''},
+    {'hdel', key, 'f'}, {'hexists', key, 'f'}, {'exists', key}, {'get', key}, {'set', key, ''},
+    {'zadd', key, '0', ''}, {'zrange', key, '0', '0'}, {'zrem', key, ''}, {'sadd', key, ''},
+    {'srem', key, ''}, {'publish', channel, ''}, {'subscribe', channel}, {'time'},
+    {'client', 'kill', 'id', '1'},
+  }
+  for _, command in ipairs(commands) do
+    if not redis.acl_check_cmd(unpack(command)) then
+      local last = command[1] == 'client' and 2 or 1
+      return table.concat(command, ' ', 1, last) .. (command[2] and ' with ' .. command[2] or '')
+    end
+  end
+end
+
+-- proposed id, server process, known id
+redis.register_function{function_name = '@_hello', callback = function(keys, args)
   if not call then start() end
-  local about = call('HMGET', keys[1], 'id', 'run', 'schema')
+  local missing = missing_right(keys[1])
+  if missing then
+    return redis.error_reply('NOPERM this user has no permissions to run ' .. missing)
+  end
+  local about = call('HMGET', keys[1], 'id', 'run', 'schema', 'base')
   local id, schema = about[1], about[3]
   if args[3] ~= '' and id ~= args[3] then
     return redis.error_reply('REPLACED the store has another identity, or none')
@@ -101,8 +132,8 @@ redis.register_function('@_hello', function(keys, args) -- proposed id, server p
     call('HSET', keys[1], 'id', id, 'run', args[2], 'schema', schema)
   elseif about[2] ~= args[2] then -- a restart or a failover may have lost claims
     local now = call('TIME')
-    local base = string.format('%.0f', now[1] * 1000000 + now[2])
-    call('HSET', keys[1], 'run', args[2], 'base', base)
+    local base = math.max(now[1] * 1000000 + now[2], tonumber(about[4] or '0') + LOST_FENCES)
+    call('HSET', keys[1], 'run', args[2], 'base', string.format('%.0f', base))
   end
   return {id, schema}
-end)
+end, flags = {'allow-oom'}}

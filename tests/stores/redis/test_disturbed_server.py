@@ -1,6 +1,10 @@
-"""A server that is killed with `appendfsync always` during inserts and a drain loses nothing."""
+"""A server that is disturbed during inserts and a drain loses nothing that it acknowledged."""
 
+import os
+import signal
 import threading
+import time
+from collections.abc import Callable
 from contextlib import closing
 from itertools import count
 
@@ -12,9 +16,13 @@ from dueline.core.job import JobId
 from dueline.core.store import Drop, Group, Lease, Store, Want
 from dueline.store_tests.calls import LEASE_US, NOW_US, id_of, lane_of, new_job, row_of, token_of
 from tests.harness.redis import StartServer
+from tools.redis import Server
+from tools.redis.server import HOST
 
-KILLS = 5
+TIMES = 5
 JOBS_OF_A_CALL = 20
+STALL_S = 15.0
+"""Longer than the time limit of a call, and than the outcome of a lost one is read."""
 
 
 def insert(store: Store, stop: threading.Event, acknowledged: set[JobId]) -> None:
@@ -57,9 +65,57 @@ def drain(store: Store, stop: threading.Event, ended: dict[JobId, int], now_us: 
             ended[job.id] = ended.get(job.id, 0) + is_held
 
 
+def kill(server: Server) -> None:
+    """Kill the server, and start it again."""
+    server.kill()
+    server.start()
+
+
+def kill_clients(server: Server) -> None:
+    """Close the connections, some of them while they wait for an answer."""
+    for _ in range(50):
+        server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        time.sleep(0.005)
+
+
+def delete_functions(server: Server) -> None:
+    """Delete the functions of all programs, again and again."""
+    for _ in range(50):
+        server.ask("FUNCTION", "FLUSH")
+        time.sleep(0.005)
+
+
+def become_replica(server: Server) -> None:
+    """Make the server a replica that never reaches its primary, then a primary again."""
+    server.ask("REPLICAOF", HOST, "1")
+    time.sleep(0.2)
+    server.ask("REPLICAOF", "NO", "ONE")
+
+
+def fill_memory(server: Server) -> None:
+    """Let the server refuse what needs memory."""
+    server.ask("CONFIG", "SET", "maxmemory", "1")
+    time.sleep(0.2)
+    server.ask("CONFIG", "SET", "maxmemory", "0")
+
+
+def stall(server: Server) -> None:
+    """Let the server stand still."""
+    pid = server.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(STALL_S)
+    os.kill(pid, signal.SIGCONT)
+
+
 @pytest.mark.redis
 @pytest.mark.long
-def test_nothing_acknowledged_is_lost_and_nothing_ends_twice(start_server: StartServer) -> None:
+@pytest.mark.parametrize(
+    "disturb", [kill, kill_clients, delete_functions, become_replica, fill_memory, stall]
+)
+def test_nothing_acknowledged_is_lost_and_nothing_ends_twice(
+    start_server: StartServer, disturb: Callable[[Server], None]
+) -> None:
     server = start_server("always")
     stop, acknowledged = threading.Event(), set[JobId]()
     ended: dict[JobId, int] = {}
@@ -70,12 +126,14 @@ def test_nothing_acknowledged_is_lost_and_nothing_ends_twice(start_server: Start
         ]
         for thread in threads:
             thread.start()
-        for _ in range(KILLS):
+        for _ in range(1 if disturb is stall else TIMES):
             known = len(ended)
             while len(ended) < known + 500:  # both go on
                 stop.wait(0.01)
-            server.kill()
-            server.start()
+            disturb(server)
+        known = len(ended)
+        while len(ended) < known + 500:
+            stop.wait(0.01)
         stop.set()
         for thread in threads:
             thread.join()
