@@ -173,6 +173,13 @@ class Activation:
             self.stop(error.message, "log")
         return value
 
+    def recorded(self, key: str) -> Generator[Part, Any, Entry | None]:
+        """Return a record with its value; None without one. A value that lies apart is read."""
+        entry = self.log.entries.get(key)
+        if entry is None or not entry.head.apart:
+            return entry
+        return (yield from self.blocking(lambda: self.log.whole(key, entry)))
+
     def write(
         self, key: str, head: Head, value: bytes = b"", *, jobs: Sequence[Job] = ()
     ) -> Generator[Part, Any, Entry]:
@@ -234,7 +241,7 @@ class Activation:
         Raises:
           Cancel: The cancel of the function was delivered here, or is now.
         """
-        entry = yield from self.blocking(lambda: self.log.get(key))
+        entry = yield from self.recorded(key)
         if entry is None and self.end is not None:
             self.unwind()
         if entry is None:

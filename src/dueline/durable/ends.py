@@ -47,7 +47,7 @@ def begin(run: Activation) -> Generator[Part, Any, None]:
     run.knows_cancel = any(entry.head.kind == "cancel" for entry in run.log.entries.values())
     run.must_cancel, run.hurried_us = inbox.is_cancelled, inbox.hurried_us
     run.log.is_listed |= not inbox.is_empty
-    run.end = yield from run.blocking(lambda: run.log.get(END))
+    run.end = yield from run.recorded(END)
     if run.end is None and inbox.retried == run.place.generation:
         yield from restarts.go_on_after_failure(run)
     if run.end is None and is_past(job, run.engine.time.latest_us()):

@@ -94,7 +94,7 @@ def _part(
 ) -> Generator[Part, Any, list[str]]:
     """Store the jobs of some calls, from a number on, unless a record says that they are."""
     note = _note_of_part(place.key, part)
-    entry = yield from run.blocking(partial(run.log.get, note))
+    entry = yield from run.recorded(note)
     first = place.number
     if entry is None:
         if run.end is not None:
@@ -188,7 +188,7 @@ def _recorded(run: Activation, key: str) -> Generator[Part, Any, list[Item]]:
     items: list[Item] = []
     part = 0
     while (note := note_of(key, f"results{part:04}")) in run.log.entries:
-        entry = yield from run.blocking(partial(run.log.get, note))
+        entry = yield from run.recorded(note)
         assert entry is not None
         items += decode(entry.value, list[Item])
         part += 1

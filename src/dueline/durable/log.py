@@ -312,14 +312,11 @@ class Log:
             raise claim_lost(AGAIN_US)
         self._is_open = True
 
-    def get(self, key: str) -> Entry | None:
-        """Return a record with its value; None without one.
+    def whole(self, key: str, entry: Entry) -> Entry:
+        """Return a record with its value, which lies apart.
 
         Raises: StoreCorrupt: its value is missing.
         """
-        entry = self._entries.get(key)
-        if entry is None or not entry.head.apart:
-            return entry
         values = values_of(self._job.id, self.generation_of(key))
         return entry._replace(value=value_apart(self._engine.store, values, key, entry))
 

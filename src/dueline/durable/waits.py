@@ -14,7 +14,6 @@ from dueline.durable.log import Entry, Head, note_of
 from dueline.durable.signals import (
     KEEP_TAKEN_US,
     Mark,
-    Signal,
     first_free,
     forget_taken,
     mark_key,
@@ -113,7 +112,8 @@ def _taken(run: Activation, key: str, name: str) -> Generator[Part, Any, Entry |
         signals = named(inbox.signals, name)
         for each in signals:
             if each.mark and (each.mark.generation, each.mark.key) == own:
-                return (yield from _record(run, key, name, each))
+                head = Head("signal", name, codec=each.codec, source=each.key)
+                return (yield from run.write(key, head, each.value))
         free = yield from run.blocking(partial(first_free, store, job_id, run.place, signals))
         if free is None:
             return None
@@ -121,8 +121,3 @@ def _taken(run: Activation, key: str, name: str) -> Generator[Part, Any, Entry |
         put = Put(mark_key(free), run.engine.ids.token(), encode(mark), expect=free.version)
         yield from run.blocking(partial(store.commit, inbox_of(job_id), (put,)))
         run.check_after()  # a mark that another process wrote is read again
-
-
-def _record(run: Activation, key: str, name: str, taken: Signal) -> Generator[Part, Any, Entry]:
-    head = Head("signal", name, codec=taken.codec, source=taken.key)
-    return (yield from run.write(key, head, taken.value))

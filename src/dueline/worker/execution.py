@@ -48,7 +48,7 @@ ASYNC_GRACE_US = SECOND_US
 LOST_AFTER_US = SECOND_US
 """How long after it was first interrupted a handler that goes on has outlived its limit."""
 
-_REQUESTS = (Snooze, Cancel, LeaseLost)
+_REQUESTS = (Snooze, Cancel, LeaseLost, Suspended)
 """Exceptions by which a handler requests an ending other than a failure."""
 
 _Plain = tuple[Callable[[bytes], Sequence[Any]], Callable[..., object], Handler]
@@ -344,6 +344,8 @@ class Execution:
 
     def _requested(self, error: BaseException, claim: Claim) -> Ending | None:
         """Return the ending that an exception requests; None if it is a failure."""
+        if isinstance(error, Suspended):
+            return error.ending
         if isinstance(error, Snooze):
             after_us = min(max(error.after_us, 0), WAIT_US_MAX)
             return Snoozed(after_us, isinstance(error, Throttled))

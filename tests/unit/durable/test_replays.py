@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 
 from dueline import Cancel, Conflict, DurableContext, Job, JobFailed, Retry
+from dueline.core import user_code
 from dueline.core.codec import JSON
 from dueline.core.store import Put, Write
+from dueline.core.user_code import Description
+from dueline.durable import async_driving
 from dueline.durable.log import Entry, Head
 from dueline.jobs.function_list import partition_of
+from dueline.tasks import failures
 from dueline.testing.bench import AppOnBench
 from tests.harness.durable_bench import ended, error_of
 
@@ -292,3 +296,63 @@ def test_large_values_are_read_back_from_a_codec(bench: AppOnBench) -> None:
         return len(value)
 
     assert ended(bench, large.enqueue()) == 900_000
+
+
+def test_a_replay_of_a_coroutine_needs_no_thread_for_each_record(
+    bench: AppOnBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Count the threads of the attempt after a sleep, which goes through few or many records."""
+    threads: list[object] = []
+    in_thread = async_driving._in_thread
+
+    async def counted(part: Any) -> Any:  # noqa: ANN401  (of any type)
+        threads.append(part)
+        return await in_thread(part)
+
+    monkeypatch.setattr(async_driving, "_in_thread", counted)
+
+    @bench.app.durable(name="count")
+    async def count(ctx: DurableContext, steps: int) -> int:
+        for number in range(steps):
+            await ctx.step(str, number, name="text")
+        await ctx.sleep(600)
+        return steps
+
+    counts = []
+    for steps in (1, 30):
+        job = count.enqueue(steps)
+        bench.drain()
+        threads.clear()
+        bench.clock.advance(601)
+        assert ended(bench, job) == steps
+        counts.append(len(threads))
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_function_that_waits_describes_no_error(
+    bench: AppOnBench, monkeypatch: pytest.MonkeyPatch, *, is_async: bool
+) -> None:
+    """A suspension is no failure: its traceback would be formatted for nobody."""
+    described: list[BaseException] = []
+
+    def describe(error: BaseException) -> Description:
+        described.append(error)
+        return user_code.describe(error)
+
+    monkeypatch.setattr(failures, "describe", describe)
+
+    def wait(ctx: DurableContext) -> None:
+        ctx.sleep(600)
+
+    async def await_(ctx: DurableContext) -> None:
+        await ctx.sleep(600)
+
+    durable = bench.app.durable(name="wait")
+    function = durable(await_) if is_async else durable(wait)
+    job = function.enqueue()
+    bench.drain()
+    bench.clock.advance(601)
+    bench.drain()
+    assert job.status == "done"
+    assert not described
