@@ -24,7 +24,8 @@ LIMITS = {
     "tuple tricks outside hot paths": 0,
     "tests that only call their body": 4,
     # Redis: rights that are named, replicas that confirm, Sentinel, and what doctor says of it.
-    "lines of src": 99_000,
+    # Group commits on servers.
+    "lines of src": 99_200,
 }
 
 

@@ -8,7 +8,7 @@ servers that pass messages on.
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import ClassVar, Final
 
@@ -30,6 +30,16 @@ class Notified(threading.local):
     """
 
     wakeups: Sequence[Wakeup] = ()
+
+    def cover(self, wakeups: Iterable[Wakeup]) -> bool:
+        """Return whether these need not be sent any more; the next ones do."""
+        sent, self.wakeups = self.wakeups, ()
+        return all(any(_is_in(wakeup, other) for other in sent) for wakeup in wakeups)
+
+
+def _is_in(wakeup: Wakeup, sent: Wakeup) -> bool:
+    is_of_lane = sent.lane is None or sent.lane == wakeup.lane
+    return sent.channel == wakeup.channel and sent.at_us <= wakeup.at_us and is_of_lane
 
 
 class IdleWakeups(ABC):

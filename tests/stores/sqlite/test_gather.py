@@ -11,8 +11,8 @@ import pytest
 
 from dueline.core.errors import BadInput, JobTimeout, StoreUnavailable, Unknown
 from dueline.core.job import Job
+from dueline.stores.group_commit import Call
 from dueline.stores.sqlite.connection import Database, SqliteConnection
-from dueline.stores.sqlite.group_commit import _Call
 from dueline.stores.sqlite.store import SqliteStore
 from tests.harness.calls import row_of
 from tests.harness.clocks import HandClock
@@ -204,7 +204,7 @@ def test_a_thread_inside_its_own_transaction_writes_for_nobody(store: SqliteStor
 
 
 def test_a_forked_child_writes_no_calls_of_its_parents_threads(store: SqliteStore) -> None:
-    left = _Call([row_of(1)], is_alone=True)
+    left = Call([row_of(1)])
     left.process = -1  # as the child sees a call that waited in its parent
     store._inserts._waiting.append(left)
     store.add([row_of(2)])

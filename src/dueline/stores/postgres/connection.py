@@ -105,7 +105,7 @@ class Connections:
           Unknown: The connection was lost at the commit, and the server did not say in time
             whether it happened.
         """
-        self._refuse_beside()
+        self.refuse_beside()
         return self._write(work)
 
     def send(self, statement: str, bound: Sequence[Any]) -> None:
@@ -132,7 +132,7 @@ class Connections:
 
         Raises: As `write`.
         """
-        self._refuse_beside()
+        self.refuse_beside()
         connection = self._take()
         try:
             if not connection.is_quick or not trips.is_silent(connection):
@@ -167,7 +167,7 @@ class Connections:
         Returns:
           The result, and the rows of the query; None if it failed.
         """
-        self._refuse_beside()
+        self.refuse_beside()
 
         def transact(connection: QuickConnection) -> tuple[T, list[tuple[Any, ...]] | None]:
             database, (result, query) = self._run(connection, work)
@@ -212,7 +212,7 @@ class Connections:
           StoreUnavailable: Nothing was committed.
           Unknown: It may or may not be committed.
         """
-        self._refuse_beside()
+        self.refuse_beside()
         connection = self._patiently(_alive, keeps=True)
         self._thread.is_open = True
         try:
@@ -235,7 +235,8 @@ class Connections:
             self._thread.is_open = False
             self._give_back(connection)
 
-    def _refuse_beside(self) -> None:
+    def refuse_beside(self) -> None:
+        """Raise BadInput if this thread has a transaction of its own open."""
         if getattr(self._thread, "is_open", False):
             raise BadInput(BESIDE_A_TRANSACTION, hint="Use tx=, or call after the block.")
 

@@ -32,7 +32,8 @@ from dueline.core.store import (
     Write,
 )
 from dueline.core.store_capabilities import Joined, LanesWithRows, PrefetchResult, RecordsPage
-from dueline.core.wakeup import place_of, wakeups_of
+from dueline.core.wakeup import Wakeup, place_of, wakeups_of
+from dueline.stores.group_commit import Inserted, ServerCommit
 from dueline.stores.idle_wakeups import Notified
 from dueline.stores.joint_groups import Tables
 from dueline.stores.postgres import callers, claims, facts, lanes, records, schema, streams
@@ -67,6 +68,7 @@ class PostgresStore:
         self._connection: Executor = self._connections
         self._claims = Claims(clock)
         self._notified = Notified()
+        self._inserts = ServerCommit(self._insert)
         self._own_id: str | None = None
         self._shards: frozenset[tuple[str, int]] = frozenset()  # shards with marks
 
@@ -151,34 +153,47 @@ class PostgresStore:
 
     def add(self, jobs: Sequence[Job]) -> Sequence[bool]:
         """Insert jobs and list their lanes."""
-        if jobs:
-            if not self._has_added(jobs):
-                try:
-                    self._connection.write(
-                        lambda database: postgres_jobs.add(database, jobs, are_new=True)
-                    )
-                except IdExists:  # rarely: a call is repeated
-                    self._connection.write(lambda database: postgres_jobs.add(database, jobs))
-            self._claims.step_back((job.lane, job.pos_us) for job in jobs)
-        return [True] * len(jobs)
+        if not jobs:
+            return []
+        if self._connection is not self._connections:  # the thread's own transaction
+            self._notified.wakeups = ()
+            return self._insert(jobs).held
+        self._connections.refuse_beside()
+        inserted = self._inserts.add(jobs)
+        self._notified.wakeups = inserted.wakeups
+        return inserted.held
 
-    def _has_added(self, jobs: Sequence[Job]) -> bool:
-        """Insert new jobs of a listed lane, in one trip that also notifies idle workers."""
-        self._notified.wakeups = []
+    def _insert(self, jobs: Sequence[Job]) -> Inserted:
+        wakeups = self._insert_held(jobs)
+        if wakeups is None:
+            try:
+                self._connection.write(
+                    lambda database: postgres_jobs.add(database, jobs, are_new=True)
+                )
+            except IdExists:  # rarely: a call is repeated
+                self._connection.write(lambda database: postgres_jobs.add(database, jobs))
+        self._claims.step_back((job.lane, job.pos_us) for job in jobs)
+        return Inserted([True] * len(jobs), wakeups or ())
+
+    def _insert_held(self, jobs: Sequence[Job]) -> Sequence[Wakeup] | None:
+        """Insert new jobs of a listed lane, in one trip that also notifies idle workers.
+
+        Returns:
+          What was sent; None if nothing was inserted.
+        """
         lane = jobs[0].lane
         if self._connection is not self._connections or any(
             job.hop or job.lane != lane for job in jobs
         ):
-            return False
+            return None
         insert = postgres_jobs.insert_held({lane: lane.bucket}, jobs, are_new=True)
         first = min(jobs, key=_at_of)
         wakeups = wakeups_of([(lane, first.at_us)], now_us=first.enqueued_us)
         notify = notify_idle(wakeups, self._address.schema) if wakeups else None
         row, is_sent = self._connections.write_then(insert, notify)
         if row is None or not row[0]:
-            return False
-        self._notified.wakeups = wakeups if is_sent else []
-        return True
+            return None
+        return wakeups if is_sent else ()
 
     def claim(self, wants: Sequence[Want], *, limit: int, lease: Lease) -> Claimed:
         """Claim the first due rows, want by want."""

@@ -64,7 +64,7 @@ class NotifyWakeups(IdleWakeups):
 
     def wake(self, wakeups: Collection[Wakeup]) -> None:
         """Notify the workers that are idle."""
-        if list(wakeups) == list(self._notified.wakeups):
+        if self._notified.cover(wakeups):
             return
         with suppress(DuelineError, psycopg.Error):  # a wake-up may be lost
             self._connections.send(*notify_idle(wakeups, self._connections.address.schema))

@@ -30,6 +30,7 @@ from dueline.core.store import (
 )
 from dueline.core.store_capabilities import LanesWithRows, Prefetched, PrefetchResult, RecordsPage
 from dueline.core.wakeup import wakeups_of
+from dueline.stores.group_commit import Inserted, ServerCommit
 from dueline.stores.idle_wakeups import Notified
 from dueline.stores.redis import facts
 from dueline.stores.redis import rows as packing
@@ -58,6 +59,7 @@ class RedisStore:
         self._address = address
         self._connections = Connections(address, clock)
         self._notified = Notified()
+        self._inserts = ServerCommit(self._insert)
 
     def clock_us(self) -> int:
         """Return the server's clock, in microseconds UTC."""
@@ -86,13 +88,18 @@ class RedisStore:
         """Insert jobs and list their lanes; notify idle workers."""
         if not jobs:
             return []
+        inserted = self._inserts.add(jobs)
+        self._notified.wakeups = inserted.wakeups
+        return inserted.held
+
+    def _insert(self, jobs: Sequence[Job]) -> Inserted:
+        """Insert jobs and notify idle workers, by one script."""
         operations = Operations()
         operations.add_group(Group(jobs=jobs))
         wakeups = wakeups_of([(job.lane, job.at_us) for job in jobs], now_us=jobs[0].enqueued_us)
         operations.add_wakeups(wakeups)
         self._connections.write("insert", operations.all())
-        self._notified.wakeups = wakeups
-        return [True] * len(jobs)
+        return Inserted([True] * len(jobs), wakeups)
 
     def claim(self, wants: Sequence[Want], *, limit: int, lease: Lease) -> Claimed:
         """Claim the first due rows, want by want."""

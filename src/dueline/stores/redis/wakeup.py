@@ -35,8 +35,7 @@ class ChannelWakeups(IdleWakeups):
 
     def wake(self, wakeups: Collection[Wakeup]) -> None:
         """Notify the workers that are idle."""
-        sent, self._notified.wakeups = self._notified.wakeups, ()
-        if list(wakeups) == list(sent):
+        if self._notified.cover(wakeups):
             return
         arguments = []
         for wakeup in wakeups:

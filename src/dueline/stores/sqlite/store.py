@@ -47,7 +47,7 @@ from dueline.stores.sqlite.connection import (
     first,
 )
 from dueline.stores.sqlite.file import OWNER_ONLY
-from dueline.stores.sqlite.group_commit import GroupCommit
+from dueline.stores.sqlite.group_commit import FileCommit
 from dueline.stores.sqlite.jobs import GREATEST, LEAST
 from dueline.stores.sqlite.transaction import Guard, SqliteTransaction
 
@@ -91,7 +91,7 @@ class SqliteStore:
         )
         self._connection: Executor = self._file
         self.disk = self._file.disk
-        self._inserts = GroupCommit(self._file)
+        self._inserts = FileCommit(self._file)
         self._guard = Guard()
 
     def clock_us(self) -> int:
@@ -147,8 +147,8 @@ class SqliteStore:
     def add(self, jobs: Sequence[Job]) -> Sequence[bool]:
         """Insert jobs and list their lanes."""
         if jobs and self._connection is self._file:
-            self._inserts.add(jobs)
-        elif jobs:
+            return self._inserts.add(jobs).held
+        if jobs:
             self._connection.write(lambda database: sqlite_jobs.add(database, jobs))
         return [True] * len(jobs)
 
