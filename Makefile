@@ -26,6 +26,10 @@ comma := ,
 COVERED := $(subst $(empty) $(empty),$(comma),$(patsubst %,*/dueline/%/*.py,core tasks limits workflows \
              coordination log jobs streams schedules admin stores stores/memory stores/sqlite) checker/*.py)
 
+# Folders whose tests are all long, and what has mutants: others need not be imported for them.
+LONG_FOLDERS := kills simulation integration/failures integration/moving
+MUTANT_TESTS := mutants simulation stores/test_laws_notice.py
+
 # Short forms of `make kills`, which CI runs too.
 SHORT_KILLS := $(addprefix tests/kills/,test_loop.py test_writers.py power/test_losses.py)
 
@@ -55,7 +59,7 @@ demo-spark: $(SPARK_VENV)/.project ## jobs from a table on Spark, real workers, 
 	$(if $(JOBS),JOBS=$(JOBS)) $(SPARK_VENV)/bin/python -m examples.demo_spark.run
 
 test: collect check ## check, then run the tests, but for slow and long ones and those on Spark
-	$(PYTEST) -m "not mutants and not long and not slow"
+	$(PYTEST) -m "not mutants and not long and not slow" $(addprefix --ignore tests/,$(LONG_FOLDERS))
 
 test-all: check ## check, then run all tests except those on Spark; in CI, require branch coverage
 	@rm -rf .coverage
@@ -108,7 +112,7 @@ models: $(VENV)/.project ## explore the protocols, and check that each rule is n
 	$(PY) -m models
 
 mutants: $(VENV)/.project ## break the rules one by one, and check that a test notices each
-	$(PYTEST) -m mutants
+	$(PYTEST) -m mutants $(addprefix tests/,$(MUTANT_TESTS))
 
 planted: $(VENV)/.project ## plant usual mistakes at random, and list those that no test notices (PACKAGE=worker SAMPLE=40 SEED=1)
 	nice -n 15 $(PY) -m tools.planted_faults $(if $(PACKAGE),--package $(PACKAGE)) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))

@@ -39,6 +39,9 @@ UNMEASURED = {
 LONG = {"failures", "kills", "moving", "simulation"}
 """Folders of tests that wait for processes, or lead thousands of lives."""
 
+SERVERS = ("cassandra", "postgres", "redis")
+"""Markers of tests on servers."""
+
 LONG_PAGES = [f"[docs/{one}/" for one in ("coming-from", "how-to", "operations", "pipeline")]
 """Pages whose blocks are many processes; `make test` runs the others."""
 
@@ -114,7 +117,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         is_random = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
         if is_long or is_random or UNMEASURED & set(item.nodeid.split("/")):
             item.add_marker(pytest.mark.no_cover)
-        if any(map(item.get_closest_marker, ("cassandra", "postgres", "redis"))):
+        if any(map(item.get_closest_marker, SERVERS)):
             item.add_marker(pytest.mark.no_cover)
             if config.pluginmanager.hasplugin("xdist"):
                 group = item.parent.nodeid if item.parent else ""
@@ -126,7 +129,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what the environment says: all but a part of mutants, long tests and cases."""
     others = set(_other_cases(items))
-    for variable, mark in (("MUTANTS_PART", "mutants"), ("LONG_PART", "long")):
+    others.update(_other_laws(items))
+    for variable, mark in (
+        ("MUTANTS_PART", "mutants"), ("LONG_PART", "long"), ("SPARK_PART", "spark")
+    ):  # fmt: skip
         if part := os.environ.get(variable):
             number, parts = map(int, part.split("/"))
             others |= {
@@ -154,6 +160,19 @@ def _other_cases(items: list[pytest.Item]) -> Iterator[pytest.Item]:
         if len(cases) >= CASES_MIN:
             cases.sort(key=lambda case: crc32(case.nodeid.encode()))
             yield from (case for place, case in enumerate(cases) if place % parts != number)
+
+
+def _other_laws(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Yield the laws of stores on servers that are not of the part `LAWS_PART`.
+
+    A law that is left out on PostgreSQL is run on Cassandra and Redis, and the other way round.
+    """
+    number, parts = map(int, os.environ.get("LAWS_PART", "0/1").split("/"))
+    for item in items:
+        if parts > 1 and item.path.stem == "test_laws":
+            law = crc32(item.name.encode())
+            places = [place for place, mark in enumerate(SERVERS) if item.get_closest_marker(mark)]
+            yield from (item for place in places if (law + place) % parts != number)
 
 
 def _is_slow_law(item: pytest.Item) -> bool:

@@ -21,6 +21,7 @@ from tests.harness.spark.tables import app_with_a_past
 from tests.unit.spark.standalone import Cluster, started
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests of this mark are left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark all that is here, and what shares a Spark."""
     for item in items:

@@ -1,6 +1,7 @@
-"""The Cassandra tests of a module share one process, the laws two."""
+"""Which tests of servers share a process, and which take turns."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,6 @@ import os
 from pathlib import Path
 
 import pytest
-import pytest
 
 pytestmark = pytest.mark.cassandra
 
@@ -23,26 +23,70 @@ def test_that_tells_its_process(number: int) -> None:
 """
 
 
-@pytest.mark.long
-def test_the_cassandra_tests_of_a_module_share_one_process(tmp_path: Path) -> None:
-    """Two processes would make the same keyspaces, or start the same node, side by side."""
+LAWS = """
+import pytest
+
+@pytest.mark.parametrize("number", range(8))
+class Laws:
+    def test_law(self, number: int) -> None:
+        pass
+
+@pytest.mark.postgres
+class TestPostgres(Laws):
+    pass
+
+@pytest.mark.redis
+class TestRedis(Laws):
+    pass
+
+class TestMemory(Laws):
+    pass
+"""
+
+
+def run(folder: Path, *arguments: str, part: str = "0/1") -> str:
+    """Run the tests of a folder with the hook of this project's tests; return the output."""
     hook = "from tests.conftest import pytest_collection_modifyitems\n"
-    (tmp_path / "conftest.py").write_text(hook)
-    for name in ("test_one.py", "test_other.py", "test_laws.py"):
-        (tmp_path / name).write_text(FEW_TESTS)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = cassandra: on a node\n")
-    command = ["-m", "pytest", "-q", "-n", "3", "--dist", "loadgroup", "--import-mode=importlib"]
+    (folder / "conftest.py").write_text(hook)
+    markers = "".join(f"    {mark}: on a server\n" for mark in ("cassandra", "postgres", "redis"))
+    (folder / "pytest.ini").write_text(f"[pytest]\nmarkers =\n{markers}")
+    command = [sys.executable, "-m", "pytest", "-q", "--import-mode=importlib", *arguments]
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
-        [sys.executable, *command, str(tmp_path)],
-        env=own | {"PYTHONPATH": str(Path(__file__).parents[3])},
+        [*command, str(folder)],
+        env=own | {"PYTHONPATH": str(Path(__file__).parents[3]), "LAWS_PART": part},
         capture_output=True,
         text=True,
         check=False,
         timeout=600,
     )
     assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.mark.long
+def test_the_cassandra_tests_of_a_module_share_one_process(tmp_path: Path) -> None:
+    """Two processes would make the same keyspaces, or start the same node, side by side."""
+    for name in ("test_one.py", "test_other.py", "test_laws.py"):
+        (tmp_path / name).write_text(FEW_TESTS)
+    run(tmp_path, "-n", "3", "--dist", "loadgroup")
     for name, processes_max in (("test_one", 1), ("test_other", 1), ("test_laws", 2)):
         processes = (tmp_path / f"{name}.processes").read_text().split()
         assert len(processes) == 8
         assert len(set(processes)) <= processes_max
+
+
+@pytest.mark.slow
+def test_servers_take_turns_with_the_laws(tmp_path: Path) -> None:
+    """Each part runs each law on one of two servers; the other part runs it on the other one."""
+    (tmp_path / "test_laws.py").write_text(LAWS)
+    parts = [
+        set(re.findall(r"::(\w+)::test_law\[(\d)\]", run(tmp_path, "--collect-only", part=part)))
+        for part in ("0/2", "1/2")
+    ]
+    memory = {("TestMemory", str(number)) for number in range(8)}
+    assert parts[0] & parts[1] == memory
+    assert len(parts[0] | parts[1]) == 3 * 8
+    for part in parts:
+        assert sorted(number for _, number in part - memory) == list("01234567")
+        assert {name for name, _ in part} == {"TestMemory", "TestPostgres", "TestRedis"}
