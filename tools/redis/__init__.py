@@ -1,5 +1,6 @@
 """Real Redis and Valkey servers on loopback, without a container."""
 
 from tools.redis.server import KINDS, RedisError, Server
+from tools.redis.watched import Watched
 
-__all__ = ["KINDS", "RedisError", "Server"]
+__all__ = ["KINDS", "RedisError", "Server", "Watched"]

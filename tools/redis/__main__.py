@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from tools.redis.server import KINDS, RedisError, Server, install
+from tools.redis.watched import Watched
 
 EXIT_FAILED = 1
 
@@ -12,15 +13,21 @@ EXIT_FAILED = 1
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     options = _parser().parse_args(arguments)
-    servers = [Server(kind, fsync=options.fsync) for kind in options.only or KINDS]
+    kinds = options.only or KINDS
+    if options.sentinel:
+        watched = Watched(next(iter(kinds)))
+        servers = [*watched.servers.values(), *watched.sentinels]
+        groups: Sequence[Server | Watched] = [watched]
+    else:
+        groups = servers = [Server(kind, fsync=options.fsync) for kind in kinds]
     try:
         if options.command == "up":
             install()
-        for server in servers:
+        for group in groups:
             if options.command == "up":
-                server.start()
+                group.start()
             elif options.command == "down":
-                (server.remove if options.remove else server.stop)()
+                (group.remove if options.remove else group.stop)()
     except RedisError as error:
         print(f"redis: {error}", file=sys.stderr)
         return EXIT_FAILED
@@ -44,6 +51,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("command", choices=["up", "down", "status"])
     parser.add_argument("--only", action="append", choices=list(KINDS), help="by default, all")
     parser.add_argument("--fsync", default="everysec", choices=["always", "everysec", "no"])
+    parser.add_argument(
+        "--sentinel", action="store_true", help="a primary, a replica and sentinels, of one kind"
+    )
     parser.add_argument("--remove", action="store_true", help="with down: delete the data")
     return parser
 

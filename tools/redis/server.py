@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -77,6 +77,10 @@ class Server:
         """Send a command; return the first line of the answer, no text without a server."""
         return self._answer(*words).partition("\r\n")[0]
 
+    def lines(self, *words: str) -> list[str]:
+        """Send a command; return the lines of the answer as the server writes them."""
+        return self._answer(*words).split("\r\n")
+
     def info(self, section: str) -> str:
         """Return a section of the server's facts, no text without a server."""
         return self._answer("INFO", section)
@@ -97,10 +101,14 @@ class Server:
         self.folder.mkdir(parents=True, exist_ok=True)
         wanted = {
             "port": str(self.port), "bind": HOST, "dir": str(self.folder), "save": "",
-            "daemonize": "yes", "pidfile": str(self.folder / "pid"), "logfile": str(self.log),
-            **self._settings,
+            "pidfile": str(self.folder / "pid"), "logfile": str(self.log), "daemonize": "yes",
+            "repl-diskless-sync-delay": "0", **self._settings,
         }  # fmt: skip
         words = [word for name, value in wanted.items() for word in (f"--{name}", value)]
+        self._run(words)
+
+    def _run(self, words: Sequence[str]) -> None:
+        """Run the program, and wait until it answers."""
         subprocess.run([str(program(self.kind)), *words], check=True, stdout=subprocess.DEVNULL)
         give_up_s = time.monotonic() + START_S
         while not self.is_ready():

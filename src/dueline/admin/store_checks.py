@@ -32,6 +32,9 @@ DEAD_ROWS_MAX: Final = 200_000
 CONNECTIONS_SHARE: Final = 0.8
 """Share of a server's connections in use above which new processes may be refused."""
 
+MEMORY_PERCENT_MAX: Final = 80
+"""Redis refuses new jobs at 100 % of `maxmemory`."""
+
 LAG_US_MAX: Final = 10 * SECOND_US
 """A replica that is further behind loses as much at a failover, if it is asynchronous."""
 
@@ -289,6 +292,40 @@ def _lag(fact: str, _: Mapping[str, str]) -> Check:
     return Check("replication lag", "warning", fact, advice)
 
 
+def _memory(fact: str, _: Mapping[str, str]) -> Check:
+    share = re.search(r"(\d+)%$", fact)
+    if share is None or int(share[1]) < MEMORY_PERCENT_MAX:
+        return Check("memory", "good", fact)
+    advice = "Raise maxmemory, or start more workers: a full server refuses new jobs."
+    return Check("memory", "warning", fact, advice)
+
+
+def _append_only_file(fact: str, _: Mapping[str, str]) -> Check:
+    name = "append-only file"
+    if "failed" in fact:
+        return Check(name, "bad", fact, "Free space on the server's disk; see its log.")
+    advice = {
+        "appendonly no": "Set appendonly yes: a restart loses jobs.",
+        "appendfsync no": "Set appendfsync everysec or always: loss of power loses jobs.",
+        "on-rewrite yes": "Set no-appendfsync-on-rewrite no: rewrites delay flushes.",
+    }
+    for setting, change in advice.items():
+        if setting in fact:
+            return Check(name, "warning", fact, change)
+    return Check(name, "good", fact)
+
+
+def _confirmations(fact: str, _: Mapping[str, str]) -> Check:
+    name = "replicas that confirm"
+    wanted, connected = (int(number) for number in re.findall(r"\d+", fact)[:2])
+    if connected < wanted:
+        return Check(name, "bad", fact, "Start the replicas: every write is unknown without them.")
+    if not wanted and "promote" in fact:
+        advice = "Add wait=1 to the URL: a failover loses what no replica has."
+        return Check(name, "warning", fact, advice)
+    return Check(name, "good", fact)
+
+
 _COMPACT: Final = (
     "Alter the table to UnifiedCompactionStrategy (LeveledCompactionStrategy before 5.0)."
 )
@@ -320,5 +357,8 @@ _JUDGES: Mapping[str, Callable[[str, Mapping[str, str]], Check]] = {
     "dead rows": _dead_rows,
     "replication lag": _lag,
     "oldest transaction": _oldest_transaction,
+    "memory": _memory,
+    "append-only file": _append_only_file,
+    "replicas that confirm": _confirmations,
 }
 """The check of each fact, by its name; a check also gets all other facts."""

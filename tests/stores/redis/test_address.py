@@ -21,6 +21,14 @@ def test_a_url_may_name_a_socket() -> None:
     assert (address.settings["path"], address.settings["db"]) == ("/run/redis.sock", 2)
 
 
+def test_a_url_may_name_sentinels() -> None:
+    address = address_of("valkeys+sentinel://shop:pw@one:1,two,[::1]:3/main/2", {"wait": "2"})
+    assert address.sentinels == (("one", 1), ("two", 26379), ("::1", 3))
+    assert (address.service, address.wait, address.is_tls) == ("main", 2, True)
+    assert dict(address.settings) == {"db": 2, "username": "shop", "password": "pw"}
+    assert repr(address) == "valkeys+sentinel://one:1,two:26379,::1:3/main/2"
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -29,7 +37,11 @@ def test_a_url_may_name_a_socket() -> None:
         "redis://host:port/0",
         "redis://host/0?prefix={x}",
         "redis://host/0?durability=all",
-        "redis://host/0?wait=1",
+        "redis://host/0?wait=all",
+        "redis://host/0?wait=0",
+        "redis+sentinel://host:26379",
+        "redis+sentinel://host:port/service/0",
+        "redis+sentinel://host/service/mail",
         "redis://:secret#@host/0",
         "unix://",
     ],

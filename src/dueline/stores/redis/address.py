@@ -20,13 +20,16 @@ TIMEOUT_US: Final = 10 * SECOND_US
 """Maximum duration of a call, in microseconds; shorter leases shorten it."""
 
 PORT: Final = 6379
-SCHEMES: Final = ("redis", "rediss", "unix", "valkey", "valkeys")
+SENTINEL_PORT: Final = 26379
+SENTINEL: Final = "+sentinel"
+"""End of the scheme of an address that names sentinels."""
 
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
-_OPTIONS: Final = {"prefix", "timeout", "durability", "db", "ca"}
+_OPTIONS: Final = {"prefix", "timeout", "durability", "db", "ca", "wait"}
 _HINT: Final = (
-    "Use redis://user:password@host:6379/0, rediss:// for TLS, or unix:///path/redis.sock; its "
-    "options are prefix, timeout, durability=none, db (of unix://) and ca (of rediss://)."
+    "Use redis://user:password@host:6379/0, rediss:// for TLS, unix:///path/redis.sock, or "
+    "redis+sentinel://host:26379,host:26379/service/0; its options are prefix, timeout, "
+    "durability=none, wait, db (of unix://) and ca (of rediss://)."
 )
 
 
@@ -41,6 +44,9 @@ class Address(NamedTuple):
       is_tls: Whether the connection is encrypted.
       may_lose: Whether a server that keeps nothing on disk is accepted.
       timeout_us: Time limit of a call; None for the default, which follows the shortest lease.
+      wait: Number of replicas that confirm each write.
+      sentinels: Hosts and ports of the sentinels that know the server; then `host` is theirs.
+      service: The name under which they know it.
     """
 
     settings: Mapping[str, Any]
@@ -51,6 +57,9 @@ class Address(NamedTuple):
     is_tls: bool = False
     may_lose: bool = False
     timeout_us: int | None = None
+    wait: int = 0
+    sentinels: tuple[tuple[str, int], ...] = ()
+    service: str = ""
 
     def __repr__(self) -> str:
         """Return the address without credentials."""
@@ -62,25 +71,34 @@ def address_of(url: str, options: Mapping[str, str]) -> Address:
 
     Args:
       url: `redis://[user[:password]@]host[:port][/database]`, or `valkey://`; `rediss://` or
-        `valkeys://` with TLS; `unix:///path` for a socket.
+        `valkeys://` with TLS; `unix:///path` for a socket;
+        `redis+sentinel://host[:port][,host…]/service[/database]`, with any of these schemes.
       options: The query of the URL: `prefix` of the keys, `timeout` (such as 2s),
-        `durability=none` for a server that keeps nothing on disk, `db` with a socket, and `ca`, the
-        file of the authority that signed the server's certificate.
+        `durability=none` for a server that keeps nothing on disk, `wait`, the number of replicas
+        that confirm each write, `db` with a socket, and `ca`, the file of the authority that signed
+        the server's certificate.
 
     Raises:
       ConfigError: The URL is not valid.
     """
     parts = urlsplit(url)
-    is_socket = parts.scheme == "unix"
+    is_socket, has_sentinels = parts.scheme == "unix", parts.scheme.endswith(SENTINEL)
+    path = parts.path.strip("/")
+    service, _, path = path.partition("/") if has_sentinels else ("", "", path)
     try:
-        port = parts.port or PORT
-        database = int((options.get("db") if is_socket else parts.path.strip("/")) or 0)
+        servers = () if is_socket else _servers(parts.netloc, has_sentinels=has_sentinels)
+        database = int((options.get("db") if is_socket else path) or 0)
+        wait = int(options.get("wait", 0))
     except ValueError as error:
-        raise _invalid("its port and database are numbers") from error
+        raise _invalid("its port, database and `wait` are numbers") from error
     if unknown := sorted(options.keys() - _OPTIONS):
         raise _invalid(f"it has the unknown option {unknown[0]!r}")
     if options.get("durability", "none") != "none":
         raise _invalid("`durability` can only be none")
+    if "wait" in options and wait < 1:
+        raise _invalid("`wait` is at least 1")
+    if has_sentinels and not service:
+        raise _invalid("it does not say under which name the sentinels know the server")
     if "://" not in url or parts.fragment or (is_socket and not parts.path):
         raise _invalid("a part is missing, or / ? # @ in a password are not escaped")
     prefix = options.get("prefix", PREFIX)
@@ -91,17 +109,18 @@ def address_of(url: str, options: Mapping[str, str]) -> Address:
         "username": unquote(parts.username) if parts.username else None,
         "password": unquote(parts.password) if parts.password else None,
     }
-    is_tls = parts.scheme in ("rediss", "valkeys")
-    host = "" if is_socket else parts.hostname or "localhost"
+    is_tls = parts.scheme.partition("+")[0] in ("rediss", "valkeys")
+    host, port = servers[0] if servers else ("", PORT)
     if is_socket:
         settings["path"] = unquote(parts.path)
-    else:
+    elif not has_sentinels:
         settings |= {"host": host, "port": port}
     if is_tls and "ca" in options:
         if not Path(options["ca"]).is_file():
             raise _invalid(f"there is no file {options['ca']} (ca=)")
         settings["ssl_ca_certs"] = options["ca"]
-    place = parts.path if is_socket else f"{host}:{port}/{database}"
+    named = ",".join(f"{host}:{port}" for host, port in servers)
+    place = parts.path if is_socket else "/".join(filter(None, (named, service, str(database))))
     suffix = "" if prefix == PREFIX else f"?prefix={prefix}"
     return Address(
         settings,
@@ -112,7 +131,18 @@ def address_of(url: str, options: Mapping[str, str]) -> Address:
         is_tls,
         may_lose="durability" in options,
         timeout_us=durations.timeout_us(options["timeout"]) if "timeout" in options else None,
+        wait=wait,
+        sentinels=servers if has_sentinels else (),
+        service=unquote(service),
     )
+
+
+def _servers(netloc: str, *, has_sentinels: bool) -> tuple[tuple[str, int], ...]:
+    """Return hosts and ports of a URL; several only of sentinels."""
+    places = netloc.rpartition("@")[2]
+    split = [urlsplit(f"//{place}") for place in (places.split(",") if has_sentinels else [places])]
+    default = SENTINEL_PORT if has_sentinels else PORT
+    return tuple((part.hostname or "localhost", part.port or default) for part in split)
 
 
 def _invalid(why: str) -> ConfigError:

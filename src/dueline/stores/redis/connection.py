@@ -19,6 +19,7 @@ from dueline.stores.redis import durability
 from dueline.stores.redis.address import CONNECT_TIMEOUT_S, TIMEOUT_US, Address
 from dueline.stores.redis.errors import MISSING, UNKNOWN_RUN, translated
 from dueline.stores.redis.library import SCHEMA_VERSION, library
+from dueline.stores.redis.sentinels import primary_of
 
 IDLE_MAX: Final = 8
 """Maximum number of idle connections that a process keeps."""
@@ -88,8 +89,12 @@ class Connections:
             self.timeout_s = lease_timeout_us(lease_us, TIMEOUT_US) / SECOND_US
             self.close()  # connections have the time limit of their start
 
-    def command(self, *arguments: Any) -> Any:  # noqa: ANN401
+    def command(self, *arguments: Any, confirms: bool = False) -> Any:  # noqa: ANN401
         """Run a command that may be repeated; return its answer.
+
+        Args:
+          arguments: The command.
+          confirms: Whether it writes, so that replicas confirm it.
 
         Raises:
           StoreUnavailable: The server does not answer.
@@ -98,7 +103,7 @@ class Connections:
         for attempt in (1, 2):
             link = self._take()
             try:
-                return self._run(link, arguments)
+                return self._run(link, arguments, confirms=confirms)
             except LOST as error:
                 if attempt == 2:  # noqa: PLR2004  (the second connection was new)
                     raise translated(error, self.address) from error
@@ -109,6 +114,10 @@ class Connections:
         """Call a function that may be repeated; return its answer."""
         return self.command(*self._call(function), _IDENTITY, *arguments)
 
+    def keep(self, function: str, *arguments: bytes) -> Any:  # noqa: ANN401
+        """Call a function that writes and may be repeated; return its answer."""
+        return self.command(*self._call(function), _IDENTITY, *arguments, confirms=True)
+
     def claim(self, function: str, *arguments: bytes) -> Any:  # noqa: ANN401
         """Call a function once; return its answer.
 
@@ -118,7 +127,8 @@ class Connections:
         """
         link = self._take()
         try:
-            return self._run(link, (*self._call(function), _IDENTITY, b"", *arguments))
+            command = (*self._call(function), _IDENTITY, b"", *arguments)
+            return self._run(link, command, confirms=True)
         except LOST as error:
             raise self._unknown() from error
 
@@ -134,7 +144,7 @@ class Connections:
             mark = secrets.token_bytes(12)
             try:
                 command = (*self._call(function), _IDENTITY, mark, *arguments)
-                outcome: bytes | None = self._run(link, command)
+                outcome: bytes | None = self._run(link, command, confirms=True)
                 assert outcome is not None
             except LOST as error:
                 outcome = self._outcome(link, mark)
@@ -176,10 +186,12 @@ class Connections:
     def _call(self, function: str) -> tuple[str, str, int, str]:
         return ("FCALL", f"{self._library}_{function}", 1, self._about)
 
-    def _run(self, link: Link, command: Sequence[Any]) -> Any:  # noqa: ANN401
+    def _run(self, link: Link, command: Sequence[Any], *, confirms: bool = False) -> Any:  # noqa: ANN401
         """Run a command; the connection is given back, or closed if it is lost."""
         try:
             answer = self._ask_greeted(link, command)
+            if confirms and self.address.wait:
+                self._wait(link)
         except ResponseError as error:
             self._give_back(link)
             if isinstance(error, ReadOnlyError):  # a replica now: connections to it are of no use
@@ -190,6 +202,23 @@ class Connections:
             raise
         self._give_back(link)
         return answer
+
+    def _wait(self, link: Link) -> None:
+        """Wait until replicas have what this connection wrote.
+
+        Raises:
+          Unknown: They do not confirm it in time.
+        """
+        wait, limit_ms = self.address.wait, int(self.timeout_s * 500)
+        try:
+            confirmed = _ask(link.driver, ("WAIT", wait, limit_ms))
+        except ResponseError as error:  # the server is a replica now
+            raise self._unknown() from error
+        if confirmed < wait:
+            raise Unknown(
+                f"{confirmed} replicas of {self.address} have confirmed a write, wait={wait}.",
+                hint="Check its replicas. Then repeat the call with the same ids.",
+            )
 
     def _take(self) -> Link:
         self._forget_parent()
@@ -230,6 +259,8 @@ class Connections:
             "protocol": 2,
             "client_name": "dueline",
         }
+        if self.address.sentinels:
+            settings["host"], settings["port"] = primary_of(self.address)
         if "path" in settings:
             kind: Any = redis.UnixDomainSocketConnection
             driver = kind(**settings)
@@ -257,7 +288,7 @@ class Connections:
     def _greet(self, driver: Any, run: str) -> None:  # noqa: ANN401
         """Check the store's identity and version; create what is missing."""
         proposed = secrets.token_hex(16)
-        command = (*self._call("hello"), proposed, run, self._identity or b"")
+        command = (*self._call("hello"), proposed, run, self._identity or b"", self.address.wait)
         identity, schema = self._ask_loaded(driver, command)
         if schema.decode() != SCHEMA_VERSION:
             driver.disconnect()
@@ -315,7 +346,7 @@ class Connections:
                     self._run(link, ("CLIENT", "KILL", "ID", lost.client))
                     link = self._take()
                 command = (*self._call("outcome"), _IDENTITY, mark)
-                outcome: bytes | None = self._run(link, command)
+                outcome: bytes | None = self._run(link, command, confirms=True)
             except (*LOST, DuelineError):
                 self._clock.sleep(0.05)
             else:

@@ -22,19 +22,38 @@ def facts_of(connections: Connections) -> Mapping[str, str]:
         "server": version or "?",
         "schema": SCHEMA_VERSION,
         **guarantees(settings),
-        "survives loss of the machine": "as far as the server's replicas do; they are behind, and a"
-        " failover loses what they did not have",
-        "memory": f"{memory.get('used_memory_human', '?')} of "
-        f"{memory.get('maxmemory_human', '?').replace('0B', 'no limit')}",
+        "survives loss of the machine": _loss(connections.address.wait),
+        "memory": _fill(memory),
         "connections": " of ".join(
             clients.get(name, "?") for name in ("connected_clients", "maxclients")
         ),
-        "connected replicas": replication.get("connected_slaves", "?"),
+        "replicas that confirm": f"{connections.address.wait} wanted,"
+        f" {replication.get('connected_slaves', '?')} connected"
+        f"{', and sentinels that promote them' if connections.address.sentinels else ''}",
     }
     if replication.get("role") == "slave":
         facts["read-only"] = "the server is a replica"
-    if persistence.get("aof_last_write_status", "ok") != "ok":
+    if settings is not None:
+        names = ("appendonly", "appendfsync", "no-appendfsync-on-rewrite")
+        facts["append-only file"] = ", ".join(f"{name} {settings.get(name, '?')}" for name in names)
+    statuses = {persistence.get(f"aof_last_{what}_status", "ok") for what in ("write", "bgrewrite")}
+    if statuses != {"ok"}:
         facts["append-only file"] = "the last write failed"
-    if settings and settings.get("no-appendfsync-on-rewrite") == "yes":
-        facts["rewrites"] = "nothing is flushed meanwhile (no-appendfsync-on-rewrite yes)"
     return facts
+
+
+def _fill(memory: Mapping[str, str]) -> str:
+    """Return how full the server's memory is."""
+    used, most = int(memory.get("used_memory", 0)), int(memory.get("maxmemory", 0))
+    if not most:
+        return f"{memory.get('used_memory_human', '?')}, without a limit"
+    return (
+        f"{memory.get('used_memory_human')} of {memory.get('maxmemory_human')}, {used / most:.0%}"
+    )
+
+
+def _loss(wait: int) -> str:
+    """Return what a failover loses."""
+    if wait:
+        return f"nothing is lost that {wait} of its replicas confirmed, if one of these takes over"
+    return "as far as the server's replicas do; a failover loses what they did not have"

@@ -191,7 +191,7 @@ class RedisStore:
         """Unlist the empty lanes of closed buckets, then close the buckets that are past."""
         key, place = packing.shard_key(queue, shard), b"-"
         while True:
-            last, *marks = self._connections.read(
+            last, *marks = self._connections.keep(
                 "sweep", key, place, packing.pack8(now_us), b"%d" % width_us, _SWEPT
             )
             if marks:
@@ -275,12 +275,12 @@ class RedisStore:
     def close_until(self, stream: str, shard: int, *, at_us: int) -> int:
         """Raise a shard's watermark."""
         key = packing.shard_key(stream, shard)
-        return packing.unpack8(self._connections.read("close_until", key, packing.pack8(at_us)))
+        return packing.unpack8(self._connections.keep("close_until", key, packing.pack8(at_us)))
 
     def expire(self, stream: str, shard: int, *, before_us: int) -> None:
         """Delete rows below a timestamp that is closed, a page at a time."""
         place = (packing.shard_key(stream, shard), packing.pack8(before_us), b"%d" % _EXPIRED)
-        while self._connections.read("expire", *place) == _EXPIRED:
+        while self._connections.keep("expire", *place) == _EXPIRED:
             pass
 
     def together(self, groups: Sequence[Group]) -> Sequence[bool]:

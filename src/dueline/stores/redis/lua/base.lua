@@ -97,16 +97,18 @@ end
 
 -- Return what this user must not do, of all that a process does later; or nil. A function that is
 -- refused a command in its middle would leave the half of its writes.
-local function missing_right(about)
+local function missing_right(about, wait)
   local base = sub(about, 1, -6)
   local key, channel = base .. 'j', base .. 'wakeups'
   local commands = {
     {'hmget', key, 'f'}, {'hget', key, 'f'}, {'hset', key, 'f', ''}, {'hsetnx', key, 'f', ''},
     {'hdel', key, 'f'}, {'hexists', key, 'f'}, {'exists', key}, {'get', key}, {'set', key, ''},
+    {'pexpire', key, '1'},
     {'zadd', key, '0', ''}, {'zrange', key, '0', '0'}, {'zrem', key, ''}, {'sadd', key, ''},
     {'srem', key, ''}, {'publish', channel, ''}, {'subscribe', channel}, {'time'},
     {'client', 'kill', 'id', '1'},
   }
+  if wait ~= '0' then commands[#commands + 1] = {'wait', wait, '0'} end
   for _, command in ipairs(commands) do
     if not redis.acl_check_cmd(unpack(command)) then
       local last = command[1] == 'client' and 2 or 1
@@ -115,10 +117,10 @@ local function missing_right(about)
   end
 end
 
--- proposed id, server process, known id
+-- proposed id, server process, known id, number of replicas that confirm
 redis.register_function{function_name = '@_hello', callback = function(keys, args)
   if not call then start() end
-  local missing = missing_right(keys[1])
+  local missing = missing_right(keys[1], args[4])
   if missing then
     return redis.error_reply('NOPERM this user has no permissions to run ' .. missing)
   end

@@ -331,5 +331,7 @@ redis.register_function{function_name = '@_apply', callback = apply, flags = {'a
 redis.register_function{function_name = '@_outcome', callback = function(keys, args)
   local wrong = open(keys, args)
   if wrong then return wrong end
-  return call('GET', prefix .. 'c:' .. args[2])
-end, flags = {'no-writes'}}
+  local key = prefix .. 'c:' .. args[2]
+  call('PEXPIRE', key, KEPT_MS) -- a write, for which replicas can be waited
+  return call('GET', key)
+end, flags = {'allow-oom'}}
