@@ -2,12 +2,13 @@
 
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
+from dueline import Dueline, Job
 from dueline.api.connect import open_store
 from dueline.core.errors import ConfigError, StoreUnavailable, Unknown
 from dueline.core.store import Drop
@@ -106,6 +107,44 @@ def test_the_password_is_given_to_sentinels_that_want_one(watched: Watched) -> N
 def test_failovers_lose_nothing_that_a_replica_has_confirmed(watched: Watched) -> None:
     url = f"{watched.url}?wait=1&timeout=1s"
     disturb_during_load(url, watched.fail_over, times=FAILOVERS)
+
+
+def runs_again_after(url: str, disturb: Callable[[], object]) -> None:
+    """Check that a worker and its wake-ups continue after a disturbance."""
+    app = Dueline(url)
+    ran = list[int]()
+
+    @app.task(name="note")
+    def note(number: int) -> int:
+        ran.append(number)
+        return number
+
+    def enqueue(number: int) -> Job[int]:
+        while True:  # as a caller does; the unique key makes a repetition harmless
+            with suppress(StoreUnavailable):
+                return note.using(unique=f"note {number}").enqueue(number)
+
+    with app.worker():
+        assert enqueue(1).result(timeout=30) == 1
+        disturb()
+        assert enqueue(2).result(timeout=60) == 2
+    app.close()
+    assert ran == [1, 2]
+
+
+def test_a_worker_continues_after_a_restart(start_server: StartServer) -> None:
+    server = start_server("always")
+
+    def restart() -> None:
+        server.kill()
+        server.start()
+
+    runs_again_after(server.url, restart)
+
+
+@pytest.mark.long
+def test_a_worker_continues_after_a_failover(watched: Watched) -> None:
+    runs_again_after(f"{watched.url}?wait=1", watched.fail_over)
 
 
 @pytest.mark.long
