@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from dueline.api.config import find_config
 from dueline.api.connect import mask, open_queues, open_store
@@ -32,6 +32,9 @@ from dueline.tasks.hooks import (
     SettleName,
 )
 from dueline.tasks.payload_codecs import Payloads
+
+if TYPE_CHECKING:
+    from dueline.api.shared_enqueues import SharedEnqueues
 
 M = TypeVar("M", bound=Middleware)
 
@@ -108,6 +111,15 @@ class Connection:
         queues = open_queues(self.url, self.store, clock=self._clock)
         self.declare(queues)
         return queues
+
+    @cached_property
+    def shared_enqueues(self) -> "SharedEnqueues":
+        """Enqueues the calls of coroutines."""
+        from dueline.api.shared_enqueues import (  # noqa: PLC0415  (loads asyncio)
+            SharedEnqueues,
+        )
+
+        return SharedEnqueues(lambda: self.queues)
 
     def _notice(self, queue: str, limits: Iterable[str] = ()) -> None:
         """Log a queue and limits that only a call names, and that nothing declares."""

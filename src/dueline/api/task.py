@@ -341,9 +341,24 @@ class Using(Generic[P, R]):
             BadInput: As in `enqueue`, or the task uses a transaction.
         """
         _refuse_transaction(self._options)
+        if self._is_plain():
+            row = await self._host.shared_enqueues.put(lambda: self._noticed(args, kwargs))
+            return self._jobs([row])[0]
         from asyncio import to_thread  # noqa: PLC0415  (slow to load)
 
         return await to_thread(self.enqueue, *args, **kwargs)
+
+    def _is_plain(self) -> bool:
+        """Return whether calls can share a write: nothing runs around or waits before it."""
+        own, hooks = self._options, self._host.hooks
+        has_hooks = hooks.tracer or hooks.has("before_enqueue") or hooks.has("after_enqueue")
+        return not (own.unique or own.wait_us or has_hooks)
+
+    def _noticed(self, args: Sequence[object], kwargs: Mapping[str, object]) -> EnqueueRequest:
+        """Return what stores one call, outside a transaction."""
+        written = self._written(args, kwargs)
+        self._host._notice(self._options.queue, self._options.limits)  # noqa: SLF001
+        return self._request(written)
 
     async def aenqueue_many(self, calls: Iterable[Call], *, chunk: int = CHUNK) -> list[Job[R]]:
         """Enqueue calls like `enqueue_many`, without blocking the event loop.

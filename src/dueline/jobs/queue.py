@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from copy import copy
 from itertools import groupby
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from dueline.core.engine import Engine
 from dueline.core.errors import (
     BadInput,
     Conflict,
+    DuelineError,
     Duplicate,
     EnqueueUnknown,
     NotFound,
@@ -187,6 +189,43 @@ class Queues:
             error.unsent = len(requests) - len(placed) - len(sent)
             raise
         return placed
+
+    def enqueue_each(self, requests: Sequence[EnqueueRequest]) -> Sequence[Job | DuelineError]:
+        """Store requests of one call each, without unique keys, as if each were the only one.
+
+        They share writes where they can.
+
+        Returns:
+            For each its row, or the error that `enqueue` would raise.
+        """
+        answers: list[Job | DuelineError] = []
+        places: dict[Store, list[int]] = {}
+        for place, request in enumerate(requests):
+            try:
+                answers.append(self.rows(request)[0])
+                places.setdefault(self._store_of(request.queue), []).append(place)
+            except DuelineError as error:
+                answers.append(error)
+        for store, mine in places.items():
+            jobs = [job for job in map(answers.__getitem__, mine) if isinstance(job, Job)]
+            for place, answer in zip(mine, self._answers(jobs, store), strict=True):
+                answers[place] = answer
+        return answers
+
+    def _answers(self, jobs: Sequence[Job], store: Store) -> Sequence[Job | DuelineError]:
+        """Store jobs; return each, or its error."""
+        try:
+            self._add(jobs, store=store)
+        except EnqueueUnknown as error:
+            unsure = {job.id for job in error.jobs}
+            return [EnqueueUnknown.about([job]) if job.id in unsure else job for job in jobs]
+        except StoreUnavailable as error:
+            return [copy(error) for _ in jobs]
+        except DuelineError as error:
+            if len(jobs) == 1:
+                return [error]
+            return [answer for job in jobs for answer in self._answers([job], store)]
+        return jobs
 
     def _store_of(self, queue: str) -> Store:
         """Return the store that records new jobs of a queue, if its history has them."""
