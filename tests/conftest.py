@@ -46,8 +46,9 @@ LONG_PAGES = [f"[docs/{one}/" for one in ("coming-from", "how-to", "operations",
 """Pages whose blocks are many processes; `make test` runs the others."""
 
 SLOW_PAGES = [
-    f"[{page}.md" for page in ("README", "docs/quickstart", "docs/guides/command-line",
-    "docs/guides/observability", "docs/guides/workflows", "docs/reference/wire-format")
+    f"[{page}.md" for page in ("README", "docs/quickstart", "docs/concepts/job-life",
+    "docs/guides/command-line", "docs/guides/durable-functions", "docs/guides/observability",
+    "docs/guides/queues", "docs/guides/workflows", "docs/reference/wire-format")
 ]  # fmt: skip
 """Pages that take a second."""
 

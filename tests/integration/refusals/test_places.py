@@ -264,6 +264,24 @@ def test_the_last_mount_on_a_folder_counts(tmp_path: Path) -> None:
         file.prepare(tmp_path / "queue.db", mounts=mounts)
 
 
+def test_many_mounts_do_not_make_an_opening_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Find the folder once: each link of its path is a call of the system."""
+    calls: list[Path] = []
+    resolve = Path.resolve
+
+    def counted(path: Path) -> Path:
+        calls.append(path)
+        return resolve(path)
+
+    monkeypatch.setattr(Path, "resolve", counted)
+    mounts = tmp_path / "mounts"
+    mounts.write_text("".join(f"a /{'x' * n} ext4 rw 0 0\n" for n in range(100)))
+    file.prepare(tmp_path / "queue.db", mounts=mounts)
+    assert calls == [tmp_path]
+
+
 @pytest.mark.parametrize("version", ["3.7.0", "3.40.1", "3.50.4", "3.51.2"])
 def test_a_library_with_the_race_is_refused(version: str) -> None:
     with pytest.raises(BadInput, match=version.replace(".", r"\.")):

@@ -177,11 +177,11 @@ def _refuse_name(path: Path) -> None:
 def _refuse_network(folder: Path, mounts: Path) -> None:
     if not mounts.exists():  # not Linux: no table to ask
         return
-    kind, longest = "", -1
+    place, kind, longest = folder.resolve(), "", -1
     for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines():
-        _, place, mounted, *_ = line.split(" ")
-        mount = place.replace("\\040", " ")
-        if len(mount) >= longest and folder.resolve().is_relative_to(mount):
+        _, written, mounted, *_ = line.split(" ")
+        mount = written.replace("\\040", " ")
+        if len(mount) >= longest and place.is_relative_to(mount):
             kind, longest = mounted, len(mount)
     if kind in NETWORK_FILE_SYSTEMS:
         raise BadInput(
