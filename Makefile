@@ -37,6 +37,8 @@ SHORT_KILLS := $(addprefix tests/kills/,test_loop.py test_writers.py power/test_
 CASSANDRA_KILLS ?= NODES=3 KILLS=3 PAUSES=0 JOBS=120 STRIKES=2
 # Size of the kill test on a PostgreSQL server, which fails too.
 POSTGRES_KILLS ?= KILLS=20 PAUSES=2 JOBS=800 STRIKES=11
+# Size of the kill test on a Redis server, which fails too.
+REDIS_KILLS ?= KILLS=10 PAUSES=1 JOBS=800 STRIKES=11
 # Sizes with jumping wall clocks, and with a disk that is full or stands still.
 JUMPING_KILLS ?= KILLS=5 PAUSES=0 JOBS=1000
 FULL_DISK_KILLS ?= KILLS=1 PAUSES=0 JOBS=800 FILLS=2
@@ -130,7 +132,7 @@ guard: $(VENV)/.project ## test with a Cassandra that may respond on wrong strea
 	  tests/stores/cassandra/test_guard.py tests/stores/cassandra/test_faults.py
 
 # Kill tests on separate stores, which run in parallel with `make -j`.
-KILL_LOOPS := $(addprefix kills-,cassandra postgres sqlite jumping full-disk silent-disk flows durable writers power limits)
+KILL_LOOPS := $(addprefix kills-,cassandra postgres redis sqlite jumping full-disk silent-disk flows durable writers power limits)
 .PHONY: $(KILL_LOOPS)
 
 kills: $(KILL_LOOPS) ## kill -9 workers and producers (KILLS=50 JOBS=20000), jumping clocks, full and silent disks, 16 writers for 30 s, power failures, handlers beyond their limits
@@ -169,6 +171,9 @@ kills-cassandra:
 
 kills-postgres:
 	$(if $(findstring postgres,$(DUELINE_REQUIRE)),$(POSTGRES_KILLS) $(PY) -m tests.kills --store postgres)
+
+kills-redis:
+	$(if $(findstring redis,$(DUELINE_REQUIRE)),$(REDIS_KILLS) $(PY) -m tests.kills --store redis)
 
 versions: $(VENV)/.project ## run the previous and this version on one store, and kill processes of both (SECONDS=60 STORE=address)
 	$(PY) -m tests.kills.versions $(if $(SECONDS),--seconds $(SECONDS)) $(if $(STORE),--store '$(STORE)')

@@ -1,4 +1,4 @@
-"""The PostgreSQL server that the loop strikes."""
+"""The PostgreSQL or Redis server that the loop strikes."""
 
 import itertools
 import math
@@ -6,18 +6,21 @@ import os
 import random
 import signal
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from tests.harness.postgres import port_of_own, server, statement
-from tests.harness.relay import Relay, relay_to
+from tests.harness.relay import Relay, free_port, relay_to
 from tests.harness.servers import migrate
 from tests.kills.processes import children_of, signal_all
 from tests.kills.ring import Over
 from tools.postgres import Cluster, PostgresError
+from tools.redis import RedisError, Server
+from tools.redis.server import HOST
 
 SILENT_S: Final = 0.5, 6.0
 """How long the server is away, or stands still."""
@@ -34,24 +37,30 @@ MUTES: Final[Mapping[str, tuple[bool, bool]]] = {
 
 SLOW_S: Final = 0.3
 
-KINDS: Final = (
-    *("killed", "restarted", "backend killed", "paused", "sessions ended"),
-    *(*MUTES, "mute to all", "slow", "cut after COMMIT"),
-)
+COMMON: Final = ("killed", "paused", *MUTES, "mute to all", "slow")
+"""What happens to every server."""
 
 
-class StruckCluster:
+class StruckServer(ABC):
     """A server whose processes are killed, stopped, or made to stand still.
 
     Clients reach it by a relay, which swallows, delays or cuts what passes.
+
+    Attributes:
+      own_kinds: What happens to servers of this kind only.
+      start_errors: What a start raises while the killed server still holds its port or memory.
     """
 
-    def __init__(self, cluster: Cluster, relay: Relay, seed: int) -> None:
+    own_kinds: ClassVar[tuple[str, ...]]
+    start_errors: ClassVar[tuple[type[Exception], ...]]
+
+    def __init__(self, cluster: Cluster | Server, relay: Relay, seed: int) -> None:
         """Take a server that runs, the relay to it, and the seed of what happens to them."""
         self._cluster = cluster
         self._relay = relay
         self._choice = random.Random(seed)
-        self._kinds: Iterator[str] = itertools.cycle(self._choice.sample(KINDS, len(KINDS)))
+        kinds = (*COMMON, *self.own_kinds)
+        self._kinds: Iterator[str] = itertools.cycle(self._choice.sample(kinds, len(kinds)))
         self._struck: Counter[str] = Counter()
         self._over: list[Over] = []
         self.url = cluster.url
@@ -76,12 +85,6 @@ class StruckCluster:
             case "killed":
                 self._cluster.kill()
                 self._later(self._start)
-            case "restarted":
-                self._cluster.stop(self._choice.choice(["fast", "immediate"]))
-                self._later(self._start)
-            case "backend killed":  # the server ends all others, and recovers
-                with suppress(ProcessLookupError):
-                    os.kill(self._choice.choice(children_of(pid)), signal.SIGKILL)
             case "paused":
                 some = [pid, *children_of(pid)]
                 signal_all(some, signal.SIGSTOP)
@@ -92,18 +95,16 @@ class StruckCluster:
             case "slow":
                 self._relay.delay_s = SLOW_S
                 self._later(self._relay.heal)
-            case "cut after COMMIT":
-                self._relay.cut_after(b"COMMIT")
             case _ if kind in MUTES:
                 requests, answers = MUTES[kind]
                 self._relay.mute(requests=requests, answers=answers)
                 self._later(self._relay.heal)
-            case "sessions ended":
-                statement(
-                    self.url,
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                    " WHERE application_name = 'dueline'",
-                )
+            case _:
+                self._strike(kind, pid)
+
+    @abstractmethod
+    def _strike(self, kind: str, pid: int) -> None:
+        """Let a thing of `own_kinds` happen to the server, a process of this number."""
 
     def heal(self, now_s: float) -> None:
         """End what is over."""
@@ -120,7 +121,7 @@ class StruckCluster:
             assert time.monotonic() < give_up_s, f"the server does not answer: {self._cluster.log}"
             time.sleep(0.1)
 
-    def _later(self, mend: Callable[[], None]) -> None:
+    def _later(self, mend: Callable[[], object]) -> None:
         self._over.append(Over(time.monotonic() + self._choice.uniform(*SILENT_S), mend))
 
     def _start(self) -> None:
@@ -128,10 +129,77 @@ class StruckCluster:
         while True:
             try:
                 return self._cluster.start()
-            except PostgresError:  # other processes of the killed server have not ended yet
+            except self.start_errors:  # other processes of the killed server have not ended yet
                 if time.monotonic() > give_up_s:
                     raise
                 time.sleep(0.1)
+
+
+class StruckCluster(StruckServer):
+    """A PostgreSQL server."""
+
+    own_kinds = "restarted", "backend killed", "sessions ended", "cut after COMMIT"
+    start_errors = (PostgresError,)
+
+    def _strike(self, kind: str, pid: int) -> None:
+        match kind:
+            case "restarted":
+                assert isinstance(self._cluster, Cluster)
+                self._cluster.stop(self._choice.choice(["fast", "immediate"]))
+                self._later(self._start)
+            case "backend killed":  # the server ends all others, and recovers
+                with suppress(ProcessLookupError):
+                    os.kill(self._choice.choice(children_of(pid)), signal.SIGKILL)
+            case "cut after COMMIT":
+                self._relay.cut_after(b"COMMIT")
+            case "sessions ended":
+                statement(
+                    self.url,
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE application_name = 'dueline'",
+                )
+
+
+class StruckRedis(StruckServer):
+    """A Redis server, with `appendfsync always`."""
+
+    own_kinds = "restarted", "functions deleted", "clients killed", "full", "replica"
+    start_errors = (RedisError,)
+
+    def _strike(self, kind: str, pid: int) -> None:
+        del pid
+        server = self._cluster
+        assert isinstance(server, Server)
+        match kind:
+            case "restarted":
+                server.stop()
+                self._later(self._start)
+            case "functions deleted":
+                server.ask("FUNCTION", "FLUSH")
+            case "clients killed":
+                server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            case "full":
+                server.ask("CONFIG", "SET", "maxmemory", "1")
+                self._later(lambda: server.ask("CONFIG", "SET", "maxmemory", "0"))
+            case "replica":  # of a primary that does not exist
+                server.ask("REPLICAOF", HOST, "1")
+                self._later(lambda: server.ask("REPLICAOF", "NO", "ONE"))
+
+
+@contextmanager
+def struck_redis(folder: Path, seed: int) -> Iterator[StruckRedis]:
+    """Run a Redis server of the loop's own, in an empty folder."""
+    server = Server("redis", folder, port=free_port(), fsync="always")
+    server.start()
+    try:
+        with relay_to(server.url, server.port) as relay:
+            struck = StruckRedis(server, relay, seed)
+            try:
+                yield struck
+            finally:
+                struck.heal(math.inf)
+    finally:
+        server.kill()
 
 
 @contextmanager

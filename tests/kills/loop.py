@@ -20,7 +20,7 @@ from checker.journal import Event, events_of
 from dueline.api.application import Dueline
 from dueline.jobs.history import attempts
 from simulation.judge import Final, Recorded, Report, judge
-from tests.kills.cluster import StruckCluster
+from tests.kills.cluster import StruckServer
 from tests.kills.disk import FrozenDisk, SmallDisk, has_ended
 from tests.kills.ends import finals_of
 from tests.kills.jumps import JUMPS_VARIABLE, OFF_S, clock_off, jumps_in
@@ -107,7 +107,7 @@ class Loop:
         kills: int,
         seed: int,
         pauses: int = 0,
-        server: StruckRing | StruckCluster | None = None,
+        server: StruckRing | StruckServer | None = None,
         server_strikes: int = 0,
         disk: SmallDisk | None = None,
         fills: int = 0,

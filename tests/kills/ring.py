@@ -61,7 +61,7 @@ class Over(NamedTuple):
     """When something is over (monotonic), and what ends it."""
 
     at_s: float
-    mend: Callable[[], None]
+    mend: Callable[[], object]
 
 
 class StruckRing:

@@ -4,12 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.redis import server_url
+from tests.kills.cluster import struck_redis
 from tests.kills.disk import MountError, small_disk
 from tests.kills.loop import Loop
 
 KILLS, PAUSES, JOBS = 4, 2, 800
 FILLS, FULL_JOBS = 2, 600
 JUMPING_JOBS = 400
+REDIS_STRIKES = 11
+"""Each kind once."""
 
 
 def test_no_job_is_lost_doubled_or_early_when_processes_are_killed(tmp_path: Path) -> None:
@@ -40,3 +44,17 @@ def test_no_job_is_lost_doubled_or_early_when_the_disk_is_full(tmp_path: Path) -
     assert {verdict: found for verdict, found in report.faults.items() if found} == {}
     assert report.counts["full disks"] == FILLS
     assert report.counts["outcomes rejected"] > 0, "no verdict met a full disk"
+
+
+@pytest.mark.redis
+def test_no_job_is_lost_doubled_or_early_when_a_redis_server_is_struck(tmp_path: Path) -> None:
+    server_url()  # skips the test without a server
+    diaries = tmp_path / "diaries"
+    diaries.mkdir()
+    with struck_redis(tmp_path / "server", seed=1) as server:
+        loop = Loop(
+            diaries, jobs=JOBS, kills=2, seed=1, server=server, server_strikes=REDIS_STRIKES
+        )
+        report = loop.run()
+    assert {verdict: found for verdict, found in report.faults.items() if found} == {}
+    assert sum(server.counts.values()) == REDIS_STRIKES
