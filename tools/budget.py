@@ -24,8 +24,8 @@ LIMITS = {
     "tuple tricks outside hot paths": 0,
     "tests that only call their body": 4,
     # Redis: rights that are named, replicas that confirm, Sentinel, and what doctor says of it.
-    # Group commits on servers and of coroutines.
-    "lines of src": 99_400,
+    # Group commits on servers and of coroutines. Lanes of functions that have begun.
+    "lines of src": 99_500,
 }
 
 

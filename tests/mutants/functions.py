@@ -9,6 +9,8 @@ from dueline.durable import activation, ends, restarts
 from dueline.durable.activation import Activation
 from dueline.durable.log import Log
 from dueline.durable.suspension import Suspended
+from dueline.jobs import lane_planner
+from dueline.worker import settlement_plan
 from tests.mutants.sources import change_source
 
 Patch = pytest.MonkeyPatch
@@ -47,6 +49,14 @@ def a_row_does_not_say_that_its_function_has_begun(patch: Patch) -> None:
 
 def a_function_is_not_listed(patch: Patch) -> None:
     patch.setattr(Log, "expect_listed", lambda _: None)
+
+
+def a_parked_function_stays_in_its_lane(patch: Patch) -> None:
+    patch.setattr(settlement_plan, "_lane_after", lambda _: None)
+
+
+def functions_that_have_begun_have_no_turn(patch: Patch) -> None:
+    patch.setattr(lane_planner, "_turn_of", lambda prospect: prospect.priority)
 
 
 def a_retry_keeps_what_failed(patch: Patch) -> None:

@@ -48,6 +48,7 @@ from tests.stores import (
     test_cursor_cache,
     test_durable_log,
     test_durable_removal,
+    test_durable_sleepers,
     test_lane_index,
     test_late_landing,
 )
@@ -77,6 +78,7 @@ from tests.unit.schedules import test_overlap, test_storing, test_succession, te
 from tests.unit.streams import test_parking, test_pauses
 from tests.unit.worker import (
     test_buffer,
+    test_claimer,
     test_controls,
     test_lapses,
     test_limits,
@@ -532,6 +534,12 @@ MUTANTS = (
     Mutant("D15", functions.a_function_is_not_listed,
            Named(test_durable_removal.test_a_function_is_listed_before_its_first_record,
                  given=on_a_stage)),
+    Mutant("D16", functions.a_parked_function_stays_in_its_lane,
+           by(test_durable_sleepers.test_a_function_goes_on_beside_a_backlog,
+              kind="memory", tmp_path=Path())),
+    Mutant("D16", functions.functions_that_have_begun_have_no_turn,
+           by(test_claimer.test_functions_that_have_begun_and_new_jobs_take_turns,
+              limit=3, weights=())),
     Mutant("L", leases.lease_that_revives, by(test_steps.test_a_lease_that_has_lapsed_is_lost)),
     Mutant("L", leases.beat_without_its_version,
            by(test_steps.test_a_late_beat_and_a_takeover_in_any_order)),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dueline.core.lane import task_of
+from dueline.core.lane import task_of, with_task
 from dueline.worker import paused_jobs
 from dueline.worker.served_lanes import ServedLanes
 
@@ -22,4 +22,4 @@ def nobody_claims_from_the_lane_of_a_task(patch: Patch) -> None:
 
 
 def the_lane_names_the_task_alone(patch: Patch) -> None:
-    patch.setattr(paused_jobs, "task_key", lambda task, _: task)
+    patch.setattr(paused_jobs, "with_task", lambda lane, task, _: with_task(lane, task, 0))

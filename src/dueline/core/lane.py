@@ -108,6 +108,13 @@ def task_key(task: str, codec: int) -> str:
     return f"{task}{CODEC_MARK}{codec}" if codec > CODEC_MAX else task
 
 
+def with_task(lane: Lane, task: str, codec: int) -> Lane:
+    """Return the lane beside a lane whose jobs only workers claim that know a task."""
+    return lane._replace(
+        tenant=lane_tenant(tenant_of(lane), limits_of(lane), task_key(task, codec))
+    )
+
+
 def dead_queue(queue: str) -> str:
     """Return the reserved queue of the dead-letter jobs of a queue."""
     return queue + DEAD_SUFFIX

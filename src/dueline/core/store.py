@@ -102,7 +102,7 @@ class Move(NamedTuple):
       errors, crashes, alone, state, outcome, error: New values of the columns. A row with an
         outcome stays in place: `to` is None and `at_us` is not before its position.
       to: The lane to move the row to; None for its own.
-      opts: New options of the job, not together with `to` or an outcome; None keeps them.
+      opts: New options of the job, not together with an outcome; None keeps them.
       due_us: New due time of the job, not together with `to` or an outcome; None keeps it.
     """
 

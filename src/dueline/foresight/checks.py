@@ -142,7 +142,7 @@ def _in_history(engine: Engine, name: str, one: Probe, since_us: int, until_us: 
 def _new_probes(view: _View, name: str) -> list[Probe]:
     """Estimate when some ready and scheduled jobs start, at places that are chosen at random."""
     engine, chance = view.queues.engine, view.chance
-    lanes = list(islice(engine.lanes_of(name), _LANES_MAX))
+    lanes = _lanes_soon_due(engine, name)
     found: dict[JobId, Probe] = {}
     for is_later, is_near_head in CHOICES if lanes else ():
         lane = lanes[int(chance() * len(lanes))]
@@ -158,6 +158,18 @@ def _new_probes(view: _View, name: str) -> list[Probe]:
                 job.id.hex(), job.fence, now_us, one.base_us, one.wait_us, one.kind
             )
     return list(found.values())
+
+
+def _lanes_soon_due(engine: Engine, name: str) -> Sequence[Lane]:
+    """Return lanes that may hold jobs whose start is estimated.
+
+    Beside functions that sleep for long, a round costs what it costs beside an empty queue.
+    """
+    now_us = engine.time.latest_us()
+    until_us = now_us + AHEAD_US
+    pages = engine.begins_of(name, now_us=now_us, until_us=until_us)
+    lanes = (lane for begins in pages for lane, begin_us in begins.items() if begin_us <= until_us)
+    return list(islice(dict.fromkeys(lanes), _LANES_MAX))
 
 
 def _chosen(

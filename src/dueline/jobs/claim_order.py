@@ -3,7 +3,7 @@
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, zip_longest
 from typing import Final, NamedTuple
 
 from dueline.core.engine import Engine
@@ -26,8 +26,8 @@ class Ahead(NamedTuple):
     Attributes:
       by_queue: How many, for each queue that has some.
       is_capped: There may be more.
-      has_turns: Tenants take turns, so the numbers are upper bounds; estimates in queues with
-          aging.
+      has_turns: Tenants take turns, or functions that have begun with new jobs, so the numbers are
+          upper bounds; estimates in queues with aging.
       first: The job that is claimed first; None if none comes before.
       more_urgent: How many have a higher priority, raised by aging.
     """
@@ -91,24 +91,24 @@ def rows_before(
       most: maximum number of rows that are read.
     """
     ready = _Ready(engine, names, at_us, tasks, most=most)
-    least, mine = ready.rank(job), tenant_of(job.lane)
+    least, mine = ready.rank(job), _turn_of(job.lane)
     rows = list(ready.rows(job, least))
     place = next((row.place for row in rows if row.job.id == job.id), None)
     earlier: list[_Row] = []  # of larger priorities, and of its own tenant
-    others: defaultdict[str, list[_Row]] = defaultdict(list)
+    others: defaultdict[_Turn, list[_Row]] = defaultdict(list)
     own = 0
     for row in rows:
-        tenant = tenant_of(row.job.lane)
+        turn = _turn_of(row.job.lane)
         if row.rank > least:
             earlier.append(row)
-        elif tenant != mine:
-            others[tenant].append(row)
+        elif turn != mine:
+            others[turn].append(row)
         elif place is not None and row.place < place:
             earlier.append(row)
             own += 1
-    for tenant, behind in others.items():
+    for (tenant, _), behind in others.items():
         # The newest tenant has its turn last, so the other one is assumed to be first.
-        turns = own * ready.weight(tenant) // ready.weight(mine) + 1
+        turns = own * ready.weight(tenant) // ready.weight(mine[0]) + 1
         earlier += sorted(behind, key=_place_of)[:turns]
     first = min(earlier, key=lambda row: (-row.rank, row.place), default=None)
     return Before(
@@ -136,7 +136,7 @@ def next_jobs(engine: Engine, name: str, now_us: int, *, limit: int) -> list[Job
 
 def _in_turns(tenants: Mapping[str, list["_Row"]], ready: "_Ready") -> Iterator[Job]:
     """Yield the rows of each tenant in order, tenants in turn by their weights."""
-    left = {tenant: iter(sorted(rows, key=_place_of)) for tenant, rows in tenants.items()}
+    left = {tenant: _by_turns(rows) for tenant, rows in tenants.items()}
     heap = [(0.0, tenant) for tenant in sorted(left)]
     while heap:
         had, tenant = heap[0]
@@ -146,6 +146,23 @@ def _in_turns(tenants: Mapping[str, list["_Row"]], ready: "_Ready") -> Iterator[
         else:
             yield one.job
             heapq.heapreplace(heap, (had + 1 / ready.weight(tenant), tenant))
+
+
+def _by_turns(rows: Sequence["_Row"]) -> Iterator["_Row"]:
+    """Yield the rows of a tenant: those in lanes of tasks, and the others, in turn."""
+    by_turn: defaultdict[_Turn, list[_Row]] = defaultdict(list)
+    for row in sorted(rows, key=_place_of):
+        by_turn[_turn_of(row.job.lane)].append(row)
+    turns = [by_turn[turn] for turn in sorted(by_turn, reverse=True)]  # those of tasks first
+    return (row for round_ in zip_longest(*turns) for row in round_ if row is not None)
+
+
+_Turn = tuple[str, bool]
+"""A tenant, and whether its jobs are in the lane of a task: these take turns with its others."""
+
+
+def _turn_of(lane: Lane) -> _Turn:
+    return tenant_of(lane), bool(task_of(lane))
 
 
 class _Row(NamedTuple):

@@ -1,13 +1,13 @@
 """Decides which lanes to claim from next. Hot path: the benchmark `tenants`."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby, zip_longest
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from dueline.core.lane import PRIORITY_MAX, Lane, Pointer, tenant_of
+from dueline.core.lane import PRIORITY_MAX, TASK_MARK, Lane, Pointer, tenant_of
 from dueline.core.store import Want
 from dueline.core.tuples import field, made
 from dueline.jobs.tenant_weights import TenantWeights
@@ -102,6 +102,8 @@ def plan(
 ) -> list[Want]:
     """Order lanes into wants: larger priority first, then tenants in turn, then older lanes.
 
+    Lanes of tasks, where functions go on that have begun, take turns with others of their tenant.
+
     If many jobs of a queue are wanted, its shards share them, since they are claimed from at once.
 
     Args:
@@ -114,8 +116,7 @@ def plan(
     """
     wants: list[tuple[Lane, int]] = []
     order: Callable[[Prospect], Any] = partial(_order_beside, others) if others else _order_of
-    ordered = sorted(sorted(found, key=order), key=_priority_of, reverse=True)
-    for _, same in groupby(ordered, key=_priority_of):
+    for _, same in groupby(_ordered(list(found), order), key=_priority_of):
         tenants = [list(lanes) for _, lanes in groupby(same, key=_tenant_of)]
         share = -(-limit // len(tenants))
         start = turn % len(tenants)
@@ -131,6 +132,26 @@ def plan(
     return made(Want, [want for want in wants if want[1] > 0])
 
 
+def _ordered(found: Sequence[Prospect], order: Callable[[Prospect], Any]) -> list[Prospect]:
+    """Sort lanes by priority, then by an order that begins with the tenant.
+
+    Of each tenant, the lanes of tasks and its other lanes take turns (rule D16): those whose turn
+    was longer ago are first in `found`.
+    """
+    ordered = sorted(found, key=order)
+    if any(TASK_MARK in prospect.lane.tenant for prospect in found):  # rarely
+        turns: dict[tuple[int, str, bool], int] = {}
+        for prospect in found:
+            turns.setdefault(_turn_of(prospect), len(turns))
+        ordered.sort(key=lambda prospect: (prospect.tenant, turns[_turn_of(prospect)]))
+    ordered.sort(key=_priority_of, reverse=True)
+    return ordered
+
+
+def _turn_of(prospect: Prospect) -> tuple[int, str, bool]:
+    return prospect.priority, prospect.tenant, TASK_MARK in prospect.lane.tenant
+
+
 def _order_beside(others: Collection[tuple[str, int]], one: Prospect) -> tuple[object, ...]:
     return one.tenant, one.listing, (one.lane.queue, one.lane.shard) in others, one.lane
 
@@ -143,7 +164,7 @@ def weighed(found: Iterable[Prospect], weights: TenantWeights, limit: int) -> li
     a sharded queue would otherwise use up the limit before the next tenant.
     """
     found = list(found)
-    ordered = sorted(sorted(found, key=_order_of), key=_priority_of, reverse=True)
+    ordered = _ordered(found, _order_of)
     weights.present({(want.lane.priority, want.tenant) for want in ordered})
     wants: list[Want] = []
     for _, same in groupby(ordered, key=_priority_of):

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, islice
 from operator import itemgetter
 
-from dueline.core.lane import Lane, Pointer, limits_of
+from dueline.core.lane import TASK_MARK, Lane, Pointer, limits_of
 from dueline.jobs.tenant_round_robin import RoundRobin
 
 _priority_of = itemgetter(0)  # of a Kind
@@ -57,7 +57,10 @@ class LaneRotation:
             if known:
                 self._turns[priority] = RoundRobin(known)
         for priority, same in groupby(self._lanes, key=_priority_of):
-            self._turns.setdefault(priority, RoundRobin()).add(tenant for _, tenant in same)
+            tenants: Iterable[str] = (tenant for _, tenant in same)
+            if priority not in self._turns:  # functions that have begun have the first turn
+                tenants = sorted(tenants, key=lambda tenant: TASK_MARK not in tenant)
+            self._turns.setdefault(priority, RoundRobin()).add(tenants)
 
     def learn(self, pointer: Pointer, at_us: int) -> None:
         """Add a lane with a job that was just stored, which is due at `at_us`.

@@ -140,7 +140,7 @@ def wake(engine: Engine, job_id: JobId) -> bool:
 
 
 def _woken(engine: Engine, row: Job) -> Move:
-    """Return the move of a woken function: before the new ones, so that functions end."""
+    """Return the move of a woken function: before those that are due, so that functions end."""
     at_us = min(row.pos_us, engine.time.earliest_us())
     width_us = engine.catalog.settings(row.lane.queue).width_us
     return Move(row, at_us, engine.ids.token(), bucket_of(at_us, width_us), row.errors, row.crashes,

@@ -241,6 +241,13 @@ class FencingLaws:
         assert sorted(store.settle([Drop(one), Drop(one)])) == [False, True]
         assert sorted(store.settle([move(two, NOW_US), Drop(two)])) == [False, True]
 
+    def test_a_carried_job_takes_new_options_with_it(self, store: Store) -> None:
+        put_in(store, new_job(1))
+        (job,) = claim(store, lane_of()).jobs
+        sent = move(job, NOW_US + 4, to=ELSEWHERE)._replace(opts=b"new")
+        assert list(store.settle([sent])) == [True]
+        assert [row.opts for row in rows_in(store, ELSEWHERE)] == [b"new"]
+
     def test_a_carried_job_keeps_what_it_is(self, store: Store) -> None:
         put_in(store, new_job(1, body=b"\x00" * 5000))
         (job,) = claim(store, lane_of()).jobs

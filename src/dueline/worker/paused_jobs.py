@@ -20,6 +20,7 @@ from dueline.core.lane import (
     task_key,
     task_of,
     tenant_of,
+    with_task,
 )
 from dueline.core.logging import log
 from dueline.core.user_code import Raised, contain
@@ -54,8 +55,7 @@ class DeferredJob(NamedTuple):
 
 def _tenant_with_task(job: Job) -> str:
     """Return the tenant of the lane in which a job waits for workers that know its task."""
-    key = task_key(job.task, job.codec)
-    return lane_tenant(tenant_of(job.lane), limits_of(job.lane), key)
+    return with_task(job.lane, job.task, job.codec).tenant
 
 
 class Deferral(NamedTuple):

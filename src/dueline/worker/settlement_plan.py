@@ -20,7 +20,7 @@ from dueline.core.attempt import (
 )
 from dueline.core.call_options import THROTTLED, CallOptions
 from dueline.core.job import Token
-from dueline.core.lane import bucket_of
+from dueline.core.lane import Lane, bucket_of, task_of, with_task
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.retry import Decision, Retry, RetryLater, decide, with_cancel_request
 from dueline.core.store import Move
@@ -134,8 +134,19 @@ def _retry(attempted: Attempted, decision: RetryLater) -> Planned:
     opts = _opts_after(attempted, decision)
     listing = bucket_of(at_us, settings.width_us)
     move = Move(ended.job, at_us, attempted.token, listing, decision.errors, decision.crashes,
-                decision.alone, error=decision.error, opts=opts)  # fmt: skip
+                decision.alone, error=decision.error, opts=opts, to=_lane_after(ended))  # fmt: skip
     return Planned(ended, decision, attempt, move)
+
+
+def _lane_after(ended: Ended) -> Lane | None:
+    """Return the lane of the task of a durable function that is parked; None for its own.
+
+    It takes turns with new jobs there (rule D16), and does not go on behind a backlog.
+    """
+    job = ended.job
+    if not isinstance(ended.ending, Parked) or task_of(job.lane):
+        return None
+    return with_task(job.lane, job.task, job.codec)
 
 
 def _opts_after(attempted: Attempted, decision: RetryLater) -> bytes | None:

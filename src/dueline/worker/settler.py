@@ -21,6 +21,7 @@ from dueline.core.retry import with_cancel_request
 from dueline.core.store import Drop, Extend, Group, Move, Verdict
 from dueline.core.text import one_line
 from dueline.core.tuples import field, made
+from dueline.core.wakeup import place_of
 from dueline.durable.signals import check_again
 from dueline.durable.stopped import list_stopped
 from dueline.jobs import attempt_lines, cancel_requests, decisions
@@ -190,7 +191,7 @@ class Settler:
     def _wake(self, plans: Sequence[Planned]) -> None:
         """Wake the workers of jobs that run again."""
         if again := [planned.change for planned in plans if isinstance(planned.change, Move)]:
-            self._engine.wake((move.job.lane, move.at_us) for move in again)
+            self._engine.wake(map(place_of, again))
 
     def _check_again(self, plans: Sequence[Planned]) -> None:
         """Wake durable functions whose signals came while they were parked; list stopped ones."""

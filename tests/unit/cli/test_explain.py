@@ -172,7 +172,7 @@ def test_a_tenant_with_one_job_does_not_wait_for_all_of_another(scene: Scene) ->
     job = note.using(tenant="b").enqueue("b")
     found = scene.why(job, "waiting")
     assert found.facts["position"] == 2
-    assert "at position 2 of the queue default, where tenants take turns" in str(found)
+    assert "at position 2 of the queue default, where others take turns" in str(found)
     scene.go("first")
     scene.until(lambda: "b" in scene.ran())
     assert scene.ran().index("b") in (1, 2)

@@ -8,6 +8,8 @@ from hypothesis import given, strategies
 
 from dueline.core.clock import SECOND_US
 from dueline.core.job import JobId
+from dueline.core.lane import with_task
+from dueline.core.store import Move
 from dueline.jobs import claim_order, pauses
 from dueline.jobs.claim_order import Ahead, jobs_before, next_jobs
 from dueline.worker.claimer import Claimer
@@ -99,6 +101,25 @@ def test_tenants_take_turns_by_their_weights(tmp_path: Path) -> None:
     world.queues.engine.catalog.configure("q", weights=(("big", 3),))
     assert [ahead_of(world, one).jobs for one in mine] == [1, 5, 9]
     assert ahead_of(world, mine[0]).has_turns
+
+
+def test_functions_that_have_begun_take_turns(tmp_path: Path) -> None:
+    # V3, rule D16
+    world = world_on("sqlite", tmp_path)
+    ids = [world.put() for _ in range(6)]
+    for job_id in ids[:3]:
+        row = world.claim(job_id)
+        move = Move(row, world.now_us, world.queues.engine.ids.token(), row.lane.bucket, 0, 0,
+                    to=with_task(row.lane, "t", 0))  # fmt: skip
+        world.store.settle([move])
+    for job_id in ids[3:]:
+        world.back(world.claim(job_id), after_s=0)
+    world.clock.advance(0.05)
+    assert ahead_of(world, ids[0])[:3] == ({"q": 1}, False, True)
+    assert ahead_of(world, ids[5]).jobs == 5
+    said = [one.id for one in next_jobs(world.queues.engine, "q", world.now_us, limit=9)]
+    assert said == order(world, "q")
+    world.store.close()
 
 
 def test_jobs_behind_a_job_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dueline.core.lane import Lane, Pointer
+from dueline.core.lane import Lane, Pointer, lane_tenant, with_task
 from dueline.core.store import Want
 from dueline.jobs.lane_planner import SHARD_SHARE_MIN, Prospect, aged, plan, prospects
 from tests.harness.worker_bench import wait_bound
@@ -52,6 +52,17 @@ def test_a_larger_priority_comes_first_whatever_its_tenant_shard_bucket_or_queue
     middle = lane(0, tenant="b", shard=1, bucket=9)
     high = lane(2**31 - 1, tenant="c", shard=2, bucket=3, queue="z")
     assert order(wants(listed(middle, low, high))) == [high, middle, low]
+
+
+def test_the_lane_of_a_task_has_its_turn_among_those_of_its_tenant() -> None:
+    # rule D16
+    plain, limited = lane(tenant="a"), lane(tenant=lane_tenant("a", ["api"]), bucket=4)
+    begun = with_task(lane(tenant="a", bucket=6), "f", 0)
+    other = lane(tenant="b")
+    assert order(wants(listed(begun, plain, limited, other))) == [begun, limited, plain, other]
+    assert order(wants(listed(plain, begun, limited, other))) == [limited, plain, begun, other]
+    high = lane(1, tenant="a")
+    assert order(wants(listed(begun, high, plain))) == [high, begun, plain]
 
 
 def test_of_lanes_that_differ_by_bucket_alone_the_oldest_is_visited() -> None:

@@ -9,9 +9,9 @@ import pytest
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import Unknown
 from dueline.core.job import State
-from dueline.core.lane import GUARD_US, Pointer
+from dueline.core.lane import GUARD_US, Pointer, with_task
 from dueline.core.queue_settings import QueueSettings
-from dueline.core.store import Drop, Extend, LanePage
+from dueline.core.store import Drop, Extend, LanePage, Move
 from dueline.jobs.pauses import pause, resume
 from dueline.jobs.queue import Queues
 from dueline.limits.permits import RETRY_US, Granted, HeldPermits
@@ -77,6 +77,31 @@ def test_jobs_come_by_priority_then_in_the_order_of_enqueueing(queues: Queues) -
     assert claimed(claimer, 3) == [1, 4, 0]
     assert claimed(claimer, 3) == [3, 2]
     assert claimed(claimer, 3) == []
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+@pytest.mark.parametrize("weights", [(), (("", 2),)])
+def test_functions_that_have_begun_and_new_jobs_take_turns(
+    queues: Queues, clock: HandClock, limit: int, weights: tuple[tuple[str, int], ...]
+) -> None:
+    # rule D16: neither holds the other back
+    queues.engine.catalog.configure("default", weights=weights)
+    put(queues, *(call(n) for n in range(30)))
+    claimer = claimer_of(queues)
+    begun = [one.job for one in claimer.claim(15, {})]
+    at_us, now_us = clock.wall_us() + SECOND_US, clock.wall_us()
+    moves = [
+        Move(job, at_us, queues.engine.ids.token(), job.lane.bucket, 0, 0,
+             to=with_task(job.lane, "t", 0))
+        for job in begun
+    ]  # fmt: skip
+    assert all(queues.engine.store.settle(moves))
+    clock.advance(us=at_us - now_us)
+    claimer.refresh()
+    rounds = [claimed(claimer, limit) for _ in range(30 // limit)]
+    assert sorted(number for some in rounds for number in some) == list(range(30))
+    ahead = [some[0] < 15 for some in rounds]
+    assert ahead == [ahead[0], not ahead[0]] * (len(rounds) // 2)
 
 
 def test_a_claim_names_the_worker_and_lasts_for_the_lease_of_its_queue(

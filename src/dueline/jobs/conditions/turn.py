@@ -108,7 +108,7 @@ def suspect(subject: Subject) -> Condition:
 def _position_text(queue: str, position: int, ahead: Ahead) -> str:
     """Return the position of a job in the claim order, as text."""
     least = "or later " if ahead.is_capped else ""
-    turns = ", where tenants take turns" if ahead.has_turns else ""
+    turns = ", where others take turns" if ahead.has_turns else ""
     others = [f"{name}: {count}" for name, count in ahead.by_queue.items() if name != queue]
     before = f", behind jobs of other queues that share its slots ({', '.join(others)})"
     return f"{position} {least}of the queue {queue}{turns}{before if others else ''}"

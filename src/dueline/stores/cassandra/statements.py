@@ -370,14 +370,15 @@ def stub(verdict: Move, row: Job) -> Call:
 
 def stub_of(verdict: Move, row: Job) -> bytes:
     """Encode a future row; the body and other columns that stay the same are not included."""
-    return pack(([*row.lane], row.pos_us, row.hop, row[_FROM_AT], verdict.listing))
+    opts = () if verdict.opts is None else (verdict.opts,)
+    return pack(([*row.lane], row.pos_us, row.hop, row[_FROM_AT], verdict.listing, *opts))
 
 
 def target_of(found: Found) -> tuple[Job, int]:
     """Return the future row of a stub, and the bucket to list its lane under."""
-    lane, pos_us, hop, cells, listing = unpack(found.stub)
+    lane, pos_us, hop, cells, listing, *opts = unpack(found.stub)
     job = Job(Lane(*lane), pos_us, found.job.id, hop, *_kept_values(found.job), *cells)
-    return job, listing
+    return job._replace(opts=opts[0] if opts else job.opts), listing
 
 
 def seen(job: Job) -> RowVersion:
