@@ -1,12 +1,14 @@
 """Resets and forks of durable functions, on each kind of store (W15, rules D8, D12, D13)."""
 
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dueline import BadInput, Conflict, Dueline, DurableContext, Job, Retry
 from tests.harness.addresses import IN_MEMORY, LONG_ON_CASSANDRA
+from tests.harness.durable_stage import DisturbedStore, DurableStage, Stages
 from tests.harness.programs import WAIT_S, wait_for
 
 EVERY = pytest.mark.parametrize("url", [*IN_MEMORY, *LONG_ON_CASSANDRA], indirect=True)
@@ -99,3 +101,42 @@ def test_a_dead_function_is_reset_unless_it_was_compensated(url: str) -> None:
                 assert job.result(timeout=WAIT_S) == ["car", "hotel"]
         assert (undoing.status, undone) == ("dead", ["car"])
         assert sorted(made) == ["car"] * 3 + ["hotel"] * 4
+
+
+@pytest.mark.parametrize("as_new", [False, True])
+def test_a_function_that_is_decided_to_be_dead_is_reset(tmp_path: Path, *, as_new: bool) -> None:
+    """Stop its worker at each call: it is dead before its row is, which the reset finishes."""
+    # rule D8
+    fails = [True]
+
+    def declare(app: Dueline, stage: DurableStage) -> None:
+        del stage
+
+        def act() -> None:
+            if fails:
+                raise ValueError("full")
+
+        @app.durable(name="run", retry=Retry(attempts=1))
+        def run(ctx: DurableContext) -> str:
+            ctx.step(act, name="act", retry=Retry(attempts=1))
+            return "done"
+
+    stages = Stages("steps", tmp_path, declare)
+    resets = 0
+    at, was_stopped = 0, True
+    while was_stopped:
+        at += 1
+        fails[:] = [True]
+        stage = stages.fresh()
+        stage.begin()
+        store = DisturbedStore(stage.store, at, "stop", lambda: None)
+        stage.turn(stage.process(store), store)
+        was_stopped = store.is_dead
+        if stage.job.status == "dead":
+            fails.clear()
+            again = stage.job.reset(to=0, as_new=as_new)
+            stage.others_turn()
+            assert again.result(timeout=0) == "done", at
+            resets += 1
+    stages.close()
+    assert resets > 2

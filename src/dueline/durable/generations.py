@@ -104,6 +104,7 @@ def fork(queues: Queues, job_id: JobId, to: int | None = None) -> JobId:
 
 
 def _found(queues: Queues, job_id: JobId) -> tuple[Job, DurablePlace]:
+    queues.complete_stored(job_id)  # a dead function may not be in the dead-letter list yet
     row = queues.find(job_id).row
     place = None if row is None else read_options(row.opts).durable
     if row is None or place is None:

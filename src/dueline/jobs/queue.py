@@ -408,7 +408,7 @@ class Queues:
         Raises: As `cancel`, and Conflict for a durable function whose compensations ran.
         """
         for _ in range(_ROUNDS_MAX):
-            self._complete_stored(job_id)
+            self.complete_stored(job_id)
             found = self.find(job_id)
             row = found.row
             if row is None or found.status in ("running", "expired"):
@@ -493,7 +493,7 @@ class Queues:
                 return
         raise conflict_error(job_id, word, "changing")
 
-    def _complete_stored(self, job_id: JobId) -> None:
+    def complete_stored(self, job_id: JobId) -> None:
         """Apply the effects of an outcome that another process stored."""
         row = self._store.find([job_id])[0]
         if row is not None and row.outcome:
