@@ -7,6 +7,7 @@ for company, and each call returns after the write that has its jobs. Shared by 
 
 import os
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -29,8 +30,12 @@ TURN_S: Final = 0.05
 """Time after which a call waits for its turn itself, in seconds, if the thread before it was
 interrupted and woke nobody."""
 
+HANGS_S: Final = 0.2
+"""Time after which a write to a server holds up no others, in seconds: another thread writes, too.
+"""
+
 WRITERS: Final = 2
-"""Number of threads of a process that insert at once in a store on a server."""
+"""Number of threads of a process that insert at once, if a write takes so long."""
 
 OF_ONE: Final = (BadInput, OverflowError, TypeError, ValueError)
 """Errors caused by the rows of one call; any other error fails the whole write."""
@@ -203,7 +208,7 @@ class GroupCommit(ABC, Generic[Turn]):
 
 
 class ServerCommit(GroupCommit[None]):
-    """Inserts of several threads in a store on a server, by a few threads at once.
+    """Inserts of several threads in a store on a server, one write after the other.
 
     Args:
       insert: Inserts jobs; what is stored already stays as it is, so that a call can be repeated.
@@ -214,14 +219,17 @@ class ServerCommit(GroupCommit[None]):
         self._insert = insert
         self._process = os.getpid()
         self._turns = _turns()
+        self._began_s = 0.0
 
     def _run(self, work: Callable[[None], None]) -> bool:
         if self._process != os.getpid():  # the threads of the parent process are not in this one
             self._process, self._turns = os.getpid(), _turns()
-        turns = self._turns
+        now_s = time.monotonic()
+        turns = self._turns if now_s - self._began_s > HANGS_S else self._turns[:1]
         try:
             if not any(turn.acquire(blocking=False) for turn in turns):
                 return False
+            self._began_s = now_s
             work(None)
         finally:
             # Only the locks know whether this thread has one: an interrupt may strike anywhere.
