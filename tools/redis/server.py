@@ -140,9 +140,14 @@ class Server:
 
 
 def _has_ended(pid: int) -> bool:
-    """Return whether a process has ended and only waits for its parent to notice."""
+    """Return whether a process has ended and only waits for its parent to notice.
+
+    While one of its threads runs, it still holds its port.
+    """
+    folder = Path("/proc") / str(pid)
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+        return state == "Z" and len(list((folder / "task").iterdir())) == 1
     except OSError:  # it is gone, or this system has no /proc
         return False
 

@@ -1,5 +1,6 @@
 """Connections that swallow what passes, and servers that take over from each other."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -128,6 +129,35 @@ def test_a_primary_that_comes_back_gives_no_fence_again(
         (job,) = claim(old, lane_of(), now_us=NOW_US + 1, token=2).jobs
         assert job.id == lost.id
         assert job.fence > lost.fence
+
+
+def find_forever(store: Store) -> None:
+    """Read a job again and again, until that fails."""
+    while True:
+        store.find([new_job(1).id])
+
+
+def test_primaries_that_take_turns_at_one_address_are_named(server: Server) -> None:
+    with closing(open_store(server.url)) as store:
+        put_in(store, new_job(1))
+        stop = threading.Event()
+
+        def greet() -> None:  # as the other primary does, whose data are the same
+            number = 0
+            while not stop.is_set():
+                number += 1
+                server.ask("HSET", "{dueline}:about", "run", str(number))
+
+        other = threading.Thread(target=greet)
+        other.start()
+        try:
+            with pytest.raises(StoreUnavailable) as error:
+                find_forever(store)
+        finally:
+            stop.set()
+            other.join()
+        assert "Several primaries" in error.value.hint
+        put_in(store, new_job(2))
 
 
 def test_fences_go_up_also_if_the_clock_of_the_next_server_is_behind(server: Server) -> None:

@@ -32,6 +32,7 @@ _SIGNS: Final[tuple[tuple[str, type[DuelineError], str], ...]] = (
      "or its settings forbid functions.")),
     ("CERTIFICATE_VERIFY_FAILED|[Cc]ertificate", ConfigError, ("Name the file of its authority in "
      "the URL (ca=), and the server as its certificate does.")),
+    (UNKNOWN_RUN, StoreUnavailable, "Several primaries answer here: name one of them."),
     ("max number of clients", StoreUnavailable, "Raise maxclients, or run fewer processes."),
     ("WRONGTYPE", ConfigError, "Another program uses these keys: choose another prefix=."),
 )  # fmt: skip
