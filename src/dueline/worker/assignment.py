@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from dueline.core.attempt import Done, Ending
 from dueline.core.codec import encode_result
 from dueline.core.job import Job
+from dueline.core.lane import task_of, tenant_of
 from dueline.tasks.handler import Context
 from dueline.tasks.progress import Progress
 
@@ -45,8 +46,10 @@ class Assignment(NamedTuple):
 def overtaking(coming: Sequence[Assignment], waiting: Sequence[Assignment]) -> int:
     """Count the first of the new jobs that go before all waiting ones.
 
-    They are more urgent, or were due earlier in the queue of the first one that waits, for the same
-    tenant: such a job came late, since its transaction took long. Both are ordered by urgency.
+    They are more urgent; or functions that have begun, while new jobs of their tenant wait, with
+    which they take turns by claims (rule D16); or were due earlier in the queue of the first one
+    that waits, for the same tenant: such a job came late, since its transaction took long. Both are
+    ordered by urgency.
     """
     try:
         first = waiting[0]
@@ -60,8 +63,11 @@ def overtaking(coming: Sequence[Assignment], waiting: Sequence[Assignment]) -> i
         lane = one.job.lane
         if lane.priority != bar.priority:
             return lane.priority > bar.priority
-        is_alike = lane.queue == bar.queue and lane.tenant == bar.tenant
-        return is_alike and one.job.pos_us < due_us
+        if lane.queue != bar.queue or tenant_of(lane) != tenant_of(bar):
+            return False
+        if bool(task_of(lane)) != bool(task_of(bar)):
+            return bool(task_of(lane))
+        return lane.tenant == bar.tenant and one.job.pos_us < due_us
 
     return sum(1 for _ in takewhile(goes_before, coming))
 

@@ -13,6 +13,7 @@ from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.codec import encode
 from dueline.core.errors import BadInput, LeaseLost
 from dueline.core.job import Claim
+from dueline.core.lane import with_task
 from dueline.core.retry import WAIT_US_MAX, Retry
 from dueline.tasks.failures import TRACEBACK_CHARACTERS_MAX
 from dueline.tasks.handler import Cancel, Context, Handler, Snooze
@@ -324,6 +325,18 @@ def test_what_was_due_earlier_goes_first_in_its_queue_and_tenant() -> None:
     assert overtaking([late, first], [first]) == 1
     assert overtaking([other], [first]) == 0, "tenants take turns by other rules"
     assert overtaking([first], [first]) == 0
+
+
+def test_a_function_that_has_begun_goes_before_new_jobs_of_its_tenant() -> None:
+    # rule D16
+    (begun, first) = urgent(1, 1)
+    lane = with_task(begun.job.lane, "f", 0)
+    begun = begun._replace(job=begun.job._replace(lane=lane, pos_us=first.job.pos_us + 1))
+    other = begun._replace(job=begun.job._replace(lane=lane._replace(queue="other")))
+    assert overtaking([begun, begun, first], [first]) == 2
+    assert overtaking([begun], [begun]) == overtaking([first], [begun]) == 0
+    assert overtaking([other], [first]) == 0
+    assert overtaking(urgent(2), [begun]) == 1
 
 
 def test_nothing_overtakes_a_job_whose_wait_may_have_made_it_the_most_urgent() -> None:
