@@ -42,12 +42,13 @@ def crashes(facts: Facts) -> Sequence[Attempt]:
 
 
 def recovered(story: Story, facts: Facts) -> set[str]:
-    """Return the jobs that others took over from the killed worker when its leases expired."""
-    return {
+    """Return the jobs that the killed worker held, and that another one ended."""
+    ended = {
         one.job
         for one in facts.attempts
-        if one.outcome == "crashed" and not one.started_us and story.killed.owns(one.worker)
+        if one.outcome in FINAL and not story.killed.owns(one.worker)
     }
+    return ended & set(story.held)
 
 
 def _never_early(facts: Facts) -> Check:
