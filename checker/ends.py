@@ -65,8 +65,11 @@ def _is_released(verdict: Event, life: JobEvents, began_us: int) -> bool:
 
 def finished_twice(life: JobEvents, seen: RunFacts) -> Iterator[Fault]:
     """Yield ends after an end."""
-    # In the order of their claims: the answer to the first may come after the second ended.
-    ends = sorted(filter(is_ok, life.settle), key=lambda event: (event.attempt, event.t))
+    # In the order of their claims and requests: the first may be answered after the second ended.
+    ends = sorted(
+        filter(is_ok, life.settle),
+        key=lambda event: (event.attempt, began(event, life.settle, seen)),
+    )
     for first, second in pairwise(ends):
         if not life.is_revived(began(first, life.settle, seen), second.t):
             yield f"ended under claim {first.attempt} and under {second.attempt}", life.all()

@@ -268,6 +268,10 @@ FINE: dict[str, tuple[list[Event], dict[str, str]]] = {
     "a start after the end that a redrive undid": (
         [*GOOD, *verdict("carry", 1, 4 * S), LATER, AGAIN, *AGAIN_END], DONE,
     ),
+    "a death that was answered late, after a redrive and a cancellation of the waiting job": (
+        [*RUN, END[0], *verdict("carry", 1, 4 * S), *verdict("settle", 1, 5 * S, "op", by="fresh"),
+         replace(END[1], t=9 * S)], DONE,
+    ),
     "an end that a redrive undid, and whose answer came after the next end": (
         [*RUN, END[0], *verdict("carry", 1, 4 * S), LATER, AGAIN, *AGAIN_END,
          replace(END[1], t=9 * S)], DONE,

@@ -24,6 +24,10 @@ GRAINS: Final = 100
 COUNT_MAX: Final = 1_000_000
 PER_US_MIN: Final = SECOND_US // 100
 
+KEEP_US: Final = 60 * SECOND_US
+"""How long a meter stays that says nothing any more: longer than anybody takes from a reading to
+the write on it. Two readings of no meter look alike, also if tokens were taken between them."""
+
 _Count = Annotated[int, integer(1, COUNT_MAX)]
 
 _RATES: Final = "rates"
@@ -162,14 +166,14 @@ def read(records: Records, name: str) -> tuple[Meter, bytes]:
 def write(
     records: Records, name: str, meter: Meter, rate: Rate, *, expect: bytes, ids: Ids
 ) -> bool:
-    """Write the meter of a limit, if it is unchanged since it was read; it expires when idle.
+    """Write the meter of a limit, if it is unchanged since it was read; it expires when long idle.
 
     Raises: Unknown: it may or may not be written.
     """
     last_us = max(
         [meter.full_us, meter.closed_us, *(at_us + rate.per_us for at_us, _ in meter.taken)]
     )
-    put = Put(name, ids.token(), encode(meter), expect=expect, expires_us=last_us)
+    put = Put(name, ids.token(), encode(meter), expect=expect, expires_us=last_us + KEEP_US)
     return records.commit(_partition(name), (put,))
 
 

@@ -13,6 +13,7 @@ from dueline.core.store import NO_VERSION
 from dueline.limits.rate import (
     COUNT_MAX,
     GRAINS,
+    KEEP_US,
     Meter,
     Rate,
     after_returning,
@@ -166,7 +167,23 @@ def test_a_meter_is_kept_as_long_as_it_says_something() -> None:
     assert not write(store, "mail:a", Meter(), WINDOW, expect=NO_VERSION, ids=ids)
     assert read(store, "mail:a")[0] == meter
     clock.advance(us=2 * SECOND_US)
+    assert read(store, "mail:a")[0] == meter  # for those who read it earlier
+    clock.advance(us=KEEP_US)
     assert read(store, "mail:a") == (Meter(), NO_VERSION)
+
+
+def test_nothing_is_taken_on_a_reading_from_before_another_took() -> None:
+    # rule N5
+    clock, ids = HandClock(), Ids()
+    store = MemoryStore(clock)
+    now_us = store.clock_us()
+    nothing, version = read(store, "mail:a")
+    other = after_taking(Meter(), WINDOW, 4, now_us)
+    assert write(store, "mail:a", other, WINDOW, expect=version, ids=ids)
+    clock.advance(us=WINDOW.per_us * 3 // 4)
+    mine = after_taking(nothing, WINDOW, 4, store.clock_us())
+    clock.advance(us=WINDOW.per_us // 2)  # the write takes long, and what the other took is over
+    assert not write(store, "mail:a", mine, WINDOW, expect=version, ids=ids)
 
 
 def test_a_rate_is_set_and_forgotten() -> None:
