@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -170,6 +171,21 @@ def test_a_write_that_hangs_holds_up_none_that_comes_later(
     for number in (2, 3, 4):
         assert server.commit.add([row_of(number)]).held == [True]
     assert 1 not in callers.answers
+    callers.end()
+
+
+def test_all_calls_that_come_after_a_hanging_write_go_on_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr(group_commit, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    server = Server()
+    callers = Callers(server)
+    callers.begin()
+    now_s[0] += WAIT_S + 1
+    for number in (2, 3, 4):  # the time stands still meanwhile
+        callers.call(number)
+        wait_until(lambda: number in callers.answers)  # noqa: B023
     callers.end()
 
 

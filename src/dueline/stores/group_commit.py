@@ -227,9 +227,10 @@ class ServerCommit(GroupCommit[None]):
         now_s = time.monotonic()
         turns = self._turns if now_s - self._began_s > HANGS_S else self._turns[:1]
         try:
-            if not any(turn.acquire(blocking=False) for turn in turns):
+            if turns[0].acquire(blocking=False):
+                self._began_s = now_s
+            elif not any(turn.acquire(blocking=False) for turn in turns[1:]):
                 return False
-            self._began_s = now_s
             work(None)
         finally:
             # Only the locks know whether this thread has one: an interrupt may strike anywhere.
