@@ -1,7 +1,7 @@
 """Verdicts of the kill tests: those of the checker, and those of the workload."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from checker import check
@@ -62,11 +62,7 @@ def judge(
     started = {event.id for event in events if event.f == "start"}
     done = {job: final.value for job, final in finals.items() if final.state == "done"}
     faults |= {
-        "doubled": [
-            f"number {number}: {sorted(jobs)}"
-            for number, jobs in ids_by_number(events).items()
-            if len(jobs) > 1
-        ],
+        "doubled": doubled(events),
         "phantom": [job for job in done if job not in started],
         "wrong": [f"{job}: {value}" for job, value in done.items() if value != numbers.get(job)],
         "recorded twice": _recorded_twice(events, recorded),
@@ -80,8 +76,11 @@ def _numbers(events: Sequence[Event]) -> dict[str, int]:
     return {event.id: number_in(event) for event in events if event.f == "enqueue" and event.note}
 
 
-def ids_by_number(events: Sequence[Event]) -> dict[int, set[str]]:
-    """Return the ids with which each call was stored, or ran, by its number."""
+def doubled(events: Sequence[Event], most: Callable[[int], int] = lambda _: 1) -> list[str]:
+    """Return the calls that were stored, or ran, with too many ids.
+
+    most: how many ids the call of a number may have.
+    """
     numbers = _numbers(events)
     ids: dict[int, set[str]] = defaultdict(set)
     for event in events:
@@ -89,7 +88,11 @@ def ids_by_number(events: Sequence[Event]) -> dict[int, set[str]]:
             event.f == "start" or (event.f == "enqueue" and event.type == "ok")
         ):
             ids[numbers[event.id]].add(event.id)
-    return ids
+    return [
+        f"number {number}: {sorted(jobs)}"
+        for number, jobs in ids.items()
+        if len(jobs) > most(number)
+    ]
 
 
 def _beside(events: Sequence[Event]) -> list[str]:

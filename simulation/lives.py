@@ -43,6 +43,15 @@ PLACES: Mapping[str, int] = {
 }
 """A place of each kind among as many runs."""
 
+BEYOND: Mapping[int, int] = {
+    PLACES["versions"]: DEPLOYING,
+    PLACES["limits"]: LIMITED,
+    PLACES["durable"]: SUSPENDING,
+    PLACES["schedules"]: RECURRING,
+    PLACES["workflows"]: FLOWING,
+}
+"""What is added to the seeds at a place."""
+
 
 def live(
     seed: int, given: Sequence[int] | None = None, *, trace: Callable[[str], object] | None = None
@@ -75,6 +84,4 @@ def _of_a_kind(seed: int, place: int) -> int:
         return -seed
     if place in (PLACES["limits"], PLACES["schedules"]):
         seed = seed & ~1 | seed >> 4 & 1  # their places are odd: the last bit is the kind of store
-    beyond = {"versions": DEPLOYING, "limits": LIMITED, "durable": SUSPENDING,
-              "schedules": RECURRING, "workflows": FLOWING}  # fmt: skip
-    return seed + next((first for kind, first in beyond.items() if PLACES[kind] == place), 0)
+    return seed + BEYOND.get(place, 0)

@@ -30,7 +30,7 @@ from dueline.jobs.parked_functions import END
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.tasks.handler import Cancel, Context
 from simulation.data import Data, kind_of
-from simulation.judge import ids_by_number
+from simulation.judge import doubled
 from simulation.life import Life, lived
 from simulation.people import AHEAD_US, BETWEEN_US, Town, Version
 from simulation.scenario import PRIORITIES, QUEUE, TENANTS, scenario_of
@@ -447,7 +447,10 @@ def live(
         assert town is not None
         faults |= _judged(ledger, data, dict.fromkeys(town.known))
         faults["misread"] = ledger.misread + _misread(ledger, data, diary)
-        faults["doubled"] = _doubled(ledger, diary)
+        # A retried function makes the call anew that failed last, which is another job.
+        faults["doubled"] = doubled(
+            diary.events, lambda number: max(1, len(ledger.callers[number]))
+        )
         for verdict in [verdict for verdict, stories in faults.items() if not stories]:
             del faults[verdict]
 
@@ -515,19 +518,6 @@ def _misread(ledger: _Ledger, data: Data, diary: RunLog) -> list[str]:
         f"{job_id.hex()} is {_state_of(data, job_id)}, its caller saw {status}"
         for job_id, status in sorted(ledger.ends)
         if job_id.hex() not in revived and _state_of(data, job_id) != status
-    ]
-
-
-def _doubled(ledger: _Ledger, diary: RunLog) -> list[str]:
-    """Return the calls that were stored, or ran, with more ids than functions made them.
-
-    A retried function makes the call anew that failed last, which is another job.
-    """
-    ids = ids_by_number(diary.events)
-    return [
-        f"number {number}: {sorted(jobs)}"
-        for number, jobs in ids.items()
-        if len(jobs) > max(1, len(ledger.callers[number]))
     ]
 
 

@@ -342,7 +342,9 @@ class Using(Generic[P, R]):
         """
         _refuse_transaction(self._options)
         if self._is_plain():
-            row = await self._host.shared_enqueues.put(lambda: self._noticed(args, kwargs))
+            row = await self._host.shared_enqueues.put(
+                lambda: self._noticed(self._written(args, kwargs))
+            )
             return self._jobs([row])[0]
         from asyncio import to_thread  # noqa: PLC0415  (slow to load)
 
@@ -354,10 +356,11 @@ class Using(Generic[P, R]):
         has_hooks = hooks.tracer or hooks.has("before_enqueue") or hooks.has("after_enqueue")
         return not (own.unique or own.wait_us or has_hooks)
 
-    def _noticed(self, args: Sequence[object], kwargs: Mapping[str, object]) -> EnqueueRequest:
-        """Return what stores one call, outside a transaction."""
-        written = self._written(args, kwargs)
-        self._host._notice(self._options.queue, self._options.limits)  # noqa: SLF001
+    def _noticed(self, written: "_Written") -> EnqueueRequest:
+        """Return what stores some calls; a queue that only they name is logged."""
+        options = self._options
+        if options.tx is None:
+            self._host._notice(options.queue, options.limits)  # noqa: SLF001
         return self._request(written)
 
     async def aenqueue_many(self, calls: Iterable[Call], *, chunk: int = CHUNK) -> list[Job[R]]:
@@ -381,9 +384,7 @@ class Using(Generic[P, R]):
     def _put(self, written: "_Written") -> list[Job[R]]:
         options, host = self._options, self._host
         inside = host.queues if options.tx is None else options.tx.queues_of(host)
-        if options.tx is None:
-            host._notice(options.queue, options.limits)  # noqa: SLF001
-        request = self._request(written)
+        request = self._noticed(written)
         event = _before(host, request)
         if host.hooks.tracer is None:
             rows = inside.enqueue(request)
