@@ -6,7 +6,7 @@ ends with exit code USAGE_ERROR where no statement held the text, since then not
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import apsw
@@ -56,9 +56,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
 
-def environment(old: str, new: str) -> dict[str, str]:
-    """Return the environment of a run whose statements are changed."""
-    return os.environ | {VARIABLE: json.dumps([old, new])}
+def environment(old: str, new: str, variables: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment of a run with changed statements, in which no test is left out."""
+    whole = {name: value for name, value in variables.items() if not name.endswith("_PART")}
+    return whole | {VARIABLE: json.dumps([old, new])}
 
 
 def command(arguments: Sequence[str]) -> list[str]:

@@ -4,9 +4,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+
+from tests.mutants.planted import environment
+
+PARTS = ({"LAWS_PART": "0/2"}, {"LAWS_PART": "1/2"})
 
 FEW_TESTS = """
 import os
@@ -44,17 +49,17 @@ class TestMemory(Laws):
 """
 
 
-def run(folder: Path, *arguments: str, part: str = "0/1") -> str:
+def run(folder: Path, *arguments: str, variables: Mapping[str, str]) -> str:
     """Run the tests of a folder with the hook of this project's tests; return the output."""
     hook = "from tests.conftest import pytest_collection_modifyitems\n"
     (folder / "conftest.py").write_text(hook)
     markers = "".join(f"    {mark}: on a server\n" for mark in ("cassandra", "postgres", "redis"))
     (folder / "pytest.ini").write_text(f"[pytest]\nmarkers =\n{markers}")
     command = [sys.executable, "-m", "pytest", "-q", "--import-mode=importlib", *arguments]
-    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    own = {name: value for name, value in variables.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
         [*command, str(folder)],
-        env=own | {"PYTHONPATH": str(Path(__file__).parents[3]), "LAWS_PART": part},
+        env=own | {"PYTHONPATH": str(Path(__file__).parents[3])},
         capture_output=True,
         text=True,
         check=False,
@@ -64,12 +69,17 @@ def run(folder: Path, *arguments: str, part: str = "0/1") -> str:
     return done.stdout
 
 
+def collected(folder: Path, variables: Mapping[str, str]) -> str:
+    """Return the names of the tests of a folder that would run, and their count."""
+    return run(folder, "--collect-only", variables=variables)
+
+
 @pytest.mark.long
 def test_the_cassandra_tests_of_a_module_share_one_process(tmp_path: Path) -> None:
     """Two processes would make the same keyspaces, or start the same node, side by side."""
     for name in ("test_one.py", "test_other.py", "test_laws.py"):
         (tmp_path / name).write_text(FEW_TESTS)
-    run(tmp_path, "-n", "3", "--dist", "loadgroup")
+    run(tmp_path, "-n", "3", "--dist", "loadgroup", variables=os.environ)
     for name, processes_max in (("test_one", 1), ("test_other", 1), ("test_laws", 2)):
         processes = (tmp_path / f"{name}.processes").read_text().split()
         assert len(processes) == 8
@@ -81,8 +91,8 @@ def test_servers_take_turns_with_the_laws(tmp_path: Path) -> None:
     """Each part runs each law on one of two servers; the other part runs it on the other one."""
     (tmp_path / "test_laws.py").write_text(LAWS)
     parts = [
-        set(re.findall(r"::(\w+)::test_law\[(\d)\]", run(tmp_path, "--collect-only", part=part)))
-        for part in ("0/2", "1/2")
+        set(re.findall(r"::(\w+)::test_law\[(\d)\]", collected(tmp_path, os.environ | part)))
+        for part in PARTS
     ]
     memory = {("TestMemory", str(number)) for number in range(8)}
     assert parts[0] & parts[1] == memory
@@ -90,3 +100,11 @@ def test_servers_take_turns_with_the_laws(tmp_path: Path) -> None:
     for part in parts:
         assert sorted(number for _, number in part - memory) == list("01234567")
         assert {name for name, _ in part} == {"TestMemory", "TestPostgres", "TestRedis"}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_law_that_has_to_notice_a_mistake_is_of_each_part(
+    part: Mapping[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "test_laws.py").write_text(LAWS)
+    assert "24 tests" in collected(tmp_path, environment("", "", os.environ | part))
