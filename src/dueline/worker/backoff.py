@@ -8,15 +8,16 @@ from dueline.core.errors import Conflict, StoreReplaced, StoreUnavailable
 from dueline.core.logging import log
 from dueline.core.wakeup import FALLBACK_US
 
-LISTING_AGE_US_MAX = 250_000
-"""Interval at which a busy worker reads the lane lists again, and so notices more urgent jobs,
-if it is not notified of them.
+BUSY_AGE_US_MIN = 20_000
+"""Minimum interval at which a busy worker reads the lane lists again, and so notices more urgent
+jobs, also while it is notified of new jobs without a pause.
 """
 
-BUSY_NOTIFIED_AGE_US_MIN = 20_000
-"""Minimum interval between reads of a busy worker that is notified, which bounds the reads while
-jobs are enqueued without a pause.
-"""
+LISTING_AGE_US_MAX = 250_000
+"""Maximum of that interval where it is not notified, unless the lists are long."""
+
+BUSY_SHARE = 40
+"""Up to that maximum, the reads of a busy worker take at most 1/BUSY_SHARE of the time."""
 
 GAP_US_MIN = 50_000
 GAP_US_MAX_WITHOUT_WAKEUPS = 250_000
@@ -74,7 +75,7 @@ class PollTimer:
 
     def notified_while_busy(self) -> None:
         """Poll soon although there is work: a new job may be more urgent."""
-        age_us = max(BUSY_NOTIFIED_AGE_US_MIN, LISTING_SHARE * self._took_us)
+        age_us = max(BUSY_AGE_US_MIN, LISTING_SHARE * self._took_us)
         self._next_us = min(self._next_us, self._looked_us + age_us)
 
     def polled(self, began_us: int, ended_us: int) -> None:
@@ -88,7 +89,8 @@ class PollTimer:
     def found(self) -> None:
         """Note that jobs were found, so that more are expected soon."""
         self._gap_us = GAP_US_MIN
-        age_us = max(LISTING_AGE_US_MAX, LISTING_SHARE * self._took_us)
+        age_us = min(BUSY_SHARE * self._took_us, LISTING_AGE_US_MAX)
+        age_us = max(BUSY_AGE_US_MIN, age_us, LISTING_SHARE * self._took_us)
         self._next_us = self._looked_us + age_us
 
     def wait_us(self, now_us: int) -> int:

@@ -7,7 +7,8 @@ from dueline.core.errors import Conflict, StoreReplaced, StoreUnavailable
 from dueline.core.wakeup import FALLBACK_US
 from dueline.worker.backoff import (
     BACK_OFF_S,
-    BUSY_NOTIFIED_AGE_US_MIN,
+    BUSY_AGE_US_MIN,
+    BUSY_SHARE,
     DO_ALL_US,
     GAP_US_MAX_WITHOUT_WAKEUPS,
     GAP_US_MIN,
@@ -56,15 +57,24 @@ def test_the_mean_gap_keeps_a_hundred_idle_workers_below_25_looks_a_second() -> 
     assert FALLBACK_US < 5_000_000
 
 
-def test_where_work_was_found_the_next_look_is_soon() -> None:
+@pytest.mark.parametrize(
+    ("took_us", "age_us"),
+    [
+        (0, BUSY_AGE_US_MIN),
+        (1_000, BUSY_SHARE * 1_000),
+        (8_000, LISTING_AGE_US_MAX),
+        (LISTING_AGE_US_MAX, LISTING_SHARE * LISTING_AGE_US_MAX),
+    ],
+)
+def test_where_work_was_found_the_next_look_is_soon(took_us: int, age_us: int) -> None:
     # T3: a more urgent job is seen within a listing age
     pace = PollTimer(FALLBACK_US, lambda: 0.0)
     gaps_us(pace, 10)
     now_us = NOW_US + 10**9
-    pace.polled(now_us, now_us)
+    pace.polled(now_us, now_us + took_us)
     pace.found()
-    assert pace.wait_us(now_us) == LISTING_AGE_US_MAX
-    now_us += LISTING_AGE_US_MAX
+    assert pace.wait_us(now_us) == age_us
+    now_us += age_us
     assert gaps_us(pace, 2, now_us) == [GAP_US_MIN, 2 * GAP_US_MIN]
 
 
@@ -82,11 +92,11 @@ def test_who_has_work_and_is_told_of_more_looks_soon_and_not_at_once() -> None:
     pace.polled(NOW_US, NOW_US + 1_000)
     pace.found()
     pace.notified_while_busy()
-    assert pace.wait_us(NOW_US) == BUSY_NOTIFIED_AGE_US_MIN
-    pace.polled(NOW_US, NOW_US + BUSY_NOTIFIED_AGE_US_MIN)
+    assert pace.wait_us(NOW_US) == BUSY_AGE_US_MIN
+    pace.polled(NOW_US, NOW_US + BUSY_AGE_US_MIN)
     pace.found()
     pace.notified_while_busy()
-    assert pace.wait_us(NOW_US) == 5 * BUSY_NOTIFIED_AGE_US_MIN  # a fifth of the time
+    assert pace.wait_us(NOW_US) == 5 * BUSY_AGE_US_MIN  # a fifth of the time
     pace.polled(NOW_US, NOW_US)
     pace.notified()
     pace.notified_while_busy()
