@@ -97,10 +97,12 @@ def _moves(life: JobEvents) -> list[tuple[int, int, Event]]:
     They are in the order in which they took effect: each names the token that the previous one
     wrote, and so was sent after it.
     """
-    last: dict[tuple[str, str, str, int], tuple[int, int, Event]] = {}
+    last: dict[tuple[str, str, str, int], list[tuple[int, int, Event]]] = {}
     for event in (*life.release, *life.carry):
-        call = (event.f, event.proc, event.token, event.at)
-        began_us = event.t if event.type == "invoke" or call not in last else last[call][1]
-        last[call] = (event.attempt, began_us, event)
-    known = (move for move in last.values() if may_be(move[2]))
+        calls = last.setdefault((event.f, event.proc, event.token, event.at), [])
+        if event.type == "invoke" or not calls:  # or it repeats a call that had no answer
+            calls.append((event.attempt, event.t, event))
+        else:
+            calls[-1] = (event.attempt, calls[-1][1], event)
+    known = (move for calls in last.values() for move in calls if may_be(move[2]))
     return sorted(known, key=lambda move: move[:2])

@@ -320,6 +320,12 @@ FINE: dict[str, tuple[list[Event], dict[str, str]]] = {
          *verdict("carry", 1, 2 * S + 600, at=2 * S + 700, by="fresh"), SOONER, SOON,
          *AGAIN_END], DONE,
     ),
+    "a retry that was brought forward by a call without an answer, which was repeated": (
+        [*RUN, *verdict("release", 1, 2 * S + 500, at=4 * S),
+         *verdict("carry", 1, 2 * S + 600, at=2 * S + 700, by="fresh", answer="unknown"),
+         *verdict("carry", 1, 2 * S + 650, at=2 * S + 700, by="fresh", answer="no"), SOONER, SOON,
+         *AGAIN_END], DONE,
+    ),
     "marks that grow or stay": ([mark(1, 5), mark(2, 5, "m2"), mark(3, 6)], {}),
     "a reading of a mark that began before a newer one was known": (
         [mark(1, 0, "m2", "invoke"), mark(2, 7), mark(3, 6, "m2")], {},

@@ -28,11 +28,11 @@ def start(attempt: int, t: int, proc: str = "w1") -> Event:
 
 
 def verdict(
-    f: str, attempt: int, t: int, proc: str = "w1", *, at: int = 0, by: str = ""
+    f: str, attempt: int, t: int, proc: str = "w1", *, at: int = 0, by: str = "", answer: str = "ok"
 ) -> list[Event]:
     """Make a verdict that is asked for at t and answered a little later."""
     asked = Event(t, proc, "invoke", f, "a", attempt, by or f"t{attempt}", at=at)  # type: ignore[arg-type]  # one of Event.f
-    return [asked, replace(asked, t=t + 10, type="ok")]
+    return [asked, replace(asked, t=t + 10, type=answer)]
 
 
 BORN = [ASK, ACK]
