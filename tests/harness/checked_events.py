@@ -1,6 +1,7 @@
 """Events of one job, for histories that the checker reads."""
 
 from dataclasses import replace
+from typing import Literal
 
 from checker.journal import Event
 
@@ -28,7 +29,14 @@ def start(attempt: int, t: int, proc: str = "w1") -> Event:
 
 
 def verdict(
-    f: str, attempt: int, t: int, proc: str = "w1", *, at: int = 0, by: str = "", answer: str = "ok"
+    f: str,
+    attempt: int,
+    t: int,
+    proc: str = "w1",
+    *,
+    at: int = 0,
+    by: str = "",
+    answer: Literal["ok", "no", "unknown"] = "ok",
 ) -> list[Event]:
     """Make a verdict that is asked for at t and answered a little later."""
     asked = Event(t, proc, "invoke", f, "a", attempt, by or f"t{attempt}", at=at)  # type: ignore[arg-type]  # one of Event.f
