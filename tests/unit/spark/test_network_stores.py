@@ -1,4 +1,4 @@
-"""Tables, queries and jobs of Spark on a real Cassandra and a real PostgreSQL."""
+"""Tables, queries and jobs of Spark on a real Cassandra, PostgreSQL and Redis."""
 
 import json
 import os
@@ -13,6 +13,7 @@ import pytest
 
 from dueline import Dueline, Retry
 from dueline.jobs.history import attempts
+from tests.harness.addresses import address
 from tests.harness.cassandra_node import PATIENT, expect_node, session_on_a_node
 from tests.harness.postgres import schemas
 from tests.harness.spark.crew import Crew, expect_on_a_cluster
@@ -29,13 +30,14 @@ END_S = 300
     params=[
         pytest.param("cassandra", marks=pytest.mark.cassandra),
         pytest.param("postgres", marks=pytest.mark.postgres),
+        pytest.param("redis", marks=pytest.mark.redis),
     ],
 )
-def url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Make a keyspace, or a schema."""
-    if request.param == "postgres":
-        with schemas() as made:
-            yield made.fresh()
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Make an empty store."""
+    if request.param != "cassandra":
+        with address(request.param, tmp_path) as made:
+            yield made
         return
     expect_node()
     with session_on_a_node("spark") as session:
@@ -71,10 +73,11 @@ def test_a_table_is_enqueued_once_and_what_became_of_it_is_followed_and_audited(
     ran: list[int] = []
 
     @app.task(name="note", queue="mail", retry=Retry(attempts=1))
-    def note(number: int) -> None:
+    def note(number: int) -> int:
         ran.append(number)
         if number == FAILS:
             raise ValueError(number)
+        return -number
 
     app.queue("mail", shards=SHARDS, history="all")
     app.queues.engine.catalog.settings("mail")  # is stored now, for other processes
@@ -87,6 +90,7 @@ def test_a_table_is_enqueued_once_and_what_became_of_it_is_followed_and_audited(
     assert enqueue(broken, app.url, **once).rows == ROWS
     spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     jobs = read(spark, app.url, "jobs", queue="mail")
+    assert read(spark, app.url, "results", queue="mail").isEmpty()
     assert {json.loads(bytes(row.payload))[0] for row in jobs.collect()} == set(range(ROWS))
     app.run_worker(burst=True)
     again = writer_of(app, **once)
@@ -94,6 +98,8 @@ def test_a_table_is_enqueued_once_and_what_became_of_it_is_followed_and_audited(
     assert written(app.store, "monday") == Written(rows=ROWS, added=0)
     app.run_worker(burst=True)
     assert Counter(ran) == Counter(range(ROWS))
+    results = read(spark, app.url, "results", queue="mail").collect()
+    assert {row.value for row in results} == {str(-n) for n in range(ROWS) if n != FAILS}
 
     told = Counter(
         (one.job, one.outcome) for one in attempts(app.store, "mail", SHARDS, everything=True)
