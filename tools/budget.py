@@ -25,7 +25,8 @@ LIMITS = {
     "tests that only call their body": 4,
     # Redis: rights that are named, replicas that confirm, Sentinel, and what doctor says of it.
     # Group commits on servers and of coroutines. Lanes of functions that have begun.
-    "lines of src": 99_500,
+    # Long calls in parts on Redis.
+    "lines of src": 99_525,
 }
 
 

@@ -6,18 +6,22 @@ history row, in the same group. Ends are recorded by `completion`, in every queu
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from dueline.core.clock import Clock, StoreTime
 from dueline.core.engine import Engine
 from dueline.core.ids import Ids
 from dueline.core.job import Job
 from dueline.core.lane import living_queue
+from dueline.core.pagination import parts_of
 from dueline.core.queue_catalog import Catalog
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Group, Move, Row, Store, Verdict
 from dueline.core.wakeup import NoWakeups, Wakeups
 from dueline.jobs.history import happened, row_of_event, rows_of_enqueued
+
+_PART: Final = 500
+"""Maximum number of jobs that are inserted as one group."""
 
 
 class RecordingStore:
@@ -32,10 +36,11 @@ class RecordingStore:
 
     def add(self, jobs: Sequence[Job]) -> Sequence[bool]:
         """Store jobs, and that they were enqueued."""
-        rows = self._rows_of_enqueued(jobs)
-        if not rows:
+        parts = parts_of(jobs, _PART)
+        groups = [Group(jobs=part, rows=self._rows_of_enqueued(part)) for part in parts]
+        if not any(group.rows for group in groups):
             return self._store.add(jobs)
-        self._store.together([Group(jobs=jobs, rows=rows)])
+        self._store.together(groups)
         return [True] * len(jobs)
 
     def settle(self, verdicts: Sequence[Verdict]) -> Sequence[bool]:

@@ -10,6 +10,11 @@ from dueline.stores.redis.rows import NEVER, lane_key, pack8, packed, shard_key,
 
 WAKEUP_BYTES_MAX: Final = 8000
 
+PART: Final = 500
+"""Maximum number of jobs, rows or records of a call: the server does nothing else meanwhile."""
+
+_ARGUMENTS_MAX: Final = 6 * PART
+
 
 class Operations:
     """Operations of one call, and the ids of the rows that they read.
@@ -27,6 +32,10 @@ class Operations:
         """Return the arguments of the call."""
         return [b"%d" % len(self.ids), *self.ids, *self.arguments]
 
+    def is_full(self) -> bool:
+        """Return whether the next group is for another call."""
+        return len(self.ids) >= PART or len(self.arguments) >= _ARGUMENTS_MAX
+
     def add_group(self, group: Group) -> None:
         """Add a group."""
         self.arguments.append(b"G")
@@ -35,12 +44,6 @@ class Operations:
             self.add_writes(commit.partition, commit.writes)
         self.add_jobs(group.jobs)
         self.add_rows(group.rows)
-
-    def add_each(self, verdicts: Iterable[Verdict]) -> None:
-        """Add each verdict as a group of its own."""
-        for verdict in verdicts:
-            self.arguments.append(b"G")
-            self.add_verdicts((verdict,))
 
     def add_verdicts(self, verdicts: Iterable[Verdict]) -> None:
         """Add verdicts to the last group."""
@@ -89,6 +92,25 @@ class Operations:
         for wakeup in wakeups:
             message = wakeup.to_bytes(WAKEUP_BYTES_MAX)
             self.arguments += (b"W", wakeup.channel.encode(), message)
+
+
+def each_verdict(verdicts: Iterable[Verdict]) -> Operations:
+    """Return a call with each verdict as a group of its own."""
+    operations = Operations()
+    for verdict in verdicts:
+        operations.arguments.append(b"G")
+        operations.add_verdicts((verdict,))
+    return operations
+
+
+def parts_of_groups(groups: Iterable[Group]) -> list[Operations]:
+    """Return groups in calls of PART jobs, or of one group that has more."""
+    parts: list[Operations] = []
+    for group in groups:
+        if not parts or parts[-1].is_full():
+            parts.append(Operations())
+        parts[-1].add_group(group)
+    return parts
 
 
 class Outcome(NamedTuple):

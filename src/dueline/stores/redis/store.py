@@ -5,12 +5,14 @@ file as a whole. Hot path: the benchmark `default`.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from dueline.core.clock import SECOND_US, Clock
+from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane, Marks, Pointer
+from dueline.core.pagination import parts_of
 from dueline.core.store import (
     NO_VERSION,
     SETTINGS_PARTITION,
@@ -36,12 +38,18 @@ from dueline.stores.redis import facts
 from dueline.stores.redis import rows as packing
 from dueline.stores.redis.address import Address
 from dueline.stores.redis.connection import Connections
-from dueline.stores.redis.operations import Operations, outcome_of
+from dueline.stores.redis.operations import (
+    PART,
+    Operations,
+    Outcome,
+    each_verdict,
+    outcome_of,
+    parts_of_groups,
+)
 from dueline.stores.redis.wakeup import ChannelWakeups
 from dueline.stores.row_updates import claimed
 
 _SWEPT = b"500"
-_EXPIRED = 1000
 
 
 class RedisStore:
@@ -93,19 +101,19 @@ class RedisStore:
         return inserted.held
 
     def _insert(self, jobs: Sequence[Job]) -> Inserted:
-        """Insert jobs and notify idle workers, by one script."""
-        operations = Operations()
-        operations.add_group(Group(jobs=jobs))
+        """Insert jobs; notify idle workers with the last ones."""
+        parts = parts_of_groups(Group(jobs=part) for part in parts_of(jobs, PART))
         wakeups = wakeups_of([(job.lane, job.at_us) for job in jobs], now_us=jobs[0].enqueued_us)
-        operations.add_wakeups(wakeups)
-        self._connections.write("insert", operations.all())
+        parts[-1].add_wakeups(wakeups)
+        self._apply("insert", parts)
         return Inserted([True] * len(jobs), wakeups)
 
     def claim(self, wants: Sequence[Want], *, limit: int, lease: Lease) -> Claimed:
         """Claim the first due rows, want by want."""
         if not wants:
             return Claimed([], {}, {})
-        arguments = [packing.pack8(lease.now_us + 1), packing.claim_head(lease), b"%d" % limit]
+        most = b"%d" % min(limit, PART)
+        arguments = [packing.pack8(lease.now_us + 1), packing.claim_head(lease), most]
         before, heads = self._claim("claim", arguments, wants)
         jobs, base = before
         died = {job.id: job for job in jobs if job.is_claimed()}
@@ -118,7 +126,8 @@ class RedisStore:
         if not wants:
             return PrefetchResult([], {})
         times = (packing.pack8(lease.now_us + 1), packing.pack8(until_us + 1))
-        arguments = [*times, packing.claim_head(lease), b"%d" % lease.duration_us, b"%d" % limit]
+        most = b"%d" % min(limit, PART)
+        arguments = [*times, packing.claim_head(lease), b"%d" % lease.duration_us, most]
         (jobs, base), heads = self._claim("prefetch", arguments, wants)
         return PrefetchResult(
             [Prefetched(_after(job, lease, base), job.at_us) for job in jobs], heads
@@ -136,15 +145,15 @@ class RedisStore:
 
     def settle(self, verdicts: Sequence[Verdict]) -> Sequence[bool]:
         """Apply outcomes, each on its own."""
-        if not verdicts:
-            return []
-        operations = Operations()
-        operations.add_each(verdicts)
-        return self._apply(operations)
+        return self._apply("apply", map(each_verdict, parts_of(verdicts, PART))).held
 
     def find(self, ids: Sequence[JobId]) -> Sequence[Job | None]:
         """Return jobs by id."""
-        return packing.jobs_of(self._connections.read("find", *ids)) if ids else []
+        return [
+            job
+            for part in parts_of(ids, PART)
+            for job in packing.jobs_of(self._connections.read("find", *part))
+        ]
 
     def scan(
         self,
@@ -156,21 +165,23 @@ class RedisStore:
         skip: int = 0,
     ) -> JobPage:
         """Read a lane in (at, id) order."""
-        place = (
-            packing.lane_key(lane),
-            *_range(after, until_us),
-            b"%d" % skip,
-            b"%d" % (limit + 1),
-        )
-        found = packing.jobs_of(self._connections.read("scan", *place))
-        jobs = [job for job in found[:limit] if job is not None]
-        last = jobs[-1] if jobs else None
-        return JobPage(jobs, (last.at_us, last.id) if last and len(found) > limit else None)
+        jobs: list[Job] = []
+        while True:
+            most = min(limit - len(jobs), PART)
+            place = (*_range(after, until_us), b"%d" % skip, b"%d" % (most + 1))
+            found = packing.jobs_of(self._connections.read("scan", packing.lane_key(lane), *place))
+            jobs += [job for job in found[:most] if job is not None]
+            after, skip = (jobs[-1].at_us, jobs[-1].id) if jobs else after, 0
+            if len(found) <= most:
+                return JobPage(jobs, None)
+            if len(jobs) == limit:
+                return JobPage(jobs, after)
 
     def lanes(
         self, queue: str, shard: int, *, until_bucket: int, after: Pointer | None, limit: int
     ) -> LanePage:
         """Read the lane list."""
+        limit = min(limit, PART)
         key = packing.shard_key(queue, shard)
         first = b"-" if after is None else b"(" + packing.pointer_bytes(after)
         marks, version, members, heads = self._connections.read(
@@ -215,9 +226,13 @@ class RedisStore:
         ]
 
     def _puts(self, partition: str, *, after: str | None, limit: int) -> list[Put]:
-        first = b"-" if after is None else b"(" + after.encode()
-        flat = self._connections.read("read", partition.encode(), first, b"%d" % limit)
-        return [_put(key, record) for key, record in packing.pairs_of(flat).items()]
+        place = b"-" if after is None else b"(" + after.encode()
+        puts: list[Put] = []
+        while place and len(puts) < limit:
+            most = b"%d" % min(limit - len(puts), PART)
+            flat, place = self._connections.read("read", partition.encode(), place, most)
+            puts += [_put(key, record) for key, record in packing.pairs_of(flat).items()]
+        return puts
 
     def all_records(self, *, after: str | None, limit: int) -> RecordsPage:
         """Return a page of all records, in the order of partitions and keys."""
@@ -245,11 +260,8 @@ class RedisStore:
 
     def append(self, rows: Sequence[Row]) -> Sequence[int | None]:
         """Append rows above the present watermarks."""
-        if not rows:
-            return []
-        operations = Operations()
-        operations.add_group(Group(rows=rows))
-        return outcome_of(self._connections.write("insert", operations.all())).times_us
+        parts = parts_of_groups(Group(rows=part) for part in parts_of(rows, PART))
+        return self._apply("insert", parts).times_us
 
     def tail(
         self,
@@ -262,15 +274,18 @@ class RedisStore:
         skip: int = 0,
     ) -> RowPage:
         """Read a shard's rows in order."""
-        key = packing.shard_key(stream, shard)
-        places, bodies = self._connections.read(
-            "tail", key, *_range(after, until_us), b"%d" % skip, b"%d" % limit
-        )
-        page = [
-            Row(stream, shard, packing.unpack8(place), place[8:], body)
-            for place, body in zip(places, bodies, strict=True)
-        ]
-        return RowPage(page, (page[-1].at_us, page[-1].id) if page else after)
+        key, page = packing.shard_key(stream, shard), list[Row]()
+        while True:
+            most = min(limit - len(page), PART)
+            place = (*_range(after, until_us), b"%d" % skip, b"%d" % most)
+            places, bodies = self._connections.read("tail", key, *place)
+            page += [
+                Row(stream, shard, packing.unpack8(place), place[8:], body)
+                for place, body in zip(places, bodies, strict=True)
+            ]
+            after, skip = (page[-1].at_us, page[-1].id) if page else after, 0
+            if len(places) < most or len(page) == limit:
+                return RowPage(page, after)
 
     def close_until(self, stream: str, shard: int, *, at_us: int) -> int:
         """Raise a shard's watermark."""
@@ -279,24 +294,32 @@ class RedisStore:
 
     def expire(self, stream: str, shard: int, *, before_us: int) -> None:
         """Delete rows below a timestamp that is closed, a page at a time."""
-        place = (packing.shard_key(stream, shard), packing.pack8(before_us), b"%d" % _EXPIRED)
-        while self._connections.keep("expire", *place) == _EXPIRED:
+        place = (packing.shard_key(stream, shard), packing.pack8(before_us), b"%d" % PART)
+        while self._connections.keep("expire", *place) == PART:
             pass
 
     def together(self, groups: Sequence[Group]) -> Sequence[bool]:
-        """Apply groups, each all or nothing, in one call."""
-        if not groups:
-            return []
-        operations = Operations()
-        for group in groups:
-            operations.add_group(group)
+        """Apply groups, each all or nothing; many in several calls."""
         inserts = all(not group.verdicts for group in groups) and any(
             group.jobs or group.rows for group in groups
         )
-        return self._apply(operations, "insert" if inserts else "apply")
+        return self._apply("insert" if inserts else "apply", parts_of_groups(groups)).held
 
-    def _apply(self, operations: Operations, function: str = "apply") -> list[bool]:
-        return outcome_of(self._connections.write(function, operations.all())).held
+    def _apply(self, function: str, parts: Iterable[Operations]) -> Outcome:
+        """Apply the parts of a call, one after the other."""
+        whole = Outcome([], [])
+        for operations in parts:
+            try:
+                done = outcome_of(self._connections.write(function, operations.all()))
+            except StoreUnavailable as error:
+                if whole.held and not isinstance(error, Unknown):
+                    raise Unknown(
+                        f"{error.message} A part was written.", hint="Repeat it with the same ids."
+                    ) from error
+                raise
+            whole.held.extend(done.held)
+            whole.times_us.extend(done.times_us)
+        return whole
 
 
 def _after(job: Job, lease: Lease, base: int) -> Job:

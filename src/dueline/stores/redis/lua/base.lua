@@ -104,8 +104,8 @@ local function missing_right(about, wait)
     {'hmget', key, 'f'}, {'hget', key, 'f'}, {'hset', key, 'f', ''}, {'hsetnx', key, 'f', ''},
     {'hdel', key, 'f'}, {'hexists', key, 'f'}, {'exists', key}, {'get', key}, {'set', key, ''},
     {'pexpire', key, '1'},
-    {'zadd', key, '0', ''}, {'zrange', key, '0', '0'}, {'zrem', key, ''}, {'sadd', key, ''},
-    {'srem', key, ''}, {'publish', channel, ''}, {'subscribe', channel}, {'time'},
+    {'zadd', key, '0', ''}, {'zrange', key, '0', '0'}, {'zrem', key, ''}, {'zlexcount', key, '-', '+'},
+    {'sadd', key, ''}, {'srem', key, ''}, {'publish', channel, ''}, {'subscribe', channel}, {'time'},
     {'client', 'kill', 'id', '1'},
   }
   if wait ~= '0' then commands[#commands + 1] = {'wait', wait, '0'} end

@@ -217,10 +217,10 @@ local function write_record(partition, key, record)
   end
 end
 
--- Delete some records that have expired.
-local function expire_records()
+-- Delete some records that have expired, more than were written.
+local function expire_records(written)
   now8 = now8 or time8()
-  local past = call('ZRANGE', prefix .. 'x', '-inf', unpack8(now8), 'BYSCORE', 'LIMIT', 0, 20)
+  local past = call('ZRANGE', prefix .. 'x', '-inf', unpack8(now8), 'BYSCORE', 'LIMIT', 0, written + 20)
   for _, expiry in ipairs(past) do
     local length = sunpack('>I4', expiry)
     local partition, key = sub(expiry, 5, 4 + length), sub(expiry, 5 + length)
@@ -238,14 +238,14 @@ local function expire_records()
 end
 
 local function write_records()
-  local has_written = false
+  local written = 0
   for partition, known in pairs(records) do
     for key, record in pairs(known) do
-      has_written = true
+      written = written + 1
       write_record(partition, key, record)
     end
   end
-  if has_written then expire_records() end
+  if written > 0 then expire_records(written) end
 end
 
 -- Append rows of streams: shard, at, id, body of each; return the times under which they are stored.
