@@ -41,6 +41,11 @@ class Options(Carried, frozen=True, gc=True):
     deadline_us: int | None = None
     due_within_us: int | None = None
 
+    def is_timed(self) -> bool:
+        """Return whether its time, expiry or priority is computed for each call."""
+        times = self.after_us, self.expires_after_us, self.deadline_us, self.due_within_us
+        return times != (None, None, None, None)
+
 
 class Target(NamedTuple):
     """What options are given to. given: all options of this call of `using`, by name."""

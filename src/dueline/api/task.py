@@ -4,12 +4,13 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import repeat
+from operator import attrgetter
 from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
     Generic,
-    NamedTuple,
     Never,
     NoReturn,
     ParamSpec,
@@ -63,18 +64,24 @@ R = TypeVar("R")
 CHUNK = 500
 CHUNK_MAX = 10_000
 _Chunk = Annotated[int, integer(1, CHUNK_MAX)]
+_id_of = attrgetter("id")
+
+Written = tuple[int, Sequence[bytes], Rule | None, Sequence[Sequence[str]]]
+"""Encoded calls of a task: their codec, bodies, unique key, and the limits of each."""
 
 
 class Using(Generic[P, R]):
     """A task with options for its calls; `task.using(...)` returns it."""
 
-    __slots__ = ("_carried", "_handler", "_host", "_options")
+    __slots__ = ("_carried", "_handler", "_host", "_is_timed", "_options", "_opts")
 
     def __init__(self, host: Connection, handler: Handler, options: Options) -> None:
         self._host = host
         self._handler = handler
         self._options = options
         self._carried = options.carried()
+        self._opts = CallOptions(options.expires_us, **self._carried).to_bytes()
+        self._is_timed = options.is_timed()
 
     if not TYPE_CHECKING:  # for mypy, such an attribute does not exist
 
@@ -173,7 +180,7 @@ class Using(Generic[P, R]):
             EnqueueUnknown: The job may or may not be stored; see `jobs` of the error.
             StoreUnavailable: Nothing was stored.
         """
-        return self._put(self._written(args, kwargs))[0]
+        return self._jobs(self._put(self._request(self._written(args, kwargs))))[0]
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> "PlannedCall[R]":
         """Return a call with its options, to be enqueued by `app.enqueue_many`.
@@ -184,15 +191,15 @@ class Using(Generic[P, R]):
         """
         return PlannedCall(self, args, kwargs)
 
-    def _written(self, args: Sequence[object], kwargs: Mapping[str, object]) -> "_Written":
+    def _written(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Written:
         """Encode one call."""
         codec, body = self._handler.write(args, kwargs)
         unique, limits = self._options.unique, self._options.limits
         if unique is None and not limits:
-            return _Written(codec, [body])
+            return codec, [body], None, ()
         named = self._handler.arguments.named(args, kwargs)
         rule = None if unique is None else unique.rule(named)
-        return _Written(codec, [body], rule, [limits_of_call(limits, named)])
+        return codec, [body], rule, [limits_of_call(limits, named)]
 
     def enqueue_many(self, calls: Iterable[Call], *, chunk: int = CHUNK) -> list[Job[R]]:
         """Enqueue many calls in batches.
@@ -240,7 +247,8 @@ class Using(Generic[P, R]):
         for start in range(0, len(encoded), chunk):
             some = encoded[start : start + chunk]
             try:
-                jobs += self._put(_Written(codec, some, None, [limits] * len(some)))
+                written = codec, some, None, [limits] * len(some)
+                jobs += self._jobs(self._put(self._request(written)))
             except (StoreUnavailable, QuotaExceeded) as error:
                 sent = len(some) if isinstance(error, EnqueueUnknown) else 0
                 error.unsent = len(encoded) - len(jobs) - sent
@@ -342,10 +350,8 @@ class Using(Generic[P, R]):
         """
         _refuse_transaction(self._options)
         if self._is_plain():
-            row = await self._host.shared_enqueues.put(
-                lambda: self._noticed(self._written(args, kwargs))
-            )
-            return self._jobs([row])[0]
+            prepare = partial(self._prepared, args, kwargs)
+            return self._jobs([await self._host.shared_enqueues.put(prepare)])[0]
         from asyncio import to_thread  # noqa: PLC0415  (slow to load)
 
         return await to_thread(self.enqueue, *args, **kwargs)
@@ -353,15 +359,13 @@ class Using(Generic[P, R]):
     def _is_plain(self) -> bool:
         """Return whether calls can share a write: nothing runs around or waits before it."""
         own, hooks = self._options, self._host.hooks
-        has_hooks = hooks.tracer or hooks.has("before_enqueue") or hooks.has("after_enqueue")
-        return not (own.unique or own.wait_us or has_hooks)
+        return not (own.unique or own.wait_us or hooks.tracer or hooks.has_enqueue_hooks)
 
-    def _noticed(self, written: "_Written") -> EnqueueRequest:
-        """Return what stores some calls; a queue that only they name is logged."""
-        options = self._options
-        if options.tx is None:
-            self._host._notice(options.queue, options.limits)  # noqa: SLF001
-        return self._request(written)
+    def _prepared(self, args: Sequence[object], kwargs: Mapping[str, object]) -> EnqueueRequest:
+        """Return what stores one call; a queue that only the call names is logged."""
+        request = self._request(self._written(args, kwargs))
+        self._host._notice(request.queue, self._options.limits)  # noqa: SLF001
+        return request
 
     async def aenqueue_many(self, calls: Iterable[Call], *, chunk: int = CHUNK) -> list[Job[R]]:
         """Enqueue calls like `enqueue_many`, without blocking the event loop.
@@ -381,44 +385,37 @@ class Using(Generic[P, R]):
 
         return await to_thread(self.enqueue_many, calls, chunk=chunk)
 
-    def _put(self, written: "_Written") -> list[Job[R]]:
+    def _put(self, request: EnqueueRequest) -> Sequence[Row]:
         options, host = self._options, self._host
         inside = host.queues if options.tx is None else options.tx.queues_of(host)
-        request = self._noticed(written)
+        if options.tx is None:
+            host._notice(options.queue, options.limits)  # noqa: SLF001
+        hooks = host._hooks  # noqa: SLF001
+        if hooks.tracer is None and not hooks.has_enqueue_hooks:
+            return inside.enqueue(request)
         event = _before(host, request)
-        if host.hooks.tracer is None:
-            rows = inside.enqueue(request)
-        else:
-            rows = traced(host.hooks.tracer, [request], lambda some: inside.enqueue(*some))
+        rows = traced(hooks.tracer, [request], lambda some: inside.enqueue(*some))
         _after(host, event, rows)
-        return self._jobs(rows)
+        return rows
 
-    def _request(self, written: "_Written") -> EnqueueRequest:
+    def _request(self, written: Written) -> EnqueueRequest:
         """Return what stores some calls, with times that count from now."""
         options, (codec, bodies, rule, limits) = self._options, written
-        due_us, expires_us, called_us = self._instants()
-        opts = b""
-        if self._carried or rule is not None or expires_us is not None:
+        due_us, priority, opts, called_us = options.due_us, options.priority, self._opts, 0
+        if self._is_timed or rule is not None:
+            due_us, expires_us, called_us = self._instants()
+            priority = self._priority()
             opts = CallOptions(expires_us, rule, **self._carried).to_bytes()
         return EnqueueRequest(
-            options.queue, self._handler.name, codec, bodies, due_us, self._priority(),
+            options.queue, self._handler.name, codec, bodies, due_us, priority,
             options.tenant, opts, options.window_us, limits if options.limits else (),
             0 if options.tx else options.wait_us, called_us,
         )  # fmt: skip
 
     def _jobs(self, rows: Iterable[Row]) -> list[Job[R]]:
-        queues, clock, kind = self._host.queues, self._host.clock, self._handler.result_kind
-        tasks = self._host._tasks  # noqa: SLF001
-        return [Job(row.id, queues, clock, kind, tasks) for row in rows]
-
-
-class _Written(NamedTuple):
-    """Encoded calls of a task. limits: of each call."""
-
-    codec: int
-    bodies: Sequence[bytes]
-    rule: Rule | None = None
-    limits: Sequence[Sequence[str]] = ()
+        host, kind = self._host, self._handler.result_kind
+        common = host.queues, host._clock, kind, host._tasks  # noqa: SLF001
+        return list(map(Job, map(_id_of, rows), *map(repeat, common)))
 
 
 class PlannedCall(Generic[R_co]):
@@ -453,7 +450,7 @@ def enqueue_all(
     """Enqueue calls with options of their own: see `Dueline.enqueue_many`."""
     check_value(chunk, _Chunk, "chunk")
     inside = host.queues if tx is None else tx.queues_of(host)
-    written: list[_Written] = []
+    written: list[Written] = []
     for index, one in enumerate(calls):
         try:
             written.append(_write(host, one, tx))
@@ -484,7 +481,7 @@ def enqueue_all(
     return jobs
 
 
-def _write(host: Connection, one: PlannedCall[Any], tx: Transaction | None) -> _Written:
+def _write(host: Connection, one: PlannedCall[Any], tx: Transaction | None) -> Written:
     if not isinstance(one, PlannedCall):
         raise BadInput(f"It is a {type(one).__name__} and not a call.", hint="Use task.call(...).")
     using = one.using
@@ -498,7 +495,7 @@ def _write(host: Connection, one: PlannedCall[Any], tx: Transaction | None) -> _
 def _before(host: Connection, request: EnqueueRequest) -> EnqueueEvent | None:
     """Call the hooks before calls are stored; return their event, None without hooks."""
     hooks = host.hooks
-    if not (hooks.has("before_enqueue") or hooks.has("after_enqueue")):
+    if not hooks.has_enqueue_hooks:
         return None
     event = EnqueueEvent(
         request.task, request.queue, request.priority, request.tenant, request.due_us,

@@ -250,7 +250,8 @@ def _strictly(value: object) -> bytes:
     # The encoder writes null for NaN; looking for "null" first is far cheaper than the check.
     if b"null" in data and any(map(is_no_number, members(to_builtins(value)))):
         raise ValueError("NaN and infinity have no form in JSON")
-    if _may_be_deep(data) and depth_of(msgspec.json.decode(data)) > DEPTH_MAX:
+    is_long = len(data) > _FLAT_BYTES
+    if is_long and _may_be_deep(data) and depth_of(msgspec.json.decode(data)) > DEPTH_MAX:
         raise ValueError(f"it is nested more than {DEPTH_MAX} levels deep")
     return data
 
@@ -261,7 +262,7 @@ def is_no_number(value: object) -> bool:
 
 
 def _may_be_deep(data: bytes) -> bool:
-    return len(data) > _FLAT_BYTES and data.count(b"[") + data.count(b"{") > DEPTH_MAX
+    return data.count(b"[") + data.count(b"{") > DEPTH_MAX
 
 
 def _are_suspect(bodies: Sequence[bytes]) -> bool:

@@ -43,7 +43,7 @@ class DiskWait:
 
     def __enter__(self) -> Self:
         """Note that a call of this thread begins."""
-        self._thread, self.since_us = get_ident(), _now_us()
+        self._thread, self.since_us = get_ident(), time.monotonic_ns() // 1000
         return self
 
     def progressed(self) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 from dueline.core.clock import Clock, StoreTime
 from dueline.core.errors import EnqueueUnknown, StoreMoved, Unknown
@@ -13,9 +13,9 @@ from dueline.core.lane import Lane, bucket_of, living_queue
 from dueline.core.pagination import EVER, first_pages, jobs_in, lane_pages
 from dueline.core.queue_catalog import Catalog
 from dueline.core.store import Drop, LanePage, Store
-from dueline.core.wakeup import Wakeups, wake_before
+from dueline.core.wakeup import WAKE_AHEAD_US, Wakeups, wake_before, wakeups_of
 
-_when_of = attrgetter("lane", "at_us")
+_when_of, _first, _at_us_of = attrgetter("lane", "at_us"), itemgetter(0), itemgetter(1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,10 +51,14 @@ class Engine:
         Raises:
           EnqueueUnknown: The store did not say whether the queues are still there, or it moved.
         """
-        places = [place for place, _ in groupby(map(_when_of, jobs))]
-        self.wake(places)
+        places = list(map(_first, groupby(map(_when_of, jobs))))
+        now_us = jobs[0].enqueued_us if jobs else 0
+        if max(map(_at_us_of, places), default=0) > now_us + WAKE_AHEAD_US:
+            now_us = self.time.latest_us()  # later than the call: more of them may be due soon
+        if soon := wakeups_of(places, now_us=now_us):
+            self.wakeups.wake(soon)
         try:
-            self.catalog.used([lane for lane, _ in places])
+            self.catalog.used(map(_first, places))
         except StoreMoved as error:
             self._withdraw(jobs, error)
         except Unknown as error:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from hashlib import sha1
 from itertools import repeat
 from struct import iter_unpack
-from typing import cast
+from typing import Any
 
 from dueline.core.job import JobId, Token
 from dueline.core.system import at_fork
@@ -55,8 +55,8 @@ class Ids:
         with self._lock:
             first = max(head | tail, self._last + 1)
             self._last = first + count - 1
-        made = map(int.to_bytes, range(first, first + count), repeat(16))
-        return cast("list[JobId]", list(made))
+        made: Iterable[Any] = map(int.to_bytes, range(first, first + count), repeat(16))
+        return list(made)
 
     def one(self, now_us: int) -> JobId:
         """Return one id with the timestamp `now_us`."""

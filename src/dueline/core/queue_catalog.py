@@ -138,7 +138,8 @@ class Catalog:
           Others: as `settings`.
         """
         settings = self.settings(queue, age_us_max=age_us_max)
-        self.features.expect_here()
+        if self.features.moved_to:  # see `Features.expect_here`, which is called at each enqueue
+            self.features.expect_here()
         return settings
 
     def is_current(self, queue: str, version: bytes) -> bool:
@@ -246,15 +247,14 @@ class Catalog:
         largest: dict[str, int] = {}
         for lane in lanes:
             largest[lane.queue] = max(lane.shard, largest.get(lane.queue, 0))
+        now_us = self._clock.monotonic_us()
         for queue, shard in largest.items():
-            self._keep(living_queue(queue), shard)
+            cached = self._settings.get(queue)
+            if not (cached and now_us - cached.seen_us <= LATE_US and cached.stands(shard)):
+                self._keep(living_queue(queue), shard)
 
     def _keep(self, queue: str, shard: int) -> None:
         """Keep the shards of a queue up to this one."""
-        cached = self._settings.get(queue)
-        now_us = self._clock.monotonic_us()
-        if cached and now_us - cached.seen_us <= LATE_US and cached.stands(shard):
-            return
         try:
             for _ in range(_ROUNDS_MAX):
                 entry = self._read(queue)

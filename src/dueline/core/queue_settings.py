@@ -50,6 +50,7 @@ _STREAM_KEEP = constraint(
 _NO_HISTORY = 'Use history="off" to record none.'
 _UNTIL_PURGED = "Use 0 to keep dead-letter jobs until they are purged."
 
+_TELL_ALL = frozenset({"all", "arguments"})
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 
 
@@ -157,7 +158,7 @@ class QueueSettings:
     @property
     def tells_all(self) -> bool:
         """Whether the history records new jobs and changes too, so that it can be audited."""
-        return tells_all(self.history)
+        return self.history in _TELL_ALL
 
     @property
     def keeps_arguments(self) -> bool:
@@ -204,7 +205,7 @@ class StreamSettings:
 
 def tells_all(history: str) -> bool:
     """Return whether a history level records everything that happens to jobs."""
-    return history in ("all", "arguments")
+    return history in _TELL_ALL
 
 
 def shard_of(key: bytes, shards: int) -> int:

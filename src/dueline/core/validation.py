@@ -4,6 +4,7 @@ They run at every enqueue, where they are faster by hand than through `core.cons
 """
 
 import re
+from functools import lru_cache
 
 from dueline.core.call_options import CallOptions, Carried
 from dueline.core.clock import DAY_US
@@ -21,9 +22,18 @@ def check_call(
     queue: str, due_us: int | None, priority: object, tenant: object, *, now_us: int
 ) -> None:
     """Raise BadInput if an option of a call is out of range."""
-    check_queue_name(queue)
+    try:
+        _check_lane(queue, priority, tenant)
+    except TypeError:  # a value without a hash, so of a wrong type
+        _check_lane.__wrapped__(queue, priority, tenant)
     if due_us is not None:
         check_due(due_us, now_us=now_us)
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _check_lane(queue: str, priority: object, tenant: object) -> None:
+    """Raise BadInput if an option that names a lane is invalid; calls repeat those of others."""
+    check_queue_name(queue)
     check_priority(priority)
     check_tenant(tenant)
 

@@ -1,8 +1,7 @@
 """Changes that move waiting jobs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from itertools import repeat
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -90,11 +89,9 @@ def was_called(row: Job) -> bool:
 
 def lanes_of_new_jobs(
     home: Lane, job_ids: Sequence[JobId], shards: int, limits: Sequence[Sequence[str]]
-) -> Iterable[Lane]:
+) -> Sequence[Lane]:
     """Return the lanes of new jobs that are alike except for their limits, by their ids."""
-    lanes: Iterable[Lane] = repeat(home)
-    if shards > 1:
-        lanes = [home._replace(shard=shard_of(job_id, shards)) for job_id in job_ids]
+    lanes = [home._replace(shard=shard_of(job_id, shards)) for job_id in job_ids]
     if limits:
         tenants = [lane_tenant(home.tenant, names) for names in limits]
         lanes = [lane._replace(tenant=each) for lane, each in zip(lanes, tenants, strict=False)]

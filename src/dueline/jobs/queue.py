@@ -1,9 +1,10 @@
 """Queues: enqueue, find and change jobs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from copy import copy
-from itertools import groupby
+from functools import partial
+from itertools import groupby, repeat
 from typing import NamedTuple
 
 from dueline.core import validation
@@ -46,12 +47,8 @@ _LOOKS = 2
 """Number of reads for a row: one read may miss a row that is moving to another place."""
 
 
-Send = Callable[[Store, Sequence[Job]], Sequence[bool]]
-
-
-def send(store: Store, jobs: Sequence[Job]) -> Sequence[bool]:
-    """Add rows for the first time."""
-    return store.add(jobs)
+Send = Callable[[Sequence[Job]], Sequence[bool]]
+"""Stores jobs; returns for each whether it is certainly stored."""
 
 
 def send_again(store: Store, jobs: Sequence[Job]) -> Sequence[bool]:
@@ -102,8 +99,9 @@ class EnqueueRequest(NamedTuple):
     called_us: int = 0
 
 
-def _kind_of_write(job: Job) -> tuple[bool, str]:
-    return rule_of(job) is not None, job.lane.queue
+def _kind_of_write(row: tuple[Job, Store]) -> tuple[bool, Store]:
+    job, store = row
+    return rule_of(job) is not None, store
 
 
 class Found(NamedTuple):
@@ -155,10 +153,10 @@ class Queues:
             EnqueueUnknown: Some may or may not be stored; its `jobs` can be enqueued again.
             StoreUnavailable: Nothing was written.
         """
-        jobs = self.rows(calls)
-        if jobs and rule_of(jobs[0]):
+        jobs, store = self._prepare(calls)
+        if calls.opts and jobs and rule_of(jobs[0]):
             return [self._place(job) for job in jobs]
-        self._add(jobs, store=self._store_of(calls.queue))
+        self._add(jobs, store.add)
         return jobs
 
     def enqueue_all(self, requests: Sequence[EnqueueRequest]) -> Sequence[Job]:
@@ -174,13 +172,13 @@ class Queues:
         some: list[Job] = []
         is_unique = False
         try:
-            rows = [self.rows(request)[0] for request in requests]
-            for (is_unique, queue), run in groupby(rows, key=_kind_of_write):
-                some = list(run)
+            rows = [(jobs[0], store) for jobs, store in map(self._prepare, requests)]
+            for (is_unique, store), run in groupby(rows, key=_kind_of_write):
+                some = [job for job, _ in run]
                 if is_unique:
                     self._place_all(some, placed)
                 else:
-                    self._add(some, store=self._store_of(queue))
+                    self._add(some, store.add)
                     placed += some
         except (StoreUnavailable, Duplicate, QuotaExceeded) as error:
             sent: Sequence[Job] = ()
@@ -202,8 +200,9 @@ class Queues:
         places: dict[Store, list[int]] = {}
         for place, request in enumerate(requests):
             try:
-                answers.append(self.rows(request)[0])
-                places.setdefault(self._store_of(request.queue), []).append(place)
+                (job,), store = self._prepare(request)
+                answers.append(job)
+                places.setdefault(store, []).append(place)
             except DuelineError as error:
                 answers.append(error)
         for store, mine in places.items():
@@ -215,7 +214,7 @@ class Queues:
     def _answers(self, jobs: Sequence[Job], store: Store) -> Sequence[Job | DuelineError]:
         """Store jobs; return each, or its error."""
         try:
-            self._add(jobs, store=store)
+            self._add(jobs, store.add)
         except EnqueueUnknown as error:
             unsure = {job.id for job in error.jobs}
             return [EnqueueUnknown.about([job]) if job.id in unsure else job for job in jobs]
@@ -227,14 +226,17 @@ class Queues:
             return [answer for job in jobs for answer in self._answers([job], store)]
         return jobs
 
-    def _store_of(self, queue: str) -> Store:
-        """Return the store that records new jobs of a queue, if its history has them."""
-        return self._recording if self._catalog.settings(queue).tells_all else self._store
-
     def rows(self, calls: EnqueueRequest) -> Sequence[Job]:
         """Check calls, and return the rows to insert.
 
         Raises: As `enqueue`.
+        """
+        return self._prepare(calls)[0]
+
+    def _prepare(self, calls: EnqueueRequest) -> tuple[Sequence[Job], Store]:
+        """Return the rows of calls as `rows` does, and the store that inserts them.
+
+        It is the store that records new jobs, if the queue's history has them.
         """
         queue, task, codec, bodies, asked_us, priority, tenant, opts, window_us, limits, *_ = calls
         now_us = self._time.earliest_us()
@@ -247,9 +249,11 @@ class Queues:
         pos_us = max(due_us, now_us)
         job_ids = self._ids.many(len(bodies), now_us)
         home = Lane(queue, 0, bucket_of(pos_us, settings.width_us), priority, tenant)
-        lanes = changes.lanes_of_new_jobs(home, job_ids, settings.shards, limits)
-        options = read_options(opts)
+        lanes: Iterable[Lane] = repeat(home)
+        if limits or settings.shards > 1:
+            lanes = changes.lanes_of_new_jobs(home, job_ids, settings.shards, limits)
         if opts or window_us:
+            options = read_options(opts)
             validation.check_delivery(options, settings, task, queue)
             validation.check_options(
                 options, max(asked_us or 0, calls.called_us or now_us) + window_us, window_us
@@ -260,7 +264,7 @@ class Queues:
         jobs = [like] if len(bodies) == 1 else copies_of(like, lanes, job_ids, bodies)
         if window_us:
             jobs = [changes.spread(job, window_us, width_us=settings.width_us) for job in jobs]
-        return jobs
+        return jobs, self._recording if settings.tells_all else self._store
 
     def enqueue_again(self, jobs: Sequence[Job]) -> None:
         """Insert rows with the keys they were given: neither loses nor duplicates stored ones.
@@ -275,7 +279,7 @@ class Queues:
                 if job.opts and rule_of(job):
                     self._place(job, again=True)
         if plain:
-            self._add(plain, send_again, store=self._recording)
+            self._add(plain, partial(send_again, self._recording))
 
     def _place(self, job: Job, *, again: bool = False) -> Job:
         placed = self._exclusive.place(job, again=again)
@@ -292,9 +296,9 @@ class Queues:
                 self.engine.announce(jobs[: len(here)])
             placed += here
 
-    def _add(self, jobs: Sequence[Job], sent: Send = send, *, store: Store) -> None:
+    def _add(self, jobs: Sequence[Job], send: Send) -> None:
         try:
-            stored = sent(store, jobs)
+            stored = send(jobs)
         except Unknown as error:
             raise EnqueueUnknown.about(jobs) from error
         if not all(stored):

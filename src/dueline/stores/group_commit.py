@@ -70,7 +70,7 @@ class Call:
         self.jobs = jobs
         self.taker: Call | None = None
         self.has_left = self.is_over = False
-        self.answer = Inserted(())
+        self.answer: Inserted  # once it was written
         self.error: BaseException | None = None
         self.process = os.getpid()
         self._turn = threading.Lock()
@@ -105,8 +105,8 @@ class GroupCommit(ABC, Generic[Turn]):
         self._waiting: deque[Call] = deque()
 
     @abstractmethod
-    def _run(self, work: Callable[[Turn], None]) -> bool:
-        """Call `work` if this thread may write now; return whether it may."""
+    def _run(self, call: Call) -> bool:
+        """Call `_lead` if this thread may write now; return whether it may."""
 
     @abstractmethod
     def _write(self, turn: Turn, calls: Sequence[Call]) -> None:
@@ -132,7 +132,7 @@ class GroupCommit(ABC, Generic[Turn]):
             while not call.is_over:
                 if call.taker is not None and call.taker.has_left:  # it was interrupted
                     call.end(_unknown())
-                elif call.taker or not self._run(lambda turn: self._lead(turn, call)):
+                elif call.taker or not self._run(call):
                     call.wait()
         except BaseException:
             self._leave(call)
@@ -165,7 +165,7 @@ class GroupCommit(ABC, Generic[Turn]):
             if not call.is_over:
                 raise _unknown() from None
 
-    def _lead(self, turn: Turn, call: Call) -> None:
+    def _lead(self, call: Call, turn: Turn) -> None:
         """Write all waiting calls, unless another thread has taken this one."""
         calls = self._take(call)
         if not calls:
@@ -180,7 +180,8 @@ class GroupCommit(ABC, Generic[Turn]):
                 other.end(self._error_for(error))
             call.is_over = True
             raise
-        for joined in calls:
+        call.is_over = True
+        for joined in calls[1:]:
             joined.end(joined.error)
 
     def _take(self, call: Call) -> list[Call]:
@@ -191,6 +192,8 @@ class GroupCommit(ABC, Generic[Turn]):
             return []
         call.taker = call
         calls, jobs, size = [call], 0, 0
+        if not self._waiting:
+            return calls
         with suppress(IndexError):  # none is left: another thread may take some, too
             while jobs < JOBS_MAX and size < BYTES_MAX:
                 other = self._waiting.popleft()
@@ -221,7 +224,7 @@ class ServerCommit(GroupCommit[None]):
         self._turns = _turns()
         self._began_s = 0.0
 
-    def _run(self, work: Callable[[None], None]) -> bool:
+    def _run(self, call: Call) -> bool:
         if self._process != os.getpid():  # the threads of the parent process are not in this one
             self._process, self._turns = os.getpid(), _turns()
         now_s = time.monotonic()
@@ -231,7 +234,7 @@ class ServerCommit(GroupCommit[None]):
                 self._began_s = now_s
             elif not any(turn.acquire(blocking=False) for turn in turns[1:]):
                 return False
-            work(None)
+            self._lead(call, None)
         finally:
             # Only the locks know whether this thread has one: an interrupt may strike anywhere.
             for turn in turns:

@@ -469,7 +469,7 @@ class Handler:
 
         Raises: BadInput: as `Arguments.encode`, or a codec of the application failed.
         """
-        way = self._payloads.way(self._codec)
+        way = self._payloads.ways.get(self._codec) or self._payloads.way(self._codec)
         if way is PLAIN:
             return JSON, self.arguments.encode(args, kwargs)
         body = self.arguments.encode(args, kwargs, way.form)

@@ -118,15 +118,15 @@ class Tracer(Protocol):
 class Hooks:
     """Functions that are called for events, in the order in which they were added.
 
-    has_run_hooks: whether a function is registered for the runs of handlers. middleware: wraps
-    the handlers of all tasks. tracer: makes spans; None without tracing.
+    has_run_hooks, has_enqueue_hooks: whether a function is registered for runs, or for calls.
+    middleware: wraps the handlers of all tasks. tracer: makes spans; None without tracing.
     """
 
     def __init__(self) -> None:
         self.tracer: Tracer | None = None
         self.middleware: tuple[Middleware, ...] = ()
         self._functions: dict[str, list[Callable[[Any], object]]] = {}
-        self.has_run_hooks = False
+        self.has_run_hooks = self.has_enqueue_hooks = False
 
     def on(self, name: str, /) -> HookDecorator[Any]:
         """Register a function for an event: `app.on("dead")(function)`, or as a decorator.
@@ -139,6 +139,7 @@ class Hooks:
         def add(function: Callable[[Any], object]) -> Any:  # noqa: ANN401  (see HookDecorator)
             self._functions.setdefault(name, []).append(function)
             self.has_run_hooks = self.has("before_run") or self.has("after_run")
+            self.has_enqueue_hooks = self.has("before_enqueue") or self.has("after_enqueue")
             return function
 
         return add

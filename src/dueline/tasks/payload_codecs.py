@@ -124,13 +124,13 @@ PLAIN: Final = PayloadFormat(JSON, AS_JSON)
 
 
 class Payloads:
-    """The codecs that an application knows, and the default for its calls."""
+    """The codecs that an application knows, and the default for its calls; ways: see `way`."""
 
     def __init__(self) -> None:
         self._own: dict[int, CustomCodec] = {}
         self._name = "json"
         self._compress_above: int | None = None
-        self._ways: dict[str | None, PayloadFormat] = {}
+        self.ways: dict[str | None, PayloadFormat] = {}
 
     def use(self, codec: str = "json", *, compress_above: int | None = None) -> None:
         """Set how arguments are encoded from now on; all codecs can still be decoded.
@@ -148,7 +148,7 @@ class Payloads:
             )
         self.check(codec)
         self._name, self._compress_above = codec, compress_above
-        self._ways.clear()
+        self.ways.clear()
 
     def add(
         self,
@@ -205,9 +205,9 @@ class Payloads:
 
     def way(self, name: str | None) -> PayloadFormat:
         """Return how calls are encoded: with the named codec, or the default."""
-        way = self._ways.get(name)
+        way = self.ways.get(name)
         if way is None:
-            way = self._ways[name] = self._way(name or self._name)
+            way = self.ways[name] = self._way(name or self._name)
         return way
 
     def _way(self, name: str) -> PayloadFormat:

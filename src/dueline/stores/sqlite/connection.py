@@ -339,7 +339,8 @@ class SqliteConnection:
           checks_itself: It commits, and each commit checks the file's place.
         """
         try:
-            self._acquire()
+            if not self._lock.acquire(blocking=False):
+                self._acquire()
             with self.disk:
                 try:
                     try:
@@ -388,8 +389,6 @@ class SqliteConnection:
         Raises:
           StoreUnavailable: Another thread has the lock.
         """
-        if self._lock.acquire(blocking=False):
-            return
         give_up_s = time.monotonic() + self._lock_wait_s
         while (left_s := give_up_s - time.monotonic()) > 0:
             disk_s = max(RESUMED_S, self.disk.left_us() / SECOND_US)

@@ -1,6 +1,6 @@
 """Inserts of several threads in one commit."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -23,16 +23,20 @@ class FileCommit(GroupCommit[Database]):
         super().__init__()
         self._file = file
 
-    def _run(self, work: Callable[[Database], None]) -> bool:
-        def lead(database: Database) -> None:
-            refuse_beside(database)
-            work(database)
-
-        self._file.run(lead)
+    def _run(self, call: Call) -> bool:
+        self._file.run(partial(self._lead, call))
         return True
 
+    def _lead(self, call: Call, turn: Database) -> None:
+        if turn.in_transaction:  # before it takes the calls of other threads
+            refuse_beside(turn)
+        super()._lead(call, turn)
+
     def _write(self, turn: Database, calls: Sequence[Call]) -> None:
-        self._file.commit(turn, partial(_insert, calls=calls))
+        if len(calls) == 1:
+            self._file.commit(turn, partial(sqlite_jobs.add, jobs=calls[0].jobs))
+        else:
+            self._file.commit(turn, partial(_insert, calls=calls))
         for call in calls:
             call.answer = Inserted([True] * len(call.jobs))
 
@@ -44,9 +48,6 @@ class FileCommit(GroupCommit[Database]):
 
 def _insert(database: Database, calls: Sequence[Call]) -> None:
     """Insert the jobs of all calls, except for calls with invalid rows."""
-    if len(calls) == 1:
-        sqlite_jobs.add(database, calls[0].jobs)
-        return
     if _has_inserted(database, [job for call in calls for job in call.jobs]) is None:
         return
     for call in calls:

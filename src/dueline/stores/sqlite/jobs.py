@@ -297,7 +297,7 @@ def _move_one(database: Database, verdict: Move) -> bool:
 def _list_one(database: Database, lane: Lane, listing: int) -> int:
     place = lane[:4]
     bound = (*place, listing, lane.tenant)
-    number: int | None = first(database, f"SELECT id{_LISTED} = ?6", bound)
+    number: int | None = database.execute(f"SELECT id{_LISTED} = ?6", bound).get
     return number or _list(database, place, [lane.tenant], listing)[lane.tenant]
 
 

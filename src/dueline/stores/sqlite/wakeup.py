@@ -57,14 +57,16 @@ class SocketWakeups:
         self._clock = clock
         self._sender: socket.socket | None = None
         self._names: list[str] = []
-        self._read_us: int | None = None
+        self._list_again_us = 0
         self._suspects: set[str] = set()
         self._refused: set[str] = set()
 
     def wake(self, wakeups: Collection[Wakeup]) -> None:
         """Notify the workers; datagrams that would block are not sent."""
         try:
-            for name in self._listeners():
+            if self._clock.monotonic_us() >= self._list_again_us:
+                self._list()
+            for name in self._names:
                 reads_lanes = name.endswith(READS_LANES)
                 for wakeup in wakeups:
                     if reads_lanes:
@@ -86,14 +88,12 @@ class SocketWakeups:
                 break
         return NoListener(wakeup)
 
-    def _listeners(self) -> list[str]:
-        now_us = self._clock.monotonic_us()
-        if self._read_us is None or now_us - self._read_us > SOCKETS_AGE_US_MAX:
-            self._read_us = now_us
-            self._names = self._folder.names()
-            # A socket that refuses may not be bound yet: it is removed if it still refuses later.
-            self._suspects, self._refused = self._refused, set()
-        return self._names[:SOCKETS_MAX]
+    def _list(self) -> None:
+        """List the sockets of listeners."""
+        self._list_again_us = self._clock.monotonic_us() + SOCKETS_AGE_US_MAX
+        self._names = self._folder.names()[:SOCKETS_MAX]
+        # A socket that refuses may not be bound yet: it is removed if it still refuses later.
+        self._suspects, self._refused = self._refused, set()
 
     def _send(self, name: str, said: bytes) -> None:
         if self._sender is None:
