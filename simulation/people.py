@@ -331,10 +331,11 @@ class Town:
 
     # The operator
 
-    def start_operator(self) -> None:
+    def start_operator(self) -> Process:
         """Start an operator that cancels, retries and changes jobs."""
         process = self._process("operator")
         self.world.spawn(process, process.name, self._operate, process)
+        return process
 
     def _operate(self, process: Process) -> None:
         tape = self.world.tape
@@ -351,6 +352,7 @@ class Town:
                 pass
             except StoreUnavailable:
                 self._wait()
+        process.is_dead = True
 
     def _act(self, queues: Queues, job_id: JobId, act: int) -> None:
         tape = self.world.tape

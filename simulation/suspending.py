@@ -6,7 +6,7 @@ signals, and cancel some; and at the end all functions end. Effects are counted,
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -370,7 +370,7 @@ class _People:
         self._data = data
         self._drawing = _Drawing(world.tape, calls=calls)
         self._numbers = iter(range(1, MANY))
-        self._callers: list[Process] = []
+        self._acting: list[Process] = []  # they call functions, or retry them
 
     def begin(self, town: Town) -> None:
         """Start everybody."""
@@ -381,12 +381,12 @@ class _People:
         town.start_person("signaller", self._signal)
         town.start_person("closer", self._close)
         if town.scenario.has_operator:
-            town.start_operator()
+            self._acting.append(town.start_operator())
         town.look_after_workers()
 
     def _call(self, town: Town, queues: Queues) -> None:
         tape, world = self._tape, self._world
-        self._callers.append(world.here())
+        self._acting.append(world.here())
         for _ in range(1 + tape.pick(3)):
             ahead_us = AHEAD_US[tape.pick(len(AHEAD_US))]
             due_us = world.now_us + ahead_us if ahead_us else None
@@ -409,7 +409,7 @@ class _People:
                         signals.send(queues.engine, job_id, signal)
 
     def _close(self, town: Town, queues: Queues) -> None:
-        while not (self._world.is_healed and all(caller.is_dead for caller in self._callers)):
+        while not (self._world.is_healed and all(process.is_dead for process in self._acting)):
             self._world.sleep(SECOND_US)
         town.finish_calls(queues)
         while not _is_over(self._data, town.known):
@@ -445,7 +445,7 @@ def live(
     def judge(diary: RunLog, faults: dict[str, list[str]]) -> None:
         town = _shop().town
         assert town is not None
-        faults |= _judged(ledger, data, dict.fromkeys(town.known))
+        faults |= _judged(ledger, data, dict.fromkeys(town.known), diary.acknowledged)
         faults["misread"] = ledger.misread + _misread(ledger, data, diary)
         # A retried function makes the call anew that failed last, which is another job.
         faults["doubled"] = doubled(
@@ -484,8 +484,13 @@ def _is_over(data: Data, called: Iterable[JobId]) -> bool:
 # The verdict
 
 
-def _judged(ledger: _Ledger, data: Data, called: Iterable[JobId]) -> dict[str, list[str]]:
-    """Compare what functions have done with their logs after the run."""
+def _judged(
+    ledger: _Ledger, data: Data, called: Iterable[JobId], acknowledged: Collection[str]
+) -> dict[str, list[str]]:
+    """Compare what functions have done with their logs after the run.
+
+    A function whose caller died in its call may begin when nobody sends signals any more.
+    """
     found: dict[str, list[str]] = {verdict: [] for verdict in SUSPENDED_VERDICTS}
     found["done again"] = ledger.again
     found["flipped"] = [
@@ -497,7 +502,8 @@ def _judged(ledger: _Ledger, data: Data, called: Iterable[JobId]) -> dict[str, l
         entries = entries_of(data.store, job_id, ledger.places.get(job_id, DurablePlace()))
         state = _state_of(data, job_id)
         if not state:
-            found["left behind"].append(job_id.hex())
+            if job_id.hex() in acknowledged:
+                found["left behind"].append(job_id.hex())
             continue
         sources = [
             entry.head.source

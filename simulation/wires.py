@@ -15,7 +15,7 @@ from tests.harness.cluster import Cluster, Node
 from tests.harness.row_changes import Change, Found
 from tests.harness.stepped_store import SteppedMemoryStore, nothing
 
-READS = frozenset({"find", "scan", "lanes", "read", "tail", "clock_us"})
+READS = frozenset({"find", "scan", "walk", "lanes", "read", "tail", "clock_us"})
 WRITES = frozenset(
     {
         "add", "claim", "prefetch", "settle", "sweep", "commit", "append", "together",
