@@ -17,7 +17,7 @@ from benchmarks import ours
 from benchmarks.commands import HERE, Place, Sample
 from dueline import Dueline
 
-READS = ("lanes", "read", "find", "scan", "tail", "claim", "prefetch")
+READS = ("lanes", "read", "find", "scan", "walk", "tail", "claim", "prefetch")
 CLOCK = "clock_us"
 """Reads on a server only: the clock of SQLite is this machine's."""
 

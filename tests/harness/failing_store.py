@@ -68,6 +68,7 @@ class FailingStore:
     settle = _forwarded(Store.settle)
     find = _forwarded(Store.find)
     scan = _forwarded(Store.scan)
+    walk = _forwarded(Store.walk)
     lanes = _forwarded(Store.lanes)
     sweep = _forwarded(Store.sweep)
     read = _forwarded(Store.read)

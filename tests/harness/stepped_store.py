@@ -38,6 +38,7 @@ from dueline.stores.cursor_cache import CursorCache, Key, LaneScan, RowVersion, 
 from dueline.stores.lane_index import LaneIndex, Shard
 from dueline.stores.memory.rows import jobs_page, lanes_page
 from dueline.stores.row_updates import claimed, moved
+from dueline.stores.walks import WalksByTime
 from tests.harness.cluster import BEFORE_ALL_US, Cluster, Node, lives
 from tests.harness.row_changes import (
     Change,
@@ -64,7 +65,7 @@ def nothing(_step: str) -> None:
     """Do nothing before a step."""
 
 
-class SteppedMemoryStore:
+class SteppedMemoryStore(WalksByTime):
     """One client of a cluster in memory, with its own caches, as in a process of its own.
 
     Args:

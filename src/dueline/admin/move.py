@@ -19,7 +19,7 @@ from dueline.core.codec import encode
 from dueline.core.errors import Conflict, StoreUnavailable
 from dueline.core.job import Job, JobId, Token, is_away
 from dueline.core.lane import Lane
-from dueline.core.pagination import jobs_in, parts_of
+from dueline.core.pagination import jobs_in, parts_of, walk
 from dueline.core.queue_catalog import LATE_US
 from dueline.core.readable_records import value_at
 from dueline.core.store import Delete, Put
@@ -261,15 +261,11 @@ class Mover:
 
     def _move_lane(self, lane: Lane) -> int:
         """Move the rows of a lane; return how many are left."""
-        after = None
         left = 0
-        while True:
-            page = self._source.store.scan(lane, after=after, until_us=None, limit=PAGE)
-            left += self._move_rows(page.jobs)
-            after = page.after
-            if after is None:
-                return left
+        for page in walk(self._source.store, lane, page_size=PAGE):
+            left += self._move_rows(page)
             self._report("moving jobs", self.moved)
+        return left
 
     def _move_rows(self, rows: Iterable[Job], flow: JobId | None = None) -> int:
         """Move rows that nothing holds back; return how many are left.

@@ -1,7 +1,7 @@
 """Iteration over the pages of a store."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, TypeVar
 
 from dueline.core.job import Job, JobId
@@ -139,23 +139,27 @@ def first_pages(
     return jobs.lanes_of(queue, after, until_bucket=until_bucket, limit=LANES_A_PAGE)
 
 
-def jobs_in(jobs: Jobs, lane: Lane, *, after: tuple[int, JobId] | None = None) -> Iterator[Job]:
-    """Yield all rows of a lane, or those after a place, in (at, id) order."""
+def walk(jobs: Jobs, lane: Lane, *, page_size: int = JOBS_A_PAGE) -> Iterator[Sequence[Job]]:
+    """Yield the pages of a lane, in the order in which the store keeps its rows."""
+    after = None
     while True:
-        page = jobs.scan(lane, after=after, until_us=None, limit=JOBS_A_PAGE)
-        yield from page.jobs
+        page = jobs.walk(lane, after=after, until=None, limit=page_size)
+        yield page.jobs
         after = page.after
         if after is None:
             return
+
+
+def jobs_in(jobs: Jobs, lane: Lane) -> Iterator[Job]:
+    """Yield all rows of a lane, in the order in which the store keeps them."""
+    return chain.from_iterable(walk(jobs, lane))
 
 
 def jobs_in_lanes(jobs: Jobs, lanes: Iterable[Lane]) -> Iterator[Job]:
     """Yield all rows of lanes, lane by lane; the first pages of some lanes are read at once."""
     for part in parts_of(lanes, PAGES_AT_ONCE):
         for lane, page in first_of_each(jobs, part, limit=JOBS_A_PAGE):
-            yield from page.jobs
-            if page.after is not None:
-                yield from jobs_in(jobs, lane, after=page.after)
+            yield from page.jobs if page.after is None else jobs_in(jobs, lane)
 
 
 def rows_in(

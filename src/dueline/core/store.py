@@ -124,11 +124,15 @@ class Move(NamedTuple):
 Verdict = Drop | Extend | Move
 
 
+Place = tuple[int, JobId]
+"""A place in a lane, between two rows: a time and an id."""
+
+
 class JobPage(NamedTuple):
-    """Jobs of a lane in (at, id) order; pass `after` to read on, None after the last page."""
+    """Jobs of a lane in order; pass `after` to read on, None after the last page."""
 
     jobs: Sequence[Job]
-    after: tuple[int, JobId] | None
+    after: Place | None
 
 
 class LanePage(NamedTuple):
@@ -284,6 +288,16 @@ class Jobs(Protocol):
         """Read a lane in (at, id) order, after `after`, up to and including `until_us`.
 
         The first `skip` rows are omitted, at less cost than to read them.
+        """
+        ...
+
+    def walk(
+        self, lane: Lane, *, after: Place | None, until: Place | None, limit: int, skip: int = 0
+    ) -> JobPage:
+        """Read a lane in the order in which the store keeps its rows: each page costs the same.
+
+        Places are those of other walks, and that of a full page is the place of its last row. A row
+        that is moved meanwhile may be read twice, or not at all.
         """
         ...
 

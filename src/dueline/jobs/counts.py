@@ -11,7 +11,7 @@ from dueline.core.engine import Engine
 from dueline.core.job import Job
 from dueline.core.job_status import status_of
 from dueline.core.lane import dead_queue
-from dueline.core.pagination import JOBS_A_PAGE, LANES_AT_ONCE, first_of_each
+from dueline.core.pagination import JOBS_A_PAGE, LANES_AT_ONCE, first_of_each, walk
 
 SCAN_MAX = 100_000
 """Maximum number of rows of one queue that are read for a count."""
@@ -119,19 +119,18 @@ def _rows(engine: Engine, queue: str, until_us: float) -> Iterator[Job | None]:
         if read and is_late():
             yield None
             return
-        begun = []
+        long = []
         for lane, page in first_of_each(
             engine.store, some, limit=min(JOBS_A_PAGE, FIRST_ROWS // len(some))
         ):
-            yield from page.jobs
             read += len(page.jobs)
-            begun.append((lane, page.after))
-        for lane, place in begun:
-            after = place
-            while after is not None:
-                if is_late():
+            if page.after is None:
+                yield from page.jobs
+            else:
+                long.append(lane)
+        for lane in long:
+            for number, rows in enumerate(walk(engine.store, lane)):
+                if number and is_late():
                     yield None
                     return
-                page = engine.store.scan(lane, after=after, until_us=None, limit=JOBS_A_PAGE)
-                yield from page.jobs
-                after = page.after
+                yield from rows

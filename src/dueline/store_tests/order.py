@@ -1,7 +1,8 @@
 """The order in which jobs are claimed."""
 
 from dueline.core.job import JobId
-from dueline.core.store import Store
+from dueline.core.pagination import walk
+from dueline.core.store import Drop, Store
 from dueline.store_tests.calls import (
     NOW_US,
     claim,
@@ -87,7 +88,41 @@ class OrderLaws:
             page = store.scan(lane, after=(NOW_US, id_of(1)), until_us=None, limit=3, skip=skip)
             assert ids_of(page.jobs) == whole[2 + skip :][:3]
 
+    def test_a_walk_passes_each_row_once_wherever_it_is_due(self, store: Store) -> None:
+        lane = lane_of()
+        times = [NOW_US + number // 3 for number in range(10)]
+        put_in(store, *(new_job(n, at_us=at_us, lane=lane) for n, at_us in enumerate(times)))
+        claimed = claim(store, lane, lease_us=10, limit=5).jobs
+        store.settle([move(claimed[0], NOW_US + 2), *map(Drop, claimed[1:2])])
+        left = {id_of(number) for number in range(10) if number != 1}
+        for page_size in (1, 2, 3, 4, 9, 10):
+            whole = [job for page in walk(store, lane, page_size=page_size) for job in page]
+            assert len(whole) == len(left)
+            assert set(ids_of(whole)) == left
+
+    def test_a_walk_may_be_cut_at_any_place(self, store: Store) -> None:
+        lane = lane_of()
+        put_in(store, *(new_job(n, at_us=NOW_US + n // 3, lane=lane) for n in range(10)))
+        claim(store, lane, lease_us=10, limit=2)
+        whole = ids_of(job for page in walk(store, lane) for job in page)
+        after = None
+        for number, job_id in enumerate(whole, 1):
+            page = store.walk(lane, after=None, until=None, limit=1, skip=number - 1)
+            assert ids_of(page.jobs) == [job_id]
+            until = page.after
+            before = store.walk(lane, after=None, until=until, limit=100)
+            assert (ids_of(before.jobs), before.after) == (whole[:number], None)
+            part = store.walk(lane, after=after, until=until, limit=100)
+            assert ids_of(part.jobs) == [job_id]
+            after = until
+        assert not store.walk(lane, after=after, until=None, limit=9).jobs
+        assert not store.walk(lane, after=None, until=None, limit=1, skip=10).jobs
+
     def test_a_lane_that_never_was_is_empty(self, store: Store) -> None:
         put_in(store, new_job(1))
-        page = store.scan(lane_of(tenant="nobody"), after=None, until_us=None, limit=10)
-        assert (list(page.jobs), page.after) == ([], None)
+        nobody = lane_of(tenant="nobody")
+        for page in (
+            store.scan(nobody, after=None, until_us=None, limit=10),
+            store.walk(nobody, after=None, until=None, limit=10),
+        ):
+            assert (list(page.jobs), page.after) == ([], None)

@@ -11,8 +11,8 @@ from dueline.core.store import Store
 from dueline.worker.tally import Tally
 
 TIMED: Final = (
-    *("add", "claim", "prefetch", "settle", "find", "scan", "lanes", "sweep", "read", "commit"),
-    *("together", "append", "tail", "close_until", "expire"),
+    *("add", "claim", "prefetch", "settle", "find", "scan", "walk", "lanes", "sweep", "read"),
+    *("commit", "together", "append", "tail", "close_until", "expire"),
 )
 """Calls of a store that are timed, as far as it has them."""
 

@@ -1,7 +1,8 @@
 """The statements of the hot path read by indexes, also in tables with many rows."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from dueline.core.job import UNCLAIMED_TOKEN
 from dueline.core.store import Drop, Extend, Store, Verdict
 from dueline.store_tests.calls import NOW_US, claim, lane_of, move, new_job, new_jobs
 from dueline.stores.postgres.claims import MANY
+from dueline.stores.postgres.database import Database
 from tests.harness.postgres import schemas, statement
 
 pytestmark = pytest.mark.postgres
@@ -31,7 +33,9 @@ def filled() -> Iterator[tuple[str, Store]]:
             f" '', n FROM {schema}.lanes l, generate_series({NOW_US + 1}, {NOW_US + ROWS}) AS n"
         )
         statement(url, fill)
-        records = f"INSERT INTO {schema}.records SELECT 'p', n::text, '', '', n"
+        records = (
+            f"INSERT INTO {schema}.records SELECT 'p', lpad(n::text, 6, '0'), '', '', {2**60} + n"
+        )
         statement(url, f"{records} FROM generate_series(1, {ROWS}) AS n")
         rows = f"INSERT INTO {schema}.rows SELECT 's', 0, n, int8send(n), ''"
         statement(url, f"{rows} FROM generate_series(1, {ROWS}) AS n")
@@ -72,6 +76,40 @@ def test_no_statement_reads_a_large_table_from_end_to_end(filled: tuple[str, Sto
     assert store.clock_us() - SystemClock().wall_us() < 60_000_000
     store.close()  # the server counts a session's scans at its end, at the latest
     assert sequential_scans(url) == set()
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda store, at: store.walk(lane_of(), after=(NOW_US + at, b""), until=None, limit=100),
+        lambda store, at: store.tail("s", 0, after=(at, b""), limit=100),
+        lambda store, at: store.read("p", after=f"{at:06}", limit=100),
+        lambda store, at: store.all_records(after=f'["p", "{at:06}"]', limit=100),
+    ],
+    ids=["walk", "tail", "records", "all records"],
+)
+def test_the_last_page_costs_as_much_as_the_first(
+    read: Callable[[Any, int], object],
+    filled: tuple[str, Store],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, store = filled
+    fetch = Database.fetch
+    read_blocks: list[int] = []
+
+    def counting(database: Database, query: str, bound: Sequence[object] = ()) -> object:
+        if "LIMIT" in query:
+            explain = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}"
+            ((plans,),) = fetch(database, explain, bound)
+            plan = plans[0]["Plan"]
+            read_blocks.append(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+        return fetch(database, query, bound)
+
+    monkeypatch.setattr(Database, "fetch", counting)
+    for at in (0, ROWS - 150):
+        read(store, at)
+    first, last = read_blocks
+    assert last <= first + 10
 
 
 def test_most_claims_are_updates_that_change_no_index(filled: tuple[str, Store]) -> None:

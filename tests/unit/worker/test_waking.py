@@ -50,6 +50,9 @@ class Lossy(LocalWakeups):
         del wakeups
 
 
+COUNTED = ["add", "claim", "settle", "find", "scan", "walk", "lanes", "sweep", "read", "commit"]
+
+
 class Counting(FailingStore):
     """Counts calls by name; sweeps and claims that change nothing are counted, too."""
 
@@ -58,7 +61,7 @@ class Counting(FailingStore):
         self.counted: dict[str, int] = {}
 
     def __getattribute__(self, name: str) -> object:
-        if name in ("add", "claim", "settle", "find", "scan", "lanes", "sweep", "read", "commit"):
+        if name in COUNTED:
             self.counted[name] = self.counted.get(name, 0) + 1
         return super().__getattribute__(name)
 

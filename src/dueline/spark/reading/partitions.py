@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane
-from dueline.core.store import Row, Store
+from dueline.core.store import Place, Row, Store
 from dueline.jobs.history_batch import size_of
 
 Position = tuple[int, bytes]
@@ -36,7 +36,6 @@ _SAMPLE: Final = 4
 """Number of rows after each step that say how many attempts a row holds there."""
 
 _position, _id = attrgetter("at_us", "id"), attrgetter("id")
-_order = attrgetter("at_us", "id")
 
 
 class RowSlice(NamedTuple):
@@ -170,12 +169,12 @@ def last_position(store: Store, whole: RowSlice) -> Position | None:
 
 
 def _job_at(store: Store, lane: Lane, after: Position, skip: int) -> tuple[float, Position] | None:
-    past = None if after == START else after
-    jobs = store.scan(lane, after=_of_job(past), until_us=None, limit=1, skip=skip).jobs
-    return (1, _order(jobs[0])) if jobs else None
+    past = None if after == START else _of_job(after)
+    place = store.walk(lane, after=past, until=None, limit=1, skip=skip).after
+    return (1, place) if place is not None else None
 
 
-def _of_job(place: Position | None) -> tuple[int, JobId] | None:
+def _of_job(place: Position | None) -> Place | None:
     return None if place is None else (place[0], JobId(place[1]))
 
 
@@ -242,14 +241,11 @@ def _sized(store: Store, one: RowSlice, page: int) -> Iterator[tuple[Row, int]]:
 
 def jobs_of(store: Store, one: LaneSlice, *, page: int) -> Iterator[Sequence[Job]]:
     """Yield the jobs of a slice, one page at a time."""
-    after, until = _of_job(one.after), one.until
+    after, until = _of_job(one.after), _of_job(one.until)
     while True:
-        read = store.scan(one.lane, after=after, until_us=until and until[0], limit=page)
-        jobs = (
-            read.jobs if until is None else read.jobs[: bisect_right(read.jobs, until, key=_order)]
-        )
-        if jobs:
-            yield jobs
-        if read.after is None or len(jobs) < len(read.jobs):
-            return
+        read = store.walk(one.lane, after=after, until=until, limit=page)
+        if read.jobs:
+            yield read.jobs
         after = read.after
+        if after is None:
+            return

@@ -2,6 +2,7 @@
 
 from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Final
 
 from dueline.core.job import Job, JobId
@@ -165,6 +166,33 @@ def scan(
         if jobs or is_last:
             return JobPage(jobs, None if is_last else end)
         after, skip = end, 0
+
+
+def walk(
+    pages: LanePages,
+    verdicts: Verdicts,
+    lane: Lane,
+    *,
+    after: Order | None,
+    until: Order | None,
+    limit: int,
+    skip: int = 0,
+) -> JobPage:
+    """Read a page of one lane in the order of keys, after completing its stubs."""
+    first = START if after is None else (*after, END[2])
+    last = END if until is None else (*until, END[2])
+    while True:
+        size = min(max(skip + limit, PAGE_MIN), PAGE_MAX)
+        part = Slice(lane, Page(first, size), until=last)
+        read = chain.from_iterable(_pages_of(pages, part))
+        places = [(key[:2], key) for key, _ in islice(read, skip, skip + limit)]
+        found, end = _whole(pages, lane, places)
+        verdicts.carry([row for row in found if row.stub])
+        jobs = sorted((row.job for row in found if not row.stub), key=key_of)
+        is_last = len(places) < limit and (end is None or end == places[-1][0])
+        if jobs or is_last or end is None:
+            return JobPage(jobs, None if is_last else end)
+        first, skip = (*end, END[2]), 0
 
 
 def _next_places(

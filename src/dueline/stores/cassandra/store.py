@@ -23,6 +23,7 @@ from dueline.core.store import (
     LanePage,
     Lease,
     Migration,
+    Place,
     Record,
     Row,
     RowPage,
@@ -31,7 +32,7 @@ from dueline.core.store import (
     Write,
 )
 from dueline.core.store_capabilities import LanesWithRows, RecordsPage
-from dueline.stores.cassandra import diagnostics, lookup, schema
+from dueline.stores.cassandra import diagnostics, lookup, schema, url
 from dueline.stores.cassandra.claims import Claims
 from dueline.stores.cassandra.guard import STRAY_ANSWERS
 from dueline.stores.cassandra.lane_index import CassandraLaneLister, CassandraLaneStorage
@@ -41,7 +42,6 @@ from dueline.stores.cassandra.session import CassandraSession
 from dueline.stores.cassandra.settlement import Verdicts
 from dueline.stores.cassandra.statements import chunks
 from dueline.stores.cassandra.streams import CassandraStreams
-from dueline.stores.cassandra.url import Place
 from dueline.stores.cursor_cache import CursorCache
 from dueline.stores.group_commit import Inserted, ServerCommit
 from dueline.stores.lane_index import LaneIndex, Shard
@@ -61,7 +61,7 @@ class CassandraStore:
     transactional = False
     scope: Literal["process", "machine", "network"] = "network"
 
-    def __init__(self, place: Place, *, clock: Clock) -> None:
+    def __init__(self, place: url.Place, *, clock: Clock) -> None:
         self._session = CassandraSession(place)
         self._clock = clock
         self._time = StoreTime(self.clock_us, clock)
@@ -147,6 +147,14 @@ class CassandraStore:
             until_us=until_us,
             limit=limit,
             skip=skip,
+        )
+
+    def walk(
+        self, lane: Lane, *, after: Place | None, until: Place | None, limit: int, skip: int = 0
+    ) -> JobPage:
+        """Read a lane in the order of positions."""
+        return lookup.walk(
+            self._pages, self._verdicts, lane, after=after, until=until, limit=limit, skip=skip
         )
 
     def scan_each(

@@ -37,6 +37,7 @@ from dueline.core.store import (
 from dueline.core.store_capabilities import LanesWithRows, Prefetched, PrefetchResult, RecordsPage
 from dueline.stores.memory.rows import jobs_page, lanes_page, order, page_of, waits
 from dueline.stores.row_updates import claimed, rewritten
+from dueline.stores.walks import WalksByTime
 
 _NOTHING_CLOSED = Marks(swept=-1, closed=-1)
 
@@ -44,7 +45,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class MemoryStore:
+class MemoryStore(WalksByTime):
     """A store in dictionaries, which end with the process; the reference for other stores.
 
     One lock makes each call atomic. Every change adds its inverse to an undo log, which rolls back

@@ -23,6 +23,7 @@ from dueline.core.store import (
     Lease,
     Migration,
     Move,
+    Place,
     Record,
     Row,
     RowPage,
@@ -236,6 +237,16 @@ class PostgresStore:
         return self._connection.read(
             lambda database: postgres_jobs.scan(
                 database, lane, after=after, until_us=until_us, limit=limit, skip=skip
+            )
+        )
+
+    def walk(
+        self, lane: Lane, *, after: Place | None, until: Place | None, limit: int, skip: int = 0
+    ) -> JobPage:
+        """Read a lane in the order of positions."""
+        return self._connection.read(
+            lambda database: postgres_jobs.walk(
+                database, lane, after=after, until=until, limit=limit, skip=skip
             )
         )
 

@@ -48,11 +48,12 @@ from dueline.stores.redis.operations import (
 )
 from dueline.stores.redis.wakeup import ChannelWakeups
 from dueline.stores.row_updates import claimed
+from dueline.stores.walks import WalksByTime
 
 _SWEPT = b"500"
 
 
-class RedisStore:
+class RedisStore(WalksByTime):
     """Jobs, records and streams in keys with one prefix.
 
     Args:

@@ -50,9 +50,10 @@ from dueline.stores.sqlite.file import OWNER_ONLY
 from dueline.stores.sqlite.group_commit import FileCommit
 from dueline.stores.sqlite.jobs import GREATEST, LEAST
 from dueline.stores.sqlite.transaction import Guard, SqliteTransaction
+from dueline.stores.walks import WalksByTime
 
 
-class SqliteStore:
+class SqliteStore(WalksByTime):
     """Jobs, records and streams in one file on a local disk, created at the first call.
 
     Args:
